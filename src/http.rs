@@ -42,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 use crate::churn::Meter;
 use crate::delivery::SinkCounters;
 use crate::journal::{Backlog, JournalError, Reader, SourceState};
-use crate::status::{Live, Status};
+use crate::status::{HaView, Live, Role, Status};
 use crate::watch::SourceManagerHandle;
 use reading::{Gate, MOST_COMMANDS, Peer, Reading};
 use tls::Identity;
@@ -363,8 +363,12 @@ async fn livez(State(served): State<Served>) -> Response {
 }
 
 async fn readyz(State(served): State<Served>) -> Response {
+    let stands = served.endpoints.live.borrow().ha.as_ref().and_then(not_following);
     if *served.endpoints.sources.ready().borrow() {
-        return "ok\n".into_response();
+        return match stands {
+            None => "ok\n".into_response(),
+            Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")).into_response(),
+        };
     }
     let waiting = read(&served, |state| {
         let sources = Reader::open(state)?.sources()?;
@@ -380,6 +384,17 @@ async fn readyz(State(served): State<Served>) -> Response {
     let text =
         format!("not ready: not every source has finished its first list\n{}", waiting.await.unwrap_or_default());
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+}
+
+/// Why a standby could not take over as it is. A leader is as ready as its sources are.
+fn not_following(view: &HaView) -> Option<String> {
+    match view.role {
+        Role::Starting => Some("it is not known yet who leads".to_owned()),
+        Role::Standby => {
+            view.unreachable.as_ref().map(|why| format!("the shared log {} cannot be read: {why}", view.log))
+        }
+        Role::Leader => None,
+    }
 }
 
 async fn scrape(State(served): State<Served>) -> Response {

@@ -4,6 +4,7 @@
 //! daemon, and asking never waits for the daemon or holds it up.
 
 mod alarm;
+mod ha;
 mod live;
 
 use std::fs;
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use alarm::{Alarm, NAMES as ALARMS};
+pub use ha::{HaView, Role};
 pub use live::{FILE as LIVE, Jump, Live, Part};
 
 use crate::journal::{JournalError, Reader, SinkState, SourceState};
@@ -35,6 +37,9 @@ pub struct Status {
     pub cluster: ClusterStatus,
     /// The daemon.
     pub daemon: DaemonStatus,
+    /// The part of the daemon in the shared log, as it last said; absent without `[ha]`, and where none runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ha: Option<HaView>,
     /// The journal.
     pub journal: JournalStatus,
     /// Gaps recorded.
@@ -295,12 +300,13 @@ impl Status {
         let size = |name: &str| fs::metadata(dir.join(name)).map_or(0, |meta| meta.len());
         let disk = rustix::fs::statvfs(dir).ok();
         let daemon = daemon(dir);
-        let live = daemon.pid.and_then(|pid| Live::read(dir, pid)).unwrap_or_default();
+        let mut live = daemon.pid.and_then(|pid| Live::read(dir, pid)).unwrap_or_default();
         let mut status = Self {
             time: now,
             alarms: Vec::new(),
             notices: Vec::new(),
             cluster: ClusterStatus { name: cluster.name, uid: cluster.uid },
+            ha: live.ha.take(),
             daemon: if live == Live::default() { daemon } else { daemon.with(&live) },
             journal: JournalStatus {
                 path: dir.to_owned(),

@@ -12,6 +12,7 @@ use crate::apiserver_counters;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Limits};
 use crate::config::Config;
+use crate::ha::{self, LeaseName};
 use crate::http;
 use crate::journal::{JournalError, Reader};
 use crate::model::{Cluster, SourceSpec};
@@ -84,6 +85,7 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
         let cluster = cluster(config, &mut found).await;
         same_cluster(config, cluster.as_ref(), &mut found);
         sinks(config, running, &mut found).await;
+        shared_log(config, cluster.as_ref(), &mut found).await;
         if let Some(section) = &config.http
             && !running
         {
@@ -284,7 +286,50 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
     if config.cluster.request_metrics {
         counters(&api, found).await;
     }
+    if let Some(section) = &config.ha {
+        lease(&section.lease(api.name()), &api, found).await;
+    }
     identity
+}
+
+/// Whether the Lease may be had.
+async fn lease(lease: &LeaseName, api: &Api, found: &mut Findings) {
+    let (group, plural) = ha::RESOURCE;
+    let LeaseName { namespace, name } = lease;
+    match api.has_namespace(namespace).await {
+        Ok(Some(true) | None) => {}
+        Ok(Some(false)) => found.bad(
+            "ha-namespace",
+            format!("there is no namespace {namespace} for the Lease {lease}: `kubectl create namespace {namespace}` makes it"),
+        ),
+        Err(error) => found.bad("cluster-namespace", format!("the namespace {namespace} cannot be read: {error}")),
+    }
+    let mut denied = Vec::new();
+    let mut asked = vec![("create", api.can_i("create", group, plural, Some(namespace)).await)];
+    for verb in ha::VERBS {
+        asked.push((verb, api.can_i_with(verb, group, plural, namespace, name).await));
+    }
+    for (verb, answer) in asked {
+        match answer {
+            Ok(true) => {}
+            Ok(false) => denied.push(verb),
+            Err(error) => {
+                let text = format!("the API server does not say what is granted: {error}");
+                return found.bad("rights-unknown", text);
+            }
+        }
+    }
+    if denied.is_empty() {
+        found.good("rights-lease", format!("the Lease {lease} may be created, read and updated"));
+    } else {
+        found.bad(
+            "rights-lease-denied",
+            format!(
+                "the Lease {lease} needs the verbs {}; `decklog rbac | kubectl apply -f -` and a binding grant them",
+                denied.join(", ")
+            ),
+        );
+    }
 }
 
 /// Whether there are the namespaces that are named. Who may not read them does not find out.
@@ -372,5 +417,22 @@ async fn sinks(config: &Config, running: bool, found: &mut Findings) {
                 Err(error) => found.bad("sink-not-ready", format!("{}: {error}", config.name)),
             },
         }
+    }
+}
+
+/// Whether the shared log can be used.
+async fn shared_log(config: &Config, cluster: Option<&Cluster>, found: &mut Findings) {
+    let Some(section) = &config.ha else { return };
+    let sink = config.sink.iter().find(|sink| sink.name == section.log);
+    // Without the cluster its name may not be known; that was said.
+    let name = cluster.map(|cluster| &cluster.name).or(config.cluster.name.as_ref());
+    let (Some(sink), Some(name)) = (sink, name) else { return };
+    match sink.kind.settings().shared_log(&sink.name, name) {
+        None => found.bad("ha-no-log", format!("{} keeps no shared log", sink.name)),
+        Some(Err(text)) => found.bad("ha-unusable", format!("{}: {text}", sink.name)),
+        Some(Ok(mut log)) => match log.check().await {
+            Ok(()) => found.good("ha-ready", format!("the shared log is in {}", log.shown())),
+            Err(error) => found.bad("ha-not-ready", format!("the shared log in {}: {error}", log.shown())),
+        },
     }
 }

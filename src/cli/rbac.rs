@@ -9,6 +9,7 @@ use super::output::Out;
 use super::{Exit, Failure, Global, Outcome};
 use crate::cluster::{Api, Limits};
 use crate::config::Config;
+use crate::ha::{self, LeaseName};
 use crate::watch;
 use crate::watch::discovery::{Discovered, Discoverer};
 use crate::watch::select::{resolve, select};
@@ -24,8 +25,9 @@ pub struct RbacArgs {}
 pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     let loaded = global.load()?;
     let config = &loaded.config;
-    let discovered = super::block_on(discover(config))?;
+    let (discovered, cluster) = super::block_on(discover(config))?;
     let mut rights = rights(&config.watch, &discovered);
+    rights.lease = config.ha.as_ref().map(|ha| ha.lease(&cluster));
     rights.counters = config.cluster.request_metrics;
     if !rights.unknown.is_empty() {
         super::complain(&format!(
@@ -49,16 +51,18 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     Ok(Exit::Done)
 }
 
-async fn discover(config: &Config) -> Result<Discovered, Failure> {
+/// What there is, and the name of the cluster.
+async fn discover(config: &Config) -> Result<(Discovered, String), Failure> {
     let api = Api::open(&config.cluster, Limits::default())
         .await
         .map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
-    Discoverer::default().discover(&api).await.map_err(|error| {
+    let discovered = Discoverer::default().discover(&api).await.map_err(|error| {
         Failure::new(
             Exit::Config,
             format!("the API server does not say which resources there are: {error}; `decklog check` says more"),
         )
-    })
+    })?;
+    Ok((discovered, api.name().to_owned()))
 }
 
 /// Which plurals, by group: what one rule of a role has room for.
@@ -74,6 +78,8 @@ struct Rights {
     enumerated: bool,
     /// The API server's own counters.
     counters: bool,
+    /// The Lease that says who leads.
+    lease: Option<LeaseName>,
 }
 
 impl Rights {
@@ -143,6 +149,14 @@ fn manifests(rights: &Rights) -> String {
     if !rights.namespaces.is_empty() {
         out.push_str("# and in each namespace\n#   kubectl create rolebinding decklog -n NAMESPACE --role=decklog --serviceaccount=NAMESPACE:NAME\n");
     }
+    if let Some(LeaseName { namespace, .. }) = &rights.lease {
+        write!(
+            out,
+            "# and where the Lease is, in a namespace that exists (kubectl create namespace {namespace})\n\
+             #   kubectl create rolebinding decklog-lease -n {namespace} --role=decklog-lease --serviceaccount=NAMESPACE:NAME\n"
+        )
+        .expect("a String takes all text");
+    }
     out.push_str("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: decklog\nrules:\n");
     out.push_str("# Its uid identifies the cluster.\n");
     out.push_str(
@@ -161,6 +175,25 @@ fn manifests(rights: &Rights) -> String {
         // A namespace's name needs no quotes but where YAML would read a number or a word of its own.
         write!(out, "  namespace: {namespace:?}\nrules:\n").expect("a String takes all text");
         rules(&mut out, rights);
+    }
+    if let Some(lease) = &rights.lease {
+        // A name of its own: decklog may also watch in that namespace.
+        out.push_str("---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog-lease\n");
+        write!(
+            out,
+            "  namespace: {:?}\nrules:\n# The Lease says which decklog leads. RBAC cannot grant to create one by its name.\n",
+            lease.namespace
+        )
+        .expect("a String takes all text");
+        let (group, plural) = ha::RESOURCE;
+        let verbs = ha::VERBS.map(|verb| format!("{verb:?}")).join(", ");
+        write!(
+            out,
+            "- apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [\"create\"]\n\
+             - apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  resourceNames: [{:?}]\n  verbs: [{verbs}]\n",
+            lease.name
+        )
+        .expect("a String takes all text");
     }
     out
 }
@@ -254,6 +287,33 @@ rules:
         let (cluster, namespace) = text.split_once("---").unwrap();
         assert!(cluster.contains("- nonResourceURLs: [\"/metrics\"]\n  verbs: [\"get\"]\n"), "{text}");
         assert!(!namespace.contains("nonResourceURLs"), "no Role can have such a rule: {text}");
+    }
+
+    #[test]
+    fn the_lease_has_a_role_of_its_own() {
+        let rights = rights(&[watch(&["pods"], &["decklog"])], &served());
+        assert!(!manifests(&rights).contains("coordination.k8s.io"));
+        let lease = LeaseName { namespace: "decklog".to_owned(), name: "prod".to_owned() };
+        let text = manifests(&Rights { lease: Some(lease), ..rights });
+        let (_, role) = text.rsplit_once("---\n").unwrap();
+        assert_eq!(
+            role,
+            r#"apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: decklog-lease
+  namespace: "decklog"
+rules:
+# The Lease says which decklog leads. RBAC cannot grant to create one by its name.
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  verbs: ["create"]
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  resourceNames: ["prod"]
+  verbs: ["get", "update"]
+"#
+        );
     }
 
     #[test]

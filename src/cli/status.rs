@@ -10,7 +10,7 @@ use super::names::Spellings;
 use super::output::{Ink, Look, Out, Row, count, plural, printable, size, span, table};
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::journal::{Reader, SinkState, SourceState};
-use crate::status::{Alarm, SinkStatus, SourceStatus, Status};
+use crate::status::{Alarm, HaView, Role, SinkStatus, SourceStatus, Status};
 
 /// Arguments of `decklog status`.
 #[derive(Args, Debug, Default)]
@@ -208,14 +208,50 @@ fn head(status: &Status, look: Look) -> Vec<String> {
         0 => String::new(),
         some => format!("; {} recovered that watches had missed", plural(some, "change", "changes")),
     };
-    vec![
+    let mut lines = vec![
         line("daemon", Some(ink), &daemon, &facts),
         line("cluster", None, &printable(&cluster), ""),
         line("journal", None, &printable(&journal.path.display().to_string()), &entries),
         line("epoch", None, &printable(&journal.epoch), ""),
         line("disk", None, &disk, ""),
         line("gaps", ink_gaps, &gaps, &format!("{last}{recovered}")),
-    ]
+    ];
+    if let Some(view) = &status.ha {
+        let ink = match view.role {
+            Role::Leader | Role::Standby => Ink::Good,
+            Role::Starting => Ink::Change,
+        };
+        lines.insert(2, line("role", Some(ink), view.role.word(), &ha(view)));
+    }
+    lines
+}
+
+/// `, term 7, follows node-7 by the Lease decklog/prod, 3 units (0.4 s) behind postgres://db.example/audit, 1.2 MiB backlog`
+fn ha(view: &HaView) -> String {
+    let lease = printable(&view.lease);
+    if view.role == Role::Starting {
+        return format!(", and does not know yet who leads by the Lease {lease}");
+    }
+    let leader = match (view.role, view.leader.as_str()) {
+        (Role::Leader, _) => "leads".to_owned(),
+        (_, "") => "nobody leads".to_owned(),
+        (_, leader) => format!("follows {}", printable(leader)),
+    };
+    let behind = match (view.role, view.behind_units) {
+        (Role::Leader, _) => format!(", writes to {}", printable(&view.log)),
+        (_, 0) => format!(", has all of {}", printable(&view.log)),
+        (_, behind) => format!(
+            ", {} ({:.1} s) behind {}",
+            plural(behind, "unit", "units"),
+            view.behind_seconds,
+            printable(&view.log)
+        ),
+    };
+    let backlog = match view.backlog_bytes {
+        0 => String::new(),
+        some => format!(", {} backlog", size(some)),
+    };
+    format!(", term {}, {leader} by the Lease {lease}{behind}{backlog}", view.term)
 }
 
 /// What needs a person, in one line: what, since when, why, and what to do.
@@ -378,6 +414,7 @@ mod tests {
                 started: running.then(|| time("2026-11-21T09:00:00Z")),
                 ..DaemonStatus::default()
             },
+            ha: None,
             journal: JournalStatus {
                 path: "/var/lib/decklog".into(),
                 epoch: "0193".into(),
@@ -422,6 +459,41 @@ mod tests {
         };
         status.judge();
         status
+    }
+
+    #[test]
+    fn what_it_is_in_the_shared_log_is_one_line() {
+        let mut status = status(true);
+        let look = Look { color: false, terminal: false, width: None };
+        let view = HaView {
+            role: Role::Standby,
+            term: 7,
+            leader: "node-7".into(),
+            lease: "decklog/prod".into(),
+            behind_units: 3,
+            behind_seconds: 0.42,
+            backlog_bytes: 1_300_000,
+            log: "postgres://db.example/audit".into(),
+            ..HaView::default()
+        };
+        let mut line = |view: HaView| {
+            status.ha = Some(view);
+            lines(&status, false, look).into_iter().find(|line| line.starts_with("role")).unwrap()
+        };
+        let all = [
+            line(view.clone()),
+            line(HaView { behind_units: 0, backlog_bytes: 0, ..view.clone() }),
+            line(HaView { role: Role::Leader, backlog_bytes: 0, ..view.clone() }),
+            line(HaView { leader: String::new(), ..view.clone() }),
+            line(HaView { role: Role::Starting, ..view }),
+        ];
+        insta::assert_snapshot!(all.join("\n"), @r"
+        role     standby, term 7, follows node-7 by the Lease decklog/prod, 3 units (0.4 s) behind postgres://db.example/audit, 1.2 MiB backlog
+        role     standby, term 7, follows node-7 by the Lease decklog/prod, has all of postgres://db.example/audit
+        role     leader, term 7, leads by the Lease decklog/prod, writes to postgres://db.example/audit
+        role     standby, term 7, nobody leads by the Lease decklog/prod, 3 units (0.4 s) behind postgres://db.example/audit, 1.2 MiB backlog
+        role     starting, and does not know yet who leads by the Lease decklog/prod
+        ");
     }
 
     #[test]

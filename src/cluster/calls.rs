@@ -137,6 +137,24 @@ impl Api {
         .await
     }
 
+    /// Whether we may use `verb` on one object, in a namespace.
+    ///
+    /// # Errors
+    /// Where the API server does not answer.
+    pub async fn can_i_with(
+        &self,
+        verb: &str,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<bool, Failure> {
+        self.allows(serde_json::json!({ "resourceAttributes": {
+            "verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name,
+        } }))
+        .await
+    }
+
     /// Whether we may read a path that is no resource.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! The checker: walks the tree along the schema and reports every problem at once.
 
+mod ha;
+
 use std::collections::HashMap;
 
 use serde_json::Value as Json;
@@ -24,11 +26,13 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     let mut checker = Checker { schema, files, problems: Vec::new() };
     checker.node(root, schema, "", false);
     checker.duplicate_names(root);
-    checker.one_place_twice(root);
+    let kinds = checker.kinds_of_sinks(root);
+    checker.one_place_twice(root, &kinds);
     checker.whole_objects(root);
     checker.one_resource_twice(root);
     checker.nothing_left(root);
     checker.remote_listener(root);
+    checker.shared_log(root, &kinds);
     checker.problems
 }
 
@@ -305,14 +309,18 @@ impl Checker<'_> {
         }
     }
 
-    /// Two sinks cannot write to one place: each would take what the other wrote for its own. A sink is compared by what is
-    /// right of it.
-    fn one_place_twice(&mut self, root: &Node) {
+    /// The sinks, by what is right of them.
+    fn kinds_of_sinks(&self, root: &Node) -> Vec<Option<SinkKind>> {
         let sinks = root.get("sink").map_or(&[][..], Node::elements);
         let wrong = self.wrong_keys_of_sinks();
         let wrong = |index| wrong.get(&index).map_or(&[][..], Vec::as_slice);
-        let kinds: Vec<Option<SinkKind>> =
-            sinks.iter().enumerate().map(|(index, sink)| right_part(sink, wrong(index))).collect();
+        sinks.iter().enumerate().map(|(index, sink)| right_part(sink, wrong(index))).collect()
+    }
+
+    /// Two sinks cannot write to one place: each would take what the other wrote for its own. A sink is compared by what is
+    /// right of it.
+    fn one_place_twice(&mut self, root: &Node, kinds: &[Option<SinkKind>]) {
+        let sinks = root.get("sink").map_or(&[][..], Node::elements);
         for (index, own) in kinds.iter().enumerate() {
             let others = kinds[..index].iter().enumerate();
             let clash = own.as_ref().and_then(|own| {

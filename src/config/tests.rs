@@ -1,3 +1,4 @@
+mod ha;
 mod sinks;
 
 use std::collections::BTreeSet;
@@ -313,7 +314,7 @@ fn a_key_of_another_section_is_reported_with_where_it_belongs() {
         report(&format!("listen = '127.0.0.1:1'\n{LEAST}where = 'true'\n")), @"
         config.toml:1:1: listen
             found     an unknown key here (it is one of [http])
-            expected  one of cluster, http, log, redact, sink, state, watch
+            expected  one of cluster, ha, http, log, redact, sink, state, watch
         config.toml:4:1: watch[0].where
             found     an unknown key here (it is one of [[sink]])
             expected  one of exclude, exclude_namespaces, field_selector, first_list, ignore, label_selector, namespaces, resources

@@ -19,7 +19,7 @@ use super::Endpoints;
 use crate::churn::OfResource;
 use crate::delivery::SinkStats;
 use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SinkState, SourceState};
-use crate::status::{ALARMS, Live, Part, Status};
+use crate::status::{ALARMS, HaView, Live, Part, Role, Status};
 use crate::watch::SourceStats;
 
 type Labels = Vec<(&'static str, String)>;
@@ -82,6 +82,9 @@ pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Res
         alarms.get_or_create(&vec![("alarm", name.to_owned())]).set(int(raised as u64));
     }
     daemon(&mut registry, &process.live);
+    if let Some(view) = &process.live.ha {
+        ha(&mut registry, view);
+    }
     let head = reader.head()?;
     let retained = reader.retained()?;
     let oldest: Gauge<i64, AtomicI64> = register(&mut registry, "journal_oldest_seq", "The oldest entry that is kept");
@@ -128,6 +131,44 @@ fn daemon(registry: &mut Registry, live: &Live) {
     let jumps: Counter =
         register(registry, "clock_jumps", "Times that the clock was set or the machine suspended, since the start");
     jumps.inc_by(live.clock_jumps);
+}
+
+/// Only with `[ha]`.
+fn ha(registry: &mut Registry, view: &HaView) {
+    let number = |registry: &mut Registry, name, help, value: u64| {
+        let gauge: Gauge<i64, AtomicI64> = register(registry, name, help);
+        gauge.set(int(value));
+    };
+    let is = |is: bool| u64::from(is);
+    number(registry, "ha_leader", "1 where this decklog leads, 0 where it follows", is(view.role == Role::Leader));
+    number(registry, "ha_term", "The term of the shared log: it grows with each leader", view.term);
+    let behind: One = register(
+        registry,
+        "ha_behind_seconds",
+        "Age of the oldest unit of the shared log that is not in this journal yet",
+    );
+    behind.set(view.behind_seconds);
+    number(registry, "ha_behind_units", "Units of the shared log that are not in this journal yet", view.behind_units);
+    number(
+        registry,
+        "ha_backlog_bytes",
+        "What this standby keeps of changes that the shared log does not have yet",
+        view.backlog_bytes,
+    );
+    number(
+        registry,
+        "ha_unreachable",
+        "1 where the shared log cannot be read or written",
+        is(view.unreachable.is_some()),
+    );
+    number(
+        registry,
+        "ha_problem",
+        "1 where this decklog cannot take over, or stops leading",
+        is(view.problem.is_some()),
+    );
+    let overflows: Counter = register(registry, "ha_overflows", "Times since the start that the backlog had no room");
+    overflows.inc_by(view.overflows);
 }
 
 fn journal(registry: &mut Registry, status: &Status, head: u64) {
@@ -370,4 +411,42 @@ fn unix(micros: i64) -> f64 {
 fn seconds_since(micros: i64, now: Timestamp) -> f64 {
     let elapsed = now.as_microsecond().saturating_sub(micros).max(0);
     std::time::Duration::from_micros(elapsed.unsigned_abs()).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Alone, because only a daemon with a shared log exposes them.
+    #[test]
+    fn a_decklog_with_a_shared_log_exposes_its_part_in_it() {
+        let mut registry = Registry::with_prefix("decklog");
+        let view = HaView {
+            role: Role::Leader,
+            term: 7,
+            behind_units: 2,
+            behind_seconds: 0.5,
+            backlog_bytes: 1000,
+            overflows: 3,
+            problem: Some("denied".to_owned()),
+            ..HaView::default()
+        };
+        ha(&mut registry, &view);
+        let mut text = String::new();
+        encode_registry(&mut text, &registry).unwrap();
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            samples,
+            [
+                "decklog_ha_leader 1",
+                "decklog_ha_term 7",
+                "decklog_ha_behind_seconds 0.5",
+                "decklog_ha_behind_units 2",
+                "decklog_ha_backlog_bytes 1000",
+                "decklog_ha_unreachable 0",
+                "decklog_ha_problem 1",
+                "decklog_ha_overflows_total 3",
+            ]
+        );
+    }
 }

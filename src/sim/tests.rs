@@ -577,6 +577,7 @@ async fn custom_resources_come_and_go_with_their_definition() {
 #[tokio::test]
 async fn writes_go_over_http_too() {
     let sim = sim().await;
+    sim.create_namespace("shop").unwrap();
     let url = format!("{}/api/v1/namespaces/shop/configmaps", sim.url());
     let send = async |method: &str, path: &str, kind: &str, body: Value| {
         let request = client().request(method.parse().unwrap(), format!("{url}{path}")).bearer_auth(TOKEN);
@@ -674,6 +675,10 @@ async fn kube_client(sim: &Sim) -> kube::Client {
 #[tokio::test]
 async fn kube_reads_and_writes_it() {
     let sim = sim().await;
+    let nowhere: Api<ConfigMap> = Api::namespaced(kube_client(&sim).await, "nowhere");
+    let made: ConfigMap = serde_json::from_value(map("a", "1")).unwrap();
+    assert!(nowhere.create(&PostParams::default(), &made).await.is_err(), "there is no such namespace");
+    sim.create_namespace("shop").unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(kube_client(&sim).await, "shop");
     let made: ConfigMap = serde_json::from_value(map("a", "1")).unwrap();
     maps.create(&PostParams::default(), &made).await.unwrap();

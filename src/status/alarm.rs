@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::Status;
+use super::{Role, Status};
 use crate::journal::{SinkState, SourceState};
 
 /// Something that needs a person, or soon will.
@@ -28,12 +28,17 @@ pub struct Alarm {
 }
 
 /// Every name that an alarm can have.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 22] = [
     DAEMON_DOWN,
     STALLED,
     DESCRIPTORS_LOW,
     CLOCK_BEHIND,
     CLOCK_JUMPED,
+    LEADERLESS,
+    SHARED_LOG_UNREACHABLE,
+    LEASE_PROBLEM,
+    STANDBY_BEHIND,
+    BACKLOG_OVERFLOWED,
     JOURNAL_PAUSED,
     DISK_LOW,
     WAL_LARGE,
@@ -53,6 +58,11 @@ const DESCRIPTORS_LOW: &str = "descriptors-low";
 const STALLED: &str = "stalled";
 const CLOCK_BEHIND: &str = "clock-behind";
 const CLOCK_JUMPED: &str = "clock-jumped";
+const LEADERLESS: &str = "leaderless";
+const SHARED_LOG_UNREACHABLE: &str = "shared-log-unreachable";
+const LEASE_PROBLEM: &str = "lease-problem";
+const STANDBY_BEHIND: &str = "standby-behind";
+const BACKLOG_OVERFLOWED: &str = "backlog-overflowed";
 const JOURNAL_PAUSED: &str = "journal-paused";
 const DISK_LOW: &str = "disk-low";
 const WAL_LARGE: &str = "wal-large";
@@ -83,10 +93,16 @@ const STARTING: SignedDuration = SignedDuration::from_mins(15);
 const NEWS: SignedDuration = SignedDuration::from_hours(1);
 /// What a sink may lag.
 const BEHIND: i64 = 300;
+/// A Lease is somebody else's within 17 s, and an engine that fails over takes less.
+const LEADERLESS_FOR: SignedDuration = SignedDuration::from_secs(60);
+const UNREACHABLE_FOR: SignedDuration = SignedDuration::from_secs(60);
+/// What a standby may lag, in seconds: it reads that before it leads.
+const STANDBY: f64 = 60.0;
 
 /// What of `status` needs a person, the worst first.
 pub(super) fn alarms(status: &Status) -> Vec<Alarm> {
     let mut all = daemon(status);
+    all.extend(ha(status));
     all.extend(journal(status));
     // What the daemon said before it ended is not how things are.
     if status.daemon.running {
@@ -130,6 +146,81 @@ fn daemon(status: &Status) -> Vec<Alarm> {
         });
     }
     all
+}
+
+fn ha(status: &Status) -> Vec<Alarm> {
+    let Some(view) = &status.ha else { return Vec::new() };
+    let mut all = Vec::new();
+    let mut alarm = |alarm, since, what: String, remedy: String| {
+        all.push(Alarm { alarm, about: String::new(), since, what, remedy });
+    };
+    let lasts = |since: Option<Timestamp>, bound| since.filter(|since| status.time.duration_since(*since) >= bound);
+    let lease = &view.lease;
+    if let Some(since) = lasts(view.since_leaderless, LEADERLESS_FOR) {
+        let why = view.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        let look = match lease.split_once('/') {
+            Some((namespace, name)) => format!("`kubectl get lease -n {namespace} {name} -o yaml`"),
+            None => format!("the Lease {lease}"),
+        };
+        alarm(
+            LEADERLESS,
+            Some(since),
+            format!("nobody is known to lead by the Lease {lease}, so nothing is written to the shared log{why}"),
+            format!(
+                "look at each decklog of this log (`decklog check` says what it lacks) and at {look}; the changes are kept meanwhile, as far as the backlog has room"
+            ),
+        );
+    } else if let Some(problem) = &view.problem {
+        alarm(
+            LEASE_PROBLEM,
+            None,
+            problem.clone(),
+            "do what it says: until then this decklog cannot take over, or stops leading".to_owned(),
+        );
+    }
+    if let Some(since) = lasts(view.since_unreachable, UNREACHABLE_FOR)
+        && let Some(why) = &view.unreachable
+    {
+        alarm(
+            SHARED_LOG_UNREACHABLE,
+            Some(since),
+            format!("the shared log {} cannot be reached: {why}", view.log),
+            "bring it back; decklog retries by itself, and nothing is visible before the shared log has it".to_owned(),
+        );
+    }
+    if view.role == Role::Standby && view.behind_seconds > STANDBY {
+        alarm(
+            STANDBY_BEHIND,
+            None,
+            format!(
+                "this standby is {} and {:.0} s behind the shared log, which a take-over would have to read first",
+                units(view.behind_units),
+                view.behind_seconds
+            ),
+            "look at its disk and at the network to the shared log; it follows as fast as these let it".to_owned(),
+        );
+    }
+    if let Some(since) = view.since_overflow.filter(|since| status.time.duration_since(*since) < NEWS) {
+        alarm(
+            BACKLOG_OVERFLOWED,
+            Some(since),
+            format!(
+                "the backlog of this standby had no room {}: a take-over resumes from the API server for what was dropped",
+                times(view.overflows)
+            ),
+            "raise [ha] backlog, or bring back what holds up the shared log; what etcd has compacted by the take-over is a GAP"
+                .to_owned(),
+        );
+    }
+    all
+}
+
+fn units(units: u64) -> String {
+    if units == 1 { "1 unit".to_owned() } else { format!("{units} units") }
+}
+
+fn times(times: u64) -> String {
+    if times == 1 { "once".to_owned() } else { format!("{times} times") }
 }
 
 fn journal(status: &Status) -> Vec<Alarm> {
@@ -336,6 +427,7 @@ mod tests {
     };
     use super::*;
     use crate::model::Seq;
+    use crate::status::HaView;
     use crate::wire::EntryGap;
 
     fn time(text: &str) -> Timestamp {
@@ -386,6 +478,7 @@ mod tests {
             notices: Vec::new(),
             cluster: ClusterStatus { name: String::new(), uid: String::new() },
             daemon,
+            ha: None,
             journal: JournalStatus {
                 path: "/j".into(),
                 epoch: String::new(),
@@ -412,6 +505,14 @@ mod tests {
 
     type Change = Box<dyn Fn(&mut Status)>;
 
+    fn with(change: fn(&mut HaView)) -> Change {
+        Box::new(move |status| change(status.ha.get_or_insert_default()))
+    }
+
+    fn at(text: &str) -> Option<Timestamp> {
+        Some(time(text))
+    }
+
     #[test]
     fn each_alarm_begins_at_its_bound() {
         assert_eq!(alarms(&well()), []);
@@ -432,6 +533,26 @@ mod tests {
             ),
             (CLOCK_JUMPED, Box::new(move |status| status.daemon.last_jump = jump("2026-11-21T11:00:01Z"))),
             ("", Box::new(move |status| status.daemon.last_jump = jump("2026-11-21T10:59:59Z"))),
+            (LEADERLESS, with(|ha| ha.since_leaderless = at("2026-11-21T11:59:00Z"))),
+            ("", with(|ha| ha.since_leaderless = at("2026-11-21T11:59:01Z"))),
+            (
+                SHARED_LOG_UNREACHABLE,
+                with(|ha| {
+                    (ha.unreachable, ha.since_unreachable) = (Some("refused".into()), at("2026-11-21T11:59:00Z"));
+                }),
+            ),
+            (
+                "",
+                with(|ha| {
+                    (ha.unreachable, ha.since_unreachable) = (Some("refused".into()), at("2026-11-21T11:59:01Z"));
+                }),
+            ),
+            (LEASE_PROBLEM, with(|ha| ha.problem = Some("denied".into()))),
+            (STANDBY_BEHIND, with(|ha| (ha.role, ha.behind_seconds) = (Role::Standby, 60.5))),
+            ("", with(|ha| (ha.role, ha.behind_seconds) = (Role::Leader, 60.5))),
+            ("", with(|ha| (ha.role, ha.behind_seconds) = (Role::Standby, 60.0))),
+            (BACKLOG_OVERFLOWED, with(|ha| ha.since_overflow = at("2026-11-21T11:00:01Z"))),
+            ("", with(|ha| ha.since_overflow = at("2026-11-21T11:00:00Z"))),
             (JOURNAL_PAUSED, Box::new(|status| status.journal.paused = Some(pause()))),
             (DISK_LOW, Box::new(|status| status.journal.disk_bytes = Some(FREE * 11))),
             (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),

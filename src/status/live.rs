@@ -10,6 +10,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::HaView;
 use crate::journal::Pause;
 
 /// The file in the state directory that the daemon leaves it in.
@@ -39,7 +40,7 @@ impl Part {
 }
 
 /// What the daemon says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Live {
     /// Its process.
@@ -66,6 +67,8 @@ pub struct Live {
     pub tries: BTreeMap<String, u64>,
     /// Set while nothing is taken from the cluster for want of room. The journal says it too, where there is room for that.
     pub paused: Option<Pause>,
+    /// Its part in the shared log; absent without `[ha]`. [`Live::set_ha`] changes it.
+    pub ha: Option<HaView>,
 }
 
 /// The clock went other than time did.

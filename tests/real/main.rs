@@ -7,6 +7,7 @@
 mod charted;
 mod churning;
 mod decklog;
+mod electing;
 mod enduring;
 mod excluding;
 mod extensions;
@@ -33,8 +34,8 @@ macro_rules! against {
         mod $module {
             use crate::harness::Version::$version;
             use crate::{
-                churning, excluding, extensions, forgetting, living, outages, quiet, recovering, returning, rights,
-                writing,
+                churning, electing, excluding, extensions, forgetting, living, outages, quiet, recovering, returning,
+                rights, writing,
             };
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,6 +96,11 @@ macro_rules! against {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn namespaces_are_left_out_by_the_api_server() {
                 Box::pin(excluding::scenario($version)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn the_lease_is_had_by_one_and_then_by_the_other() {
+                Box::pin(electing::scenario($version)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -212,7 +212,8 @@ impl Machine {
             return self.failed(at);
         }
         self.next = sent + self.times.retry;
-        if record.holder.is_empty() {
+        let released = record.holder.is_empty();
+        if released {
             self.renewed = None;
         } else if self.abstains {
             // That came too late: it is given back at once.
@@ -220,7 +221,7 @@ impl Machine {
         } else {
             self.renewed = Some(sent);
         }
-        (self.seen, self.changed, self.current, self.unsure) = (Some(Some(record)), at.now, true, false);
+        (self.seen, self.changed, self.current, self.unsure) = (Some(Some(record)), at.now, !released, false);
         self.tick(at.now);
     }
 

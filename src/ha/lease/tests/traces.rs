@@ -208,13 +208,14 @@ fn what_a_candidate_does() {
              7510 < ours
              7510 > write me 0 15s
              7520 < done
-             17499 = leads 0
-             17500 = follows nobody",
+             17509 = leads 0
+             17510 = follows nobody",
         ),
         (
             "the answer to the first write is lost: it is ours all the same, and went to nobody else",
             "0 > read
              0 < other/4/1
+             0 > wait 500
              16000 > read
              16001 < other/4/1
              16001 > write me 5 15s
@@ -282,6 +283,7 @@ fn what_a_candidate_does() {
              3201 > read
              3202 < other/1/5
              3202 = follows other
+             3202 > wait 3702
              3300 ! stand
              3300 > read
              3301 < other/1/6

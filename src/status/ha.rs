@@ -1,0 +1,140 @@
+//! What a daemon with a shared log says of its part in it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::Live;
+
+/// What this process is among those that share the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It does not know yet.
+    #[default]
+    Starting,
+    /// It writes to the shared log.
+    Leader,
+    /// It follows the shared log, and would take over.
+    Standby,
+}
+
+impl Role {
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Leader => "leader",
+            Self::Standby => "standby",
+        }
+    }
+}
+
+/// The part of this process in the shared log. What begins with `since_` is kept by [`Live::set_ha`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HaView {
+    /// What it is.
+    pub role: Role,
+    /// The term: it grows with each leader.
+    pub term: u64,
+    /// Who leads, by the Lease; empty where nobody is known to.
+    pub leader: String,
+    /// The Lease: NAMESPACE/NAME.
+    pub lease: String,
+    /// Units of the shared log that are not in this journal yet.
+    pub behind_units: u64,
+    /// How old the oldest of them is; 0 where there is none.
+    pub behind_seconds: f64,
+    /// What a standby keeps of changes that the shared log does not have yet.
+    pub backlog_bytes: u64,
+    /// How often that had no room, since the start: what the watches brought was dropped, and is resumed for at a take-over.
+    pub overflows: u64,
+    /// The shared log: the place, without secrets.
+    pub log: String,
+    /// Why the shared log cannot be read or written at the moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreachable: Option<String>,
+    /// What else is in the way, such as a Lease that may not be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Since when nobody is known to lead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_leaderless: Option<Timestamp>,
+    /// Since when the shared log cannot be read or written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_unreachable: Option<Timestamp>,
+    /// When the backlog last had no room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_overflow: Option<Timestamp>,
+}
+
+impl Live {
+    /// Puts this in the place of what was said of the shared log before, and notes since when it is so.
+    pub fn set_ha(&mut self, view: HaView, now: Timestamp) {
+        let before = self.ha.take().unwrap_or_default();
+        let since = |is: bool, before: Option<Timestamp>| is.then(|| before.unwrap_or(now));
+        self.ha = Some(HaView {
+            since_leaderless: since(view.leader.is_empty(), before.since_leaderless),
+            since_unreachable: since(view.unreachable.is_some(), before.since_unreachable),
+            since_overflow: if view.overflows > before.overflows { Some(now) } else { before.since_overflow },
+            ..view
+        });
+    }
+
+    /// Whether this is worth writing down when that was written last: numbers that grow all the time are not.
+    #[must_use]
+    pub fn is_news_after(&self, written: &Self) -> bool {
+        let steady = |live: &Self| Self {
+            open_files: 0,
+            ha: live.ha.clone().map(|ha| HaView {
+                behind_seconds: ha.behind_seconds.round(),
+                backlog_bytes: ha.backlog_bytes >> 20,
+                ..ha
+            }),
+            ..live.clone()
+        };
+        self.files_are_scarce() != written.files_are_scarce() || steady(self) != steady(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn since_when_something_is_so_is_kept_until_it_is_not() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut live = Live::default();
+        let view = |leader: &str, unreachable: Option<&str>, overflows| HaView {
+            leader: leader.to_owned(),
+            unreachable: unreachable.map(str::to_owned),
+            overflows,
+            ..HaView::default()
+        };
+        let mut since = |now, view| {
+            live.set_ha(view, at(now));
+            let ha = live.ha.clone().unwrap();
+            let seconds = |time: Option<Timestamp>| time.map(Timestamp::as_second);
+            (seconds(ha.since_leaderless), seconds(ha.since_unreachable), seconds(ha.since_overflow))
+        };
+        assert_eq!(since(1, view("", None, 0)), (Some(1), None, None));
+        assert_eq!(since(2, view("", Some("refused"), 1)), (Some(1), Some(2), Some(2)));
+        assert_eq!(since(3, view("one", Some("timed out"), 1)), (None, Some(2), Some(2)));
+        assert_eq!(since(4, view("", None, 2)), (Some(4), None, Some(4)));
+    }
+
+    #[test]
+    fn what_grows_all_the_time_is_no_news() {
+        let ha = HaView { behind_seconds: 0.2, backlog_bytes: 100, ..HaView::default() };
+        let written = Live { open_files: 10, ha: Some(ha.clone()), ..Live::default() };
+        let same = Live {
+            open_files: 11,
+            ha: Some(HaView { behind_seconds: 0.4, backlog_bytes: 900, ..ha.clone() }),
+            ..Live::default()
+        };
+        assert!(!same.is_news_after(&written));
+        let other = Live { ha: Some(HaView { term: 1, ..ha }), ..written.clone() };
+        assert!(other.is_news_after(&written));
+    }
+}
