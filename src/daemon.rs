@@ -6,8 +6,10 @@
 mod candidate;
 mod changes;
 mod clock;
+mod clusters;
 mod control;
 mod descriptors;
+mod keeper;
 mod readers;
 mod redaction;
 mod report;
@@ -40,6 +42,7 @@ use clock::ClockWatch;
 use control::{Reload, Signals};
 use sinks::Sinks;
 
+pub use clusters::{Several, run_several};
 pub use control::{Asker, Control, control};
 
 /// How long an end may wait for another mark of the state directory.
@@ -112,7 +115,7 @@ impl TaskError {
 }
 
 /// What the outside gives to the daemon of one cluster.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Setting {
     /// The configuration it begins with.
     pub loaded: Loaded,
@@ -120,6 +123,35 @@ pub struct Setting {
     pub notifier: Notifier,
     /// decklog's own log, which takes a new level.
     pub telemetry: Telemetry,
+    /// Who gets what the endpoints read, where they are those of several clusters.
+    pub lender: Option<Lender>,
+}
+
+/// Lends what a cluster's daemon has to the endpoints of its process, while it runs.
+#[derive(Clone, Debug)]
+pub struct Lender {
+    /// Where it is to be had.
+    pub endpoints: watch::Sender<Option<Endpoints>>,
+    /// Whether the process has endpoints.
+    pub served: bool,
+}
+
+impl Lender {
+    /// Lends it until `stop`, or until this is dropped.
+    async fn lend(self, endpoints: Endpoints, stop: CancellationToken) {
+        let lent = Lent(self.endpoints);
+        lent.0.send_replace(Some(endpoints));
+        stop.cancelled().await;
+    }
+}
+
+/// What is lent is taken back, however the lending ends.
+struct Lent(watch::Sender<Option<Endpoints>>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.send_replace(None);
+    }
 }
 
 /// Runs until SIGTERM or SIGINT; on SIGHUP the configuration is read again by `read_again`.
@@ -225,6 +257,11 @@ fn timings(cluster: &cluster::Settings) -> Timings {
     Timings { audit, recover, ..Timings::default() }
 }
 
+/// Whether it has become true; not where nobody can say so any more.
+async fn comes_true(seen: &mut watch::Receiver<bool>) -> bool {
+    seen.wait_for(|seen| *seen).await.is_ok()
+}
+
 /// Begins a new epoch where the state directory is a copy: from where it was copied, entries may have been recorded otherwise.
 async fn goes_on(journal: &Journal) -> Result<(), JournalError> {
     if journal.is_copy()? {
@@ -296,20 +333,27 @@ impl Running {
             started: Some(Timestamp::now()),
             ..Live::default()
         });
-        if let Some(bound) = bound {
-            let endpoints = Endpoints {
-                state: Arc::new(config.state.path.clone()),
-                sources: handle.clone(),
-                backlog: journal.backlog(),
-                live: live.subscribe(),
-                sinks: sinks.counters(),
-                churn: Meter::default(),
-                counts_requests: config.cluster.request_metrics,
-            };
+        let endpoints = Endpoints {
+            state: Arc::new(config.state.path.clone()),
+            sources: handle.clone(),
+            backlog: journal.backlog(),
+            live: live.subscribe(),
+            sinks: sinks.counters(),
+            churn: Meter::default(),
+            counts_requests: config.cluster.request_metrics,
+        };
+        if bound.is_some() || setting.lender.as_ref().is_some_and(|lender| lender.served) {
             let (meter, journal, stop) = (endpoints.churn.clone(), journal.clone(), tasks.stop());
             tasks.spawn("churn", async move { Ok(meter.follow(journal, stop).await?) });
-            let stop = tasks.stop();
+        }
+        let stop = tasks.stop();
+        if let Some(bound) = bound {
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });
+        } else if let Some(lender) = setting.lender.clone() {
+            tasks.spawn("endpoints", async move {
+                lender.lend(endpoints, stop).await;
+                Ok(())
+            });
         }
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -376,7 +420,7 @@ impl Running {
                         Err(_) => break None,
                     }
                 }
-                Ok(_) = ready.wait_for(|ready| *ready), if !reported_ready => {
+                true = comes_true(&mut ready), if !reported_ready => {
                     reported_ready = true;
                     self.report_ready();
                     notifier.ready();
@@ -439,6 +483,7 @@ impl Running {
                 tracing::error!("SIGHUP: the new configuration is refused and the running one kept:\n{text}");
             }
         }
+        self.report_refusal(taken.as_ref().err());
         self.sinks.reopen();
         if reported_ready {
             setting.notifier.ready();

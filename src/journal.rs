@@ -224,10 +224,13 @@ impl Journal {
     fn begin(dir: &Path, sharing: Option<Sharing>) -> Result<(Self, WriterThread)> {
         let (journal, writing) = Self::assemble(dir, |_| Ok(()), sharing)?;
         let (ended_sender, ended) = oneshot::channel::<()>();
+        // Its lines in the log are of the cluster of whoever opens it.
+        let span = tracing::Span::current();
         let thread = std::thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || {
                 let _ended = ended_sender;
+                let _cluster = span.enter();
                 // Made here, because whoever opens a journal may be in a runtime, where none can be dropped.
                 let clock = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|source| {
                     JournalError::Io { what: "cannot start the journal's clock".to_owned(), source }

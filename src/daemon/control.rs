@@ -11,6 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Loaded;
 
+/// So many configurations may wait to be taken; who asks waits for the answer to one before.
+pub(super) const QUEUED: usize = 16;
+
 /// What a cluster's run is asked.
 #[derive(Debug)]
 pub struct Control {
@@ -19,7 +22,7 @@ pub struct Control {
     /// Ends it at once, also where it is ending already.
     pub hurry: CancellationToken,
     /// Configurations to take, in their order.
-    pub reloads: mpsc::UnboundedReceiver<Reload>,
+    pub reloads: mpsc::Receiver<Reload>,
 }
 
 /// A configuration to take.
@@ -36,14 +39,14 @@ pub struct Reload {
 pub struct Asker {
     stop: CancellationToken,
     hurry: CancellationToken,
-    reloads: mpsc::UnboundedSender<Reload>,
+    reloads: mpsc::Sender<Reload>,
 }
 
 /// What a run is asked, and who asks.
 #[must_use]
 pub fn control() -> (Control, Asker) {
     let (stop, hurry) = (CancellationToken::new(), CancellationToken::new());
-    let (sender, reloads) = mpsc::unbounded_channel();
+    let (sender, reloads) = mpsc::channel(QUEUED);
     (Control { stop: stop.clone(), hurry: hurry.clone(), reloads }, Asker { stop, hurry, reloads: sender })
 }
 
@@ -56,17 +59,12 @@ impl Asker {
         self.stop.cancel();
     }
 
-    /// Whether it was asked to end.
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        self.stop.is_cancelled()
-    }
-
-    /// Has it take another configuration. What comes back is whether it did; an error where it has ended before.
+    /// Has it take another configuration. What comes back is whether it did; an error where it has ended before, or takes
+    /// none.
     pub fn reload(&self, loaded: Result<Loaded, String>) -> oneshot::Receiver<Result<(), String>> {
         let (done, taken) = oneshot::channel();
-        // Where it has ended, the receiver says so.
-        drop(self.reloads.send(Reload { loaded, done }));
+        // Where that cannot be, the receiver says so.
+        drop(self.reloads.try_send(Reload { loaded, done }));
         taken
     }
 }
@@ -106,13 +104,24 @@ impl Signals {
         }
     }
 
-    /// Passes on what is asked of the one cluster of this process, for ever.
+    /// Passes on what is asked of the one cluster of this process, for ever. Signals that come while it takes a configuration
+    /// are one.
     pub(super) async fn pass_on(mut self, asker: Asker, read_again: impl Fn() -> Result<Loaded, String>) -> ! {
+        let mut asked = None;
         loop {
-            match self.next().await {
-                Asked::Stop => asker.stop(),
-                Asked::Reload => drop(asker.reload(read_again())),
+            tokio::select! {
+                biased;
+                _ = self.terminate.recv() => { tracing::info!("SIGTERM: stopping"); asker.stop(); }
+                _ = self.interrupt.recv() => { tracing::info!("SIGINT: stopping"); asker.stop(); }
+                () = answered(&mut asked), if asked.is_some() => asked = None,
+                _ = self.hang_up.recv(), if asked.is_none() => asked = Some(asker.reload(read_again())),
             }
         }
+    }
+}
+
+async fn answered(asked: &mut Option<oneshot::Receiver<Result<(), String>>>) {
+    if let Some(asked) = asked {
+        drop(asked.await);
     }
 }

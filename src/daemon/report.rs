@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use super::clock::Seen;
 use super::{Running, descriptors};
 use crate::journal::SourceState;
-use crate::status::Live;
+use crate::status::{Live, Trouble};
 use crate::watch::SourceView;
 
 impl Running {
@@ -90,8 +90,21 @@ impl Running {
         if let Err(error) = self.journal.note_head() {
             tracing::debug!("how far the journal is cannot be left beside it: {error}");
         }
-        if changed
-            && let Some(file) = &self.live_file
+        if changed {
+            self.leave_live();
+        }
+    }
+
+    /// Says of this process what a reload came to.
+    pub(super) fn report_refusal(&self, why: Option<&String>) {
+        let before = self.live.borrow().refused.clone();
+        let refused = why.map(|why| Trouble::new(why, before.as_ref()));
+        self.live.send_modify(|live| live.refused = refused);
+        self.leave_live();
+    }
+
+    fn leave_live(&self) {
+        if let Some(file) = &self.live_file
             && let Err(error) = self.live.borrow().write(file)
         {
             tracing::debug!("what this process says of itself cannot be left for `decklog status`: {error}");
