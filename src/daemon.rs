@@ -442,7 +442,7 @@ impl Running {
                     let stalled = watchdog.look(!reported_ready);
                     let seen = clock.look(Timestamp::now(), Instant::now());
                     self.report_time(seen);
-                    self.update_live(stalled, seen);
+                    self.update_live(stalled, seen, candidate.map(|candidate| candidate.view(&self.journal.shared().borrow())));
                     self.sources.log_news();
                     // Where the writer has stopped, that is reported elsewhere.
                     if !self.journal.is_standby() {

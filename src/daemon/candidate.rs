@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -14,8 +15,9 @@ use crate::ambient::watch;
 use crate::cluster::{Api, Limits};
 use crate::config::Config;
 use crate::ha::{Elector, ElectorHandle, LeaseName, Standing};
-use crate::journal::{Journal, JournalError, Sharing};
+use crate::journal::{Journal, JournalError, Role, Shared, Sharing};
 use crate::shared_log::SharedLog;
+use crate::status::{self, HaView};
 use crate::supervise::{Ended, Failed};
 
 /// How often a standby looks into the shared log.
@@ -35,6 +37,8 @@ pub(super) struct Candidate {
     pub(super) lease: LeaseName,
     /// The name of the cluster, under which the shared log is kept.
     cluster: String,
+    /// Where it is kept, without secrets.
+    shown: String,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -47,7 +51,7 @@ impl Candidate {
         let cluster = api.name().to_owned();
         let (lease, identity) = (ha.lease(&cluster), ha.identity());
         // A wrong configuration ends the start before anybody is a candidate.
-        drop(engine(config, &ha.log, &cluster)?);
+        let shown = engine(config, &ha.log, &cluster)?.shown();
         let (elector, standing, handle) = Elector::new(api, lease.clone(), identity.clone());
         // Not before it has something to lead with.
         handle.abstain(true);
@@ -59,7 +63,7 @@ impl Candidate {
                 Err(never) => match never {},
             }
         });
-        Ok(Some(Self { standing, handle, identity, lease, cluster, stop, task }))
+        Ok(Some(Self { standing, handle, identity, lease, cluster, shown, stop, task }))
     }
 
     /// What the journal needs to be shared.
@@ -68,6 +72,39 @@ impl Candidate {
             return Err(DaemonError::Config("[ha] is gone from the configuration: restart decklog".to_owned()));
         };
         share(config, &ha.log, &self.cluster, self.identity.clone(), ha.backlog.0)
+    }
+
+    /// What this process is in the shared log, for who looks at it.
+    pub(super) fn view(&self, shared: &Shared) -> HaView {
+        let role = match shared.role {
+            Role::Leader => status::Role::Leader,
+            Role::Standby if shared.caught_up.is_some() => status::Role::Standby,
+            Role::Standby | Role::Alone => status::Role::Starting,
+        };
+        let leader = match &*self.standing.borrow() {
+            Standing::Leads { .. } => self.identity.clone(),
+            Standing::Follows { holder } => holder.clone().unwrap_or_default(),
+            Standing::Unknown => String::new(),
+        };
+        let missing =
+            shared.missing.map(|unit| format!("unit {unit} of the shared log is missing: it was deleted there"));
+        let units = shared.newest.saturating_sub(shared.number);
+        let since = shared.caught_up.map_or(0.0, |at| Timestamp::now().duration_since(at).as_secs_f64());
+        let lags = role == status::Role::Standby && (units > 0 || shared.problem.is_some());
+        HaView {
+            role,
+            term: shared.term,
+            leader,
+            lease: self.lease.to_string(),
+            behind_units: units,
+            behind_seconds: if lags { since } else { 0.0 },
+            backlog_bytes: shared.backlog,
+            overflows: shared.overflows,
+            log: self.shown.clone(),
+            unreachable: shared.problem.clone(),
+            problem: missing.or_else(|| self.handle.problem()),
+            ..HaView::default()
+        }
     }
 
     /// Gives the Lease back, where it has it.

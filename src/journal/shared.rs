@@ -65,6 +65,8 @@ pub struct Shared {
     pub leader: String,
     /// The newest unit that the journal has.
     pub number: u64,
+    /// The newest unit that the engine was seen to have.
+    pub newest: u64,
     /// When the journal was last seen to have all that the shared log has.
     pub caught_up: Option<Timestamp>,
     /// Bytes of changes that the shared log does not have yet.

@@ -229,6 +229,9 @@ impl Writer {
     async fn stay_on(&mut self, standby: &mut Standby, queue: &mut Queue) -> Result<Option<bool>> {
         let Some(answer) = self.ask(standby, queue, |log| log.extent()).await? else { return Ok(None) };
         let Ok(extent) = answer else { return Ok(Some(false)) };
+        if let Some(link) = &self.link {
+            link.change(|state| state.newest = extent.newest.max(state.number));
+        }
         match self.stands(&extent)? {
             Stands::On => Ok(Some(true)),
             Stands::Off(base) => self.load(standby, queue, base).await,
@@ -364,6 +367,7 @@ impl Writer {
             let (number, backlog) = (link.place.number, standby.bytes);
             link.change(|state| {
                 (state.number, state.term, state.backlog, state.missing) = (number, head.term, backlog, None);
+                state.newest = state.newest.max(number);
                 state.leader.clone_from(&head.leader);
             });
         }
@@ -630,6 +634,13 @@ impl Writer {
                     Read::Ended => return Ok(Err("the daemon is stopping".to_owned())),
                 }
             };
+            if !extent.bases.is_empty() && !self.is_on(&extent).await {
+                let Some(base) = extent.bases.last() else { continue };
+                if self.load(standby, queue, *base).await? != Some(true) {
+                    return Ok(Err("a base of the shared log cannot be read".to_owned()));
+                }
+                continue;
+            }
             let Some(link) = &mut self.link else { return Ok(Err("it is not shared".to_owned())) };
             let mut has_base = !extent.bases.is_empty();
             if link.place.number <= extent.newest {
@@ -659,6 +670,21 @@ impl Writer {
         tracing::info!(unit = self.link.as_ref().map(|link| link.place.number), "this decklog leads");
         self.hand_over(standby, queue)?;
         Ok(Ok(()))
+    }
+
+    /// Whether the newest unit of the shared log is the very one that this journal has, as far as it is there to be compared.
+    async fn is_on(&mut self, extent: &Extent) -> bool {
+        let Some(link) = &mut self.link else { return true };
+        let Place { number, digest } = link.place.clone();
+        if number != extent.newest || number == 0 {
+            return true;
+        }
+        let found = link.log().read(number - 1, 1).await;
+        match link.answered(found) {
+            Ok(units) => units.first().is_none_or(|unit| unit.number != number || unit::digest(&unit.bytes) == digest),
+            // Whoever cannot be asked takes no append either.
+            Err(_) => true,
+        }
     }
 
     /// What the daemon has asked for while it stood by is done now, and what was kept follows it.
