@@ -37,7 +37,7 @@ use crate::telemetry::Telemetry;
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
 use crate::{ambient, apiserver_counters};
 pub use candidate::sharing;
-use candidate::{AGAIN, Candidate, Patience, Taking};
+use candidate::{AGAIN, Candidate, Fitness, Patience, Taking};
 use clock::ClockWatch;
 use control::{Reload, Signals};
 use sinks::Sinks;
@@ -384,6 +384,7 @@ impl Running {
         let mut standing = candidate.map(|candidate| candidate.standing.clone());
         let mut taking: Option<Taking> = None;
         let mut patience = Patience::default();
+        let mut fitness = Fitness::new();
         let mut failure = None;
         let reason = loop {
             if let Some(standing) = &standing {
@@ -449,8 +450,9 @@ impl Running {
                         drop(tokio::time::timeout(PING, self.journal.settle_left()).await);
                     }
                     if let Some(candidate) = candidate {
-                        let away = self.journal.shared().borrow().problem.is_some();
-                        candidate.handle.abstain(patience.is_over(away));
+                        let shared = self.journal.shared().borrow().clone();
+                        let fit = fitness.is_fit(&shared, self.sources.all_watch());
+                        candidate.handle.abstain(patience.is_over(shared.problem.is_some()) || !fit);
                     }
                     if let Err(error) = self.journal.check_place() {
                         break Some(Ended { name: Part::Writing.name().to_owned(), result: Err(Failed::Error(error.into())) });

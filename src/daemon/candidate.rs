@@ -14,7 +14,7 @@ use super::{DaemonError, TaskError};
 use crate::ambient::watch;
 use crate::cluster::{Api, Limits};
 use crate::config::Config;
-use crate::ha::{Elector, ElectorHandle, LeaseName, Standing};
+use crate::ha::{Elector, ElectorHandle, GRACE, LeaseName, Standing};
 use crate::journal::{Journal, JournalError, Role, Shared, Sharing};
 use crate::shared_log::SharedLog;
 use crate::status::{self, HaView};
@@ -185,6 +185,26 @@ impl Taking {
 impl Drop for Taking {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// Whether it should lead, as far as that depends on it: all that it watches is watched, and was a moment ago. One whose watches
+/// cannot resume would begin with a gap, where another decklog may have what the API server has forgotten. Where none takes
+/// the lead, it does after a while all the same.
+pub(super) struct Fitness {
+    began: tokio::time::Instant,
+    watched: bool,
+}
+
+impl Fitness {
+    pub(super) fn new() -> Self {
+        Self { began: tokio::time::Instant::now(), watched: false }
+    }
+
+    /// Asked now and then.
+    pub(super) fn is_fit(&mut self, shared: &Shared, all_watch: bool) -> bool {
+        let before = std::mem::replace(&mut self.watched, all_watch);
+        shared.role != Role::Standby || shared.is_blank() || (before && all_watch) || self.began.elapsed() > GRACE
     }
 }
 

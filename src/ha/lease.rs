@@ -73,7 +73,7 @@ impl ElectorHandle {
     /// While it abstains it neither takes the Lease nor renews it. It does not lead from then on, and gives the Lease back
     /// where it has it, so that somebody who can may lead.
     pub fn abstain(&self, abstains: bool) {
-        self.abstains.send_replace(abstains);
+        self.abstains.send_if_modified(|now| std::mem::replace(now, abstains) != abstains);
     }
 
     /// What keeps it from asking for the Lease, for people; nothing while all is well.

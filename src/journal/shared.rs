@@ -63,6 +63,8 @@ pub struct Shared {
     pub term: u64,
     /// Who leads, as the newest unit says.
     pub leader: String,
+    /// Since when it leads.
+    pub led_since: Option<tokio::time::Instant>,
     /// The newest unit that the journal has.
     pub number: u64,
     /// The newest unit that the engine was seen to have.
@@ -77,4 +79,12 @@ pub struct Shared {
     pub missing: Option<u64>,
     /// Why the engine does not do what it is asked, while that is so.
     pub problem: Option<String>,
+}
+
+impl Shared {
+    /// Whether there is nothing yet to go on from.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.caught_up.is_some() && self.newest == 0 && self.number == 0
+    }
 }

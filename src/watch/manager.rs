@@ -19,7 +19,7 @@ use super::{Shared, Timings};
 use crate::ambient::Signal;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Failure};
-use crate::journal::{Journal, JournalError, SourceId};
+use crate::journal::{Journal, JournalError, SourceId, SourceState};
 use crate::model::{Resource, SourceSpec};
 use crate::supervise::{Ended, Failed, Supervisor};
 
@@ -106,6 +106,15 @@ impl SourceManagerHandle {
     #[must_use]
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.ready.clone()
+    }
+
+    /// Whether every source watches at this moment, or needs a person: what the API server forgets now is lost to nobody.
+    #[must_use]
+    pub fn all_watch(&self) -> bool {
+        let sources = self.overview().sources;
+        let watches =
+            |view: &SourceView| matches!(view.stats.state(), SourceState::Watching | SourceState::Degraded(_));
+        !sources.is_empty() && sources.iter().all(watches)
     }
 
     /// Writes what has happened to sources since the last time into the log, one line for what happened to several.

@@ -33,5 +33,6 @@ mod restarts;
 mod scopes;
 mod secrets;
 mod service;
+mod sharing;
 mod support;
 mod timelines;

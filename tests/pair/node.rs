@@ -33,8 +33,8 @@ struct View {
 pub(crate) struct Node {
     pub(crate) name: &'static str,
     pub(crate) dir: PathBuf,
-    /// The directory goes with whoever has it last.
-    keep: Arc<tempfile::TempDir>,
+    /// The directory goes with it.
+    _keep: tempfile::TempDir,
     switches: Arc<Switches>,
     view: Arc<Mutex<View>>,
     stop: CancellationToken,
@@ -52,6 +52,15 @@ struct Candidate {
 impl Candidate {
     fn leads(&self) -> bool {
         self.renewed.is_some_and(|at| at.elapsed() < Duration::from_secs(10))
+    }
+
+    /// Gives it back, where it is its own.
+    fn abstain(&mut self, places: &Places, switches: &Switches, me: &str) {
+        let now = places.lease.get();
+        if now.0.as_deref() == Some(me) && !is(&switches.no_lease) {
+            places.lease.put(&now, None);
+        }
+        self.renewed = None;
     }
 
     /// One try, as client-go makes it every two seconds.
@@ -104,7 +113,7 @@ impl Node {
             stop: stop.clone(),
         };
         tasks.spawn(life.run());
-        Self { name, dir, keep: Arc::new(keep), switches, view, stop, tasks }
+        Self { name, dir, _keep: keep, switches, view, stop, tasks }
     }
 
     fn shared(&self) -> Option<Shared> {
@@ -265,6 +274,7 @@ impl Life {
             view.journal = Some(journal.clone());
             view.sources = Some(sources.clone());
         }
+        let (began, mut watched, mut away) = (Instant::now(), false, None);
         let mut delivers = false;
         let ended = loop {
             tokio::select! {
@@ -283,7 +293,20 @@ impl Life {
                 }
                 () = sleep(Duration::from_millis(2000)) => {
                     self.switches.goes_on().await;
-                    candidate.attempt(&self.places, &self.switches, self.name);
+                    // As the daemon does.
+                    let shared = journal.shared().borrow().clone();
+                    let before = std::mem::replace(&mut watched, sources.all_watch());
+                    let fit = shared.role != Role::Standby || shared.is_blank() || (before && watched);
+                    if shared.problem.is_none() {
+                        away = None;
+                    }
+                    let gives_way = shared.problem.is_some()
+                        && away.get_or_insert_with(Instant::now).elapsed() > Duration::from_secs(15);
+                    if !gives_way && (fit || began.elapsed() > decklog::ha::GRACE) {
+                        candidate.attempt(&self.places, &self.switches, self.name);
+                    } else {
+                        candidate.abstain(&self.places, &self.switches, self.name);
+                    }
                     let standby = journal.is_standby();
                     if candidate.leads() && standby {
                         if let Ok(Ok(())) = journal.lead().await {

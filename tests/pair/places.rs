@@ -171,8 +171,6 @@ pub(crate) struct Output {
 struct Got {
     lines: Vec<(u64, String)>,
     problems: Vec<String>,
-    /// From here on entries may come again: a leader was lost with this cursor.
-    floor: Option<u64>,
     /// Who delivered last.
     last: u64,
 }

@@ -34,6 +34,8 @@ pub(super) struct Place {
     pub(super) number: u64,
     /// The digest of that unit.
     pub(super) digest: String,
+    /// Which leadership that unit is of.
+    pub(super) term: u64,
 }
 
 impl Place {
@@ -43,8 +45,9 @@ impl Place {
             .optional()
             .map_err(sql(PLACE))?;
         let read = |text: &str| {
-            let (number, digest) = text.split_once(' ')?;
-            Some(Self { number: number.parse().ok()?, digest: digest.to_owned() })
+            let mut words = text.split(' ');
+            let (number, digest, term) = (words.next()?, words.next()?, words.next()?);
+            Some(Self { number: number.parse().ok()?, digest: digest.to_owned(), term: term.parse().ok()? })
         };
         Ok(text.as_deref().and_then(read))
     }
@@ -53,7 +56,7 @@ impl Place {
     pub(super) fn write(&self, conn: &Connection) -> Result {
         conn.execute(
             "INSERT OR REPLACE INTO meta VALUES ('shared', ?)",
-            params![format!("{} {}", self.number, self.digest)],
+            params![format!("{} {} {}", self.number, self.digest, self.term)],
         )
         .map(drop)
         .map_err(sql(PLACE))
@@ -102,7 +105,7 @@ impl Link {
         conn.set_prepared_statement_cache_capacity(128);
         conn.execute("DELETE FROM backlog", []).map_err(sql("begin"))?;
         let place = Place::read(conn)?.unwrap_or_default();
-        state.send_replace(Shared { role: Role::Standby, number: place.number, ..Shared::default() });
+        state.send_replace(Shared { role: Role::Standby, number: place.number, term: place.term, ..Shared::default() });
         Ok(Self {
             shown: log.shown(),
             log: Some(log),
@@ -209,7 +212,7 @@ impl Writer {
             if !rows.is_empty() {
                 let term = link.state.borrow().term;
                 let unit = link.unit(&self.committed, &rows, self.disk.codec(), term, (&link.place.digest, false));
-                let place = Place { number: link.place.number + 1, digest: unit::digest(&unit) };
+                let place = Place { number: link.place.number + 1, digest: unit::digest(&unit), term };
                 place.write(&self.disk.conn)?;
                 if let Err(error) = self.append(place, unit).await {
                     self.disk.end(false)?;
@@ -284,7 +287,7 @@ impl Writer {
         self.disk.forget();
         let behind = (link.place.digest.as_str(), !has_base);
         let unit = link.unit(&self.committed, &Rows::default(), self.disk.codec(), term, behind);
-        let place = Place { number: link.place.number + 1, digest: unit::digest(&unit) };
+        let place = Place { number: link.place.number + 1, digest: unit::digest(&unit), term };
         self.disk.conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
         let appended = match place.write(&self.disk.conn) {
             Ok(()) => self.append(place, unit).await,
@@ -301,6 +304,7 @@ impl Writer {
         let (identity, number) = (link.identity.clone(), link.place.number);
         link.change(|state| {
             (state.role, state.term, state.leader, state.number) = (Role::Leader, term, identity, number);
+            state.led_since = Some(tokio::time::Instant::now());
         });
         self.disk.surround();
         Ok(())

@@ -16,7 +16,7 @@ use crate::change::redact::Redactor;
 use crate::journal::error::Result;
 use crate::journal::shared::rows;
 use crate::journal::shared::unit::{self, Head};
-use crate::journal::{JournalError, SourceId, SourceMemory, WatchChange, schema};
+use crate::journal::{JournalError, SourceId, SourceMemory, SourceState, WatchChange, schema};
 use crate::model::{Checkpoint, Cluster, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
 use crate::shared_log::{Base, Extent, LogError, Numbered, PART_BYTES, SharedLog};
 
@@ -51,6 +51,8 @@ pub(super) struct Standby {
     waiting: Vec<(Box<SourceSpec>, Option<ResourceVersion>, Reply<()>)>,
     ahead: BTreeMap<i64, Ahead>,
     bytes: u64,
+    /// What each source last said that it is doing. The journal has what those of the leader do.
+    states: BTreeMap<i64, SourceState>,
     narrows: bool,
 }
 
@@ -343,7 +345,7 @@ impl Writer {
                     return Ok(Applied::Astray);
                 }
                 rows.put(&self.disk.conn, &link.tables)?;
-                place = Place { number: *number, digest: unit::digest(bytes) };
+                place = Place { number: *number, digest: unit::digest(bytes), term: head.term };
                 newest = Some(head);
             }
             place.write(&self.disk.conn)?;
@@ -413,12 +415,12 @@ impl Writer {
                 rows::clear(conn, &tables)?;
                 conn.execute("DELETE FROM backlog", []).map_err(sql(KEEP))?;
                 // Not empty, so that what is there is not taken for a log of its own.
-                Place { number: 0, digest: "loading".to_owned() }.write(conn)
+                Place { digest: "loading".to_owned(), ..Place::default() }.write(conn)
             })?;
         }
         standby.ahead.clear();
         standby.bytes = 0;
-        let mut digest = String::new();
+        let (mut digest, mut term) = (String::new(), 0);
         for part in 0..base.parts {
             let asked = self.ask(standby, queue, |log| log.part(base.number, part)).await?;
             let Some(answer) = asked else { return Ok(None) };
@@ -429,12 +431,12 @@ impl Writer {
             let (head, rows) = unit::decode(&bytes, self.disk.codec())?;
             let Some(link) = &self.link else { return Ok(None) };
             acceptable(&head, &link.key, &link.shown)?;
-            digest = head.previous;
+            (digest, term) = (head.previous, head.term);
             let conn = &self.disk.conn;
             within(conn, &mut || rows.put(conn, &tables))?;
             self.turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
-        let place = Place { number: base.number, digest };
+        let place = Place { number: base.number, digest, term };
         {
             let conn = &self.disk.conn;
             within(conn, &mut || place.write(conn))?;
@@ -446,7 +448,7 @@ impl Writer {
         self.refresh(standby)?;
         standby.answer_waiting(&self.disk.conn)?;
         if let Some(link) = &self.link {
-            link.change(|state| (state.number, state.missing) = (base.number, None));
+            link.change(|state| (state.number, state.term, state.missing) = (base.number, term, None));
         }
         Ok(Some(true))
     }
@@ -479,6 +481,10 @@ impl Writer {
                 }
                 Command::Source(SourceId(id), OfSource::Bookmark(version)) => {
                     keep_rows(standby, *id, [(version, insert_bookmark(conn, *id, at, version))].into_iter())
+                }
+                Command::Source(SourceId(id), OfSource::Report(state)) => {
+                    standby.states.insert(*id, state.clone());
+                    Ok(())
                 }
                 Command::Source(..)
                 | Command::Sink(..)
@@ -659,7 +665,7 @@ impl Writer {
                 has_base = true;
             }
             self.know_bases(&extent.bases);
-            let term = self.link.as_ref().map_or(0, |link| link.state.borrow().term) + 1;
+            let term = self.link.as_ref().map_or(0, |link| link.place.term) + 1;
             match self.take_lead(term, has_base).await {
                 Ok(()) => break,
                 // Somebody was faster: what they wrote is read, and then it is tried again where the Lease says so.
@@ -675,7 +681,7 @@ impl Writer {
     /// Whether the newest unit of the shared log is the very one that this journal has, as far as it is there to be compared.
     async fn is_on(&mut self, extent: &Extent) -> bool {
         let Some(link) = &mut self.link else { return true };
-        let Place { number, digest } = link.place.clone();
+        let Place { number, digest, .. } = link.place.clone();
         if number != extent.newest || number == 0 {
             return true;
         }
@@ -693,7 +699,7 @@ impl Writer {
         let facts = Facts::read(&self.disk.conn)?;
         self.committed = facts.committed();
         self.recover()?;
-        let Standby { cluster, redactor, specs, waiting, ahead, narrows, .. } = std::mem::take(standby);
+        let Standby { cluster, redactor, specs, waiting, ahead, states, narrows, .. } = std::mem::take(standby);
         let lost = |id: i64| ahead.get(&id).is_some_and(|ahead| ahead.lost);
         let mut commands: Vec<Command> = Vec::new();
         commands.extend(cluster.map(|cluster| Command::Cluster(cluster, Reply::new().0)));
@@ -701,6 +707,8 @@ impl Writer {
         // One that has lost something registers by itself.
         let known = specs.into_iter().filter(|(_, id)| *id != 0 && !lost(*id));
         commands.extend(known.map(|(spec, _)| Command::Register(Box::new(spec), Reply::new().0)));
+        let states = states.into_iter().filter(|(id, _)| *id != 0 && !lost(*id));
+        commands.extend(states.map(|(id, state)| Command::Source(SourceId(id), OfSource::Report(state))));
         if narrows {
             commands.push(Command::Narrow(Reply::new().0));
         }

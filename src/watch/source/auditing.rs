@@ -34,12 +34,16 @@ impl Driver {
                 None => std::future::pending().await,
             };
         };
-        tokio::time::sleep_until(due).await;
-        if self.shared.journal.is_standby() {
-            // It would compare the cluster with the journal of another one. Where the journal has ended, so does this source.
-            _ = self.shared.journal.shared().wait_for(|shared| shared.role != Role::Standby).await;
-            tokio::time::sleep(random_up_to(self.shared.timings.audit.unwrap_or_default() / 4)).await;
+        let shared = self.shared.journal.shared().borrow().clone();
+        if shared.role == Role::Standby {
+            // It would compare the cluster with the journal of another one. The next line of the watch looks again.
+            return std::future::pending().await;
         }
+        let period = self.shared.timings.audit.unwrap_or_default();
+        // Who takes over does not audit everything at once.
+        let spread = period / 4 * (u32::try_from(self.id.0 % 16).unwrap_or_default()) / 16;
+        let due = shared.led_since.map_or(due, |since| due.max(since + spread));
+        tokio::time::sleep_until(due).await;
         let auditor = Auditor {
             shared: Arc::clone(&self.shared),
             spec: self.spec.clone(),

@@ -1,0 +1,129 @@
+//! Two daemons with one log in a folder that both reach: who leads, who follows, and what is built again from nothing.
+
+use std::fs;
+use std::time::Duration;
+
+use decklog::sim::world::World;
+use decklog::sim::{Sim, objects};
+use rustix::process::Signal;
+
+use crate::support::{Daemon, cluster, lists, scope, until};
+
+const BUSY: [&str; 4] = ["pods", "configmaps", "secrets", "deployments.apps"];
+
+/// A daemon of the log that is kept in this folder.
+fn shared(sim: &Sim, bucket: &std::path::Path, identity: &str) -> Daemon {
+    let key = bucket.join("key");
+    fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
+    let rest = format!(
+        "[redact]\nkey_file = {key:?}\n\n[[sink]]\nname = \"archive\"\ntype = \"s3\"\nurl = \"file://{}\"\nsegment_age = \"1s\"\n\n\
+         [ha]\nlog = \"archive\"\nlease = \"default/decklog\"\nidentity = \"{identity}\"\n",
+        bucket.join("bucket").display()
+    );
+    fs::create_dir_all(bucket.join("bucket")).unwrap();
+    Daemon::with(sim, &format!("resources = {BUSY:?}\n"), &rest)
+}
+
+async fn has_role(daemon: &mut Daemon, role: &str) {
+    until(&format!("a {role}"), async || {
+        daemon.must_run();
+        let status = daemon.status().await;
+        let ha = &status["ha"];
+        // It watches as well: only then it has what the API server may forget. Of a standby that is what `ready` says.
+        let watches = status["sources"].as_array().is_some_and(|all| {
+            all.len() == BUSY.len() && all.iter().all(|source| role == "standby" || source["state"] == "watching")
+        });
+        if ha["role"] == role && status["daemon"]["ready"] == true && watches {
+            Ok(())
+        } else {
+            Err(format!("{ha} {}\n{}", status["daemon"], daemon.last_words()))
+        }
+    })
+    .await;
+}
+
+/// The API server has forgotten everything, and etcd too.
+fn forget(sim: &Sim) {
+    for resource in BUSY {
+        sim.expire_watch_history(resource, sim.revision());
+    }
+    sim.compact_all();
+}
+
+/// A leader ends cleanly, the next is stopped for longer than its Lease while the API server forgets, the next is killed; who takes
+/// over has no gap and lists nothing, and who comes back writes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_leads_the_log_goes_on_without_a_gap() {
+    let sim = cluster().await;
+    let bucket = tempfile::tempdir().unwrap();
+    let mut world = World::new(&sim, 5).unwrap();
+    let started = sim.revision();
+    let (mut one, mut two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
+    let disturbed = async {
+        one.start();
+        one.ready().await;
+        has_role(&mut one, "leader").await;
+        two.start();
+        two.ready().await;
+        has_role(&mut two, "standby").await;
+        let first = lists(&sim).len();
+        one.stop().await;
+        forget(&sim);
+        has_role(&mut two, "leader").await;
+        one.start();
+        one.ready().await;
+        has_role(&mut one, "standby").await;
+        two.signal(Signal::STOP);
+        has_role(&mut one, "leader").await;
+        forget(&sim);
+        two.signal(Signal::CONT);
+        has_role(&mut two, "standby").await;
+        assert!(two.said().contains("this decklog stands by"), "{}", two.last_words());
+        one.kill().await;
+        forget(&sim);
+        has_role(&mut two, "leader").await;
+        one.start();
+        one.ready().await;
+        has_role(&mut one, "standby").await;
+        assert_eq!(lists(&sim).len(), first, "nobody lists again");
+    };
+    tokio::select! {
+        () = disturbed => {}
+        refusal = world.live(Duration::from_millis(20)) => panic!("{refusal}"),
+    }
+    sim.create("configmaps", objects::config_map("default", "last", "1")).unwrap();
+    let done = scope(&sim, started, &BUSY);
+    until("the last change in the log", async || {
+        let answer = two.command(&["get", "cm/last", "-n", "default"]).await;
+        if answer.code == 0 { Ok(()) } else { Err(answer.err) }
+    })
+    .await;
+    two.stop().await;
+    one.stop().await;
+    let whole = |answer: String| answer.lines().map(str::to_owned).collect::<Vec<_>>();
+    let everything = ["tail", "-o", "json", "--last", "1000000"];
+    let told = two.command(&everything).await.done();
+    // Each one's file has what it delivered while it led; judged is the log itself.
+    fs::write(two.log(), &told).unwrap();
+    two.judged(&sim, &done).await;
+    assert!(two.entries().iter().all(|entry| entry.gap.is_none()), "a standby was watching all the time");
+    let log = whole(told);
+    assert_eq!(whole(one.command(&everything).await.done())[..log.len()], log[..], "it has the same log");
+
+    // A machine that has nothing builds it again, and goes on from there without a list.
+    let mut three = shared(&sim, bucket.path(), "three");
+    let restored = three.command(&["restore", "--from", "archive"]).await.done();
+    assert!(restored.contains("entries"), "{restored}");
+    three.command(&["verify"]).await.done();
+    assert_eq!(whole(three.command(&everything).await.done())[..log.len()], log[..]);
+    three.command(&["restore", "--from", "archive"]).await.refused(1, &["journal in", "move it away"]);
+    three.command(&["restore", "--from", "file"]).await.refused(78, &["shared log"]);
+    let before = lists(&sim).len();
+    three.start();
+    three.ready().await;
+    has_role(&mut three, "leader").await;
+    sim.create("configmaps", objects::config_map("default", "after-it-all", "1")).unwrap();
+    three.tells("what happened then", |entry| entry.name == "after-it-all").await;
+    assert_eq!(lists(&sim).len(), before, "it resumes where the lost one was");
+    three.stop().await;
+}
