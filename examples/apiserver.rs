@@ -5,7 +5,8 @@
 //! ```
 //!
 //! It writes a kubeconfig for itself, and prints a line for each list and watch that it is asked for. The ConfigMap `shop/count`
-//! counts from 1 on, five times a second. It ends with its standard input.
+//! counts from 1 on, five times a second, and each second another manager sets the image of the Deployment `shop/web`. It ends with its
+//! standard input.
 #![allow(clippy::print_stdout, reason = "what it is asked is for whoever runs it")]
 
 use std::error::Error;
@@ -17,6 +18,9 @@ use decklog::sim::faults::Asked;
 use decklog::sim::{Sim, objects};
 use serde_json::json;
 use tokio::sync::oneshot;
+
+/// Who sets the image of the Deployment, and which.
+const SETTERS: [(&str, &str); 2] = [("kubectl-set", "nginx:1.30"), ("kubectl-client-side-apply", "nginx:1.29")];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -41,6 +45,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
         count += 1;
         sim.patch("configmaps", "shop", "count", &json!({"data": {"value": count.to_string()}}))?;
+        if count % 5 == 0 {
+            // By turns, as somebody who tries a version and takes it back.
+            let (manager, image) = SETTERS[(count / 5) % SETTERS.len()];
+            sim.update("deployments.apps", "shop", "web", |deployment| {
+                deployment["spec"]["template"]["spec"]["containers"][0]["image"] = image.into();
+                let container = json!([{ "name": deployment["metadata"]["name"], "image": {} }]);
+                let fields = json!({ "spec": { "template": { "spec": { "containers": container } } } });
+                objects::touch(deployment, manager, "Update", "apps/v1", "", &fields);
+            })?;
+        }
         let requests = sim.requests();
         for seen in &requests[printed..] {
             let resource = seen.resource.as_deref().unwrap_or_default();

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::config::{self, Config, Loaded, Problems};
+use crate::config::{self, Config, Files, Loaded, Problems};
 use crate::journal::{JournalError, Reader};
 use output::Out;
 
@@ -33,6 +33,7 @@ pub mod progress;
 pub mod rbac;
 pub mod remote;
 pub mod replay;
+pub mod restore;
 pub mod run;
 pub mod schema;
 pub mod select;
@@ -42,6 +43,7 @@ pub mod status;
 pub mod tail;
 pub mod verify;
 
+mod clusters;
 mod complete;
 mod follow;
 mod guest;
@@ -76,6 +78,12 @@ pub struct Global {
     /// Configuration [default: ./config.toml, then /etc/decklog/config.toml]
     #[arg(short, long, global = true, value_name = "FILE", env = "DECKLOG_CONFIG", hide_env_values = true, help_heading = COMMON)]
     pub config: Option<PathBuf>,
+    /// A directory with a configuration NAME.toml for each of several clusters
+    #[arg(long, global = true, value_name = "DIR", env = "DECKLOG_CONFIG_DIR", hide_env_values = true, help_heading = COMMON)]
+    pub config_dir: Option<PathBuf>,
+    /// Which of several clusters is meant, with --config-dir, or with --server
+    #[arg(long, global = true, value_name = "NAME", help_heading = COMMON)]
+    pub cluster: Option<String>,
     /// Where the log is read, if not on this machine.
     #[command(flatten)]
     pub server: remote::ServerArgs,
@@ -172,6 +180,8 @@ pub enum Command {
     Verify(verify::VerifyArgs),
     /// Deliver entries to a sink again, with the same ids
     Replay(replay::ReplayArgs),
+    /// Build the state directory from the shared log that [ha] keeps beside a sink
+    Restore(restore::RestoreArgs),
     /// Make what a sink needs where it delivers, such as tables, topics and streams
     Sink(sink::SinkArgs),
     /// See all of it at work on a simulated cluster
@@ -287,9 +297,12 @@ impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
         let exit = match &error {
             JournalError::Locked { .. } => Exit::Held,
-            JournalError::Newer { .. } | JournalError::Missing(_) | JournalError::OtherCluster { .. } => Exit::Config,
+            JournalError::Newer { .. }
+            | JournalError::Missing(_)
+            | JournalError::OtherCluster { .. }
+            | JournalError::Foreign(_) => Exit::Config,
             JournalError::Io { .. } | JournalError::Sqlite { .. } | JournalError::Corrupt(_) => Exit::Io,
-            JournalError::Stopped(_) => Exit::Internal,
+            JournalError::Stopped(_) | JournalError::Superseded(_) => Exit::Internal,
         };
         Self::new(exit, error.to_string())
     }
@@ -304,6 +317,9 @@ impl Global {
     /// # Errors
     /// Everything that is wrong with it, exit 78.
     pub fn load(&self) -> Result<Loaded, Failure> {
+        if let Some(loaded) = self.one_of_several(Files::Check)? {
+            return Ok(loaded);
+        }
         self.with_state(Config::load(self.config_file()))
     }
 
@@ -312,6 +328,9 @@ impl Global {
     /// # Errors
     /// Everything that is wrong with it, exit 78.
     pub fn load_for_reading(&self) -> Result<Loaded, Failure> {
+        if let Some(loaded) = self.one_of_several(Files::Ignore)? {
+            return Ok(loaded);
+        }
         self.with_state(Config::load_for_reading(self.config_file()))
     }
 
@@ -330,7 +349,7 @@ impl Global {
 
     /// Whether there is a configuration file, or one is named.
     fn has_config(&self) -> bool {
-        self.config_file().is_some() || config::standard_file().is_some()
+        self.config_dir.is_some() || self.config_file().is_some() || config::standard_file().is_some()
     }
 
     /// The state directory: `--state`, else what the configuration says, else the default of a machine without one.
@@ -340,6 +359,9 @@ impl Global {
     pub fn state_dir(&self) -> Result<PathBuf, Failure> {
         if let Some(state) = &self.state {
             return Ok(state.clone());
+        }
+        if let Some(state) = self.state_of_several()? {
+            return Ok(state);
         }
         // That of the service is closed to most who may read its journal.
         let closed =
@@ -361,8 +383,8 @@ impl Global {
     /// # Errors
     /// Where there is none or it cannot be read.
     pub fn reader(&self) -> Result<(Reader, PathBuf), Failure> {
-        if let Some(guest) = guest::get() {
-            return Ok((Reader::open(&guest.state)?, guest.state.clone()));
+        if let Some(state) = clusters::of_guest(self)? {
+            return Ok((Reader::open(state)?, state.to_owned()));
         }
         let dir = self.state_dir()?;
         let default = crate::journal::Settings::default().path;
@@ -450,11 +472,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if !args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--utc") {
         clock::be_local();
     }
-    let (cli, matches) = match parse(&args) {
+    let (mut cli, matches) = match parse(&args) {
         Ok(parsed) => parsed,
         Err(error) => return refused(error, &args).into(),
     };
-    let done = match remote::asked(&cli, &matches) {
+    let asked = cli.global.settle(&matches).and_then(|()| remote::asked(&cli, &matches));
+    let done = match asked {
         Ok(Some(server)) => server.run(&args, &mut cli.command.out(&cli.global)),
         Ok(None) => {
             understood(&matches);
@@ -517,6 +540,7 @@ impl Command {
             | Self::Check(_)
             | Self::Rbac(_)
             | Self::Replay(_)
+            | Self::Restore(_)
             | Self::Sink(_)
             | Self::Demo(_)
             | Self::Completions(_)
@@ -551,6 +575,7 @@ impl Command {
             Self::Run(_)
             | Self::Init(_)
             | Self::Replay(_)
+            | Self::Restore(_)
             | Self::Sink(_)
             | Self::Demo(_)
             | Self::Completions(_)
@@ -586,6 +611,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Rbac(args) => rbac::main(args, &global),
         Command::Verify(args) => verify::main(args, &global),
         Command::Replay(args) => replay::main(args, &global),
+        Command::Restore(args) => restore::main(args, &global),
         Command::Sink(args) => sink::main(args, &global),
         Command::Demo(args) => demo::main(args, &global),
         Command::Completions(args) => completions::main(args, &global),
@@ -651,6 +677,7 @@ mod tests {
                 "rbac",
                 "verify",
                 "replay",
+                "restore",
                 "sink",
                 "demo",
                 "completions",

@@ -23,6 +23,7 @@ use crate::units::ByteSize;
 use crate::{cluster, delivery, ha, http, journal, telemetry, watch};
 
 mod check;
+mod directory;
 mod environment;
 mod format;
 mod problem;
@@ -33,6 +34,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+pub use directory::{ClusterFile, Directory};
 pub use problem::{Problem, Problems, SourceSpan};
 pub use reference::{Key, Table, reference};
 pub use schema::config_schema;
@@ -121,17 +123,29 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with it, at once.
     pub fn parse(text: &str, file: &str, environment: &[(String, String)], files: Files) -> Result<Loaded, Problems> {
-        let schema = config_schema();
+        Self::parse_given(text, file, environment, files, &config_schema(), &mut Given::default())
+    }
+
+    /// As [`Config::parse`], by this schema. `given` is what the text gives, whatever is wrong with the rest of it.
+    fn parse_given(
+        text: &str,
+        file: &str,
+        environment: &[(String, String)],
+        files: Files,
+        schema: &serde_json::Value,
+        given: &mut Given,
+    ) -> Result<Loaded, Problems> {
         let (mut root, mut problems) = tree::parse(text);
         if let Some(problem) = problems.first().and_then(|_| tree::other_language(text)) {
             return Err(Problems { file: file.to_owned(), list: vec![problem] });
         }
         let broken: Vec<Option<usize>> = problems.iter().map(|problem| problem.place.line()).collect();
         let homeless = tree::below_headers(text, &broken);
-        problems.extend(environment::apply(&mut root, &schema, environment));
+        problems.extend(environment::apply(&mut root, schema, environment));
         expand(&mut root, "", environment, files, &mut problems);
+        *given = Given::of(&root);
         let reported: Vec<String> = problems.iter().map(|problem| problem.key.clone()).collect();
-        problems.extend(check::check(&root, &schema, files).into_iter().filter(|problem| {
+        problems.extend(check::check(&root, schema, files).into_iter().filter(|problem| {
             // One mistake is reported once: not again for what could be read of a broken line or of a path without its
             // directory, not for keys below a broken header, and not for those that are missing because a broken line
             // holds them.
@@ -142,7 +156,7 @@ impl Config {
         if problems.is_empty() {
             match serde_json::from_value::<Self>(root.to_json()) {
                 Ok(mut config) => {
-                    if root.get("state").and_then(|state| state.get("path")).is_none()
+                    if given.state.is_none()
                         && let Some(directory) = variable(environment, "STATE_DIRECTORY")
                     {
                         config.state.path = directory.split(':').next().unwrap_or(directory).into();
@@ -180,6 +194,25 @@ impl Config {
             warnings.extend(settings.warning().map(|warning| format!("the sink {:?} {warning}", sink.name)));
         }
         warnings
+    }
+}
+
+/// What a text gives itself, and what it leaves to a default.
+#[derive(Clone, Debug, Default)]
+struct Given {
+    /// `[cluster] name`.
+    name: Option<String>,
+    /// `[state] path`.
+    state: Option<String>,
+    /// Whether there is `[log]`.
+    log: bool,
+}
+
+impl Given {
+    fn of(root: &tree::Node) -> Self {
+        let text = |section, key| root.get(section).and_then(|section| section.get(key)).and_then(tree::Node::text);
+        let owned = |section, key| text(section, key).map(str::to_owned);
+        Self { name: owned("cluster", "name"), state: owned("state", "path"), log: root.get("log").is_some() }
     }
 }
 

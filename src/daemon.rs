@@ -3,9 +3,13 @@
 //! It opens the journal, connects the cluster and the sinks to it, reports to systemd how it is doing, and ends in order:
 //! the reading and the delivery, then the journal's thread, which commits what it was given.
 
+mod candidate;
 mod changes;
 mod clock;
+mod clusters;
+mod control;
 mod descriptors;
+mod keeper;
 mod readers;
 mod redaction;
 mod report;
@@ -15,16 +19,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::apiserver_counters;
 use crate::change::redact::Redactor;
 use crate::churn::Meter;
 use crate::cluster::{self, Api, ClusterError, Limits, Recover};
 use crate::config::{Config, Loaded};
 use crate::delivery::DeliveryError;
+use crate::ha::Standing;
 use crate::http::{self, BindError, Endpoints};
 use crate::journal::{Bounds, Journal, JournalError, OnFull, WriterThread};
 use crate::status::{Live, Part};
@@ -32,8 +35,15 @@ use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
+use crate::{ambient, apiserver_counters};
+pub use candidate::sharing;
+use candidate::{AGAIN, Candidate, Patience, Taking};
 use clock::ClockWatch;
+use control::{Reload, Signals};
 use sinks::Sinks;
+
+pub use clusters::{Several, run_several};
+pub use control::{Asker, Control, control};
 
 /// How long an end may wait for another mark of the state directory.
 const MARK_LIMIT: Duration = Duration::from_secs(2);
@@ -42,6 +52,8 @@ const MARK_LIMIT: Duration = Duration::from_secs(2);
 const RELOAD_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the tasks may take to end when the daemon is asked to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
+/// How long the shared log may take for the last of it.
+const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 /// How often progress is looked at, for systemd's watchdog and its status line.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long the journal's thread may take to answer before its turns alone have to prove that it lives.
@@ -102,27 +114,104 @@ impl TaskError {
     }
 }
 
-/// What the outside gives to a daemon.
+/// What the outside gives to the daemon of one cluster.
+#[derive(Clone, Debug)]
 pub struct Setting {
     /// The configuration it begins with.
     pub loaded: Loaded,
     /// Where systemd listens.
     pub notifier: Notifier,
-    /// Reads the configuration anew, on SIGHUP.
-    pub reload: fn(&Loaded) -> Result<Loaded, String>,
     /// decklog's own log, which takes a new level.
     pub telemetry: Telemetry,
+    /// Who gets what the endpoints read, where they are those of several clusters.
+    pub lender: Option<Lender>,
 }
 
-/// Runs until SIGTERM or SIGINT.
+/// Lends what a cluster's daemon has to the endpoints of its process, while it runs.
+#[derive(Clone, Debug)]
+pub struct Lender {
+    /// Where it is to be had.
+    pub endpoints: watch::Sender<Option<Endpoints>>,
+    /// Whether the process has endpoints.
+    pub served: bool,
+}
+
+impl Lender {
+    /// Lends it until `stop`, or until this is dropped.
+    async fn lend(self, endpoints: Endpoints, stop: CancellationToken) {
+        let lent = Lent(self.endpoints);
+        lent.0.send_replace(Some(endpoints));
+        stop.cancelled().await;
+    }
+}
+
+/// What is lent is taken back, however the lending ends.
+struct Lent(watch::Sender<Option<Endpoints>>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.send_replace(None);
+    }
+}
+
+/// Runs until SIGTERM or SIGINT; on SIGHUP the configuration is read again by `read_again`.
 ///
 /// # Errors
 /// What ended it otherwise.
-pub async fn run(setting: Setting) -> Result<(), DaemonError> {
-    let mut signals = Signals::new().map_err(|error| DaemonError::Io(format!("cannot watch for signals: {error}")))?;
-    let config = &setting.loaded.config;
-    // The journal comes first: its lock is what keeps a second daemon out, and nothing else happens before.
-    let (journal, thread) = Journal::open(&config.state.path)?;
+pub async fn run(setting: Setting, read_again: fn(&Loaded) -> Result<Loaded, String>) -> Result<(), DaemonError> {
+    let signals = Signals::new().map_err(|error| DaemonError::Io(format!("cannot watch for signals: {error}")))?;
+    let (control, asker) = control();
+    let running = setting.loaded.clone();
+    tokio::select! {
+        biased;
+        ended = run_one(setting, control) => ended,
+        never = signals.pass_on(asker, move || read_again(&running)) => never,
+    }
+}
+
+/// Runs the daemon of one cluster until it is asked to stop.
+///
+/// # Errors
+/// What ended it otherwise.
+pub async fn run_one(setting: Setting, mut control: Control) -> Result<(), DaemonError> {
+    let mut config = setting.loaded.config.clone();
+    let candidate = Candidate::begin(&config).await?;
+    let ended = loop {
+        let ended = run_part(&setting, &mut config, candidate.as_ref(), &mut control).await;
+        match ended {
+            Err(DaemonError::Journal(JournalError::Superseded(why))) if candidate.is_some() => {
+                if control.stop.is_cancelled() {
+                    tracing::warn!("stopped: {why}");
+                    break Ok(());
+                }
+                tracing::warn!("{why}: this decklog stands by");
+                tokio::time::sleep(AGAIN).await;
+            }
+            ended => break ended,
+        }
+    };
+    if let Some(candidate) = candidate {
+        candidate.end().await;
+    }
+    ended
+}
+
+/// Runs until it is asked to stop, or leads no more.
+async fn run_part(
+    setting: &Setting,
+    config: &mut Config,
+    candidate: Option<&Candidate>,
+    control: &mut Control,
+) -> Result<(), DaemonError> {
+    // The journal comes first: its lock is what keeps a second daemon out, and nothing else happens before. A disk that
+    // does not answer holds up no other cluster of this process.
+    let state = config.state.path.clone();
+    let sharing = candidate.map(|candidate| candidate.sharing(config)).transpose()?;
+    let (journal, thread) = ambient::blocking(move || match sharing {
+        Some(sharing) => Journal::open_shared(&state, sharing),
+        None => Journal::open(&state),
+    })
+    .await?;
     // Next, what a daemon that is gone has left of itself: this one may have its very process id, as in a container.
     let live_file = Live::file(&config.state.path)
         .inspect_err(|error| tracing::warn!("`decklog status` will say less of this process: {error}"))
@@ -132,11 +221,15 @@ pub async fn run(setting: Setting) -> Result<(), DaemonError> {
     {
         tracing::warn!("{why}");
     }
-    let started = Running::start(&setting, journal.clone(), live_file).await;
+    let started = Running::start(setting, config.clone(), journal.clone(), live_file).await;
     drop(journal);
     match started {
-        Ok(running) => running.follow(thread, &setting, &mut signals).await,
-        Err(error) => thread.join().map_err(DaemonError::from).and(Err(error)),
+        Ok(running) => {
+            let (ended, newest) = running.follow(thread, setting, candidate, control).await;
+            *config = newest;
+            ended
+        }
+        Err(error) => ambient::blocking(move || thread.join()).await.map_err(DaemonError::from).and(Err(error)),
     }
 }
 
@@ -164,6 +257,11 @@ fn timings(cluster: &cluster::Settings) -> Timings {
     Timings { audit, recover, ..Timings::default() }
 }
 
+/// Whether it has become true; not where nobody can say so any more.
+async fn comes_true(seen: &mut watch::Receiver<bool>) -> bool {
+    seen.wait_for(|seen| *seen).await.is_ok()
+}
+
 /// Begins a new epoch where the state directory is a copy: from where it was copied, entries may have been recorded otherwise.
 async fn goes_on(journal: &Journal) -> Result<(), JournalError> {
     if journal.is_copy()? {
@@ -176,9 +274,33 @@ async fn goes_on(journal: &Journal) -> Result<(), JournalError> {
     Ok(())
 }
 
+/// Begins to deliver.
+async fn deliver(
+    config: &Config,
+    journal: &Journal,
+    sinks: &mut Sinks,
+    tasks: &mut Supervisor<TaskError>,
+) -> Result<(), DaemonError> {
+    sinks.open(&config.sink, journal).await?;
+    // Every sink has its cursor by now, so that nothing is truncated that one of them still needs.
+    journal
+        .bound(Bounds {
+            max_size: config.state.max_size.0,
+            max_age: *config.state.max_age,
+            drop_oldest: config.state.on_full == OnFull::DropOldest,
+        })
+        .await?;
+    sinks.start(journal, tasks);
+    Ok(())
+}
+
 impl Running {
-    async fn start(setting: &Setting, journal: Journal, live_file: Option<std::fs::File>) -> Result<Self, DaemonError> {
-        let config = setting.loaded.config.clone();
+    async fn start(
+        setting: &Setting,
+        config: Config,
+        journal: Journal,
+        live_file: Option<std::fs::File>,
+    ) -> Result<Self, DaemonError> {
         descriptors::raise();
         let redactor = redaction::redactor(&config)?;
         let api = Api::open(&config.cluster, Limits::default()).await?;
@@ -188,18 +310,11 @@ impl Running {
         };
         let mut tasks = Supervisor::new(CancellationToken::new());
         let mut sinks = Sinks::default();
-        goes_on(&journal).await?;
-        sinks.open(&config.sink, &journal).await?;
-        // Every sink has its cursor by now, so that nothing is truncated that one of them still needs.
-        journal
-            .bound(Bounds {
-                max_size: config.state.max_size.0,
-                max_age: *config.state.max_age,
-                drop_oldest: config.state.on_full == OnFull::DropOldest,
-            })
-            .await?;
-        sinks.start(&journal, &mut tasks);
-        sinks.asked().await;
+        if !journal.is_standby() {
+            goes_on(&journal).await?;
+            deliver(&config, &journal, &mut sinks, &mut tasks).await?;
+            sinks.asked().await;
+        }
         let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
         let counted = config.cluster.request_metrics.then(|| api.clone());
         let (manager, handle) = SourceManager::new(api, journal.clone(), plan, timings(&config.cluster));
@@ -218,20 +333,27 @@ impl Running {
             started: Some(Timestamp::now()),
             ..Live::default()
         });
-        if let Some(bound) = bound {
-            let endpoints = Endpoints {
-                state: Arc::new(config.state.path.clone()),
-                sources: handle.clone(),
-                backlog: journal.backlog(),
-                live: live.subscribe(),
-                sinks: sinks.counters(),
-                churn: Meter::default(),
-                counts_requests: config.cluster.request_metrics,
-            };
+        let endpoints = Endpoints {
+            state: Arc::new(config.state.path.clone()),
+            sources: handle.clone(),
+            backlog: journal.backlog(),
+            live: live.subscribe(),
+            sinks: sinks.counters(),
+            churn: Meter::default(),
+            counts_requests: config.cluster.request_metrics,
+        };
+        if bound.is_some() || setting.lender.as_ref().is_some_and(|lender| lender.served) {
             let (meter, journal, stop) = (endpoints.churn.clone(), journal.clone(), tasks.stop());
             tasks.spawn("churn", async move { Ok(meter.follow(journal, stop).await?) });
-            let stop = tasks.stop();
+        }
+        let stop = tasks.stop();
+        if let Some(bound) = bound {
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });
+        } else if let Some(lender) = setting.lender.clone() {
+            tasks.spawn("endpoints", async move {
+                lender.lend(endpoints, stop).await;
+                Ok(())
+            });
         }
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -248,8 +370,9 @@ impl Running {
         mut self,
         mut writer: WriterThread,
         setting: &Setting,
-        signals: &mut Signals,
-    ) -> Result<(), DaemonError> {
+        candidate: Option<&Candidate>,
+        control: &mut Control,
+    ) -> (Result<(), DaemonError>, Config) {
         let notifier = &setting.notifier;
         let mut ready = self.sources.ready();
         let mut reported_ready = false;
@@ -258,17 +381,46 @@ impl Running {
         let watchdog = Watchdog::new(notifier);
         let mut clock = ClockWatch::new(Timestamp::now(), Instant::now());
         let (reading, writing) = (watchdog.watch(Part::Reading.name()), watchdog.watch(Part::Writing.name()));
+        let mut standing = candidate.map(|candidate| candidate.standing.clone());
+        let mut taking: Option<Taking> = None;
+        let mut patience = Patience::default();
+        let mut failure = None;
         let reason = loop {
+            if let Some(standing) = &standing {
+                let leads = matches!(*standing.borrow(), Standing::Leads { .. });
+                if leads && taking.is_none() && self.journal.is_standby() {
+                    taking = Some(Taking::begin(self.journal.clone()));
+                } else if !leads && taking.is_none() && !self.journal.is_standby() {
+                    break Some(candidate::gives_up("the Lease is another one's, or could not be renewed"));
+                }
+            }
             tokio::select! {
                 Some(ended) = self.tasks.ended() => match self.sinks.ended(ended) {
                     None => {}
                     Some(ended) => break Some(ended),
                 },
                 () = writer.ended() => break None,
-                _ = signals.terminate.recv() => { tracing::info!("SIGTERM: stopping"); break None; }
-                _ = signals.interrupt.recv() => { tracing::info!("SIGINT: stopping"); break None; }
-                _ = signals.hang_up.recv() => self.reload(setting, reported_ready).await,
-                Ok(_) = ready.wait_for(|ready| *ready), if !reported_ready => {
+                () = control.stop.cancelled() => break None,
+                Some(reload) = control.reloads.recv() => self.reload(reload, setting, reported_ready).await,
+                () = candidate::moves(standing.as_mut()) => {}
+                led = candidate::led(taking.as_mut()) => {
+                    match led {
+                        Ok(Ok(())) => {
+                            taking = None;
+                            if let Err(error) = deliver(&self.config, &self.journal, &mut self.sinks, &mut self.tasks).await {
+                                failure = Some(error);
+                                break None;
+                            }
+                        }
+                        Ok(Err(why)) => {
+                            tracing::warn!("this decklog cannot lead yet: {why}");
+                            taking = Some(Taking::later(self.journal.clone()));
+                        }
+                        // The writer has ended, and says why.
+                        Err(_) => break None,
+                    }
+                }
+                true = comes_true(&mut ready), if !reported_ready => {
                     reported_ready = true;
                     self.report_ready();
                     notifier.ready();
@@ -290,43 +442,61 @@ impl Running {
                     let stalled = watchdog.look(!reported_ready);
                     let seen = clock.look(Timestamp::now(), Instant::now());
                     self.report_time(seen);
-                    self.update_live(stalled, seen);
+                    self.update_live(stalled, seen, candidate.map(|candidate| candidate.view(&self.journal.shared().borrow())));
                     self.sources.log_news();
                     // Where the writer has stopped, that is reported elsewhere.
-                    drop(tokio::time::timeout(PING, self.journal.settle_left()).await);
+                    if !self.journal.is_standby() {
+                        drop(tokio::time::timeout(PING, self.journal.settle_left()).await);
+                    }
+                    if let Some(candidate) = candidate {
+                        let away = self.journal.shared().borrow().problem.is_some();
+                        candidate.handle.abstain(patience.is_over(away));
+                    }
                     if let Err(error) = self.journal.check_place() {
                         break Some(Ended { name: Part::Writing.name().to_owned(), result: Err(Failed::Error(error.into())) });
                     }
                 }
             }
         };
-        notifier.stopping();
-        self.end(reason, writer, signals).await
+        drop(taking);
+        let newest = self.config.clone();
+        if control.stop.is_cancelled() || candidate.is_none() {
+            notifier.stopping();
+        }
+        let ended = self.end(reason, writer, control).await;
+        (ended.and(failure.map_or(Ok(()), Err)), newest)
     }
 
     /// Takes a new configuration, or refuses it and goes on with the old one; files are opened anew either way.
-    async fn reload(&mut self, setting: &Setting, reported_ready: bool) {
+    async fn reload(&mut self, Reload { loaded, done }: Reload, setting: &Setting, reported_ready: bool) {
         // Before READY, systemd would take the end of the reload for the end of the start.
         if reported_ready {
             setting.notifier.reloading();
         }
-        match self.try_reload(setting).await {
+        let taken = match loaded {
+            Ok(loaded) => self.take(loaded.config, setting).await,
+            Err(text) => Err(text),
+        };
+        match &taken {
             Ok(()) => tracing::info!("SIGHUP: the configuration was read again, and the files are reopened"),
             Err(text) => {
                 tracing::error!("SIGHUP: the new configuration is refused and the running one kept:\n{text}");
             }
         }
+        self.report_refusal(taken.as_ref().err());
         self.sinks.reopen();
         if reported_ready {
             setting.notifier.ready();
         }
+        // Who asked may have gone.
+        drop(done.send(taken));
     }
 
-    async fn try_reload(&mut self, setting: &Setting) -> Result<(), String> {
-        let config = (setting.reload)(&setting.loaded)?.config;
+    async fn take(&mut self, config: Config, setting: &Setting) -> Result<(), String> {
         for (section, changed) in [
             ("[cluster]", self.config.cluster != config.cluster),
             ("[state]", self.config.state != config.state),
+            ("[ha]", self.config.ha != config.ha),
             ("[http]", self.config.http != config.http),
             ("[log] format", self.config.log.format != config.log.format),
         ] {
@@ -367,7 +537,7 @@ impl Running {
         self,
         reason: Option<Ended<TaskError>>,
         writer: WriterThread,
-        signals: &mut Signals,
+        control: &Control,
     ) -> Result<(), DaemonError> {
         let Self { journal, tasks, sinks, sources, .. } = self;
         let ending = async move {
@@ -383,17 +553,26 @@ impl Running {
             sources.log_news();
             // What is copied from here on is known by its mark. It is no reason to stay.
             drop(tokio::time::timeout(MARK_LIMIT, journal.renew_mark()).await);
+            let step_down = journal.step_down();
             drop((sinks, sources, journal));
             // The last handle is gone: the thread commits what it was given, and ends.
-            match tokio::task::spawn_blocking(move || writer.join()).await {
+            let mut joining = tokio::task::spawn_blocking(move || writer.join());
+            let joined = match tokio::time::timeout(SETTLE_LIMIT, &mut joining).await {
+                Ok(joined) => joined,
+                Err(_elapsed) => {
+                    // An engine that is away is not waited for.
+                    step_down.ask();
+                    joining.await
+                }
+            };
+            match joined {
                 Ok(result) => result.map_err(DaemonError::from),
                 Err(error) => Err(DaemonError::Task { name: "journal".to_owned(), why: error.to_string() }),
             }
         };
         let joined = tokio::select! {
             joined = ending => joined,
-            _ = signals.terminate.recv() => return Err(DaemonError::Hurried),
-            _ = signals.interrupt.recv() => return Err(DaemonError::Hurried),
+            () = control.hurry.cancelled() => return Err(DaemonError::Hurried),
         };
         // What the journal says is the cause of whatever else failed.
         joined?;
@@ -408,21 +587,5 @@ impl Running {
                 Err(DaemonError::Task { name, why: "it ended unasked; this is a bug".to_owned() })
             }
         }
-    }
-}
-
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
     }
 }

@@ -6,18 +6,22 @@
 //! the oldest that has asked for nothing yet.
 
 pub mod frames;
+mod members;
 mod metrics;
 pub mod reading;
 mod settings;
+mod several;
 mod tls;
 
+pub use members::{Clusters, Member};
 pub use settings::{FORMATS, Listen, Settings};
+pub use several::serve_several;
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -44,7 +48,7 @@ use crate::delivery::SinkCounters;
 use crate::journal::{Backlog, JournalError, Reader, SourceState};
 use crate::status::{HaView, Live, Role, Status};
 use crate::watch::SourceManagerHandle;
-use reading::{Gate, MOST_COMMANDS, Peer, Reading};
+use reading::{Gate, Logs, MOST_COMMANDS, Peer, Reading};
 use tls::Identity;
 
 /// What the endpoints read.
@@ -158,7 +162,7 @@ async fn listen_on(listen: &Listen) -> Result<Socket, BindError> {
     }
 }
 
-fn is_socket(path: &std::path::Path) -> bool {
+fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
@@ -168,7 +172,8 @@ fn is_socket(path: &std::path::Path) -> bool {
 /// Where the socket fails.
 pub async fn serve(bound: Bound, endpoints: Endpoints, stop: CancellationToken) -> io::Result<()> {
     let Bound { socket, identity, gate } = bound;
-    let reading = Reading::new(Arc::clone(&endpoints.state), gate);
+    let state = Arc::clone(&endpoints.state);
+    let reading = Reading::new(move || Logs { state: state.to_path_buf(), ..Logs::default() }, gate);
     let router = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -370,19 +375,8 @@ async fn readyz(State(served): State<Served>) -> Response {
             Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")).into_response(),
         };
     }
-    let waiting = read(&served, |state| {
-        let sources = Reader::open(state)?.sources()?;
-        let waiting = sources.iter().filter(|source| {
-            let waits =
-                matches!(source.state, SourceState::Waiting | SourceState::Listing(_) | SourceState::Degraded(_));
-            source.active && waits
-        });
-        Ok(waiting
-            .map(|source| format!("{} is {} {}\n", source.name(), source.state.word(), source.state.detail()))
-            .collect::<String>())
-    });
-    let text =
-        format!("not ready: not every source has finished its first list\n{}", waiting.await.unwrap_or_default());
+    let waiting = read(&served, waiting).await.unwrap_or_default();
+    let text = format!("not ready: not every source has finished its first list\n{}", waiting.concat());
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
@@ -397,6 +391,18 @@ fn not_following(view: &HaView) -> Option<String> {
     }
 }
 
+/// The sources that are not ready, a line each.
+fn waiting(state: &Path) -> Result<Vec<String>, JournalError> {
+    let sources = Reader::open(state)?.sources()?;
+    let waiting = sources.iter().filter(|source| {
+        let waits = matches!(source.state, SourceState::Waiting | SourceState::Listing(_) | SourceState::Degraded(_));
+        source.active && waits
+    });
+    Ok(waiting
+        .map(|source| format!("{} is {} {}\n", source.name(), source.state.word(), source.state.detail()))
+        .collect())
+}
+
 async fn scrape(State(served): State<Served>) -> Response {
     let process = metrics::Process::of(&served.endpoints);
     let text = read(&served, move |state| {
@@ -404,9 +410,11 @@ async fn scrape(State(served): State<Served>) -> Response {
         let status = Status::gather(&mut reader, state, Timestamp::now())?;
         metrics::render(&reader, &status, &process)
     });
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    answer(text.await.map(|text| ([(header::CONTENT_TYPE, kind)], text)))
+    answer(text.await.map(|text| ([(header::CONTENT_TYPE, EXPOSITION)], text)))
 }
+
+/// What metrics are written in.
+const EXPOSITION: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 async fn show_status(State(served): State<Served>) -> Response {
     let status = read(&served, |state| Status::gather(&mut Reader::open(state)?, state, Timestamp::now()));
@@ -416,7 +424,7 @@ async fn show_status(State(served): State<Served>) -> Response {
 /// Reads the journal on a thread that may block.
 async fn read<T: Send + 'static>(
     served: &Served,
-    work: impl FnOnce(&std::path::Path) -> Result<T, JournalError> + Send + 'static,
+    work: impl FnOnce(&Path) -> Result<T, JournalError> + Send + 'static,
 ) -> Result<T, String> {
     let state = Arc::clone(&served.endpoints.state);
     let turn = Arc::clone(&served.reads).acquire_owned().await.map_err(|error| error.to_string())?;

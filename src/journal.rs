@@ -16,10 +16,12 @@ mod error;
 mod mark;
 mod reader;
 mod recent;
+mod restore;
 mod retention;
 mod schema;
 mod settings;
 mod settled;
+mod shared;
 mod sink;
 mod source;
 mod state;
@@ -44,17 +46,19 @@ pub use reader::{
     DeadLetter, EntryFilter, EntryQuery, KnownObject, Lost, ObjectRow, Page, Reader, Requests, SinkRow, SourceRow,
     Step, StoredEntry, Verified,
 };
+pub use restore::{RestoreError, restore};
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 pub use schema::READ;
 pub use settings::{OnFull, Settings};
 pub use settled::Settled;
+pub use shared::{Role, Shared, Sharing};
 pub use sink::{Recast, SinkJournal, SinkStart};
 pub use source::{Audit, Found, Inconsistency, SourceId, SourceJournal, SourceMemory, WatchChange};
 pub use state::{SinkState, SourceState};
 
 use crate::ambient::{self, watch};
 use crate::change::redact::Redactor;
-use crate::model::{Cluster, Resource, Seq, SourceSpec};
+use crate::model::{Cluster, Resource, ResourceVersion, Seq, SourceSpec};
 use error::Result;
 use recent::AtHand;
 pub(crate) use writer::is_epoch;
@@ -84,7 +88,7 @@ pub struct Journal {
 struct Inner {
     dir: PathBuf,
     place: schema::Place,
-    epoch: RwLock<String>,
+    epoch: Arc<RwLock<String>>,
     /// What comes from the cluster: it waits while the journal is full.
     sources: mpsc::Sender<Queued>,
     /// What comes from the sinks, which go on.
@@ -97,6 +101,8 @@ struct Inner {
     waiting: Arc<Waiting>,
     at_hand: AtHand,
     inconsistent: watch::Receiver<BTreeSet<SourceId>>,
+    shared: watch::Receiver<Shared>,
+    step_down: Arc<watch::Sender<bool>>,
 }
 
 /// How many changes of each source are handed over and not on disk yet.
@@ -159,6 +165,17 @@ impl Backlog {
     }
 }
 
+/// Asks a writer that leads to wait for no engine any more.
+#[derive(Clone, Debug)]
+pub struct StepDown(Arc<watch::Sender<bool>>);
+
+impl StepDown {
+    /// Asks it. The writer ends with [`JournalError::Superseded`] where it has to give something up.
+    pub fn ask(&self) {
+        self.0.send_replace(true);
+    }
+}
+
 /// The writer at work.
 type Writing = BoxFuture<'static, Result>;
 
@@ -193,14 +210,29 @@ impl Journal {
     /// # Errors
     /// Where the directory is held by another process, cannot be used, or holds what this build cannot read.
     pub fn open(dir: &Path) -> Result<(Self, WriterThread)> {
-        let (journal, writing) = Self::assemble(dir, |_| Ok(()))?;
+        Self::begin(dir, None)
+    }
+
+    /// As [`Journal::open`], of a journal that is shared: it stands by until [`Journal::lead`].
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn open_shared(dir: &Path, sharing: Sharing) -> Result<(Self, WriterThread)> {
+        Self::begin(dir, Some(sharing))
+    }
+
+    fn begin(dir: &Path, sharing: Option<Sharing>) -> Result<(Self, WriterThread)> {
+        let (journal, writing) = Self::assemble(dir, |_| Ok(()), sharing)?;
         let (ended_sender, ended) = oneshot::channel::<()>();
+        // Its lines in the log are of the cluster of whoever opens it.
+        let span = tracing::Span::current();
         let thread = std::thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || {
                 let _ended = ended_sender;
+                let _cluster = span.enter();
                 // Made here, because whoever opens a journal may be in a runtime, where none can be dropped.
-                let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(|source| {
+                let clock = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|source| {
                     JournalError::Io { what: "cannot start the journal's clock".to_owned(), source }
                 })?;
                 clock.block_on(writing)
@@ -219,13 +251,27 @@ impl Journal {
         dir: &Path,
         prepare: impl FnOnce(&mut rusqlite::Connection) -> rusqlite::Result<()>,
     ) -> Result<(Self, Writing)> {
-        Self::assemble(dir, prepare)
+        Self::assemble(dir, prepare, None)
+    }
+
+    /// As [`Journal::inline`], of a journal that is shared.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    #[doc(hidden)]
+    pub fn inline_shared(
+        dir: &Path,
+        prepare: impl FnOnce(&mut rusqlite::Connection) -> rusqlite::Result<()>,
+        sharing: Sharing,
+    ) -> Result<(Self, Writing)> {
+        Self::assemble(dir, prepare, Some(sharing))
     }
 
     /// A handle, and what has to run for it.
     fn assemble(
         dir: &Path,
         prepare: impl FnOnce(&mut rusqlite::Connection) -> rusqlite::Result<()>,
+        sharing: Option<Sharing>,
     ) -> Result<(Self, Writing)> {
         let lock = schema::lock(dir)?;
         let mut conn = schema::open_writer(dir)?;
@@ -237,10 +283,15 @@ impl Journal {
         let (head_sender, head) = watch::channel(Seq(0));
         let (paused_sender, paused) = watch::channel(None);
         let mut writer = Writer::new(conn, dir, head_sender, paused_sender)?;
-        writer.recover()?;
+        let (shared_sender, shared) = watch::channel(Shared::default());
+        let (step_down, stepping_down) = watch::channel(false);
+        match sharing {
+            None => writer.recover()?,
+            Some(sharing) => writer.share(sharing, shared_sender, stepping_down)?,
+        }
         let (turns, waiting, at_hand) = (writer.turns(), writer.waiting(), writer.at_hand());
         let inconsistent = writer.inconsistent();
-        let epoch = RwLock::new(writer.epoch().to_owned());
+        let epoch = writer.epoch();
         let failure = Arc::new(OnceLock::new());
         let writing: Writing = {
             let failure = Arc::clone(&failure);
@@ -268,6 +319,8 @@ impl Journal {
             waiting,
             at_hand,
             inconsistent,
+            shared,
+            step_down: Arc::new(step_down),
         };
         Ok((Self { inner: Arc::new(inner) }, writing))
     }
@@ -407,9 +460,36 @@ impl Journal {
     /// the journal's is that already, it stays.
     pub async fn begin_epoch(&self, after: Option<&str>) -> Result<String> {
         let after = after.map(str::to_owned);
-        let epoch = self.ask(|reply| Command::Epoch(after, reply)).await?;
-        self.inner.epoch.write().unwrap_or_else(PoisonError::into_inner).clone_from(&epoch);
-        Ok(epoch)
+        self.ask(|reply| Command::Epoch(after, reply)).await
+    }
+
+    /// How it is with a journal that is shared.
+    #[must_use]
+    pub fn shared(&self) -> watch::Receiver<Shared> {
+        self.inner.shared.clone()
+    }
+
+    /// Whether it follows the shared log, and writes nothing of its own.
+    #[must_use]
+    pub fn is_standby(&self) -> bool {
+        self.inner.shared.borrow().role == Role::Standby
+    }
+
+    /// Takes over: keeps others from writing the shared log, reads it to its end, and goes on from there with what the watches have
+    /// brought. The inner error says why it does not, and it stands by as before.
+    pub async fn lead(&self) -> Result<Result<(), String>> {
+        self.ask(Command::Lead).await
+    }
+
+    /// What asks the writer to wait for no engine any more. It does not keep the journal open.
+    #[must_use]
+    pub fn step_down(&self) -> StepDown {
+        StepDown(Arc::clone(&self.inner.step_down))
+    }
+
+    /// Returns when a source of a standby may resume from another position than this one, or does not stand by any more.
+    pub(crate) async fn other_position(&self, spec: &SourceSpec, had: Option<ResourceVersion>) -> Result {
+        self.ask(|reply| Command::Await(Box::new(spec.clone()), had, reply)).await
     }
 
     /// Whether the state directory was copied to where it is, or something else took the place of its mark: the journal

@@ -32,7 +32,8 @@ pub enum Appended {
     Done,
     /// Another unit has this number: somebody else leads.
     Taken,
-    /// The newest is this one, which is not the one before: the engine was restored to an earlier state.
+    /// The newest is this one, which is not the one before: the engine was restored to an earlier state. Also where the one
+    /// before is there and is another one than this handle appended or read: then this is the last that both may share.
     Behind(u64),
 }
 
@@ -97,7 +98,8 @@ pub trait SharedLog: Send {
     /// A part of a base that is whole.
     fn part(&mut self, number: u64, part: u32) -> BoxFuture<'_, Result<Bytes, LogError>>;
 
-    /// Removes units up to this one, and bases of before it. What is gone already is no error.
+    /// Removes units up to this one, and bases of before it, as far as a base stands in their place: up to the newest base
+    /// that is not after `upto`. What is gone already is no error.
     fn truncate(&mut self, upto: u64) -> BoxFuture<'_, Result<(), LogError>>;
 
     /// What would keep it from working, for `decklog check`. Changes nothing.

@@ -22,6 +22,7 @@ pub mod objects;
 mod resources;
 mod selector;
 mod server;
+pub mod shared_log;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -39,6 +39,8 @@ pub mod s3;
 #[path = "sink/s3/settings.rs"]
 pub mod s3;
 pub mod settings;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "postgres", feature = "s3"))]
+mod shared;
 pub mod stdout;
 pub mod syslog;
 mod template;

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub use alarm::{Alarm, NAMES as ALARMS};
+pub use alarm::{Alarm, NAMES as ALARMS, failing, refused};
 pub use ha::{HaView, Role};
-pub use live::{FILE as LIVE, Jump, Live, Part};
+pub use live::{FILE as LIVE, Jump, Live, Part, Trouble, in_one_line};
 
 use crate::journal::{JournalError, Reader, SinkState, SourceState};
 use crate::model::Seq;
@@ -91,6 +91,12 @@ pub struct DaemonStatus {
     /// The last time that the clock was set, or the machine was suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_jump: Option<Jump>,
+    /// Why a newer configuration was refused; the one before is in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Trouble>,
+    /// Why the daemon of this cluster ended, where its process begins it again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<Trouble>,
 }
 
 impl DaemonStatus {
@@ -103,6 +109,7 @@ impl DaemonStatus {
             open_files: Some(live.open_files),
             open_files_limit: Some(live.open_files_limit),
             last_jump: live.last_jump,
+            refused: live.refused.clone(),
             ..self
         }
     }
@@ -301,13 +308,14 @@ impl Status {
         let disk = rustix::fs::statvfs(dir).ok();
         let daemon = daemon(dir);
         let mut live = daemon.pid.and_then(|pid| Live::read(dir, pid)).unwrap_or_default();
+        let failed = if daemon.running { None } else { failed(dir) };
         let mut status = Self {
             time: now,
             alarms: Vec::new(),
             notices: Vec::new(),
             cluster: ClusterStatus { name: cluster.name, uid: cluster.uid },
             ha: live.ha.take(),
-            daemon: if live == Live::default() { daemon } else { daemon.with(&live) },
+            daemon: DaemonStatus { failed, ..if live == Live::default() { daemon } else { daemon.with(&live) } },
             journal: JournalStatus {
                 path: dir.to_owned(),
                 epoch: reader.epoch()?,
@@ -410,6 +418,13 @@ fn last_gap(reader: &mut Reader) -> Result<Option<LastGap>, JournalError> {
         Some(LastGap { place: Place { seq: entry.seq(), time: entry.time.parse().ok()? }, resource, gap: entry.gap()? })
     });
     Ok(gap)
+}
+
+/// Why nothing runs on this state directory, where the process is still there that will begin it again.
+#[must_use]
+pub fn failed(dir: &Path) -> Option<Trouble> {
+    let left = Live::last(dir)?;
+    left.failed.filter(|_| alive(left.pid))
 }
 
 /// Whether a daemon holds the state directory. The lock itself is not tried, because a daemon that starts in that

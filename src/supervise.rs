@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::telemetry::panic_text;
 
@@ -61,9 +62,9 @@ impl<E: Send + 'static, T: Send + 'static> Supervisor<E, T> {
         self.stop.clone()
     }
 
-    /// Starts a task under a name.
+    /// Starts a task under a name. Its lines in the log are of the cluster of whoever starts it.
     pub fn spawn(&mut self, name: impl Into<String>, task: impl Future<Output = Result<T, E>> + Send + 'static) {
-        let id = self.tasks.spawn(task).id();
+        let id = self.tasks.spawn(task.in_current_span()).id();
         self.names.insert(id, name.into());
     }
 

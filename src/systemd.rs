@@ -1,6 +1,7 @@
 //! What is reported to systemd: ready, reloading, stopping, a line of status, and that every part still makes progress.
 //!
-//! Outside of systemd there is nobody to report to, and nothing here does anything.
+//! Outside of systemd there is nobody to report to, and nothing here does anything. Where one process has several daemons,
+//! each reports to the process ([`Heard`]), which alone reports to systemd.
 
 use std::env;
 use std::ffi::OsStr;
@@ -18,7 +19,54 @@ use tokio::time::Instant;
 /// Reports to the service manager how this service is.
 #[derive(Clone, Debug, Default)]
 pub struct Notifier {
-    socket: Option<Arc<UnixDatagram>>,
+    to: Option<Listener>,
+}
+
+#[derive(Clone, Debug)]
+enum Listener {
+    Systemd(Arc<UnixDatagram>),
+    Process(Arc<Heard>),
+}
+
+/// What one of several daemons of this process has last reported.
+#[derive(Debug, Default)]
+pub struct Heard {
+    ready: AtomicBool,
+    line: Mutex<String>,
+    /// When every part of it had made progress.
+    alive: Mutex<Option<Instant>>,
+}
+
+impl Heard {
+    /// Whether it is ready, and neither ending nor ended.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// Its line of status.
+    #[must_use]
+    pub fn line(&self) -> String {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// When it last reported that every part of it makes progress; nothing before it first did.
+    #[must_use]
+    pub fn alive(&self) -> Option<Instant> {
+        *self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, states: &[NotifyState<'_>]) {
+        for state in states {
+            if let NotifyState::Ready | NotifyState::Stopping = state {
+                self.ready.store(matches!(state, NotifyState::Ready), Ordering::Release);
+            } else if let NotifyState::Status(line) = state {
+                (*line).clone_into(&mut self.line.lock().unwrap_or_else(PoisonError::into_inner));
+            } else if let NotifyState::Watchdog = state {
+                *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            }
+        }
+    }
 }
 
 impl Notifier {
@@ -46,7 +94,13 @@ impl Notifier {
             [b'@', name @ ..] => socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?,
             _ => socket.connect(address)?,
         }
-        Ok(Self { socket: Some(Arc::new(socket)) })
+        Ok(Self { to: Some(Listener::Systemd(Arc::new(socket))) })
+    }
+
+    /// For one of several daemons in this process.
+    #[must_use]
+    pub fn to_process(heard: Arc<Heard>) -> Self {
+        Self { to: Some(Listener::Process(heard)) }
     }
 
     /// Every source has resumed or finished its first list; or a reload is done.
@@ -74,16 +128,21 @@ impl Notifier {
     }
 
     /// A start that takes long, and gets on: systemd waits this much longer for [`Notifier::ready`].
-    fn extend(&self, by: Duration) {
+    pub fn extend(&self, by: Duration) {
         self.send(&[NotifyState::ExtendTimeoutUsec(u32::try_from(by.as_micros()).unwrap_or(u32::MAX))]);
     }
 
-    fn alive(&self) {
+    /// Every part makes progress.
+    pub fn alive(&self) {
         self.send(&[NotifyState::Watchdog]);
     }
 
     fn send(&self, states: &[NotifyState<'_>]) {
-        let Some(socket) = &self.socket else { return };
+        let socket = match &self.to {
+            None => return,
+            Some(Listener::Process(heard)) => return heard.hear(states),
+            Some(Listener::Systemd(socket)) => socket,
+        };
         let message: String = states.iter().map(|state| format!("{state}\n")).collect();
         if let Err(error) = socket.send(message.as_bytes()) {
             // Not being heard is no reason to stop: systemd draws its own conclusions.

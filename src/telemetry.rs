@@ -99,6 +99,12 @@ impl Telemetry {
         Ok(telemetry)
     }
 
+    /// One that writes nothing.
+    #[cfg(test)]
+    pub(crate) fn unheard() -> Self {
+        Self { filter: reload::Layer::new(EnvFilter::default()).1 }
+    }
+
     /// Takes the level of a new configuration. The format stays as it was at the start.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod baseline;
 #[allow(clippy::unwrap_used, reason = "shared with the tests of the sinks")]
 mod certs;
 mod change;
+mod clusters;
 mod filter;
 mod growth;
 mod ingest;
@@ -87,6 +88,9 @@ fn main() {
             }
             if wanted("memory") {
                 memory::measure(&mut table);
+            }
+            if wanted("clusters") {
+                clusters::compare(&mut table);
             }
             let growth = if wanted("growth") { growth::measure() } else { Vec::new() };
             table.print();

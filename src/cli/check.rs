@@ -1,5 +1,6 @@
 //! `decklog check`: everything that is wrong, at once.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use super::{Exit, Failure, Format, Global, Outcome, init};
 use crate::apiserver_counters;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Limits};
-use crate::config::Config;
+use crate::config::{Config, Directory, Files, Loaded};
 use crate::ha::{self, LeaseName};
 use crate::http;
 use crate::journal::{JournalError, Reader};
@@ -60,6 +61,10 @@ impl Findings {
         self.add(code, false, false, text);
     }
 
+    fn problems(&self) -> usize {
+        self.0.iter().filter(|finding| !finding.ok).count()
+    }
+
     fn note(&mut self, code: &'static str, text: impl Into<String>) {
         self.add(code, true, true, text);
     }
@@ -70,7 +75,72 @@ impl Findings {
 /// # Errors
 /// Where the configuration itself is wrong, exit 78.
 pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
+    if global.cluster.is_none()
+        && let Some(directory) = global.directory(Files::Check)?
+    {
+        return several(&directory, global);
+    }
     let loaded = init::configuration(global)?;
+    let (found, _) = look(&loaded, loaded.config.http.as_ref())?;
+    let mut out = Out::new(global);
+    match global.output {
+        Some(format @ (Format::Json | Format::Yaml)) => out.document(format, &found.0)?,
+        Some(Format::Line | Format::Wide | Format::Name) | None => {
+            print(&found, &mut out)?;
+            count(found.problems(), &mut out)?;
+        }
+    }
+    out.flush()?;
+    Ok(if found.problems() == 0 { Exit::Done } else { Exit::No })
+}
+
+/// Each cluster in a section of its own. The endpoints are those of all of them, and are looked at with the last.
+fn several(directory: &Directory, global: &Global) -> Outcome {
+    let mut all: Vec<(&str, Findings)> = Vec::new();
+    let (mut running, mut left) = (false, directory.files.iter().filter(|file| file.loaded.is_ok()).count());
+    for file in &directory.files {
+        let found = match &file.loaded {
+            Ok(loaded) => {
+                left -= 1;
+                let http = directory.http.as_ref().filter(|_| left == 0 && !running);
+                let (found, runs) = look(loaded, http)?;
+                running |= runs;
+                found
+            }
+            Err(problems) => {
+                let mut found = Findings::default();
+                found.bad("config-wrong", status::in_one_line(&problems.to_string()));
+                found
+            }
+        };
+        all.push((&file.name, found));
+    }
+    let problems = all.iter().map(|(_, found)| found.problems()).sum();
+    let mut out = Out::new(global);
+    match global.output {
+        Some(format @ (Format::Json | Format::Yaml)) => {
+            let all: BTreeMap<&str, &[Finding]> = all.iter().map(|(name, found)| (*name, &found.0[..])).collect();
+            out.document(format, &all)?;
+        }
+        Some(Format::Line | Format::Wide | Format::Name) | None => {
+            for (number, (name, found)) in all.iter().enumerate() {
+                if number > 0 {
+                    out.line("")?;
+                }
+                let mut title = Row::new(out.look);
+                title.put(Some(Ink::Strong), &format!("== {}", printable(name)));
+                out.line(&title.finish())?;
+                print(found, &mut out)?;
+            }
+            count(problems, &mut out)?;
+        }
+    }
+    out.flush()?;
+    Ok(if problems == 0 { Exit::Done } else { Exit::No })
+}
+
+/// What is found of one configuration, and whether a daemon runs by it.
+fn look(loaded: &Loaded, http: Option<&http::Settings>) -> Result<(Findings, bool), Failure> {
     let config = &loaded.config;
     let mut found = Findings::default();
     match loaded.path {
@@ -86,7 +156,7 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
         same_cluster(config, cluster.as_ref(), &mut found);
         sinks(config, running, &mut found).await;
         shared_log(config, cluster.as_ref(), &mut found).await;
-        if let Some(section) = &config.http
+        if let Some(section) = http
             && !running
         {
             match http::bind(section).await {
@@ -103,35 +173,32 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
         }
         Ok::<_, Failure>(())
     })?;
-    print(&found.0, global)
+    Ok((found, running))
 }
 
-fn print(found: &[Finding], global: &Global) -> Outcome {
-    let problems = found.iter().filter(|finding| !finding.ok).count();
-    let mut out = Out::new(global);
-    match global.output {
-        Some(format @ (Format::Json | Format::Yaml)) => out.document(format, &found)?,
-        Some(Format::Line | Format::Wide | Format::Name) | None => {
-            for finding in found {
-                let (ink, word) = match (finding.ok, finding.note) {
-                    (false, _) => (Ink::Bad, "problem"),
-                    (true, true) => (Ink::Change, "note   "),
-                    (true, false) => (Ink::Good, "ok     "),
-                };
-                // Not cut at the width of a terminal: the end of the sentence says what to do.
-                let mut line = Row::new(Look { width: None, ..out.look });
-                line.put(Some(ink), word).put(None, "  ").put(Some(Ink::Strong), &format!("{:<8}", finding.about));
-                line.put(None, &printable(&finding.text));
-                let line = line.finish();
-                out.line(&line)?;
-            }
-            if problems > 0 {
-                out.line(&format!("{} found", plural(problems as u64, "problem", "problems")))?;
-            }
-        }
+/// A line for each.
+fn print(found: &Findings, out: &mut Out) -> Result<(), Failure> {
+    for finding in &found.0 {
+        let (ink, word) = match (finding.ok, finding.note) {
+            (false, _) => (Ink::Bad, "problem"),
+            (true, true) => (Ink::Change, "note   "),
+            (true, false) => (Ink::Good, "ok     "),
+        };
+        // Not cut at the width of a terminal: the end of the sentence says what to do.
+        let mut line = Row::new(Look { width: None, ..out.look });
+        line.put(Some(ink), word).put(None, "  ").put(Some(Ink::Strong), &format!("{:<8}", finding.about));
+        line.put(None, &printable(&finding.text));
+        let line = line.finish();
+        out.line(&line)?;
     }
-    out.flush()?;
-    Ok(if problems == 0 { Exit::Done } else { Exit::No })
+    Ok(())
+}
+
+fn count(problems: usize, out: &mut Out) -> Result<(), Failure> {
+    if problems == 0 {
+        return Ok(());
+    }
+    out.line(&format!("{} found", plural(problems as u64, "problem", "problems")))
 }
 
 /// The state directory. Says whether a daemon holds it.

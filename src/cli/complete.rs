@@ -27,12 +27,16 @@ pub(super) fn main(words: &[OsString]) -> Outcome {
     let empty = words.last().is_some_and(|word| word == "=").then(String::new);
     let words = words.iter().map(|word| word.to_string_lossy().into_owned()).filter(|word| word != "=");
     let mut words: Vec<String> = words.chain(empty).collect();
-    let mut global = Global { config: std::env::var_os("DECKLOG_CONFIG").map(Into::into), ..Global::default() };
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(Into::into);
+    let (config, config_dir) = (variable("DECKLOG_CONFIG"), variable("DECKLOG_CONFIG_DIR"));
+    let mut global = Global { config, config_dir, ..Global::default() };
     let mut here = false;
     for pair in apart(&words).windows(2) {
         match pair[0].as_str() {
-            "--state" => (global.state, here) = (Some((&pair[1]).into()), true),
-            "-c" | "--config" => (global.config, here) = (Some((&pair[1]).into()), true),
+            "--state" => (global.state, global.config_dir, here) = (Some((&pair[1]).into()), None, true),
+            "-c" | "--config" => (global.config, global.config_dir, here) = (Some((&pair[1]).into()), None, true),
+            "--config-dir" => (global.config_dir, here) = (Some((&pair[1]).into()), true),
+            "--cluster" => global.cluster = Some(pair[1].clone()),
             "--server" => global.server.server = Some(pair[1].clone()),
             "--token-file" => global.server.token_file = Some((&pair[1]).into()),
             "--ca-file" => global.server.ca_file = Some((&pair[1]).into()),
@@ -125,6 +129,10 @@ impl<'w> Line<'w> {
         let flag = self.takes_value(self.previous);
         Ok(match (self.name, flag.and_then(Arg::get_long)) {
             (_, Some("namespace")) => journal()?.namespaces()?.into_iter().collect(),
+            (_, Some("cluster")) => {
+                let all = Global { cluster: None, ..global.clone() }.sections()?;
+                all.unwrap_or_default().into_iter().map(|section| section.name).collect()
+            }
             (_, Some("type")) => EntryType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect(),
             ("replay", Some("sink")) => sinks(&journal()?)?,
             (_, Some(_)) => flag.map_or_else(Vec::new, values),

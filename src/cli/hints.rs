@@ -16,7 +16,7 @@ const FLAGS: &[(&[&str], &str)] = &[
     (&["-A", "--all-namespaces"], "all namespaces are the default; leave it out"),
     (&["-l", "--selector"], "`decklog tail` and `decklog get` select by labels"),
     (
-        &["--context", "--kubeconfig", "--cluster", "--user", "-s", "--token", "--as"],
+        &["--context", "--kubeconfig", "--user", "-s", "--token", "--as"],
         "reading commands need no cluster: they read the journal that --state, --config or --server names",
     ),
     (

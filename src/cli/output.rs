@@ -131,7 +131,7 @@ impl Out {
     ///
     /// # Errors
     /// As [`Out::bytes`].
-    pub fn document(&mut self, format: Format, value: &impl Serialize) -> Result<(), Failure> {
+    pub fn document(&mut self, format: Format, value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
         let bug = |error: serde_json::Error| Failure::internal(format!("cannot print the answer: {error}"));
         let json = serde_json::to_vec_pretty(value).map_err(bug)?;
         match format {

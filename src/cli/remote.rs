@@ -90,7 +90,7 @@ pub(super) fn asked(cli: &Cli, matches: &ArgMatches) -> Result<Option<Server>, F
     }
     let given = matches.subcommand().map(|(_, given)| given);
     let typed = |name| given.is_some_and(|given| given.value_source(name) == Some(ValueSource::CommandLine));
-    let here = typed("state") || typed("config");
+    let here = typed("state") || typed("config") || typed("config_dir");
     let args = &cli.global.server;
     if args.server.is_none() {
         return if here || !cli.command.reads_the_log() { Ok(None) } else { named(args) };
@@ -100,7 +100,7 @@ pub(super) fn asked(cli: &Cli, matches: &ArgMatches) -> Result<Option<Server>, F
         return Err(Failure::usage(format!("--server is for commands that read the log: {reading}")));
     }
     if here {
-        let text = "--server reads the log of another machine, --state and --config name one of this machine: leave one of them out";
+        let text = "--server reads the log of another machine, --state, --config and --config-dir name what is on this one: leave one of them out";
         return Err(Failure::usage(text));
     }
     named(args)

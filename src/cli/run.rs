@@ -1,10 +1,12 @@
 //! `decklog run`: the daemon, and how its end becomes that of the process.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 
 use super::{Exit, Failure, Global, Outcome, init};
-use crate::config::{self, Config, Loaded};
-use crate::daemon::{self, DaemonError, Setting};
+use crate::config::{self, Config, Directory, Files, Loaded, Problems};
+use crate::daemon::{self, DaemonError, Setting, Several};
 use crate::http::BindError;
 use crate::systemd::Notifier;
 use crate::telemetry::Telemetry;
@@ -34,6 +36,14 @@ impl From<DaemonError> for Failure {
 /// # Errors
 /// What ended it otherwise.
 pub fn main(_args: RunArgs, global: &Global) -> Outcome {
+    if let Some(dir) = &global.config_dir {
+        if global.cluster.is_some() {
+            return Err(Failure::usage(
+                "`decklog run --config-dir` runs every cluster of it: leave --cluster out, or name one file with --config",
+            ));
+        }
+        return several(dir);
+    }
     let loaded = init::configuration(global)?;
     let telemetry = Telemetry::init(&loaded.config.log).map_err(|text| Failure::new(Exit::Config, text))?;
     for warning in &loaded.warnings {
@@ -46,14 +56,37 @@ pub fn main(_args: RunArgs, global: &Global) -> Outcome {
             loaded.name()
         );
     }
-    // Secrets pass through this process before they are redacted: no crash may write its memory to a disk.
+    no_core_files();
+    let setting = Setting { loaded, notifier: Notifier::of_this_process(), telemetry, lender: None };
+    super::block_on(async move { daemon::run(setting, again).await.map_err(Failure::from) })?;
+    Ok(Exit::Done)
+}
+
+/// Runs the clusters whose configurations are in a directory.
+fn several(dir: &Path) -> Outcome {
+    let directory = read(dir, &[]).map_err(|problems| Failure::new(Exit::Config, problems.to_string()))?;
+    if directory.files.iter().all(|file| file.loaded.is_err()) {
+        let problems: Vec<String> = directory.problems().map(ToString::to_string).collect();
+        return Err(Failure::new(Exit::Config, problems.join("\n")));
+    }
+    let telemetry = Telemetry::init(&directory.log).map_err(|text| Failure::new(Exit::Config, text))?;
+    no_core_files();
+    let notifier = Notifier::of_this_process();
+    let several = Several { directory, read_again: read, notifier, telemetry };
+    super::block_on(async move { daemon::run_several(several).await.map_err(Failure::from) })?;
+    Ok(Exit::Done)
+}
+
+fn read(dir: &Path, first: &[PathBuf]) -> Result<Directory, Problems> {
+    Directory::read(dir, Files::Check, first)
+}
+
+/// Secrets pass through this process before they are redacted: no crash may write its memory to a disk.
+fn no_core_files() {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Core, none) {
         tracing::warn!(%error, "a crash of decklog may leave a core file, with what it held in memory");
     }
-    let setting = Setting { loaded, notifier: Notifier::of_this_process(), reload: again, telemetry };
-    super::block_on(async move { daemon::run(setting).await.map_err(Failure::from) })?;
-    Ok(Exit::Done)
 }
 
 /// The same file, read again, or one that is there by now; the state directory stays, because its journal is open.

@@ -1,16 +1,20 @@
 //! `decklog status`: every position, for people or as JSON.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
+use serde::Serialize;
 
 use super::clock::moment;
+use super::clusters::Section;
 use super::names::Spellings;
 use super::output::{Ink, Look, Out, Row, count, plural, printable, size, span, table};
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::journal::{Reader, SinkState, SourceState};
-use crate::status::{Alarm, HaView, Role, SinkStatus, SourceStatus, Status};
+use crate::status::{self, Alarm, HaView, Role, SinkStatus, SourceStatus, Status, Trouble};
 
 /// Arguments of `decklog status`.
 #[derive(Args, Debug, Default)]
@@ -43,39 +47,167 @@ const REFUSED: usize = 5;
 /// # Errors
 /// Where the journal cannot be read.
 pub fn main(args: StatusArgs, global: &Global) -> Outcome {
+    if let Some(sections) = global.sections()? {
+        return of_several(&args, global, &sections);
+    }
     let (mut reader, dir) = global.reader()?;
     let wanted = wanted(&args.resources, &reader)?;
-    // What is printed again and again is not for a pager.
-    let mut out = if args.watch { Out::new(global) } else { Out::paged(global) };
-    loop {
-        let mut status = Status::gather(&mut reader, &dir, Timestamp::now())?;
-        if let Some(wanted) = &wanted {
-            status.sources.retain(|source| wanted.iter().any(|name| source.name.split('/').next() == Some(name)));
-        }
+    again(&args, global, |out| {
+        let status = gather(&mut reader, &dir, wanted.as_deref())?;
         match global.output.unwrap_or(Format::Line) {
-            Format::Line | Format::Wide | Format::Name => {
-                if args.watch && out.look.terminal {
-                    // From the top of an empty screen.
-                    out.bytes(b"\x1b[H\x1b[2J")?;
-                }
-                let all = args.all || wanted.is_some();
-                let lines = if args.check { alarms(&status, out.look) } else { lines(&status, all, out.look) };
-                for line in lines {
-                    out.line(&line)?;
-                }
-            }
+            Format::Line | Format::Wide | Format::Name => print(&status, &args, out)?,
             format @ (Format::Json | Format::Yaml) if args.check => out.document(format, &status.alarms)?,
             format @ (Format::Json | Format::Yaml) => out.document(format, &status)?,
         }
+        Ok(!status.alarms.is_empty())
+    })
+}
+
+/// Prints it, with `--watch` again and again. `print` says whether there is an alarm.
+fn again(args: &StatusArgs, global: &Global, mut print: impl FnMut(&mut Out) -> Result<bool, Failure>) -> Outcome {
+    // What is printed again and again is not for a pager.
+    let mut out = if args.watch { Out::new(global) } else { Out::paged(global) };
+    let lines = matches!(global.output.unwrap_or(Format::Line), Format::Line | Format::Wide | Format::Name);
+    loop {
+        if lines && args.watch && out.look.terminal {
+            // From the top of an empty screen.
+            out.bytes(b"\x1b[H\x1b[2J")?;
+        }
+        let alarm = print(&mut out)?;
         out.flush()?;
         if !args.watch {
-            return Ok(if args.check && !status.alarms.is_empty() { Exit::No } else { Exit::Done });
+            return Ok(if args.check && alarm { Exit::No } else { Exit::Done });
         }
         std::thread::sleep(AGAIN);
         if !out.look.terminal {
             out.line("")?;
         }
     }
+}
+
+fn gather(reader: &mut Reader, dir: &Path, wanted: Option<&[String]>) -> Result<Status, Failure> {
+    let mut status = Status::gather(reader, dir, Timestamp::now())?;
+    if let Some(wanted) = wanted {
+        status.sources.retain(|source| wanted.iter().any(|name| source.name.split('/').next() == Some(name)));
+    }
+    Ok(status)
+}
+
+fn print(status: &Status, args: &StatusArgs, out: &mut Out) -> Result<(), Failure> {
+    let all = args.all || !args.resources.is_empty();
+    let lines = if args.check { alarms(status, out.look) } else { lines(status, all, out.look) };
+    lines.iter().try_for_each(|line| out.line(line))
+}
+
+/// A cluster whose journal cannot be read, or is not there.
+#[derive(Debug, Serialize)]
+struct Unread {
+    time: Timestamp,
+    alarms: Vec<Alarm>,
+    error: String,
+}
+
+/// What there is to say of one cluster of several.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Report {
+    Whole(Box<Status>),
+    Unread(Unread),
+}
+
+impl Report {
+    fn of(section: &Section, resources: &[String]) -> Self {
+        let read = || {
+            let mut reader = Reader::open(&section.state)?;
+            let wanted = wanted(resources, &reader)?;
+            gather(&mut reader, &section.state, wanted.as_deref())
+        };
+        let refused = section.wrong.as_ref().map(|why| Trouble::new(why, None));
+        match read() {
+            Ok(mut status) => {
+                status.daemon.refused = status.daemon.refused.take().or(refused);
+                status.judge();
+                Self::Whole(Box::new(status))
+            }
+            Err(failure) => {
+                let failed = status::failed(&section.state);
+                let alarms = failed.iter().map(status::failing).chain(refused.iter().map(status::refused)).collect();
+                Self::Unread(Unread { time: Timestamp::now(), alarms, error: failure.to_string() })
+            }
+        }
+    }
+
+    fn alarms(&self) -> &[Alarm] {
+        match self {
+            Self::Whole(status) => &status.alarms,
+            Self::Unread(unread) => &unread.alarms,
+        }
+    }
+}
+
+/// Each cluster in a section of its own; one alone as if there were no others.
+fn of_several(args: &StatusArgs, global: &Global, sections: &[Section]) -> Outcome {
+    let named = global.cluster.is_some();
+    again(args, global, |out| {
+        let reports: BTreeMap<&str, Report> =
+            sections.iter().map(|section| (section.name.as_str(), Report::of(section, &args.resources))).collect();
+        let alarm = reports.values().any(|report| !report.alarms().is_empty());
+        let alone = reports.values().next().filter(|_| named);
+        match global.output.unwrap_or(Format::Line) {
+            Format::Line | Format::Wide | Format::Name => {
+                for (number, (name, report)) in reports.iter().enumerate() {
+                    // Scripts get a line for each alarm, and which cluster it is of.
+                    if args.check && !named {
+                        let lines = report.alarms().iter().map(|alarm| raised(alarm, report, out.look));
+                        lines
+                            .collect::<Vec<_>>()
+                            .iter()
+                            .try_for_each(|line| out.line(&format!("{}  {line}", printable(name))))?;
+                        continue;
+                    }
+                    if !named {
+                        if number > 0 {
+                            out.line("")?;
+                        }
+                        let mut title = Row::new(out.look);
+                        title.put(Some(Ink::Strong), &format!("== {}", printable(name)));
+                        out.line(&title.finish())?;
+                    }
+                    match report {
+                        Report::Whole(status) => print(status, args, out)?,
+                        Report::Unread(unread) => {
+                            for alarm in &unread.alarms {
+                                out.line(&raised(alarm, report, out.look))?;
+                            }
+                            if !args.check {
+                                out.line(&printable(&unread.error))?;
+                            }
+                        }
+                    }
+                }
+            }
+            format @ (Format::Json | Format::Yaml) if args.check => match alone {
+                Some(report) => out.document(format, report.alarms())?,
+                None => {
+                    let alarms: BTreeMap<_, _> = reports.iter().map(|(name, report)| (name, report.alarms())).collect();
+                    out.document(format, &alarms)?;
+                }
+            },
+            format @ (Format::Json | Format::Yaml) => match alone {
+                Some(report) => out.document(format, report)?,
+                None => out.document(format, &reports)?,
+            },
+        }
+        Ok(alarm)
+    })
+}
+
+fn raised(alarm: &Alarm, report: &Report, look: Look) -> String {
+    let time = match report {
+        Report::Whole(status) => status.time,
+        Report::Unread(unread) => unread.time,
+    };
+    alarm_line("alarm", Ink::Bad, alarm, time, look)
 }
 
 /// The full names of the resources that were asked for; `None` for all.
@@ -96,7 +228,7 @@ fn wanted(resources: &[String], reader: &Reader) -> Result<Option<Vec<String>>, 
 }
 
 fn alarms(status: &Status, look: Look) -> Vec<String> {
-    status.alarms.iter().map(|alarm| alarm_line("alarm", Ink::Bad, alarm, status, look)).collect()
+    status.alarms.iter().map(|alarm| alarm_line("alarm", Ink::Bad, alarm, status.time, look)).collect()
 }
 
 type Cell = (Option<Ink>, String);
@@ -109,7 +241,7 @@ fn plain(text: impl Into<String>) -> Cell {
 fn lines(status: &Status, all: bool, look: Look) -> Vec<String> {
     let mut lines = head(status, look);
     lines.extend(alarms(status, look));
-    lines.extend(status.notices.iter().map(|notice| alarm_line("notice", Ink::Change, notice, status, look)));
+    lines.extend(status.notices.iter().map(|notice| alarm_line("notice", Ink::Change, notice, status.time, look)));
     let mut sources: Vec<&SourceStatus> = status.sources.iter().collect();
     // Those of which there is something to say come first, and where there are many they alone.
     sources.sort_by_key(|source| !is_odd(source));
@@ -255,7 +387,7 @@ fn ha(view: &HaView) -> String {
 }
 
 /// What needs a person, in one line: what, since when, why, and what to do.
-fn alarm_line(title: &str, ink: Ink, alarm: &Alarm, status: &Status, look: Look) -> String {
+fn alarm_line(title: &str, ink: Ink, alarm: &Alarm, now: Timestamp, look: Look) -> String {
     // Whole, whatever its length: it says what to do.
     let mut row = Row::new(Look { width: None, ..look });
     row.put(Some(Ink::Faint), title).to(9).put(Some(ink), alarm.alarm);
@@ -263,7 +395,7 @@ fn alarm_line(title: &str, ink: Ink, alarm: &Alarm, status: &Status, look: Look)
         row.put(None, " ").put(None, &printable(&alarm.about));
     }
     if let Some(since) = alarm.since {
-        row.put(Some(Ink::Faint), &format!(", {}", span(status.time.duration_since(since).as_secs())));
+        row.put(Some(Ink::Faint), &format!(", {}", span(now.duration_since(since).as_secs())));
     }
     row.put(None, ": ").put(None, &printable(&alarm.what));
     row.put(Some(Ink::Change), &format!("; {}", printable(&alarm.remedy)));

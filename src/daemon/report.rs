@@ -2,10 +2,12 @@
 
 use std::io::IsTerminal;
 
+use jiff::Timestamp;
+
 use super::clock::Seen;
 use super::{Running, descriptors};
 use crate::journal::SourceState;
-use crate::status::Live;
+use crate::status::{HaView, Live, Trouble};
 use crate::watch::SourceView;
 
 impl Running {
@@ -52,7 +54,7 @@ impl Running {
     }
 
     /// Keeps what this process reports of itself as it is.
-    pub(super) fn update_live(&self, stalled: Vec<String>, seen: Seen) {
+    pub(super) fn update_live(&self, stalled: Vec<String>, seen: Seen, ha: Option<HaView>) {
         let files = descriptors::look();
         // No lock is taken while `live` is: whoever scrapes the metrics holds theirs and reads it.
         let ready = *self.sources.ready().borrow();
@@ -81,17 +83,31 @@ impl Running {
                     "nearly all file descriptors are in use: decklog will soon be unable to open watches; raise LimitNOFILE of the service"
                 );
             }
-            // The number of files alone is no news for a disk.
-            let files = |live: &Live| live.files_are_scarce();
-            let known = Live { open_files: live.open_files, ..now.clone() } == *live && files(&now) == files(live);
+            if let Some(view) = ha {
+                now.set_ha(view, Timestamp::now());
+            }
+            let news = now.is_news_after(live);
             *live = now;
-            !known
+            news
         });
         if let Err(error) = self.journal.note_head() {
             tracing::debug!("how far the journal is cannot be left beside it: {error}");
         }
-        if changed
-            && let Some(file) = &self.live_file
+        if changed {
+            self.leave_live();
+        }
+    }
+
+    /// Says of this process what a reload came to.
+    pub(super) fn report_refusal(&self, why: Option<&String>) {
+        let before = self.live.borrow().refused.clone();
+        let refused = why.map(|why| Trouble::new(why, before.as_ref()));
+        self.live.send_modify(|live| live.refused = refused);
+        self.leave_live();
+    }
+
+    fn leave_live(&self) {
+        if let Some(file) = &self.live_file
             && let Err(error) = self.live.borrow().write(file)
         {
             tracing::debug!("what this process says of itself cannot be left for `decklog status`: {error}");

@@ -60,8 +60,9 @@ impl Sinks {
     }
 
     /// See [`delivery::asked`].
-    pub(super) async fn asked(&self) {
-        delivery::asked(self.running.values().map(|running| Arc::clone(&running.asked))).await;
+    pub(super) fn asked(&self) -> impl Future<Output = ()> + use<> {
+        let asked: Vec<_> = self.running.values().map(|running| Arc::clone(&running.asked)).collect();
+        delivery::asked(asked)
     }
 
     /// Begins to deliver to what is opened.

@@ -2,6 +2,7 @@
 //! that they say what is on disk and a restart does not set them back. Only the counters of requests and of what
 //! waits are of this process.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -9,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use jiff::Timestamp;
-use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,7 +20,7 @@ use super::Endpoints;
 use crate::churn::OfResource;
 use crate::delivery::SinkStats;
 use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SinkState, SourceState};
-use crate::status::{ALARMS, HaView, Live, Part, Role, Status};
+use crate::status::{ALARMS, Alarm, HaView, Live, Part, Role, Status};
 use crate::watch::SourceStats;
 
 type Labels = Vec<(&'static str, String)>;
@@ -29,8 +30,9 @@ type Float = Family<Labels, Gauge<f64, AtomicU64>>;
 type Count = Family<Labels, Counter>;
 
 /// What only the running daemon knows.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Process {
+    runs: bool,
     live: Live,
     sources: Vec<(Labels, Arc<SourceStats>, u64)>,
     sinks: Vec<(Labels, Arc<SinkStats>)>,
@@ -56,6 +58,7 @@ impl Process {
             sinks.iter().map(of).collect()
         };
         Self {
+            runs: true,
             live,
             sources: sources.collect(),
             sinks,
@@ -68,54 +71,143 @@ impl Process {
 
 /// Everything, in the OpenMetrics text format.
 pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Result<String, JournalError> {
-    let now = status.time;
     let mut registry = Registry::with_prefix("decklog");
-    let build: Int = register(&mut registry, "build_info", "The version that runs; always 1");
-    build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
-    let alarms: Int = register(
+    build(&mut registry);
+    of_the_journal(&mut registry, reader, status, process)?;
+    Ok(text(&[registry, of_the_process(&process.live)])? + END)
+}
+
+/// What ends an exposition.
+pub(super) const END: &str = "# EOF\n";
+
+/// What is the same for all clusters of a process.
+pub(super) fn render_process(live: &Live) -> Result<String, JournalError> {
+    let mut registry = Registry::with_prefix("decklog");
+    build(&mut registry);
+    text(&[registry, of_the_process(live)])
+}
+
+/// What there is of one cluster of several: its name is a label of each sample. Where its journal cannot be read, what the
+/// process knows of it.
+pub(super) fn render_cluster(
+    name: &str,
+    journal: Option<(&Reader, &Status)>,
+    alarms: &[Alarm],
+    process: &Process,
+    restarts: u64,
+) -> Result<String, JournalError> {
+    let labels = [("cluster".into(), name.to_owned().into())];
+    let mut registry = Registry::with_prefix_and_labels("decklog", labels.into_iter());
+    let runs: Gauge = register(&mut registry, "cluster_running", "1 while a daemon runs for the cluster");
+    runs.set(i64::from(process.runs));
+    let count: Counter = register(
         &mut registry,
+        "cluster_restarts",
+        "Times since the start that the daemon of the cluster ended by an error, and was begun again",
+    );
+    count.inc_by(restarts);
+    match journal {
+        Some((reader, status)) => of_the_journal(&mut registry, reader, status, process)?,
+        None => {
+            raised(&mut registry, alarms);
+            daemon(&mut registry, &process.live);
+        }
+    }
+    text(&[registry])
+}
+
+/// What a family begins with.
+const HELP: &str = "# HELP ";
+
+/// The first lines of a text, as long as they are such, and the rest.
+fn take(text: &str, mut is: impl FnMut(usize, &str) -> bool) -> (&str, &str) {
+    let lines = text.split_inclusive('\n').enumerate().take_while(|(number, line)| is(*number, line));
+    text.split_at(lines.map(|(_, line)| line.len()).sum())
+}
+
+/// Several expositions as one, each family once.
+pub(super) fn merge(texts: &[String]) -> String {
+    let mut families: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for text in texts {
+        let mut rest = text.as_str();
+        while !rest.is_empty() {
+            let (head, after) =
+                take(rest, |number, line| number == 0 || line.starts_with('#') && !line.starts_with(HELP));
+            let (samples, after) = take(after, |_, line| !line.starts_with('#'));
+            let place = *places.entry(head).or_insert_with(|| {
+                families.push((head, Vec::new()));
+                families.len() - 1
+            });
+            families[place].1.push(samples);
+            rest = after;
+        }
+    }
+    let families = families.into_iter().map(|(head, samples)| head.to_owned() + &samples.concat());
+    families.collect::<String>() + END
+}
+
+fn text(registries: &[Registry]) -> Result<String, JournalError> {
+    let mut out = String::new();
+    for registry in registries {
+        encode_registry(&mut out, registry)
+            .map_err(|fmt::Error| JournalError::Corrupt("metrics cannot be written".to_owned()))?;
+    }
+    Ok(out)
+}
+
+fn build(registry: &mut Registry) {
+    let build: Int = register(registry, "build_info", "The version that runs; always 1");
+    build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
+}
+
+fn raised(registry: &mut Registry, all: &[Alarm]) {
+    let alarms: Int = register(
+        registry,
         "alarms",
         "What `decklog status` names as in need of a person, or as worth knowing, by name",
     );
     for name in ALARMS {
-        let raised = status.alarms.iter().chain(&status.notices).filter(|alarm| alarm.alarm == name).count();
+        let raised = all.iter().filter(|alarm| alarm.alarm == name).count();
         alarms.get_or_create(&vec![("alarm", name.to_owned())]).set(int(raised as u64));
     }
-    daemon(&mut registry, &process.live);
+}
+
+fn of_the_journal(
+    registry: &mut Registry,
+    reader: &Reader,
+    status: &Status,
+    process: &Process,
+) -> Result<(), JournalError> {
+    let now = status.time;
+    raised(registry, &[&status.alarms[..], &status.notices].concat());
+    daemon(registry, &process.live);
     if let Some(view) = &process.live.ha {
-        ha(&mut registry, view);
+        ha(registry, view);
     }
     let head = reader.head()?;
     let retained = reader.retained()?;
-    let oldest: Gauge<i64, AtomicI64> = register(&mut registry, "journal_oldest_seq", "The oldest entry that is kept");
+    let oldest: Gauge<i64, AtomicI64> = register(registry, "journal_oldest_seq", "The oldest entry that is kept");
     oldest.set(int(retained.oldest));
     let age: Gauge<f64, AtomicU64> =
-        register(&mut registry, "journal_oldest_seconds", "Age of the oldest entry that is kept");
+        register(registry, "journal_oldest_seconds", "Age of the oldest entry that is kept");
     age.set(retained.oldest_time.map_or(0.0, |time| seconds_since(time, now)));
     let paused: Int =
-        register(&mut registry, "journal_paused", "1 for why nothing is taken from the cluster for want of room");
+        register(registry, "journal_paused", "1 for why nothing is taken from the cluster for want of room");
     for why in PauseReason::ALL {
         let is = status.journal.paused.as_ref().is_some_and(|pause| pause.why == why.as_str());
         paused.get_or_create(&vec![("why", why.as_str().to_owned())]).set(i64::from(is));
     }
-    journal(&mut registry, status, head.0);
-    sources(&mut registry, reader, now)?;
-    sinks(&mut registry, &reader.sinks()?, head.0, now);
-    reading(&mut registry, process);
-    delivering(&mut registry, process);
-    churn(&mut registry, &process.churn);
+    journal(registry, status, head.0);
+    sources(registry, reader, now)?;
+    sinks(registry, &reader.sinks()?, head.0, now);
+    reading(registry, process);
+    delivering(registry, process);
+    churn(registry, &process.churn);
     if process.counts_requests {
-        requests(&mut registry, &reader.request_totals()?);
+        requests(registry, &reader.request_totals()?);
     }
-    // Their names are the same for every program, without a prefix.
-    let mut common = Registry::default();
-    of_the_process(&mut common, &process.live);
-    let mut out = String::new();
-    encode_registry(&mut out, &registry)
-        .and_then(|()| encode_registry(&mut out, &common))
-        .and_then(|()| encode_eof(&mut out))
-        .map_err(|fmt::Error| JournalError::Corrupt("metrics cannot be written".to_owned()))?;
-    Ok(out)
+    Ok(())
 }
 
 fn daemon(registry: &mut Registry, live: &Live) {
@@ -364,20 +456,23 @@ fn requests(registry: &mut Registry, totals: &Requests) {
     problem.set(i64::from(totals.problem.is_some()));
 }
 
-fn of_the_process(registry: &mut Registry, live: &Live) {
+/// Their names are the same for every program, without a prefix.
+fn of_the_process(live: &Live) -> Registry {
+    let mut common = Registry::default();
     if let Some(started) = live.started {
-        let start: One = register(registry, "process_start_time_seconds", "When the process started");
+        let start: One = register(&mut common, "process_start_time_seconds", "When the process started");
         start.set(unix(started.as_microsecond()));
     }
     let gauge = |registry: &mut Registry, name, help, value: u64| {
         let gauge: Gauge<i64, AtomicI64> = register(registry, name, help);
         gauge.set(int(value));
     };
-    gauge(registry, "process_open_fds", "File descriptors in use", live.open_files);
-    gauge(registry, "process_max_fds", "The most file descriptors that can be in use", live.open_files_limit);
+    gauge(&mut common, "process_open_fds", "File descriptors in use", live.open_files);
+    gauge(&mut common, "process_max_fds", "The most file descriptors that can be in use", live.open_files_limit);
     if let Some(bytes) = resident_bytes() {
-        gauge(registry, "process_resident_memory_bytes", "Memory in use", bytes);
+        gauge(&mut common, "process_resident_memory_bytes", "Memory in use", bytes);
     }
+    common
 }
 
 /// Memory of this process, where the system says it.
@@ -448,5 +543,16 @@ mod tests {
                 "decklog_ha_overflows_total 3",
             ]
         );
+    }
+
+    #[test]
+    fn each_family_is_declared_once_and_has_the_samples_of_all() {
+        let one = "# HELP a A.\n# TYPE a gauge\na{cluster=\"x\"} 1\n# HELP empty E.\n# TYPE empty gauge\n";
+        let other = "# HELP empty E.\n# TYPE empty gauge\nempty 7\n# HELP a A.\n# TYPE a gauge\na{cluster=\"y\"} 2\n";
+        assert_eq!(
+            merge(&[one.to_owned(), other.to_owned()]),
+            "# HELP a A.\n# TYPE a gauge\na{cluster=\"x\"} 1\na{cluster=\"y\"} 2\n# HELP empty E.\n# TYPE empty gauge\nempty 7\n# EOF\n"
+        );
+        assert_eq!(merge(&[]), "# EOF\n");
     }
 }

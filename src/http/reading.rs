@@ -5,9 +5,10 @@
 //! as by any reader. The process is this very program, takes reading commands alone ([`Guest`]), and ends with the
 //! connection.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,8 +67,11 @@ pub struct Ask {
 /// For whom a process reads, and what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guest {
-    /// The state directory.
+    /// The state directory; empty where there are several clusters.
     pub state: PathBuf,
+    /// The state directories of several clusters, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub clusters: BTreeMap<String, PathBuf>,
     /// How it is shown there.
     pub look: Look,
 }
@@ -81,10 +85,16 @@ pub(super) enum Peer {
     Tcp(IpAddr, Option<Vec<u8>>),
 }
 
+/// Where the logs are that are read: the state directory of one cluster, or those of several.
+#[derive(Debug, Default)]
+pub(super) struct Logs {
+    pub(super) state: PathBuf,
+    pub(super) clusters: BTreeMap<String, PathBuf>,
+}
+
 /// Who may read, and how many do.
-#[derive(Debug)]
 pub(super) struct Reading {
-    state: Arc<PathBuf>,
+    logs: Box<dyn Fn() -> Logs + Send + Sync>,
     /// Nothing where reading is off.
     gate: Option<Gate>,
     turns: Arc<Semaphore>,
@@ -163,8 +173,8 @@ fn tokens(text: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Reading {
-    pub(super) fn new(state: Arc<PathBuf>, gate: Option<Gate>) -> Self {
-        Self { state, gate, turns: Arc::new(Semaphore::new(MOST_COMMANDS)) }
+    pub(super) fn new(logs: impl Fn() -> Logs + Send + Sync + 'static, gate: Option<Gate>) -> Self {
+        Self { logs: Box::new(logs), gate, turns: Arc::new(Semaphore::new(MOST_COMMANDS)) }
     }
 }
 
@@ -199,7 +209,7 @@ pub(super) async fn read(
     // What is asked for may hold values of objects, and this log never does.
     let command = ask.args.iter().find_map(|arg| COMMANDS.into_iter().find(|command| command == arg));
     tracing::info!(who, command = command.unwrap_or("?"), "somebody reads the log over HTTP");
-    match start(&ask, &reading.state) {
+    match start(&ask, (reading.logs)()) {
         Ok(child) => {
             stage.streams();
             let pieces = stream::unfold(Some(Running::new(child, turn)), Running::next);
@@ -212,8 +222,8 @@ pub(super) async fn read(
 }
 
 /// Starts the command.
-fn start(ask: &Ask, state: &Path) -> io::Result<Child> {
-    let guest = Guest { state: state.to_owned(), look: ask.look };
+fn start(ask: &Ask, Logs { state, clusters }: Logs) -> io::Result<Child> {
+    let guest = Guest { state, clusters, look: ask.look };
     let guest = serde_json::to_string(&guest).map_err(io::Error::other)?;
     // This very program, also where an upgrade has put another one in its place.
     let mut command = Command::new("/proc/self/exe");

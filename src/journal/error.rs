@@ -62,6 +62,12 @@ pub enum JournalError {
     /// What is stored contradicts itself.
     #[error("{0}")]
     Corrupt(String),
+    /// The journal does not lead any more, or does not have what the shared log has: it goes on as a standby.
+    #[error("this decklog leads no more: {0}")]
+    Superseded(String),
+    /// The journal and the shared log do not belong together.
+    #[error("{0}")]
+    Foreign(String),
     /// The writer has ended, for this reason.
     #[error("the journal's writer has stopped: {0}")]
     Stopped(String),
@@ -78,6 +84,8 @@ impl JournalError {
             | Self::OtherCluster { .. }
             | Self::Io { .. }
             | Self::Corrupt(_)
+            | Self::Superseded(_)
+            | Self::Foreign(_)
             | Self::Stopped(_) => false,
         }
     }

@@ -3,6 +3,7 @@
 mod noise;
 mod pushdown;
 mod retention;
+mod sharing;
 mod suppressed;
 mod trust;
 

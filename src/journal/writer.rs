@@ -12,6 +12,8 @@ mod queue;
 mod quota;
 mod register;
 mod requests;
+mod sharing;
+mod standing_by;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -19,18 +21,20 @@ mod transaction;
 mod truncate;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 use tokio::time::Instant;
 
+use super::codec::Codec;
 use super::error::Result;
 use super::recent::AtHand;
 use super::retention::{Bounds, Pause};
+use super::shared::{Shared, Sharing};
 use super::{JournalError, Settled, SourceId, Waiting};
 use crate::ambient::{self, watch};
 use crate::model::{Cluster, EntryType, Redacted, ResourceVersion, Seq};
@@ -39,6 +43,7 @@ use queue::Woken;
 pub(super) use queue::{Command, OfSink, OfSource, Queue, Queued, Reply};
 use quota::Quota;
 pub(super) use requests::SUPPRESSED;
+use sharing::Link;
 use transaction::{Changes, Committed, Disk, Heard, Transaction};
 
 /// A transaction takes what waits, up to this many changes; how many bytes, `retention::Sizes` says.
@@ -79,9 +84,59 @@ pub(super) struct Writer {
     new_bounds: Option<Bounds>,
     /// Pages were given back, and the file is not shorter yet.
     given_back: bool,
+    dir: PathBuf,
+    /// The name that entries carry, for everybody who has a handle.
+    epoch: Arc<RwLock<String>>,
+    /// For what is read and written outside of transactions.
+    codec: Codec,
+    /// Where the journal is shared.
+    link: Option<Link>,
+    /// How far what was kept while it stood by is handed over; none where nothing is left of it.
+    fed: Option<i64>,
 }
 
-fn sql(what: &'static str) -> impl FnOnce(rusqlite::Error) -> JournalError {
+/// What a writer knows of a journal that it did not write itself.
+struct Facts {
+    epoch: String,
+    cluster: Cluster,
+    head: u64,
+    log_start: u64,
+}
+
+impl Facts {
+    fn read(conn: &Connection) -> Result<Self> {
+        let mut meta: HashMap<String, String> = HashMap::new();
+        {
+            let mut select = conn.prepare_cached("SELECT key, value FROM meta").map_err(sql("read its facts"))?;
+            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql("read its facts"))?;
+            for row in rows {
+                let (key, value) = row.map_err(sql("read its facts"))?;
+                meta.insert(key, value);
+            }
+        }
+        let newest: u64 = conn
+            .query_row("SELECT coalesce(max(seq), 0) FROM entry", [], |row| row.get(0))
+            .map_err(sql("read its head"))?;
+        // The head is kept apart too, so that no seq is given out twice after everything was truncated.
+        let kept: u64 = meta.remove("head").and_then(|head| head.parse().ok()).unwrap_or(0);
+        let cluster = Cluster {
+            name: meta.remove("cluster_name").unwrap_or_default(),
+            uid: meta.remove("cluster_uid").unwrap_or_default(),
+        };
+        Ok(Self {
+            epoch: meta.remove("epoch").unwrap_or_default(),
+            cluster,
+            head: newest.max(kept),
+            log_start: meta.remove("oldest").and_then(|seq| seq.parse().ok()).unwrap_or(1),
+        })
+    }
+
+    fn committed(self) -> Committed {
+        Committed::new(self.epoch, self.cluster, self.head, self.log_start)
+    }
+}
+
+pub(super) fn sql(what: &'static str) -> impl FnOnce(rusqlite::Error) -> JournalError {
     move |source| JournalError::Sqlite { what: format!("the journal cannot {what}"), source }
 }
 
@@ -101,48 +156,27 @@ impl Writer {
         visible: watch::Sender<Seq>,
         paused: watch::Sender<Option<Pause>>,
     ) -> Result<Self> {
-        let mut meta: HashMap<String, String> = HashMap::new();
-        {
-            let mut select = conn.prepare("SELECT key, value FROM meta").map_err(sql("read its facts"))?;
-            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql("read its facts"))?;
-            for row in rows {
-                let (key, value) = row.map_err(sql("read its facts"))?;
-                meta.insert(key, value);
-            }
+        let mut facts = Facts::read(&conn)?;
+        let head = facts.head;
+        if facts.epoch.is_empty() {
+            let epoch = new_epoch(&[]);
+            let named = |conn: &Connection| {
+                let transaction = conn.unchecked_transaction()?;
+                transaction.execute(
+                    "INSERT OR REPLACE INTO meta VALUES ('epoch', ?), ('epoch_since', ?)",
+                    params![epoch, (head + 1).to_string()],
+                )?;
+                transaction.execute("INSERT INTO epoch VALUES (?, ?)", params![epoch, head + 1])?;
+                transaction.commit()
+            };
+            named(&conn).map_err(sql("write its epoch"))?;
+            facts.epoch = epoch;
         }
-        let newest: u64 = conn
-            .query_row("SELECT coalesce(max(seq), 0) FROM entry", [], |row| row.get(0))
-            .map_err(sql("read its head"))?;
-        // The head is kept apart too, so that no seq is given out twice after everything was truncated.
-        let kept: u64 = meta.remove("head").and_then(|head| head.parse().ok()).unwrap_or(0);
-        conn.execute_batch("UPDATE source SET active = 0; UPDATE sink SET active = 0;").map_err(sql("begin"))?;
-        let cluster = Cluster {
-            name: meta.remove("cluster_name").unwrap_or_default(),
-            uid: meta.remove("cluster_uid").unwrap_or_default(),
-        };
-        let head = newest.max(kept);
-        let epoch = match meta.remove("epoch") {
-            Some(epoch) => epoch,
-            None => {
-                let epoch = new_epoch(&[]);
-                let named = |conn: &Connection| {
-                    let transaction = conn.unchecked_transaction()?;
-                    transaction.execute(
-                        "INSERT OR REPLACE INTO meta VALUES ('epoch', ?), ('epoch_since', ?)",
-                        params![epoch, (head + 1).to_string()],
-                    )?;
-                    transaction.execute("INSERT INTO epoch VALUES (?, ?)", params![epoch, head + 1])?;
-                    transaction.commit()
-                };
-                named(&conn).map_err(sql("write its epoch"))?;
-                epoch
-            }
-        };
-        let log_start = meta.remove("oldest").and_then(|seq| seq.parse().ok()).unwrap_or(1);
+        let epoch = Arc::new(RwLock::new(facts.epoch.clone()));
         visible.send_replace(Seq(head));
         Ok(Self {
             disk: Disk::new(conn),
-            committed: Committed::new(epoch, cluster, head, log_start),
+            committed: facts.committed(),
             visible,
             inconsistent: watch::Sender::default(),
             turns: Arc::default(),
@@ -152,17 +186,36 @@ impl Writer {
             clock: GuardedClock::new(Instant::now(), micros(ambient::now())),
             new_bounds: None,
             given_back: false,
+            dir: dir.to_owned(),
+            epoch,
+            codec: Codec::default(),
+            link: None,
+            fed: None,
         })
     }
 
     /// Goes on with what the last daemon left.
-    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method is of one lifetime, not of any")]
     pub(super) fn recover(&mut self) -> Result {
-        self.transact(|transaction| transaction.recover())
+        self.transact(|transaction| {
+            transaction.begin()?;
+            transaction.nobody_takes_part()?;
+            transaction.recover()
+        })
     }
 
-    pub(super) fn epoch(&self) -> &str {
-        &self.committed.epoch
+    /// Shares the journal: it stands by at first.
+    pub(super) fn share(
+        &mut self,
+        sharing: Sharing,
+        state: watch::Sender<Shared>,
+        step_down: watch::Receiver<bool>,
+    ) -> Result {
+        self.link = Some(Link::new(&self.disk.conn, sharing, state, step_down)?);
+        Ok(())
+    }
+
+    pub(super) fn epoch(&self) -> Arc<RwLock<String>> {
+        Arc::clone(&self.epoch)
     }
 
     pub(super) fn at_hand(&self) -> AtHand {
@@ -184,10 +237,15 @@ impl Writer {
     /// Takes commands until every handle is dropped. What is long is not finished then: the next start goes on with it.
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method is of one lifetime, not of any")]
     pub(super) async fn run(mut self, mut queue: Queue) -> Result {
+        if self.link.is_some() && !self.stand_by(&mut queue).await? {
+            return Ok(());
+        }
         let mut bookmarks_due: Option<Instant> = None;
         loop {
             // Between two groups there is one slice of whatever is long, and never more, so that nobody waits for it.
-            let busy = self.slice(&mut queue)?;
+            let mut busy = self.slice(&mut queue)? | self.feed(&mut queue)?;
+            self.settle().await?;
+            busy |= self.step_base().await?;
             let open = self.quota.open;
             let next = if busy {
                 // Others get their turn where this is no thread of its own.
@@ -212,6 +270,7 @@ impl Writer {
                     self.full(error, None)?;
                 }
             }
+            self.settle().await?;
             if ended {
                 return Ok(());
             }
@@ -329,11 +388,23 @@ impl Writer {
     /// What a transaction brought is on disk: makes it known, here and to others.
     fn publish(&mut self, changes: Changes) {
         let before = self.committed.log_start;
-        let Heard { taken, inconsistent, answers } = self.committed.apply(changes);
+        let heard = self.committed.apply(changes);
         if self.committed.log_start != before {
             self.disk.recent.set_log_start(self.committed.log_start);
         }
+        self.hear(heard);
+    }
+
+    /// Makes known to others what is on disk.
+    fn tell(&mut self, heard: Heard) {
+        let Heard { taken, inconsistent, answers } = heard;
         let head = Seq(self.committed.head);
+        {
+            let mut epoch = self.epoch.write().unwrap_or_else(PoisonError::into_inner);
+            if *epoch != self.committed.epoch {
+                epoch.clone_from(&self.committed.epoch);
+            }
+        }
         self.visible.send_if_modified(|seen| std::mem::replace(seen, head) != head);
         self.inconsistent.send_if_modified(|sources| {
             let mut news = false;
@@ -353,7 +424,21 @@ impl Writer {
     }
 }
 
+/// Notes which marks the state directory may have, in the transaction that is open.
+fn note_mark(conn: &Connection, marks: &[String]) -> Result {
+    conn.execute("INSERT OR REPLACE INTO meta VALUES ('mark', ?)", params![marks.join(" ")])
+        .map(drop)
+        .map_err(sql("note the mark of its directory"))
+}
+
 impl Transaction<'_> {
+    /// No source and no sink of the daemon before is one of this daemon until it is registered.
+    fn nobody_takes_part(&self) -> Result {
+        self.execute("begin", "UPDATE source SET active = 0", [])?;
+        self.execute("begin", "UPDATE sink SET active = 0", [])?;
+        Ok(())
+    }
+
     /// From here on entries carry another name, and none before does.
     fn begin_epoch(&mut self, after: Option<&str>) -> Result {
         let what = "begin an epoch";

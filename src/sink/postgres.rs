@@ -12,8 +12,10 @@ mod link;
 mod rows;
 mod schema;
 mod settings;
+mod shared;
 
 pub use settings::{PostgresUrl, Settings, SslMode};
+pub use shared::PostgresLog;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -332,61 +334,21 @@ impl PostgresSink {
         Ok(0)
     }
 
-    /// What is missing for delivery: tables, and rights on those that there are.
-    async fn missing(&self, client: &Client) -> Result<(Vec<String>, Vec<String>), Error> {
-        let (tables, rights): (Vec<&str>, Vec<&str>) = schema::rights(self.objects).into_iter().unzip();
-        let asked = [
-            text(&self.connector.schema),
-            (&tables as &(dyn ToSql + Sync), Type::TEXT_ARRAY),
-            (&rights, Type::TEXT_ARRAY),
-        ];
-        let (mut absent, mut forbidden) = (Vec::new(), Vec::new());
-        for row in client.query_typed(schema::MISSING, &asked).await? {
-            let (table, right): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-            match row.try_get(2)? {
-                true => absent.push(table),
-                false => forbidden.push(format!("{right} on {table}")),
-            }
-        }
-        absent.sort_unstable();
-        absent.dedup();
-        Ok((absent, forbidden))
-    }
-
     async fn examine(&mut self) -> Result<(), SinkError> {
         let link = self.connector.open().await?;
         let (connector, client) = (&self.connector, &link.client);
-        let looking = async {
-            let encoding: String = client.query_typed_one("SHOW server_encoding", &[]).await?.try_get(0)?;
-            let standby = client.query_typed_one("SELECT pg_catalog.pg_is_in_recovery()", &[]).await?.try_get(0)?;
-            Ok::<(String, bool, _), Error>((encoding, standby, self.missing(client).await?))
+        let asking = async {
+            let row = client.query_typed_one("SHOW server_encoding", &[]).await?;
+            row.try_get::<_, String>(0)
         };
-        let looked = connector.within(looking).await?;
-        let (encoding, standby, (absent, forbidden)) = looked.map_err(|error| connector.trouble(&error))?;
-        let (shown, schema, sink) = (&connector.shown, &connector.schema, &connector.sink);
+        let encoding = connector.within(asking).await?.map_err(|error| connector.trouble(&error))?;
         if encoding != "UTF8" {
             return Err(SinkError::halt(format!(
-                "{shown} has the encoding {encoding}, which cannot hold every text; use a database with the encoding UTF8"
+                "{} has the encoding {encoding}, which cannot hold every text; use a database with the encoding UTF8",
+                connector.shown
             )));
         }
-        if standby {
-            return Err(SinkError::retry(format!("{shown} is a standby; `url` should name the primary")));
-        }
-        if !absent.is_empty() {
-            return Err(SinkError::halt(format!(
-                "the schema {schema} of {shown} has no table {}; run `decklog sink init {sink}`, or apply what it prints with --print",
-                absent.join(", "),
-            )));
-        }
-        if !forbidden.is_empty() {
-            return Err(SinkError::halt(format!(
-                "the user {} has no right to {} in the schema {schema} of {shown}; grant what `decklog sink init {sink} --print` says",
-                connector.user,
-                forbidden.join(", "),
-            )));
-        }
-        // Says what the version of the tables is worth.
-        self.connector.enter().await.map(drop)
+        self.connector.examine(&link, &schema::rights(self.objects)).await
     }
 
     async fn make(&mut self) -> Result<String, SinkError> {
@@ -401,7 +363,9 @@ impl PostgresSink {
             _ => connector.trouble(&error),
         };
         if connector.version(&link).await? == Some(schema::VERSION) {
-            let (absent, forbidden) = connector.within(self.missing(client)).await?.map_err(trouble)?;
+            let rights = [&schema::rights(self.objects)[..], &schema::SHARED_RIGHTS].concat();
+            let looking = connector.missing(client, &rights);
+            let (absent, forbidden) = connector.within(looking).await?.map_err(trouble)?;
             if absent.is_empty() && forbidden.is_empty() {
                 return Ok(format!("the schema {schema} of {shown} has all that is needed already"));
             }

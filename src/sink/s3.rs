@@ -16,11 +16,13 @@
 
 mod segment;
 mod settings;
+mod shared;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use settings::{BucketUrl, Partition, Settings};
+pub use shared::S3Log;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,8 +30,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
-use rustix::fs::{Access, access};
+use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError, note_first};
 use crate::ambient;
@@ -162,26 +163,54 @@ impl S3Sink {
 
     /// Lists segments: all of them, or those from a key on.
     async fn list(&mut self, epoch: &str, from: Option<&str>) -> Result<Listed, SinkError> {
-        let objects = self.store.objects().await?;
-        let mut keys = match from.and_then(|key| key.get(..key.len() - 1)) {
-            // Nothing lies between a name without its last letter and the name.
-            Some(before) => objects.list_with_offset(None, &Path::from(before)),
-            None => objects.list(None),
-        };
         let mut listed = Listed::default();
-        while let Some(object) = keys.next().await {
-            let key = object.map_err(|error| self.store.failed("list", &error))?.location.to_string();
-            let Some(begins) = segment::begins(&key) else { continue };
+        self.each_segment(from, |key, begins| {
             if begins.epoch != epoch {
-                listed.other = listed.other.max(Some(begins.epoch));
-                continue;
+                listed.other = listed.other.take().max(Some(begins.epoch));
+                return;
             }
             listed.there |= from == Some(&key);
             listed.count += 1;
             listed.first = Some(listed.first.map_or(begins.seq, |first| first.min(begins.seq)));
-            listed.newest = listed.newest.max(Some((begins.seq, key)));
-        }
+            listed.newest = listed.newest.take().max(Some((begins.seq, key)));
+        })
+        .await?;
         Ok(listed)
+    }
+
+    /// Looks at every segment, or at those from a key on: folder by folder, because beside those of dates there are others
+    /// that may hold much, such as that of the shared log.
+    async fn each_segment(
+        &mut self,
+        from: Option<&str>,
+        mut look: impl FnMut(String, LogPosition) + Send,
+    ) -> Result<(), SinkError> {
+        let objects = self.store.objects().await?;
+        let failed = |error| self.store.failed("list", &error);
+        // Nothing lies between a name without its last letter and the name.
+        let before = from.and_then(|key| key.get(..key.len() - 1)).map(Path::from);
+        let mut look = |object: ObjectMeta| {
+            let key = object.location.to_string();
+            if before.as_ref().is_none_or(|before| object.location > *before)
+                && let Some(begins) = segment::begins(&key)
+            {
+                look(key, begins);
+            }
+        };
+        let top = objects.list_with_delimiter(None).await.map_err(failed)?;
+        top.objects.into_iter().for_each(&mut look);
+        for folder in top.common_prefixes.iter().filter(|folder| segment::is_date(folder.as_ref())) {
+            let first = from.and_then(|key| key.split('/').next()).unwrap_or_default();
+            let mut keys = match &before {
+                Some(_) if folder.as_ref() < first => continue,
+                Some(before) => objects.list_with_offset(Some(folder), before),
+                None => objects.list(Some(folder)),
+            };
+            while let Some(object) = keys.next().await {
+                look(object.map_err(failed)?);
+            }
+        }
+        Ok(())
     }
 
     /// The first and the last entry of a segment that is there.
@@ -395,7 +424,6 @@ impl S3Sink {
 
     /// Whether a segment holds this very entry. It is under the date of the entry, as all that one segment has are.
     async fn find(&mut self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
-        let objects = self.store.objects().await?;
         let under = match (self.partition, &entry.entry) {
             (Partition::None, _) => None,
             (Partition::Day | Partition::Hour, None) => return Ok(None),
@@ -403,12 +431,23 @@ impl S3Sink {
                 Some(Path::from(segment::partition(Partition::Day, &mark.time)))
             }
         };
-        let mut keys = objects.list(under.as_ref());
         let mut found: Option<(Seq, String)> = None;
-        while let Some(object) = keys.next().await {
-            let key = object.map_err(|error| self.store.failed("list", &error))?.location.to_string();
-            let begins = segment::begins(&key).filter(|begins| begins.epoch == entry.epoch && begins.seq <= entry.seq);
-            found = found.max(begins.map(|begins| (begins.seq, key)));
+        let mut look = |key: String, begins: LogPosition| {
+            if begins.epoch == entry.epoch && begins.seq <= entry.seq {
+                found = found.take().max(Some((begins.seq, key)));
+            }
+        };
+        if let Some(under) = under {
+            let objects = self.store.objects().await?;
+            let mut keys = objects.list(Some(&under));
+            while let Some(object) = keys.next().await {
+                let key = object.map_err(|error| self.store.failed("list", &error))?.location.to_string();
+                if let Some(begins) = segment::begins(&key) {
+                    look(key, begins);
+                }
+            }
+        } else {
+            self.each_segment(None, look).await?;
         }
         // What would have it may have been removed.
         let Some((_, key)) = found else { return Ok(None) };
@@ -418,13 +457,8 @@ impl S3Sink {
 
     /// The first entry of each epoch, which begins a segment.
     async fn firsts(&mut self) -> Result<BTreeMap<String, Seq>, SinkError> {
-        let objects = self.store.objects().await?;
-        let mut keys = objects.list(None);
         let mut epochs = BTreeMap::new();
-        while let Some(object) = keys.next().await {
-            let key = object.map_err(|error| self.store.failed("list", &error))?.location.to_string();
-            note_first(&mut epochs, segment::begins(&key));
-        }
+        self.each_segment(None, |_, begins| note_first(&mut epochs, [begins])).await?;
         Ok(epochs)
     }
 
@@ -489,34 +523,6 @@ impl S3Sink {
         (self.newest, self.latest) = (if held.seq == Seq(0) { String::new() } else { held.epoch.clone() }, latest);
         Ok(held)
     }
-
-    async fn verify(&mut self) -> Result<(), SinkError> {
-        let objects = self.store.objects().await?;
-        if let Some(Err(error)) = objects.list(None).next().await {
-            return Err(self.store.failed("list", &error));
-        }
-        if let Some(folder) = self.store.as_folder() {
-            access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
-                SinkError::retry(format!("cannot write to {}: {error}; let decklog's user do that", folder.display()))
-            })?;
-            return Ok(());
-        }
-        // What would change an object that is not there. Whoever may not write learns that before the answer is looked
-        // at.
-        let key = Path::from("check");
-        let other = UpdateVersion { e_tag: Some("\"none\"".to_owned()), version: None };
-        match objects.put_opts(&key, PutPayload::new(), PutOptions::from(PutMode::Update(other))).await {
-            // One that does not look at it has made an empty object.
-            Ok(_) => drop(objects.delete(&key).await),
-            Err(
-                error @ (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }),
-            ) => {
-                return Err(self.store.failed("write to", &error));
-            }
-            Err(_) => {}
-        }
-        Ok(())
-    }
 }
 
 impl Sink for S3Sink {
@@ -572,6 +578,6 @@ impl Sink for S3Sink {
     }
 
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
-        self.verify().boxed()
+        self.store.verify().boxed()
     }
 }

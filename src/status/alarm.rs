@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::{Role, Status};
+use super::{Role, Status, Trouble};
 use crate::journal::{SinkState, SourceState};
 
 /// Something that needs a person, or soon will.
@@ -28,8 +28,10 @@ pub struct Alarm {
 }
 
 /// Every name that an alarm can have.
-pub const NAMES: [&str; 22] = [
+pub const NAMES: [&str; 24] = [
     DAEMON_DOWN,
+    DAEMON_FAILING,
+    CONFIGURATION_REFUSED,
     STALLED,
     DESCRIPTORS_LOW,
     CLOCK_BEHIND,
@@ -54,6 +56,8 @@ pub const NAMES: [&str; 22] = [
 ];
 
 const DAEMON_DOWN: &str = "daemon-down";
+const DAEMON_FAILING: &str = "daemon-failing";
+const CONFIGURATION_REFUSED: &str = "configuration-refused";
 const DESCRIPTORS_LOW: &str = "descriptors-low";
 const STALLED: &str = "stalled";
 const CLOCK_BEHIND: &str = "clock-behind";
@@ -114,7 +118,9 @@ pub(super) fn alarms(status: &Status) -> Vec<Alarm> {
 
 fn daemon(status: &Status) -> Vec<Alarm> {
     let mut all = Vec::new();
-    if !status.daemon.running {
+    if let Some(failed) = &status.daemon.failed {
+        all.push(failing(failed));
+    } else if !status.daemon.running {
         all.push(Alarm {
             alarm: DAEMON_DOWN,
             about: String::new(),
@@ -124,6 +130,7 @@ fn daemon(status: &Status) -> Vec<Alarm> {
                 .to_owned(),
         });
     }
+    all.extend(status.daemon.refused.as_ref().map(refused));
     if !status.daemon.stalled.is_empty() {
         all.push(Alarm {
             alarm: STALLED,
@@ -221,6 +228,32 @@ fn units(units: u64) -> String {
 
 fn times(times: u64) -> String {
     if times == 1 { "once".to_owned() } else { format!("{times} times") }
+}
+
+/// That the daemon of a cluster ended by an error, and its process begins it again.
+pub fn failing(failed: &Trouble) -> Alarm {
+    let times = if failed.times == 1 { "once".to_owned() } else { format!("{} times in a row", failed.times) };
+    Alarm {
+        alarm: DAEMON_FAILING,
+        about: String::new(),
+        since: Some(failed.since),
+        what: format!("nothing of this cluster is recorded: its daemon ended by an error, {times}: {}", failed.why),
+        remedy:
+            "do what it says; decklog begins it again by itself, and the other clusters of the process are not affected"
+                .to_owned(),
+    }
+}
+
+/// That a configuration was refused, and that of before, if any, is in force.
+pub fn refused(refused: &Trouble) -> Alarm {
+    Alarm {
+        alarm: CONFIGURATION_REFUSED,
+        about: String::new(),
+        since: Some(refused.since),
+        what: format!("the configuration is wrong, and not in force: {}", refused.why),
+        remedy: "correct the file (`decklog check` names every problem), and then `systemctl reload decklog` (SIGHUP)"
+            .to_owned(),
+    }
 }
 
 fn journal(status: &Status) -> Vec<Alarm> {
@@ -522,7 +555,13 @@ mod tests {
             gap: EntryGap { why: "expired".into(), from: None, to: None, since: None, recovered: None },
         };
         let jump = |at: &str| Some(Jump { at: time(at), seconds: -3600 });
+        let trouble = |times| Some(Trouble { since: time("2026-11-21T11:00:00Z"), why: "no kubeconfig".into(), times });
         let cases: Vec<(&str, Change)> = vec![
+            (
+                DAEMON_FAILING,
+                Box::new(move |status| (status.daemon.running, status.daemon.failed) = (false, trouble(3))),
+            ),
+            (CONFIGURATION_REFUSED, Box::new(move |status| status.daemon.refused = trouble(1))),
             (STALLED, Box::new(|status| status.daemon.stalled = vec!["the journal".into()])),
             (DESCRIPTORS_LOW, Box::new(|status| status.daemon.open_files = Some(81))),
             (

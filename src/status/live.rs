@@ -69,6 +69,30 @@ pub struct Live {
     pub paused: Option<Pause>,
     /// Its part in the shared log; absent without `[ha]`. [`Live::set_ha`] changes it.
     pub ha: Option<HaView>,
+    /// Set while a newer configuration was refused, and the one before is in force.
+    pub refused: Option<Trouble>,
+    /// Set while nothing runs, because the last run ended by an error; it is begun again.
+    pub failed: Option<Trouble>,
+}
+
+/// What keeps a daemon from running as its configuration says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// Since when.
+    pub since: Timestamp,
+    /// What is the matter: a sentence.
+    pub why: String,
+    /// How often in a row.
+    pub times: u32,
+}
+
+impl Trouble {
+    /// What has just come up, in one line; `before` is what was the matter until now, if anything was.
+    #[must_use]
+    pub fn new(why: &str, before: Option<&Self>) -> Self {
+        let since = before.map_or_else(Timestamp::now, |before| before.since);
+        Self { since, why: in_one_line(why), times: before.map_or(0, |before| before.times) + 1 }
+    }
 }
 
 /// The clock went other than time did.
@@ -78,6 +102,13 @@ pub struct Jump {
     pub at: Timestamp,
     /// By how much; negative where the clock was set back.
     pub seconds: i64,
+}
+
+/// A text of several lines, such as every problem of a configuration, as one line.
+#[must_use]
+pub fn in_one_line(text: &str) -> String {
+    let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.lines().map(line).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 impl Live {
@@ -108,8 +139,13 @@ impl Live {
     /// What the daemon with this process id has left.
     #[must_use]
     pub fn read(dir: &Path, pid: u32) -> Option<Self> {
-        let live: Self = serde_json::from_slice(&fs::read(dir.join(FILE)).ok()?).ok()?;
-        (live.pid == pid).then_some(live)
+        Self::last(dir).filter(|live| live.pid == pid)
+    }
+
+    /// What was left last, by whichever process.
+    #[must_use]
+    pub fn last(dir: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(dir.join(FILE)).ok()?).ok()
     }
 }
 

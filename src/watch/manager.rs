@@ -308,7 +308,7 @@ impl SourceManager {
                     self.remembered.retain(|resource| (&resource.group, &resource.plural) != (&key.0, &key.1));
                 }
                 // It may have come back while its source was ending.
-                Ok(gone)
+                Ok(gone || outcome == Some(Outcome::Elsewhere))
             }
             Ok(Finished::Discovery) => Err(SourceManagerError::Task { name, why: "it returned".to_owned() }),
             Err(Failed::Error(error)) => Err(error.into()),

@@ -30,6 +30,8 @@ use crate::spelling::kubernetes::NamespacePattern;
 pub(super) enum Outcome {
     /// Its resource is not served any more.
     Gone,
+    /// The journal is a standby's, which neither lists nor recovers: the source begins again where the shared log is by now.
+    Elsewhere,
 }
 
 /// One source on its way.
@@ -42,6 +44,8 @@ pub(super) struct Driver {
     id: SourceId,
     journal: SourceJournal,
     machine: Machine,
+    /// The position that it began with.
+    began_at: Option<ResourceVersion>,
     stats: Arc<SourceStats>,
     began: Instant,
     /// The list in progress.
@@ -78,6 +82,7 @@ impl Driver {
         stats: Arc<SourceStats>,
     ) -> Self {
         let id = journal.id();
+        let began_at = memory.checkpoint.resume.clone();
         let machine = Machine::new(memory, shared.timings.thresholds).recovering(shared.timings.recover.is_some());
         shared.revisions.introduce(id, &spec);
         let rollbacks = shared.rollbacks.listen();
@@ -91,6 +96,7 @@ impl Driver {
             id,
             journal,
             machine,
+            began_at,
             stats,
             began: Instant::now(),
             listing: Listing::default(),
@@ -119,6 +125,12 @@ impl Driver {
                 input = Input::Ended(End::Cut("nothing to do".to_owned()));
                 continue;
             };
+            let writes =
+                matches!(action, Effect::List { .. } | Effect::Recover { .. } | Effect::Commit { .. } | Effect::Gone);
+            if writes && self.shared.journal.is_standby() {
+                self.shared.journal.other_position(&self.spec, self.began_at).await?;
+                return Ok(Outcome::Elsewhere);
+            }
             if action == Effect::Gone {
                 self.journal.gone().await?;
                 return Ok(Outcome::Gone);

@@ -10,6 +10,7 @@
 mod absences;
 mod bad_input;
 mod churning;
+mod clusters;
 mod commands;
 mod delivering;
 mod disk;

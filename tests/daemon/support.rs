@@ -134,6 +134,8 @@ pub(crate) struct Daemon {
     timeless: bool,
     /// What the log had before lines of it were allowed to go again.
     durable: Option<Vec<u8>>,
+    /// The flag that names its configuration, and what it names.
+    config: (&'static str, &'static str),
 }
 
 impl Drop for Daemon {
@@ -172,8 +174,18 @@ impl Daemon {
             before: None,
             timeless: false,
             durable: None,
+            config: ("-c", "config.toml"),
         };
         daemon.configure(&daemon.config(watch, rest));
+        daemon
+    }
+
+    /// One that is not started yet, with a directory for the configurations of several clusters.
+    #[allow(dead_code, reason = "shared with others that have one cluster")]
+    pub(crate) fn of_several(sim: &Sim) -> Self {
+        let mut daemon = Self::new(sim, &["configmaps"]);
+        daemon.config = ("--config-dir", "clusters");
+        fs::create_dir(daemon.path("clusters")).unwrap();
         daemon
     }
 
@@ -250,7 +262,7 @@ impl Daemon {
         self.listen();
         self.told.clear();
         let file = |name: &str| fs::OpenOptions::new().create(true).append(true).open(self.path(name)).unwrap();
-        command.arg("run").arg("-c").arg(self.path("config.toml")).current_dir(self.dir.path());
+        command.arg("run").arg(self.config.0).arg(self.path(self.config.1)).current_dir(self.dir.path());
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.dir.path());
         command.env("NOTIFY_SOCKET", self.path("notify"));
         command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
@@ -567,8 +579,8 @@ impl Daemon {
 
     /// Runs another command of decklog with the same configuration.
     pub(crate) async fn command(&self, arguments: &[&str]) -> Answer {
-        let config = self.path("config.toml");
-        let arguments = [arguments, &["-c", config.to_str().unwrap()]].concat();
+        let config = self.path(self.config.1);
+        let arguments = [arguments, &[self.config.0, config.to_str().unwrap()]].concat();
         decklog(self.dir.path(), &arguments, &[]).await
     }
 

@@ -228,6 +228,7 @@ fn two_pods_share_a_log() {
 fn what_is_rendered_is_what_was_asked_for() {
     let lint = helm(&["lint", "--strict", "--kube-version", "1.36", chart().to_str().unwrap()]);
     assert!(lint.status.success(), "{}", String::from_utf8_lossy(&lint.stdout));
+    assert!(value_sets().len() >= 5, "sets of values: {:?}", value_sets().keys());
     let switched = ["NetworkPolicy", "PodDisruptionBudget", "PrometheusRule", "ServiceMonitor"];
     for (name, values) in value_sets() {
         let (_, objects) = rendered(&values);
@@ -440,16 +441,13 @@ async fn found_by_prometheus(cluster: &Cluster, scraped: u16) {
     };
     let dashboard = fs::read_to_string(repository("packaging/grafana/dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap().iter();
-    let mut expressions: Vec<String> = panels
-        .flat_map(|panel| panel["targets"].as_array().into_iter().flatten())
-        .map(|target| target["expr"].as_str().unwrap().to_owned())
-        .collect();
+    let mut expressions = asked_by(&dashboard);
     assert!(expressions.len() > 20, "{expressions:?}");
-    for expression in &mut expressions {
-        for (variable, value) in [("$job", "decklog"), ("$instance", ".*"), ("$__rate_interval", "1m")] {
-            *expression = expression.replace(variable, value);
-        }
+    // The lines in every panel are drawn when a decklog starts, which this one does once.
+    for annotation in dashboard["annotations"]["list"].as_array().unwrap() {
+        let expression = filled_in(annotation["expr"].as_str().unwrap());
+        until("Prometheus to take an annotation", LIMIT, async || query(&expression).await).await;
+        expressions.extend(selectors(&expression));
     }
     // Most rules are silent while all is well: what they look at has to be there.
     let rules: Value = serde_yaml_ng::from_str(&fs::read_to_string(repository("docs/alerts.yaml")).unwrap()).unwrap();
@@ -467,6 +465,30 @@ async fn found_by_prometheus(cluster: &Cluster, scraped: u16) {
         .await;
     }
     prometheus.stop().await;
+}
+
+/// What the panels of a dashboard ask for, and what its variables choose from: each has to find something.
+fn asked_by(dashboard: &Value) -> Vec<String> {
+    let mut expressions = Vec::new();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    for target in panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten()) {
+        expressions.push(filled_in(target["expr"].as_str().unwrap()));
+    }
+    let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
+    for variable in variables.filter(|variable| variable["type"] == "query") {
+        let query = filled_in(variable["query"]["query"].as_str().unwrap());
+        let values = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
+        let (series, label) = values.and_then(|values| values.rsplit_once(", ")).expect("label_values(SERIES, LABEL)");
+        let (before, end) = series.strip_suffix('}').map_or((series, "{"), |before| (before, ", "));
+        expressions.push(format!("{before}{end}{label}!=\"\"}}"));
+    }
+    expressions
+}
+
+/// An expression of the dashboard, with what Grafana puts in place of its variables.
+fn filled_in(expression: &str) -> String {
+    let values = [("$job", "decklog"), ("$instance", ".*"), ("$__rate_interval", "1m")];
+    values.iter().fold(expression.to_owned(), |text, (variable, value)| text.replace(variable, value))
 }
 
 /// The metrics that an expression looks at, with their labels.

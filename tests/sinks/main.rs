@@ -21,6 +21,7 @@ mod proxy;
 mod redis;
 mod s3;
 mod server;
+mod shared;
 #[path = "../daemon/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]
 mod support;
@@ -30,3 +31,5 @@ mod timelines;
 #[allow(dead_code, reason = "shared with the tests of power cuts, which use more of it")]
 mod trace;
 mod trial;
+
+use decklog::shared_log;

@@ -1,5 +1,6 @@
 //! PostgreSQL.
 
+mod log;
 mod start;
 
 use std::fs;
@@ -50,7 +51,7 @@ impl Postgres {
     }
 
     /// A pooler before the server that hands each transaction to another session.
-    async fn pool(&self) -> Server {
+    pub(super) async fn pool(&self) -> Server {
         let (dir, port) = (self.dir.path().join("pool"), free_port());
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join("users"), format!("\"decklog\" \"{PASSWORD}\"\n")).unwrap();

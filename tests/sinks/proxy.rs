@@ -1,12 +1,13 @@
 //! Stands between a sink and its server, and cuts what it is told to cut.
 
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::shared::reach;
 use crate::support::until;
 
 #[derive(Default)]
@@ -15,7 +16,9 @@ struct Orders {
     to: AtomicU16,
     /// How many answers are still to be cut off.
     cut: AtomicUsize,
-    /// How many were.
+    /// How many answers pass before that.
+    skip: AtomicUsize,
+    /// How many were cut off.
     done: AtomicUsize,
     /// Connections are closed as soon as they come.
     refuse: AtomicBool,
@@ -106,6 +109,19 @@ impl Proxy {
         *self.orders.left.lock().unwrap() = Some(answers);
     }
 
+    /// Cuts an answer off whenever so much more was done: each time the next one, or the one after it, and so on.
+    pub(crate) async fn cuts(&self, reached: &AtomicU64) {
+        for round in 0_u64..12 {
+            reach(reached, round * 4 + 2).await;
+            let before = self.cut();
+            // What comes in between are the answers to one exchange.
+            self.orders.skip.store(usize::try_from(round % 5).unwrap(), SeqCst);
+            self.cut_answers(1);
+            until("an answer to be cut", async || if self.cut() > before { Ok(()) } else { Err("not yet".to_owned()) })
+                .await;
+        }
+    }
+
     /// Closes connections as soon as they come, or no longer.
     pub(crate) fn refuse(&self, refuse: bool) {
         *self.orders.left.lock().unwrap() = None;
@@ -124,7 +140,9 @@ async fn pass(client: TcpStream, server: TcpStream, orders: &Orders) {
     let answers = async {
         let mut answer = vec![0; 64 << 10];
         while let Ok(length @ 1..) = from_server.read(&mut answer).await {
-            if orders.cut.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+            let skips = orders.cut.load(SeqCst) > 0
+                && orders.skip.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+            if !skips && orders.cut.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
                 orders.done.fetch_add(1, SeqCst);
                 return;
             }

@@ -1,5 +1,6 @@
 //! Segments in a bucket, and in a folder.
 
+mod log;
 mod start;
 
 use std::fs;

@@ -324,6 +324,7 @@ impl Stage {
             | Said::Rbac(_)
             | Said::Verify(_)
             | Said::Replay(_)
+            | Said::Restore(_)
             | Said::Sink(_)
             | Said::Demo(_)
             | Said::Completions(_)

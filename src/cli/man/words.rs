@@ -56,7 +56,7 @@ pub(super) const FILES: [Said; 4] = [
 ];
 
 /// Command lines worth knowing, by the command.
-pub(super) const EXAMPLES: [(&str, &[Said]); 16] = [
+pub(super) const EXAMPLES: [(&str, &[Said]); 17] = [
     (
         "",
         &[
@@ -96,6 +96,7 @@ pub(super) const EXAMPLES: [(&str, &[Said]); 16] = [
     ("init", &[("A configuration for this cluster, on standard output:", "decklog init -")]),
     ("check", &[("The configuration of the service:", "decklog check -c /etc/decklog/config.toml")]),
     ("rbac", &[("Into the cluster:", "decklog rbac | kubectl apply -f -")]),
+    ("restore", &[("The state directory that was lost:", "decklog restore --from archive")]),
     ("verify", &[("A file that a sink wrote:", "decklog verify events.jsonl")]),
     ("replay", &[("Entries 100 to 200 once more:", "decklog replay --sink audit --from 100 --to 200")]),
     (

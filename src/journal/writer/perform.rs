@@ -58,8 +58,7 @@ impl Transaction<'_> {
             }
             Command::Mark(marks, reply) => {
                 self.begin()?;
-                let what = "note the mark of its directory";
-                self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('mark', ?)", params![marks.join(" ")])?;
+                super::note_mark(self.conn, marks)?;
                 self.later(reply, ());
             }
             Command::Flush(reply) => {
@@ -69,7 +68,8 @@ impl Transaction<'_> {
                 self.later(reply, ());
             }
             Command::Bounds(_) => {}
-            Command::Ping(reply) => self.later(reply, ()),
+            Command::Ping(reply) | Command::Await(_, _, reply) => self.later(reply, ()),
+            Command::Lead(reply) => self.later(reply, Ok(())),
         }
         Ok(())
     }
@@ -78,6 +78,16 @@ impl Transaction<'_> {
         // A bookmark goes to the disk with the next transaction that anything else begins.
         if !matches!(command, OfSource::Bookmark(_)) {
             self.begin()?;
+        }
+        // What it brings stands behind something that a standby could not keep: nothing counts until it is registered again.
+        if self.is_shared()
+            && self.find_source(id).is_none()
+            && matches!(command, OfSource::Changes(_) | OfSource::Bookmark(_))
+        {
+            if let OfSource::Changes(changes) = command {
+                self.take(id, changes.len());
+            }
+            return Ok(());
         }
         match command {
             OfSource::Changes(changes) => {

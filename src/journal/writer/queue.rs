@@ -68,6 +68,10 @@ pub(in crate::journal) enum Command {
     Mark(Vec<String>, Reply<()>),
     Bounds(Bounds),
     Ping(Reply<()>),
+    /// A standby takes over. The inner error: why it does not.
+    Lead(Reply<Result<(), String>>),
+    /// A source of a standby cannot resume from this position: it waits for another one.
+    Await(Box<SourceSpec>, Option<ResourceVersion>, Reply<()>),
 }
 
 /// What is asked of one source.
@@ -111,10 +115,15 @@ impl Command {
     /// Whether it is of the sinks and of the daemon itself, which go on while the journal is full.
     pub(in crate::journal) const fn is_control(&self) -> bool {
         match self {
-            Self::Sink(..) | Self::Settle(..) | Self::Epoch(..) | Self::Mark(..) | Self::Bounds(_) | Self::Ping(_) => {
-                true
-            }
-            Self::Source(..)
+            Self::Sink(..)
+            | Self::Settle(..)
+            | Self::Epoch(..)
+            | Self::Mark(..)
+            | Self::Bounds(_)
+            | Self::Ping(_)
+            | Self::Lead(_) => true,
+            Self::Await(..)
+            | Self::Source(..)
             | Self::Register(..)
             | Self::Cluster(..)
             | Self::Redaction(_)
@@ -142,7 +151,9 @@ impl Command {
             | Self::Epoch(..)
             | Self::Mark(..)
             | Self::Bounds(_)
-            | Self::Ping(_) => None,
+            | Self::Ping(_)
+            | Self::Lead(_)
+            | Self::Await(..) => None,
         }
     }
 
@@ -197,11 +208,13 @@ pub(in crate::journal) struct Queue {
     control_again: VecDeque<Queued>,
     /// Likewise, and what had to wait for a list.
     sources_again: VecDeque<Queued>,
+    /// Nothing new is taken from sources: something that came before it is to be given back first.
+    held: bool,
 }
 
 impl Queue {
     pub(in crate::journal) fn new(control: mpsc::Receiver<Queued>, sources: mpsc::Receiver<Queued>) -> Self {
-        Self { control, sources, control_again: VecDeque::new(), sources_again: VecDeque::new() }
+        Self { control, sources, control_again: VecDeque::new(), sources_again: VecDeque::new(), held: false }
     }
 
     /// What can be done now.
@@ -211,7 +224,17 @@ impl Queue {
         if control.is_some() || !open.sources {
             return control;
         }
-        self.sources_again.pop_front().or_else(|| self.sources.try_recv().ok())
+        self.sources_again.pop_front().or_else(|| if self.held { None } else { self.sources.try_recv().ok() })
+    }
+
+    /// Whether nothing new is taken from sources, because something that came before it is to be given back first.
+    pub(super) const fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
+    /// Whether something of the sources was given back.
+    pub(super) fn has_again(&self) -> bool {
+        !self.sources_again.is_empty()
     }
 
     /// Only what the sinks ask for.
@@ -247,7 +270,7 @@ impl Queue {
                     None if open.sources => control_ended = true,
                     None => return Woken::Ended,
                 },
-                next = self.sources.recv(), if open.sources => return next.map_or(Woken::Ended, Woken::Command),
+                next = self.sources.recv(), if open.sources && !self.held => return next.map_or(Woken::Ended, Woken::Command),
                 () = &mut elapsed => {
                     return if self.control.is_closed() && !open.control { Woken::Ended } else { Woken::Elapsed };
                 }

@@ -284,6 +284,10 @@ impl Writer {
         if self.quota.bounds.is_none() || !error.is_full() {
             return Err(error);
         }
+        if self.leads() {
+            // What is done again has to be in the shared log first, and others have room.
+            return Err(JournalError::Superseded(error.to_string()));
+        }
         self.measure()?;
         let need = bytes.unwrap_or(0) as u64 * 2 + 16 * PAGE;
         if self.quota.used + need > self.quota.sizes.database {

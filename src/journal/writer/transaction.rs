@@ -212,6 +212,18 @@ pub(super) struct Disk {
     packed: Recent<Packed>,
     /// Changes only when another connection writes; none before the first transaction.
     data_version: Option<i64>,
+    around: Around,
+}
+
+/// What stands around a transaction of the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Around {
+    /// Nothing: it is one of the database.
+    Nothing,
+    /// One of the database, which is not begun: it ends when the shared log has taken what this one brings.
+    Begins,
+    /// Likewise, and it is begun.
+    Begun,
 }
 
 impl Disk {
@@ -223,7 +235,41 @@ impl Disk {
             bases: Recent::with_budget(BASES_BYTES),
             packed: Recent::with_budget(PACKED_BYTES),
             data_version: None,
+            around: Around::Nothing,
         }
+    }
+
+    /// From now on transactions end with what is around them.
+    pub(super) const fn surround(&mut self) {
+        self.around = Around::Begins;
+    }
+
+    /// Whether transactions have come to their end that are not on disk yet.
+    pub(super) fn is_begun(&self) -> bool {
+        self.around == Around::Begun
+    }
+
+    /// Ends what is around the transactions.
+    pub(super) fn end(&mut self, commit: bool) -> Result {
+        self.around = Around::Begins;
+        if commit {
+            return self.conn.execute_batch("COMMIT").map_err(sql("commit"));
+        }
+        self.forget();
+        // SQLite may have done it already, and then says so.
+        drop(self.conn.execute_batch("ROLLBACK"));
+        Ok(())
+    }
+
+    /// What is at hand may be of a journal that is another one now.
+    pub(super) fn forget(&self) {
+        self.recent.clear();
+        self.bases.clear();
+        self.packed.clear();
+    }
+
+    pub(super) const fn codec(&mut self) -> &mut Codec {
+        &mut self.codec
     }
 
     pub(super) fn at_hand(&self) -> AtHand {
@@ -232,7 +278,7 @@ impl Disk {
 
     /// A transaction, which the database hears of when something is written in it.
     pub(super) fn transaction<'w>(&'w mut self, committed: &'w Committed, quota: &'w Quota) -> Transaction<'w> {
-        let Self { conn, codec, recent, bases, packed, data_version } = self;
+        let Self { conn, codec, recent, bases, packed, data_version, around } = self;
         let Committed { head, log_start, redacted_anew, started, .. } = *committed;
         let changes = Changes { head, log_start, redacted_anew, started, ..Changes::default() };
         Transaction {
@@ -242,6 +288,7 @@ impl Disk {
             bases,
             packed,
             data_version,
+            around,
             committed,
             quota,
             begun: false,
@@ -260,6 +307,7 @@ pub(super) struct Transaction<'w> {
     pub(super) bases: &'w Recent,
     pub(super) packed: &'w Recent<Packed>,
     data_version: &'w mut Option<i64>,
+    around: &'w mut Around,
     pub(super) committed: &'w Committed,
     pub(super) quota: &'w Quota,
     /// The database has heard of it.
@@ -274,8 +322,12 @@ pub(super) struct Transaction<'w> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.begun {
+            let undo = match self.around {
+                Around::Nothing => "ROLLBACK",
+                Around::Begins | Around::Begun => "ROLLBACK TO command; RELEASE command",
+            };
             // SQLite may have done it already, and then says so.
-            drop(self.conn.execute_batch("ROLLBACK"));
+            drop(self.conn.execute_batch(undo));
             self.recent.clear();
             self.bases.clear();
             self.packed.clear();
@@ -286,7 +338,15 @@ impl Drop for Transaction<'_> {
 impl Transaction<'_> {
     pub(super) fn begin(&mut self) -> Result {
         if !self.begun {
-            self.conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
+            let begin = match self.around {
+                Around::Nothing => "BEGIN IMMEDIATE",
+                Around::Begins => "BEGIN IMMEDIATE; SAVEPOINT command",
+                Around::Begun => "SAVEPOINT command",
+            };
+            self.conn.execute_batch(begin).map_err(sql("begin to write"))?;
+            if *self.around == Around::Begins {
+                *self.around = Around::Begun;
+            }
             self.begun = true;
             self.expect_nobody_else()?;
         }
@@ -319,10 +379,19 @@ impl Transaction<'_> {
                     params![self.changes.head.to_string()],
                 )?;
             }
-            self.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
+            let end = match self.around {
+                Around::Nothing => "COMMIT",
+                Around::Begins | Around::Begun => "RELEASE command",
+            };
+            self.conn.execute_batch(end).map_err(sql("commit"))?;
             self.begun = false;
         }
         Ok(std::mem::take(&mut self.changes))
+    }
+
+    /// Whether what it brings goes into the shared log.
+    pub(super) fn is_shared(&self) -> bool {
+        *self.around != Around::Nothing
     }
 
     /// What the transaction brings the sources to.

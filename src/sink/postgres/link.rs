@@ -6,6 +6,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::NoTls;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -138,6 +139,61 @@ impl Connector {
             ))),
             found => Ok(found),
         }
+    }
+
+    /// What is missing of these pairs of table and privilege: tables, and rights on those that there are.
+    pub(super) async fn missing(
+        &self,
+        client: &Client,
+        rights: &[(&str, &str)],
+    ) -> Result<(Vec<String>, Vec<String>), Error> {
+        let (tables, rights): (Vec<&str>, Vec<&str>) = rights.iter().copied().unzip();
+        let asked = [
+            super::text(&self.schema),
+            (&tables as &(dyn ToSql + Sync), Type::TEXT_ARRAY),
+            (&rights, Type::TEXT_ARRAY),
+        ];
+        let (mut absent, mut forbidden) = (Vec::new(), Vec::new());
+        for row in client.query_typed(schema::MISSING, &asked).await? {
+            let (table, right): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            match row.try_get(2)? {
+                true => absent.push(table),
+                false => forbidden.push(format!("{right} on {table}")),
+            }
+        }
+        absent.sort_unstable();
+        absent.dedup();
+        Ok((absent, forbidden))
+    }
+
+    /// What would keep these rights from being used.
+    pub(super) async fn examine(&mut self, link: &Link, rights: &[(&str, &str)]) -> Result<(), SinkError> {
+        let looking = async {
+            let standby =
+                link.client.query_typed_one("SELECT pg_catalog.pg_is_in_recovery()", &[]).await?.try_get(0)?;
+            Ok::<(bool, _), Error>((standby, self.missing(&link.client, rights).await?))
+        };
+        let looked = self.within(looking).await?;
+        let (standby, (absent, forbidden)) = looked.map_err(|error| self.trouble(&error))?;
+        let (shown, schema, sink) = (&self.shown, &self.schema, &self.sink);
+        if standby {
+            return Err(SinkError::retry(format!("{shown} is a standby; `url` should name the primary")));
+        }
+        if !absent.is_empty() {
+            return Err(SinkError::halt(format!(
+                "the schema {schema} of {shown} has no table {}; run `decklog sink init {sink}`, or apply what it prints with --print",
+                absent.join(", "),
+            )));
+        }
+        if !forbidden.is_empty() {
+            return Err(SinkError::halt(format!(
+                "the user {} has no right to {} in the schema {schema} of {shown}; grant what `decklog sink init {sink} --print` says",
+                self.user,
+                forbidden.join(", "),
+            )));
+        }
+        // Says what the version of the tables is worth.
+        self.enter().await.map(drop)
     }
 
     /// Bounds what is waited for.

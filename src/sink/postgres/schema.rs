@@ -35,6 +35,25 @@ pub(super) fn rights(objects: bool) -> Vec<(&'static str, &'static str)> {
     rights
 }
 
+/// The rights that the shared log needs.
+pub(super) const SHARED_RIGHTS: [(&str, &str); 14] = [
+    ("migrations", "SELECT"),
+    ("shared_logs", "SELECT"),
+    ("shared_logs", "INSERT"),
+    // That of a lock.
+    ("shared_logs", "UPDATE"),
+    ("shared_units", "SELECT"),
+    ("shared_units", "INSERT"),
+    ("shared_units", "DELETE"),
+    ("shared_bases", "SELECT"),
+    ("shared_bases", "INSERT"),
+    ("shared_bases", "DELETE"),
+    ("shared_parts", "SELECT"),
+    ("shared_parts", "INSERT"),
+    ("shared_parts", "UPDATE"),
+    ("shared_parts", "DELETE"),
+];
+
 /// Which rights are missing: the schema, the tables and the privileges go in, what is wrong comes out.
 pub(super) const MISSING: &str = "
     SELECT w.name, w.privilege, c.oid IS NULL

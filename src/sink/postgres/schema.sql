@@ -90,6 +90,40 @@ EXCEPTION WHEN others THEN
 END
 $$;
 
+-- The shared log of [ha], beside what is delivered. `log` is the sink and the cluster. Never change it by hand.
+-- Each log; its row is locked by whoever appends.
+CREATE TABLE IF NOT EXISTS DECKLOG_SCHEMA.shared_logs (
+    log     text PRIMARY KEY
+);
+
+-- Its units, numbered without a hole: one for each transaction of the journal.
+CREATE TABLE IF NOT EXISTS DECKLOG_SCHEMA.shared_units (
+    log     text NOT NULL,
+    number  bigint NOT NULL,
+    time    timestamptz NOT NULL DEFAULT now(),
+    sha256  bytea NOT NULL,
+    bytes   bytea NOT NULL,
+    PRIMARY KEY (log, number)
+);
+
+-- Whole journals, which stand in the place of the units up to their number.
+CREATE TABLE IF NOT EXISTS DECKLOG_SCHEMA.shared_bases (
+    log     text NOT NULL,
+    number  bigint NOT NULL,
+    time    timestamptz NOT NULL DEFAULT now(),
+    parts   integer NOT NULL,
+    writer  text NOT NULL,             -- whose parts they are
+    PRIMARY KEY (log, number)
+);
+CREATE TABLE IF NOT EXISTS DECKLOG_SCHEMA.shared_parts (
+    log     text NOT NULL,
+    number  bigint NOT NULL,
+    writer  text NOT NULL,
+    part    integer NOT NULL,
+    bytes   bytea NOT NULL,
+    PRIMARY KEY (log, number, writer, part)
+);
+
 INSERT INTO DECKLOG_SCHEMA.migrations (version) VALUES (DECKLOG_VERSION) ON CONFLICT DO NOTHING;
 
 -- All that the sink's user needs, if somebody else owns the tables.
@@ -98,5 +132,9 @@ GRANT SELECT ON DECKLOG_SCHEMA.migrations TO DECKLOG_USER;
 GRANT SELECT, INSERT ON DECKLOG_SCHEMA.entries TO DECKLOG_USER;
 GRANT SELECT, INSERT, UPDATE ON DECKLOG_SCHEMA.cursors TO DECKLOG_USER;
 GRANT SELECT, INSERT, UPDATE, DELETE ON DECKLOG_SCHEMA.objects TO DECKLOG_USER;
+GRANT SELECT, INSERT, UPDATE ON DECKLOG_SCHEMA.shared_logs TO DECKLOG_USER;
+GRANT SELECT, INSERT, DELETE ON DECKLOG_SCHEMA.shared_units TO DECKLOG_USER;
+GRANT SELECT, INSERT, DELETE ON DECKLOG_SCHEMA.shared_bases TO DECKLOG_USER;
+GRANT SELECT, INSERT, UPDATE, DELETE ON DECKLOG_SCHEMA.shared_parts TO DECKLOG_USER;
 
 COMMIT;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "postgres")]
 use crate::net::is_loopback;
+use crate::shared_log::SharedLog;
 use crate::sink::Sink;
 #[cfg(feature = "postgres")]
 use crate::sink::settings::Clash;
@@ -166,6 +167,17 @@ impl SinkSettings for Settings {
     #[cfg(not(feature = "postgres"))]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
         Err(crate::sink::settings::left_out("postgres"))
+    }
+
+    #[cfg(feature = "postgres")]
+    fn shared_log(&self, sink: &str, cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
+        let log = crate::sink::postgres::PostgresLog::new(self, sink, cluster);
+        Some(log.map(|log| Box::new(log) as Box<dyn SharedLog>))
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn shared_log(&self, _sink: &str, _cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
+        Some(Err(crate::sink::settings::left_out("postgres")))
     }
 
     #[cfg(feature = "postgres")]

@@ -79,6 +79,11 @@ pub(super) fn begins(key: &str) -> Option<LogPosition> {
     Some(LogPosition { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?), entry: None })
 }
 
+/// Whether a folder has segments in it.
+pub(super) fn is_date(folder: &str) -> bool {
+    folder.starts_with("date=")
+}
+
 /// The bytes of a segment.
 pub(super) fn encode(items: &[Item]) -> io::Result<Vec<u8>> {
     let mut to = zstd::stream::write::Encoder::new(Vec::new(), LEVEL)?;

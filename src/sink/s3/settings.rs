@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::shared_log::SharedLog;
 use crate::sink::Sink;
 use crate::sink::settings::{Clash, HttpUrl, SinkSettings, Tls, timeout};
 use crate::spelling::{Format, Text, Wrong, text_value};
@@ -138,6 +139,17 @@ impl SinkSettings for Settings {
     #[cfg(not(feature = "s3"))]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
         Err(crate::sink::settings::left_out("s3"))
+    }
+
+    #[cfg(feature = "s3")]
+    fn shared_log(&self, sink: &str, cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
+        let log = crate::sink::s3::S3Log::new(self, sink, cluster);
+        Some(log.map(|log| Box::new(log) as Box<dyn SharedLog>))
+    }
+
+    #[cfg(not(feature = "s3"))]
+    fn shared_log(&self, _sink: &str, _cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
+        Some(Err(crate::sink::settings::left_out("s3")))
     }
 
     fn clash(&self, other: &Self, name: &str) -> Option<Clash> {

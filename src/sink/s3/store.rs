@@ -3,14 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
 use object_store::client::{ClientOptions, HttpClient, HttpConnector};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::signer::Signer;
-use object_store::{BackoffConfig, ObjectStore, RetryConfig, StaticCredentialProvider};
+use object_store::{
+    BackoffConfig, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig, StaticCredentialProvider,
+    UpdateVersion,
+};
 use reqwest::{Client, Method, StatusCode, redirect};
+use rustix::fs::{Access, access};
 
 use super::{BucketUrl, Settings};
 use crate::sink::credential_files::Followed;
@@ -203,7 +208,7 @@ impl Store {
         // Of a list the library does not distinguish it.
         if refused || says(&["ExpiredToken", "InvalidToken", "403 Forbidden", "401 Unauthorized"]) {
             return SinkError::renew(format!(
-                "cannot {what} {shown}: {said}; renew the credentials or give them the rights to get, put and list, and to delete below manifest/: they are read again before each try"
+                "cannot {what} {shown}: {said}; renew the credentials or give them the rights to get, put and list, and to delete below manifest/ and shared/: they are read again before each try"
             ));
         }
         SinkError::retry(format!("cannot {what} {shown}: {said}"))
@@ -268,6 +273,35 @@ impl Store {
             StatusCode::CONFLICT if text.contains("BucketAlreadyOwnedByYou") => Ok(false),
             _ => Err(failed(code(&text).unwrap_or_else(|| status.to_string()))),
         }
+    }
+
+    /// What would keep it from being written to.
+    pub(super) async fn verify(&mut self) -> Result<(), SinkError> {
+        let objects = self.objects().await?;
+        if let Some(Err(error)) = objects.list(None).next().await {
+            return Err(self.failed("list", &error));
+        }
+        if let Some(folder) = self.as_folder() {
+            access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+                SinkError::retry(format!("cannot write to {}: {error}; let decklog's user do that", folder.display()))
+            })?;
+            return Ok(());
+        }
+        // What would change an object that is not there. Whoever may not write learns that before the answer is looked
+        // at.
+        let key = Path::from("check");
+        let other = UpdateVersion { e_tag: Some("\"none\"".to_owned()), version: None };
+        match objects.put_opts(&key, PutPayload::new(), PutOptions::from(PutMode::Update(other))).await {
+            // One that does not look at it has made an empty object.
+            Ok(_) => drop(objects.delete(&key).await),
+            Err(
+                error @ (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }),
+            ) => {
+                return Err(self.failed("write to", &error));
+            }
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     /// The folder, where it is one.

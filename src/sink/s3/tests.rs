@@ -18,8 +18,14 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::shared_log::{self, Appended, Base, Extent, LogError, SharedLog};
 use crate::sink::tests::{item, item_of};
 use crate::wire::Entry;
+
+#[path = "../../../tests/sinks/shared.rs"]
+mod shared;
+
+use shared::Place;
 
 fn config(url: &str, change: Value) -> Settings {
     let mut config = json!({"url": url});
@@ -599,4 +605,133 @@ async fn what_is_below_belongs_to_others() {
     Folder::another(&below).deliver(&[1, 2, 3, 4].map(item)).await.unwrap();
     folder.restart();
     assert_eq!(folder.position().await, ("e".into(), 2));
+}
+
+/// Logs of clusters in a folder.
+struct Logs(TempDir);
+
+impl Place for Logs {
+    fn open(&self, cluster: &str) -> Box<dyn SharedLog> {
+        let config = config(&format!("file://{}", self.0.path().display()), json!({}));
+        Box::new(S3Log::new(&config, "archive", cluster).unwrap())
+    }
+
+    async fn forget(&self, cluster: &str, from: u64) {
+        for number in from.. {
+            if fs::remove_file(self.0.path().join(format!("shared/{cluster}/units/{number:020}"))).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+impl Logs {
+    fn unit(&self, cluster: &str, number: u64) -> PathBuf {
+        self.0.path().join(format!("shared/{cluster}/units/{number:020}"))
+    }
+}
+
+/// Somebody stood still between two requests, or ended there.
+#[tokio::test]
+async fn what_lies_apart_is_no_unit() {
+    let logs = Logs(tempfile::tempdir().unwrap());
+    let (mut old, mut new) = (logs.open("c"), logs.open("c"));
+    let text = Bytes::from_static(b"a");
+    for number in 1..=4 {
+        assert_eq!(old.append(number, text.clone()).await, Ok(Appended::Done));
+    }
+    // Behind a hole, and nothing of it stays.
+    fs::remove_file(logs.unit("c", 4)).unwrap();
+    assert_eq!(old.append(5, text.clone()).await, Ok(Appended::Behind(3)));
+    assert!(!logs.unit("c", 5).exists());
+    // One that was made there by somebody who could not look any more.
+    fs::write(logs.unit("c", 5), "b").unwrap();
+    let extent = Extent { oldest: Some(1), newest: 3, bases: Vec::new() };
+    assert_eq!(new.extent().await, Ok(extent));
+    assert_eq!(new.read(4, 1).await, Ok(Vec::new()));
+    assert_eq!(new.append(6, text.clone()).await, Ok(Appended::Done), "nobody asked for what is before the one before");
+    for number in 5..=6 {
+        fs::remove_file(logs.unit("c", number)).unwrap();
+    }
+    // Below a base: its number was removed.
+    assert_eq!(old.read(1, 10).await.unwrap().len(), 2);
+    for number in 4..=9 {
+        assert_eq!(new.append(number, text.clone()).await, Ok(Appended::Done));
+    }
+    new.put_part(8, 0, text.clone()).await.unwrap();
+    let base = Base { number: 8, parts: 1 };
+    new.finish_base(base).await.unwrap();
+    new.truncate(8).await.unwrap();
+    assert_eq!(old.append(4, text.clone()).await, Ok(Appended::Taken));
+    assert!(!logs.unit("c", 4).exists());
+    fs::write(logs.unit("c", 4), "b").unwrap();
+    let extent = Extent { oldest: Some(9), newest: 9, bases: vec![base] };
+    assert_eq!(old.extent().await, Ok(extent));
+    assert_eq!(old.read(3, 1).await, Ok(Vec::new()));
+    new.truncate(8).await.unwrap();
+    assert!(!logs.unit("c", 4).exists());
+}
+
+/// Units are removed while somebody who stood still goes on: the one before is there still, and its own is not any more.
+#[tokio::test]
+async fn a_number_whose_block_is_being_removed_is_taken() {
+    let logs = Logs(tempfile::tempdir().unwrap());
+    let (mut old, mut new) = (logs.open("c"), logs.open("c"));
+    let text = Bytes::from_static(b"a");
+    new.append(1, text.clone()).await.unwrap();
+    for number in 2..=1600 {
+        fs::write(logs.unit("c", number), "a").unwrap();
+    }
+    assert_eq!(old.read(1499, 1).await.unwrap()[0].number, 1500);
+    new.put_part(1550, 0, text.clone()).await.unwrap();
+    new.finish_base(Base { number: 1550, parts: 1 }).await.unwrap();
+    // Who comes to the end has no need of the bases.
+    assert_eq!(new.append(1601, text.clone()).await, Ok(Appended::Done));
+    let removed = (1..=1000).chain([1501]);
+    removed.for_each(|number| fs::remove_file(logs.unit("c", number)).unwrap());
+    assert_eq!(old.append(1501, text.clone()).await, Ok(Appended::Taken));
+    assert!(!logs.unit("c", 1501).exists());
+    new.truncate(1550).await.unwrap();
+    let left = (1..=1601).filter(|number| logs.unit("c", *number).exists());
+    assert_eq!(left.collect::<Vec<_>>(), (1551..=1601).collect::<Vec<_>>());
+    assert_eq!(new.append(1602, text.clone()).await, Ok(Appended::Done));
+}
+
+/// A server that writes over what is there gets no unit.
+#[tokio::test]
+async fn a_server_that_keeps_no_conditions_keeps_no_shared_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = Bucket::start(|seen| seen.headers.contains_key("if-none-match").then_some((200, ""))).await;
+    drop(bucket.sink(dir.path()));
+    let credentials = dir.path().join("aws");
+    let config = config("s3://logs", json!({"endpoint": bucket.endpoint, "credentials_file": credentials}));
+    let mut log = S3Log::new(&config, "archive", "c").unwrap();
+    let error = log.append(1, Bytes::from_static(b"x")).await.unwrap_err();
+    assert!(matches!(&error, LogError::Halt(text) if text.contains("does not keep conditional writes")), "{error}");
+    assert!(bucket.seen.lock().unwrap().iter().all(|seen| !seen.key.contains("units")));
+}
+
+/// What the shared log holds costs the sink beside it nothing.
+#[tokio::test]
+async fn the_sink_does_not_look_into_the_shared_log() {
+    let mut folder = Folder::new();
+    folder.deliver(1..=3).await;
+    let below = folder.dir.path().join("shared/c/units/date=2026-11-21");
+    fs::create_dir_all(&below).unwrap();
+    for name in ["shared/c/units/e-00000000000000000009.jsonl.zst", "shared/c/units/00000000000000000001"] {
+        fs::write(folder.dir.path().join(name), "x").unwrap();
+    }
+    // Who lists what is in it goes round in circles.
+    std::os::unix::fs::symlink("..", folder.dir.path().join("shared/circle")).unwrap();
+    folder.restart();
+    assert_eq!(folder.position().await, ("e".into(), 3));
+    folder.deliver(4..=6).await;
+    assert_eq!(Sink::epochs(&mut folder.sink).await.unwrap(), BTreeMap::from([("e".to_owned(), Seq(1))]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_log_in_a_folder() {
+    let logs = Logs(tempfile::tempdir().unwrap());
+    shared::keeps_what_it_promises(&logs).await;
+    println!("an append of 1 KB and of 1 MB: {:?}", shared::latency(&logs).await);
 }

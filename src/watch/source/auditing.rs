@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Driver;
 use crate::backoff::random_up_to;
-use crate::journal::{Audit, JournalError};
+use crate::journal::{Audit, JournalError, Role};
 use crate::watch::audit::Auditor;
 use crate::watch::requests::Stop;
 
@@ -35,6 +35,11 @@ impl Driver {
             };
         };
         tokio::time::sleep_until(due).await;
+        if self.shared.journal.is_standby() {
+            // It would compare the cluster with the journal of another one. Where the journal has ended, so does this source.
+            _ = self.shared.journal.shared().wait_for(|shared| shared.role != Role::Standby).await;
+            tokio::time::sleep(random_up_to(self.shared.timings.audit.unwrap_or_default() / 4)).await;
+        }
         let auditor = Auditor {
             shared: Arc::clone(&self.shared),
             spec: self.spec.clone(),

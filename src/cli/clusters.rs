@@ -1,0 +1,141 @@
+//! Which of several clusters a command is about: `--config-dir` names their configurations, `--cluster` one of them.
+
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+use super::{Exit, Failure, Global, guest};
+use crate::config::{ClusterFile, Directory, Files, Loaded};
+
+/// A cluster that a command is about.
+#[derive(Clone, Debug)]
+pub(super) struct Section {
+    /// What `--cluster` calls it.
+    pub(super) name: String,
+    /// Its state directory.
+    pub(super) state: PathBuf,
+    /// What is wrong with its configuration.
+    pub(super) wrong: Option<String>,
+}
+
+impl Global {
+    /// Of what the environment names, only what goes with what was typed is meant.
+    ///
+    /// # Errors
+    /// Where what was typed does not go together.
+    pub(super) fn settle(&mut self, matches: &ArgMatches) -> Result<(), Failure> {
+        self.config_dir = self.config_dir.take().filter(|dir| !dir.as_os_str().is_empty());
+        let given = matches.subcommand().map(|(_, given)| given);
+        let typed = |name| given.is_some_and(|given| given.value_source(name) == Some(ValueSource::CommandLine));
+        let other = ["config", "state"].into_iter().find(|name| typed(name));
+        match (typed("config_dir"), other) {
+            (true, Some(other)) => {
+                return Err(Failure::usage(format!(
+                    "--config-dir names the configurations of several clusters, --{other} is for one: leave one of them out"
+                )));
+            }
+            (true, None) => self.config = None,
+            (false, Some(_)) => self.config_dir = None,
+            (false, None) => {}
+        }
+        if self.config_dir.is_some() {
+            self.config = None;
+        }
+        Ok(())
+    }
+
+    /// The configurations of several clusters, where this is about such.
+    ///
+    /// # Errors
+    /// Where they cannot be read, exit 78; where `--cluster` says which of one.
+    pub(super) fn directory(&self, files: Files) -> Result<Option<Directory>, Failure> {
+        match (&self.config_dir, &self.cluster) {
+            (Some(dir), _) => Directory::read(dir, files, &[])
+                .map(Some)
+                .map_err(|problems| Failure::new(Exit::Config, problems.to_string())),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(Failure::usage(
+                "--cluster says which of several clusters is meant: --config-dir DIR (or $DECKLOG_CONFIG_DIR) names the directory \
+                 of their configurations",
+            )),
+        }
+    }
+
+    /// The configuration of the one cluster that this is about; nothing where there are not several.
+    ///
+    /// # Errors
+    /// Where it is wrong, or where there are several and none is named.
+    pub(super) fn one_of_several(&self, files: Files) -> Result<Option<Loaded>, Failure> {
+        let Some(directory) = self.directory(files)? else { return Ok(None) };
+        let file = self.pick(&directory)?;
+        file.loaded.clone().map(Some).map_err(|problems| Failure::new(Exit::Config, problems.to_string()))
+    }
+
+    /// The state directory of the one cluster that this is about, also where the rest of its configuration is wrong.
+    ///
+    /// # Errors
+    /// As [`Global::one_of_several`].
+    pub(super) fn state_of_several(&self) -> Result<Option<PathBuf>, Failure> {
+        let Some(directory) = self.directory(Files::Ignore)? else { return Ok(None) };
+        Ok(Some(self.pick(&directory)?.state.clone()))
+    }
+
+    fn pick<'d>(&self, directory: &'d Directory) -> Result<&'d ClusterFile, Failure> {
+        let names = || directory.names();
+        match (&self.cluster, directory.files.as_slice()) {
+            (Some(name), _) => directory.cluster(name).ok_or_else(|| unknown(name, &directory.path, &names())),
+            (None, [one]) => Ok(one),
+            (None, _) => Err(unnamed(&names())),
+        }
+    }
+
+    /// The clusters that a command is about which takes several; nothing where there is only ever one.
+    ///
+    /// # Errors
+    /// Where they cannot be read, or the one that is named is none of them.
+    pub(super) fn sections(&self) -> Result<Option<Vec<Section>>, Failure> {
+        if let Some(guest) = guest::get() {
+            let all = guest.clusters.iter();
+            let all =
+                all.map(|(name, state)| Section { name: name.clone(), state: state.clone(), wrong: None }).collect();
+            return Ok(Some(all).filter(|_: &Vec<Section>| !guest.clusters.is_empty() && self.cluster.is_none()));
+        }
+        let Some(directory) = self.directory(Files::Ignore)? else { return Ok(None) };
+        let one = self.cluster.is_some().then(|| self.pick(&directory)).transpose()?;
+        let section = |file: &ClusterFile| Section {
+            name: file.name.clone(),
+            state: file.state.clone(),
+            wrong: file.loaded.as_ref().err().map(ToString::to_string),
+        };
+        Ok(Some(one.map_or_else(|| directory.files.iter().map(section).collect(), |file| vec![section(file)])))
+    }
+}
+
+/// The state directory that a guest of a server reads.
+///
+/// # Errors
+/// Where the server has several clusters and none is named, or has none of that name.
+pub(super) fn of_guest(global: &Global) -> Result<Option<&'static Path>, Failure> {
+    let Some(guest) = guest::get() else { return Ok(None) };
+    let names = || guest.clusters.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let state = match (&global.cluster, guest.clusters.len()) {
+        (None, 0) => &guest.state,
+        (Some(name), 0) => {
+            let text = format!("this server has one cluster, and it is called by no name: leave --cluster {name} out");
+            return Err(Failure::usage(text));
+        }
+        (Some(name), _) => guest.clusters.get(name).ok_or_else(|| unknown(name, Path::new("the server"), &names()))?,
+        (None, 1) => guest.clusters.values().next().unwrap_or(&guest.state),
+        (None, _) => return Err(unnamed(&names())),
+    };
+    Ok(Some(state))
+}
+
+fn unknown(name: &str, place: &Path, names: &str) -> Failure {
+    Failure::usage(format!("{} has no cluster {name:?}; it has {names}", place.display()))
+}
+
+fn unnamed(names: &str) -> Failure {
+    Failure::usage(format!("there are several clusters; say which one is meant by --cluster: {names}"))
+}

@@ -1,0 +1,229 @@
+//! A daemon whose log is shared: it stands by, and leads when the Lease says so and the shared log lets it.
+//!
+//! To take over, the running daemon changes its part in place, because its watches have what the API server may have forgotten.
+//! To lead no more, it begins again as a standby, in the same process: whatever was under way is then of nobody.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{DaemonError, TaskError};
+use crate::ambient::watch;
+use crate::cluster::{Api, Limits};
+use crate::config::Config;
+use crate::ha::{Elector, ElectorHandle, LeaseName, Standing};
+use crate::journal::{Journal, JournalError, Role, Shared, Sharing};
+use crate::shared_log::SharedLog;
+use crate::status::{self, HaView};
+use crate::supervise::{Ended, Failed};
+
+/// How often a standby looks into the shared log.
+const POLL: Duration = Duration::from_millis(250);
+/// Units are worth a new base when they have so many bytes.
+const WORTH_A_BASE: u64 = 64 << 20;
+/// How long to wait before taking over is tried again.
+pub(super) const AGAIN: Duration = Duration::from_millis(500);
+/// How long the engine may be away before somebody else should try to lead.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The candidate of this process, whatever part it has.
+pub(super) struct Candidate {
+    pub(super) standing: watch::Receiver<Standing>,
+    pub(super) handle: ElectorHandle,
+    pub(super) identity: String,
+    pub(super) lease: LeaseName,
+    /// The name of the cluster, under which the shared log is kept.
+    cluster: String,
+    /// Where it is kept, without secrets.
+    shown: String,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Candidate {
+    /// Begins to ask for the Lease, where the configuration has one.
+    pub(super) async fn begin(config: &Config) -> Result<Option<Self>, DaemonError> {
+        let Some(ha) = &config.ha else { return Ok(None) };
+        let api = Api::open(&config.cluster, Limits::default()).await?;
+        let cluster = api.name().to_owned();
+        let (lease, identity) = (ha.lease(&cluster), ha.identity());
+        // A wrong configuration ends the start before anybody is a candidate.
+        let shown = engine(config, &ha.log, &cluster)?.shown();
+        let (elector, standing, handle) = Elector::new(api, lease.clone(), identity.clone());
+        // Not before it has something to lead with.
+        handle.abstain(true);
+        let stop = CancellationToken::new();
+        let stopping = stop.clone();
+        let task = tokio::spawn(async move {
+            match elector.run(stopping).await {
+                Ok(()) => {}
+                Err(never) => match never {},
+            }
+        });
+        Ok(Some(Self { standing, handle, identity, lease, cluster, shown, stop, task }))
+    }
+
+    /// What the journal needs to be shared.
+    pub(super) fn sharing(&self, config: &Config) -> Result<Sharing, DaemonError> {
+        let Some(ha) = &config.ha else {
+            return Err(DaemonError::Config("[ha] is gone from the configuration: restart decklog".to_owned()));
+        };
+        share(config, &ha.log, &self.cluster, self.identity.clone(), ha.backlog.0)
+    }
+
+    /// What this process is in the shared log, for who looks at it.
+    pub(super) fn view(&self, shared: &Shared) -> HaView {
+        let role = match shared.role {
+            Role::Leader => status::Role::Leader,
+            Role::Standby if shared.caught_up.is_some() => status::Role::Standby,
+            Role::Standby | Role::Alone => status::Role::Starting,
+        };
+        let leader = match &*self.standing.borrow() {
+            Standing::Leads { .. } => self.identity.clone(),
+            Standing::Follows { holder } => holder.clone().unwrap_or_default(),
+            Standing::Unknown => String::new(),
+        };
+        let missing =
+            shared.missing.map(|unit| format!("unit {unit} of the shared log is missing: it was deleted there"));
+        let units = shared.newest.saturating_sub(shared.number);
+        let since = shared.caught_up.map_or(0.0, |at| Timestamp::now().duration_since(at).as_secs_f64());
+        let lags = role == status::Role::Standby && (units > 0 || shared.problem.is_some());
+        HaView {
+            role,
+            term: shared.term,
+            leader,
+            lease: self.lease.to_string(),
+            behind_units: units,
+            behind_seconds: if lags { since } else { 0.0 },
+            backlog_bytes: shared.backlog,
+            overflows: shared.overflows,
+            log: self.shown.clone(),
+            unreachable: shared.problem.clone(),
+            problem: missing.or_else(|| self.handle.problem()),
+            ..HaView::default()
+        }
+    }
+
+    /// Gives the Lease back, where it has it.
+    pub(super) async fn end(self) {
+        self.stop.cancel();
+        drop(self.task.await);
+    }
+}
+
+/// The shared log beside what a sink delivers, for who only reads it.
+///
+/// # Errors
+/// Where the configuration has no such sink, or its type no shared log.
+pub async fn sharing(config: &Config, sink: &str) -> Result<Sharing, DaemonError> {
+    let cluster = match &config.cluster.name {
+        Some(name) => name.clone(),
+        None => Api::open(&config.cluster, Limits::default()).await?.name().to_owned(),
+    };
+    share(config, sink, &cluster, "restore".to_owned(), u64::MAX)
+}
+
+fn share(config: &Config, sink: &str, cluster: &str, identity: String, backlog: u64) -> Result<Sharing, DaemonError> {
+    let wrong = DaemonError::Config;
+    let key = config.redact.read_key().map_err(|error| wrong(format!("cannot read [redact] key_file: {error}")))?;
+    let Some(key) = key else {
+        return Err(wrong(
+            "the shared log needs [redact] key_file: every decklog of one log redacts with the same key".to_owned(),
+        ));
+    };
+    let digest = Sha256::new_with_prefix("decklog shared log\n").chain_update(key).finalize();
+    Ok(Sharing {
+        log: engine(config, sink, cluster)?,
+        identity,
+        backlog,
+        key: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        poll: POLL,
+        worth_a_base: WORTH_A_BASE,
+    })
+}
+
+/// The engine of the shared log, which is not connected yet.
+fn engine(config: &Config, log: &str, cluster: &str) -> Result<Box<dyn SharedLog>, DaemonError> {
+    let wrong = |text: String| DaemonError::Config(format!("the shared log: {text}"));
+    let sink = config
+        .sink
+        .iter()
+        .find(|sink| sink.name == log)
+        .ok_or_else(|| wrong(format!("the configuration has no sink {log:?}")))?;
+    let opened = sink.kind.settings().shared_log(&sink.name, cluster);
+    opened.ok_or_else(|| wrong(format!("a sink of type {} has no shared log", sink.kind.word())))?.map_err(wrong)
+}
+
+/// A try to take over.
+pub(super) struct Taking(JoinHandle<Result<Result<(), String>, JournalError>>);
+
+impl Taking {
+    pub(super) fn begin(journal: Journal) -> Self {
+        Self(tokio::spawn(async move { journal.lead().await }))
+    }
+
+    /// As [`Taking::begin`], a moment later.
+    pub(super) fn later(journal: Journal) -> Self {
+        Self(tokio::spawn(async move {
+            tokio::time::sleep(AGAIN).await;
+            journal.lead().await
+        }))
+    }
+
+    /// How it ended.
+    pub(super) async fn ended(&mut self) -> Result<Result<(), String>, JournalError> {
+        match (&mut self.0).await {
+            Ok(led) => led,
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Watches how long the engine has been away.
+#[derive(Default)]
+pub(super) struct Patience(Option<tokio::time::Instant>);
+
+impl Patience {
+    /// Whether it has been away for so long that another machine may do better.
+    pub(super) fn is_over(&mut self, away: bool) -> bool {
+        if !away {
+            self.0 = None;
+            return false;
+        }
+        self.0.get_or_insert_with(tokio::time::Instant::now).elapsed() > PATIENCE
+    }
+}
+
+/// Waits for what the Lease says next.
+pub(super) async fn moves(standing: Option<&mut watch::Receiver<Standing>>) {
+    let news = match standing {
+        Some(standing) => standing.changed().await.is_ok(),
+        None => false,
+    };
+    if !news {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits for the end of a try to take over.
+pub(super) async fn led(taking: Option<&mut Taking>) -> Result<Result<(), String>, JournalError> {
+    match taking {
+        Some(taking) => taking.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The end of a part that leads no more.
+pub(super) fn gives_up(why: &str) -> Ended<TaskError> {
+    let error = JournalError::Superseded(why.to_owned());
+    Ended { name: "the Lease".to_owned(), result: Err(Failed::Error(error.into())) }
+}

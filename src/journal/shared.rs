@@ -1,0 +1,80 @@
+//! A journal that is shared: what it records is in a log that outlives the machine, before anybody sees it.
+//!
+//! The journal of the leader is a prefix of the shared log at every moment. Its writer's transaction stays open until the
+//! engine has taken the unit that it makes; only then it is committed, and seen. So nothing is ever taken back: a leader that
+//! is refused drops the open transaction, and follows. The journal of a standby is the same prefix, a little later. Beside it
+//! the standby keeps what its own watches have brought beyond that (the *backlog*), and when it takes over it hands that to the
+//! writer, to which it is no other than what a watch brings after a reconnect.
+
+mod base;
+pub(super) mod rows;
+pub(super) mod unit;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::shared_log::SharedLog;
+pub(super) use base::Snapshot;
+
+/// What a journal needs to be shared.
+pub struct Sharing {
+    /// The engine.
+    pub log: Box<dyn SharedLog>,
+    /// What this decklog is called.
+    pub identity: String,
+    /// How many bytes a standby keeps of changes that the shared log does not have yet.
+    pub backlog: u64,
+    /// What distinguishes the key for redaction from another one.
+    pub key: String,
+    /// How often a standby looks for what is new.
+    pub poll: Duration,
+    /// Units are worth a new base when they have so many bytes, and as many as the last base.
+    pub worth_a_base: u64,
+}
+
+impl std::fmt::Debug for Sharing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sharing")
+            .field("log", &self.log.shown())
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What part a journal has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// It is shared with nobody.
+    #[default]
+    Alone,
+    /// It follows the shared log.
+    Standby,
+    /// It writes the shared log.
+    Leader,
+}
+
+/// How it is with a journal that is shared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shared {
+    /// Its part.
+    pub role: Role,
+    /// Which leadership the newest unit is of.
+    pub term: u64,
+    /// Who leads, as the newest unit says.
+    pub leader: String,
+    /// The newest unit that the journal has.
+    pub number: u64,
+    /// The newest unit that the engine was seen to have.
+    pub newest: u64,
+    /// When the journal was last seen to have all that the shared log has.
+    pub caught_up: Option<Timestamp>,
+    /// Bytes of changes that the shared log does not have yet.
+    pub backlog: u64,
+    /// How often the backlog was full, and something of it was dropped.
+    pub overflows: u64,
+    /// The unit that follows, where the engine has later ones, and neither that one nor a base in its place.
+    pub missing: Option<u64>,
+    /// Why the engine does not do what it is asked, while that is so.
+    pub problem: Option<String>,
+}

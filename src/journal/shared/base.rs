@@ -1,0 +1,56 @@
+//! A base in the making: the journal as it was at one moment, read part by part beside the writer.
+
+use std::path::Path;
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension};
+
+use super::rows::{Rows, Table, tables};
+use crate::journal::error::Result;
+use crate::journal::schema;
+use crate::journal::writer::sql;
+use crate::shared_log::{Base, PART_BYTES};
+
+/// The journal at one moment, for as long as this lives.
+pub(in crate::journal) struct Snapshot {
+    conn: Connection,
+    tables: Vec<Table>,
+    /// Which table is read, and behind which key.
+    at: (usize, Option<Vec<Value>>),
+    pub(in crate::journal) base: Base,
+    /// The digest of the unit behind which it is the journal.
+    pub(in crate::journal) digest: String,
+    /// What the parts have together so far.
+    pub(in crate::journal) bytes: u64,
+}
+
+impl Snapshot {
+    /// Of the journal as it is on disk now, behind the unit with this number and digest.
+    pub(in crate::journal) fn take(dir: &Path, number: u64, digest: &str) -> Result<Self> {
+        let conn = schema::open_reader(dir)?;
+        conn.execute_batch("BEGIN").map_err(sql("read itself"))?;
+        // A read transaction begins with the first read.
+        let tables = tables(&conn)?;
+        conn.query_row("SELECT 1 FROM meta LIMIT 1", [], |_| Ok(())).optional().map_err(sql("read itself"))?;
+        Ok(Self { conn, tables, at: (0, None), base: Base { number, parts: 0 }, digest: digest.to_owned(), bytes: 0 })
+    }
+
+    /// The next part; none behind the last one.
+    pub(in crate::journal) fn next(&mut self) -> Result<Option<Rows>> {
+        let mut rows = Rows::default();
+        while let Some(table) = self.tables.get(self.at.0) {
+            match rows.page(&self.conn, table, self.at.1.as_deref(), PART_BYTES)? {
+                Some(last) => {
+                    self.at.1 = Some(last);
+                    break;
+                }
+                None => self.at = (self.at.0 + 1, None),
+            }
+        }
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        self.base.parts += 1;
+        Ok(Some(rows))
+    }
+}

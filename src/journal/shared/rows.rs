@@ -1,0 +1,314 @@
+//! The rows that a transaction touched: noted by triggers while it runs, taken out before its end, and put into another
+//! journal.
+//!
+//! It is one way for every table, so that what a new column or a new table holds is in the shared log without a word about
+//! it here. A row is sent as it is at the end of the transaction, whole, by its primary key: so what is put in twice
+//! changes nothing, and the two journals are equal row by row.
+
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, params_from_iter};
+
+use crate::journal::JournalError;
+use crate::journal::error::Result;
+use crate::journal::writer::sql;
+
+/// What stays with the journal that it is in: how its directory is marked, how far it is in the shared log, and whether
+/// its disk is full.
+const OWN_FACTS: [&str; 4] = ["mark", "paused", "resumed", "shared"];
+/// Tables that stay with the journal that they are in.
+const OWN_TABLES: [&str; 1] = ["backlog"];
+
+const TAKE: &str = "take out what is for the shared log";
+const PUT: &str = "take over what the shared log has";
+
+/// A table as far as rows of it travel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::journal) struct Table {
+    pub(in crate::journal) name: String,
+    /// The columns of its primary key, in their order there.
+    key: Vec<String>,
+    /// How many columns it has.
+    columns: usize,
+}
+
+/// The tables that travel. What others refer to stands first.
+pub(in crate::journal) fn tables(conn: &Connection) -> Result<Vec<Table>> {
+    let read = || -> rusqlite::Result<Vec<Table>> {
+        let mut select =
+            conn.prepare("SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")?;
+        let names: Vec<String> = select.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let mut tables = Vec::new();
+        for name in names.into_iter().filter(|name| !OWN_TABLES.contains(&name.as_str())) {
+            let mut info = conn.prepare("SELECT name, pk FROM pragma_table_info(?)")?;
+            let columns: Vec<(String, i64)> =
+                info.query_map([&name], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+            let mut key: Vec<&(String, i64)> = columns.iter().filter(|(_, place)| *place > 0).collect();
+            key.sort_by_key(|(_, place)| *place);
+            let key = key.into_iter().map(|(name, _)| name.clone()).collect();
+            tables.push(Table { columns: columns.len(), name, key });
+        }
+        let rank = |table: &Table| match table.name.as_str() {
+            "resource" => 0,
+            "source" => 1,
+            _ => 2,
+        };
+        tables.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name)));
+        Ok(tables)
+    };
+    read().map_err(sql("read its tables"))
+}
+
+impl Table {
+    fn key_of(&self, row: &str) -> String {
+        self.key.iter().map(|column| format!("{row}.{column}")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What leaves out what stays here.
+    fn travels(&self, row: &str) -> String {
+        if self.name == "meta" {
+            let own = OWN_FACTS.map(|fact| format!("'{fact}'")).join(", ");
+            format!("{row}.key NOT IN ({own})")
+        } else {
+            "true".to_owned()
+        }
+    }
+}
+
+/// Notes from now on what transactions of this connection touch.
+pub(in crate::journal) fn begin(conn: &Connection, tables: &[Table]) -> Result {
+    let mut text = String::new();
+    for table in tables {
+        let (name, key) = (&table.name, table.key.join(", "));
+        text.push_str(&format!("CREATE TEMP TABLE touched_{name} ({key}, PRIMARY KEY ({key})) WITHOUT ROWID;\n"));
+        for (event, rows) in [("INSERT", &["new"][..]), ("UPDATE", &["old", "new"]), ("DELETE", &["old"])] {
+            let when = table.travels(rows[0]);
+            let notes: String = rows
+                .iter()
+                .map(|row| {
+                    // Not `OR IGNORE`: an upsert, which sets this off, would have its own way with what is there already.
+                    let there: Vec<String> = table.key.iter().map(|column| format!("{column} = {row}.{column}")).collect();
+                    format!(
+                        "INSERT INTO touched_{name} SELECT {} WHERE NOT EXISTS (SELECT 1 FROM touched_{name} WHERE {});",
+                        table.key_of(row),
+                        there.join(" AND ")
+                    )
+                })
+                .collect();
+            text.push_str(&format!(
+                "CREATE TEMP TRIGGER touch_{name}_{event} AFTER {event} ON main.{name} WHEN {when} BEGIN {notes} END;\n"
+            ));
+        }
+    }
+    conn.execute_batch(&text).map_err(sql("note what is for the shared log"))
+}
+
+/// Forgets what was touched: it is in the shared log already.
+pub(in crate::journal) fn forget(conn: &Connection, tables: &[Table]) -> Result {
+    for Table { name, .. } in tables {
+        let forgotten =
+            conn.prepare_cached(&format!("DELETE FROM temp.touched_{name}")).and_then(|mut delete| delete.execute([]));
+        forgotten.map_err(sql(PUT))?;
+    }
+    Ok(())
+}
+
+/// Rows of tables, as bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::journal) struct Rows(Vec<u8>);
+
+impl Rows {
+    pub(in crate::journal) const fn of(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    pub(in crate::journal) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(in crate::journal) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes out what was touched since it was last taken out. Empty where nothing was.
+    pub(in crate::journal) fn take(conn: &Connection, tables: &[Table]) -> Result<Self> {
+        let mut rows = Self::default();
+        for table in tables {
+            rows.take_of(conn, table).map_err(sql(TAKE))?;
+        }
+        Ok(rows)
+    }
+
+    fn take_of(&mut self, conn: &Connection, table: &Table) -> rusqlite::Result<()> {
+        let Table { name, key, columns } = table;
+        let joined: Vec<String> = key.iter().map(|column| format!("t.{column} = k.{column}")).collect();
+        let text = format!(
+            "SELECT t.{} IS NULL, {}, t.* FROM temp.touched_{name} k LEFT JOIN main.{name} t ON {}",
+            key[0],
+            table.key_of("k"),
+            joined.join(" AND ")
+        );
+        let mut any = false;
+        {
+            let mut select = conn.prepare_cached(&text)?;
+            let mut found = select.query([])?;
+            while let Some(row) = found.next()? {
+                any = true;
+                let gone = row.get(0)?;
+                self.begin_row(name, gone);
+                let (from, count) = if gone { (1, key.len()) } else { (1 + key.len(), *columns) };
+                for at in from..from + count {
+                    self.value(row.get_ref(at)?);
+                }
+            }
+        }
+        if any {
+            conn.prepare_cached(&format!("DELETE FROM temp.touched_{name}"))?.execute([])?;
+        }
+        Ok(())
+    }
+
+    /// Adds rows of a table that stand behind a key, until there are about so many bytes. Gives the key of the last, where
+    /// there may be more.
+    pub(in crate::journal) fn page(
+        &mut self,
+        conn: &Connection,
+        table: &Table,
+        after: Option<&[Value]>,
+        bytes: usize,
+    ) -> Result<Option<Vec<Value>>> {
+        let mut read = || -> rusqlite::Result<Option<Vec<Value>>> {
+            let key = table.key_of("t");
+            let behind = match after {
+                Some(after) => format!("({key}) > ({})", vec!["?"; after.len()].join(", ")),
+                None => "true".to_owned(),
+            };
+            let text = format!(
+                "SELECT {key}, t.* FROM main.{} t WHERE {behind} AND {} ORDER BY {key}",
+                table.name,
+                table.travels("t")
+            );
+            let mut select = conn.prepare_cached(&text)?;
+            let mut found = select.query(params_from_iter(after.unwrap_or_default()))?;
+            while let Some(row) = found.next()? {
+                self.begin_row(&table.name, false);
+                for at in table.key.len()..table.key.len() + table.columns {
+                    self.value(row.get_ref(at)?);
+                }
+                if self.0.len() >= bytes {
+                    return (0..table.key.len()).map(|at| row.get(at)).collect::<Result<_, _>>().map(Some);
+                }
+            }
+            Ok(None)
+        };
+        read().map_err(sql(TAKE))
+    }
+
+    fn begin_row(&mut self, table: &str, gone: bool) {
+        self.0.push(if gone { b'-' } else { b'+' });
+        self.text(table.as_bytes());
+    }
+
+    fn value(&mut self, value: ValueRef<'_>) {
+        match value {
+            ValueRef::Null => self.0.push(0),
+            ValueRef::Integer(number) => {
+                self.0.push(1);
+                self.0.extend(number.to_le_bytes());
+            }
+            ValueRef::Real(number) => {
+                self.0.push(2);
+                self.0.extend(number.to_le_bytes());
+            }
+            ValueRef::Text(text) => {
+                self.0.push(3);
+                self.text(text);
+            }
+            ValueRef::Blob(blob) => {
+                self.0.push(4);
+                self.text(blob);
+            }
+        }
+    }
+
+    fn text(&mut self, bytes: &[u8]) {
+        let length = u32::try_from(bytes.len()).expect("SQLite holds no value of 4 GiB");
+        self.0.extend(length.to_le_bytes());
+        self.0.extend(bytes);
+    }
+
+    /// Puts the rows into a journal, in the transaction that is open.
+    pub(in crate::journal) fn put(&self, conn: &Connection, tables: &[Table]) -> Result {
+        // A row may come before the one that it refers to.
+        conn.execute_batch("PRAGMA defer_foreign_keys = ON").map_err(sql(PUT))?;
+        let mut rest = &self.0[..];
+        while !rest.is_empty() {
+            let row = Row::parse(&mut rest, tables).ok_or_else(|| {
+                JournalError::Corrupt("the shared log has rows that are none of this decklog's: it was written by another version, or is damaged".to_owned())
+            })?;
+            let name = &row.table.name;
+            let text = if row.gone {
+                let key: Vec<String> = row.table.key.iter().map(|column| format!("{column} = ?")).collect();
+                format!("DELETE FROM main.{name} WHERE {}", key.join(" AND "))
+            } else {
+                format!("INSERT OR REPLACE INTO main.{name} VALUES ({})", vec!["?"; row.table.columns].join(", "))
+            };
+            let put =
+                conn.prepare_cached(&text).and_then(|mut statement| statement.execute(params_from_iter(row.values)));
+            put.map_err(sql(PUT))?;
+        }
+        Ok(())
+    }
+}
+
+/// A row on its way into a journal.
+struct Row<'t> {
+    table: &'t Table,
+    gone: bool,
+    values: Vec<Value>,
+}
+
+impl<'t> Row<'t> {
+    fn parse(rest: &mut &[u8], tables: &'t [Table]) -> Option<Self> {
+        let gone = match take(rest, 1)?[0] {
+            b'+' => false,
+            b'-' => true,
+            _ => return None,
+        };
+        let name = text(rest)?;
+        let table = tables.iter().find(|table| table.name.as_bytes() == name)?;
+        let count = if gone { table.key.len() } else { table.columns };
+        let values = (0..count).map(|_| value(rest)).collect::<Option<_>>()?;
+        Some(Self { table, gone, values })
+    }
+}
+
+fn take<'r>(rest: &mut &'r [u8], count: usize) -> Option<&'r [u8]> {
+    let (taken, left) = rest.split_at_checked(count)?;
+    *rest = left;
+    Some(taken)
+}
+
+fn text<'r>(rest: &mut &'r [u8]) -> Option<&'r [u8]> {
+    let length = take(rest, 4)?.try_into().ok().map(u32::from_le_bytes)?;
+    take(rest, usize::try_from(length).ok()?)
+}
+
+fn value(rest: &mut &[u8]) -> Option<Value> {
+    Some(match take(rest, 1)?[0] {
+        0 => Value::Null,
+        1 => Value::Integer(i64::from_le_bytes(take(rest, 8)?.try_into().ok()?)),
+        2 => Value::Real(f64::from_le_bytes(take(rest, 8)?.try_into().ok()?)),
+        3 => Value::Text(String::from_utf8(text(rest)?.to_vec()).ok()?),
+        4 => Value::Blob(text(rest)?.to_vec()),
+        _ => return None,
+    })
+}
+
+/// Empties every table, before a base is put in.
+pub(in crate::journal) fn clear(conn: &Connection, tables: &[Table]) -> Result {
+    for table in tables.iter().rev() {
+        conn.execute_batch(&format!("DELETE FROM main.{} AS t WHERE {}", table.name, table.travels("t")))
+            .map_err(sql(PUT))?;
+    }
+    Ok(())
+}

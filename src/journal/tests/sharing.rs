@@ -1,0 +1,358 @@
+//! What holds for journals with one log, each with an engine in memory between them.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::*;
+use crate::sim::shared_log::{Act, Engine, Network};
+
+fn sharing(engine: &Engine, identity: &str) -> Sharing {
+    Sharing {
+        log: Box::new(engine.clone()),
+        identity: identity.to_owned(),
+        backlog: 1 << 20,
+        key: "key".to_owned(),
+        poll: Duration::from_millis(5),
+        worth_a_base: u64::MAX / 2,
+    }
+}
+
+fn open(dir: &Path, engine: &Engine, identity: &str) -> (Journal, WriterThread) {
+    Journal::open_shared(dir, sharing(engine, identity)).unwrap()
+}
+
+async fn until(journal: &Journal, fits: impl FnMut(&Shared) -> bool) {
+    tokio::time::timeout(Duration::from_secs(60), journal.shared().wait_for(fits)).await.unwrap().unwrap();
+}
+
+/// Waits until a standby has everything that the leader has.
+async fn follows(standby: &Journal, leader: &Journal) {
+    let number = leader.shared().borrow().number;
+    until(standby, |shared| shared.number >= number).await;
+}
+
+/// A leader with two Pods.
+async fn leader(dir: &Path, engine: &Engine) -> Open {
+    let (journal, thread) = open(dir, engine, "one");
+    journal.lead().await.unwrap().unwrap();
+    let (source, memory) = journal.source(&pods()).await.unwrap();
+    let one = Open { journal, thread, source, memory };
+    one.list(5, None, &[pod("a", "ua", 3), pod("b", "ub", 4)]).await;
+    one
+}
+
+fn shown(value: rusqlite::types::ValueRef<'_>) -> String {
+    match value {
+        rusqlite::types::ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        rusqlite::types::ValueRef::Blob(blob) => shared::unit::digest(blob),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Every row of every table, but for what stays with a journal.
+fn rows(dir: &Path) -> Vec<String> {
+    let conn = schema::open_reader(dir).unwrap();
+    let mut all = Vec::new();
+    let names: Vec<String> = {
+        let mut select = conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'backlog'").unwrap();
+        select.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    for name in names {
+        let own = if name == "meta" { "WHERE key NOT IN ('mark', 'shared', 'paused', 'resumed')" } else { "" };
+        let mut select = conn.prepare(&format!("SELECT * FROM {name} {own}")).unwrap();
+        let columns = select.column_count();
+        let found = select.query_map([], |row| {
+            Ok((0..columns).map(|at| shown(row.get_ref(at).unwrap())).collect::<Vec<_>>().join(" "))
+        });
+        all.extend(found.unwrap().map(|row| format!("{name}: {}", row.unwrap())));
+    }
+    all.sort();
+    all
+}
+
+#[tokio::test]
+async fn a_standby_is_a_copy_row_by_row() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    let one = leader(a.path(), &engine).await;
+    let (two, thread) = open(b.path(), &engine, "two");
+    one.watch(vec![upsert("a", "ua", 6), delete("b", "ub", 7), upsert("c", "uc", 8)]).await;
+    one.source.bookmark(rv(20)).await.unwrap();
+    one.journal.flush().await.unwrap();
+    drop(one.sink("s").await);
+    // A second time it is an upsert of what is there.
+    let sink = one.sink("s").await;
+    sink.acknowledge(Seq(2)).await.unwrap();
+    drop(sink);
+    follows(&two, &one.journal).await;
+    assert_eq!(rows(a.path()), rows(b.path()));
+    assert_eq!(log(&mut two.reader().unwrap()), one.log());
+    assert_eq!(two.epoch(), one.journal.epoch());
+    assert_eq!(*two.head().borrow(), one.head());
+    drop(two);
+    thread.join().unwrap();
+    one.close();
+}
+
+/// A disk that is lost is built again from what the engine holds, from a base and the units behind it.
+#[tokio::test]
+async fn what_is_built_from_the_log_is_what_was_lost() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    let (journal, thread) =
+        Journal::open_shared(a.path(), Sharing { worth_a_base: 2000, ..sharing(&engine, "one") }).unwrap();
+    journal.lead().await.unwrap().unwrap();
+    let (source, memory) = journal.source(&pods()).await.unwrap();
+    let one = Open { journal, thread, source, memory };
+    one.list(5, None, &[pod("a", "ua", 3), pod("b", "ub", 4)]).await;
+    for version in 6..200 {
+        one.watch(vec![upsert(
+            if version % 3 == 0 { "a" } else { "new" },
+            if version % 3 == 0 { "ua" } else { "un" },
+            version,
+        )])
+        .await;
+    }
+    let expected = one.log();
+    one.close();
+    let held = engine.held();
+    assert!(
+        held.bases.len() > 1 && held.bases.keys().next().unwrap() > &1,
+        "units that a base stands for are gone: {:?}",
+        held.bases
+    );
+    assert!(held.units.keys().next().unwrap() > &1);
+    let (two, thread) = open(b.path(), &engine, "two");
+    let newest = *held.units.keys().next_back().unwrap();
+    until(&two, |shared| shared.number == newest).await;
+    assert_eq!(rows(a.path()), rows(b.path()));
+    assert_eq!(log(&mut two.reader().unwrap()), expected);
+    drop(two);
+    thread.join().unwrap();
+}
+
+/// The leader is stopped for so long that another one takes over, with changes that only its own watch has brought; and the
+/// first one, when it goes on, writes nothing any more.
+#[tokio::test]
+async fn who_takes_over_goes_on_without_a_gap_and_who_led_is_refused() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    let one = leader(a.path(), &engine).await;
+    let (two, thread) = open(b.path(), &engine, "two");
+    follows(&two, &one.journal).await;
+    let (source, memory) = two.source(&pods()).await.unwrap();
+    assert_eq!(memory.checkpoint.resume, Some(rv(5)));
+    // Both watch.
+    one.watch(vec![upsert("a", "ua", 6)]).await;
+    source.append(vec![upsert("a", "ua", 6), upsert("c", "uc", 7)]).await.unwrap();
+    source.bookmark(rv(8)).await.unwrap();
+    source.append(vec![delete("b", "ub", 9)]).await.unwrap();
+    two.flush().await.unwrap();
+    follows(&two, &one.journal).await;
+    assert_eq!(*two.head().borrow(), Seq(3), "it publishes nothing of its own");
+    two.lead().await.unwrap().unwrap();
+    two.flush().await.unwrap();
+    let told = log(&mut two.reader().unwrap());
+    assert_eq!(
+        told,
+        [
+            "1 ADDED listed a/ua@3",
+            "2 ADDED listed b/ub@4",
+            "3 MODIFIED watched a/ua@6",
+            "4 ADDED watched c/uc@7",
+            "5 DELETED watched b/ub@9"
+        ]
+    );
+    assert!(two.shared().borrow().term > 1);
+    // It does not know yet.
+    one.source.append(vec![upsert("late", "ul", 10)]).await.unwrap();
+    one.journal.flush().await.unwrap_err();
+    assert_eq!(one.log().len(), 3, "nothing of what was refused is on its disk");
+    drop((one.journal, one.source));
+    assert!(matches!(one.thread.join(), Err(JournalError::Superseded(_))));
+    // It follows from where it was.
+    let (again, again_thread) = open(a.path(), &engine, "one");
+    follows(&again, &two).await;
+    assert_eq!(log(&mut again.reader().unwrap()), told);
+    drop((again, two, source));
+    thread.join().unwrap();
+    again_thread.join().unwrap();
+}
+
+/// Nothing is seen before the shared log has it, and an engine that is away is waited for.
+#[tokio::test]
+async fn what_the_engine_does_not_have_is_not_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::default();
+    let away = Arc::new(Mutex::new(false));
+    let network: Network = {
+        let away = Arc::clone(&away);
+        Arc::new(Mutex::new(move |_: &'static str| if *away.lock().unwrap() { Act::Fail } else { Act::Pass }))
+    };
+    let one = leader(dir.path(), &engine.behind(network)).await;
+    *away.lock().unwrap() = true;
+    one.source.append(vec![upsert("a", "ua", 6)]).await.unwrap();
+    until(&one.journal, |shared| shared.problem.is_some()).await;
+    assert_eq!((one.head(), one.log().len()), (Seq(2), 2));
+    *away.lock().unwrap() = false;
+    one.journal.flush().await.unwrap();
+    assert_eq!((one.head(), one.log().len()), (Seq(3), 3));
+    assert_eq!(one.journal.shared().borrow().problem, None);
+    // Whoever asks it to step down waits for no engine.
+    *away.lock().unwrap() = true;
+    one.source.append(vec![upsert("a", "ua", 7)]).await.unwrap();
+    until(&one.journal, |shared| shared.problem.is_some()).await;
+    one.journal.step_down().ask();
+    drop((one.journal, one.source));
+    assert!(matches!(one.thread.join(), Err(JournalError::Superseded(_))));
+}
+
+/// An answer that was lost is no second unit, and no other leader.
+#[tokio::test]
+async fn a_lost_answer_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::default();
+    let count = Arc::new(Mutex::new(0));
+    let network: Network = {
+        let count = Arc::clone(&count);
+        Arc::new(Mutex::new(move |what: &'static str| {
+            let mut count = count.lock().unwrap();
+            *count += 1;
+            if what == "append" && *count % 2 == 0 { Act::Lose } else { Act::Pass }
+        }))
+    };
+    let one = leader(dir.path(), &engine.behind(network)).await;
+    for version in 6..20 {
+        one.watch(vec![upsert("a", "ua", version)]).await;
+    }
+    assert_eq!(one.log().len(), 16);
+    let numbers: Vec<u64> = engine.held().units.into_keys().collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    one.close();
+}
+
+/// The engine is restored to an earlier state: who leads puts the rest there again, and who follows goes on with it.
+#[tokio::test]
+async fn an_engine_that_was_put_back_gets_the_rest_again() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    let one = leader(a.path(), &engine).await;
+    let before = engine.held();
+    one.watch(vec![upsert("a", "ua", 6), upsert("a", "ua", 7)]).await;
+    one.watch(vec![upsert("a", "ua", 8)]).await;
+    engine.restore(before);
+    one.source.append(vec![upsert("a", "ua", 9)]).await.unwrap();
+    one.journal.flush().await.unwrap_err();
+    drop((one.journal, one.source));
+    let Err(JournalError::Superseded(why)) = one.thread.join() else { panic!("it goes on") };
+    assert!(why.contains("earlier state"), "{why}");
+    let (again, thread) = open(a.path(), &engine, "one");
+    again.lead().await.unwrap().unwrap();
+    let (source, memory) = again.source(&pods()).await.unwrap();
+    let one = Open { journal: again, thread, source, memory };
+    one.watch(vec![upsert("a", "ua", 9)]).await;
+    let (two, thread) = open(b.path(), &engine, "two");
+    follows(&two, &one.journal).await;
+    assert_eq!(rows(a.path()), rows(b.path()));
+    assert_eq!(log(&mut two.reader().unwrap()).len(), 6);
+    drop(two);
+    thread.join().unwrap();
+    one.close();
+}
+
+/// What does not belong together is refused with a sentence that says what to do.
+#[tokio::test]
+async fn a_log_of_its_own_or_another_key_is_refused() {
+    let (a, b, c) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    leader(a.path(), &engine).await.close();
+    let other = Open::at(b.path()).await;
+    other.list(5, None, &[pod("x", "ux", 3)]).await;
+    other.close();
+    let (two, thread) = open(b.path(), &engine, "two");
+    let Err(JournalError::Foreign(why)) = thread.join() else { panic!("it is taken") };
+    assert!(why.contains("move the directory away"), "{why}");
+    drop(two);
+    let (three, thread) =
+        Journal::open_shared(c.path(), Sharing { key: "other".into(), ..sharing(&engine, "three") }).unwrap();
+    let Err(JournalError::Foreign(why)) = thread.join() else { panic!("it is taken") };
+    assert!(why.contains("key_file"), "{why}");
+    drop(three);
+}
+
+/// What a standby cannot keep it drops, and the source begins again where the shared log is.
+#[tokio::test]
+async fn a_backlog_that_is_full_costs_a_resume_and_nothing_else() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    let one = leader(a.path(), &engine).await;
+    let (two, thread) = Journal::open_shared(b.path(), Sharing { backlog: 1000, ..sharing(&engine, "two") }).unwrap();
+    follows(&two, &one.journal).await;
+    let (source, _) = two.source(&pods()).await.unwrap();
+    let mut inconsistency = source.inconsistency();
+    for version in 6..20 {
+        source.append(vec![upsert("a", "ua", version)]).await.unwrap();
+    }
+    inconsistency.found().await;
+    until(&two, |shared| shared.overflows > 0 && shared.backlog == 0).await;
+    // What is still under way of the watch that lost something counts for nothing, before and after it leads.
+    source.append(vec![upsert("a", "ua", 20)]).await.unwrap();
+    two.lead().await.unwrap().unwrap();
+    source.append(vec![upsert("a", "ua", 21)]).await.unwrap();
+    two.flush().await.unwrap();
+    assert_eq!(*two.head().borrow(), Seq(2));
+    drop(source);
+    let (source, memory) = two.source(&pods()).await.unwrap();
+    assert_eq!(memory.checkpoint.resume, Some(rv(5)));
+    source.append((6..22).map(|version| upsert("a", "ua", version)).collect()).await.unwrap();
+    two.flush().await.unwrap();
+    assert_eq!(*two.head().borrow(), Seq(18));
+    drop((two, source, one.journal, one.source));
+    thread.join().unwrap();
+    drop(one.thread.join());
+}
+
+/// What cannot be given back whole is refused, and leaves nothing behind.
+#[tokio::test]
+async fn a_restore_is_whole_or_says_what_is_missing() {
+    let a = tempfile::tempdir().unwrap();
+    let engine = Engine::default();
+    let fresh = || tempfile::tempdir().unwrap();
+    let told = async |dir: &Path| {
+        let restored = restore(dir, sharing(&engine, "restore"), |_, _| ()).await;
+        restored.map_err(|error| error.to_string())
+    };
+    let empty = fresh();
+    assert!(told(empty.path()).await.unwrap_err().contains("no shared log"));
+    let one = leader(a.path(), &engine).await;
+    for version in 6..30 {
+        one.watch(vec![upsert("a", "ua", version)]).await;
+    }
+    let expected = one.log();
+    one.close();
+    let whole = engine.held();
+    let newest = *whole.units.keys().next_back().unwrap();
+    let b = fresh();
+    assert_eq!(told(b.path()).await, Ok(newest));
+    assert_eq!(rows(a.path()), rows(b.path()));
+    assert_eq!(log(&mut Reader::open(b.path()).unwrap()), expected);
+    assert!(told(b.path()).await.unwrap_err().contains("a journal in"));
+    for cut in [3, newest - 1] {
+        let mut held = whole.clone();
+        held.units.remove(&cut).unwrap();
+        engine.restore(held);
+        let dir = fresh();
+        assert!(told(dir.path()).await.unwrap_err().contains(&format!("unit {cut} ")), "{cut}");
+        assert!(!dir.path().join("journal.db").exists());
+    }
+    let mut held = whole.clone();
+    held.bases.clear();
+    engine.restore(held);
+    assert!(told(fresh().path()).await.unwrap_err().contains("no base"));
+    // Of another log: it does not follow.
+    let mut held = whole;
+    let other = held.units[&5].clone();
+    held.units.insert(6, other);
+    engine.restore(held);
+    assert!(told(fresh().path()).await.is_err());
+}

@@ -1,0 +1,900 @@
+//! Standing by: the journal follows the shared log, and keeps what its own watches bring beyond that, until it leads.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use rusqlite::{Connection, OptionalExtension, params};
+use tokio::time::Instant;
+
+use super::queue::{Command, OfSource, Open, Queue, Queued, Reply, Woken};
+use super::sharing::Place;
+use super::{Facts, Writer, marks_json, marks_of, micros, pointers_json, sql};
+use crate::ambient;
+use crate::change::redact::Redactor;
+use crate::journal::error::Result;
+use crate::journal::shared::rows;
+use crate::journal::shared::unit::{self, Head};
+use crate::journal::{JournalError, SourceId, SourceMemory, WatchChange, schema};
+use crate::model::{Checkpoint, Cluster, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
+use crate::shared_log::{Base, Extent, LogError, Numbered, PART_BYTES, SharedLog};
+
+/// How often it is looked whether a base stands where units are gone.
+const LOOK: Duration = Duration::from_secs(5);
+/// So many commands are kept in one transaction.
+const GROUP: usize = 256;
+/// About so many bytes of the backlog are handed to the writer at once.
+const FEED_BYTES: usize = 4 << 20;
+
+const KEEP: &str = "keep what its watches bring";
+const BOOKMARK: i64 = 2;
+
+/// What is kept of one source beyond the shared log.
+#[derive(Default)]
+struct Ahead {
+    /// The row, the version and the bytes of each, the oldest first.
+    rows: VecDeque<(i64, ResourceVersion, u64)>,
+    bytes: u64,
+    /// Something of it was dropped: nothing counts until it is registered again.
+    lost: bool,
+}
+
+/// What a standby knows beside its journal.
+#[derive(Default)]
+pub(super) struct Standby {
+    cluster: Option<Cluster>,
+    redactor: Option<Arc<Redactor>>,
+    /// What is watched, by its source; 0 where the shared log has none of it yet.
+    specs: Vec<(SourceSpec, i64)>,
+    /// Sources that wait for another position than this one.
+    waiting: Vec<(Box<SourceSpec>, Option<ResourceVersion>, Reply<()>)>,
+    ahead: BTreeMap<i64, Ahead>,
+    bytes: u64,
+    narrows: bool,
+}
+
+/// What a source is found by, and its position.
+fn position(conn: &Connection, spec: &SourceSpec) -> Result<Option<(i64, Checkpoint)>> {
+    let read = |row: &rusqlite::Row<'_>| {
+        let (resume, applied): (Option<String>, Option<String>) = (row.get(1)?, row.get(2)?);
+        Ok((row.get(0)?, Checkpoint { resume: resume.map(ResourceVersion), applied: applied.map(ResourceVersion) }))
+    };
+    conn.prepare_cached(
+        "SELECT s.id, s.resume, s.applied FROM source s JOIN resource r ON r.id = s.resource
+         WHERE r.api_group = ? AND r.plural = ? AND s.namespace = ? AND s.label_selector = ? AND s.field_selector = ?",
+    )
+    .and_then(|mut select| {
+        let namespace = spec.namespace.clone().unwrap_or_default();
+        let (group, plural) = (&spec.resource.group, &spec.resource.plural);
+        select.query_row(params![group, plural, namespace, spec.label_selector, spec.fields(|_| true)], read).optional()
+    })
+    .map_err(sql("read a source"))
+}
+
+impl Standby {
+    /// What the shared log has by now is kept no longer.
+    fn prune(&mut self, conn: &Connection) -> Result {
+        for (id, ahead) in &mut self.ahead {
+            let resume: Option<String> = conn
+                .prepare_cached("SELECT resume FROM source WHERE id = ?")
+                .and_then(|mut select| select.query_row([id], |row| row.get(0)).optional())
+                .map_err(sql("read a source"))?
+                .flatten();
+            let Some(resume) = resume.map(ResourceVersion) else { continue };
+            let has = |version: &ResourceVersion| version.is_not_after(&resume);
+            let count = if resume.is_ordered() {
+                ahead.rows.iter().take_while(|(_, version, _)| has(version)).count()
+            } else {
+                ahead.rows.iter().rposition(|(_, version, _)| *version == resume).map_or(0, |at| at + 1)
+            };
+            let mut last = None;
+            for (row, _, bytes) in ahead.rows.drain(..count) {
+                (ahead.bytes, self.bytes) = (ahead.bytes - bytes, self.bytes - bytes);
+                last = Some(row);
+            }
+            if let Some(last) = last {
+                conn.prepare_cached("DELETE FROM backlog WHERE source = ? AND id <= ?")
+                    .and_then(|mut delete| delete.execute(params![id, last]))
+                    .map_err(sql(KEEP))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing that was kept of a source counts.
+    fn drop_of(&mut self, conn: &Connection, id: i64, lost: bool) -> Result {
+        if let Some(ahead) = self.ahead.get_mut(&id) {
+            self.bytes -= ahead.bytes;
+            *ahead = Ahead { lost, ..Ahead::default() };
+            conn.execute("DELETE FROM backlog WHERE source = ?", [id]).map_err(sql(KEEP))?;
+        }
+        Ok(())
+    }
+
+    /// Sources whose position in the shared log is another one by now go on from there.
+    fn answer_waiting(&mut self, conn: &Connection) -> Result {
+        let mut still = Vec::new();
+        for (spec, had, reply) in std::mem::take(&mut self.waiting) {
+            let now = position(conn, &spec)?.and_then(|(_, checkpoint)| checkpoint.resume);
+            if now.is_some() && now != had {
+                reply.send(());
+            } else {
+                still.push((spec, had, reply));
+            }
+        }
+        self.waiting = still;
+        Ok(())
+    }
+}
+
+/// How a wait of a standby ended.
+enum Next {
+    Ended,
+    Led,
+}
+
+impl Writer {
+    /// Follows the shared log until this journal leads, or every handle is gone. Says whether it leads.
+    pub(super) async fn stand_by(&mut self, queue: &mut Queue) -> Result<bool> {
+        let mut standby = Standby::default();
+        let mut looked: Option<Instant> = None;
+        loop {
+            // What the engine has, as long as it has more.
+            let mut more = false;
+            if looked.is_none_or(|at| at.elapsed() >= LOOK) {
+                match self.stay_on(&mut standby, queue).await? {
+                    Some(true) => looked = Some(Instant::now()),
+                    Some(false) => {}
+                    None => return Ok(false),
+                }
+            }
+            if looked.is_some() {
+                match self.read_on(&mut standby, queue).await? {
+                    Read::Applied => more = true,
+                    Read::Nothing | Read::Failed => {}
+                    Read::Ended => return Ok(false),
+                }
+            }
+            if more {
+                continue;
+            }
+            let poll = self.link.as_ref().map_or(LOOK, |link| link.poll);
+            match self.serve(&mut standby, queue, poll).await? {
+                Some(Next::Ended) => return Ok(false),
+                Some(Next::Led) => return Ok(true),
+                None => {}
+            }
+        }
+    }
+
+    /// Serves what waits, for so long. None: the time is over.
+    async fn serve(&mut self, standby: &mut Standby, queue: &mut Queue, limit: Duration) -> Result<Option<Next>> {
+        let until = Instant::now() + limit;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match queue.wait(Open { sources: true, control: true }, left).await {
+                Woken::Ended => return Ok(Some(Next::Ended)),
+                Woken::Elapsed => return Ok(None),
+                Woken::Command(Queued { command: Command::Lead(reply), .. }) => {
+                    match self.promote(standby, queue).await? {
+                        Ok(()) => {
+                            reply.send(Ok(()));
+                            return Ok(Some(Next::Led));
+                        }
+                        Err(why) => reply.send(Err(why)),
+                    }
+                }
+                Woken::Command(first) => self.keep(standby, first, queue)?,
+            }
+        }
+    }
+
+    /// Waits for the engine, and serves what comes meanwhile. None: every handle is gone.
+    async fn ask<T>(
+        &mut self,
+        standby: &mut Standby,
+        queue: &mut Queue,
+        question: impl FnOnce(&mut dyn SharedLog) -> BoxFuture<'_, Result<T, LogError>>,
+    ) -> Result<Option<Result<T, LogError>>> {
+        let Some(mut log) = self.link.as_mut().and_then(|link| link.log.take()) else { return Ok(None) };
+        let answer = {
+            let mut asking = question(&mut *log);
+            loop {
+                tokio::select! {
+                    biased;
+                    answer = &mut asking => break Some(answer),
+                    woken = queue.wait(Open { sources: true, control: true }, LOOK) => match woken {
+                        Woken::Ended => break None,
+                        Woken::Elapsed => {}
+                        Woken::Command(Queued { command: Command::Lead(reply), .. }) => {
+                            reply.send(Err("the shared log is being read".to_owned()));
+                        }
+                        Woken::Command(first) => self.keep(standby, first, queue)?,
+                    }
+                }
+            }
+        };
+        if let Some(link) = &mut self.link {
+            link.log = Some(log);
+        }
+        Ok(answer.map(|answer| match &self.link {
+            Some(link) => link.answered(answer),
+            None => answer,
+        }))
+    }
+
+    /// Makes sure that the shared log goes on where this journal ends. Says whether that is so; none where every handle is
+    /// gone.
+    async fn stay_on(&mut self, standby: &mut Standby, queue: &mut Queue) -> Result<Option<bool>> {
+        let Some(answer) = self.ask(standby, queue, |log| log.extent()).await? else { return Ok(None) };
+        let Ok(extent) = answer else { return Ok(Some(false)) };
+        if let Some(link) = &self.link {
+            link.change(|state| state.newest = extent.newest.max(state.number));
+        }
+        match self.stands(&extent)? {
+            Stands::On => Ok(Some(true)),
+            Stands::Off(base) => self.load(standby, queue, base).await,
+            Stands::Behind => match self.read_on(standby, queue).await? {
+                Read::Ended => Ok(None),
+                Read::Failed => Ok(Some(false)),
+                Read::Applied => Ok(Some(true)),
+                // What comes next is gone: a base stands in its place.
+                Read::Nothing => match extent.bases.last().filter(|base| base.number > self.number()) {
+                    Some(base) => self.load(standby, queue, *base).await,
+                    None => {
+                        self.misses(extent.newest);
+                        Ok(Some(true))
+                    }
+                },
+            },
+        }
+    }
+
+    fn number(&self) -> u64 {
+        self.link.as_ref().map_or(0, |link| link.place.number)
+    }
+
+    /// Where this journal stands in what the engine has.
+    fn stands(&self, extent: &Extent) -> Result<Stands> {
+        let Some(link) = &self.link else { return Ok(Stands::On) };
+        let own = &link.place;
+        let Some(base) = extent.bases.last() else { return Ok(Stands::On) };
+        if own.digest.is_empty() && self.committed.head > 0 {
+            return Err(JournalError::Foreign(format!(
+                "the state directory {} holds a log of its own, and the shared log in {} another one; move the directory away, and this decklog follows the shared log",
+                self.dir.display(),
+                link.shown
+            )));
+        }
+        Ok(if own.number == 0 {
+            Stands::Off(*base)
+        } else if extent.newest > own.number {
+            Stands::Behind
+        } else {
+            Stands::On
+        })
+    }
+
+    /// Reads what follows.
+    async fn read_on(&mut self, standby: &mut Standby, queue: &mut Queue) -> Result<Read> {
+        let after = self.number();
+        let asked = self.ask(standby, queue, |log| log.read(after, PART_BYTES)).await?;
+        let Some(answer) = asked else { return Ok(Read::Ended) };
+        let Ok(units) = answer else { return Ok(Read::Failed) };
+        if units.is_empty() {
+            self.caught_up();
+            return Ok(Read::Nothing);
+        }
+        if let Applied::Done = self.apply(standby, &units)? {
+            return Ok(Read::Applied);
+        }
+        let Some(answer) = self.ask(standby, queue, |log| log.extent()).await? else {
+            return Ok(Read::Ended);
+        };
+        let Some(base) = answer.ok().and_then(|extent| extent.bases.last().copied()) else { return Ok(Read::Failed) };
+        let astray = (self.number(), base.number);
+        if self.link.as_mut().and_then(|link| link.astray.replace(astray)) == Some(astray) {
+            // Built from this very base it came to the same: what follows does not follow.
+            self.misses(astray.0 + 1);
+            return Ok(Read::Failed);
+        }
+        tracing::warn!("this journal is not what the shared log has: it is built from the newest base");
+        Ok(match self.load(standby, queue, base).await? {
+            Some(true) => Read::Applied,
+            Some(false) => Read::Failed,
+            None => Read::Ended,
+        })
+    }
+
+    /// What follows is in no unit and in no base, although there are later units.
+    fn misses(&self, newest: u64) {
+        let Some(link) = &self.link else { return };
+        let missing = link.place.number + 1;
+        if link.state.borrow().missing != Some(missing) {
+            tracing::error!(
+                "the shared log in {} has unit {newest} and not unit {missing}: something was deleted there; until a base comes after it, this decklog cannot take over",
+                link.shown
+            );
+        }
+        link.change(|state| state.missing = Some(missing));
+    }
+
+    fn caught_up(&self) {
+        if let Some(link) = &self.link
+            && link.state.borrow().missing.is_none()
+        {
+            let now = ambient::now();
+            link.change(|state| state.caught_up = Some(now));
+        }
+    }
+
+    /// Takes units over, in one transaction.
+    fn apply(&mut self, standby: &mut Standby, units: &[Numbered]) -> Result<Applied> {
+        let Some(link) = &mut self.link else { return Ok(Applied::Done) };
+        let mut place = link.place.clone();
+        let mut newest: Option<Head> = None;
+        self.disk.conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
+        let mut put = || {
+            for Numbered { number, bytes } in units {
+                let (head, rows) = unit::decode(bytes, self.disk.codec())?;
+                acceptable(&head, &link.key, &link.shown)?;
+                if *number != place.number + 1 || head.previous != place.digest || head.begins {
+                    return Ok(Applied::Astray);
+                }
+                rows.put(&self.disk.conn, &link.tables)?;
+                place = Place { number: *number, digest: unit::digest(bytes) };
+                newest = Some(head);
+            }
+            place.write(&self.disk.conn)?;
+            standby.prune(&self.disk.conn)?;
+            Ok(Applied::Done)
+        };
+        match put() {
+            Ok(Applied::Done) => {}
+            other => {
+                self.disk.conn.execute_batch("ROLLBACK").map_err(sql("end a transaction"))?;
+                return other;
+            }
+        }
+        // What the triggers noted is of the leader.
+        rows::forget(&self.disk.conn, &link.tables)?;
+        self.disk.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
+        link.place = place;
+        self.refresh(standby)?;
+        standby.answer_waiting(&self.disk.conn)?;
+        if let Some((head, link)) = newest.zip(self.link.as_ref()) {
+            let (number, backlog) = (link.place.number, standby.bytes);
+            link.change(|state| {
+                (state.number, state.term, state.backlog, state.missing) = (number, head.term, backlog, None);
+                state.newest = state.newest.max(number);
+                state.leader.clone_from(&head.leader);
+            });
+        }
+        Ok(Applied::Done)
+    }
+
+    /// What the writer knows of its journal is read again.
+    fn refresh(&mut self, standby: &Standby) -> Result {
+        let facts = Facts::read(&self.disk.conn)?;
+        if let Some(cluster) = &standby.cluster
+            && !facts.cluster.uid.is_empty()
+            && !cluster.uid.is_empty()
+            && facts.cluster.uid != cluster.uid
+        {
+            return Err(JournalError::OtherCluster { ours: facts.cluster.uid, theirs: cluster.uid.clone() });
+        }
+        let head = Seq(facts.head);
+        *self.epoch.write().unwrap_or_else(std::sync::PoisonError::into_inner) = facts.epoch.clone();
+        self.committed = facts.committed();
+        self.disk.recent.set_log_start(self.committed.log_start);
+        self.visible.send_if_modified(|seen| std::mem::replace(seen, head) != head);
+        self.turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Builds the journal from a base. Says whether that was done; none where every handle is gone.
+    async fn load(&mut self, standby: &mut Standby, queue: &mut Queue, base: Base) -> Result<Option<bool>> {
+        tracing::info!(unit = base.number, parts = base.parts, "the journal is built from a base of the shared log");
+        // Until it is whole it has no place, and the next start builds it again.
+        let Some(link) = &mut self.link else { return Ok(None) };
+        link.place = Place::default();
+        let tables = link.tables.clone();
+        let within = |conn: &Connection, work: &mut dyn FnMut() -> Result| {
+            conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
+            let done = work().and_then(|()| rows::forget(conn, &tables));
+            let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+            let ended = conn.execute_batch(end).map_err(sql("commit"));
+            done.and(ended)
+        };
+        {
+            let conn = &self.disk.conn;
+            within(conn, &mut || {
+                rows::clear(conn, &tables)?;
+                conn.execute("DELETE FROM backlog", []).map_err(sql(KEEP))?;
+                // Not empty, so that what is there is not taken for a log of its own.
+                Place { number: 0, digest: "loading".to_owned() }.write(conn)
+            })?;
+        }
+        standby.ahead.clear();
+        standby.bytes = 0;
+        let mut digest = String::new();
+        for part in 0..base.parts {
+            let asked = self.ask(standby, queue, |log| log.part(base.number, part)).await?;
+            let Some(answer) = asked else { return Ok(None) };
+            let Ok(bytes) = answer else {
+                self.place_again()?;
+                return Ok(Some(false));
+            };
+            let (head, rows) = unit::decode(&bytes, self.disk.codec())?;
+            let Some(link) = &self.link else { return Ok(None) };
+            acceptable(&head, &link.key, &link.shown)?;
+            digest = head.previous;
+            let conn = &self.disk.conn;
+            within(conn, &mut || rows.put(conn, &tables))?;
+            self.turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        let place = Place { number: base.number, digest };
+        {
+            let conn = &self.disk.conn;
+            within(conn, &mut || place.write(conn))?;
+        }
+        if let Some(link) = &mut self.link {
+            link.place = place;
+        }
+        self.disk.forget();
+        self.refresh(standby)?;
+        standby.answer_waiting(&self.disk.conn)?;
+        if let Some(link) = &self.link {
+            link.change(|state| (state.number, state.missing) = (base.number, None));
+        }
+        Ok(Some(true))
+    }
+
+    /// Takes the place that the database has.
+    fn place_again(&mut self) -> Result {
+        let place = Place::read(&self.disk.conn)?.unwrap_or_default();
+        if let Some(link) = &mut self.link {
+            link.place = place;
+        }
+        Ok(())
+    }
+
+    /// What is handed over is kept beside the journal, or noted for the time when it leads.
+    fn keep(&mut self, standby: &mut Standby, first: Queued, queue: &mut Queue) -> Result {
+        let conn = &self.disk.conn;
+        conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
+        let mut taken = Vec::new();
+        let mut answers: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut next = Some(first);
+        let mut overflows = 0;
+        let result = loop {
+            let Some(queued) = next else { break Ok(()) };
+            let at = queued.at;
+            let kept = match &queued.command {
+                Command::Source(SourceId(id), OfSource::Changes(changes)) => {
+                    taken.push((*id, changes.len()));
+                    let mut each = |change: &WatchChange| insert(conn, &mut self.codec, *id, at, change);
+                    keep_rows(standby, *id, changes.iter().map(|change| (&change.object.version, each(change))))
+                }
+                Command::Source(SourceId(id), OfSource::Bookmark(version)) => {
+                    keep_rows(standby, *id, [(version, insert_bookmark(conn, *id, at, version))].into_iter())
+                }
+                Command::Source(..)
+                | Command::Sink(..)
+                | Command::Resources(_)
+                | Command::Requests(_)
+                | Command::Bounds(_) => Ok(()),
+                Command::Register(spec, reply) => {
+                    let found = position(conn, spec)?;
+                    let (id, checkpoint) = found.unwrap_or_else(|| (0, Checkpoint::default()));
+                    standby
+                        .specs
+                        .retain(|(known, _)| (&known.resource, &known.namespace) != (&spec.resource, &spec.namespace));
+                    standby.specs.push(((**spec).clone(), id));
+                    let dropped = standby.drop_of(conn, id, false);
+                    if id != 0 {
+                        standby.ahead.entry(id).or_default().lost = false;
+                    }
+                    self.inconsistent.send_if_modified(|sources| sources.remove(&SourceId(id)));
+                    let (reply, memory) = (reply.clone(), SourceMemory { checkpoint, why: None });
+                    answers.push(Box::new(move || reply.send((SourceId(id), memory))));
+                    dropped
+                }
+                Command::Await(spec, had, reply) => {
+                    standby.waiting.push((spec.clone(), had.clone(), reply.clone()));
+                    standby.answer_waiting(conn)
+                }
+                Command::Cluster(cluster, reply) => {
+                    let ours = &self.committed.cluster.uid;
+                    let other = !ours.is_empty() && !cluster.uid.is_empty() && *ours != cluster.uid;
+                    let result = match other {
+                        true => Err(JournalError::OtherCluster { ours: ours.clone(), theirs: cluster.uid.clone() }),
+                        false => Ok(()),
+                    };
+                    standby.cluster = Some(cluster.clone());
+                    let reply = reply.clone();
+                    answers.push(Box::new(move || reply.send(result)));
+                    Ok(())
+                }
+                Command::Redaction(redactor) => {
+                    standby.redactor = Some(Arc::clone(redactor));
+                    Ok(())
+                }
+                Command::Narrow(reply) => {
+                    standby.narrows = true;
+                    let reply = reply.clone();
+                    answers.push(Box::new(move || reply.send(())));
+                    Ok(())
+                }
+                Command::Flush(reply) | Command::Ping(reply) => {
+                    let reply = reply.clone();
+                    answers.push(Box::new(move || reply.send(())));
+                    Ok(())
+                }
+                Command::Mark(marks, reply) => {
+                    let reply = reply.clone();
+                    answers.push(Box::new(move || reply.send(())));
+                    super::note_mark(conn, marks)
+                }
+                // The epoch is that of the shared log, and dead letters are settled by the leader.
+                Command::Epoch(..) | Command::Settle(..) => Ok(()),
+                // It is not taken here.
+                Command::Lead(reply) => {
+                    let reply = reply.clone();
+                    answers.push(Box::new(move || reply.send(Err("others wait before".to_owned()))));
+                    Ok(())
+                }
+            };
+            if let Err(error) = kept {
+                break Err(error);
+            }
+            let limit = self.link.as_ref().map_or(u64::MAX, |link| link.backlog_limit);
+            while standby.bytes > limit {
+                // The one with the most has the least chance to be of use.
+                let Some(id) = standby.ahead.iter().max_by_key(|(_, ahead)| ahead.bytes).map(|(id, _)| *id) else {
+                    break;
+                };
+                standby.drop_of(conn, id, true)?;
+                self.inconsistent.send_if_modified(|sources| sources.insert(SourceId(id)));
+                overflows += 1;
+            }
+            next = if taken.len() < GROUP { queue.take(Open { sources: true, control: false }) } else { None };
+        };
+        if let Err(error) = result {
+            conn.execute_batch("ROLLBACK").map_err(sql("end a transaction"))?;
+            return Err(error);
+        }
+        // A mark is no row that travels; nothing else was touched that does.
+        conn.execute_batch("COMMIT").map_err(sql("commit"))?;
+        if let Some(link) = &self.link {
+            let backlog = standby.bytes;
+            link.change(|state| {
+                state.backlog = backlog;
+                state.overflows += overflows;
+            });
+        }
+        for (id, changes) in taken {
+            self.waiting.subtract(SourceId(id), changes);
+        }
+        self.turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        for answer in answers {
+            answer();
+        }
+        Ok(())
+    }
+
+    /// Takes over: keeps others out, reads to the end, says so in the log, and hands over what was kept. The inner error: why
+    /// it does not.
+    async fn promote(&mut self, standby: &mut Standby, queue: &mut Queue) -> Result<Result<(), String>> {
+        loop {
+            let fenced = match self.link.as_mut() {
+                Some(link) => {
+                    let fenced = link.log().fence().await;
+                    link.answered(fenced)
+                }
+                None => return Ok(Err("it is not shared".to_owned())),
+            };
+            if let Err(error) = fenced {
+                return Ok(Err(error.to_string()));
+            }
+            // To the end, whatever it takes: what is read here is what the leader before has published.
+            let extent = loop {
+                let extent = match self.link.as_mut() {
+                    Some(link) => {
+                        let extent = link.log().extent().await;
+                        link.answered(extent)
+                    }
+                    None => return Ok(Err("it is not shared".to_owned())),
+                };
+                let extent = match extent {
+                    Ok(extent) => extent,
+                    Err(error) => return Ok(Err(error.to_string())),
+                };
+                if let Stands::Off(base) = self.stands(&extent)? {
+                    match self.load(standby, queue, base).await? {
+                        Some(true) => continue,
+                        _ => return Ok(Err("a base of the shared log cannot be read".to_owned())),
+                    }
+                }
+                if self.number() >= extent.newest || extent.bases.is_empty() {
+                    break extent;
+                }
+                match self.read_on(standby, queue).await? {
+                    Read::Applied => {}
+                    Read::Nothing if extent.bases.last().is_some_and(|base| base.number > self.number()) => {
+                        let Some(base) = extent.bases.last() else { continue };
+                        if self.load(standby, queue, *base).await? != Some(true) {
+                            return Ok(Err("a base of the shared log cannot be read".to_owned()));
+                        }
+                    }
+                    Read::Nothing | Read::Failed => {
+                        return Ok(Err("the shared log cannot be read to its end".to_owned()));
+                    }
+                    Read::Ended => return Ok(Err("the daemon is stopping".to_owned())),
+                }
+            };
+            if !extent.bases.is_empty() && !self.is_on(&extent).await {
+                let Some(base) = extent.bases.last() else { continue };
+                if self.load(standby, queue, *base).await? != Some(true) {
+                    return Ok(Err("a base of the shared log cannot be read".to_owned()));
+                }
+                continue;
+            }
+            let Some(link) = &mut self.link else { return Ok(Err("it is not shared".to_owned())) };
+            let mut has_base = !extent.bases.is_empty();
+            if link.place.number <= extent.newest {
+                if !has_base {
+                    // Whoever began this log did not come to its first base: nobody has seen anything of it.
+                    link.place.number = extent.newest;
+                }
+            } else {
+                tracing::warn!(
+                    "the shared log in {} was restored to unit {}, and this journal has {}: it gets the rest again, as a base",
+                    link.shown,
+                    extent.newest,
+                    link.place.number
+                );
+                self.store_base().await?;
+                has_base = true;
+            }
+            self.know_bases(&extent.bases);
+            let term = self.link.as_ref().map_or(0, |link| link.state.borrow().term) + 1;
+            match self.take_lead(term, has_base).await {
+                Ok(()) => break,
+                // Somebody was faster: what they wrote is read, and then it is tried again where the Lease says so.
+                Err(JournalError::Superseded(why)) => return Ok(Err(why)),
+                Err(error) => return Err(error),
+            }
+        }
+        tracing::info!(unit = self.link.as_ref().map(|link| link.place.number), "this decklog leads");
+        self.hand_over(standby, queue)?;
+        Ok(Ok(()))
+    }
+
+    /// Whether the newest unit of the shared log is the very one that this journal has, as far as it is there to be compared.
+    async fn is_on(&mut self, extent: &Extent) -> bool {
+        let Some(link) = &mut self.link else { return true };
+        let Place { number, digest } = link.place.clone();
+        if number != extent.newest || number == 0 {
+            return true;
+        }
+        let found = link.log().read(number - 1, 1).await;
+        match link.answered(found) {
+            Ok(units) => units.first().is_none_or(|unit| unit.number != number || unit::digest(&unit.bytes) == digest),
+            // Whoever cannot be asked takes no append either.
+            Err(_) => true,
+        }
+    }
+
+    /// What the daemon has asked for while it stood by is done now, and what was kept follows it.
+    fn hand_over(&mut self, standby: &mut Standby, queue: &mut Queue) -> Result {
+        // Of the leader before: none of them runs here yet.
+        let facts = Facts::read(&self.disk.conn)?;
+        self.committed = facts.committed();
+        self.recover()?;
+        let Standby { cluster, redactor, specs, waiting, ahead, narrows, .. } = std::mem::take(standby);
+        let lost = |id: i64| ahead.get(&id).is_some_and(|ahead| ahead.lost);
+        let mut commands: Vec<Command> = Vec::new();
+        commands.extend(cluster.map(|cluster| Command::Cluster(cluster, Reply::new().0)));
+        commands.extend(redactor.map(Command::Redaction));
+        // One that has lost something registers by itself.
+        let known = specs.into_iter().filter(|(_, id)| *id != 0 && !lost(*id));
+        commands.extend(known.map(|(spec, _)| Command::Register(Box::new(spec), Reply::new().0)));
+        if narrows {
+            commands.push(Command::Narrow(Reply::new().0));
+        }
+        let at = micros(ambient::now());
+        queue.give_back(commands.into_iter().map(|command| Queued { command, at, bytes: 0, room: None }));
+        for (_, _, reply) in waiting {
+            reply.send(());
+        }
+        self.fed = Some(0);
+        queue.hold(true);
+        Ok(())
+    }
+
+    /// Hands the writer the next of what was kept. Says whether there is more.
+    pub(super) fn feed(&mut self, queue: &mut Queue) -> Result<bool> {
+        let Some(after) = self.fed else { return Ok(false) };
+        if queue.has_again() || !self.deferred.is_empty() {
+            return Ok(true);
+        }
+        let mut commands: Vec<Queued> = Vec::new();
+        let (mut bytes, mut last) = (0, None);
+        {
+            let mut select = self
+                .disk
+                .conn
+                .prepare_cached(
+                    "SELECT id, source, at, verb, namespace, name, uid, version, body, marks, pointers FROM backlog
+                     WHERE id > ? ORDER BY id",
+                )
+                .map_err(sql(KEEP))?;
+            let mut rows = select.query([after]).map_err(sql(KEEP))?;
+            while let Some(row) = rows.next().map_err(sql(KEEP))? {
+                let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<(i64, i64, i64, i64, Observed, Vec<u8>)> {
+                    let pointers: Option<String> = row.get(10)?;
+                    let body = Redacted {
+                        bytes: Vec::new(),
+                        pointers: pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
+                        marks: marks_of(row.get(9)?),
+                    };
+                    let version = ResourceVersion(row.get(7)?);
+                    let object =
+                        Observed { namespace: row.get(4)?, name: row.get(5)?, uid: row.get(6)?, version, body };
+                    let blob: Option<Vec<u8>> = row.get(8)?;
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, object, blob.unwrap_or_default()))
+                };
+                let (id, source, at, verb, mut object, blob) = read(row).map_err(sql(KEEP))?;
+                last = Some(id);
+                let source = SourceId(source);
+                if verb == BOOKMARK {
+                    let command = Command::Source(source, OfSource::Bookmark(object.version));
+                    commands.push(Queued { command, at, bytes: 0, room: None });
+                    continue;
+                }
+                object.body.bytes = self
+                    .codec
+                    .decompress(None, &blob)
+                    .map_err(|error| JournalError::Corrupt(format!("a change that was kept: {error}")))?;
+                let size = object.body.bytes.len();
+                bytes += size;
+                let change = WatchChange { verb: if verb == 0 { Verb::Upsert } else { Verb::Delete }, object };
+                match commands.last_mut() {
+                    Some(Queued {
+                        command: Command::Source(of, OfSource::Changes(changes)), at: when, bytes, ..
+                    }) if *of == source && *when == at => {
+                        changes.push(change);
+                        *bytes += size;
+                    }
+                    _ => {
+                        let command = Command::Source(source, OfSource::Changes(vec![change]));
+                        commands.push(Queued { command, at, bytes: size, room: None });
+                    }
+                }
+                if bytes >= FEED_BYTES {
+                    break;
+                }
+            }
+        }
+        match last {
+            Some(last) => {
+                self.fed = Some(last);
+                queue.give_back(commands.into_iter());
+                Ok(true)
+            }
+            None => {
+                self.fed = None;
+                queue.hold(false);
+                self.disk.conn.execute("DELETE FROM backlog", []).map_err(sql(KEEP))?;
+                if let Some(link) = &self.link {
+                    link.change(|state| state.backlog = 0);
+                }
+                Ok(false)
+            }
+        }
+    }
+}
+
+/// How a try to read on ended.
+enum Read {
+    /// Something was read, and is in the journal.
+    Applied,
+    /// There is nothing more.
+    Nothing,
+    /// The engine did not answer.
+    Failed,
+    /// Every handle is gone.
+    Ended,
+}
+
+/// Whether the journal stands on what the engine has.
+enum Stands {
+    /// It has all that there is.
+    On,
+    /// There is more.
+    Behind,
+    /// It does not, and has to be built from this base.
+    Off(Base),
+}
+
+enum Applied {
+    Done,
+    /// What follows does not follow this journal.
+    Astray,
+}
+
+/// Whether what somebody else wrote can be taken.
+fn acceptable(head: &Head, key: &str, shown: &str) -> Result {
+    if head.schema != schema::MIGRATIONS.len() {
+        return Err(JournalError::Foreign(format!(
+            "the shared log in {shown} is written by a decklog with the schema {}, and this one has {}; run the same version on every machine",
+            head.schema,
+            schema::MIGRATIONS.len()
+        )));
+    }
+    if head.key != key {
+        return Err(JournalError::Foreign(format!(
+            "the shared log in {shown} is redacted with another key; give every decklog the same [redact] key_file"
+        )));
+    }
+    Ok(())
+}
+
+fn insert(
+    conn: &Connection,
+    codec: &mut crate::journal::codec::Codec,
+    id: i64,
+    at: i64,
+    change: &WatchChange,
+) -> Result<(i64, u64)> {
+    let object = &change.object;
+    let body = codec.compress(None, &object.body.bytes);
+    let bytes = body.len() as u64 + 200;
+    conn.prepare_cached("INSERT INTO backlog (source, at, verb, namespace, name, uid, version, body, marks, pointers) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+        .and_then(|mut insert| {
+            insert.execute(params![
+                id,
+                at,
+                i64::from(change.verb == Verb::Delete),
+                object.namespace,
+                object.name,
+                object.uid,
+                object.version.as_str(),
+                body,
+                marks_json(&object.body),
+                pointers_json(&object.body),
+            ])
+        })
+        .map_err(sql(KEEP))?;
+    Ok((conn.last_insert_rowid(), bytes))
+}
+
+fn insert_bookmark(conn: &Connection, id: i64, at: i64, version: &ResourceVersion) -> Result<(i64, u64)> {
+    conn.prepare_cached(
+        "INSERT INTO backlog (source, at, verb, namespace, name, uid, version) VALUES (?, ?, 2, '', '', '', ?)",
+    )
+    .and_then(|mut insert| insert.execute(params![id, at, version.as_str()]))
+    .map_err(sql(KEEP))?;
+    Ok((conn.last_insert_rowid(), 100))
+}
+
+/// Notes rows of a source, unless something of it was dropped.
+fn keep_rows<'v>(
+    standby: &mut Standby,
+    id: i64,
+    rows: impl Iterator<Item = (&'v ResourceVersion, Result<(i64, u64)>)>,
+) -> Result {
+    let ahead = standby.ahead.entry(id).or_default();
+    if ahead.lost {
+        return Ok(());
+    }
+    for (version, row) in rows {
+        let (row, bytes) = row?;
+        ahead.rows.push_back((row, version.clone(), bytes));
+        ahead.bytes += bytes;
+        standby.bytes += bytes;
+    }
+    Ok(())
+}

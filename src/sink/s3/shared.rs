@@ -1,0 +1,523 @@
+//! The shared log in a bucket or a folder: each unit is an object, which is only made where there is none of its number.
+//!
+//! ```text
+//! shared/CLUSTER/units/00000000000000000017             a unit
+//! shared/CLUSTER/bases/00000000000000000012/WRITER/0000000003   a part of a base
+//! shared/CLUSTER/whole/00000000000000000012             {"v":1,"parts":4,"writer":…}: the base is whole
+//! shared/CLUSTER/check                                  written twice at a start, to see whether conditions are kept
+//! ```
+//!
+//! That no two units have one number is what `If-None-Match` gives. It does not see a hole: so the unit before is looked at
+//! once more when one was made, and one that has nothing before it is taken away again. Nor does it know of a number whose
+//! unit was truncated: whoever stood still for that long, and then writes it, has to learn that it leads no more. Units are
+//! removed in blocks, from the oldest on, and the last one of a block before any of the next. So where that one is there
+//! after a unit was made, nothing of the unit's block was removed before; where it is not, the bases are listed, because what
+//! is removed has a whole one in its place.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use serde::{Deserialize, Serialize};
+
+use super::store::Store;
+use super::{LARGEST, Settings};
+use crate::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
+use crate::sink::SinkError;
+use crate::sink::shared::{Digest, Tail, digest, writer};
+
+/// How many units are removed at once. It is a part of the form: who removes and who appends have to have the same.
+const BLOCK: u64 = 1000;
+
+/// For so long after it was seen, the unit before is believed to be there before the next one is made. It is looked at after
+/// that in any case: this only keeps who writes all the time from looking twice.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// How many units are read at once.
+const READS: usize = 4;
+
+/// A log in a bucket or a folder.
+#[derive(Debug)]
+pub struct S3Log {
+    store: Store,
+    /// What all its keys begin with.
+    root: String,
+    writer: String,
+    tail: Tail,
+    /// The number of the unit that was noted last, what the server calls its content, and when that was.
+    noted: Option<(u64, Option<String>, Instant)>,
+    /// Whether the place was seen to keep conditions.
+    keeps_conditions: bool,
+    /// The bases that were found whole.
+    whole: BTreeMap<u64, Whole>,
+}
+
+/// What is kept of a base that is whole.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Whole {
+    /// Version of this form: 1.
+    v: u64,
+    parts: u32,
+    /// Whose parts they are.
+    writer: String,
+}
+
+/// What was found in the place of the unit before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// It is there, and what it was.
+    Same,
+    /// Another one is there.
+    Other,
+    /// There is none.
+    Absent,
+    /// There is none before the first.
+    Begin,
+}
+
+impl S3Log {
+    /// The log of a cluster beside what a sink delivers; nothing is connected yet.
+    ///
+    /// # Errors
+    /// Where the configuration can never work.
+    pub fn new(config: &Settings, sink: &str, cluster: &str) -> Result<Self, String> {
+        let mut store = Store::new(config)?;
+        sink.clone_into(&mut store.sink);
+        Ok(Self {
+            store,
+            root: format!("shared/{}", folder(cluster)),
+            writer: writer(),
+            tail: Tail::default(),
+            noted: None,
+            keeps_conditions: false,
+            whole: BTreeMap::new(),
+        })
+    }
+
+    fn unit(&self, number: u64) -> Path {
+        Path::from(format!("{}/units/{number:020}", self.root))
+    }
+
+    fn base(&self, number: u64) -> Path {
+        Path::from(format!("{}/whole/{number:020}", self.root))
+    }
+
+    fn parts(&self, number: u64, writer: &str) -> Path {
+        Path::from(format!("{}/bases/{number:020}/{writer}", self.root))
+    }
+
+    fn note(&mut self, number: u64, digest: Digest, tag: Option<String>) {
+        self.tail.note(number, digest);
+        self.noted = Some((number, tag, Instant::now()));
+    }
+
+    fn failed(&self, what: &str, error: &object_store::Error) -> SinkError {
+        self.store.failed(what, error)
+    }
+
+    /// An object and what the server calls its content, where it is there.
+    async fn get(
+        &self,
+        objects: &Arc<dyn ObjectStore>,
+        key: &Path,
+    ) -> Result<Option<(Bytes, Option<String>)>, SinkError> {
+        let object = match objects.get(key).await {
+            Ok(object) => object,
+            // A bucket that is not there has no object either.
+            Err(object_store::Error::NotFound { source, .. }) if !source.to_string().contains("NoSuchBucket") => {
+                return Ok(None);
+            }
+            Err(error) => return Err(self.failed("read", &error)),
+        };
+        if object.meta.size > LARGEST {
+            return Err(SinkError::halt(format!(
+                "{key} in {} has {} bytes and cannot be of decklog; move it away",
+                self.store.shown, object.meta.size
+            )));
+        }
+        let tag = object.meta.e_tag.clone();
+        let bytes = object.bytes().await.map_err(|error| self.failed("read", &error))?;
+        Ok(Some((bytes, tag)))
+    }
+
+    async fn put(&mut self, key: &Path, bytes: PutPayload, mode: PutMode) -> Result<Option<Option<String>>, SinkError> {
+        let objects = self.store.objects().await?;
+        match objects.put_opts(key, bytes, PutOptions::from(mode)).await {
+            Ok(put) => Ok(Some(put.e_tag)),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(None),
+            Err(error) => Err(self.failed("write to", &error)),
+        }
+    }
+
+    /// Nothing is appended where what is there could be written over.
+    async fn look_at_conditions(&mut self) -> Result<(), SinkError> {
+        if !self.keeps_conditions && self.store.as_folder().is_none() {
+            let (key, text) = (Path::from(format!("{}/check", self.root)), PutPayload::from_static(b"check"));
+            self.put(&key, text.clone(), PutMode::Overwrite).await?;
+            if self.put(&key, text, PutMode::Create).await?.is_some() {
+                return Err(self.store.keeps_no_conditions());
+            }
+        }
+        self.keeps_conditions = true;
+        Ok(())
+    }
+
+    /// The numbers below a folder, in order.
+    async fn numbers(&mut self, below: &str) -> Result<Vec<u64>, SinkError> {
+        let objects = self.store.objects().await?;
+        let folder = Path::from(format!("{}/{below}", self.root));
+        let mut keys = objects.list(Some(&folder));
+        let mut numbers = Vec::new();
+        while let Some(object) = keys.next().await {
+            let key = object.map_err(|error| self.failed("list", &error))?.location;
+            numbers.extend(key.filename().and_then(|name| name.parse::<u64>().ok()));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// What a base that is whole says of itself.
+    async fn whole(&mut self, number: u64) -> Result<Option<Whole>, SinkError> {
+        if let Some(whole) = self.whole.get(&number) {
+            return Ok(Some(whole.clone()));
+        }
+        let objects = self.store.objects().await?;
+        let key = self.base(number);
+        let Some((text, _)) = self.get(&objects, &key).await? else { return Ok(None) };
+        let whole: Whole =
+            serde_json::from_slice(&text).ok().filter(|whole: &Whole| whole.v == 1).ok_or_else(|| {
+                SinkError::halt(format!(
+                    "{key} in {} is not as this decklog writes it; use a newer one",
+                    self.store.shown
+                ))
+            })?;
+        self.whole.insert(number, whole.clone());
+        Ok(Some(whole))
+    }
+
+    /// Of the units before a number: the oldest and the newest of those that follow each other to the end of the log. And the
+    /// bases, which count as units there.
+    async fn ends(&mut self, before: u64) -> Result<(Option<u64>, u64, Vec<u64>), SinkError> {
+        // What is removed while this goes on has a base in its place that is listed later.
+        let mut units = self.numbers("units").await?;
+        units.truncate(units.partition_point(|number| *number < before));
+        let bases = self.numbers("whole").await?;
+        let base = bases.last().copied().unwrap_or_default();
+        let run = run(&units, base);
+        let newest = run.map_or(base, |(_, newest)| newest);
+        Ok((run.map(|(oldest, _)| oldest), newest, bases))
+    }
+
+    async fn look(&mut self) -> Result<Extent, SinkError> {
+        let (oldest, newest, numbers) = self.ends(u64::MAX).await?;
+        self.whole.retain(|number, _| numbers.contains(number));
+        let mut bases = Vec::new();
+        for number in numbers {
+            // One that goes in between is of before another one.
+            if let Some(whole) = self.whole(number).await? {
+                bases.push(Base { number, parts: whole.parts });
+            }
+        }
+        Ok(Extent { oldest, newest, bases })
+    }
+
+    /// What is there in the place of the unit before this one.
+    async fn before(&self, objects: &Arc<dyn ObjectStore>, number: u64) -> Result<Before, SinkError> {
+        let Some(at) = number.checked_sub(1).filter(|at| *at > 0) else { return Ok(Before::Begin) };
+        let key = self.unit(at);
+        let tag = match objects.head(&key).await {
+            Ok(meta) => meta.e_tag,
+            Err(object_store::Error::NotFound { .. }) => return Ok(Before::Absent),
+            Err(error) => return Err(self.failed("read", &error)),
+        };
+        let Some(seen) = self.tail.before(number) else { return Ok(Before::Same) };
+        let known = self.noted.as_ref().and_then(|(noted, tag, _)| tag.as_ref().filter(|_| *noted == at));
+        if tag.is_some() && tag.as_ref() == known {
+            return Ok(Before::Same);
+        }
+        // What was copied elsewhere and back may have another tag.
+        Ok(match self.get(objects, &key).await? {
+            Some((bytes, _)) if digest(&bytes) == seen => Before::Same,
+            Some(_) => Before::Other,
+            None => Before::Absent,
+        })
+    }
+
+    /// Whether the last unit of the block before this number is there: nothing of its own was removed then.
+    async fn has_witness(&self, objects: &Arc<dyn ObjectStore>, number: u64) -> Result<bool, SinkError> {
+        let at = number.saturating_sub(1) / BLOCK * BLOCK;
+        if at == 0 {
+            return Ok(false);
+        }
+        match objects.head(&self.unit(at)).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(self.failed("read", &error)),
+        }
+    }
+
+    /// What keeps a unit with this number from being the next, or from having been it when it was made; nothing where all is
+    /// well.
+    async fn obstacle(&mut self, number: u64) -> Result<Option<Appended>, SinkError> {
+        let objects = self.store.objects().await?;
+        let (before, witness) = futures::try_join!(self.before(&objects, number), self.has_witness(&objects, number))?;
+        if before == Before::Same && witness {
+            return Ok(None);
+        }
+        let base = self.numbers("whole").await?.last().copied().unwrap_or_default();
+        Ok(match before {
+            _ if base >= number => Some(Appended::Taken),
+            Before::Same | Before::Begin => None,
+            Before::Absent if base.checked_add(1) == Some(number) => None,
+            Before::Other => Some(Appended::Behind(number.saturating_sub(2))),
+            Before::Absent => Some(Appended::Behind(self.ends(number).await?.1)),
+        })
+    }
+
+    async fn add(&mut self, number: u64, bytes: Bytes) -> Result<Appended, SinkError> {
+        self.look_at_conditions().await?;
+        let own = digest(&bytes);
+        let fresh = self
+            .noted
+            .as_ref()
+            .is_some_and(|(at, _, when)| at.checked_add(1) == Some(number) && when.elapsed() < FRESH);
+        // Whatever comes of this, the next one looks first.
+        let noted = self.noted.take();
+        if !fresh && let Some(obstacle) = self.obstacle(number).await? {
+            return Ok(obstacle);
+        }
+        self.noted = noted;
+        let key = self.unit(number);
+        let made = self.put(&key, bytes.into(), PutMode::Create).await?;
+        let is_ours = made.is_some();
+        let tag = match made {
+            Some(tag) => tag,
+            None => {
+                let objects = self.store.objects().await?;
+                match self.get(&objects, &key).await? {
+                    Some((there, tag)) if digest(&there) == own => tag,
+                    Some(_) => return Ok(Appended::Taken),
+                    None => {
+                        let shown = &self.store.shown;
+                        return Err(SinkError::retry(format!("{key} in {shown} was there and is not")));
+                    }
+                }
+            }
+        };
+        match self.obstacle(number).await? {
+            None => {
+                self.note(number, own, tag);
+                Ok(Appended::Done)
+            }
+            Some(obstacle) => {
+                self.noted = None;
+                // Behind a hole nobody has read it; below a base it was removed before.
+                if is_ours || matches!(obstacle, Appended::Behind(_)) {
+                    let objects = self.store.objects().await?;
+                    match objects.delete(&key).await {
+                        Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                        Err(error) => return Err(self.failed("delete from", &error)),
+                    }
+                }
+                Ok(obstacle)
+            }
+        }
+    }
+
+    async fn units(&mut self, after: u64, bytes: usize) -> Result<Vec<Numbered>, SinkError> {
+        let objects = self.store.objects().await?;
+        // Most who ask have everything already.
+        let Some(first) = self.get(&objects, &self.unit(after + 1)).await? else { return Ok(Vec::new()) };
+        // One that has nothing before it is no unit of the log: it was made by somebody who stood still for long.
+        match self.before(&objects, after + 1).await? {
+            Before::Same | Before::Begin => {}
+            Before::Absent => {
+                if !self.numbers("whole").await?.contains(&after) {
+                    return Ok(Vec::new());
+                }
+            }
+            Before::Other => {
+                return Err(SinkError::halt(format!(
+                    "{} has another unit {after} of the shared log than was read there before: it was restored to an earlier state, or to one of elsewhere; restart this decklog, which compares both",
+                    self.store.shown
+                )));
+            }
+        }
+        let mut sum = first.0.len();
+        let mut found = vec![(after + 1, first)];
+        {
+            let this = &*self;
+            let rest = (after + 2..).map(|number| {
+                let objects = &objects;
+                async move { Ok::<_, SinkError>((number, this.get(objects, &this.unit(number)).await?)) }
+            });
+            let mut rest = stream::iter(rest).buffered(READS);
+            while sum < bytes
+                && let Some(unit) = rest.next().await
+            {
+                let (number, Some(unit)) = unit? else { break };
+                sum += unit.0.len();
+                found.push((number, unit));
+            }
+        }
+        if let Some((number, (bytes, tag))) = found.last().cloned() {
+            self.note(number, digest(&bytes), tag);
+        }
+        Ok(found.into_iter().map(|(number, (bytes, _))| Numbered { number, bytes }).collect())
+    }
+
+    async fn finish(&mut self, base: Base) -> Result<(), SinkError> {
+        self.look_at_conditions().await?;
+        let own = self.parts(base.number, &self.writer);
+        let objects = self.store.objects().await?;
+        let mut keys = objects.list(Some(&own));
+        let mut there = 0;
+        while let Some(object) = keys.next().await {
+            let key = object.map_err(|error| self.failed("list", &error))?.location;
+            let part = key.filename().and_then(|name| name.parse::<u32>().ok());
+            there += u32::from(part.is_some_and(|part| part < base.parts));
+        }
+        drop(keys);
+        // One that is whole already stays as it is, whoever made it.
+        if there < base.parts && self.whole(base.number).await?.is_none() {
+            return Err(SinkError::retry(format!(
+                "{} has {there} of {} parts of the base {} of the shared log; it has to be made again",
+                self.store.shown, base.parts, base.number
+            )));
+        }
+        let whole = Whole { v: 1, parts: base.parts, writer: self.writer.clone() };
+        let text = serde_json::to_vec(&whole).expect("texts and numbers always serialise");
+        self.put(&self.base(base.number), text.into(), PutMode::Create).await?;
+        Ok(())
+    }
+
+    async fn one_part(&mut self, number: u64, part: u32) -> Result<Bytes, SinkError> {
+        let objects = self.store.objects().await?;
+        let whole = self.whole(number).await?.filter(|whole| part < whole.parts);
+        let found = match whole {
+            Some(whole) => {
+                let key = self.parts(number, &whole.writer).join(format!("{part:010}"));
+                self.get(&objects, &key).await?
+            }
+            None => None,
+        };
+        found.map(|(bytes, _)| bytes).ok_or_else(|| {
+            SinkError::retry(format!(
+                "part {part} of the base {number} of the shared log is not in {}, or not any more; a later one may be",
+                self.store.shown
+            ))
+        })
+    }
+
+    async fn remove(&mut self, upto: u64) -> Result<(), SinkError> {
+        let bases = self.numbers("whole").await?;
+        // Nothing goes that no base stands for.
+        let Some(upto) = bases.iter().rfind(|base| **base <= upto).copied() else { return Ok(()) };
+        let units = self.numbers("units").await?;
+        let units = &units[..units.partition_point(|number| *number <= upto)];
+        for block in units.chunk_by(|one, other| (one - 1) / BLOCK == (other - 1) / BLOCK) {
+            self.delete(block.iter().map(|number| self.unit(*number)).collect()).await?;
+        }
+        // The word that it is whole goes first.
+        let old: Vec<u64> = bases.into_iter().filter(|base| *base < upto).collect();
+        self.delete(old.iter().map(|number| self.base(*number)).collect()).await?;
+        old.iter().for_each(|number| drop(self.whole.remove(number)));
+        let kept = self.whole(upto).await?.map(|whole| self.parts(upto, &whole.writer));
+        let objects = self.store.objects().await?;
+        let folder = Path::from(format!("{}/bases", self.root));
+        let mut keys = objects.list(Some(&folder));
+        let mut parts = Vec::new();
+        while let Some(object) = keys.next().await {
+            let key = object.map_err(|error| self.failed("list", &error))?.location;
+            let number = key.prefix_match(&folder).and_then(|mut parts| parts.next()?.as_ref().parse::<u64>().ok());
+            if number.is_some_and(|number| number <= upto) && kept.as_ref().is_none_or(|kept| !key.prefix_matches(kept))
+            {
+                parts.push(key);
+            }
+        }
+        drop(keys);
+        self.delete(parts).await
+    }
+
+    async fn delete(&mut self, keys: Vec<Path>) -> Result<(), SinkError> {
+        let objects = self.store.objects().await?;
+        let mut gone = objects.delete_stream(stream::iter(keys.into_iter().map(Ok)).boxed());
+        while let Some(gone) = gone.next().await {
+            match gone {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(self.failed("delete from", &error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first and the last of the numbers that follow each other to the end of the log: behind the newest base, or from 1 on
+/// where there is none. What lies apart was made by somebody who stood still, or is behind a hole.
+fn run(numbers: &[u64], base: u64) -> Option<(u64, u64)> {
+    let runs = numbers.chunk_by(|one, next| one + 1 == *next);
+    let mut runs = runs.filter_map(|run| Some((*run.first()?, *run.last()?)));
+    runs.find(|(oldest, newest)| *oldest <= base + 1 && base <= *newest)
+}
+
+/// The name of a cluster as a folder: what may be no part of a key, or means something to a file system, is written as its
+/// bytes.
+fn folder(cluster: &str) -> String {
+    let mut name = String::new();
+    for (at, byte) in cluster.bytes().enumerate() {
+        match byte {
+            b'.' if at == 0 => name.push_str("=2e"),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => name.push(char::from(byte)),
+            byte => name.push_str(&format!("={byte:02x}")),
+        }
+    }
+    name
+}
+
+impl SharedLog for S3Log {
+    fn shown(&self) -> String {
+        format!("{}/ in {}", self.root, self.store.shown)
+    }
+
+    fn extent(&mut self) -> BoxFuture<'_, Result<Extent, LogError>> {
+        async { Ok(self.look().await?) }.boxed()
+    }
+
+    fn append(&mut self, number: u64, bytes: Bytes) -> BoxFuture<'_, Result<Appended, LogError>> {
+        async move { Ok(self.add(number, bytes).await?) }.boxed()
+    }
+
+    fn read(&mut self, after: u64, bytes: usize) -> BoxFuture<'_, Result<Vec<Numbered>, LogError>> {
+        async move { Ok(self.units(after, bytes).await?) }.boxed()
+    }
+
+    fn put_part(&mut self, number: u64, part: u32, bytes: Bytes) -> BoxFuture<'_, Result<(), LogError>> {
+        async move {
+            let key = self.parts(number, &self.writer).join(format!("{part:010}"));
+            self.put(&key, bytes.into(), PutMode::Overwrite).await?;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn finish_base(&mut self, base: Base) -> BoxFuture<'_, Result<(), LogError>> {
+        async move { Ok(self.finish(base).await?) }.boxed()
+    }
+
+    fn part(&mut self, number: u64, part: u32) -> BoxFuture<'_, Result<Bytes, LogError>> {
+        async move { Ok(self.one_part(number, part).await?) }.boxed()
+    }
+
+    fn truncate(&mut self, upto: u64) -> BoxFuture<'_, Result<(), LogError>> {
+        async move { Ok(self.remove(upto).await?) }.boxed()
+    }
+
+    fn check(&mut self) -> BoxFuture<'_, Result<(), LogError>> {
+        async { Ok(self.store.verify().await?) }.boxed()
+    }
+}

@@ -1,0 +1,73 @@
+//! What the engines of the shared log have in common, of those sinks whose place can keep one.
+
+use sha2::{Digest as _, Sha256};
+
+use super::SinkError;
+use crate::ambient;
+use crate::shared_log::{Appended, LogError};
+
+/// What distinguishes a unit from every other.
+pub(super) type Digest = [u8; 32];
+
+pub(super) fn digest(bytes: &[u8]) -> Digest {
+    Sha256::digest(bytes).into()
+}
+
+/// The unit that was appended or read last. An engine that lost it, and got another one in its place, is noticed with the
+/// next append: the numbers alone would fit.
+#[derive(Debug, Default)]
+pub(super) struct Tail(Option<(u64, Digest)>);
+
+impl Tail {
+    /// This unit is there.
+    pub(super) fn note(&mut self, number: u64, digest: Digest) {
+        self.0 = Some((number, digest));
+    }
+
+    /// What the unit before this one was when it was seen last, if it was.
+    pub(super) fn before(&self, number: u64) -> Option<Digest> {
+        self.0.and_then(|(at, digest)| (at.checked_add(1) == Some(number)).then_some(digest))
+    }
+}
+
+/// What an engine has around a number that it did not append a unit under.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Around {
+    /// The newest unit or base.
+    pub(super) newest: u64,
+    /// The unit with the number.
+    pub(super) there: Option<Digest>,
+    /// The unit before it.
+    pub(super) before: Option<Digest>,
+}
+
+impl Around {
+    /// What it means for the one who wants to append `own`, who saw `seen` before it. Nothing: it should have worked, and is
+    /// tried again.
+    pub(super) fn meaning(&self, number: u64, own: Digest, seen: Option<Digest>) -> Option<Appended> {
+        let other = self.before.zip(seen).is_some_and(|(before, seen)| before != seen);
+        match self.there {
+            Some(there) if there == own => Some(Appended::Done),
+            Some(_) => Some(Appended::Taken),
+            None if self.newest >= number => Some(Appended::Taken),
+            None if self.newest.checked_add(1) < Some(number) => Some(Appended::Behind(self.newest)),
+            None if other => Some(Appended::Behind(number.saturating_sub(2))),
+            None => None,
+        }
+    }
+}
+
+/// A word that no other handle has: the parts of a base are kept apart by it, so that two who make one with the same number at
+/// the same time never mix theirs.
+pub(super) fn writer() -> String {
+    format!("{:016x}", ambient::random())
+}
+
+impl From<SinkError> for LogError {
+    fn from(error: SinkError) -> Self {
+        match error {
+            SinkError::Retry { text, .. } | SinkError::Lost { text } => Self::Retry(text),
+            SinkError::Halt { text } | SinkError::Refused { text } => Self::Halt(text),
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! What every engine of the shared log has to do. Here for those that have a server, and in `src/sink/s3/tests.rs` for a folder.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::future::join;
+
+use super::shared_log::{Appended, Base, Extent, LogError, Numbered, PART_BYTES, SharedLog};
+
+/// Where logs are kept.
+pub(crate) trait Place {
+    /// A handle of the log of a cluster, as a process has it that begins anew.
+    fn open(&self, cluster: &str) -> Box<dyn SharedLog>;
+
+    /// Removes the units from this number on, as one does who restores an earlier state.
+    async fn forget(&self, cluster: &str, from: u64);
+}
+
+/// What a unit says that one of several writers appends.
+fn unit(number: u64, writer: &str) -> Bytes {
+    let text = format!("{number} of {writer} ");
+    let length = usize::try_from(number % 7).unwrap() * 300 + text.len();
+    text.bytes().cycle().take(length).collect()
+}
+
+/// Bytes that nothing compresses.
+fn noise(length: usize) -> Bytes {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ length as u64;
+    let next = std::iter::from_fn(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        Some(state.to_le_bytes())
+    });
+    next.flatten().take(length).collect()
+}
+
+/// Does it until it is done: what may work later is tried again.
+async fn done<T>(what: &str, mut work: impl AsyncFnMut() -> Result<T, LogError>) -> T {
+    let began = Instant::now();
+    loop {
+        match work().await {
+            Ok(done) => return done,
+            Err(LogError::Retry(_)) if began.elapsed() < Duration::from_mins(2) => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => panic!("{what}: {error:?}"),
+        }
+    }
+}
+
+async fn append(log: &mut Box<dyn SharedLog>, number: u64, bytes: &Bytes) -> Appended {
+    done(&format!("unit {number}"), async || log.append(number, bytes.clone()).await).await
+}
+
+async fn extent(log: &mut Box<dyn SharedLog>) -> Extent {
+    done("what is there", async || log.extent().await).await
+}
+
+/// Everything after a number, read in pieces of about so many bytes.
+async fn rest(log: &mut Box<dyn SharedLog>, mut after: u64, bytes: usize) -> Vec<Numbered> {
+    let mut units = Vec::new();
+    loop {
+        let some = done("the rest", async || log.read(after, bytes).await).await;
+        let Some(last) = some.last() else { return units };
+        after = last.number;
+        units.extend(some);
+    }
+}
+
+async fn is_there(log: &mut Box<dyn SharedLog>, after: u64, units: &[(u64, Bytes)]) {
+    let found = rest(log, after, 5000).await;
+    let numbers: Vec<u64> = found.iter().map(|unit| unit.number).collect();
+    assert_eq!(numbers, units.iter().map(|(number, _)| *number).collect::<Vec<_>>());
+    for (found, (number, bytes)) in found.iter().zip(units) {
+        assert!(found.bytes == *bytes, "unit {number} has other bytes");
+    }
+}
+
+/// A base in parts.
+async fn base(log: &mut Box<dyn SharedLog>, number: u64, parts: &[Bytes]) {
+    for (part, bytes) in (0..).zip(parts) {
+        done("a part", async || log.put_part(number, part, bytes.clone()).await).await;
+    }
+    let whole = Base { number, parts: u32::try_from(parts.len()).unwrap() };
+    done("the end of a base", async || log.finish_base(whole).await).await;
+}
+
+/// All of it, but for what needs something to break.
+pub(crate) async fn keeps_what_it_promises(place: &impl Place) {
+    units_follow_each_other(place).await;
+    every_byte_is_kept(place).await;
+    one_of_two_gets_a_number(place).await;
+    what_was_lost_is_noticed(place).await;
+    a_base_stands_for_units(place).await;
+    what_a_base_stands_for_is_removed(place).await;
+    who_stood_still_does_not_append(place).await;
+    logs_are_apart(place).await;
+    what_is_given_up_is_there_once(place).await;
+}
+
+async fn units_follow_each_other(place: &impl Place) {
+    let mut log = place.open("follow");
+    assert_eq!(log.check().await, Ok(()));
+    assert_eq!(extent(&mut log).await, Extent::default());
+    assert_eq!(log.read(0, 1).await, Ok(Vec::new()));
+    assert_eq!(append(&mut log, 2, &unit(2, "a")).await, Appended::Behind(0));
+    let units: Vec<_> = (1..=9).map(|number| (number, unit(number, "a"))).collect();
+    for (number, bytes) in &units {
+        assert_eq!(append(&mut log, *number, bytes).await, Appended::Done);
+        // An answer may have been lost.
+        assert_eq!(append(&mut log, *number, bytes).await, Appended::Done);
+    }
+    assert_eq!(append(&mut log, 11, &unit(11, "a")).await, Appended::Behind(9));
+    assert_eq!(append(&mut log, 4, &unit(4, "b")).await, Appended::Taken);
+    assert_eq!(append(&mut log, 4, &unit(4, "a")).await, Appended::Done);
+    for log in [&mut log, &mut place.open("follow")] {
+        assert_eq!(extent(log).await, Extent { oldest: Some(1), newest: 9, bases: Vec::new() });
+        is_there(log, 0, &units).await;
+        is_there(log, 6, &units[6..]).await;
+        is_there(log, 9, &[]).await;
+        let some = done("some", async || log.read(2, 1).await).await;
+        assert_eq!(some.len(), 1, "one at least, and not all");
+        let all = done("all", async || log.read(0, PART_BYTES).await).await;
+        assert!(all.len() > 2, "{} of what goes into one read", all.len());
+    }
+    // Another one goes on.
+    let mut other = place.open("follow");
+    assert_eq!(append(&mut other, 10, &unit(10, "b")).await, Appended::Done);
+    assert_eq!(append(&mut log, 10, &unit(10, "a")).await, Appended::Taken);
+    assert_eq!(append(&mut log, 12, &unit(12, "a")).await, Appended::Behind(10));
+}
+
+async fn every_byte_is_kept(place: &impl Place) {
+    let mut log = place.open("bytes");
+    let every: Bytes = (0..=255).collect();
+    let large = noise(5 << 20);
+    let sizes =
+        [Bytes::new(), Bytes::from_static(b"\0"), every, noise(70_000), large.clone(), Bytes::new(), noise(1 << 20)];
+    let units: Vec<_> = (1..).zip(sizes).collect();
+    for (number, bytes) in &units {
+        assert_eq!(append(&mut log, *number, bytes).await, Appended::Done, "unit {number}");
+        assert_eq!(append(&mut log, *number, bytes).await, Appended::Done, "unit {number} again");
+    }
+    let other = Bytes::from_static(b"x");
+    assert_eq!(append(&mut log, 6, &other).await, Appended::Taken);
+    let mut log = place.open("bytes");
+    is_there(&mut log, 0, &units).await;
+    assert_eq!(append(&mut log, 8, &large).await, Appended::Done);
+}
+
+async fn one_of_two_gets_a_number(place: &impl Place) {
+    let (mut one, mut two) = (place.open("race"), place.open("race"));
+    let mut won = Vec::new();
+    for number in 1..=50 {
+        let (first, second) = (unit(number, "one"), unit(number, "two"));
+        let both = join(append(&mut one, number, &first), append(&mut two, number, &second)).await;
+        won.push((
+            number,
+            match both {
+                (Appended::Done, Appended::Taken) => first,
+                (Appended::Taken, Appended::Done) => second,
+                both => panic!("unit {number}: {both:?}"),
+            },
+        ));
+        // Who lost has read what is there, as whoever goes on does.
+        for log in [&mut one, &mut two] {
+            is_there(log, number - 1, &won[won.len() - 1..]).await;
+        }
+    }
+    is_there(&mut place.open("race"), 0, &won).await;
+}
+
+async fn what_was_lost_is_noticed(place: &impl Place) {
+    let mut log = place.open("lost");
+    let mut units: Vec<_> = (1..=6).map(|number| (number, unit(number, "a"))).collect();
+    for (number, bytes) in &units {
+        assert_eq!(append(&mut log, *number, bytes).await, Appended::Done);
+    }
+    place.forget("lost", 5).await;
+    assert_eq!(append(&mut log, 7, &unit(7, "a")).await, Appended::Behind(4));
+    assert_eq!(extent(&mut log).await.newest, 4);
+    is_there(&mut place.open("lost"), 0, &units[..4]).await;
+    // Another one has gone on from there to where this one was: the number would fit.
+    let mut other = place.open("lost");
+    units.truncate(4);
+    for number in 5..=6 {
+        units.push((number, unit(number, "b")));
+        assert_eq!(append(&mut other, number, &units[units.len() - 1].1).await, Appended::Done);
+    }
+    assert_eq!(append(&mut log, 7, &unit(7, "a")).await, Appended::Behind(5));
+    is_there(&mut place.open("lost"), 0, &units).await;
+    assert_eq!(append(&mut other, 7, &unit(7, "b")).await, Appended::Done);
+    // Everything is lost.
+    place.forget("lost", 1).await;
+    assert_eq!(append(&mut other, 8, &unit(8, "b")).await, Appended::Behind(0));
+    assert_eq!(extent(&mut other).await, Extent::default());
+}
+
+async fn a_base_stands_for_units(place: &impl Place) {
+    let mut log = place.open("bases");
+    let units: Vec<_> = (1..=3).map(|number| (number, unit(number, "a"))).collect();
+    for (number, bytes) in &units {
+        append(&mut log, *number, bytes).await;
+    }
+    let parts = [noise(PART_BYTES), Bytes::new(), Bytes::from_static(b"the end")];
+    for part in [0, 1] {
+        let bytes = Bytes::from_static(b"something that is replaced");
+        done("a part", async || log.put_part(2, part, bytes.clone()).await).await;
+    }
+    // Before it is whole it is nothing.
+    assert!(extent(&mut log).await.bases.is_empty());
+    assert!(log.part(2, 0).await.is_err());
+    let unfinished = log.finish_base(Base { number: 2, parts: 3 }).await.unwrap_err();
+    assert!(unfinished.to_string().contains("it has to be made again"), "{unfinished}");
+    // Who makes one with the same number at the same time makes another one.
+    let mut other = place.open("bases");
+    done("a part", async || other.put_part(2, 2, Bytes::from_static(b"of another")).await).await;
+    assert!(log.finish_base(Base { number: 2, parts: 3 }).await.is_err());
+    base(&mut log, 2, &parts).await;
+    base(&mut other, 2, &[Bytes::from_static(b"late")]).await;
+    let bases = vec![Base { number: 2, parts: 3 }];
+    for log in [&mut log, &mut place.open("bases")] {
+        assert_eq!(extent(log).await, Extent { oldest: Some(1), newest: 3, bases: bases.clone() });
+        for (part, bytes) in (0..).zip(&parts) {
+            assert!(done("a part", async || log.part(2, part).await).await == *bytes, "part {part} has other bytes");
+        }
+        assert!(log.part(2, 3).await.is_err());
+        assert!(log.part(1, 0).await.is_err());
+    }
+    is_there(&mut log, 0, &units).await;
+    assert_eq!(append(&mut log, 4, &unit(4, "a")).await, Appended::Done);
+    // One that is ahead of all units: what was lost stands in it.
+    base(&mut log, 20, &parts[2..]).await;
+    let found = extent(&mut log).await;
+    assert_eq!((found.newest, found.bases.len()), (20, 2));
+    assert_eq!(append(&mut log, 5, &unit(5, "a")).await, Appended::Taken);
+    assert_eq!(append(&mut log, 22, &unit(22, "a")).await, Appended::Behind(20));
+    assert_eq!(append(&mut log, 21, &unit(21, "a")).await, Appended::Done);
+    is_there(&mut place.open("bases"), 20, &[(21, unit(21, "a"))]).await;
+}
+
+async fn what_a_base_stands_for_is_removed(place: &impl Place) {
+    let mut log = place.open("truncated");
+    let units: Vec<_> = (1..=12).map(|number| (number, unit(number, "a"))).collect();
+    for (number, bytes) in &units[..10] {
+        assert_eq!(append(&mut log, *number, bytes).await, Appended::Done);
+    }
+    let truncate = async |log: &mut Box<dyn SharedLog>, upto: u64| {
+        done("truncation", async || log.truncate(upto).await).await;
+    };
+    // Nothing stands for them yet.
+    truncate(&mut log, 10).await;
+    is_there(&mut log, 0, &units[..10]).await;
+    let text = Bytes::from_static(b"all before");
+    base(&mut log, 4, std::slice::from_ref(&text)).await;
+    base(&mut log, 8, &[text.clone(), text.clone()]).await;
+    done("a part of one that is never finished", async || log.put_part(6, 0, text.clone()).await).await;
+    for (upto, floor) in [(3, 0), (6, 4), (8, 8), (8, 8), (100, 8)] {
+        truncate(&mut log, upto).await;
+        let bases = [Base { number: 4, parts: 1 }, Base { number: 8, parts: 2 }];
+        let bases = bases.into_iter().filter(|base| base.number >= floor).collect();
+        let found = Extent { oldest: Some(floor + 1), newest: 10, bases };
+        for log in [&mut log, &mut place.open("truncated")] {
+            assert_eq!(extent(log).await, found);
+            is_there(log, floor, &units[usize::try_from(floor).unwrap()..10]).await;
+            if floor > 0 {
+                assert_eq!(log.read(floor - 1, 1).await, Ok(Vec::new()), "it is there no more");
+            }
+            assert_eq!(log.part(8, 1).await, Ok(text.clone()));
+            assert_eq!(log.part(4, 0).await.is_ok(), floor < 8);
+        }
+    }
+    assert_eq!(append(&mut log, 7, &unit(7, "b")).await, Appended::Taken);
+    assert_eq!(append(&mut log, 11, &units[10].1).await, Appended::Done);
+    // Nothing is left but a base.
+    base(&mut log, 11, std::slice::from_ref(&text)).await;
+    truncate(&mut log, 11).await;
+    let found = extent(&mut log).await;
+    assert_eq!(found, Extent { oldest: None, newest: 11, bases: vec![Base { number: 11, parts: 1 }] });
+    assert_eq!(append(&mut place.open("truncated"), 12, &units[11].1).await, Appended::Done);
+    is_there(&mut place.open("truncated"), 11, &units[11..]).await;
+}
+
+async fn who_stood_still_does_not_append(place: &impl Place) {
+    let (mut old, mut new) = (place.open("stood"), place.open("stood"));
+    for number in 1..=4 {
+        assert_eq!(append(&mut old, number, &unit(number, "old")).await, Appended::Done);
+    }
+    for number in 5..=9 {
+        assert_eq!(append(&mut new, number, &unit(number, "new")).await, Appended::Done);
+    }
+    base(&mut new, 9, &[Bytes::from_static(b"all before")]).await;
+    done("truncation", async || new.truncate(9).await).await;
+    // Its number is free, and it does not know better.
+    for _ in 0..2 {
+        assert_eq!(append(&mut old, 5, &unit(5, "old")).await, Appended::Taken);
+    }
+    assert_eq!(old.read(4, 1).await, Ok(Vec::new()));
+    let found = extent(&mut new).await;
+    assert_eq!((found.oldest, found.newest), (None, 9));
+    assert_eq!(append(&mut new, 10, &unit(10, "new")).await, Appended::Done);
+}
+
+async fn logs_are_apart(place: &impl Place) {
+    let names = ["one", "one/two", "one two", "arn:aws:eks:eu-1:12:cluster/Größe", ".."];
+    for (at, name) in names.iter().enumerate() {
+        let mut log = place.open(name);
+        assert_eq!(extent(&mut log).await, Extent::default(), "{name}");
+        for number in 1..=3 {
+            assert_eq!(append(&mut log, number, &unit(number, name)).await, Appended::Done, "{name}");
+        }
+        base(&mut log, 2, &[Bytes::copy_from_slice(name.as_bytes())]).await;
+        if at == 0 {
+            done("truncation", async || log.truncate(2).await).await;
+        }
+    }
+    for (at, name) in names.iter().enumerate() {
+        let mut log = place.open(name);
+        let after = if at == 0 { 2 } else { 0 };
+        let units: Vec<_> = (after + 1..=3).map(|number| (number, unit(number, name))).collect();
+        is_there(&mut log, after, &units).await;
+        assert_eq!(log.part(2, 0).await, Ok(Bytes::copy_from_slice(name.as_bytes())));
+    }
+}
+
+/// Whoever asks gives up after some time, and the engine is used again.
+async fn what_is_given_up_is_there_once(place: &impl Place) {
+    let mut log = place.open("given-up");
+    let units: Vec<_> = (1..=20).map(|number| (number, unit(number, "a"))).collect();
+    for (number, bytes) in &units {
+        for tries in 0.. {
+            let patience = Duration::from_micros(300 << tries.min(17));
+            match tokio::time::timeout(patience, log.append(*number, bytes.clone())).await {
+                Ok(Ok(Appended::Done)) => break,
+                Err(_) | Ok(Err(LogError::Retry(_))) => {}
+                Ok(other) => panic!("unit {number}: {other:?}"),
+            }
+        }
+    }
+    is_there(&mut place.open("given-up"), 0, &units).await;
+}
+
+/// How many units are appended while something breaks.
+const WHILE: u64 = 60;
+
+/// Appends units through what breaks, which sees how far that is; then each is there once.
+#[allow(dead_code, reason = "a folder has nothing that breaks")]
+pub(crate) async fn lasts<B>(through: &impl Place, place: &impl Place, cluster: &str, breaks: B)
+where
+    B: AsyncFnOnce(&AtomicU64),
+{
+    lasts_with(|cluster| through.open(cluster), |cluster| place.open(cluster), cluster, breaks).await;
+}
+
+/// As [`lasts`], where what opens handles is not to hold what breaks.
+#[allow(dead_code, reason = "a folder has nothing that breaks")]
+pub(crate) async fn lasts_with<B>(
+    through: impl Fn(&str) -> Box<dyn SharedLog>,
+    place: impl Fn(&str) -> Box<dyn SharedLog>,
+    cluster: &str,
+    breaks: B,
+) where
+    B: AsyncFnOnce(&AtomicU64),
+{
+    let reached = AtomicU64::new(0);
+    let units: Vec<_> = (1..=WHILE).map(|number| (number, unit(number, cluster))).collect();
+    let appending = async {
+        let mut log = through(cluster);
+        for (number, bytes) in &units {
+            assert_eq!(append(&mut log, *number, bytes).await, Appended::Done, "unit {number}");
+            reached.store(*number, Ordering::SeqCst);
+        }
+    };
+    join(appending, breaks(&reached)).await;
+    let mut log = place(cluster);
+    assert_eq!(extent(&mut log).await, Extent { oldest: Some(1), newest: WHILE, bases: Vec::new() });
+    is_there(&mut log, 0, &units).await;
+}
+
+/// Waits until so many units are appended.
+#[allow(dead_code, reason = "a folder has nothing that breaks")]
+pub(crate) async fn reach(reached: &AtomicU64, number: u64) {
+    while reached.load(Ordering::SeqCst) < number {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// How long an append takes, of 1 KB and of 1 MB: the middle of several.
+pub(crate) async fn latency(place: &impl Place) -> [Duration; 2] {
+    let mut log = place.open("latency");
+    let mut number = 0;
+    let mut middle = Vec::new();
+    for size in [1 << 10, 1 << 20] {
+        let bytes = noise(size);
+        let mut took = Vec::new();
+        for _ in 0..21 {
+            number += 1;
+            let began = Instant::now();
+            assert_eq!(append(&mut log, number, &bytes).await, Appended::Done);
+            took.push(began.elapsed());
+        }
+        took.sort_unstable();
+        middle.push(took[took.len() / 2]);
+    }
+    [middle[0], middle[1]]
+}
