@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use decklog::ha::{self, LeaseName};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -131,18 +132,23 @@ fn the_chart_has_the_version_of_decklog() {
     }
 }
 
-/// What kustomize starts from is what the chart makes of no values. `DECKLOG_WRITE_CHART=1` writes it.
+/// What kustomize starts from: the set of values that the chart makes it of, and where it is.
+const KUSTOMIZED: [(&str, &str); 2] = [("default", "packaging/kustomize"), ("ha", "packaging/kustomize/ha")];
+
+/// What kustomize starts from is what the chart makes of no values, or of those for two Pods. `DECKLOG_WRITE_CHART=1` writes it.
 #[test]
 fn the_manifests_are_those_of_the_chart() {
-    let (text, _) = rendered(&value_sets()["default"]);
-    let path = repository("packaging/kustomize/decklog.yaml");
-    if std::env::var_os("DECKLOG_WRITE_CHART").is_some() {
-        fs::write(&path, text).unwrap();
-    } else {
-        assert!(
-            fs::read_to_string(&path).unwrap() == text,
-            "the chart makes others: DECKLOG_WRITE_CHART=1 writes them"
-        );
+    for (name, base) in KUSTOMIZED {
+        let (text, _) = rendered(&value_sets()[name]);
+        let path = repository(base).join("decklog.yaml");
+        if std::env::var_os("DECKLOG_WRITE_CHART").is_some() {
+            fs::write(&path, text).unwrap();
+        } else {
+            assert!(
+                fs::read_to_string(&path).unwrap() == text,
+                "the chart makes others: DECKLOG_WRITE_CHART=1 writes them"
+            );
+        }
     }
 }
 
@@ -175,6 +181,46 @@ fn wrong_values_are_refused() {
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(!refused.status.success() && said.contains(says), "{wrong}: {said}");
     }
+    let two = value_sets()["ha"].clone();
+    for (wrong, says) in [
+        ("config.ha.log=", "set config.ha.log to the name of the sink"),
+        ("config.redact.key_file=", "set config.redact.key_file"),
+        ("ha.enabled=false", "config.ha: set ha.enabled=true"),
+        ("ha.replicas=1", "replicas"),
+    ] {
+        let refused = render(&two, &["--set", wrong]);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(says), "{wrong}: {said}");
+    }
+}
+
+/// Two Pods on two nodes, one of which stays; no volume; each with a name of its own, and the rights for the Lease.
+#[test]
+fn two_pods_share_a_log() {
+    let (_, objects) = rendered(&value_sets()["ha"]);
+    let set = of_kind(&objects, "StatefulSet").next().unwrap();
+    assert_eq!((&set["spec"]["replicas"], &set["spec"]["podManagementPolicy"]), (&json!(2), &json!("Parallel")));
+    assert!(set["spec"]["volumeClaimTemplates"].is_null(), "{set}");
+    let pod = &set["spec"]["template"]["spec"];
+    let volumes = pod["volumes"].as_array().unwrap();
+    assert!(volumes.contains(&json!({"name": "state", "emptyDir": {}})), "{volumes:?}");
+    let spread = &pod["topologySpreadConstraints"][0];
+    assert_eq!(
+        (&spread["topologyKey"], &spread["whenUnsatisfiable"]),
+        (&json!("kubernetes.io/hostname"), &json!("DoNotSchedule"))
+    );
+    assert_eq!(spread["labelSelector"], set["spec"]["selector"]);
+    let identity = json!({"name": "DECKLOG_HA_IDENTITY", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}});
+    assert!(pod["containers"][0]["env"].as_array().unwrap().contains(&identity), "{pod}");
+    let budget = of_kind(&objects, "PodDisruptionBudget").next().unwrap();
+    assert_eq!((&budget["spec"]["minAvailable"], &budget["spec"]["selector"]), (&json!(1), &set["spec"]["selector"]));
+    let lease: LeaseName = format!("{NAMESPACE}/{RELEASE}").parse().unwrap();
+    assert!(config_of(&objects).contains(&format!("lease = \"{lease}\"")), "{}", config_of(&objects));
+    let (group, plural) = ha::RESOURCE;
+    let mut expected = BTreeSet::from([format!("{NAMESPACE}: create {plural}.{group} null null")]);
+    expected.extend(ha::VERBS.map(|verb| format!("{NAMESPACE}: {verb} {plural}.{group} [{:?}] null", lease.name)));
+    let granted: BTreeSet<String> = rights(&objects).into_iter().filter(|right| right.contains(plural)).collect();
+    assert_eq!(granted, expected);
 }
 
 /// Restricted Pods, one writer, nothing secret in the configuration's ConfigMap, and only what was switched on.
@@ -188,14 +234,22 @@ fn what_is_rendered_is_what_was_asked_for() {
         let (_, objects) = rendered(&values);
         let kinds: BTreeSet<&str> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
         for kind in switched {
-            assert_eq!(kinds.contains(kind), name == "everything", "{name}: {kind}");
+            let asked_for = name == "everything" || (name == "ha" && kind == "PodDisruptionBudget");
+            assert_eq!(kinds.contains(kind), asked_for, "{name}: {kind}");
         }
         let set = of_kind(&objects, "StatefulSet").next().unwrap();
-        assert_eq!(set["spec"]["replicas"], 1, "{name}: a journal has one writer");
+        assert!(name == "ha" || set["spec"]["replicas"] == 1, "{name}: a journal has one writer");
         // With files that a Pod finds there.
         let dir = tempfile::tempdir().unwrap();
         let secrets = dir.path().join("secrets");
-        for file in ["collector/token", "decklog-readers/tokens", "decklog-tls/tls.crt", "decklog-tls/tls.key"] {
+        for file in [
+            "archive/password",
+            "collector/token",
+            "decklog-readers/tokens",
+            "decklog-redact/key",
+            "decklog-tls/tls.crt",
+            "decklog-tls/tls.key",
+        ] {
             fs::create_dir_all(secrets.join(file).parent().unwrap()).unwrap();
             fs::write(secrets.join(file), "a-token-of-the-test").unwrap();
         }
@@ -207,7 +261,7 @@ fn what_is_rendered_is_what_was_asked_for() {
         let text = String::from_utf8_lossy(&check.stdout);
         // There is no cluster here, and no such files: nothing else may be wrong.
         for finding in serde_json::from_str::<Vec<Value>>(&text).unwrap_or_else(|_| panic!("{name}: {check:?}")) {
-            let known = ["cluster", "file", "state", "sink", "http"];
+            let known = ["cluster", "file", "ha", "state", "sink", "http"];
             let code = finding["code"].as_str().unwrap_or_default().to_owned();
             assert!(
                 finding["level"] != "problem" || known.iter().any(|known| code.starts_with(known)),
@@ -268,9 +322,11 @@ pub async fn scenario(version: Version) {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All");
         cluster.create(&path, &pod).await;
     }
-    let kustomization = repository("packaging/kustomize");
-    let apply = ["apply", "--server-side", "--dry-run=server", "-k", kustomization.to_str().unwrap()];
-    cluster.kubectl_must(&apply).await;
+    for (_, base) in KUSTOMIZED {
+        let base = repository(base);
+        let apply = ["apply", "--server-side", "--dry-run=server", "-k", base.to_str().unwrap()];
+        cluster.kubectl_must(&apply).await;
+    }
     installed(&cluster).await;
 }
 

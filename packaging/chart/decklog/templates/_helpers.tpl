@@ -52,12 +52,28 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* NAMESPACE/NAME. */}}
+{{- define "decklog.lease" -}}
+{{- dig "ha" "lease" (printf "%s/%s" .Release.Namespace (include "decklog.fullname" .)) .Values.config -}}
+{{- end -}}
+
 {{/* The configuration, with what the chart decides. */}}
 {{- define "decklog.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $state := merge (dict "path" "/var/lib/decklog") (default dict $config.state) -}}
 {{- $http := merge (dict "listen" (printf "0.0.0.0:%v" .Values.service.port) "allow_remote" true) (default dict $config.http) -}}
 {{- $config = merge (dict "state" $state "http" $http) $config -}}
+{{- if .Values.ha.enabled -}}
+{{- if not (dig "ha" "log" "" $config) -}}
+{{- fail "ha.enabled: set config.ha.log to the name of the sink in config.sink that keeps the shared log: of type postgres, s3, nats or kafka" -}}
+{{- end -}}
+{{- if not (dig "redact" "key_file" "" $config) -}}
+{{- fail "ha.enabled: set config.redact.key_file, such as ${CREDENTIALS_DIRECTORY}/NAME/KEY with {name: NAME} in `secrets`: both Pods have to redact with one key" -}}
+{{- end -}}
+{{- $config = merge (dict "ha" (merge (deepCopy $config.ha) (dict "lease" (include "decklog.lease" .)))) $config -}}
+{{- else if $config.ha -}}
+{{- fail "config.ha: set ha.enabled=true, which makes the second Pod and the rights for the Lease" -}}
+{{- end -}}
 {{- include "decklog.integers" $config -}}
 {{- toToml $config -}}
 {{- end -}}
