@@ -96,12 +96,12 @@ impl Run {
             .expect("decklog");
         let process = Process(child);
         let begun = Instant::now();
-        for number in 0..good {
+        for (number, sim) in sims.iter().enumerate().take(good) {
             while size(&log(dir.path(), number)) < (PODS * 4000) as u64 || lines(&log(dir.path(), number)) < PODS {
                 assert!(begun.elapsed() < PATIENCE, "the cluster {number} does not get there");
                 std::thread::sleep(Duration::from_millis(50));
             }
-            runtime.block_on(sims[number].wait_for_watches("configmaps", 1)).expect("it watches");
+            runtime.block_on(sim.wait_for_watches("configmaps", 1)).expect("it watches");
         }
         let mut lags = Vec::new();
         for round in 0..ROUNDS {
@@ -111,12 +111,12 @@ impl Run {
                 for sim in &sims {
                     sim.touch_bulk(1);
                 }
-                until(&dir.path().join(format!("{number}.jsonl")), before + 1);
+                until(&log(dir.path(), number), before + 1);
                 let before = size(&log(dir.path(), number));
                 let written = Instant::now();
                 let name = format!("m{round}");
                 sims[number].create("configmaps", objects::config_map("default", &name, "1")).expect("it is new");
-                until(&dir.path().join(format!("{number}.jsonl")), before + 1);
+                until(&log(dir.path(), number), before + 1);
                 lags.push(written.elapsed());
             }
         }

@@ -311,10 +311,11 @@ mod tests {
             ("c.toml", "[state]\npath = \"/srv/c\"\n"),
             ("d.toml", "[lug]\n[cluster]\nname = \"c\"\n"),
             ("e.toml", "[cluster]\nname = \"../c\"\n"),
+            ("f.toml", "[state]\npath = \"/srv\"\n"),
         ]);
         let read = read_in(dir.path(), &[]);
         let names: Vec<String> = found(&read).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["a", "b.toml", "c", "d.toml", "../c"]);
+        assert_eq!(names, ["a", "b.toml", "c", "d.toml", "../c", "f"]);
         let wrong: Vec<String> = found(&read).into_iter().map(|(_, wrong)| wrong).collect();
         let a = dir.path().join("a.toml");
         assert_eq!(wrong[0], "");
@@ -329,6 +330,7 @@ mod tests {
         assert_eq!(wrong[2], "");
         assert!(wrong[3].contains("lug") && wrong[3].contains("which is the name"), "{}", wrong[3]);
         assert!(wrong[4].contains("which can be no directory"), "{}", wrong[4]);
+        assert!(wrong[5].contains("keeps the journal of a"), "the journals of others are below it: {}", wrong[5]);
         // What runs goes on, whatever the others are called.
         let read = read_in(dir.path(), &["b.toml"]);
         let right: Vec<&str> = read.files.iter().filter(|file| file.loaded.is_ok()).map(|file| &*file.name).collect();

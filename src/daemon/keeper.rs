@@ -302,6 +302,11 @@ mod tests {
         }
     }
 
+    /// What has to come. The clock is a paused one, so what never comes is seen at once.
+    async fn comes<T>(what: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(3600), what).await.expect("it comes")
+    }
+
     async fn runs(mut control: Control) -> Result<(), DaemonError> {
         loop {
             tokio::select! {
@@ -330,17 +335,17 @@ mod tests {
             })
         });
         for why in ["it panicked ((what it says may quote an object", "no kubeconfig", "it ended unasked"] {
-            let failure = kept.failures.recv().await.unwrap();
+            let failure = comes(kept.failures.recv()).await.unwrap();
             assert!(failure.error.to_string().contains(why), "{}", failure.error);
             assert!(!failure.error.to_string().contains("geheim") && !failure.had_begun, "{}", failure.error);
             // For `decklog status`, which asks no process.
             let left = status::failed(kept.state.path()).unwrap();
             assert!(left.why.contains(why) && left.times == u32::try_from(kept.restarts()).unwrap(), "{left:?}");
         }
-        kept.stage.wait_for(|stage| matches!(stage, Stage::Running { again: true, .. })).await.unwrap();
+        comes(kept.stage.wait_for(|stage| matches!(stage, Stage::Running { again: true, .. }))).await.unwrap();
         assert_eq!((BEGUN.load(Ordering::SeqCst), kept.restarts()), (4, 3));
         kept.asker.stop();
-        kept.task.ended().await.unwrap();
+        comes(kept.task.ended()).await.unwrap();
         assert!(matches!(*kept.stage.borrow(), Stage::Ended));
     }
 
@@ -357,18 +362,18 @@ mod tests {
             loaded.config.state.path = kept.state.path().to_owned();
             Ok(loaded)
         };
-        assert_eq!(kept.asker.reload(same("")).await.unwrap(), Ok(()));
-        assert_eq!(kept.asker.reload(Err("a typo".to_owned())).await.unwrap(), Err("a typo".to_owned()));
+        assert_eq!(comes(kept.asker.reload(same(""))).await.unwrap(), Ok(()));
+        assert_eq!(comes(kept.asker.reload(Err("a typo".to_owned()))).await.unwrap(), Err("a typo".to_owned()));
         let sink = "[[sink]]\nname = \"f\"\ntype = \"file\"\npath = \"f\"\n";
-        assert_eq!(kept.asker.reload(same(sink)).await.unwrap(), Err("no sink is wanted".to_owned()));
+        assert_eq!(comes(kept.asker.reload(same(sink))).await.unwrap(), Err("no sink is wanted".to_owned()));
         assert_eq!(begun(), 1);
-        assert_eq!(kept.asker.reload(same("[cluster]\ncontext = \"other\"\n")).await.unwrap(), Ok(()));
+        assert_eq!(comes(kept.asker.reload(same("[cluster]\ncontext = \"other\"\n"))).await.unwrap(), Ok(()));
         // What comes while it begins again is taken by the one that begins.
-        assert_eq!(kept.asker.reload(same("[cluster]\ncontext = \"other\"\n")).await.unwrap(), Ok(()));
+        assert_eq!(comes(kept.asker.reload(same("[cluster]\ncontext = \"other\"\n"))).await.unwrap(), Ok(()));
         assert_eq!(begun(), 2);
         assert_eq!(kept.restarts(), 0);
         kept.asker.stop();
-        kept.task.ended().await.unwrap();
+        comes(kept.task.ended()).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
@@ -382,13 +387,13 @@ mod tests {
             })
         });
         for _ in 0..8 {
-            kept.failures.recv().await.unwrap();
+            comes(kept.failures.recv()).await.unwrap();
         }
         let begun = Instant::now();
-        assert_eq!(kept.asker.reload(Ok(loaded("[cluster]\ncontext = \"eu\"\n"))).await.unwrap(), Ok(()));
-        kept.stage.wait_for(|stage| matches!(stage, Stage::Running { .. })).await.unwrap();
+        assert_eq!(comes(kept.asker.reload(Ok(loaded("[cluster]\ncontext = \"eu\"\n")))).await.unwrap(), Ok(()));
+        comes(kept.stage.wait_for(|stage| matches!(stage, Stage::Running { .. }))).await.unwrap();
         assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
         kept.asker.stop();
-        kept.task.ended().await.unwrap();
+        comes(kept.task.ended()).await.unwrap();
     }
 }
