@@ -3,11 +3,13 @@
 //! To take over, the running daemon changes its part in place, because its watches have what the API server may have forgotten.
 //! To lead no more, it begins again as a standby, in the same process: whatever was under way is then of nobody.
 
+use std::convert::Infallible;
 use std::time::Duration;
+
+use futures::future::BoxFuture;
 
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{DaemonError, TaskError};
@@ -18,12 +20,14 @@ use crate::ha::{Elector, ElectorHandle, GRACE, LeaseName, Standing};
 use crate::journal::{Journal, JournalError, Role, Shared, Sharing};
 use crate::shared_log::SharedLog;
 use crate::status::{self, HaView};
-use crate::supervise::{Ended, Failed};
+use crate::supervise::{Ended, Failed, Supervisor};
 
 /// How often a standby looks into the shared log.
 const POLL: Duration = Duration::from_millis(250);
 /// Units are worth a new base when they have so many bytes.
 const WORTH_A_BASE: u64 = 64 << 20;
+/// How long the candidate may take to give the Lease back.
+const RELEASE: Duration = Duration::from_secs(5);
 /// How long to wait before taking over is tried again.
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
 /// How long the engine may be away before somebody else should try to lead.
@@ -39,8 +43,7 @@ pub(super) struct Candidate {
     cluster: String,
     /// Where it is kept, without secrets.
     shown: String,
-    stop: CancellationToken,
-    task: JoinHandle<()>,
+    tasks: Supervisor<Infallible>,
 }
 
 impl Candidate {
@@ -55,15 +58,10 @@ impl Candidate {
         let (elector, standing, handle) = Elector::new(api, lease.clone(), identity.clone());
         // Not before it has something to lead with.
         handle.abstain(true);
-        let stop = CancellationToken::new();
-        let stopping = stop.clone();
-        let task = tokio::spawn(async move {
-            match elector.run(stopping).await {
-                Ok(()) => {}
-                Err(never) => match never {},
-            }
-        });
-        Ok(Some(Self { standing, handle, identity, lease, cluster, shown, stop, task }))
+        let mut tasks = Supervisor::new(CancellationToken::new());
+        let stop = tasks.stop();
+        tasks.spawn("the Lease", elector.run(stop));
+        Ok(Some(Self { standing, handle, identity, lease, cluster, shown, tasks }))
     }
 
     /// What the journal needs to be shared.
@@ -109,8 +107,7 @@ impl Candidate {
 
     /// Gives the Lease back, where it has it.
     pub(super) async fn end(self) {
-        self.stop.cancel();
-        drop(self.task.await);
+        drop(self.tasks.shut_down(RELEASE).await);
     }
 }
 
@@ -158,33 +155,19 @@ fn engine(config: &Config, log: &str, cluster: &str) -> Result<Box<dyn SharedLog
 }
 
 /// A try to take over.
-pub(super) struct Taking(JoinHandle<Result<Result<(), String>, JournalError>>);
+pub(super) struct Taking(BoxFuture<'static, Result<Result<(), String>, JournalError>>);
 
 impl Taking {
     pub(super) fn begin(journal: Journal) -> Self {
-        Self(tokio::spawn(async move { journal.lead().await }))
+        Self(Box::pin(async move { journal.lead().await }))
     }
 
     /// As [`Taking::begin`], a moment later.
     pub(super) fn later(journal: Journal) -> Self {
-        Self(tokio::spawn(async move {
+        Self(Box::pin(async move {
             tokio::time::sleep(AGAIN).await;
             journal.lead().await
         }))
-    }
-
-    /// How it ended.
-    pub(super) async fn ended(&mut self) -> Result<Result<(), String>, JournalError> {
-        match (&mut self.0).await {
-            Ok(led) => led,
-            Err(error) => Ok(Err(error.to_string())),
-        }
-    }
-}
-
-impl Drop for Taking {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -237,7 +220,7 @@ pub(super) async fn moves(standing: Option<&mut watch::Receiver<Standing>>) {
 /// Waits for the end of a try to take over.
 pub(super) async fn led(taking: Option<&mut Taking>) -> Result<Result<(), String>, JournalError> {
     match taking {
-        Some(taking) => taking.ended().await,
+        Some(taking) => (&mut taking.0).await,
         None => std::future::pending().await,
     }
 }

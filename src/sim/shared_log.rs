@@ -39,16 +39,10 @@ pub struct Held {
 }
 
 /// A handle to an engine; what is cloned leads to the same one.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Engine {
     held: Arc<Mutex<Held>>,
     network: Option<Network>,
-}
-
-impl Default for Engine {
-    fn default() -> Self {
-        Self { held: Arc::default(), network: None }
-    }
 }
 
 impl std::fmt::Debug for Engine {

@@ -107,7 +107,18 @@ impl Run {
         let world = World::new(&sim, seed);
         let places = Places::new(Engine::default(), Lease::default(), sim.clone());
         let nodes = ["one", "two"].map(|name| Node::begin(name, &places, dice.between(0, 1 << 30) as u64)).into();
-        Self { seed, dice, sim, world, places, nodes, simulation, told: Vec::new(), struck: BTreeMap::new(), revisions: Vec::new() }
+        Self {
+            seed,
+            dice,
+            sim,
+            world,
+            places,
+            nodes,
+            simulation,
+            told: Vec::new(),
+            struck: BTreeMap::new(),
+            revisions: Vec::new(),
+        }
     }
 
     fn note(&mut self, text: String) {
@@ -220,13 +231,14 @@ impl Run {
                 self.live(most).await;
             }
             Trouble::NoEngine | Trouble::NoApi | Trouble::NoLease | Trouble::LostAnswers | Trouble::SlowEngine => {
-                let side = match trouble {
-                    Trouble::NoEngine => places::Side::Engine,
-                    Trouble::NoApi => places::Side::Api,
-                    Trouble::NoLease => places::Side::Lease,
-                    Trouble::LostAnswers => places::Side::Answers,
-                    _ => places::Side::Slow,
-                };
+                let sides = [
+                    (Trouble::NoEngine, places::Side::Engine),
+                    (Trouble::NoApi, places::Side::Api),
+                    (Trouble::NoLease, places::Side::Lease),
+                    (Trouble::LostAnswers, places::Side::Answers),
+                    (Trouble::SlowEngine, places::Side::Slow),
+                ];
+                let side = sides.iter().find(|(of, _)| *of == trouble).unwrap().1;
                 self.nodes[leader].cut(side, true);
                 self.live(most).await;
                 sleep(long).await;

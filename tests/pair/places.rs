@@ -79,7 +79,7 @@ impl Places {
             count += 1;
             if is(&switches.no_engine) || is(&switches.dead) {
                 Act::Fail
-            } else if is(&switches.lost_answers) && count % 3 == 0 {
+            } else if is(&switches.lost_answers) && count.is_multiple_of(3) {
                 Act::Lose
             } else if is(&switches.slow) {
                 Act::Delay(Duration::from_millis(count * 997 % 4000))

@@ -42,10 +42,12 @@ async fn leader(dir: &Path, engine: &Engine) -> Open {
 }
 
 fn shown(value: rusqlite::types::ValueRef<'_>) -> String {
-    match value {
-        rusqlite::types::ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
-        rusqlite::types::ValueRef::Blob(blob) => shared::unit::digest(blob),
-        other => format!("{other:?}"),
+    if let Ok(text) = value.as_str() {
+        text.to_owned()
+    } else if let Ok(blob) = value.as_blob() {
+        shared::unit::digest(blob)
+    } else {
+        format!("{value:?}")
     }
 }
 
