@@ -18,6 +18,7 @@ use tracing::Instrument;
 use super::control::{Asked, Signals};
 use super::keeper::{Failure, Keeper, Stage};
 use super::{Asker, DaemonError, LOOK, Lender, control, descriptors, run_one};
+use crate::ambient;
 use crate::config::{ClusterFile, Directory, Loaded, Problems};
 use crate::http::{self, Clusters, Endpoints, Member};
 use crate::status::{Live, Trouble};
@@ -249,7 +250,8 @@ impl Process {
             self.several.notifier.reloading();
         }
         let running: Vec<PathBuf> = self.kept.keys().cloned().collect();
-        match (self.several.read_again)(&self.several.directory.path, &running) {
+        let (read_again, dir) = (self.several.read_again, self.several.directory.path.clone());
+        match ambient::blocking(move || read_again(&dir, &running)).await {
             Ok(directory) => self.follow(directory).await,
             Err(problems) => {
                 tracing::error!("SIGHUP: no configuration is taken, and what runs is kept:\n{problems}");

@@ -72,8 +72,8 @@ fn links_lead_somewhere() {
     assert_eq!(broken, "");
 }
 
-const SECTIONS: [&str; 8] =
-    ["What it promises", "Configure", "Keys", "What arrives", "Set it up", "Read it", "Limits", "Errors"];
+const SECTIONS: [&str; 9] =
+    ["What it promises", "Configure", "Keys", "What arrives", "Set it up", "Read it", "Shared log", "Limits", "Errors"];
 
 #[test]
 fn the_sinks_have_one_pattern() {

@@ -154,8 +154,10 @@ async fn what_is_wrong_with_one_cluster_touches_no_other() {
     fs::remove_file(several.kubeconfig("nowhere")).unwrap();
     several.add("typo", "[lug]\n").await;
     several.daemon.start();
-    // None of them keeps the others from being ready.
+    // None of them keeps the others from being ready, and systemd hears that the process lives.
     several.daemon.ready().await;
+    several.daemon.tells_systemd("WATCHDOG=1").await;
+    several.daemon.tells_systemd("STATUS=7 clusters, ").await;
     for round in 0..10 {
         for name in ["well", "fine"] {
             several.create(name, &format!("m{round}"));
@@ -210,14 +212,20 @@ async fn what_is_wrong_with_one_cluster_touches_no_other() {
     several.sim("dead").start_listening().await.unwrap();
     several.create("dead", "a");
     several.reach("dead", 1).await;
-    fs::remove_dir_all(several.state("corrupt")).unwrap();
+    // It is tried meanwhile, so the directory itself is in use.
+    fs::remove_file(several.state("corrupt").join("journal.db")).unwrap();
     several.create("corrupt", "a");
     several.reach("corrupt", 1).await;
     several.daemon.stop().await;
     for name in ["well", "fine", "nowhere", "dead", "corrupt"] {
         several.right(name);
     }
-    assert_eq!(several.daemon.said().matches("ready, but for these clusters").count(), 1);
+    let said = several.daemon.said();
+    assert_eq!(said.matches("ready, but for these clusters").count(), 1);
+    // Each line about a cluster has its name.
+    for name in ["well", "dead", "nowhere"] {
+        assert!(said.contains(&format!(" cluster{{name={name}}}: ")), "{name}: {}", several.daemon.last_words());
+    }
 }
 
 /// SIGHUP begins what is new, ends what is gone, changes what is changed, and keeps what a bad file would have changed.
@@ -383,6 +391,7 @@ async fn commands_read_the_cluster_that_they_are_given() {
     // Replay and provisioning are for the sinks of one cluster.
     let replayed = several.command(&["replay", "--sink", "file", "--from", "1", "--cluster", "nobody"]).await;
     replayed.refused(64, &["no cluster"]);
+    several.command(&["replay", "--sink", "file", "--from", "1", "--cluster", "eu"]).await.done();
     several.command(&["sink", "init", "none", "--cluster", "eu"]).await.refused(78, &["eu.toml", "no sink named"]);
     // One alone needs no name.
     fs::remove_file(several.file("us")).unwrap();

@@ -1,134 +1,28 @@
 //! Standing by: the journal follows the shared log, and keeps what its own watches bring beyond that, until it leads.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::Connection;
 use tokio::time::Instant;
 
+use super::backlog::{KEEP, Standby, insert, insert_bookmark, keep_rows, position};
 use super::queue::{Command, OfSource, Open, Queue, Queued, Reply, Woken};
 use super::sharing::Place;
-use super::{Facts, Writer, marks_json, marks_of, micros, pointers_json, sql};
+use super::{Facts, Writer, micros, sql};
 use crate::ambient;
-use crate::change::redact::Redactor;
 use crate::journal::error::Result;
 use crate::journal::shared::rows;
 use crate::journal::shared::unit::{self, Head};
-use crate::journal::{JournalError, SourceId, SourceMemory, SourceState, WatchChange, schema};
-use crate::model::{Checkpoint, Cluster, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
+use crate::journal::{JournalError, SourceId, SourceMemory, WatchChange, schema};
+use crate::model::{Checkpoint, Seq};
 use crate::shared_log::{Base, Extent, LogError, Numbered, PART_BYTES, SharedLog};
 
 /// How often it is looked whether a base stands where units are gone.
 const LOOK: Duration = Duration::from_secs(5);
 /// So many commands are kept in one transaction.
 const GROUP: usize = 256;
-/// About so many bytes of the backlog are handed to the writer at once.
-const FEED_BYTES: usize = 4 << 20;
-
-const KEEP: &str = "keep what its watches bring";
-const BOOKMARK: i64 = 2;
-
-/// What is kept of one source beyond the shared log.
-#[derive(Default)]
-struct Ahead {
-    /// The row, the version and the bytes of each, the oldest first.
-    rows: VecDeque<(i64, ResourceVersion, u64)>,
-    bytes: u64,
-    /// Something of it was dropped: nothing counts until it is registered again.
-    lost: bool,
-}
-
-/// What a standby knows beside its journal.
-#[derive(Default)]
-pub(super) struct Standby {
-    cluster: Option<Cluster>,
-    redactor: Option<Arc<Redactor>>,
-    /// What is watched, by its source; 0 where the shared log has none of it yet.
-    specs: Vec<(SourceSpec, i64)>,
-    /// Sources that wait for another position than this one.
-    waiting: Vec<(Box<SourceSpec>, Option<ResourceVersion>, Reply<()>)>,
-    ahead: BTreeMap<i64, Ahead>,
-    bytes: u64,
-    /// What each source last said that it is doing. The journal has what those of the leader do.
-    states: BTreeMap<i64, SourceState>,
-    narrows: bool,
-}
-
-/// What a source is found by, and its position.
-fn position(conn: &Connection, spec: &SourceSpec) -> Result<Option<(i64, Checkpoint)>> {
-    let read = |row: &rusqlite::Row<'_>| {
-        let (resume, applied): (Option<String>, Option<String>) = (row.get(1)?, row.get(2)?);
-        Ok((row.get(0)?, Checkpoint { resume: resume.map(ResourceVersion), applied: applied.map(ResourceVersion) }))
-    };
-    conn.prepare_cached(
-        "SELECT s.id, s.resume, s.applied FROM source s JOIN resource r ON r.id = s.resource
-         WHERE r.api_group = ? AND r.plural = ? AND s.namespace = ? AND s.label_selector = ? AND s.field_selector = ?",
-    )
-    .and_then(|mut select| {
-        let namespace = spec.namespace.clone().unwrap_or_default();
-        let (group, plural) = (&spec.resource.group, &spec.resource.plural);
-        select.query_row(params![group, plural, namespace, spec.label_selector, spec.fields(|_| true)], read).optional()
-    })
-    .map_err(sql("read a source"))
-}
-
-impl Standby {
-    /// What the shared log has by now is kept no longer.
-    fn prune(&mut self, conn: &Connection) -> Result {
-        for (id, ahead) in &mut self.ahead {
-            let resume: Option<String> = conn
-                .prepare_cached("SELECT resume FROM source WHERE id = ?")
-                .and_then(|mut select| select.query_row([id], |row| row.get(0)).optional())
-                .map_err(sql("read a source"))?
-                .flatten();
-            let Some(resume) = resume.map(ResourceVersion) else { continue };
-            let has = |version: &ResourceVersion| version.is_not_after(&resume);
-            let count = if resume.is_ordered() {
-                ahead.rows.iter().take_while(|(_, version, _)| has(version)).count()
-            } else {
-                ahead.rows.iter().rposition(|(_, version, _)| *version == resume).map_or(0, |at| at + 1)
-            };
-            let mut last = None;
-            for (row, _, bytes) in ahead.rows.drain(..count) {
-                (ahead.bytes, self.bytes) = (ahead.bytes - bytes, self.bytes - bytes);
-                last = Some(row);
-            }
-            if let Some(last) = last {
-                conn.prepare_cached("DELETE FROM backlog WHERE source = ? AND id <= ?")
-                    .and_then(|mut delete| delete.execute(params![id, last]))
-                    .map_err(sql(KEEP))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Nothing that was kept of a source counts.
-    fn drop_of(&mut self, conn: &Connection, id: i64, lost: bool) -> Result {
-        if let Some(ahead) = self.ahead.get_mut(&id) {
-            self.bytes -= ahead.bytes;
-            *ahead = Ahead { lost, ..Ahead::default() };
-            conn.execute("DELETE FROM backlog WHERE source = ?", [id]).map_err(sql(KEEP))?;
-        }
-        Ok(())
-    }
-
-    /// Sources whose position in the shared log is another one by now go on from there.
-    fn answer_waiting(&mut self, conn: &Connection) -> Result {
-        let mut still = Vec::new();
-        for (spec, had, reply) in std::mem::take(&mut self.waiting) {
-            let now = position(conn, &spec)?.and_then(|(_, checkpoint)| checkpoint.resume);
-            if now.is_some() && now != had {
-                reply.send(());
-            } else {
-                still.push((spec, had, reply));
-            }
-        }
-        self.waiting = still;
-        Ok(())
-    }
-}
 
 /// How a wait of a standby ended.
 enum Next {
@@ -721,88 +615,6 @@ impl Writer {
         queue.hold(true);
         Ok(())
     }
-
-    /// Hands the writer the next of what was kept. Says whether there is more.
-    pub(super) fn feed(&mut self, queue: &mut Queue) -> Result<bool> {
-        let Some(after) = self.fed else { return Ok(false) };
-        if queue.has_again() || !self.deferred.is_empty() {
-            return Ok(true);
-        }
-        let mut commands: Vec<Queued> = Vec::new();
-        let (mut bytes, mut last) = (0, None);
-        {
-            let mut select = self
-                .disk
-                .conn
-                .prepare_cached(
-                    "SELECT id, source, at, verb, namespace, name, uid, version, body, marks, pointers FROM backlog
-                     WHERE id > ? ORDER BY id",
-                )
-                .map_err(sql(KEEP))?;
-            let mut rows = select.query([after]).map_err(sql(KEEP))?;
-            while let Some(row) = rows.next().map_err(sql(KEEP))? {
-                let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<(i64, i64, i64, i64, Observed, Vec<u8>)> {
-                    let pointers: Option<String> = row.get(10)?;
-                    let body = Redacted {
-                        bytes: Vec::new(),
-                        pointers: pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
-                        marks: marks_of(row.get(9)?),
-                    };
-                    let version = ResourceVersion(row.get(7)?);
-                    let object =
-                        Observed { namespace: row.get(4)?, name: row.get(5)?, uid: row.get(6)?, version, body };
-                    let blob: Option<Vec<u8>> = row.get(8)?;
-                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, object, blob.unwrap_or_default()))
-                };
-                let (id, source, at, verb, mut object, blob) = read(row).map_err(sql(KEEP))?;
-                last = Some(id);
-                let source = SourceId(source);
-                if verb == BOOKMARK {
-                    let command = Command::Source(source, OfSource::Bookmark(object.version));
-                    commands.push(Queued { command, at, bytes: 0, room: None });
-                    continue;
-                }
-                object.body.bytes = self
-                    .codec
-                    .decompress(None, &blob)
-                    .map_err(|error| JournalError::Corrupt(format!("a change that was kept: {error}")))?;
-                let size = object.body.bytes.len();
-                bytes += size;
-                let change = WatchChange { verb: if verb == 0 { Verb::Upsert } else { Verb::Delete }, object };
-                match commands.last_mut() {
-                    Some(Queued {
-                        command: Command::Source(of, OfSource::Changes(changes)), at: when, bytes, ..
-                    }) if *of == source && *when == at => {
-                        changes.push(change);
-                        *bytes += size;
-                    }
-                    _ => {
-                        let command = Command::Source(source, OfSource::Changes(vec![change]));
-                        commands.push(Queued { command, at, bytes: size, room: None });
-                    }
-                }
-                if bytes >= FEED_BYTES {
-                    break;
-                }
-            }
-        }
-        match last {
-            Some(last) => {
-                self.fed = Some(last);
-                queue.give_back(commands.into_iter());
-                Ok(true)
-            }
-            None => {
-                self.fed = None;
-                queue.hold(false);
-                self.disk.conn.execute("DELETE FROM backlog", []).map_err(sql(KEEP))?;
-                if let Some(link) = &self.link {
-                    link.change(|state| state.backlog = 0);
-                }
-                Ok(false)
-            }
-        }
-    }
 }
 
 /// How a try to read on ended.
@@ -846,63 +658,6 @@ fn acceptable(head: &Head, key: &str, shown: &str) -> Result {
         return Err(JournalError::Foreign(format!(
             "the shared log in {shown} is redacted with another key; give every decklog the same [redact] key_file"
         )));
-    }
-    Ok(())
-}
-
-fn insert(
-    conn: &Connection,
-    codec: &mut crate::journal::codec::Codec,
-    id: i64,
-    at: i64,
-    change: &WatchChange,
-) -> Result<(i64, u64)> {
-    let object = &change.object;
-    let body = codec.compress(None, &object.body.bytes);
-    let bytes = body.len() as u64 + 200;
-    conn.prepare_cached("INSERT INTO backlog (source, at, verb, namespace, name, uid, version, body, marks, pointers) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
-        .and_then(|mut insert| {
-            insert.execute(params![
-                id,
-                at,
-                i64::from(change.verb == Verb::Delete),
-                object.namespace,
-                object.name,
-                object.uid,
-                object.version.as_str(),
-                body,
-                marks_json(&object.body),
-                pointers_json(&object.body),
-            ])
-        })
-        .map_err(sql(KEEP))?;
-    Ok((conn.last_insert_rowid(), bytes))
-}
-
-fn insert_bookmark(conn: &Connection, id: i64, at: i64, version: &ResourceVersion) -> Result<(i64, u64)> {
-    conn.prepare_cached(
-        "INSERT INTO backlog (source, at, verb, namespace, name, uid, version) VALUES (?, ?, 2, '', '', '', ?)",
-    )
-    .and_then(|mut insert| insert.execute(params![id, at, version.as_str()]))
-    .map_err(sql(KEEP))?;
-    Ok((conn.last_insert_rowid(), 100))
-}
-
-/// Notes rows of a source, unless something of it was dropped.
-fn keep_rows<'v>(
-    standby: &mut Standby,
-    id: i64,
-    rows: impl Iterator<Item = (&'v ResourceVersion, Result<(i64, u64)>)>,
-) -> Result {
-    let ahead = standby.ahead.entry(id).or_default();
-    if ahead.lost {
-        return Ok(());
-    }
-    for (version, row) in rows {
-        let (row, bytes) = row?;
-        ahead.rows.push_back((row, version.clone(), bytes));
-        ahead.bytes += bytes;
-        standby.bytes += bytes;
     }
     Ok(())
 }
