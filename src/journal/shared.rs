@@ -6,16 +6,11 @@
 //! the standby keeps what its own watches have brought beyond that (the *backlog*), and when it takes over it hands that to the
 //! writer, to which it is no other than what a watch brings after a reconnect.
 
-mod base;
-pub(super) mod rows;
-pub(super) mod unit;
-
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::shared_log::SharedLog;
-pub(super) use base::Snapshot;
 
 /// What a journal needs to be shared.
 pub struct Sharing {

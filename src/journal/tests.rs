@@ -7,9 +7,8 @@ mod sharing;
 mod suppressed;
 mod trust;
 
-use std::path::Path;
-
 use rusqlite::Connection;
+use std::path::Path;
 
 use super::*;
 use crate::model::{EntryType, Observed, Redacted, ResourceVersion, Verb, Why};

@@ -4,6 +4,7 @@
 //! own knowledge, and visible to others, with the commit and never before.
 
 mod backlog;
+mod base;
 mod change;
 mod clock;
 mod desync;
@@ -13,6 +14,7 @@ mod queue;
 mod quota;
 mod register;
 mod requests;
+mod rows;
 mod sharing;
 mod standing_by;
 mod store;
@@ -20,6 +22,7 @@ mod store;
 mod tests;
 mod transaction;
 mod truncate;
+pub(super) mod unit;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};

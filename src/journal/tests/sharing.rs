@@ -45,7 +45,7 @@ fn shown(value: rusqlite::types::ValueRef<'_>) -> String {
     if let Ok(text) = value.as_str() {
         text.to_owned()
     } else if let Ok(blob) = value.as_blob() {
-        shared::unit::digest(blob)
+        writer::unit::digest(blob)
     } else {
         format!("{value:?}")
     }

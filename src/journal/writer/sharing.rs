@@ -8,15 +8,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::base::Snapshot;
+use super::rows::{self, Rows, Table};
 use super::transaction::{Committed, Heard};
+use super::unit::{self, Head};
 use super::{Writer, micros, sql};
 use crate::ambient::{self, watch};
 use crate::backoff::Backoff;
 use crate::journal::codec::Codec;
 use crate::journal::error::Result;
-use crate::journal::shared::rows::{self, Rows, Table};
-use crate::journal::shared::unit::{self, Head};
-use crate::journal::shared::{Role, Shared, Sharing, Snapshot};
+use crate::journal::shared::{Role, Shared, Sharing};
 use crate::journal::{JournalError, schema};
 use crate::shared_log::{Appended, Base, LogError, SharedLog};
 

@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use super::backlog::{KEEP, Standby, insert, insert_bookmark, keep_rows, position};
 use super::queue::{Command, OfSource, Open, Queue, Queued, Reply, Woken};
+use super::rows;
 use super::sharing::Place;
+use super::unit::{self, Head};
 use super::{Facts, Writer, micros, sql};
 use crate::ambient;
 use crate::journal::error::Result;
-use crate::journal::shared::rows;
-use crate::journal::shared::unit::{self, Head};
 use crate::journal::{JournalError, SourceId, SourceMemory, WatchChange, schema};
 use crate::model::{Checkpoint, Seq};
 use crate::shared_log::{Base, Extent, LogError, Numbered, PART_BYTES, SharedLog};

@@ -8,9 +8,9 @@
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 
+use super::sql;
 use crate::journal::JournalError;
 use crate::journal::error::Result;
-use crate::journal::writer::sql;
 
 /// What stays with the journal that it is in: how its directory is marked, how far it is in the shared log, and whether
 /// its disk is full.

@@ -6,9 +6,9 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::rows::{Rows, Table, tables};
+use super::sql;
 use crate::journal::error::Result;
 use crate::journal::schema;
-use crate::journal::writer::sql;
 use crate::shared_log::{Base, PART_BYTES};
 
 /// The journal at one moment, for as long as this lives.
