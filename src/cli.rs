@@ -180,7 +180,7 @@ pub enum Command {
     Verify(verify::VerifyArgs),
     /// Deliver entries to a sink again, with the same ids
     Replay(replay::ReplayArgs),
-    /// Build the state directory from the shared log that [ha] keeps beside a sink
+    /// Build the state directory from the shared log that is kept beside a sink
     Restore(restore::RestoreArgs),
     /// Make what a sink needs where it delivers, such as tables, topics and streams
     Sink(sink::SinkArgs),
