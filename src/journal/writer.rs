@@ -56,6 +56,8 @@ const GROUP_CHANGES: usize = 1000;
 const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
 /// How often it is looked whether entries have become too old.
 const AGE_LOOK: Duration = Duration::from_secs(1);
+/// Nobody takes part.
+static NOBODY: &str = "UPDATE source SET active = 0; UPDATE sink SET active = 0;";
 /// Stands for a reason in `pending_why` where a first list is only remembered.
 const SILENT: &str = "silent";
 
@@ -198,11 +200,16 @@ impl Writer {
         })
     }
 
-    /// Goes on with what the last daemon left.
+    /// Goes on with what the last daemon left. No source and no sink of it is one of this daemon until it is registered.
     pub(super) fn recover(&mut self) -> Result {
+        if self.link.is_none() {
+            self.disk.conn.execute_batch(NOBODY).map_err(sql("begin"))?;
+        }
         self.transact(|transaction| {
-            transaction.begin()?;
-            transaction.nobody_takes_part()?;
+            if transaction.is_shared() {
+                transaction.begin()?;
+                transaction.conn.execute_batch(NOBODY).map_err(sql("begin"))?;
+            }
             transaction.recover()
         })
     }
@@ -436,13 +443,6 @@ fn note_mark(conn: &Connection, marks: &[String]) -> Result {
 }
 
 impl Transaction<'_> {
-    /// No source and no sink of the daemon before is one of this daemon until it is registered.
-    fn nobody_takes_part(&self) -> Result {
-        self.execute("begin", "UPDATE source SET active = 0", [])?;
-        self.execute("begin", "UPDATE sink SET active = 0", [])?;
-        Ok(())
-    }
-
     /// From here on entries carry another name, and none before does.
     fn begin_epoch(&mut self, after: Option<&str>) -> Result {
         let what = "begin an epoch";
