@@ -48,8 +48,8 @@ impl Checker<'_> {
 }
 
 /// What `log` is to name.
-const KEEPER: &str = "the name of a sink that is exactly once and can keep a shared log: of type \"postgres\", \"s3\", \
-                      \"nats\", or \"kafka\" with mode = \"transactional\"";
+const KEEPER: &str =
+    "the name of a sink that is exactly once and can keep a shared log: of type \"postgres\" or \"s3\"";
 
 fn can_keep(kind: &SinkKind, name: &str) -> bool {
     let settings = kind.settings();
