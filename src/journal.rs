@@ -393,11 +393,12 @@ impl Journal {
     }
 
     /// Lists entries no longer that were dead-lettered for a sink, because `decklog replay` has delivered them. It takes
-    /// the lock and writes itself, so it is for a process without a [`Journal`].
+    /// the lock and writes itself, so it is for a process without a [`Journal`]. Says whether it has: of a journal that is
+    /// shared, a daemon has to write that, into the shared log.
     ///
     /// # Errors
     /// [`JournalError::Locked`] where a daemon holds the state directory.
-    pub fn settle(dir: &Path, settled: &Settled) -> Result {
+    pub fn settle(dir: &Path, settled: &Settled) -> Result<bool> {
         let _lock = schema::lock(dir)?;
         let mut conn = schema::open_writer(dir)?;
         writer::settle(&mut conn, settled)

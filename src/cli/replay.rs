@@ -74,12 +74,12 @@ fn settle(dir: &Path, settled: &Settled) -> Result<(), Failure> {
     }
     let what = plural(count as u64, "entry", "entries");
     match Journal::settle(dir, settled) {
-        Ok(()) => complain(&format!(
+        Ok(true) => complain(&format!(
             "of these, {what} had been dead letters, and {} no longer listed",
             if count == 1 { "is" } else { "are" }
         )),
-        // Only one process writes to a journal, and that is the daemon.
-        Err(JournalError::Locked { .. }) => {
+        // Only one process writes to a journal, and that is the daemon; and only a daemon writes to a shared log.
+        Ok(false) | Err(JournalError::Locked { .. }) => {
             settled.leave(dir)?;
             complain(&format!(
                 "of these, {what} had been dead letters; the daemon lists {} no longer within seconds",

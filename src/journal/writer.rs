@@ -456,13 +456,17 @@ impl Transaction<'_> {
     }
 }
 
-/// Drops entries that were dead-lettered, in one transaction.
-pub(super) fn settle(conn: &mut Connection, settled: &Settled) -> Result {
+/// Drops entries that were dead-lettered, in one transaction. Not where the journal is shared, and then it says so.
+pub(super) fn settle(conn: &mut Connection, settled: &Settled) -> Result<bool> {
+    if sharing::Place::read(conn)?.is_some() {
+        return Ok(false);
+    }
     let transaction = conn.transaction().map_err(sql(SETTLE))?;
     for (seq, time) in &settled.entries {
         transaction.execute(SETTLED, params![settled.sink, seq.0, time]).map_err(sql(SETTLE))?;
     }
-    transaction.commit().map_err(sql(SETTLE))
+    transaction.commit().map_err(sql(SETTLE))?;
+    Ok(true)
 }
 
 const SETTLE: &str = "settle dead letters";

@@ -99,6 +99,8 @@ async fn whoever_leads_the_log_goes_on_without_a_gap() {
     })
     .await;
     two.stop().await;
+    // Who takes over has read the shared log to its end.
+    has_role(&mut one, "leader").await;
     one.stop().await;
     let whole = |answer: String| answer.lines().map(str::to_owned).collect::<Vec<_>>();
     let everything = ["tail", "-o", "json", "--last", "1000000"];

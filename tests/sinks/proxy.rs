@@ -1,10 +1,11 @@
 //! Stands between a sink and its server, and cuts what it is told to cut.
 
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::shared::reach;
@@ -110,7 +111,7 @@ impl Proxy {
     }
 
     /// Cuts an answer off whenever so much more was done: each time the next one, or the one after it, and so on.
-    pub(crate) async fn cuts(&self, reached: &AtomicU64) {
+    pub(crate) async fn cuts(&self, reached: &watch::Sender<u64>) {
         for round in 0_u64..12 {
             reach(reached, round * 4 + 2).await;
             let before = self.cut();

@@ -1,10 +1,11 @@
 //! What every engine of the shared log has to do. Here for those that have a server, and in `src/sink/s3/tests.rs` for a folder.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::join;
+use tokio::sync::watch;
+use tokio::time::{interval, timeout};
 
 use super::shared_log::{Appended, Base, Extent, LogError, Numbered, PART_BYTES, SharedLog};
 
@@ -38,16 +39,18 @@ fn noise(length: usize) -> Bytes {
 
 /// Does it until it is done: what may work later is tried again.
 async fn done<T>(what: &str, mut work: impl AsyncFnMut() -> Result<T, LogError>) -> T {
-    let began = Instant::now();
-    loop {
-        match work().await {
-            Ok(done) => return done,
-            Err(LogError::Retry(_)) if began.elapsed() < Duration::from_mins(2) => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+    let mut ticks = interval(Duration::from_millis(20));
+    let doing = async {
+        loop {
+            ticks.tick().await;
+            match work().await {
+                Ok(done) => return done,
+                Err(LogError::Retry(_)) => {}
+                Err(error) => panic!("{what}: {error:?}"),
             }
-            Err(error) => panic!("{what}: {error:?}"),
         }
-    }
+    };
+    timeout(Duration::from_mins(2), doing).await.unwrap_or_else(|_| panic!("{what}: waited in vain"))
 }
 
 async fn append(log: &mut Box<dyn SharedLog>, number: u64, bytes: &Bytes) -> Appended {
@@ -332,7 +335,7 @@ async fn what_is_given_up_is_there_once(place: &impl Place) {
     for (number, bytes) in &units {
         for tries in 0.. {
             let patience = Duration::from_micros(300 << tries.min(17));
-            match tokio::time::timeout(patience, log.append(*number, bytes.clone())).await {
+            match timeout(patience, log.append(*number, bytes.clone())).await {
                 Ok(Ok(Appended::Done)) => break,
                 Err(_) | Ok(Err(LogError::Retry(_))) => {}
                 Ok(other) => panic!("unit {number}: {other:?}"),
@@ -349,7 +352,7 @@ const WHILE: u64 = 60;
 #[allow(dead_code, reason = "a folder has nothing that breaks")]
 pub(crate) async fn lasts<B>(through: &impl Place, place: &impl Place, cluster: &str, breaks: B)
 where
-    B: AsyncFnOnce(&AtomicU64),
+    B: AsyncFnOnce(&watch::Sender<u64>),
 {
     lasts_with(|cluster| through.open(cluster), |cluster| place.open(cluster), cluster, breaks).await;
 }
@@ -362,15 +365,15 @@ pub(crate) async fn lasts_with<B>(
     cluster: &str,
     breaks: B,
 ) where
-    B: AsyncFnOnce(&AtomicU64),
+    B: AsyncFnOnce(&watch::Sender<u64>),
 {
-    let reached = AtomicU64::new(0);
+    let reached = watch::Sender::new(0);
     let units: Vec<_> = (1..=WHILE).map(|number| (number, unit(number, cluster))).collect();
     let appending = async {
         let mut log = through(cluster);
         for (number, bytes) in &units {
             assert_eq!(append(&mut log, *number, bytes).await, Appended::Done, "unit {number}");
-            reached.store(*number, Ordering::SeqCst);
+            reached.send_replace(*number);
         }
     };
     join(appending, breaks(&reached)).await;
@@ -381,10 +384,8 @@ pub(crate) async fn lasts_with<B>(
 
 /// Waits until so many units are appended.
 #[allow(dead_code, reason = "a folder has nothing that breaks")]
-pub(crate) async fn reach(reached: &AtomicU64, number: u64) {
-    while reached.load(Ordering::SeqCst) < number {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+pub(crate) async fn reach(reached: &watch::Sender<u64>, number: u64) {
+    reached.subscribe().wait_for(|at| *at >= number).await.unwrap();
 }
 
 /// How long an append takes, of 1 KB and of 1 MB: the middle of several.

@@ -242,16 +242,8 @@ async fn an_engine_that_was_put_back_gets_the_rest_again() {
     let before = engine.held();
     one.watch(vec![upsert("a", "ua", 6), upsert("a", "ua", 7)]).await;
     one.watch(vec![upsert("a", "ua", 8)]).await;
-    engine.restore(before);
-    one.source.append(vec![upsert("a", "ua", 9)]).await.unwrap();
-    one.journal.flush().await.unwrap_err();
-    drop((one.journal, one.source));
-    let Err(JournalError::Superseded(why)) = one.thread.join() else { panic!("it goes on") };
-    assert!(why.contains("earlier state"), "{why}");
-    let (again, thread) = open(a.path(), &engine, "one");
-    again.lead().await.unwrap().unwrap();
-    let (source, memory) = again.source(&pods()).await.unwrap();
-    let one = Open { journal: again, thread, source, memory };
+    engine.restore(before.clone());
+    // It goes on as if nothing had been, and puts the rest there.
     one.watch(vec![upsert("a", "ua", 9)]).await;
     let (two, thread) = open(b.path(), &engine, "two");
     follows(&two, &one.journal).await;
@@ -259,7 +251,46 @@ async fn an_engine_that_was_put_back_gets_the_rest_again() {
     assert_eq!(log(&mut two.reader().unwrap()).len(), 6);
     drop(two);
     thread.join().unwrap();
+    // But not where somebody has led since.
+    engine.restore(before);
+    let c = tempfile::tempdir().unwrap();
+    let (three, thread) = open(c.path(), &engine, "three");
+    three.lead().await.unwrap().unwrap();
+    one.source.append(vec![upsert("a", "ua", 10)]).await.unwrap();
+    one.journal.flush().await.unwrap_err();
+    drop((one.journal, one.source));
+    assert!(matches!(one.thread.join(), Err(JournalError::Superseded(_))));
+    let (again, again_thread) = open(a.path(), &engine, "one");
+    let term = three.shared().borrow().term;
+    until(&again, |shared| shared.term == term).await;
+    assert_eq!(log(&mut again.reader().unwrap()).len(), 2, "what nobody has any more is of no log");
+    drop((three, again));
+    thread.join().unwrap();
+    again_thread.join().unwrap();
+}
+
+/// What the watches brought beyond a journal that turns out to be of another history is not handed over with a hole in it: the
+/// standby begins again.
+#[tokio::test]
+async fn a_journal_that_is_built_again_begins_with_new_watches() {
+    let (a, b, c) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (engine, other) = (Engine::default(), Engine::default());
+    let one = leader(a.path(), &engine).await;
+    let (two, mut thread) = open(b.path(), &engine, "two");
+    follows(&two, &one.journal).await;
+    let (source, _) = two.source(&pods()).await.unwrap();
+    source.append(vec![upsert("c", "uc", 7)]).await.unwrap();
+    two.flush().await.unwrap();
     one.close();
+    let elsewhere = leader(c.path(), &other).await;
+    for version in 6..30 {
+        elsewhere.watch(vec![upsert("a", "ua", version)]).await;
+    }
+    elsewhere.close();
+    engine.restore(other.held());
+    tokio::time::timeout(Duration::from_secs(60), thread.ended()).await.expect("it goes on with watches of before");
+    drop((two, source));
+    assert!(matches!(thread.join(), Err(JournalError::Superseded(_))));
 }
 
 /// What does not belong together is refused with a sentence that says what to do.

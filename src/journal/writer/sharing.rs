@@ -263,23 +263,54 @@ impl Writer {
                     return Err(JournalError::Superseded("another decklog has taken over".to_owned()));
                 }
                 Ok(Appended::Behind(newest)) => {
-                    return Err(JournalError::Superseded(format!(
+                    tracing::warn!(
                         "the shared log in {} ends with unit {newest} and had {}: it was restored to an earlier state",
                         link.shown,
-                        place.number - 1
-                    )));
+                        link.place.number
+                    );
+                    // Only this journal has the rest, unless somebody has led since.
+                    match self.newest_term().await {
+                        Ok(term) if term > place.term => {
+                            return Err(JournalError::Superseded("another decklog has taken over".to_owned()));
+                        }
+                        Ok(_) => self.store_base().await?,
+                        Err(_) => {
+                            failures += 1;
+                            self.wait(failures).await?;
+                        }
+                    }
                 }
                 Err(_) => {
                     failures += 1;
-                    self.turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    tokio::select! {
-                        biased;
-                        () = asked(&mut step_down) => return Err(stepped_down()),
-                        () = tokio::time::sleep(BACKOFF.wait(failures)) => {}
-                    }
+                    self.wait(failures).await?;
                 }
             }
         }
+    }
+
+    /// Waits before the engine is asked again.
+    async fn wait(&mut self, failures: u32) -> Result {
+        self.turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let Some(mut step_down) = self.link.as_ref().map(|link| link.step_down.clone()) else { return Ok(()) };
+        tokio::select! {
+            biased;
+            () = asked(&mut step_down) => Err(stepped_down()),
+            () = tokio::time::sleep(BACKOFF.wait(failures)) => Ok(()),
+        }
+    }
+
+    /// Which leadership the newest that the engine has is of.
+    pub(super) async fn newest_term(&mut self) -> Result<u64, LogError> {
+        let Some(link) = &mut self.link else { return Ok(0) };
+        let log = link.log();
+        let extent = log.extent().await?;
+        let unit = log.read(extent.newest.saturating_sub(1), 1).await?.into_iter().next();
+        let bytes = match (unit, extent.bases.last()) {
+            (Some(unit), _) => unit.bytes,
+            (None, Some(base)) => log.part(base.number, 0).await?,
+            (None, None) => return Ok(0),
+        };
+        unit::head(&bytes).map(|(head, _)| head.term).map_err(|error| LogError::Halt(error.to_string()))
     }
 
     /// Takes the lead: the log is read to its end, and nobody else has appended since.
@@ -318,6 +349,9 @@ impl Writer {
             let Some(link) = &mut self.link else { return Ok(()) };
             link.snapshot = Some(Snapshot::take(&self.dir, link.place.number, &link.place.digest)?);
             let stored = loop {
+                if self.link.as_ref().is_some_and(|link| *link.step_down.borrow()) {
+                    return Err(stepped_down());
+                }
                 match self.part_of_base().await {
                     Ok(true) => {}
                     Ok(false) => break Ok(()),
@@ -329,12 +363,7 @@ impl Writer {
                 Ok(()) => return Ok(()),
                 Err(_) => {
                     failures += 1;
-                    let mut step_down = link.step_down.clone();
-                    tokio::select! {
-                        biased;
-                        () = asked(&mut step_down) => return Err(stepped_down()),
-                        () = tokio::time::sleep(BACKOFF.wait(failures)) => {}
-                    }
+                    self.wait(failures).await?;
                 }
             }
         }
@@ -400,8 +429,10 @@ impl Writer {
 
     /// Which bases there are, at the beginning of a lead.
     pub(super) fn know_bases(&mut self, bases: &[Base]) {
+        // Nobody says how large the newest is: about as large as this journal.
+        let size = std::fs::metadata(self.dir.join(schema::DATABASE)).map_or(0, |file| file.len());
         if let Some(link) = &mut self.link {
-            link.base.0 = bases.last().map_or(0, |base| base.number);
+            link.base = (bases.last().map_or(0, |base| base.number), size);
         }
     }
 }

@@ -129,6 +129,15 @@ impl Writer {
             link.change(|state| state.newest = extent.newest.max(state.number));
         }
         match self.stands(&extent)? {
+            // It has more than the engine: that is of another history, where somebody has led since.
+            Stands::On if self.number() > extent.newest => {
+                let Ok(term) = self.newest_term().await else { return Ok(Some(false)) };
+                let own = self.link.as_ref().map_or(0, |link| link.place.term);
+                match extent.bases.last().filter(|_| term > own) {
+                    Some(base) => self.load(standby, queue, *base).await,
+                    None => Ok(Some(true)),
+                }
+            }
             Stands::On => Ok(Some(true)),
             Stands::Off(base) => self.load(standby, queue, base).await,
             Stands::Behind => match self.read_on(standby, queue).await? {
@@ -217,11 +226,13 @@ impl Writer {
     }
 
     fn caught_up(&self) {
-        if let Some(link) = &self.link
-            && link.state.borrow().missing.is_none()
-        {
+        if let Some(link) = &self.link {
             let now = ambient::now();
-            link.change(|state| state.caught_up = Some(now));
+            link.change(|state| {
+                if state.missing.is_none() && state.newest <= state.number {
+                    state.caught_up = Some(now);
+                }
+            });
         }
     }
 
@@ -343,6 +354,12 @@ impl Writer {
         standby.answer_waiting(&self.disk.conn)?;
         if let Some(link) = &self.link {
             link.change(|state| (state.number, state.term, state.missing) = (base.number, term, None));
+        }
+        if standby.specs.iter().any(|(_, id)| *id != 0) {
+            // What its watches brought until now went with the journal that there was, and they know that one's sources.
+            return Err(JournalError::Superseded(
+                "the journal was built again from a base of the shared log".to_owned(),
+            ));
         }
         Ok(Some(true))
     }
@@ -542,8 +559,8 @@ impl Writer {
                 continue;
             }
             let Some(link) = &mut self.link else { return Ok(Err("it is not shared".to_owned())) };
-            let mut has_base = !extent.bases.is_empty();
-            if link.place.number <= extent.newest {
+            let (own, mut has_base) = (link.place.clone(), !extent.bases.is_empty());
+            if own.number <= extent.newest {
                 if !has_base {
                     // Whoever began this log did not come to its first base: nobody has seen anything of it.
                     link.place.number = extent.newest;
@@ -553,8 +570,19 @@ impl Writer {
                     "the shared log in {} was restored to unit {}, and this journal has {}: it gets the rest again, as a base",
                     link.shown,
                     extent.newest,
-                    link.place.number
+                    own.number
                 );
+                match self.newest_term().await {
+                    Ok(term) if term > own.term => {
+                        let Some(base) = extent.bases.last() else { continue };
+                        let loaded = self.load(standby, queue, *base).await? == Some(true);
+                        return Ok(Err(
+                            if loaded { "another decklog has led since" } else { "a base cannot be read" }.to_owned()
+                        ));
+                    }
+                    Ok(_) => {}
+                    Err(error) => return Ok(Err(error.to_string())),
+                }
                 self.store_base().await?;
                 has_base = true;
             }

@@ -61,16 +61,25 @@ pub(in crate::journal) fn encode(head: &Head, rows: &Rows, codec: &mut Codec) ->
     unit
 }
 
-/// The inverse.
-pub(in crate::journal) fn decode(unit: &[u8], codec: &mut Codec) -> Result<(Head, Rows)> {
-    let damaged = |why: &str| JournalError::Corrupt(format!("a unit of the shared log cannot be read: {why}"));
+fn damaged(why: &str) -> JournalError {
+    JournalError::Corrupt(format!("a unit of the shared log cannot be read: {why}"))
+}
+
+/// What a unit says of itself, and where its rows begin.
+pub(in crate::journal) fn head(unit: &[u8]) -> Result<(Head, usize)> {
     let end =
         unit.iter().take(LONGEST_HEAD).position(|byte| *byte == b'\n').ok_or_else(|| damaged("it has no head"))?;
     let head: Head = serde_json::from_slice(&unit[..end]).map_err(|error| damaged(&error.to_string()))?;
     if head.v != VERSION {
         return Err(damaged(&format!("its format is {}, and this decklog knows {VERSION}", head.v)));
     }
-    let rows = codec.decompress(None, &unit[end + 1..]).map_err(|error| damaged(&error.to_string()))?;
+    Ok((head, end + 1))
+}
+
+/// The inverse of [`encode`].
+pub(in crate::journal) fn decode(unit: &[u8], codec: &mut Codec) -> Result<(Head, Rows)> {
+    let (head, begin) = head(unit)?;
+    let rows = codec.decompress(None, &unit[begin..]).map_err(|error| damaged(&error.to_string()))?;
     Ok((head, Rows::of(rows)))
 }
 
