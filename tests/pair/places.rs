@@ -19,6 +19,9 @@ use http_body_util::{BodyExt, BodyStream, StreamBody};
 use kube::client::Body;
 use tokio::time::{Instant, sleep};
 
+/// How many entries a batch has at most, and so how many may come again.
+const MOST: usize = 50;
+
 /// What can be cut from a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -226,7 +229,7 @@ impl Sink for Way {
     }
 
     fn limits(&self) -> Limits {
-        Limits { entries: 50, bytes: 1 << 20, linger: Duration::ZERO }
+        Limits { entries: MOST, bytes: 1 << 20, linger: Duration::ZERO }
     }
 
     fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
@@ -267,6 +270,10 @@ impl Sink for Way {
                 }
                 if first <= Seq(end) && got.last == self.life {
                     let text = format!("seq {first} came again after {end}, and nobody else had led");
+                    got.problems.push(text);
+                }
+                if first.0 + MOST as u64 <= end {
+                    let text = format!("seq {first} came again after {end}: more than one batch was under way");
                     got.problems.push(text);
                 }
                 got.last = self.life;
