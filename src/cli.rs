@@ -4,7 +4,7 @@
 //! `get`, `status`, `verify`) need nothing but the state directory, and never hold the daemon up.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,13 +12,15 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, Config, Files, Loaded, Problems};
-use crate::journal::{JournalError, Reader};
+use crate::journal::Reader;
+pub use crate::terminal::complain;
+pub use crate::words::{Exit, Failure};
+use crate::words::{clock, line, names, object, tree, what, who, yaml};
 use output::Out;
 
 pub mod blame;
 pub mod check;
 pub mod churn;
-pub mod clock;
 pub mod completions;
 pub mod demo;
 pub mod diff;
@@ -26,7 +28,6 @@ pub mod get;
 pub mod init;
 pub mod log;
 pub mod man;
-pub mod names;
 pub mod output;
 pub mod pager;
 pub mod progress;
@@ -48,13 +49,7 @@ mod complete;
 mod follow;
 mod guest;
 mod hints;
-mod line;
-mod object;
 mod path;
-mod tree;
-mod what;
-mod who;
-mod yaml;
 
 /// Keeps the log of everything that happens to the objects of a Kubernetes cluster, exactly once and in order.
 #[derive(Debug, Parser)]
@@ -194,118 +189,6 @@ pub enum Command {
     Schema(schema::SchemaArgs),
     /// Print the version
     Version,
-}
-
-/// How the process ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Exit {
-    /// Done.
-    Done = 0,
-    /// The answer is no: a problem, damage, nothing found.
-    No = 1,
-    /// The command line is wrong.
-    Usage = 64,
-    /// A bug in decklog.
-    Internal = 70,
-    /// Input or output failed, such as the disk.
-    Io = 74,
-    /// Another decklog holds the state directory.
-    Held = 75,
-    /// The configuration, or what it points to, is wrong.
-    Config = 78,
-}
-
-impl Exit {
-    /// How a process has ended that gave this code.
-    const fn of(code: u8) -> Self {
-        match code {
-            0 => Self::Done,
-            1 => Self::No,
-            64 => Self::Usage,
-            74 => Self::Io,
-            75 => Self::Held,
-            78 => Self::Config,
-            _ => Self::Internal,
-        }
-    }
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
-    }
-}
-
-/// Why a command could not be done: one sentence that says what to do, and how the process ends.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct Failure {
-    exit: Exit,
-    text: String,
-}
-
-impl Failure {
-    /// A failure that ends the process with `exit` after `text` was printed.
-    pub fn new(exit: Exit, text: impl Into<String>) -> Self {
-        Self { exit, text: text.into() }
-    }
-
-    /// The command line is wrong.
-    pub fn usage(text: impl Into<String>) -> Self {
-        Self::new(Exit::Usage, text)
-    }
-
-    /// The answer is no.
-    pub fn no(text: impl Into<String>) -> Self {
-        Self::new(Exit::No, text)
-    }
-
-    /// A bug in decklog.
-    pub fn internal(text: impl Into<String>) -> Self {
-        Self::new(Exit::Internal, text)
-    }
-
-    /// `what` failed with an error of the operating system.
-    pub fn io(what: impl std::fmt::Display, error: &io::Error) -> Self {
-        Self::new(Exit::Io, format!("{what}: {error}"))
-    }
-
-    /// Writing to standard output failed. A closed pipe ends the command quietly: the reader has what it wanted.
-    #[must_use]
-    pub fn stdout(error: &io::Error) -> Self {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self::closed_pipe();
-        }
-        Self::io("cannot write to standard output", error)
-    }
-
-    /// Whoever reads standard output has gone: a quiet end.
-    #[must_use]
-    pub const fn closed_pipe() -> Self {
-        Self { exit: Exit::Done, text: String::new() }
-    }
-
-    /// How the process ends.
-    #[must_use]
-    pub const fn exit(&self) -> Exit {
-        self.exit
-    }
-}
-
-impl From<JournalError> for Failure {
-    fn from(error: JournalError) -> Self {
-        let exit = match &error {
-            JournalError::Locked { .. } => Exit::Held,
-            JournalError::Newer { .. }
-            | JournalError::Missing(_)
-            | JournalError::OtherCluster { .. }
-            | JournalError::Foreign(_) => Exit::Config,
-            JournalError::Io { .. } | JournalError::Sqlite { .. } | JournalError::Corrupt(_) => Exit::Io,
-            JournalError::Stopped(_) | JournalError::Superseded(_) => Exit::Internal,
-        };
-        Self::new(exit, error.to_string())
-    }
 }
 
 /// What a command gives back.
@@ -466,7 +349,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     if args.get(1).is_some_and(|word| word == complete::WORD) {
         // Nobody reads errors while a word is being typed.
-        return complete::main(&args[2..]).unwrap_or_else(|failure| failure.exit).into();
+        return complete::main(&args[2..]).unwrap_or_else(|failure| failure.exit()).into();
     }
     // Moments are read while the command line is, so this has to be known before.
     if !args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--utc") {
@@ -490,10 +373,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Says what failed.
 fn failed(failure: &Failure) -> Exit {
-    if !failure.text.is_empty() {
-        complain(&failure.text);
+    if !failure.text().is_empty() {
+        complain(failure.text());
     }
-    failure.exit
+    failure.exit()
 }
 
 /// Says how the moments of the command line were understood, where that is more than what was written.
@@ -641,12 +524,6 @@ fn refused(error: clap::Error, args: &[OsString]) -> Exit {
     Exit::Usage
 }
 
-/// Says on standard error what went wrong.
-pub fn complain(text: &str) {
-    // Where standard error is closed, nobody can read it.
-    drop(writeln!(io::stderr().lock(), "decklog: {}", output::printable_text(text)));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -717,7 +594,7 @@ mod state_tests {
         assert_eq!(service_state(dir.path()), Ok(Some(one)));
         make("us1");
         let several = service_state(dir.path()).unwrap_err();
-        assert!(several.text.contains("--state") && several.text.contains("us1"), "{several}");
+        assert!(several.text().contains("--state") && several.text().contains("us1"), "{several}");
         let own = make("");
         assert_eq!(service_state(dir.path()), Ok(Some(own)));
         // Root may read what nobody else may.
@@ -725,7 +602,7 @@ mod state_tests {
             std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o000)).unwrap();
             let closed = service_state(dir.path()).unwrap_err();
             std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
-            assert!(closed.text.contains("sudo -u decklog"), "{closed}");
+            assert!(closed.text().contains("sudo -u decklog"), "{closed}");
         }
     }
 }

@@ -27,6 +27,8 @@ pub mod supervise;
 pub mod systemd;
 pub mod telemetry;
 pub mod terminal;
+pub mod ui;
 pub mod units;
 pub mod watch;
 pub mod wire;
+pub mod words;

@@ -2,6 +2,7 @@
 //! the screen or turn text around.
 
 use std::borrow::Cow;
+use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +68,12 @@ fn escape(text: &str, how: impl Fn(char) -> Option<String>) -> Cow<'_, str> {
         }
     }
     Cow::Owned(out)
+}
+
+/// Says on standard error what went wrong.
+pub fn complain(text: &str) {
+    // Where standard error is closed, nobody can read it.
+    drop(writeln!(io::stderr().lock(), "decklog: {}", printable_text(text)));
 }
 
 #[cfg(test)]

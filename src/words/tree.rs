@@ -19,13 +19,13 @@ const MAX_DEPTH: usize = 256;
 
 /// A value.
 #[derive(Debug)]
-pub(super) struct Node<'a> {
-    pub(super) body: Body<'a>,
-    pub(super) mark: Mark<'a>,
+pub(crate) struct Node<'a> {
+    pub(crate) body: Body<'a>,
+    pub(crate) mark: Mark<'a>,
     /// Whether it is there at the moment that the tree was taken back to.
     there: bool,
     /// Whoever set it, for `blame`.
-    pub(super) origin: Option<usize>,
+    pub(crate) origin: Option<usize>,
     /// Where an element stood in its list when that was read.
     home: Option<usize>,
     /// Where the member stands that was looked for last; the end, before and where one was added.
@@ -34,7 +34,7 @@ pub(super) struct Node<'a> {
 
 /// What a value is. Texts and numbers stand as they came.
 #[derive(Debug)]
-pub(super) enum Body<'a> {
+pub(crate) enum Body<'a> {
     Object(Vec<(Cow<'a, str>, Node<'a>)>),
     Array(Vec<Node<'a>>),
     Leaf(Cow<'a, str>),
@@ -42,7 +42,7 @@ pub(super) enum Body<'a> {
 
 /// What became of a value.
 #[derive(Debug)]
-pub(super) enum Mark<'a> {
+pub(crate) enum Mark<'a> {
     /// Nothing, or only of what it holds.
     Same,
     /// It came.
@@ -57,7 +57,7 @@ pub(super) enum Mark<'a> {
 
 /// A step into a value.
 #[derive(Clone, Debug)]
-pub(super) enum Step<'t, 'a> {
+pub(crate) enum Step<'t, 'a> {
     /// A member.
     Key(&'t str),
     /// An element, by the name that it has, or by its place; its place; and itself.
@@ -66,9 +66,9 @@ pub(super) enum Step<'t, 'a> {
 
 /// One value that changed, and where it stands.
 #[derive(Debug)]
-pub(super) struct Difference<'t, 'a> {
-    pub(super) path: Vec<Step<'t, 'a>>,
-    pub(super) node: &'t Node<'a>,
+pub(crate) struct Difference<'t, 'a> {
+    pub(crate) path: Vec<Step<'t, 'a>>,
+    pub(crate) node: &'t Node<'a>,
 }
 
 impl<'a> Node<'a> {
@@ -85,7 +85,7 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// Where it is none.
-    pub(super) fn parse(json: &'a [u8]) -> Result<Self, serde_json::Error> {
+    pub(crate) fn parse(json: &'a [u8]) -> Result<Self, serde_json::Error> {
         let raw: &RawValue = serde_json::from_slice(json)?;
         Self::read(raw.get(), 0)
     }
@@ -110,13 +110,13 @@ impl<'a> Node<'a> {
     }
 
     /// All of it came.
-    pub(super) fn added(mut self) -> Self {
+    pub(crate) fn added(mut self) -> Self {
         self.mark = Mark::Added;
         self
     }
 
     /// All of it went.
-    pub(super) fn gone(mut self) -> Self {
+    pub(crate) fn gone(mut self) -> Self {
         self.mark = Mark::Gone;
         self
     }
@@ -125,7 +125,7 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// Where what it took away is no JSON.
-    pub(super) fn revert(&mut self, patch: &[Op<'a>]) -> Result<(), serde_json::Error> {
+    pub(crate) fn revert(&mut self, patch: &[Op<'a>]) -> Result<(), serde_json::Error> {
         for op in patch.iter().rev() {
             let was = op.was.map(|was| Self::read(was.get(), 0)).transpose()?;
             self.take_back(op, was);
@@ -134,7 +134,7 @@ impl<'a> Node<'a> {
     }
 
     /// Puts elements that a patch moved back to where they stand in the object, with what went from behind each of them.
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         match &mut self.body {
             Body::Object(members) => {
                 members.retain(|(_, node)| !node.is_forgotten());
@@ -160,7 +160,7 @@ impl<'a> Node<'a> {
     /// Takes one patch of many back, of which nothing is remembered but who brought what is in the tree now: `origin`,
     /// where nobody later did.
     /// Says whether it was credited with anything.
-    pub(super) fn revert_to(&mut self, patch: &[Op<'_>], origin: usize) -> bool {
+    pub(crate) fn revert_to(&mut self, patch: &[Op<'_>], origin: usize) -> bool {
         let mut credited = false;
         for op in patch.iter().rev() {
             if let Some(brought) = self.take_back(op, Some(Self::opaque())) {
@@ -171,7 +171,7 @@ impl<'a> Node<'a> {
     }
 
     /// Marks a value, by its JSON pointer, as another one which redaction shows as the same text.
-    pub(super) fn redacted(&mut self, pointer: &str) {
+    pub(crate) fn redacted(&mut self, pointer: &str) {
         let mut at = self;
         for step in steps(pointer) {
             let Some(below) = at.child(&step) else { return };
@@ -183,7 +183,7 @@ impl<'a> Node<'a> {
     }
 
     /// Everything in it that nobody set since was set by `origin`. Says whether that is anything.
-    pub(super) fn credit(&mut self, origin: usize) -> bool {
+    pub(crate) fn credit(&mut self, origin: usize) -> bool {
         match &mut self.body {
             Body::Object(members) if !members.is_empty() => {
                 members.iter_mut().map(|(_, node)| node.credit(origin)).filter(|credited| *credited).count() > 0
@@ -200,7 +200,7 @@ impl<'a> Node<'a> {
     }
 
     /// Whether somebody is known for everything in it.
-    pub(super) fn is_credited(&self) -> bool {
+    pub(crate) fn is_credited(&self) -> bool {
         match &self.body {
             Body::Object(members) if !members.is_empty() => members.iter().all(|(_, node)| node.is_credited()),
             Body::Array(items) if !items.is_empty() => items.iter().all(Node::is_credited),
@@ -377,7 +377,7 @@ impl<'a> Node<'a> {
     }
 
     /// Takes out what these paths name; `*` stands for any member.
-    pub(super) fn without(&mut self, paths: &[&[&str]]) {
+    pub(crate) fn without(&mut self, paths: &[&[&str]]) {
         let Body::Object(members) = &mut self.body else { return };
         members.retain(|(key, _)| !paths.iter().any(|path| path.len() == 1 && path[0] == key));
         for (key, node) in members {
@@ -390,7 +390,7 @@ impl<'a> Node<'a> {
     }
 
     /// Takes out the member that a path names, where nothing is in it.
-    pub(super) fn without_empty(&mut self, path: &[&str]) {
+    pub(crate) fn without_empty(&mut self, path: &[&str]) {
         let mut at = &*self;
         for step in path {
             let Some(member) = at.member(step) else { return };
@@ -402,7 +402,7 @@ impl<'a> Node<'a> {
     }
 
     /// Whether a JSON pointer names something in it.
-    pub(super) fn has(&self, pointer: &str) -> bool {
+    pub(crate) fn has(&self, pointer: &str) -> bool {
         let mut at = self;
         for step in steps(pointer) {
             let below = match &at.body {
@@ -417,7 +417,7 @@ impl<'a> Node<'a> {
     }
 
     /// The member of this name.
-    pub(super) fn member(&self, name: &str) -> Option<&Self> {
+    pub(crate) fn member(&self, name: &str) -> Option<&Self> {
         match &self.body {
             Body::Object(members) => members.iter().rev().find(|(key, _)| key == name).map(|(_, node)| node),
             Body::Array(_) | Body::Leaf(_) => None,
@@ -425,7 +425,7 @@ impl<'a> Node<'a> {
     }
 
     /// What a string says, and a number, `true`, `false` or `null` as it stands.
-    pub(super) fn text(&self) -> Option<Cow<'_, str>> {
+    pub(crate) fn text(&self) -> Option<Cow<'_, str>> {
         match &self.body {
             Body::Leaf(json) if json.starts_with('"') => {
                 serde_json::from_str::<Text<'_>>(json).ok().map(|Text(text)| Cow::Owned(text.into_owned()))
@@ -436,12 +436,12 @@ impl<'a> Node<'a> {
     }
 
     /// The member that names an element of a list, and its name.
-    pub(super) fn named(&self) -> Option<(&'static str, Cow<'_, str>)> {
+    pub(crate) fn named(&self) -> Option<(&'static str, Cow<'_, str>)> {
         IDENTITIES.iter().find_map(|names| Some((names[0], self.member(names[0])?.text()?)))
     }
 
     /// Whether anything in it changed.
-    pub(super) fn differs(&self) -> bool {
+    pub(crate) fn differs(&self) -> bool {
         !matches!(self.mark, Mark::Same)
             || match &self.body {
                 Body::Object(members) => members.iter().any(|(_, node)| node.differs()),
@@ -451,14 +451,14 @@ impl<'a> Node<'a> {
     }
 
     /// Every value that changed, in the order in which they stand.
-    pub(super) fn differences(&self) -> Vec<Difference<'_, 'a>> {
+    pub(crate) fn differences(&self) -> Vec<Difference<'_, 'a>> {
         let mut found = Vec::new();
         self.walk(&mut Vec::new(), &|node| !matches!(node.mark, Mark::Same), &mut found);
         found
     }
 
     /// Every value that holds no other and is there at the end, in the order in which they stand.
-    pub(super) fn leaves(&self) -> Vec<Difference<'_, 'a>> {
+    pub(crate) fn leaves(&self) -> Vec<Difference<'_, 'a>> {
         let mut found = Vec::new();
         self.walk(&mut Vec::new(), &|node| node.is_leaf() || matches!(node.mark, Mark::Gone), &mut found);
         found.retain(|found| !matches!(found.node.mark, Mark::Gone));
@@ -466,7 +466,7 @@ impl<'a> Node<'a> {
     }
 
     /// Numbers the [`Node::leaves`], in `origin`.
-    pub(super) fn number(&mut self, next: &mut usize) {
+    pub(crate) fn number(&mut self, next: &mut usize) {
         if matches!(self.mark, Mark::Gone) {
             return;
         }
@@ -521,7 +521,7 @@ impl<'a> Node<'a> {
     }
 
     /// The JSON of it, on one line.
-    pub(super) fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let mut out = String::new();
         self.write_json(&mut out);
         out
@@ -574,12 +574,12 @@ impl<'a> Node<'a> {
 }
 
 /// The steps of a JSON pointer.
-pub(super) fn steps(pointer: &str) -> Vec<String> {
+pub(crate) fn steps(pointer: &str) -> Vec<String> {
     pointer.split('/').skip(1).map(|step| unescape(step).unwrap_or(Cow::Borrowed(step)).into_owned()).collect()
 }
 
 /// The JSON pointer of a path.
-pub(super) fn pointer(path: &[Step<'_, '_>]) -> String {
+pub(crate) fn pointer(path: &[Step<'_, '_>]) -> String {
     let mut pointer = String::new();
     for step in path {
         match step {
@@ -599,7 +599,7 @@ mod tests {
 
     thread_local! {
         /// So many members were looked at to find some.
-        pub(super) static LOOKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+        pub(crate) static LOOKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
     }
 
     /// Members, from one to another of which nothing has to be looked through again.

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
+use super::Failure;
 use super::clock::{clock, moment};
 use super::names::{At, Named, Spellings};
-use super::{Failure, complain};
 use crate::journal::{ObjectRow, Reader};
 use crate::model::{EntryType, Seq};
 use crate::spelling::{nearest, nearest_by};
+use crate::terminal::complain;
 use crate::wire::Entry;
 
 /// How many objects are looked through for one of nearly the same name.
@@ -19,7 +20,7 @@ const LIKE: usize = 100_000;
 ///
 /// # Errors
 /// Where there is none, with what comes nearest.
-pub(super) fn find(
+pub(crate) fn find(
     reader: &Reader,
     command: &str,
     text: &str,
@@ -38,7 +39,7 @@ pub(super) fn find(
 ///
 /// # Errors
 /// As [`find`].
-pub(super) fn known(
+pub(crate) fn known(
     reader: &Reader,
     text: &str,
     named: &Named,
@@ -78,7 +79,7 @@ pub(super) fn known(
 ///
 /// # Errors
 /// Where the journal cannot be read.
-pub(super) fn of_resource(
+pub(crate) fn of_resource(
     reader: &Reader,
     id: i64,
     namespaces: &[String],
@@ -98,7 +99,7 @@ pub(super) fn of_resource(
 ///
 /// # Errors
 /// Where nothing is, with what comes nearest.
-pub(super) fn namespaces(reader: &Reader, namespaces: &[String]) -> Result<(), Failure> {
+pub(crate) fn namespaces(reader: &Reader, namespaces: &[String]) -> Result<(), Failure> {
     if namespaces.is_empty() {
         return Ok(());
     }
@@ -120,7 +121,7 @@ pub(super) fn namespaces(reader: &Reader, namespaces: &[String]) -> Result<(), F
 }
 
 /// What was most likely meant, else what there is.
-pub(super) fn nearest_or_all(word: &str, known: &BTreeSet<String>) -> String {
+pub(crate) fn nearest_or_all(word: &str, known: &BTreeSet<String>) -> String {
     match nearest(word, known.iter().map(String::as_str)) {
         Some(name) => format!("did you mean {name}?"),
         None if known.len() <= NAMED => {
@@ -134,7 +135,7 @@ pub(super) fn nearest_or_all(word: &str, known: &BTreeSet<String>) -> String {
 ///
 /// # Errors
 /// Where it is.
-pub(super) fn not_to_come(reader: &mut Reader, time: Timestamp) -> Result<(), Failure> {
+pub(crate) fn not_to_come(reader: &mut Reader, time: Timestamp) -> Result<(), Failure> {
     let now = clock().now;
     let newest = reader.entry(reader.head()?)?;
     // A clock that was set back has left later entries.
@@ -149,7 +150,7 @@ pub(super) fn not_to_come(reader: &mut Reader, time: Timestamp) -> Result<(), Fa
 ///
 /// # Errors
 /// Where the log begins later, with when.
-pub(super) fn not_before_all(reader: &Reader, time: Timestamp) -> Result<(), Failure> {
+pub(crate) fn not_before_all(reader: &Reader, time: Timestamp) -> Result<(), Failure> {
     let retained = reader.retained()?;
     match retained.oldest_time.filter(|begin| time.as_microsecond() < *begin) {
         Some(begin) => Err(Failure::no(format!(
@@ -166,7 +167,7 @@ pub(super) fn not_before_all(reader: &Reader, time: Timestamp) -> Result<(), Fai
 ///
 /// # Errors
 /// Where there are several, with how to choose one.
-pub(super) fn only(text: &str, mut rows: Vec<ObjectRow>) -> Result<ObjectRow, Failure> {
+pub(crate) fn only(text: &str, mut rows: Vec<ObjectRow>) -> Result<ObjectRow, Failure> {
     match (rows.pop(), rows.is_empty()) {
         (Some(row), true) => Ok(row),
         (last, _) => {
@@ -177,7 +178,7 @@ pub(super) fn only(text: &str, mut rows: Vec<ObjectRow>) -> Result<ObjectRow, Fa
 }
 
 /// One spelling, several objects.
-pub(super) fn several<'r>(text: &str, rows: impl ExactSizeIterator<Item = &'r ObjectRow>) -> Failure {
+pub(crate) fn several<'r>(text: &str, rows: impl ExactSizeIterator<Item = &'r ObjectRow>) -> Failure {
     let count = rows.len();
     let mut names: Vec<String> = rows.take(NAMED).map(ObjectRow::spell).collect();
     if count > names.len() {
@@ -197,15 +198,15 @@ pub(super) fn several<'r>(text: &str, rows: impl ExactSizeIterator<Item = &'r Ob
 const NAMED: usize = 8;
 
 /// How a moment is spelled: for people, or for programs.
-pub(super) type Spell = fn(Timestamp) -> String;
+pub(crate) type Spell = fn(Timestamp) -> String;
 
 /// A moment of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     /// Right after this entry.
-    pub(super) seq: Seq,
+    pub(crate) seq: Seq,
     /// The time that was asked for, where it was one.
-    pub(super) time: Option<Timestamp>,
+    pub(crate) time: Option<Timestamp>,
 }
 
 impl std::fmt::Display for Moment {
@@ -221,7 +222,7 @@ impl std::fmt::Display for Moment {
 ///
 /// # Errors
 /// Where the journal has not come there yet, or does not reach back to it any more.
-pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
+pub(crate) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
     let retained = reader.retained()?;
     let begin = retained.oldest_time.filter(|_| retained.removed > 0);
     let (place, truncated) = match at {
@@ -256,7 +257,7 @@ pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
 ///
 /// # Errors
 /// As [`place`].
-pub(super) fn place_of(reader: &mut Reader, rows: &mut Vec<ObjectRow>, at: At) -> Result<Moment, Failure> {
+pub(crate) fn place_of(reader: &mut Reader, rows: &mut Vec<ObjectRow>, at: At) -> Result<Moment, Failure> {
     let place = place(reader, at)?;
     let At::Seq(seq) = at else { return Ok(place) };
     let Some(owner) = reader.object_of(seq)? else { return Ok(place) };
@@ -279,7 +280,7 @@ pub(super) fn place_of(reader: &mut Reader, rows: &mut Vec<ObjectRow>, at: At) -
 ///
 /// # Errors
 /// Where the journal cannot be read.
-pub(super) fn doubt(
+pub(crate) fn doubt(
     reader: &mut Reader,
     resource: i64,
     namespace: Option<&str>,
@@ -306,7 +307,7 @@ pub(super) fn doubt(
 ///
 /// # Errors
 /// Where the journal cannot be read.
-pub(super) fn unwatched(
+pub(crate) fn unwatched(
     reader: &Reader,
     resource: &str,
     namespace: Option<&str>,
@@ -331,7 +332,7 @@ pub(super) fn unwatched(
 ///
 /// # Errors
 /// Where the journal cannot be read.
-pub(super) fn not_yet(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<String, Failure> {
+pub(crate) fn not_yet(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<String, Failure> {
     let name = row.spell();
     let at = place.map_or_else(|| "then".to_owned(), |place| format!("at {place}"));
     let history = reader.history(row, Seq(0), Seq(u64::MAX), usize::MAX)?;
@@ -365,17 +366,17 @@ pub(super) fn not_yet(reader: &mut Reader, row: &ObjectRow, place: Option<Moment
 ///
 /// # Errors
 /// Where it is damaged.
-pub(super) fn parse(stored: &crate::journal::StoredEntry) -> Result<Entry<'_>, Failure> {
+pub(crate) fn parse(stored: &crate::journal::StoredEntry) -> Result<Entry<'_>, Failure> {
     Entry::parse(&stored.line).map_err(|error| damaged(stored.seq, &error))
 }
 
 /// What is to be said of a damaged entry.
-pub(super) fn damaged(seq: Seq, why: &dyn std::fmt::Display) -> Failure {
+pub(crate) fn damaged(seq: Seq, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(super::Exit::Io, format!("entry {seq} is damaged ({why}); run `decklog verify`"))
 }
 
 /// When it happened, where it was journaled later than the API server needs to tell of it. Stamps are of whole seconds.
-pub(super) fn late(entry: &Entry<'_>) -> Option<Timestamp> {
+pub(crate) fn late(entry: &Entry<'_>) -> Option<Timestamp> {
     let read = |text: &str| text.parse::<Timestamp>().ok();
     let happened = read(entry.happened.as_deref()?)?;
     // What a first list finds may be far older: that says since when it is so, as far as managedFields know.
@@ -391,7 +392,7 @@ const LATE: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
 ///
 /// # Errors
 /// Where the journal cannot be read.
-pub(super) fn happened_by(
+pub(crate) fn happened_by(
     reader: &mut Reader,
     row: &ObjectRow,
     place: Moment,
@@ -419,12 +420,12 @@ pub(super) fn happened_by(
 }
 
 /// When it happened, where that is known and was earlier, else when it was journaled.
-pub(super) fn when(entry: &Entry<'_>) -> Timestamp {
+pub(crate) fn when(entry: &Entry<'_>) -> Timestamp {
     late(entry).or_else(|| entry.time.parse().ok()).unwrap_or(Timestamp::MIN)
 }
 
 /// When an entry was journaled.
-pub(super) fn time_of(entry: &Entry<'_>) -> String {
+pub(crate) fn time_of(entry: &Entry<'_>) -> String {
     entry.time.parse::<Timestamp>().map_or_else(|_| UNREADABLE.to_owned(), moment)
 }
 

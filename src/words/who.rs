@@ -1,11 +1,11 @@
 //! Who wrote a value, as managedFields has it: a hint, not proof.
 
-use super::output::printable;
+use super::row::printable;
 use super::tree::{Node, Step};
 use crate::k8s::managed_fields::{By, ManagedFields, Manager};
 
 /// Those who own a value of an object.
-pub(super) fn owners(books: &mut ManagedFields, path: &[Step<'_, '_>]) -> Vec<Manager> {
+pub(crate) fn owners(books: &mut ManagedFields, path: &[Step<'_, '_>]) -> Vec<Manager> {
     books.owners(path, |set, step| match step {
         Step::Key(name) => set.member(name),
         Step::Element(_, _, node) => set.element(|name| node.member(name).map(Node::json), || node.json()),
@@ -14,7 +14,7 @@ pub(super) fn owners(books: &mut ManagedFields, path: &[Step<'_, '_>]) -> Vec<Ma
 
 /// `kubectl Apply, kubelet Update status`; without `fully` only the names. Who is known as the owner of what changed is
 /// marked so, and of several owners any may have written.
-pub(super) fn spell(managers: &[Manager], fully: bool) -> String {
+pub(crate) fn spell(managers: &[Manager], fully: bool) -> String {
     let one = |manager: &Manager| {
         let mut text = manager.manager.clone();
         if fully {
@@ -39,7 +39,7 @@ pub(super) fn spell(managers: &[Manager], fully: bool) -> String {
 }
 
 /// `kubectl-set, ~kubelet`: the names alone, with `~` before one that is known as the owner.
-pub(super) fn short(managers: &[Manager]) -> String {
+pub(crate) fn short(managers: &[Manager]) -> String {
     let mark = |manager: &Manager| if manager.by == Some(By::Owner) { "~" } else { "" };
     let mut names: Vec<String> = managers.iter().map(|one| format!("{}{}", mark(one), one.manager)).collect();
     names.dedup();

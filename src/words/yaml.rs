@@ -13,7 +13,7 @@ use crate::terminal::{is_unprintable, json_text};
 ///
 /// # Errors
 /// Where it is not JSON.
-pub(super) fn from_json(json: &[u8]) -> Result<String, serde_json::Error> {
+pub(crate) fn from_json(json: &[u8]) -> Result<String, serde_json::Error> {
     let node = Node::parse(json)?;
     let mut out = String::with_capacity(json.len() * 2);
     for line in lines(&node, View::All) {
@@ -25,7 +25,7 @@ pub(super) fn from_json(json: &[u8]) -> Result<String, serde_json::Error> {
 
 /// What of an object is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum View {
+pub(crate) enum View {
     /// All of it, as it is.
     All,
     /// What changed, and the way there.
@@ -34,7 +34,7 @@ pub(super) enum View {
 
 /// What a line is in a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sign {
+pub(crate) enum Sign {
     /// It is there before and after.
     Same,
     /// It came.
@@ -47,7 +47,7 @@ pub(super) enum Sign {
 
 impl Sign {
     /// How differences begin their lines.
-    pub(super) const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Same => " ",
             Self::Added => "+",
@@ -59,16 +59,16 @@ impl Sign {
 
 /// A line of YAML.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) sign: Sign,
+pub(crate) struct Line {
+    pub(crate) sign: Sign,
     /// With its indentation. Nothing that a terminal obeys is in it.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// Whoever set the value that begins on it.
-    pub(super) origin: Option<usize>,
+    pub(crate) origin: Option<usize>,
 }
 
 /// The lines of an object.
-pub(super) fn lines(node: &Node<'_>, view: View) -> Vec<Line> {
+pub(crate) fn lines(node: &Node<'_>, view: View) -> Vec<Line> {
     let mut printer = Printer { view, out: Vec::new() };
     printer.value(String::new(), node, 0, Place::Top, Sign::Same);
     printer.out

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::clock::{Clock, Stamp, clock, moment};
 use super::names::kind;
-use super::output::{Ink, Look, Row, plural, printable};
+use super::row::{Ink, Look, Row, plural, printable};
 use super::what::Described;
 use super::{Failure, object};
 use crate::journal::{Reader, StoredEntry};
@@ -23,7 +23,7 @@ use crate::wire::{Entry, EntryError};
 
 /// Prints entries one under the other.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     look: Look,
     clock: Clock,
     /// What stands above the line before.
@@ -36,7 +36,7 @@ pub(super) struct Lines {
 }
 
 /// Fewer gaps in a row than this have a line each.
-pub(super) const FEW_GAPS: usize = 3;
+pub(crate) const FEW_GAPS: usize = 3;
 /// So many of their sources are named.
 const NAMED_GAPS: usize = 6;
 
@@ -45,7 +45,7 @@ const WIDEST_TARGET: usize = 44;
 
 impl Lines {
     /// Lines of a log whose seqs are about as long as `head`.
-    pub(super) fn new(look: Look, head: u64) -> Self {
+    pub(crate) fn new(look: Look, head: u64) -> Self {
         let seq_width = head.to_string().len().max(4);
         let target_width = widest_target(look).min(24);
         Self { look, clock: clock().clone(), day: String::new(), seq_width, target_width, kinds: HashMap::new() }
@@ -55,7 +55,7 @@ impl Lines {
     ///
     /// # Errors
     /// Where it cannot be read.
-    pub(super) fn learn(&mut self, reader: &Reader) -> Result<(), Failure> {
+    pub(crate) fn learn(&mut self, reader: &Reader) -> Result<(), Failure> {
         if self.look.terminal {
             let resources = reader.resources()?.into_iter().map(|(_, resource)| resource);
             self.kinds = resources.map(|resource| (resource.full_name(), kind(&resource))).collect();
@@ -91,7 +91,7 @@ impl Lines {
     ///
     /// # Errors
     /// Where one of the lines is no entry.
-    pub(super) fn gaps<'l>(&mut self, lines: impl Iterator<Item = &'l [u8]>) -> Result<Option<String>, EntryError> {
+    pub(crate) fn gaps<'l>(&mut self, lines: impl Iterator<Item = &'l [u8]>) -> Result<Option<String>, EntryError> {
         let entries = lines.map(Entry::parse).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = entries.first().filter(|_| entries.len() >= FEW_GAPS) else { return Ok(None) };
         let (mut out, mut row) = self.begin(first);
@@ -103,7 +103,7 @@ impl Lines {
     }
 
     /// The line of an entry, and before it the line of a new day.
-    pub(super) fn render(&mut self, line: &[u8]) -> Result<String, EntryError> {
+    pub(crate) fn render(&mut self, line: &[u8]) -> Result<String, EntryError> {
         let entry = Entry::parse(line)?;
         let (mut out, mut row) = self.begin(&entry);
         let kind = entry.op;
@@ -178,10 +178,10 @@ fn widest_target(look: Look) -> usize {
 }
 
 /// Behind the time of a line: that is when it happened, and it was journaled later.
-pub(super) const LATE: &str = "~";
+pub(crate) const LATE: &str = "~";
 
 /// The time that a line begins with: on a terminal when it happened, where that is known and was earlier.
-pub(super) fn shown(clock: &Clock, entry: &Entry<'_>, look: Look) -> Stamp {
+pub(crate) fn shown(clock: &Clock, entry: &Entry<'_>, look: Look) -> Stamp {
     match object::late(entry).filter(|_| look.terminal) {
         Some(happened) => clock.stamp(&happened.to_string()),
         None => clock.stamp(&entry.time),
@@ -189,14 +189,14 @@ pub(super) fn shown(clock: &Clock, entry: &Entry<'_>, look: Look) -> Stamp {
 }
 
 /// When it happened, where the line begins with when it was journaled, and that was later.
-pub(super) fn put_late(row: &mut Row, entry: &Entry<'_>, look: Look) {
+pub(crate) fn put_late(row: &mut Row, entry: &Entry<'_>, look: Look) {
     if let Some(happened) = object::late(entry).filter(|_| !look.terminal) {
         row.put(None, &format!("  happened {}", moment(happened)));
     }
 }
 
 /// What a gap says; on a terminal a time of the same day goes without it.
-pub(super) fn put_gap(row: &mut Row, entry: &Entry<'_>, clock: &Clock) {
+pub(crate) fn put_gap(row: &mut Row, entry: &Entry<'_>, clock: &Clock) {
     let Some(gap) = entry.gap() else { return };
     let version = |version: &Option<String>| version.as_deref().map(|version| printable(version).into_owned());
     let range = match (version(&gap.from), version(&gap.to)) {
@@ -216,7 +216,7 @@ pub(super) fn put_gap(row: &mut Row, entry: &Entry<'_>, clock: &Clock) {
 }
 
 /// What gaps of several sources for one reason say together.
-pub(super) fn put_gaps(row: &mut Row, entries: &[Entry<'_>], clock: &Clock) {
+pub(crate) fn put_gaps(row: &mut Row, entries: &[Entry<'_>], clock: &Clock) {
     let seqs = entries.iter().map(|entry| entry.seq);
     let (from, to) = (seqs.clone().min().unwrap_or_default(), seqs.max().unwrap_or_default());
     let gaps: Vec<_> = entries.iter().filter_map(Entry::gap).collect();
@@ -237,7 +237,7 @@ pub(super) fn put_gaps(row: &mut Row, entries: &[Entry<'_>], clock: &Clock) {
 }
 
 /// Why there is a gap, where an entry is one.
-pub(super) fn gap_of(entry: &StoredEntry) -> Option<String> {
+pub(crate) fn gap_of(entry: &StoredEntry) -> Option<String> {
     let entry = Entry::parse(&entry.line).ok().filter(|entry| entry.op == EntryType::Gap)?;
     entry.gap().map(|gap| gap.why)
 }

@@ -10,8 +10,8 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp, Zoned};
 
-use super::complain;
-use super::output::{plural, printable};
+use super::row::{plural, printable};
+use crate::terminal::complain;
 use crate::units::parse_signed;
 
 /// The present, and a zone.
@@ -90,20 +90,20 @@ pub enum Form {
 
 /// How the time of an entry is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     /// `2026-11-21`
-    pub(super) date: String,
+    pub(crate) date: String,
     /// `10:32:01`
-    pub(super) time: String,
+    pub(crate) time: String,
     /// `CET, +01:00`
-    pub(super) zone: String,
+    pub(crate) zone: String,
     /// `2026-11-21T10:32:01.123+01:00`
-    pub(super) whole: String,
+    pub(crate) whole: String,
 }
 
 impl Stamp {
     /// What stands above the lines of a day: `2026-11-21 (CET, +01:00)`.
-    pub(super) fn day(&self) -> String {
+    pub(crate) fn day(&self) -> String {
         format!("{} ({})", self.date, self.zone)
     }
 }
@@ -127,7 +127,7 @@ impl Clock {
     }
 
     /// How the time of an entry is shown.
-    pub(super) fn stamp(&self, time: &str) -> Stamp {
+    pub(crate) fn stamp(&self, time: &str) -> Stamp {
         let Ok(parsed) = time.parse::<Timestamp>() else {
             let text = printable(time).into_owned();
             return Stamp { date: "????-??-??".to_owned(), time: text.clone(), zone: "?".to_owned(), whole: text };
@@ -240,7 +240,7 @@ impl Clock {
     }
 
     /// What was understood of a moment, for whoever wrote it; nothing where there was nothing to understand.
-    pub(super) fn understood(&self, option: &str, text: &str) -> Option<String> {
+    pub(crate) fn understood(&self, option: &str, text: &str) -> Option<String> {
         let written = self.read(text).ok().filter(|written| written.form != Form::Absolute)?;
         let note = written.note.map_or_else(String::new, |note| format!("; {note}"));
         let (spoken, distance) = (self.spoken(written.time), self.distance(written.time));
@@ -272,7 +272,7 @@ impl Clock {
 const DATE: &str = "2026-11-21";
 
 /// What a moment can be.
-pub(super) const EXPECTED: &str = "expected a duration like 10m, 1h30m or '2 hours ago', a time of day like 10:30, now, today, yesterday \
+pub(crate) const EXPECTED: &str = "expected a duration like 10m, 1h30m or '2 hours ago', a time of day like 10:30, now, today, yesterday \
     or 'yesterday 10:30', or a time like 2026-11-21T10:30:00Z, '2026-11-21 10:30' or '2026-11-21 10:30 Europe/Berlin'";
 
 fn time_of_day(text: &str) -> Result<Time, String> {

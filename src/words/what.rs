@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::output::{Ink, Row, cut, printable};
+use super::row::{Ink, Row, cut, printable};
 use super::tree::{Body, Mark, Node, Step};
 use super::who;
 use crate::k8s::bookkeeping;
@@ -11,10 +11,10 @@ use crate::model::EntryType;
 use crate::wire::{Change, Entry};
 
 /// An entry, described: its object with what the change did to it, and who did it.
-pub(super) struct Described<'e> {
-    pub(super) tree: Node<'e>,
-    pub(super) areas: Vec<String>,
-    pub(super) managers: Vec<Manager>,
+pub(crate) struct Described<'e> {
+    pub(crate) tree: Node<'e>,
+    pub(crate) areas: Vec<String>,
+    pub(crate) managers: Vec<Manager>,
 }
 
 impl<'e> Described<'e> {
@@ -22,7 +22,7 @@ impl<'e> Described<'e> {
     ///
     /// # Errors
     /// What is wrong with it, where it is damaged.
-    pub(super) fn read(entry: &Entry<'e>) -> Result<Self, String> {
+    pub(crate) fn read(entry: &Entry<'e>) -> Result<Self, String> {
         let damaged = |error: serde_json::Error| error.to_string();
         let object = entry.object.ok_or("it has no object")?.get();
         let tree = Node::parse(object.as_bytes()).map_err(damaged)?;
@@ -46,7 +46,7 @@ impl<'e> Described<'e> {
     }
 
     /// Puts on a line who did it, and of a change what it was. Says whether that is known.
-    pub(super) fn put(&self, row: &mut Row, kind: EntryType) -> bool {
+    pub(crate) fn put(&self, row: &mut Row, kind: EntryType) -> bool {
         if kind == EntryType::Modified {
             What::of(&self.tree, &self.areas).put(row, &self.managers);
             return true;
@@ -381,7 +381,7 @@ fn plain(text: &str) -> String {
 
 /// How many bytes of two long texts are the same up to the word in which they differ, so that an image shows its tag
 /// and not its registry. 0 for short texts: they are shown whole.
-pub(super) fn common(a: &str, b: &str) -> usize {
+pub(crate) fn common(a: &str, b: &str) -> usize {
     if a.len().max(b.len()) <= VALUE / 2 {
         return 0;
     }

@@ -1,0 +1,18 @@
+//! The log in words: what people call objects and moments, an entry on a line, an object as YAML, what changed in it, and
+//! who did it. Commands print it, and the timeline page shows it.
+
+pub mod clock;
+pub mod failure;
+pub mod names;
+pub mod row;
+
+pub(crate) mod blame;
+pub(crate) mod line;
+pub(crate) mod object;
+pub(crate) mod select;
+pub(crate) mod tree;
+pub(crate) mod what;
+pub(crate) mod who;
+pub(crate) mod yaml;
+
+pub use failure::{Exit, Failure};

@@ -1,0 +1,218 @@
+//! Who set each field of an object last: the way back through its history, until somebody is known for every field.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::object::{self, Moment};
+use super::tree::{Node, Step, pointer};
+use super::{Failure, who};
+use crate::journal::{ObjectRow, Reader};
+use crate::k8s::managed_fields::{ManagedFields, Manager};
+use crate::model::{EntryType, Seq};
+use crate::wire::Change;
+
+/// What the time says of when a field was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Set {
+    /// Then.
+    At,
+    /// Then or before: it was found on a list, or the log does not reach back far enough.
+    By,
+    /// Later: it is among the changes that the log does not record.
+    After,
+}
+
+impl Set {
+    pub(crate) const fn mark(self) -> &'static str {
+        match self {
+            Self::At => " ",
+            Self::By => "≤",
+            Self::After => "≥",
+        }
+    }
+}
+
+/// Whoever may have set a field.
+pub(crate) struct Origin {
+    /// The entry, where the log has it.
+    pub(crate) seq: Option<Seq>,
+    /// As the entry has it; empty where nothing is known.
+    pub(crate) time: String,
+    pub(crate) set: Set,
+    /// The entry is of an object that came to be.
+    pub(crate) came: bool,
+    pub(crate) changed: Vec<Manager>,
+    pub(crate) books: ManagedFields,
+}
+
+/// A field and who set it.
+#[derive(Serialize)]
+pub(crate) struct Field {
+    pub(crate) path: String,
+    pub(crate) value: Box<RawValue>,
+    /// The entry; absent where the log does not have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) seq: Option<u64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) time: String,
+    pub(crate) set: Set,
+    pub(crate) managers: Vec<Manager>,
+}
+
+pub(crate) struct Found {
+    pub(crate) object: String,
+    pub(crate) uid: String,
+    pub(crate) fields: Vec<Field>,
+    pub(crate) gaps: usize,
+}
+
+/// Goes back through the history, until somebody is known for every field.
+pub(crate) fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<Found, Failure> {
+    let upto = place.map_or(Seq(u64::MAX), |place| place.seq);
+    let first = reader.step(row, upto)?;
+    let unrecorded = if place.is_none() { reader.unrecorded(row)? } else { None };
+    let newest = first.as_ref().map_or(Ok(None), |step| reader.entry_of(step))?;
+    let newest_entry = newest.as_ref().map(object::parse).transpose()?;
+    let (text, uid) = match (&unrecorded, &newest_entry) {
+        (Some((object, _)), _) => (String::from_utf8_lossy(object).into_owned(), row.uid.clone()),
+        (None, Some(entry)) if entry.op == EntryType::Deleted => {
+            let before = first.as_ref().map_or(Ok(None), |step| reader.previous(step))?;
+            let before = before.map_or_else(String::new, |step| format!("; --at {} shows who had set what", step.seq));
+            return Err(Failure::no(format!(
+                "{} was deleted at {} (entry {}){before}",
+                row.spell(),
+                object::time_of(entry),
+                entry.seq,
+            )));
+        }
+        (None, Some(entry)) => {
+            let object = entry.object.ok_or_else(|| object::damaged(entry.seq(), &"it has no object"))?.get();
+            (object.to_owned(), entry.uid.as_deref().unwrap_or_default().to_owned())
+        }
+        (None, None) => return Err(Failure::no(object::not_yet(reader, row, place)?)),
+    };
+    let damaged = |seq: Seq| move |error: serde_json::Error| object::damaged(seq, &error);
+    let mut tree = Node::parse(text.as_bytes()).map_err(damaged(row.last))?;
+    tree.without(&[&["metadata", "managedFields"]]);
+    let mut origins: Vec<Origin> = Vec::new();
+    let now = newest_entry.as_ref().map_or_else(String::new, |entry| entry.time.to_string());
+    // What changed since the newest entry and is not recorded.
+    if unrecorded.is_some() {
+        let last = newest_entry.as_ref().filter(|entry| entry.op != EntryType::Deleted);
+        origins.push(Origin {
+            seq: None,
+            time: now.clone(),
+            set: if now.is_empty() { Set::By } else { Set::After },
+            came: false,
+            changed: Vec::new(),
+            books: ManagedFields::of(text.as_bytes()),
+        });
+        match last.and_then(|entry| entry.object) {
+            Some(before) => {
+                let change = crate::change::compare(before.get().as_bytes(), text.as_bytes(), &[], &[])
+                    .map_err(|error| object::damaged(row.last, &error))?;
+                let change: Change<'_> = serde_json::from_str(&change.json).map_err(damaged(row.last))?;
+                tree.revert_to(&change.patch, 0)
+            }
+            None => tree.credit(0),
+        };
+    }
+    let mut oldest = Seq(u64::MAX);
+    let mut next = first;
+    while let Some(step) = next.filter(|_| !tree.is_credited()) {
+        next = reader.previous(&step)?;
+        let Some(stored) = reader.entry_of(&step)? else { break };
+        let entry = object::parse(&stored)?;
+        if entry.uid.as_deref() != Some(&uid) {
+            break;
+        }
+        oldest = step.seq;
+        let change = Change::of(&entry).map_err(damaged(step.seq))?.unwrap_or_default();
+        let at = origins.len();
+        // A truncated one shows what was so by then, and not what it changed.
+        let credited = if entry.op == EntryType::Modified && step.kept {
+            tree.revert_to(&change.patch, at)
+        } else {
+            tree.credit(at)
+        };
+        let object = entry.object.map_or("{}", |object| object.get());
+        if credited {
+            // After damage the whole object is recorded as new, whatever of it changed.
+            let whole = change.patch.iter().any(|op| op.path.is_empty());
+            let watched = entry.evidence.as_deref() == Some("watched") && !whole;
+            origins.push(Origin {
+                seq: Some(step.seq),
+                time: entry.time.to_string(),
+                set: if watched && step.kept { Set::At } else { Set::By },
+                came: entry.op == EntryType::Added && watched,
+                changed: change.managers,
+                books: ManagedFields::of(object.as_bytes()),
+            });
+        }
+        if entry.op == EntryType::Modified && step.previous == Seq(0) {
+            // It was found on a first list that is not emitted.
+            tree.credit(origins.len());
+            origins.push(Origin {
+                seq: None,
+                time: entry.time.to_string(),
+                set: Set::By,
+                came: false,
+                changed: Vec::new(),
+                books: ManagedFields::of(object.as_bytes()),
+            });
+        }
+    }
+    if !tree.is_credited() {
+        // Damage or retention cut the history short.
+        origins.push(Origin {
+            seq: None,
+            time: now,
+            set: Set::By,
+            came: false,
+            changed: Vec::new(),
+            books: ManagedFields::of(text.as_bytes()),
+        });
+        tree.credit(origins.len() - 1);
+    }
+    tree.settle();
+    let gaps = reader.gaps(row.resource_id, Some(&row.namespace), oldest)?;
+    let gaps = gaps.iter().filter(|gap| gap.seq <= upto).count();
+    let fields = tree.leaves().iter().map(|leaf| field(&mut origins, leaf.node, &leaf.path)).collect::<Result<_, _>>();
+    Ok(Found { uid, fields: fields.map_err(damaged(row.last))?, gaps, object: text })
+}
+
+fn field(origins: &mut [Origin], node: &Node<'_>, path: &[Step<'_, '_>]) -> Result<Field, serde_json::Error> {
+    let last = origins.len() - 1;
+    let origin = &mut origins[node.origin.unwrap_or(last)];
+    let mut time = origin.time.clone();
+    let managers = match &origin.changed[..] {
+        // One version is one write.
+        [one] if origin.set == Set::At => vec![one.clone()],
+        changed => {
+            let mut owners = who::owners(&mut origin.books, path);
+            let wrote = changed.iter().filter(|changed| owners.iter().any(|owner| owner.is(changed)));
+            let wrote: Vec<Manager> = wrote.cloned().collect();
+            // Whoever owns a field of an object that came to be has made it.
+            if origin.came {
+                owners.iter_mut().for_each(|owner| owner.by = None);
+            }
+            if wrote.is_empty() { owners } else { wrote }
+        }
+    };
+    if origin.set == Set::By
+        && let Some(own) = managers.iter().filter_map(|manager| manager.time.clone()).max()
+        && (own < time || time.is_empty())
+    {
+        // Whoever owns it has written nothing since.
+        time = own;
+    }
+    Ok(Field {
+        path: pointer(path),
+        value: RawValue::from_string(node.json())?,
+        seq: origin.seq.map(|seq| seq.0),
+        time,
+        set: origin.set,
+        managers,
+    })
+}

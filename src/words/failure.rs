@@ -1,0 +1,124 @@
+//! Why a question about the log has no answer, and how a process ends that asked it.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::journal::JournalError;
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// The answer is no: a problem, damage, nothing found.
+    No = 1,
+    /// The command line is wrong.
+    Usage = 64,
+    /// A bug in decklog.
+    Internal = 70,
+    /// Input or output failed, such as the disk.
+    Io = 74,
+    /// Another decklog holds the state directory.
+    Held = 75,
+    /// The configuration, or what it points to, is wrong.
+    Config = 78,
+}
+
+impl Exit {
+    /// How a process has ended that gave this code.
+    pub(crate) const fn of(code: u8) -> Self {
+        match code {
+            0 => Self::Done,
+            1 => Self::No,
+            64 => Self::Usage,
+            74 => Self::Io,
+            75 => Self::Held,
+            78 => Self::Config,
+            _ => Self::Internal,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command could not be done: one sentence that says what to do, and how the process ends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Failure {
+    exit: Exit,
+    text: String,
+}
+
+impl Failure {
+    /// A failure that ends the process with `exit` after `text` was printed.
+    pub fn new(exit: Exit, text: impl Into<String>) -> Self {
+        Self { exit, text: text.into() }
+    }
+
+    /// The command line is wrong.
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, text)
+    }
+
+    /// The answer is no.
+    pub fn no(text: impl Into<String>) -> Self {
+        Self::new(Exit::No, text)
+    }
+
+    /// A bug in decklog.
+    pub fn internal(text: impl Into<String>) -> Self {
+        Self::new(Exit::Internal, text)
+    }
+
+    /// `what` failed with an error of the operating system.
+    pub fn io(what: impl std::fmt::Display, error: &io::Error) -> Self {
+        Self::new(Exit::Io, format!("{what}: {error}"))
+    }
+
+    /// Writing to standard output failed. A closed pipe ends the command quietly: the reader has what it wanted.
+    #[must_use]
+    pub fn stdout(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::closed_pipe();
+        }
+        Self::io("cannot write to standard output", error)
+    }
+
+    /// Whoever reads standard output has gone: a quiet end.
+    #[must_use]
+    pub const fn closed_pipe() -> Self {
+        Self { exit: Exit::Done, text: String::new() }
+    }
+
+    /// How the process ends.
+    #[must_use]
+    pub const fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// The sentence; empty where there is nothing to say.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Self {
+        let exit = match &error {
+            JournalError::Locked { .. } => Exit::Held,
+            JournalError::Newer { .. }
+            | JournalError::Missing(_)
+            | JournalError::OtherCluster { .. }
+            | JournalError::Foreign(_) => Exit::Config,
+            JournalError::Io { .. } | JournalError::Sqlite { .. } | JournalError::Corrupt(_) => Exit::Io,
+            JournalError::Stopped(_) | JournalError::Superseded(_) => Exit::Internal,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
