@@ -14,6 +14,7 @@ mod budget;
 mod codec;
 mod error;
 mod mark;
+pub mod outline;
 mod reader;
 mod recent;
 mod restore;
@@ -44,7 +45,7 @@ pub use codec::Codec;
 pub use error::JournalError;
 pub use reader::{
     DeadLetter, EntryFilter, EntryQuery, KnownObject, Lost, ObjectRow, Page, Reader, Requests, SinkRow, SourceRow,
-    Step, StoredEntry, Verified,
+    Step, StoredEntry, StoredRow, Verified,
 };
 pub use restore::{RestoreError, restore};
 pub use retention::{Bounds, Pause, PauseReason, Retained};
@@ -376,6 +377,12 @@ impl Journal {
     /// Keeps what the API server's own request counters said, or why they cannot be read.
     pub async fn requests(&self, read: Result<RequestCounts, String>) -> Result {
         self.send(Command::Requests(read), 0).await
+    }
+
+    /// Keeps the outline of a part of the log, all of whose entries are there. A standby keeps none.
+    pub async fn outline(&self, part: u64, data: Vec<u8>) -> Result {
+        let bytes = data.len();
+        self.send(Command::Outline(part, data), bytes).await
     }
 
     /// Registers a sink under its name: gives its handle, and its cursor, which is the last seq it has for good. `start`

@@ -7,7 +7,7 @@ use rusqlite::{ToSql, params};
 use super::{Command, OfSink, OfSource, SETTLE, SETTLED, Transaction, micros};
 use crate::ambient;
 use crate::journal::error::Result;
-use crate::journal::{Audit, SourceId};
+use crate::journal::{Audit, SourceId, outline};
 
 impl Transaction<'_> {
     pub(super) fn perform(&mut self, command: &Command) -> Result {
@@ -39,6 +39,17 @@ impl Transaction<'_> {
             Command::Requests(read) => {
                 self.begin()?;
                 self.note_requests(read.as_ref())?;
+            }
+            Command::Outline(part, data) => {
+                // What was truncated meanwhile has none any more.
+                if *part >= outline::part_of(self.changes.log_start) {
+                    self.begin()?;
+                    self.execute(
+                        "keep an outline",
+                        "INSERT OR REPLACE INTO outline VALUES (?, ?)",
+                        params![part, data],
+                    )?;
+                }
             }
             Command::Settle(settled, reply) => {
                 self.begin()?;

@@ -62,6 +62,8 @@ pub(in crate::journal) enum Command {
     Narrow(Reply<()>),
     Resources(Vec<Resource>),
     Requests(Result<RequestCounts, String>),
+    /// The outline of a part of the log.
+    Outline(u64, Vec<u8>),
     Flush(Reply<()>),
     Settle(Settled, Reply<()>),
     Epoch(Option<String>, Reply<String>),
@@ -130,6 +132,7 @@ impl Command {
             | Self::Narrow(_)
             | Self::Resources(_)
             | Self::Requests(_)
+            | Self::Outline(..)
             | Self::Flush(_) => false,
         }
     }
@@ -146,6 +149,7 @@ impl Command {
             | Self::Narrow(_)
             | Self::Resources(_)
             | Self::Requests(_)
+            | Self::Outline(..)
             | Self::Flush(_)
             | Self::Settle(..)
             | Self::Epoch(..)

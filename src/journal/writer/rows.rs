@@ -16,7 +16,7 @@ use crate::journal::error::Result;
 /// its disk is full.
 const OWN_FACTS: [&str; 4] = ["mark", "paused", "resumed", "shared"];
 /// Tables that stay with the journal that they are in.
-const OWN_TABLES: [&str; 1] = ["backlog"];
+const OWN_TABLES: [&str; 2] = ["backlog", "outline"];
 
 const TAKE: &str = "take out what is for the shared log";
 const PUT: &str = "take over what the shared log has";
@@ -306,6 +306,8 @@ fn value(rest: &mut &[u8]) -> Option<Value> {
 
 /// Empties every table, before a base is put in.
 pub(in crate::journal) fn clear(conn: &Connection, tables: &[Table]) -> Result {
+    // They are of entries that may be others now.
+    conn.execute_batch("DELETE FROM main.outline").map_err(sql(PUT))?;
     for table in tables.iter().rev() {
         conn.execute_batch(&format!("DELETE FROM main.{} AS t WHERE {}", table.name, table.travels("t")))
             .map_err(sql(PUT))?;

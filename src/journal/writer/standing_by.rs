@@ -401,6 +401,7 @@ impl Writer {
                 | Command::Sink(..)
                 | Command::Resources(_)
                 | Command::Requests(_)
+                | Command::Outline(..)
                 | Command::Bounds(_) => Ok(()),
                 Command::Register(spec, reply) => {
                     let found = position(conn, spec)?;

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::{Transaction, Writer, micros, sql, type_code};
 use crate::ambient;
-use crate::journal::JournalError;
 use crate::journal::error::Result;
 use crate::journal::retention::{PAGE, SLICE_BYTES, SLICE_ENTRIES, SLICE_PAGES};
+use crate::journal::{JournalError, outline};
 use crate::model::{EntryType, ResourceVersion};
 use crate::wire;
 
@@ -180,6 +180,7 @@ impl Transaction<'_> {
     fn set_log_start(&mut self, log_start: u64) -> Result {
         let what = "truncate entries";
         self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('oldest', ?)", params![log_start.to_string()])?;
+        self.execute(what, "DELETE FROM outline WHERE part < ?", params![outline::part_of(log_start)])?;
         self.changes.log_start = log_start;
         Ok(())
     }

@@ -1,0 +1,128 @@
+//! Outlines, and what they are made of.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::{OLDEST, ObjectRow, Reader, StoredEntry, sql, stored_row};
+use crate::journal::JournalError;
+use crate::journal::error::Result;
+use crate::model::Seq;
+
+/// An entry with the rows that it belongs to.
+#[derive(Clone, Debug)]
+pub struct StoredRow {
+    /// When it was journaled, microseconds since 1970.
+    pub time: i64,
+    /// The row of its source.
+    pub source: i64,
+    /// The row of its object; 0 for a GAP.
+    pub object: i64,
+    /// The entry.
+    pub entry: StoredEntry,
+}
+
+impl Reader {
+    /// The outline that is kept of a part of the log.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn outline(&self, part: u64) -> Result<Option<Vec<u8>>> {
+        self.conn
+            .prepare_cached("SELECT data FROM outline WHERE part = ?")
+            .and_then(|mut select| select.query_row([part], |row| row.get(0)).optional())
+            .map_err(sql("an outline"))
+    }
+
+    /// The parts of the log from one to another of which an outline is kept, in order.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn outlined(&self, from: u64, to: u64) -> Result<Vec<u64>> {
+        let what = "outlines";
+        let mut select = self
+            .conn
+            .prepare_cached("SELECT part FROM outline WHERE part BETWEEN ? AND ? ORDER BY part")
+            .map_err(sql(what))?;
+        let parts = select.query_map([from, to], |row| row.get(0)).map_err(sql(what))?;
+        parts.collect::<std::result::Result<_, _>>().map_err(sql(what))
+    }
+
+    /// Entries from one seq to another, in order, with the rows that they belong to. One that is damaged is left out: who
+    /// asks for it by its seq sees what is wrong with it.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn rows_between(&mut self, from: Seq, to: Seq) -> Result<Vec<StoredRow>> {
+        let what = "entries";
+        self.moment(|reader| {
+            let stored = {
+                let mut select = reader
+                    .conn
+                    .prepare_cached(&format!(
+                        "SELECT seq, type, base, line, time, source, coalesce(object, 0) FROM entry
+                         WHERE seq BETWEEN max(?, {OLDEST}) AND ? ORDER BY seq"
+                    ))
+                    .map_err(sql(what))?;
+                let rows = select
+                    .query_map(params![from.0, to.0], |row| {
+                        Ok((stored_row(row)?, row.get(4)?, row.get(5)?, row.get(6)?))
+                    })
+                    .map_err(sql(what))?;
+                rows.collect::<std::result::Result<Vec<_>, _>>().map_err(sql(what))?
+            };
+            let mut rows = Vec::with_capacity(stored.len());
+            for (row, time, source, object) in stored {
+                match reader.unpack(row) {
+                    Ok(entry) => rows.push(StoredRow { time, source, object, entry }),
+                    Err(JournalError::Corrupt(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(rows)
+        })
+    }
+
+    /// When an entry was journaled, microseconds since 1970; nothing where there is no such entry.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn time_of(&self, seq: Seq) -> Result<Option<i64>> {
+        self.conn
+            .prepare_cached("SELECT time FROM entry WHERE seq = ?")
+            .and_then(|mut select| select.query_row([seq.0], |row| row.get(0)).optional())
+            .map_err(sql("times"))
+    }
+
+    /// The object with this row.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn object_with(&self, row: i64) -> Result<Option<ObjectRow>> {
+        Ok(self.object_rows("o.id = ?1", &[&row])?.pop())
+    }
+
+    /// The rows of the objects of one resource, in one namespace or in all, by name: `*` and `?` stand for other characters.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn rows_of(&self, resource: i64, namespace: Option<&str>, name: Option<&str>) -> Result<Vec<i64>> {
+        let what = "objects";
+        let (is, name) = name.map_or(("GLOB", "*".into()), super::objects::asked);
+        let mut select = self
+            .conn
+            .prepare_cached(&format!(
+                "SELECT id FROM object WHERE resource = ?1 AND namespace BETWEEN coalesce(?2, '') AND coalesce(?2, x'')
+                 AND name {is} ?3"
+            ))
+            .map_err(sql(what))?;
+        let rows = select.query_map(params![resource, namespace, name], |row| row.get(0)).map_err(sql(what))?;
+        rows.collect::<std::result::Result<_, _>>().map_err(sql(what))
+    }
+}
+
+impl ObjectRow {
+    /// Its row, by which outlines name it.
+    #[must_use]
+    pub const fn row(&self) -> i64 {
+        self.id
+    }
+}
