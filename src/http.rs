@@ -8,6 +8,7 @@
 pub mod frames;
 mod members;
 mod metrics;
+mod patient;
 pub mod reading;
 mod settings;
 mod several;
@@ -48,7 +49,9 @@ use crate::delivery::SinkCounters;
 use crate::journal::{Backlog, JournalError, Reader, SourceState};
 use crate::status::{HaView, Live, Role, Status};
 use crate::watch::SourceManagerHandle;
-use reading::{Gate, Logs, MOST_COMMANDS, Peer, Reading};
+use patient::Patient;
+pub(crate) use reading::{Gate, Peer};
+use reading::{Logs, MOST_COMMANDS, Reading};
 use tls::Identity;
 
 /// What the endpoints read.
@@ -77,7 +80,32 @@ pub struct Bound {
     /// Where TLS is spoken.
     identity: Option<Identity>,
     /// Where the log may be read.
-    gate: Option<Gate>,
+    pub(crate) gate: Option<Gate>,
+}
+
+impl Bound {
+    /// Where it is, where that is an address.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.local_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// Whether TLS is spoken there.
+    #[must_use]
+    pub const fn has_tls(&self) -> bool {
+        self.identity.is_some()
+    }
+
+    /// Answers by `router` until `stop`.
+    ///
+    /// # Errors
+    /// Where the socket fails.
+    pub(crate) async fn answer(self, router: Router, limits: Limits, stop: CancellationToken) -> io::Result<()> {
+        answer_all(self.socket, self.identity.map(Arc::new), router, limits, stop).await
+    }
 }
 
 #[derive(Debug)]
@@ -94,14 +122,14 @@ pub enum BindError {
     Refused(String),
     /// Another process has it, such as one that is being stopped: trying again may help.
     #[error(
-        "cannot listen on {0}: another process listens there; set another address in [http] listen, or stop that process"
+        "cannot listen on {0}: another process listens there; set another address in {1} listen, or stop that process"
     )]
-    Taken(String),
+    Taken(String, &'static str),
     /// The machine may get the address later, by DHCP or another service that brings it up: trying again may help.
     #[error(
-        "cannot listen on {0}: this machine does not have that address at the moment; bring it up, or set another in [http] listen"
+        "cannot listen on {0}: this machine does not have that address at the moment; bring it up, or set another in {1} listen"
     )]
-    Absent(SocketAddr),
+    Absent(SocketAddr, &'static str),
 }
 
 /// Binds where the configuration says.
@@ -109,13 +137,21 @@ pub enum BindError {
 /// # Errors
 /// What is in the way.
 pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
-    let refused = |text: String| BindError::Refused(format!("[http]: {text}"));
+    bind_for("[http]", settings).await
+}
+
+/// As [`bind`], for another section of the configuration.
+///
+/// # Errors
+/// What is in the way.
+pub async fn bind_for(section: &'static str, settings: &Settings) -> Result<Bound, BindError> {
+    let refused = |text: String| BindError::Refused(format!("{section}: {text}"));
     let gate = Gate::of(settings).await.map_err(refused)?;
     let identity = Identity::of(settings);
     if let Some(identity) = &identity {
         identity.acceptor().await.map_err(refused)?;
     }
-    let socket = listen_on(&settings.listen).await?;
+    let socket = listen_on(section, &settings.listen).await?;
     if let (Listen::Unix(path), Some(_)) = (&settings.listen, &gate) {
         // Whoever is in the daemon's own group may read, whatever its umask is.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
@@ -124,21 +160,21 @@ pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
     Ok(Bound { socket, identity, gate })
 }
 
-async fn listen_on(listen: &Listen) -> Result<Socket, BindError> {
+async fn listen_on(section: &'static str, listen: &Listen) -> Result<Socket, BindError> {
     match listen {
         Listen::Tcp(address) => TcpListener::bind(address).await.map(Socket::Tcp).map_err(|error| {
             if error.kind() == io::ErrorKind::AddrNotAvailable {
-                return BindError::Absent(*address);
+                return BindError::Absent(*address, section);
             }
             if error.kind() == io::ErrorKind::AddrInUse {
-                return BindError::Taken(address.to_string());
+                return BindError::Taken(address.to_string(), section);
             }
-            BindError::Refused(format!("cannot listen on {address}: {error}; set another address in [http] listen"))
+            BindError::Refused(format!("cannot listen on {address}: {error}; set another address in {section} listen"))
         }),
         Listen::Unix(path) => {
             let failed = |error: io::Error| {
                 BindError::Refused(format!(
-                    "cannot listen on the unix socket {}: {error}; check [http] listen",
+                    "cannot listen on the unix socket {}: {error}; check {section} listen",
                     path.display()
                 ))
             };
@@ -148,10 +184,10 @@ async fn listen_on(listen: &Listen) -> Result<Socket, BindError> {
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
                         std::fs::remove_file(path).map_err(failed)?;
                     }
-                    Ok(_) => return Err(BindError::Taken(format!("the unix socket {}", path.display()))),
+                    Ok(_) => return Err(BindError::Taken(format!("the unix socket {}", path.display()), section)),
                     Err(_) => {
                         return Err(BindError::Refused(format!(
-                            "cannot listen on the unix socket {}: something else is there; set another path in [http] listen",
+                            "cannot listen on the unix socket {}: something else is there; set another path in {section} listen",
                             path.display()
                         )));
                     }
@@ -197,14 +233,24 @@ struct Served {
 
 /// How long a client may take.
 #[derive(Clone, Copy)]
-struct Limits {
+pub(crate) struct Limits {
     /// For the head of its request.
-    head: Duration,
+    pub(crate) head: Duration,
     /// For its connection, with its request and its answer. Metrics of a big journal take a second.
-    connection: Duration,
+    pub(crate) connection: Duration,
+    /// For taking any of its answer, where that may go on for ever.
+    pub(crate) stall: Duration,
+    /// So many connections may be such.
+    pub(crate) streams: usize,
 }
 
-const LIMITS: Limits = Limits { head: Duration::from_secs(5), connection: Duration::from_secs(30) };
+const LIMITS: Limits = Limits {
+    head: Duration::from_secs(5),
+    connection: Duration::from_secs(30),
+    // A pager holds up a command for as long as somebody reads.
+    stall: Duration::MAX,
+    streams: MOST_COMMANDS,
+};
 /// Connections at a time. One more takes the place of another.
 const MOST_CONNECTIONS: usize = 32;
 /// Requests that read the journal at a time; others wait.
@@ -216,7 +262,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(200);
 
 /// How far a connection is.
 #[derive(Clone, Debug, Default)]
-struct Stage(Arc<AtomicU8>);
+pub(crate) struct Stage(Arc<AtomicU8>);
 
 impl Stage {
     /// Its request is here.
@@ -228,7 +274,7 @@ impl Stage {
         self.0.store(Self::ASKED, Ordering::Relaxed);
     }
 
-    fn streams(&self) {
+    pub(crate) fn streams(&self) {
         self.0.store(Self::STREAMS, Ordering::Relaxed);
     }
 
@@ -258,7 +304,7 @@ async fn answer_all(
             () = stop.cancelled() => return Ok(()),
             Some(_ended) = tasks.join_next() => continue,
             // One that had to go is still among them until it has gone, so that there are no more descriptors than that.
-            accepted = socket.accept(), if tasks.len() <= MOST_CONNECTIONS + MOST_COMMANDS => accepted,
+            accepted = socket.accept(), if tasks.len() <= MOST_CONNECTIONS + limits.streams => accepted,
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
@@ -337,7 +383,7 @@ where
         .header_read_timeout(limits.head)
         .max_buf_size(HEAD_BYTES)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, limits.stall)), service);
     drop(connection.await);
 }
 
@@ -454,7 +500,8 @@ mod tests {
     use super::*;
 
     /// Nobody here is ended by the clock.
-    const PATIENT: Limits = Limits { head: Duration::from_secs(36_000), connection: Duration::from_secs(36_000) };
+    const PATIENT: Limits =
+        Limits { head: Duration::from_secs(36_000), connection: Duration::from_secs(36_000), ..LIMITS };
 
     /// Serves `/livez`, and `/slow`, which is answered when it is released.
     async fn begin() -> (SocketAddr, Arc<Notify>, JoinSet<io::Result<()>>) {

@@ -81,7 +81,7 @@ impl Clusters {
     }
 
     /// All of them, or the one with this name; nothing where there is none of this name.
-    pub(super) fn named(&self, name: Option<&str>) -> Option<Vec<(String, Member)>> {
+    pub(crate) fn named(&self, name: Option<&str>) -> Option<Vec<(String, Member)>> {
         let inner = self.lock();
         match name {
             None => Some(inner.members.iter().map(|(name, member)| (name.clone(), member.clone())).collect()),

@@ -78,7 +78,7 @@ pub struct Guest {
 
 /// Whoever asks, as far as the connection says.
 #[derive(Clone, Debug)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     /// On this machine; the socket's own rights have let it in.
     Unix(Option<u32>),
     /// Over TCP, with the certificate that it has shown and that an authority of `client_ca_file` has signed.
@@ -102,7 +102,7 @@ pub(super) struct Reading {
 
 /// Who may read.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     tokens: Option<Mutex<Followed>>,
 }
 
@@ -111,7 +111,7 @@ impl Gate {
     ///
     /// # Errors
     /// What is wrong with the tokens.
-    pub(super) async fn of(settings: &Settings) -> Result<Option<Self>, String> {
+    pub(crate) async fn of(settings: &Settings) -> Result<Option<Self>, String> {
         if !settings.reading {
             return Ok(None);
         }
@@ -137,7 +137,7 @@ impl Gate {
     }
 
     /// Who that is, for the log; nothing where it may not read.
-    async fn admits(&self, peer: &Peer, headers: &HeaderMap) -> Option<String> {
+    pub(crate) async fn admits(&self, peer: &Peer, headers: &HeaderMap) -> Option<String> {
         let address = match peer {
             Peer::Unix(Some(uid)) => return Some(format!("uid {uid}")),
             Peer::Unix(None) => return Some("the unix socket".to_owned()),
