@@ -25,7 +25,7 @@ pub use versions::Versions;
 
 use crate::model::EntryType;
 use crate::wire::{self, Change, Entry, EntryError};
-use class::Classes;
+pub(crate) use class::Classes;
 use field::{Field, Held};
 use tally::{Counted, Tally};
 

@@ -42,6 +42,8 @@ pub mod show;
 pub mod sink;
 pub mod status;
 pub mod tail;
+pub mod timeline;
+pub mod ui;
 pub mod verify;
 
 mod clusters;
@@ -165,6 +167,10 @@ pub enum Command {
     Churn(churn::ChurnArgs),
     /// Print every position: sources, head, sinks, lag, gaps, disk
     Status(status::StatusArgs),
+    /// Serve the timeline page of the journal on this machine, for one browser
+    Ui(ui::UiArgs),
+    /// Write the timeline of a time into one HTML file, with its data in it
+    Timeline(timeline::TimelineArgs),
     /// Write a commented configuration for this cluster, by what it serves and what you may read
     Init(init::InitArgs),
     /// Find everything that is wrong with config, cluster, permissions, state directory and sinks
@@ -419,6 +425,8 @@ impl Command {
             | Self::Status(_) => true,
             Self::Verify(args) => args.files.is_empty(),
             Self::Run(_)
+            | Self::Ui(_)
+            | Self::Timeline(_)
             | Self::Init(_)
             | Self::Check(_)
             | Self::Rbac(_)
@@ -456,6 +464,8 @@ impl Command {
             Self::Schema(_) => &[Format::Yaml, Format::Json],
             Self::Rbac(_) => &[Format::Yaml],
             Self::Run(_)
+            | Self::Ui(_)
+            | Self::Timeline(_)
             | Self::Init(_)
             | Self::Replay(_)
             | Self::Restore(_)
@@ -489,6 +499,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Blame(args) => blame::main(args, &global, &mut Out::paged(&global)),
         Command::Churn(args) => churn::main(args, &global, &mut Out::paged(&global)),
         Command::Status(args) => status::main(args, &global),
+        Command::Ui(args) => ui::main(args, &global),
+        Command::Timeline(args) => timeline::main(args, &global),
         Command::Init(args) => init::main(args, &global),
         Command::Check(args) => check::main(args, &global),
         Command::Rbac(args) => rbac::main(args, &global),
@@ -549,6 +561,8 @@ mod tests {
                 "blame",
                 "churn",
                 "status",
+                "ui",
+                "timeline",
                 "init",
                 "check",
                 "rbac",

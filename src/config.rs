@@ -20,7 +20,7 @@ use crate::change::redact;
 use crate::net::is_loopback;
 use crate::spelling::nearest;
 use crate::units::ByteSize;
-use crate::{cluster, delivery, ha, http, journal, telemetry, watch};
+use crate::{cluster, delivery, ha, http, journal, telemetry, ui, watch};
 
 mod check;
 mod directory;
@@ -335,6 +335,9 @@ pub struct Config {
     /// The HTTP endpoints; absent means off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<http::Settings>,
+    /// The timeline page; absent means off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ui: Option<ui::Settings>,
     /// decklog's own log.
     #[serde(default)]
     pub log: telemetry::Settings,

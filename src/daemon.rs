@@ -35,7 +35,7 @@ use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
-use crate::{ambient, apiserver_counters};
+use crate::{ambient, apiserver_counters, ui};
 pub use candidate::sharing;
 use candidate::{AGAIN, Candidate, Fitness, Patience, Taking};
 use clock::ClockWatch;
@@ -308,6 +308,12 @@ impl Running {
             Some(section) => Some(http::bind(section).await?),
             None => None,
         };
+        // Where several clusters are in one process, the page is that of all of them.
+        let page = config.ui.as_ref().filter(|_| setting.lender.is_none());
+        let page = match page {
+            Some(section) => Some((ui::bind(section).await?, section.clone())),
+            None => None,
+        };
         let mut tasks = Supervisor::new(CancellationToken::new());
         let mut sinks = Sinks::default();
         if !journal.is_standby() {
@@ -345,6 +351,14 @@ impl Running {
         if bound.is_some() || setting.lender.as_ref().is_some_and(|lender| lender.served) {
             let (meter, journal, stop) = (endpoints.churn.clone(), journal.clone(), tasks.stop());
             tasks.spawn("churn", async move { Ok(meter.follow(journal, stop).await?) });
+        }
+        if let Some((bound, section)) = page {
+            let (state, stop) = (config.state.path.clone(), tasks.stop());
+            tasks.spawn("ui", async move { Ok(ui::serve(bound, &section, &state, stop).await?) });
+        }
+        if config.ui.is_some() {
+            let (journal, stop) = (journal.clone(), tasks.stop());
+            tasks.spawn("outlines", async move { Ok(ui::keep_outlines(journal, stop).await?) });
         }
         let stop = tasks.stop();
         if let Some(bound) = bound {
@@ -500,6 +514,7 @@ impl Running {
             ("[state]", self.config.state != config.state),
             ("[ha]", self.config.ha != config.ha),
             ("[http]", self.config.http != config.http),
+            ("[ui]", self.config.ui != config.ui),
             ("[log] format", self.config.log.format != config.log.format),
         ] {
             if changed {

@@ -1,1 +1,468 @@
-//! The timeline page.
+//! The timeline page: what happened when, in a browser, and in one file.
+//!
+//! It is read-only and reads nothing but the journal, as any reader does, on few threads and for a bounded time: whatever is
+//! asked for, the daemon beside it does not feel it. What it shows of objects is redacted because the journal is. Who may see
+//! it is decided in [`access`]; every answer says to browsers that nothing of it is for other pages ([`answer`]).
+
+mod access;
+mod answer;
+mod entries;
+mod follow;
+mod index;
+mod lanes;
+mod overview;
+mod page;
+mod query;
+mod settings;
+mod summary;
+mod window;
+mod writers;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+pub use page::OneFile;
+pub use settings::Settings;
+
+use crate::ambient;
+use crate::http::{BindError, Gate};
+use crate::http::{Bound, Clusters, Limits, Peer, Stage, bind_for};
+use crate::journal::{Journal, JournalError, Reader};
+use crate::words::Failure;
+use crate::words::clock::Clock;
+use access::{Access, Sessions};
+use answer::{Problem, good, sealed};
+use index::{Index, LOOK};
+use lanes::{Most, Present};
+use overview::Mode;
+use query::{Asked, Query};
+
+/// How long clients may take, and how many may follow.
+const LIMITS: Limits = Limits {
+    head: Duration::from_secs(5),
+    connection: Duration::from_secs(60),
+    stall: Duration::from_secs(30),
+    streams: MOST_STREAMS,
+};
+/// So many pages follow the log at a time.
+const MOST_STREAMS: usize = 64;
+/// So many read the journal at a time; others wait, so long.
+const MOST_READS: usize = 4;
+const TURN: Duration = Duration::from_secs(10);
+/// How long an answer may be looked for.
+const LOOKS: Duration = Duration::from_secs(3);
+/// So many lanes, marks and buckets may be asked for.
+const MOST: Most = Most { lanes: 5000, marks: 100_000 };
+const MOST_BUCKETS: usize = 5000;
+
+/// The present, in UTC.
+fn clock() -> Clock {
+    Clock { now: Timestamp::now(), zone: TimeZone::UTC }
+}
+
+/// One journal that is shown.
+pub(crate) struct Book {
+    state: PathBuf,
+    index: Index,
+    /// The newest seq, as long as somebody follows.
+    head: watch::Sender<u64>,
+}
+
+impl Book {
+    fn new(state: PathBuf) -> Self {
+        Self { state, index: Index::default(), head: watch::Sender::new(0) }
+    }
+}
+
+/// The journals that are shown.
+enum Books {
+    One(Arc<Book>),
+    Several(Clusters, Mutex<BTreeMap<String, Arc<Book>>>),
+}
+
+/// What the handlers have.
+pub(crate) struct Site {
+    books: Books,
+    access: Access,
+    sessions: Sessions,
+    hosts: Vec<String>,
+    tls: bool,
+    reads: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+}
+
+/// Binds where the configuration says.
+///
+/// # Errors
+/// What is in the way.
+pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
+    bind_for("[ui]", &settings.endpoint()).await
+}
+
+/// Serves the page of one journal until `stop`.
+///
+/// # Errors
+/// Where the socket fails.
+pub async fn serve(bound: Bound, settings: &Settings, state: &Path, stop: CancellationToken) -> io::Result<()> {
+    let books = Books::One(Arc::new(Book::new(state.to_owned())));
+    let mut bound = bound;
+    let access = access_of(settings, bound.gate.take());
+    run(bound, Site::new(books, access, settings.hosts.clone()), stop).await
+}
+
+/// Serves the pages of several clusters until `stop`: each below `/clusters/NAME/`.
+///
+/// # Errors
+/// Where the socket fails.
+pub async fn serve_several(
+    bound: Bound,
+    settings: &Settings,
+    clusters: Clusters,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let mut bound = bound;
+    let access = access_of(settings, bound.gate.take());
+    run(bound, Site::new(Books::Several(clusters, Mutex::default()), access, settings.hosts.clone()), stop).await
+}
+
+fn access_of(settings: &Settings, gate: Option<Gate>) -> Access {
+    match gate.filter(|_| settings.asks()) {
+        Some(gate) => Access::Some(gate),
+        None => Access::Everybody,
+    }
+}
+
+/// A page that is served by a command, and the address that opens it once.
+pub struct Once {
+    /// What stands behind the address of the socket.
+    pub path: String,
+    site: Site,
+    index: Index,
+}
+
+impl Once {
+    /// The page of the journal in this directory.
+    #[must_use]
+    pub fn new(state: &Path, hosts: Vec<String>) -> Self {
+        let token = access::secret();
+        let path = format!("/?token={token}");
+        let book = Book::new(state.to_owned());
+        let index = book.index.clone();
+        let access = Access::Once(Mutex::new(Some(token)));
+        Self { path, site: Site::new(Books::One(Arc::new(book)), access, hosts), index }
+    }
+
+    /// Serves it until `stop`, and makes the outlines that the journal lacks.
+    ///
+    /// # Errors
+    /// Where the socket fails.
+    pub async fn serve(self, bound: Bound, stop: CancellationToken) -> io::Result<()> {
+        let Self { site, index, .. } = self;
+        let (state, ended) = (site.one().map(|book| book.state.clone()), stop.clone());
+        let warming = ambient::blocking(move || {
+            let Some(state) = state else { return };
+            let warmed = Reader::open(&state).and_then(|mut reader| index.warm(&mut reader, &ended));
+            if let Err(error) = warmed {
+                tracing::debug!(%error, "outlines of the log were not made");
+            }
+        });
+        let serving = run(bound, site, stop);
+        tokio::pin!(serving);
+        tokio::select! {
+            served = &mut serving => served,
+            () = warming => serving.await,
+        }
+    }
+}
+
+/// Makes the outlines that a journal lacks, as long as its daemon runs.
+///
+/// # Errors
+/// Where the journal has ended.
+pub async fn keep_outlines(journal: Journal, stop: CancellationToken) -> Result<(), JournalError> {
+    Index::default().keep(journal, stop).await
+}
+
+/// The page with a part of the log in it: what the query asks for, as the API has it, and about so many bytes of entries.
+///
+/// # Errors
+/// Where the query names what the journal does not know, or makes no sense.
+pub fn one_file(reader: &mut Reader, state: &Path, query: &str, most: usize) -> Result<OneFile, Failure> {
+    let clock = clock();
+    let mut write = || -> Result<OneFile, Problem> {
+        let asked = Asked::read(&Query::read(query)?, reader, &clock)?;
+        page::one_file(&Index::default(), reader, state, &asked, &clock, most)
+    };
+    write().map_err(Failure::from)
+}
+
+/// Serves, and notices what is new for those who follow.
+async fn run(bound: Bound, mut site: Site, stop: CancellationToken) -> io::Result<()> {
+    site.tls = bound.has_tls();
+    let site = Arc::new(site);
+    let router = Router::new().fallback(handle).with_state(Arc::clone(&site));
+    tokio::select! {
+        served = bound.answer(router, LIMITS, stop) => served,
+        never = beat(site) => never,
+    }
+}
+
+/// Looks again and again how long the logs are that somebody follows.
+async fn beat<T>(site: Arc<Site>) -> T {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        for book in site.known() {
+            if book.head.receiver_count() == 0 {
+                continue;
+            }
+            let state = book.state.clone();
+            let head = ambient::blocking(move || Reader::open(&state).and_then(|reader| reader.head())).await;
+            let Ok(head) = head else { continue };
+            book.head.send_if_modified(|known| std::mem::replace(known, head.0) != head.0);
+        }
+    }
+}
+
+impl Site {
+    fn new(books: Books, access: Access, hosts: Vec<String>) -> Self {
+        Self {
+            books,
+            access,
+            sessions: Sessions::default(),
+            hosts,
+            tls: false,
+            reads: Arc::new(Semaphore::new(MOST_READS)),
+            streams: Arc::new(Semaphore::new(MOST_STREAMS)),
+        }
+    }
+
+    fn one(&self) -> Option<&Arc<Book>> {
+        match &self.books {
+            Books::One(book) => Some(book),
+            Books::Several(..) => None,
+        }
+    }
+
+    /// The journals that were asked for so far.
+    fn known(&self) -> Vec<Arc<Book>> {
+        match &self.books {
+            Books::One(book) => vec![Arc::clone(book)],
+            Books::Several(_, known) => {
+                known.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+            }
+        }
+    }
+
+    /// The journal of this cluster; without a name the only one.
+    fn book(&self, name: Option<&str>) -> Result<Arc<Book>, Problem> {
+        let (clusters, known) = match &self.books {
+            Books::One(_) if name.is_some() => {
+                return Err(Problem::missing("this decklog has one cluster, and it is called by no name").of("cluster"));
+            }
+            Books::One(book) => return Ok(Arc::clone(book)),
+            Books::Several(clusters, known) => (clusters, known),
+        };
+        let names = || clusters.named(None).unwrap_or_default().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let Some(name) = name else {
+            let text =
+                format!("there are several clusters; say which one is meant with cluster=NAME: {}", names().join(", "));
+            return Err(Problem::wrong("cluster", text));
+        };
+        let member = clusters.named(Some(name)).and_then(|mut found| found.pop());
+        let Some((_, member)) = member else {
+            let shown: String = name.chars().take(64).collect();
+            return Err(Problem::missing(format!(
+                "there is no cluster {shown:?} here; there is {}",
+                names().join(", ")
+            ))
+            .of("cluster"));
+        };
+        let Some(state) = member.state else {
+            return Err(Problem::busy(format!(
+                "the configuration of cluster {name} is wrong; `decklog check` says how"
+            )));
+        };
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let book = known.entry(name.to_owned()).or_insert_with(|| Arc::new(Book::new(state.clone())));
+        if book.state != state {
+            *book = Arc::new(Book::new(state));
+        }
+        Ok(Arc::clone(book))
+    }
+
+    /// Reads a journal on a thread that may block.
+    async fn read<T: Send + 'static>(
+        &self,
+        book: &Book,
+        work: impl FnOnce(&mut Reader) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let waiting = tokio::time::timeout(TURN, Arc::clone(&self.reads).acquire_owned()).await;
+        let Ok(Ok(turn)) = waiting else {
+            return Err(Problem::busy("too much is asked for at once; try again in a moment"));
+        };
+        let state = book.state.clone();
+        // The turn lasts as long as the reading does, also where nobody waits for it any more.
+        ambient::blocking(move || {
+            let _turn = turn;
+            work(&mut Reader::open(&state)?)
+        })
+        .await
+    }
+}
+
+/// Where a request leads: the cluster that is named in its path, and the rest.
+fn divided(path: &str) -> (Option<String>, &str) {
+    let Some(rest) = path.strip_prefix("/clusters/") else { return (None, path) };
+    let (name, rest) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    (Some(percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned()), rest)
+}
+
+async fn handle(State(site): State<Arc<Site>>, request: Request) -> Response {
+    // What a client sends beside its question is nobody's business.
+    let (parts, _) = request.into_parts();
+    let answered = answer(&site, &parts).await;
+    sealed(answered.unwrap_or_else(IntoResponse::into_response), &parts.method)
+}
+
+async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> {
+    let (uri, headers) = (&request.uri, &request.headers);
+    let (name, path) = divided(uri.path());
+    let asset = path.strip_prefix('/').and_then(page::file);
+    access::check(&request.method, if path == "/" { "/" } else { uri.path() }, headers, &site.hosts)?;
+    let Some(peer) = request.extensions.get::<Peer>() else {
+        return Err(Problem::bug("nobody knows who asks; this is a bug"));
+    };
+    let text = uri.query().unwrap_or_default();
+    if path == "/" && text.contains("token=") {
+        return enter(site, peer, headers, uri.path(), text).await;
+    }
+    if name.is_some() && path.is_empty() {
+        return Ok(to(&format!("{}/", uri.path())));
+    }
+    if let Some((text, kind)) = asset {
+        if path == "/" && name.is_none() && site.one().is_none() {
+            site.access.admit(&site.sessions, peer, headers).await?;
+            return Ok(listed(site));
+        }
+        // The page alone shows nothing of a cluster, so that a link to it can be followed from anywhere.
+        return Ok(([(header::CONTENT_TYPE, kind)], text).into_response());
+    }
+    let Some(what) = path.strip_prefix("/api/v1/") else {
+        return Err(Problem::missing("there is nothing here; the page is at /"));
+    };
+    site.access.admit(&site.sessions, peer, headers).await?;
+    let query = Query::read(text)?;
+    let book = site.book(name.as_deref().or_else(|| query.one("cluster")))?;
+    if what == "follow" {
+        let Ok(slot) = Arc::clone(&site.streams).try_acquire_owned() else {
+            let text = format!("{MOST_STREAMS} pages follow the log already; close one of them, or try again later");
+            return Err(Problem::busy(text));
+        };
+        let last = headers.get("last-event-id").and_then(|last| last.to_str().ok());
+        let response = follow::follow(site, &book, query, last, slot).await?;
+        if let Some(stage) = request.extensions.get::<Stage>().filter(|_| request.method == Method::GET) {
+            stage.streams();
+        }
+        return Ok(response);
+    }
+    let what = what.to_owned();
+    let of = Arc::clone(&book);
+    site.read(&book, move |reader| api(&of, reader, &what, &query)).await
+}
+
+/// Takes the token out of the address, and leads to the page.
+async fn enter(site: &Site, peer: &Peer, headers: &HeaderMap, path: &str, text: &str) -> Result<Response, Problem> {
+    let query = Query::read(text)?;
+    let token = query.one("token").unwrap_or_default();
+    let cookie = site.access.enter(&site.sessions, peer, headers, token, site.tls).await?;
+    let mut response = to(path);
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    Ok(response)
+}
+
+fn to(path: &str) -> Response {
+    // Never to another host.
+    let path = format!("/{}", path.trim_start_matches('/'));
+    match HeaderValue::from_str(&path) {
+        Ok(path) => (StatusCode::SEE_OTHER, [(header::LOCATION, path)]).into_response(),
+        Err(_) => Problem::missing("there is nothing here; the page is at /").into_response(),
+    }
+}
+
+/// The clusters, each with a link to its page.
+fn listed(site: &Site) -> Response {
+    let names = match &site.books {
+        Books::One(_) => Vec::new(),
+        Books::Several(clusters, _) => clusters.named(None).unwrap_or_default(),
+    };
+    let escaped = |text: &str| {
+        text.replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;")
+            .replace('"', "&quot;")
+            .replace('\'', "&#39;")
+    };
+    let link = |name: &str| {
+        let path = percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
+        format!("<li><a href=\"/clusters/{path}/\">{}</a></li>\n", escaped(name))
+    };
+    let links: String = names.iter().map(|(name, _)| link(name)).collect();
+    let text = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>decklog</title>\
+         <link rel=\"stylesheet\" href=\"/app.css\"></head><body><h1>Clusters</h1>\n<ul>\n{links}</ul></body></html>\n"
+    );
+    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
+}
+
+/// What the API answers.
+fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Response, Problem> {
+    let (clock, deadline) = (clock(), Instant::now() + LOOKS);
+    let now = clock.now.as_microsecond();
+    let index = &book.index;
+    let running = || crate::status::daemon(&book.state).running;
+    let asked = |reader: &Reader| Asked::read(query, reader, &clock);
+    let seq = |key| {
+        let seq = query.seq(key)?;
+        seq.ok_or_else(|| Problem::wrong(key, format!("{key}: say which entry, by its seq")))
+    };
+    Ok(match what {
+        "overview" => {
+            let mode = if running() { Mode::Daemon } else { Mode::Journal };
+            good(&overview::overview(reader, &book.state, mode)?)
+        }
+        "histogram" => {
+            let buckets = query.number("buckets", 200, MOST_BUCKETS)?;
+            good(&window::histogram(index, reader, &asked(reader)?, buckets, now, deadline)?)
+        }
+        "lanes" => {
+            let most = Most {
+                lanes: query.number("lanes", 500, MOST.lanes)?,
+                marks: query.number("marks", 10_000, MOST.marks)?,
+            };
+            let present = Present { now, watched: running() };
+            good(&lanes::lanes(index, reader, &asked(reader)?, most, present, deadline)?)
+        }
+        "entries" => good(&entries::entries(index, reader, &asked(reader)?, query, &clock, deadline)?),
+        "entry" => good(&entries::entry(index, reader, seq("seq")?, &clock, true, deadline)?),
+        "diff" => good(&entries::diff(reader, seq("from")?, seq("to")?, &clock)?),
+        "object" => good(&entries::object(index, reader, query, &clock)?),
+        "state" => good(&entries::state(index, reader, &asked(reader)?, query, &clock, deadline)?),
+        "churn" => good(&writers::writers(reader, &asked(reader)?, clock.now, deadline)?),
+        _ => return Err(Problem::missing("there is no such question; docs/timeline.md has all of them")),
+    })
+}

@@ -63,6 +63,22 @@ impl Class {
         }
     }
 
+    /// What people call it.
+    #[must_use]
+    pub const fn spoken(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Deleted => "deleted",
+            Self::Changed => "changed",
+            Self::Status => "the status alone",
+            Self::TimeStamps => "time stamps alone",
+            Self::Heartbeats => "heartbeats",
+            Self::LeaderElection => "a leader that stays",
+            Self::ManagedFields => "managedFields alone",
+            Self::Version => "nothing but resourceVersion",
+        }
+    }
+
     /// Whether it changed nothing that matters.
     #[must_use]
     pub const fn is_no_op(self) -> bool {
@@ -72,7 +88,7 @@ impl Class {
 
 /// Distinguishes the kinds of changes.
 #[derive(Debug)]
-pub(super) struct Classes {
+pub(crate) struct Classes {
     /// Heartbeats and leader election, in leases and in everything else.
     presets: [(Class, Noise, Noise); 2],
     status: Noise,
@@ -95,7 +111,7 @@ impl Default for Classes {
 
 impl Classes {
     /// Of a MODIFIED of this resource, which was written at about this time.
-    pub(super) fn of(&self, resource: &str, change: &Change<'_>, time: Option<Timestamp>) -> Class {
+    pub(crate) fn of(&self, resource: &str, change: &Change<'_>, time: Option<Timestamp>) -> Class {
         match change.areas.as_slice() {
             [] => return Class::Version,
             [area] if *area == "managedFields" => return Class::ManagedFields,

@@ -57,7 +57,7 @@ pub(super) struct Field {
     pub(super) last: Option<Timestamp>,
     /// Oldest first; the last one is what it is now.
     pub(super) sides: Vec<Side>,
-    seq: u64,
+    pub(super) seq: u64,
 }
 
 impl Counted for Field {

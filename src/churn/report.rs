@@ -135,6 +135,9 @@ pub struct Fight {
     /// The last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Timestamp>,
+    /// The seq of the last one.
+    #[serde(skip)]
+    pub seq: u64,
     /// Who sets it to what; the last one is what it is now.
     pub sides: Vec<FightSide>,
 }
@@ -329,6 +332,7 @@ impl Churn {
                 reverts: field.reverts,
                 first: field.first,
                 last: field.last,
+                seq: field.seq,
                 sides: field.sides.iter().filter_map(side).collect(),
             }
         };

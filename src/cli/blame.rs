@@ -79,7 +79,7 @@ pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
         }
         None => None,
     };
-    let mut found = trace(&mut reader, &row, place)?;
+    let mut found = trace(&mut reader, &row, place, usize::MAX)?;
     let mut node = Node::parse(found.object.as_bytes()).map_err(|error| object::damaged(row.last, &error))?;
     node.without(&[&["metadata", "managedFields"]]);
     if !paths.is_empty() {

@@ -20,6 +20,7 @@ use crate::model::{Cluster, SourceSpec};
 use crate::sink::registry::SinkKind;
 use crate::spelling;
 use crate::status;
+use crate::ui;
 use crate::watch::discovery::Discoverer;
 use crate::watch::select::{check_access, check_selectors, select};
 
@@ -81,7 +82,7 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
         return several(&directory, global);
     }
     let loaded = init::configuration(global)?;
-    let (found, _) = look(&loaded, loaded.config.http.as_ref())?;
+    let (found, _) = look(&loaded, loaded.config.http.as_ref(), loaded.config.ui.as_ref())?;
     let mut out = Out::new(global);
     match global.output {
         Some(format @ (Format::Json | Format::Yaml)) => out.document(format, &found.0)?,
@@ -102,8 +103,9 @@ fn several(directory: &Directory, global: &Global) -> Outcome {
         let found = match &file.loaded {
             Ok(loaded) => {
                 left -= 1;
-                let http = directory.http.as_ref().filter(|_| left == 0 && !running);
-                let (found, runs) = look(loaded, http)?;
+                let all = left == 0 && !running;
+                let (http, ui) = (directory.http.as_ref().filter(|_| all), directory.ui.as_ref().filter(|_| all));
+                let (found, runs) = look(loaded, http, ui)?;
                 running |= runs;
                 found
             }
@@ -140,7 +142,11 @@ fn several(directory: &Directory, global: &Global) -> Outcome {
 }
 
 /// What is found of one configuration, and whether a daemon runs by it.
-fn look(loaded: &Loaded, http: Option<&http::Settings>) -> Result<(Findings, bool), Failure> {
+fn look(
+    loaded: &Loaded,
+    http: Option<&http::Settings>,
+    ui: Option<&ui::Settings>,
+) -> Result<(Findings, bool), Failure> {
     let config = &loaded.config;
     let mut found = Findings::default();
     match loaded.path {
@@ -159,21 +165,32 @@ fn look(loaded: &Loaded, http: Option<&http::Settings>) -> Result<(Findings, boo
         if let Some(section) = http
             && !running
         {
-            match http::bind(section).await {
-                Ok(bound) => {
-                    drop(bound);
-                    if let http::Listen::Unix(path) = &section.listen {
-                        // It was made by this check; the daemon makes its own.
-                        drop(fs::remove_file(path));
-                    }
-                    found.good("http-free", "the address is free");
-                }
-                Err(error) => found.bad("http-unusable", error.to_string()),
+            match free(http::bind(section).await, &section.listen) {
+                Ok(()) => found.good("http-free", "the address is free"),
+                Err(error) => found.bad("http-unusable", error),
+            }
+        }
+        if let Some(section) = ui
+            && !running
+        {
+            match free(ui::bind(section).await, &section.listen) {
+                Ok(()) => found.good("ui-free", format!("the timeline page can be at {}", section.listen)),
+                Err(error) => found.bad("ui-unusable", error),
             }
         }
         Ok::<_, Failure>(())
     })?;
     Ok((found, running))
+}
+
+/// Whether an address was free.
+fn free(bound: Result<http::Bound, http::BindError>, listen: &http::Listen) -> Result<(), String> {
+    drop(bound.map_err(|error| error.to_string())?);
+    if let http::Listen::Unix(path) = listen {
+        // It was made by this check; the daemon makes its own.
+        drop(fs::remove_file(path));
+    }
+    Ok(())
 }
 
 /// A line for each.

@@ -11,7 +11,7 @@ use super::output::{Ink, Look, Out, Row, count, cut, plural, printable, size, sp
 use super::select::{FilterArgs, SelectArgs, Selection, how_many};
 use super::what::common;
 use super::{Exit, Failure, Format, Global, Outcome, complain};
-use crate::churn::{Churn, Class, Fight, Report, Requests, Row as Counted, Versions, Written};
+use crate::churn::{Churn, Fight, Report, Requests, Row as Counted, Versions, Written};
 use crate::journal::Reader;
 use crate::model::Seq;
 use crate::wire::Header;
@@ -155,7 +155,7 @@ fn lines(report: &Report, look: Look) -> Vec<String> {
     if report.writes.writes > 0 {
         let kinds: Vec<Counted> = report.classes.iter().filter(|class| class.writes > 0).map(of_class).collect();
         let mut kind =
-            report.classes.iter().filter(|class| class.writes > 0).map(|class| words(class.class).to_owned());
+            report.classes.iter().filter(|class| class.writes > 0).map(|class| class.class.spoken().to_owned());
         section(&mut lines, "KIND OF WRITE", &kinds, &mut |_| kind.next().unwrap_or_default(), look);
         fights(&mut lines, &report.fights, look);
         written(&mut lines, &report.fields, look);
@@ -222,21 +222,6 @@ fn head(report: &Report, look: Look) -> Vec<String> {
         lines.push(format!("There may have been more: what was written in {gaps} nobody knows."));
     }
     lines
-}
-
-/// What a kind of write is called.
-const fn words(class: Class) -> &'static str {
-    match class {
-        Class::Created => "created",
-        Class::Deleted => "deleted",
-        Class::Changed => "changed",
-        Class::Status => "the status alone",
-        Class::TimeStamps => "time stamps alone",
-        Class::Heartbeats => "heartbeats",
-        Class::LeaderElection => "a leader that stays",
-        Class::ManagedFields => "managedFields alone",
-        Class::Version => "nothing but resourceVersion",
-    }
 }
 
 fn of_class(class: &crate::churn::OfClass) -> Counted {

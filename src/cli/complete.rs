@@ -137,7 +137,9 @@ impl<'w> Line<'w> {
             ("replay", Some("sink")) => sinks(&journal()?)?,
             (_, Some(_)) => flag.map_or_else(Vec::new, values),
             ("sink", None) if self.previous == "init" => sinks(&journal()?)?,
-            ("tail" | "log" | "get" | "diff" | "blame" | "churn", None) => objects(&journal()?, self, part)?,
+            ("tail" | "log" | "get" | "diff" | "blame" | "churn" | "timeline", None) => {
+                objects(&journal()?, self, part)?
+            }
             (name, None) => {
                 let place = self.cli.find_subcommand(name).and_then(|command| command.get_positionals().next());
                 place.filter(|_| self.words.is_empty()).map_or_else(Vec::new, values)

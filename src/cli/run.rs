@@ -21,7 +21,7 @@ impl From<DaemonError> for Failure {
             DaemonError::Journal(error) => return error.into(),
             // systemd is to try again, where that may help.
             DaemonError::Cluster(error) if error.may_heal() => return Self::new(Exit::Io, error.to_string()),
-            DaemonError::Io(_) | DaemonError::Http(BindError::Absent(_) | BindError::Taken(_)) => Exit::Io,
+            DaemonError::Io(_) | DaemonError::Http(BindError::Absent(..) | BindError::Taken(..)) => Exit::Io,
             DaemonError::Config(_) | DaemonError::Http(BindError::Refused(_)) | DaemonError::Cluster(_) => Exit::Config,
             DaemonError::Task { .. } => Exit::Internal,
             // It was asked to.

@@ -232,7 +232,7 @@ fn regex(text: &str) -> Result<Regex, String> {
     })
 }
 
-fn entry_type(word: &str) -> Result<EntryType, String> {
+pub(super) fn entry_type(word: &str) -> Result<EntryType, String> {
     EntryType::parse(&word.to_ascii_uppercase()).ok_or_else(|| "expected ADDED, MODIFIED, DELETED or GAP".to_owned())
 }
 

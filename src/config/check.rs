@@ -1,6 +1,7 @@
 //! The checker: walks the tree along the schema and reports every problem at once.
 
 mod ha;
+mod ui;
 
 use std::collections::HashMap;
 
@@ -32,6 +33,7 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     checker.one_resource_twice(root);
     checker.nothing_left(root);
     checker.remote_listener(root);
+    checker.page(root);
     checker.shared_log(root, &kinds);
     checker.problems
 }
@@ -392,12 +394,34 @@ impl Checker<'_> {
     /// Whoever may read the log sees objects: a person has to say who that is, and nothing secret goes over a network
     /// in clear.
     fn reading(&mut self, http: &Node, listen: &Listen, reading: bool) {
+        if self.identity("http", http, listen) || !reading {
+            return;
+        }
         let mut report = |key: &str, found: &str, expected: &str| {
             if let Some(node) = http.get(key) {
                 self.report(&node.place, &format!("http.{key}"), found.to_owned(), expected);
             }
         };
         let has = |key: &str| http.get(key).is_some();
+        if !has("token_file") && !has("client_ca_file") {
+            let found = "true, and everybody who can connect would read what objects hold";
+            report("reading", found, "token_file or client_ca_file beside it, or a unix socket in http.listen");
+        }
+        if !listen.is_local() && !has("tls_cert_file") {
+            let found = "true on an address that other machines can reach, without TLS";
+            report("reading", found, "tls_cert_file and tls_key_file beside it, so that nobody reads along");
+        }
+    }
+
+    /// What a section shows of itself, and who it knows, has to fit together. Says whether it is a unix socket, whose own
+    /// rights say the rest.
+    fn identity(&mut self, section: &str, node: &Node, listen: &Listen) -> bool {
+        let mut report = |key: &str, found: &str, expected: &str| {
+            if let Some(node) = node.get(key) {
+                self.report(&node.place, &format!("{section}.{key}"), found.to_owned(), expected);
+            }
+        };
+        let has = |key: &str| node.get(key).is_some();
         for (one, other) in [("tls_cert_file", "tls_key_file"), ("tls_key_file", "tls_cert_file")] {
             if !has(other) {
                 report(one, &format!("no {other} beside it"), "both: a certificate, and its private key");
@@ -413,21 +437,11 @@ impl Checker<'_> {
         if matches!(listen, Listen::Unix(_)) {
             for key in ["tls_cert_file", "token_file"] {
                 let found = "a unix socket, whose own rights say who may open it";
-                report(key, found, "an address and port in http.listen, or leave it out");
+                report(key, found, &format!("an address and port in {section}.listen, or leave it out"));
             }
-            return;
+            return true;
         }
-        if !reading {
-            return;
-        }
-        if !has("token_file") && !has("client_ca_file") {
-            let found = "true, and everybody who can connect would read what objects hold";
-            report("reading", found, "token_file or client_ca_file beside it, or a unix socket in http.listen");
-        }
-        if !listen.is_local() && !has("tls_cert_file") {
-            let found = "true on an address that other machines can reach, without TLS";
-            report("reading", found, "tls_cert_file and tls_key_file beside it, so that nobody reads along");
-        }
+        false
     }
 
     /// Namespaces that are watched and left out at once.

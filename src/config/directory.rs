@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::problem::{Problem, Problems, SourceSpan};
 use super::{Config, Files, Given, Loaded, config_schema, environment, read, variable};
-use crate::{http, journal, telemetry};
+use crate::{http, journal, telemetry, ui};
 
 /// The configurations of several clusters.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct Directory {
     pub files: Vec<ClusterFile>,
     /// The endpoints of all of them: those of the first file that has any.
     pub http: Option<http::Settings>,
+    /// The timeline page of all of them, likewise.
+    pub ui: Option<ui::Settings>,
     /// decklog's own log: that of the first file that has it.
     pub log: telemetry::Settings,
 }
@@ -94,16 +96,19 @@ impl Directory {
             }
         }
         let log = shared.log.map(|(_, log)| log).unwrap_or_default();
+        let ui = shared.ui.map(|(_, ui)| ui);
         for loaded in found.iter_mut().filter_map(|found| found.loaded.as_mut().ok()) {
             loaded.config.log = log.clone();
             loaded.config.http = None;
+            // Each makes the outlines of its own log for the page of all.
+            loaded.config.ui.clone_from(&ui);
         }
         let mut files: Vec<ClusterFile> = found
             .into_iter()
             .map(|Found { name, path, state, loaded, .. }| ClusterFile { name, path, state, loaded })
             .collect();
         files.sort_by(|one, other| one.path.cmp(&other.path));
-        Ok(Self { path: dir.to_owned(), files, http: shared.http.map(|(_, http)| http), log })
+        Ok(Self { path: dir.to_owned(), files, http: shared.http.map(|(_, http)| http), ui, log })
     }
 
     /// What is wrong with each file that cannot be used.
@@ -152,6 +157,7 @@ struct Found {
 struct Shared {
     clusters: Vec<Taken>,
     http: Option<(PathBuf, http::Settings)>,
+    ui: Option<(PathBuf, ui::Settings)>,
     log: Option<(PathBuf, telemetry::Settings)>,
 }
 
@@ -216,6 +222,11 @@ impl Shared {
             {
                 wrong("http".to_owned(), other(file), expected);
             }
+            if let (Some((file, ui)), Some(own)) = (&self.ui, &config.ui)
+                && ui != own
+            {
+                wrong("ui".to_owned(), other(file), expected);
+            }
             if let Some((file, log)) = self.log.as_ref().filter(|_| given.log)
                 && *log != config.log
             {
@@ -224,6 +235,9 @@ impl Shared {
             if problems.is_empty() {
                 if self.http.is_none() {
                     self.http = config.http.clone().map(|http| (path.clone(), http));
+                }
+                if self.ui.is_none() {
+                    self.ui = config.ui.clone().map(|ui| (path.clone(), ui));
                 }
                 if self.log.is_none() && given.log {
                     self.log = Some((path.clone(), config.log.clone()));

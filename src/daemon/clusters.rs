@@ -24,6 +24,7 @@ use crate::http::{self, Clusters, Endpoints, Member};
 use crate::status::{Live, Trouble};
 use crate::systemd::Notifier;
 use crate::telemetry::Telemetry;
+use crate::ui;
 
 /// How long the daemons may take to end, all of them together: less than systemd gives the process.
 const STOP_LIMIT: Duration = Duration::from_secs(45);
@@ -61,6 +62,10 @@ pub async fn run_several(several: Several) -> Result<(), DaemonError> {
     if let Some(section) = &process.several.directory.http {
         let bound = http::bind(section).await?;
         serving.spawn(http::serve_several(bound, process.clusters.clone(), stop_serving.clone()));
+    }
+    if let Some(section) = process.several.directory.ui.clone() {
+        let (bound, clusters, stop) = (ui::bind(&section).await?, process.clusters.clone(), stop_serving.clone());
+        serving.spawn(async move { ui::serve_several(bound, &section, clusters, stop).await });
     }
     process.begin();
     let mut look = tokio::time::interval(LOOK);
@@ -271,6 +276,9 @@ impl Process {
         if directory.http != self.several.directory.http {
             tracing::warn!("[http] has changed: restart decklog to apply that");
         }
+        if directory.ui != self.several.directory.ui {
+            tracing::warn!("[ui] has changed: restart decklog to apply that");
+        }
         if directory.log.format != self.several.directory.log.format {
             tracing::warn!("[log] format has changed: restart decklog to apply that");
         }
@@ -317,8 +325,8 @@ impl Process {
         }
         self.wait_for(asked).await;
         // What the endpoints are bound by stays until a restart.
-        let http = self.several.directory.http.take();
-        self.several.directory = Directory { http, ..directory };
+        let (http, ui) = (self.several.directory.http.take(), self.several.directory.ui.take());
+        self.several.directory = Directory { http, ui, ..directory };
         tracing::info!("SIGHUP: the configurations were read again");
     }
 

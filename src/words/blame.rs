@@ -67,8 +67,13 @@ pub(crate) struct Found {
     pub(crate) gaps: usize,
 }
 
-/// Goes back through the history, until somebody is known for every field.
-pub(crate) fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<Found, Failure> {
+/// Goes back through the history, until somebody is known for every field, and over so many entries at most.
+pub(crate) fn trace(
+    reader: &mut Reader,
+    row: &ObjectRow,
+    place: Option<Moment>,
+    mut most: usize,
+) -> Result<Found, Failure> {
     let upto = place.map_or(Seq(u64::MAX), |place| place.seq);
     let first = reader.step(row, upto)?;
     let unrecorded = if place.is_none() { reader.unrecorded(row)? } else { None };
@@ -120,7 +125,8 @@ pub(crate) fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>)
     }
     let mut oldest = Seq(u64::MAX);
     let mut next = first;
-    while let Some(step) = next.filter(|_| !tree.is_credited()) {
+    while let Some(step) = next.filter(|_| most > 0 && !tree.is_credited()) {
+        most -= 1;
         next = reader.previous(&step)?;
         let Some(stored) = reader.entry_of(&step)? else { break };
         let entry = object::parse(&stored)?;

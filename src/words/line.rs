@@ -46,9 +46,14 @@ const WIDEST_TARGET: usize = 44;
 impl Lines {
     /// Lines of a log whose seqs are about as long as `head`.
     pub(crate) fn new(look: Look, head: u64) -> Self {
+        Self::at(look, head, clock().clone())
+    }
+
+    /// As [`Lines::new`], with times as this clock has them.
+    pub(crate) fn at(look: Look, head: u64, clock: Clock) -> Self {
         let seq_width = head.to_string().len().max(4);
         let target_width = widest_target(look).min(24);
-        Self { look, clock: clock().clone(), day: String::new(), seq_width, target_width, kinds: HashMap::new() }
+        Self { look, clock, day: String::new(), seq_width, target_width, kinds: HashMap::new() }
     }
 
     /// Learns the short names of the resources that a journal knows.
@@ -104,8 +109,12 @@ impl Lines {
 
     /// The line of an entry, and before it the line of a new day.
     pub(crate) fn render(&mut self, line: &[u8]) -> Result<String, EntryError> {
-        let entry = Entry::parse(line)?;
-        let (mut out, mut row) = self.begin(&entry);
+        self.render_entry(&Entry::parse(line)?)
+    }
+
+    /// As [`Lines::render`], of an entry that is read.
+    pub(crate) fn render_entry(&mut self, entry: &Entry<'_>) -> Result<String, EntryError> {
+        let (mut out, mut row) = self.begin(entry);
         let kind = entry.op;
         if kind == EntryType::Gap {
             // Never cut: it says what the log does not know.
@@ -120,10 +129,10 @@ impl Lines {
         row.put(Some(ink), &format!("{:<8}", kind.as_str())).put(None, " ");
         let start = row.columns();
         row.hang(start + 2);
-        self.put_target(&mut row, &entry);
+        self.put_target(&mut row, entry);
         if kind == EntryType::Gap {
             row.put(None, " ");
-            put_gap(&mut row, &entry, &self.clock);
+            put_gap(&mut row, entry, &self.clock);
         } else {
             let used = row.columns().saturating_sub(start);
             self.target_width = self.target_width.max(used.min(widest_target(self.look)));
@@ -132,7 +141,7 @@ impl Lines {
         let said = match kind {
             // Of a damaged one nothing is known but that it is there; `verify` finds it.
             EntryType::Added | EntryType::Modified => {
-                Described::read(&entry).is_ok_and(|described| described.put(&mut row, kind))
+                Described::read(entry).is_ok_and(|described| described.put(&mut row, kind))
             }
             EntryType::Deleted | EntryType::Gap => false,
         };
@@ -140,7 +149,7 @@ impl Lines {
         if let Some(evidence) = entry.evidence.as_deref().filter(|evidence| *evidence != "watched") {
             row.flow(None, if said { "  " } else { "" }, &printable(evidence));
         }
-        put_late(&mut row, &entry, self.look);
+        put_late(&mut row, entry, self.look);
         out.push_str(&row.finish());
         Ok(out)
     }

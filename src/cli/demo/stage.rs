@@ -319,6 +319,8 @@ impl Stage {
             | Said::Show(_)
             | Said::Diff(_)
             | Said::Status(_)
+            | Said::Ui(_)
+            | Said::Timeline(_)
             | Said::Init(_)
             | Said::Check(_)
             | Said::Rbac(_)

@@ -1,0 +1,109 @@
+//! `decklog timeline`: a part of the log as a page of its own, with its data in it.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::Timestamp;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::names::ago;
+use super::output::{Out, plural, size};
+use super::{Exit, Failure, Global, Outcome, complain};
+use crate::model::EntryType;
+use crate::ui;
+use crate::units::ByteSize;
+
+/// Arguments of `decklog timeline`.
+#[derive(Args, Debug)]
+pub struct TimelineArgs {
+    /// Resources and objects as kubectl spells them: deploy, deployments.apps, deploy/web, 'pods/web-*' [default: everything]
+    #[arg(value_name = "KIND[/NAME]")]
+    pub objects: Vec<String>,
+    /// The file to write; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub html: PathBuf,
+    /// Only these namespaces: shop, or shop,pay
+    #[arg(short, long, value_name = "NS", value_delimiter = ',')]
+    pub namespace: Vec<String>,
+    /// Only these types: ADDED, MODIFIED, DELETED, GAP
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = super::select::entry_type)]
+    pub types: Vec<EntryType>,
+    /// Not before: so long ago (10m, 1h30m, 2d), or a time: 10:30, yesterday, '2026-11-21 10:30', RFC 3339
+    #[arg(long, value_name = "WHEN", value_parser = ago)]
+    pub since: Option<Timestamp>,
+    /// Not after: as for --since
+    #[arg(long, value_name = "WHEN", value_parser = ago)]
+    pub until: Option<Timestamp>,
+    /// Only entries for which this CEL expression over the entry is true
+    #[arg(long = "where", value_name = "CEL")]
+    pub filter: Option<String>,
+    /// Only changes of these parts: spec, status, metadata, data or another top-level one
+    #[arg(long = "only", value_name = "AREA", value_delimiter = ',')]
+    pub areas: Vec<String>,
+    /// Also changes of nothing that matters, each by itself
+    #[arg(long)]
+    pub all: bool,
+    /// Leave out what entries say once the file is about so large
+    #[arg(long, value_name = "SIZE", default_value = "20MiB", value_parser = sized)]
+    pub max_size: ByteSize,
+}
+
+fn sized(text: &str) -> Result<ByteSize, String> {
+    use crate::spelling::Text as _;
+    ByteSize::read(text).map_err(|_| format!("expected {}", ByteSize::EXPECTED))
+}
+
+impl TimelineArgs {
+    /// The same as the page would ask it.
+    fn query(&self) -> String {
+        let mut pairs: Vec<(&str, String)> = Vec::new();
+        pairs.extend(self.objects.iter().map(|what| ("what", what.clone())));
+        pairs.extend(self.namespace.iter().map(|namespace| ("namespace", namespace.clone())));
+        pairs.extend(self.types.iter().map(|kind| ("type", kind.as_str().to_owned())));
+        pairs.extend(self.areas.iter().map(|area| ("area", area.clone())));
+        pairs.extend(self.since.iter().map(|since| ("since", since.to_string())));
+        pairs.extend(self.until.iter().map(|until| ("until", until.to_string())));
+        pairs.extend(self.filter.iter().map(|filter| ("where", filter.clone())));
+        pairs.extend(self.all.then(|| ("quiet", "1".to_owned())));
+        let pairs = pairs.iter().map(|(key, value)| format!("{key}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
+        pairs.collect::<Vec<_>>().join("&")
+    }
+}
+
+/// Writes the file.
+///
+/// # Errors
+/// Where the arguments name what the journal does not know, or the file cannot be written.
+pub fn main(args: TimelineArgs, global: &Global) -> Outcome {
+    let (mut reader, dir) = global.reader()?;
+    let page = ui::one_file(&mut reader, &dir, &args.query(), args.max_size.in_memory())?;
+    if args.html.as_os_str() == "-" {
+        let mut out = Out::new(global);
+        out.bytes(page.html.as_bytes())?;
+        out.flush()?;
+    } else {
+        // It shows what objects hold: who may read it is for whoever passes it on.
+        let written = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&args.html)
+            .and_then(|mut file| file.write_all(page.html.as_bytes()));
+        written.map_err(|error| Failure::io(format!("cannot write {}", args.html.display()), &error))?;
+        complain(&format!(
+            "wrote {}: {}, {}, {}",
+            args.html.display(),
+            plural(page.objects as u64, "object", "objects"),
+            plural(page.entries as u64, "entry", "entries"),
+            size(page.html.len() as u64)
+        ));
+    }
+    if let Some(left_out) = page.left_out {
+        complain(&format!("note: {left_out}"));
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,361 @@
+//! The outlines of the log, as far as they are at hand: those that the journal keeps, those that were made since, and that of
+//! its end, which grows.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::ambient;
+use crate::churn::Classes;
+use crate::journal::outline::{Builder, Mark, Part, Words, first_of, last_of, part_of};
+use crate::journal::{Journal, JournalError, Reader, StoredRow};
+use crate::model::{EntryType, Evidence, Seq};
+use crate::wire::{self, Change, Entry};
+
+/// So many bytes of outlines are kept that the journal does not have, the newest: five million entries of them.
+const KEPT: usize = 48 << 20;
+/// So many owners of objects are remembered.
+const OWNERS: usize = 100_000;
+/// An entry names at most so many areas and managers, each of at most so many bytes.
+const MOST_NAMES: usize = 16;
+const LONGEST_NAME: usize = 128;
+/// How often a journal is looked at into which another process writes.
+pub(super) const LOOK: Duration = Duration::from_millis(250);
+
+/// See the module; clones are handles of the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The journal's name, and the seq and the time of an entry that it has to have still.
+    of: (String, u64, i64),
+    parts: BTreeMap<u64, Vec<u8>>,
+    bytes: usize,
+    tail: Builder,
+    /// Whose object an object is, by its row and an entry of it: the owner, and the uid.
+    owners: HashMap<(i64, u64), Owned>,
+}
+
+/// What an entry says of whose its object is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Owned {
+    /// The group, kind and name of the controller.
+    pub(super) owner: Option<(String, String, String)>,
+    /// Its own uid.
+    pub(super) uid: String,
+}
+
+/// From which end the log is looked through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Oldest first.
+    On,
+    /// Newest first.
+    Back,
+}
+
+/// What is done with each entry.
+pub(super) type Visit<'v> = dyn FnMut(&Part, &Mark) -> ControlFlow<()> + 'v;
+
+impl Index {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what is of another journal, as after one was restored in its place.
+    fn check(&self, reader: &Reader) -> Result<(), JournalError> {
+        let (epoch, head) = (reader.epoch()?, reader.head()?);
+        let (of, seq, time) = self.lock().of.clone();
+        let same = of == epoch && (seq == 0 || seq <= head.0 && reader.time_of(Seq(seq))?.is_none_or(|at| at == time));
+        if !same {
+            *self.lock() = Inner { of: (epoch, 0, 0), ..Inner::default() };
+        }
+        Ok(())
+    }
+
+    /// The outline of a part, made where it is not at hand; with whether it was made now and is whole.
+    fn part(&self, reader: &mut Reader, part: u64, head: u64) -> Result<(Part, bool), JournalError> {
+        let at_hand = self.lock().parts.get(&part).cloned();
+        let known = match at_hand {
+            Some(bytes) => Some(bytes),
+            None => reader.outline(part)?,
+        };
+        if let Some(known) = known.and_then(Part::read) {
+            return Ok((known, false));
+        }
+        let whole = head >= last_of(part);
+        let grown = {
+            let mut inner = self.lock();
+            let last = inner.tail.last();
+            let is_its = last > 0 && last <= head && part_of(last) == part;
+            if is_its { std::mem::take(&mut inner.tail) } else { Builder::default() }
+        };
+        let mut builder = grown;
+        let from = first_of(part).max(builder.last() + 1);
+        let mut newest = (0, 0);
+        let classes = Classes::default();
+        for row in reader.rows_between(Seq(from), Seq(last_of(part).min(head)))? {
+            let (mark, words) = outline(&classes, &row);
+            newest = (mark.seq, mark.time);
+            builder.add(mark, &words);
+        }
+        let bytes = builder.finish();
+        let mut inner = self.lock();
+        if newest.0 > inner.of.1 {
+            (inner.of.1, inner.of.2) = newest;
+        }
+        if whole {
+            inner.keep(part, bytes.clone());
+        } else {
+            inner.tail = builder;
+        }
+        drop(inner);
+        let read = Part::read(bytes)
+            .ok_or_else(|| JournalError::Corrupt("an outline cannot be read; this is a bug".to_owned()))?;
+        Ok((read, whole))
+    }
+
+    /// Looks at every entry after `after` and up to `upto`, until `visit` breaks it off or the time is over: then it gives the
+    /// seq of the last part that was looked at, at its far end.
+    pub(super) fn walk(
+        &self,
+        reader: &mut Reader,
+        (after, upto): (u64, u64),
+        way: Way,
+        deadline: Instant,
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<u64>, JournalError> {
+        self.check(reader)?;
+        let head = reader.head()?.0;
+        let (from, to) = ((after + 1).max(reader.retained()?.oldest), upto.min(head));
+        if from > to {
+            return Ok(None);
+        }
+        let (first, last) = (part_of(from), part_of(to));
+        let mut reached = None;
+        for step in 0..=(last - first) {
+            let number = if way == Way::Back { last - step } else { first + step };
+            if step > 0 && Instant::now() > deadline {
+                return Ok(reached);
+            }
+            let (part, _) = self.part(reader, number, head)?;
+            let inside = part.marks.iter().filter(|mark| (from..=to).contains(&mark.seq));
+            let mut look = |mark: &Mark| visit(&part, mark).is_break();
+            let ended = match way {
+                Way::On => inside.clone().any(&mut look),
+                Way::Back => inside.clone().rev().any(&mut look),
+            };
+            if ended {
+                return Ok(None);
+            }
+            reached = Some(if way == Way::Back { first_of(number) } else { last_of(number) });
+        }
+        Ok(None)
+    }
+
+    /// Makes the outlines that the journal lacks, the newest first, and hands them to its writer. Goes on as the log grows.
+    ///
+    /// # Errors
+    /// Where the journal has ended.
+    pub(crate) async fn keep(self, journal: Journal, stop: CancellationToken) -> Result<(), JournalError> {
+        let mut head = journal.head();
+        let mut done = BTreeSet::new();
+        while !stop.is_cancelled() {
+            let (index, of) = (self.clone(), journal.clone());
+            let known = std::mem::take(&mut done);
+            let begun = Instant::now();
+            let (made, known) = ambient::blocking(move || {
+                let mut known = known;
+                (index.next(&of, &mut known), known)
+            })
+            .await;
+            done = known;
+            match made {
+                Ok(Some((part, data))) => {
+                    journal.outline(part, data).await?;
+                    // It has half of the time: there is no hurry.
+                    tokio::select! {
+                        () = stop.cancelled() => {}
+                        () = tokio::time::sleep(begun.elapsed()) => {}
+                    }
+                }
+                Ok(None) => {
+                    tokio::select! {
+                        () = stop.cancelled() => {}
+                        changed = head.changed() => if changed.is_err() { return Ok(()) },
+                    }
+                    tokio::select! {
+                        () = stop.cancelled() => {}
+                        () = tokio::time::sleep(LOOK) => {}
+                    }
+                }
+                // Who needs what cannot be read says so.
+                Err(error) => {
+                    tracing::debug!(%error, "an outline of the log was not made");
+                    tokio::select! {
+                        () = stop.cancelled() => {}
+                        () = tokio::time::sleep(LOOK * 40) => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest part that is whole and of which nothing is kept.
+    fn next(&self, journal: &Journal, done: &mut BTreeSet<u64>) -> Result<Option<(u64, Vec<u8>)>, JournalError> {
+        let mut reader = journal.reader()?;
+        self.check(&reader)?;
+        let Some(part) = missing(&reader, done)? else { return Ok(None) };
+        done.insert(part);
+        let head = reader.head()?.0;
+        self.part(&mut reader, part, head)?;
+        // The writer has it from now on; what is read of it until then is made of the entries again.
+        let data = self.lock().forget(part);
+        Ok(data.map(|data| (part, data)))
+    }
+
+    /// Makes the outlines that the journal lacks, the newest first, for as long as there is room, until `stop`.
+    pub(crate) fn warm(&self, reader: &mut Reader, stop: &CancellationToken) -> Result<(), JournalError> {
+        self.check(reader)?;
+        let mut done: BTreeSet<u64> = self.lock().parts.keys().copied().collect();
+        while !stop.is_cancelled() && self.lock().bytes < KEPT {
+            let Some(part) = missing(reader, &done)? else { break };
+            done.insert(part);
+            let head = reader.head()?.0;
+            self.part(reader, part, head)?;
+        }
+        Ok(())
+    }
+
+    /// Whose object that is, as an entry of it says.
+    pub(super) fn owned(&self, reader: &mut Reader, object: i64, seq: u64) -> Result<Owned, JournalError> {
+        if let Some(known) = self.lock().owners.get(&(object, seq)) {
+            return Ok(known.clone());
+        }
+        let found = reader.entry(Seq(seq))?.map(|stored| owned(&stored.line)).unwrap_or_default();
+        let mut inner = self.lock();
+        if inner.owners.len() >= OWNERS {
+            inner.owners.clear();
+        }
+        inner.owners.insert((object, seq), found.clone());
+        Ok(found)
+    }
+}
+
+/// The newest whole part of which the journal keeps no outline, and that is not among these.
+fn missing(reader: &Reader, done: &BTreeSet<u64>) -> Result<Option<u64>, JournalError> {
+    let (oldest, head) = (reader.retained()?.oldest, reader.head()?.0);
+    let Some(newest) = part_of(head + 1).checked_sub(1).filter(|newest| *newest >= part_of(oldest)) else {
+        return Ok(None);
+    };
+    let kept: BTreeSet<u64> = reader.outlined(part_of(oldest), newest)?.into_iter().collect();
+    Ok((part_of(oldest)..=newest).rev().find(|part| !kept.contains(part) && !done.contains(part)))
+}
+
+impl Inner {
+    fn keep(&mut self, part: u64, bytes: Vec<u8>) {
+        self.bytes += bytes.len();
+        if let Some(before) = self.parts.insert(part, bytes) {
+            self.bytes -= before.len();
+        }
+        while self.bytes > KEPT {
+            let Some((_, oldest)) = self.parts.pop_first() else { break };
+            self.bytes -= oldest.len();
+        }
+    }
+
+    fn forget(&mut self, part: u64) -> Option<Vec<u8>> {
+        let bytes = self.parts.remove(&part)?;
+        self.bytes -= bytes.len();
+        Some(bytes)
+    }
+}
+
+/// At most so much of a name.
+fn short(name: &str) -> &str {
+    &name[..name.floor_char_boundary(LONGEST_NAME.min(name.len()))]
+}
+
+/// The outline of an entry. Of a damaged one nothing is known but that it is there.
+pub(super) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
+    let (head, _) = wire::apart(&row.entry.line);
+    let place = EntryType::ALL.iter().position(|kind| *kind == row.entry.kind).unwrap_or_default();
+    let mut mark = Mark {
+        seq: row.entry.seq.0,
+        time: row.time,
+        kind: u8::try_from(place).unwrap_or_default(),
+        evidence: u8::try_from(Evidence::ALL.len()).unwrap_or_default(),
+        quiet: false,
+        object: row.object,
+        source: row.source,
+        words: 0,
+    };
+    let mut words = Words::default();
+    let Ok(entry) = Entry::parse(&head) else { return (mark, words) };
+    if let Some(evidence) = entry.evidence.as_deref() {
+        let place = Evidence::ALL.iter().position(|known| known.as_str() == evidence);
+        mark.evidence = place.and_then(|place| u8::try_from(place).ok()).unwrap_or(mark.evidence);
+    }
+    match entry.op {
+        EntryType::Modified => {
+            let change = Change::of(&entry).ok().flatten().unwrap_or_default();
+            let class = classes.of(&entry.full_resource(), &change, entry.time.parse().ok());
+            mark.quiet = class.is_no_op();
+            words.areas = change
+                .areas
+                .iter()
+                .take(MOST_NAMES)
+                .map(|area| short(area).replace(',', " "))
+                .collect::<Vec<_>>()
+                .join(",");
+            let mut managers: Vec<String> =
+                change.managers.iter().take(MOST_NAMES).map(|by| short(&by.manager).replace('\n', " ")).collect();
+            managers.dedup();
+            words.managers = managers.join("\n");
+        }
+        EntryType::Added | EntryType::Deleted => {
+            entry.uid.as_deref().map_or("", short).clone_into(&mut words.uid);
+        }
+        EntryType::Gap => {}
+    }
+    (mark, words)
+}
+
+/// What an entry says of whose its object is.
+fn owned(line: &[u8]) -> Owned {
+    #[derive(serde::Deserialize)]
+    struct Object {
+        metadata: Metadata,
+    }
+    #[derive(serde::Deserialize)]
+    struct Metadata {
+        #[serde(default, rename = "ownerReferences")]
+        owners: Vec<Owner>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Owner {
+        #[serde(default, rename = "apiVersion")]
+        api_version: String,
+        #[serde(default)]
+        kind: String,
+        #[serde(default)]
+        name: String,
+        #[serde(default)]
+        controller: bool,
+    }
+    let Ok(entry) = Entry::parse(line) else { return Owned::default() };
+    let object = entry.object.and_then(|object| serde_json::from_str::<Object>(object.get()).ok());
+    let owner = object.and_then(|object| object.metadata.owners.into_iter().find(|owner| owner.controller));
+    Owned {
+        owner: owner.map(|owner| {
+            let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+            (group.to_owned(), owner.kind, owner.name)
+        }),
+        uid: entry.uid.as_deref().unwrap_or_default().to_owned(),
+    }
+}

@@ -1,0 +1,433 @@
+//! Lanes: an object each, with a bar for each of its lives, and what happened to it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Instant;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::answer::Problem;
+use super::index::{Index, Owned};
+use super::query::{Asked, Resources, lane_id, stamp};
+use super::window::{Before, Found, Gathered, MarkLine, extent, gather};
+use crate::journal::{EntryQuery, ObjectRow, Reader, SourceRow, SourceState};
+use crate::model::{EntryType, Seq};
+use crate::wire::Entry;
+
+/// So many stretches are shown of which nobody knows.
+const MOST_GAPS: usize = 500;
+/// An owner of an owner of an owner is no lane below.
+const DEEPEST: usize = 2;
+
+/// The lanes of a window.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Lanes {
+    since: String,
+    until: String,
+    cursor: String,
+    truncated: Option<Truncated>,
+    pub(super) lanes: Vec<Lane>,
+    unwatched: Vec<Unwatched>,
+}
+
+impl Lanes {
+    /// So many lanes and marks were left out.
+    pub(super) fn left_out(&self) -> Option<(usize, u64)> {
+        self.truncated.as_ref().map(|left| (left.lanes, left.marks))
+    }
+}
+
+/// What was left out.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Truncated {
+    lanes: usize,
+    marks: u64,
+    #[serde(flatten)]
+    before: Option<Before>,
+}
+
+/// An object.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Lane {
+    pub(super) id: String,
+    kind: String,
+    resource: String,
+    namespace: String,
+    name: String,
+    owner: Option<String>,
+    depth: usize,
+    bars: Vec<Bar>,
+    pub(super) marks: Vec<MarkLine>,
+    quiet: u64,
+}
+
+/// One life of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Bar {
+    uid: String,
+    from: Option<String>,
+    from_how: &'static str,
+    to: Option<String>,
+    to_how: &'static str,
+}
+
+/// A stretch of time of which nobody knows what happened.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Unwatched {
+    resource: Option<String>,
+    namespace: String,
+    from: Option<String>,
+    to: String,
+    why: String,
+    seq: Option<u64>,
+}
+
+/// How many of each may be in an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    pub(super) lanes: usize,
+    pub(super) marks: usize,
+}
+
+/// When it is, and whether somebody watches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Present {
+    pub(super) now: i64,
+    pub(super) watched: bool,
+}
+
+/// The lanes of the window that is asked for.
+pub(super) fn lanes(
+    index: &Index,
+    reader: &mut Reader,
+    asked: &Asked,
+    most: Most,
+    present: Present,
+    deadline: Instant,
+) -> Result<Lanes, Problem> {
+    let (since, until) = extent(reader, asked, present.now)?;
+    let cursor = format!("{}:{}", reader.epoch()?, reader.head()?);
+    let Gathered { lanes: found, mut lanes_left, marks_left, cut } =
+        gather(index, reader, asked, (most.lanes, most.marks), deadline)?;
+    let upto = asked.bounds(reader)?.1;
+    let resources = Resources::load(reader)?;
+    let mut rows: Vec<(ObjectRow, Found)> = Vec::with_capacity(found.len());
+    let mut known: HashSet<i64> = HashSet::new();
+    for (object, found) in found {
+        if let Some(row) = reader.object_with(object)? {
+            known.insert(object);
+            rows.push((row, found));
+        }
+    }
+    // What was named and is quiet was watched, and has a lane that says so.
+    if asked.filter.is_none() && asked.types.is_empty() && asked.areas.is_empty() {
+        for object in asked.objects.iter().flatten() {
+            if known.contains(object) {
+                continue;
+            }
+            if rows.len() >= most.lanes {
+                lanes_left += usize::from(asked.by_kind);
+                continue;
+            }
+            if let Some(row) = reader.object_with(*object)?
+                && was_there(reader, &row, upto)?
+            {
+                known.insert(*object);
+                rows.push((row, Found::default()));
+            }
+        }
+    }
+    let mut lanes: BTreeMap<String, Lane> = BTreeMap::new();
+    let mut ids: HashSet<String> = rows.iter().map(|(row, _)| id_of(row)).collect();
+    let mut waiting = rows;
+    while let Some((row, found)) = waiting.pop() {
+        let lane = lane(index, reader, &resources, &row, found, upto)?;
+        let owner = lane.owner.clone();
+        lanes.insert(lane.id.clone(), lane);
+        // Whose lane it is stands above it, also where nothing happened to that.
+        if let Some(owner) = owner.filter(|owner| !asked.by_kind && !ids.contains(owner))
+            && ids.len() < most.lanes
+            && ids.insert(owner.clone())
+            && let Some(row) = row_of(reader, &owner)?
+            && was_there(reader, &row, upto)?
+        {
+            waiting.push((row, Found::default()));
+        }
+    }
+    let truncated = match (lanes_left, marks_left, cut) {
+        (0, 0, None) => None,
+        _ => {
+            let before = cut.map(|seq| Before::entry(reader, seq)).transpose()?;
+            Some(Truncated { lanes: lanes_left, marks: marks_left, before })
+        }
+    };
+    let unwatched = unwatched(reader, asked, since, until, present)?;
+    Ok(Lanes { since: stamp(since), until: stamp(until), cursor, truncated, lanes: in_order(lanes), unwatched })
+}
+
+pub(super) fn id_of(row: &ObjectRow) -> String {
+    lane_id(&row.resource.full_name(), &row.namespace, &row.name)
+}
+
+/// The object of a lane.
+pub(super) fn row_of(reader: &Reader, id: &str) -> Result<Option<ObjectRow>, Problem> {
+    let mut parts = id.splitn(3, '/');
+    let (Some(resource), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
+        return Ok(None);
+    };
+    for (number, known) in reader.resources()? {
+        if known.full_name() == resource {
+            let rows = reader.objects(number, Some(namespace), Some(name))?;
+            // A name with stars in it is a pattern, and no object is called so.
+            if let Some(row) = rows.into_iter().find(|row| row.name == name) {
+                return Ok(Some(row));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether an object that has no entry in the window was there at its end.
+fn was_there(reader: &Reader, row: &ObjectRow, upto: u64) -> Result<bool, Problem> {
+    if row.last.0 <= upto {
+        return Ok(row.present);
+    }
+    Ok(reader.step(row, Seq(upto))?.is_some_and(|step| step.kind != EntryType::Deleted))
+}
+
+/// The lane of an object.
+pub(super) fn lane(
+    index: &Index,
+    reader: &mut Reader,
+    resources: &Resources,
+    row: &ObjectRow,
+    mut found: Found,
+    upto: u64,
+) -> Result<Lane, Problem> {
+    let newest = match found.newest {
+        0 => reader.step(row, Seq(upto))?.map_or(row.last.0, |step| step.seq.0),
+        newest => newest,
+    };
+    let Owned { owner, uid } = index.owned(reader, row.row(), newest)?;
+    let uid = if uid.is_empty() { row.uid.clone() } else { uid };
+    let owner = owner.and_then(|(group, kind, name)| {
+        let resource = resources.of_kind(&group, &kind)?;
+        let namespace = if resource.namespaced { row.namespace.as_str() } else { "" };
+        Some(lane_id(&resource.full_name(), namespace, &name))
+    });
+    let bars = bars(&found, &uid);
+    found.marks.reverse();
+    Ok(Lane {
+        id: id_of(row),
+        kind: row.resource.kind.clone(),
+        resource: row.resource.full_name(),
+        namespace: row.namespace.clone(),
+        name: row.name.clone(),
+        owner,
+        depth: 0,
+        bars,
+        marks: found.marks,
+        quiet: found.quiet,
+    })
+}
+
+/// The lives of an object, oldest first. `uid` is that of the last one.
+fn bars(found: &Found, uid: &str) -> Vec<Bar> {
+    let begun = |from: Option<i64>, from_how: &'static str, uid: &str| Bar {
+        uid: uid.to_owned(),
+        from: from.map(stamp),
+        from_how,
+        to: None,
+        to_how: "open",
+    };
+    let mut bars = Vec::new();
+    let mut open = match found.oldest {
+        Some(EntryType::Added) => None,
+        // It was there before the first entry that is known of it.
+        Some(EntryType::Modified | EntryType::Deleted | EntryType::Gap) | None => Some(begun(None, "before", "")),
+    };
+    for turn in found.turns.iter().rev() {
+        if turn.came {
+            // That it went is nowhere: nobody knows when.
+            if let Some(lost) = open.take() {
+                bars.push(Bar { to: Some(stamp(turn.time)), to_how: "inferred", ..lost });
+            }
+            open = Some(begun(Some(turn.time), turn.evidence, &turn.uid));
+        } else {
+            let mut bar = open.take().unwrap_or_else(|| begun(None, "before", ""));
+            if bar.uid.is_empty() {
+                bar.uid.clone_from(&turn.uid);
+            }
+            let to_how = if turn.evidence == "listed" { "inferred" } else { turn.evidence };
+            bars.push(Bar { to: Some(stamp(turn.time)), to_how, ..bar });
+        }
+    }
+    if let Some(mut bar) = open {
+        if bar.uid.is_empty() {
+            uid.clone_into(&mut bar.uid);
+        }
+        bars.push(bar);
+    }
+    bars
+}
+
+/// Lanes with what they own below them.
+fn in_order(lanes: BTreeMap<String, Lane>) -> Vec<Lane> {
+    let mut below: HashMap<Option<String>, Vec<String>> = HashMap::new();
+    for lane in lanes.values() {
+        let owner = lane.owner.clone().filter(|owner| *owner != lane.id && lanes.contains_key(owner));
+        below.entry(owner).or_default().push(lane.id.clone());
+    }
+    let place =
+        |id: &String| lanes.get(id).map(|lane| (lane.namespace.clone(), lane.resource.clone(), lane.name.clone()));
+    for children in below.values_mut() {
+        children.sort_by_key(place);
+    }
+    let mut order: Vec<(String, usize)> = Vec::new();
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let mut stack: Vec<(String, usize)> = Vec::new();
+    let roots = below.get(&None).cloned().unwrap_or_default();
+    // Those that own each other in a circle are nobody's.
+    for root in roots.into_iter().chain(lanes.keys().cloned()) {
+        stack.push((root, 0));
+        while let Some((id, depth)) = stack.pop() {
+            if !seen.insert(id.clone()) {
+                continue;
+            }
+            let children = below.get(&Some(id.clone())).into_iter().flatten().rev();
+            stack.extend(children.map(|child| (child.clone(), depth + 1)));
+            order.push((id, depth.min(DEEPEST)));
+        }
+    }
+    let mut lanes = lanes;
+    order.into_iter().filter_map(|(id, depth)| lanes.remove(&id).map(|lane| Lane { depth, ..lane })).collect()
+}
+
+/// When nobody knew what happened: what the GAPs say, and where nobody watches now.
+fn unwatched(
+    reader: &mut Reader,
+    asked: &Asked,
+    since: i64,
+    until: i64,
+    present: Present,
+) -> Result<Vec<Unwatched>, Problem> {
+    let sources: HashMap<i64, SourceRow> = reader.sources()?.into_iter().map(|source| (source.id.0, source)).collect();
+    let inside = |source: &SourceRow| asked.sources.as_ref().is_none_or(|sources| sources.contains(&source.id.0));
+    // A GAP is journaled at its end.
+    let after = reader.last_before(since)?;
+    let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
+    let page = reader.select(&query, after, None, true, MOST_GAPS, None)?;
+    let mut found = Vec::new();
+    for stored in &page.entries {
+        let Ok(entry) = Entry::parse(&stored.line) else { continue };
+        let Some(gap) = entry.gap() else { continue };
+        let micros = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_microsecond);
+        let (from, to) = (gap.since.as_deref().and_then(micros), micros(&entry.time).unwrap_or(until));
+        let of = |source: &&SourceRow| {
+            source.resource.full_name() == entry.full_resource()
+                && source.namespace == entry.namespace.as_deref().unwrap_or_default()
+        };
+        if to < since
+            || from.is_some_and(|from| from > until)
+            || sources.values().find(of).is_some_and(|of| !inside(of))
+        {
+            continue;
+        }
+        found.push(Unwatched {
+            resource: Some(entry.full_resource()).filter(|name| !name.is_empty()),
+            namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(),
+            from: from.map(stamp),
+            to: stamp(to),
+            why: gap.why,
+            seq: Some(stored.seq.0),
+        });
+    }
+    for source in sources.values().filter(|source| source.active && inside(source)) {
+        let watches = present.watched && !matches!(source.state, SourceState::Waiting | SourceState::Degraded(_));
+        let Some(good_at) = source.good_at.filter(|good_at| !watches && *good_at < until) else { continue };
+        found.push(Unwatched {
+            resource: Some(source.resource.full_name()),
+            namespace: source.namespace.clone(),
+            from: Some(stamp(good_at)),
+            to: stamp(present.now.max(good_at)),
+            why: if present.watched { source.state.word().to_owned() } else { "stopped".to_owned() },
+            seq: None,
+        });
+    }
+    found.sort_by(|one, other| (&one.from, &one.resource, one.seq).cmp(&(&other.from, &other.resource, other.seq)));
+    found.truncate(MOST_GAPS);
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::window::Turn;
+    use super::*;
+
+    fn turn(came: bool, time: i64, evidence: &'static str, uid: &str) -> Turn {
+        Turn { came, time, evidence, uid: uid.to_owned() }
+    }
+
+    fn shown(oldest: EntryType, turns: Vec<Turn>) -> Vec<String> {
+        let found = Found { oldest: Some(oldest), turns: turns.into_iter().rev().collect(), ..Found::default() };
+        let at = |time: &Option<String>| time.as_deref().map_or("-", |time| &time[17..19]).to_owned();
+        let bars = bars(&found, "last");
+        bars.iter()
+            .map(|bar| format!("{} {}{}..{}{}", bar.uid, at(&bar.from), bar.from_how, at(&bar.to), bar.to_how))
+            .collect()
+    }
+
+    #[test]
+    fn a_bar_says_no_more_than_is_known() {
+        use EntryType::{Added, Deleted, Modified};
+        let second = 1_000_000;
+        assert_eq!(shown(Modified, vec![]), ["last -before..-open"]);
+        assert_eq!(shown(Added, vec![turn(true, second, "watched", "a")]), ["a 01watched..-open"]);
+        assert_eq!(shown(Added, vec![turn(true, second, "listed", "a")]), ["a 01listed..-open"]);
+        assert_eq!(shown(Deleted, vec![turn(false, second, "watched", "a")]), ["a -before..01watched"]);
+        assert_eq!(
+            shown(
+                Modified,
+                vec![
+                    turn(false, second, "inferred", "a"),
+                    turn(true, 2 * second, "inferred", "b"),
+                    turn(false, 3 * second, "recovered", "b"),
+                    turn(true, 4 * second, "watched", "c"),
+                ]
+            ),
+            ["a -before..01inferred", "b 02inferred..03recovered", "c 04watched..-open"]
+        );
+        // Its end was truncated, or lies in a damaged entry.
+        let lost = vec![turn(true, second, "watched", "a"), turn(true, 2 * second, "watched", "b")];
+        assert_eq!(shown(Added, lost), ["a 01watched..02inferred", "b 02watched..-open"]);
+    }
+
+    #[test]
+    fn what_is_owned_stands_below_its_owner() {
+        let lane = |resource: &str, name: &str, owner: Option<&str>| Lane {
+            id: lane_id(resource, "shop", name),
+            kind: String::new(),
+            resource: resource.to_owned(),
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            owner: owner.map(str::to_owned),
+            depth: 0,
+            bars: Vec::new(),
+            marks: Vec::new(),
+            quiet: 0,
+        };
+        let lanes = [
+            lane("pods", "web-1", Some("replicasets.apps/shop/web-a")),
+            lane("pods", "alone", None),
+            lane("pods", "stray", Some("jobs.batch/shop/gone")),
+            lane("replicasets.apps", "web-a", Some("deployments.apps/shop/web")),
+            lane("deployments.apps", "web", None),
+            lane("things", "a", Some("things/shop/b")),
+            lane("things", "b", Some("things/shop/a")),
+            lane("things", "own", Some("things/shop/own")),
+        ];
+        let lanes = lanes.into_iter().map(|lane| (lane.id.clone(), lane)).collect();
+        let order: Vec<String> = in_order(lanes).iter().map(|lane| format!("{}{}", lane.depth, lane.name)).collect();
+        assert_eq!(order, ["0web", "1web-a", "2web-1", "0alone", "0stray", "0own", "0a", "1b"]);
+    }
+}

@@ -1,0 +1,216 @@
+//! How it is: sources, sinks, alarms, gaps, and what there is to ask for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::answer::Problem;
+use super::query::stamp;
+use crate::journal::{EntryQuery, Reader};
+use crate::model::{EntryType, Seq};
+use crate::status::{Place, Status};
+use crate::wire::Entry;
+use crate::words::names::Spellings;
+
+/// So many of each are in an answer.
+const MOST: usize = 200;
+const MOST_NAMES: usize = 5000;
+
+/// Where the page gets what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// Of a daemon, which goes on.
+    Daemon,
+    /// Of a journal.
+    Journal,
+    /// Out of a file.
+    File,
+}
+
+/// See the module.
+#[derive(Debug, Serialize)]
+pub(crate) struct Overview {
+    v: u64,
+    version: &'static str,
+    cluster: ClusterName,
+    epoch: String,
+    cursor: String,
+    oldest: Option<End>,
+    head: Option<End>,
+    now: String,
+    mode: Mode,
+    sources: Vec<Source>,
+    sinks: Vec<Sink>,
+    alarms: Vec<Alarm>,
+    gaps: Vec<Gap>,
+    kinds: Vec<Kind>,
+    namespaces: BTreeSet<String>,
+    size: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ClusterName {
+    name: String,
+    uid: String,
+}
+
+#[derive(Debug, Serialize)]
+struct End {
+    seq: u64,
+    time: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Source {
+    name: String,
+    resource: String,
+    namespace: String,
+    state: &'static str,
+    detail: String,
+    since: Option<String>,
+    good_at: Option<String>,
+    gaps: u64,
+    objects: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Sink {
+    name: String,
+    kind: String,
+    state: &'static str,
+    detail: String,
+    cursor: u64,
+    lag: u64,
+    delivered_at: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Alarm {
+    name: String,
+    text: String,
+    since: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Gap {
+    seq: u64,
+    time: String,
+    since: Option<String>,
+    why: String,
+    resource: String,
+    namespace: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Kind {
+    kind: String,
+    resource: String,
+    namespaced: bool,
+}
+
+fn at(time: Timestamp) -> String {
+    stamp(time.as_microsecond())
+}
+
+impl From<Place> for End {
+    fn from(place: Place) -> Self {
+        Self { seq: place.seq.0, time: at(place.time) }
+    }
+}
+
+/// How it is with the journal in `dir`.
+pub(super) fn overview(reader: &mut Reader, dir: &Path, mode: Mode) -> Result<Overview, Problem> {
+    let now = Timestamp::now();
+    let status = Status::gather(reader, dir, now)?;
+    let rows = reader.sources()?;
+    let scopes: BTreeMap<String, (String, String)> =
+        rows.iter().map(|row| (row.name(), (row.resource.full_name(), row.namespace.clone()))).collect();
+    let sources = status.sources.into_iter().filter(|source| source.active).take(MOST);
+    let sources = sources
+        .map(|source| {
+            let (resource, namespace) = scopes.get(&source.name).cloned().unwrap_or_default();
+            Source {
+                resource,
+                namespace,
+                state: source.state.word(),
+                detail: source.state.detail().into_owned(),
+                since: source.since.map(at),
+                good_at: source.known_good.map(at),
+                gaps: source.gaps,
+                objects: source.objects,
+                name: source.name,
+            }
+        })
+        .collect();
+    let sinks = status.sinks.into_iter().filter(|sink| sink.active).take(MOST);
+    let sinks = sinks
+        .map(|sink| Sink {
+            state: sink.state.word(),
+            detail: sink.state.detail().to_owned(),
+            cursor: sink.cursor.0,
+            lag: sink.lag_entries,
+            delivered_at: sink.delivered.map(at),
+            name: sink.name,
+            kind: sink.kind,
+        })
+        .collect();
+    let alarms = status.alarms.into_iter().take(MOST);
+    let alarms = alarms
+        .map(|alarm| Alarm {
+            name: alarm.alarm.to_owned(),
+            text: format!("{}; {}", alarm.what, alarm.remedy),
+            since: alarm.since.map(at),
+        })
+        .collect();
+    let head = reader.head()?;
+    let watched = Spellings::load(reader)?;
+    let kinds = watched.watched().take(MOST_NAMES);
+    let kinds = kinds
+        .map(|resource| Kind {
+            kind: resource.kind.clone(),
+            resource: resource.full_name(),
+            namespaced: resource.namespaced,
+        })
+        .collect();
+    Ok(Overview {
+        v: 1,
+        version: env!("CARGO_PKG_VERSION"),
+        cluster: ClusterName { name: status.cluster.name, uid: status.cluster.uid },
+        cursor: format!("{}:{head}", status.journal.epoch),
+        epoch: status.journal.epoch,
+        oldest: status.journal.oldest.map(End::from),
+        head: status.journal.head.map(End::from),
+        now: at(now),
+        mode,
+        sources,
+        sinks,
+        alarms,
+        gaps: gaps(reader)?,
+        kinds,
+        namespaces: reader.namespaces()?.into_iter().take(MOST_NAMES).collect(),
+        size: status.journal.size_bytes + status.journal.wal_bytes,
+    })
+}
+
+/// The newest gaps.
+fn gaps(reader: &mut Reader) -> Result<Vec<Gap>, Problem> {
+    let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
+    let page = reader.select(&query, Seq(0), None, true, MOST, None)?;
+    let mut gaps = Vec::new();
+    for stored in &page.entries {
+        let Ok(entry) = Entry::parse(&stored.line) else { continue };
+        let Some(gap) = entry.gap() else { continue };
+        gaps.push(Gap {
+            seq: stored.seq.0,
+            time: entry.time.to_string(),
+            since: gap.since,
+            why: gap.why,
+            resource: entry.full_resource(),
+            namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(),
+        });
+    }
+    Ok(gaps)
+}

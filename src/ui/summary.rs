@@ -1,0 +1,126 @@
+//! An entry in short: what a row of a table shows of it.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::index::outline;
+use super::query::lane_id;
+use crate::churn::Classes;
+use crate::journal::{JournalError, Reader, StoredEntry, StoredRow};
+use crate::model::{EntryType, Seq};
+use crate::terminal::Look;
+use crate::wire::{Entry, EntryGap};
+use crate::words::clock::Clock;
+use crate::words::line::Lines;
+use crate::words::row::cut;
+
+/// A line has at most so many characters.
+const LONGEST: usize = 2000;
+/// A name is shown with at most so many characters.
+const NAME: usize = 512;
+
+/// See the module.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Summary {
+    pub(super) seq: u64,
+    time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    happened: Option<String>,
+    #[serde(rename = "type")]
+    kind_of: &'static str,
+    evidence: String,
+    pub(super) id: String,
+    kind: String,
+    pub(super) resource: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    uid: String,
+    areas: Vec<String>,
+    managers: Vec<String>,
+    pub(super) quiet: bool,
+    line: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gap: Option<EntryGap>,
+}
+
+/// Makes summaries.
+pub(super) struct Summaries {
+    classes: Classes,
+    clock: Clock,
+    head: u64,
+}
+
+fn short(text: &str) -> String {
+    cut(text, NAME).into_owned()
+}
+
+impl Summaries {
+    pub(super) fn new(clock: &Clock, head: Seq) -> Self {
+        Self { classes: Classes::default(), clock: clock.clone(), head: head.0 }
+    }
+
+    /// The summary of an entry; of a damaged one what its row holds.
+    pub(super) fn of(&self, stored: &StoredEntry) -> Summary {
+        // Where it stands is for outlines alone.
+        let row = StoredRow { time: 0, source: 0, object: 0, entry: stored.clone() };
+        let (mark, words) = outline(&self.classes, &row);
+        let mut summary = Summary {
+            seq: stored.seq.0,
+            time: String::new(),
+            happened: None,
+            kind_of: stored.kind.as_str(),
+            evidence: mark.evidence().to_owned(),
+            id: String::new(),
+            kind: String::new(),
+            resource: String::new(),
+            namespace: String::new(),
+            name: String::new(),
+            uid: String::new(),
+            areas: list(&words.areas, ','),
+            managers: list(&words.managers, '\n'),
+            quiet: mark.quiet,
+            line: String::new(),
+            gap: None,
+        };
+        let Ok(entry) = Entry::parse(&stored.line) else {
+            summary.line = format!("entry {} is damaged; run `decklog verify`", stored.seq);
+            return summary;
+        };
+        let mut lines = Lines::at(Look::default(), self.head, self.clock.clone());
+        if let Ok(line) = lines.render_entry(&entry) {
+            summary.line = cut(&line, LONGEST).into_owned();
+        }
+        let text = |text: Option<&str>| short(text.unwrap_or_default());
+        entry.time.as_ref().clone_into(&mut summary.time);
+        summary.happened = entry.happened.as_deref().map(str::to_owned);
+        summary.kind = short(&entry.kind);
+        summary.resource = short(&entry.full_resource());
+        summary.namespace = text(entry.namespace.as_deref());
+        summary.name = text(entry.name.as_deref());
+        summary.uid = text(entry.uid.as_deref());
+        if entry.op == EntryType::Gap {
+            summary.gap = entry.gap();
+        }
+        summary.id = lane_id(&summary.resource, &summary.namespace, &summary.name);
+        summary
+    }
+
+    /// The summaries of the entries with these seqs, in this order; those that are gone are left out.
+    pub(super) fn with(&self, reader: &mut Reader, seqs: &[u64]) -> Result<Vec<Summary>, JournalError> {
+        let mut found = HashMap::new();
+        for seq in seqs {
+            match reader.entry(Seq(*seq)) {
+                Ok(Some(stored)) => drop(found.insert(*seq, self.of(&stored))),
+                Ok(None) | Err(JournalError::Corrupt(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(seqs.iter().filter_map(|seq| found.remove(seq)).collect())
+    }
+}
+
+/// The names of a list that stand apart by a character.
+pub(super) fn list(text: &str, apart: char) -> Vec<String> {
+    text.split(apart).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}

@@ -1,0 +1,311 @@
+//! A window of time: how much happened when, and the lanes of objects with what happened to each.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::answer::Problem;
+use super::index::{Index, Way};
+use super::query::{Asked, stamp};
+use crate::journal::Reader;
+use crate::journal::outline::{Mark, Part};
+use crate::model::{EntryType, Seq};
+
+/// Which entries pass, as far as outlines say.
+pub(super) struct Narrow<'a> {
+    asked: &'a Asked,
+    /// Those that the expression is true for, where there is one.
+    chosen: Option<HashSet<u64>>,
+}
+
+impl<'a> Narrow<'a> {
+    /// All that pass but for what an expression says.
+    pub(super) const fn of(asked: &'a Asked) -> Self {
+        Self { asked, chosen: None }
+    }
+
+    /// Whether an entry is of what is asked for.
+    pub(super) fn takes(&self, part: &Part, mark: &Mark) -> bool {
+        let asked = self.asked;
+        let is_of = match (mark.object, &asked.objects, &asked.sources) {
+            (0, _, Some(sources)) => sources.contains(&mark.source),
+            (object, Some(objects), _) if object != 0 => objects.contains(&object),
+            _ => true,
+        };
+        is_of
+            && (asked.types.is_empty() || asked.types.contains(&mark.kind()))
+            && (asked.since.is_none_or(|since| mark.time >= since)
+                && asked.until.is_none_or(|until| mark.time <= until))
+            && (asked.areas.is_empty()
+                || mark.kind() != EntryType::Modified
+                || part.areas(mark).split(',').any(|area| asked.areas.iter().any(|wanted| wanted == area)))
+            && self.chosen.as_ref().is_none_or(|chosen| chosen.contains(&mark.seq))
+    }
+}
+
+/// Looks at every entry that passes, in the window or within these seqs. Gives the seq up to which it came where it had to
+/// stop before the end.
+pub(super) fn look(
+    index: &Index,
+    reader: &mut Reader,
+    asked: &Asked,
+    bounds: (u64, u64),
+    way: Way,
+    deadline: Instant,
+    visit: &mut dyn FnMut(&Part, &Mark) -> ControlFlow<()>,
+) -> Result<Option<u64>, Problem> {
+    let Some(filter) = &asked.filter else {
+        let narrow = Narrow { asked, chosen: None };
+        let mut visit = |part: &Part, mark: &Mark| {
+            if narrow.takes(part, mark) { visit(part, mark) } else { ControlFlow::Continue(()) }
+        };
+        return Ok(index.walk(reader, bounds, way, deadline, &mut visit)?);
+    };
+    // What an expression says is only known of whole entries: those that pass otherwise are put together, a slice at a time.
+    let (after, upto) = (bounds.0, bounds.1.min(reader.head()?.0));
+    let mut at = if way == Way::Back { upto } else { after };
+    loop {
+        let slice = match way {
+            Way::Back if at <= after => return Ok(None),
+            Way::On if at >= upto => return Ok(None),
+            Way::Back => (at.saturating_sub(SLICE).max(after), at),
+            Way::On => (at, (at + SLICE).min(upto)),
+        };
+        let mut chosen = HashSet::new();
+        for row in reader.rows_between(Seq(slice.0 + 1), Seq(slice.1))? {
+            if filter.is_true_for(&row.entry.line) {
+                chosen.insert(row.entry.seq.0);
+            }
+        }
+        let narrow = Narrow { asked, chosen: Some(chosen) };
+        let mut ended = false;
+        index.walk(reader, slice, way, deadline, &mut |part, mark| {
+            if !narrow.takes(part, mark) {
+                return ControlFlow::Continue(());
+            }
+            let flow = visit(part, mark);
+            ended |= flow.is_break();
+            flow
+        })?;
+        if ended {
+            return Ok(None);
+        }
+        at = if way == Way::Back { slice.0 } else { slice.1 };
+        if Instant::now() > deadline {
+            return Ok(Some(if way == Way::Back { at + 1 } else { at }));
+        }
+    }
+}
+
+/// So many entries are put together at once.
+const SLICE: u64 = 512;
+
+/// How much happened when.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Histogram {
+    since: String,
+    until: String,
+    /// Of a bucket, in microseconds.
+    width: i64,
+    /// ADDED, MODIFIED, DELETED and GAP, but for what changes nothing that matters.
+    buckets: Vec<[u64; 4]>,
+    /// What changes nothing that matters.
+    quiet: Vec<u64>,
+    total: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated: Option<Before>,
+}
+
+/// What is older was not looked at: it would take too long.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Before {
+    pub(super) before: String,
+}
+
+impl Before {
+    /// Before the entry with this seq.
+    pub(super) fn entry(reader: &Reader, seq: u64) -> Result<Self, Problem> {
+        Ok(Self { before: reader.time_of(Seq(seq))?.map_or_else(String::new, stamp) })
+    }
+}
+
+/// The window that is asked for, microseconds since 1970: from the oldest entry on, and up to now.
+pub(super) fn extent(reader: &Reader, asked: &Asked, now: i64) -> Result<(i64, i64), Problem> {
+    let since = match asked.since {
+        Some(since) => since,
+        None => reader.retained()?.oldest_time.unwrap_or(now),
+    };
+    let until = asked.until.unwrap_or(now).max(since);
+    Ok((since, until))
+}
+
+/// Counts what happened in each of so many parts of the window.
+pub(super) fn histogram(
+    index: &Index,
+    reader: &mut Reader,
+    asked: &Asked,
+    buckets: usize,
+    now: i64,
+    deadline: Instant,
+) -> Result<Histogram, Problem> {
+    let (since, until) = extent(reader, asked, now)?;
+    let count = i64::try_from(buckets).unwrap_or(1).max(1);
+    // What is at the very end is in the last one.
+    let width = ((until - since) / count + 1).max(1);
+    let (mut counted, mut quiet, mut total) = (vec![[0_u64; 4]; buckets], vec![0_u64; buckets], 0);
+    let bounds = asked.bounds(reader)?;
+    let cut = look(index, reader, asked, bounds, Way::Back, deadline, &mut |_, mark| {
+        let place = usize::try_from((mark.time - since).max(0) / width).unwrap_or(0).min(buckets - 1);
+        total += 1;
+        if mark.quiet {
+            quiet[place] += 1;
+        } else if let Some(count) = counted[place].get_mut(usize::from(mark.kind)) {
+            *count += 1;
+        }
+        ControlFlow::Continue(())
+    })?;
+    let truncated = cut.map(|seq| Before::entry(reader, seq)).transpose()?;
+    Ok(Histogram { since: stamp(since), until: stamp(until), width, buckets: counted, quiet, total, truncated })
+}
+
+/// What is known of an object's lane while the log is looked through, newest first.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Newest first.
+    pub(super) marks: Vec<MarkLine>,
+    /// Comings and goings, newest first.
+    pub(super) turns: Vec<Turn>,
+    pub(super) quiet: u64,
+    /// The newest and the oldest entry, and what that one is.
+    pub(super) newest: u64,
+    pub(super) oldest: Option<EntryType>,
+    /// Something of it is worth a lane.
+    pub(super) counts: bool,
+}
+
+/// That an object came or went.
+#[derive(Clone, Debug)]
+pub(super) struct Turn {
+    pub(super) came: bool,
+    pub(super) time: i64,
+    pub(super) evidence: &'static str,
+    pub(super) uid: String,
+}
+
+/// A mark on a lane.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct MarkLine {
+    pub(super) seq: u64,
+    pub(super) time: String,
+    #[serde(rename = "type")]
+    pub(super) kind_of: &'static str,
+    pub(super) evidence: &'static str,
+    pub(super) areas: Vec<String>,
+    pub(super) managers: Vec<String>,
+    /// So many entries before it change nothing that matters.
+    pub(super) quiet: u64,
+}
+
+/// Comings and goings of one lane are kept up to so many.
+const MOST_TURNS: usize = 400;
+
+/// What was found of the objects in a window.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    pub(super) lanes: Vec<(i64, Found)>,
+    pub(super) lanes_left: usize,
+    pub(super) marks_left: u64,
+    pub(super) cut: Option<u64>,
+}
+
+/// Finds the objects to which something happened last, and what that was: at most so many objects, and so many marks.
+pub(super) fn gather(
+    index: &Index,
+    reader: &mut Reader,
+    asked: &Asked,
+    (most_lanes, most_marks): (usize, usize),
+    deadline: Instant,
+) -> Result<Gathered, Problem> {
+    let bounds = asked.bounds(reader)?;
+    // Rows of objects are numbered without holes: a number is looked up much more quickly than a key.
+    let mut places: Vec<u32> = Vec::new();
+    let (mut found, mut objects, mut counting): (Vec<Found>, Vec<i64>, usize) = (Vec::new(), Vec::new(), 0);
+    let (mut marks, mut marks_left) = (0, 0);
+    let mut beyond: HashSet<i64> = HashSet::new();
+    let cut = look(index, reader, asked, bounds, Way::Back, deadline, &mut |part, mark| {
+        // A GAP is of no object, and a row that no journal reaches is damage.
+        let row = usize::try_from(mark.object).ok().filter(|row| (1..MOST_ROWS).contains(row));
+        let Some(row) = row else { return ControlFlow::Continue(()) };
+        if places.len() <= row {
+            places.resize((row + 1).next_power_of_two(), 0);
+        }
+        let quiet = mark.quiet && !asked.quiet;
+        if places[row] == 0 {
+            // What changes nothing that matters has a lane only where there is room for it at the end.
+            let room = found.len() < MOST_FOUND && (quiet || counting < most_lanes);
+            if !room {
+                beyond.insert(mark.object);
+                marks_left += u64::from(!quiet);
+                return ControlFlow::Continue(());
+            }
+            found.push(Found { newest: mark.seq, ..Found::default() });
+            objects.push(mark.object);
+            places[row] = u32::try_from(found.len()).unwrap_or(u32::MAX);
+        }
+        let lane = &mut found[places[row] as usize - 1];
+        lane.oldest = Some(mark.kind());
+        if quiet {
+            lane.quiet += 1;
+            match lane.marks.last_mut() {
+                Some(mark) => mark.quiet += 1,
+                None => lane.marks.push(line(part, mark, "QUIET", 1)),
+            }
+            return ControlFlow::Continue(());
+        }
+        if !lane.counts {
+            if counting >= most_lanes {
+                marks_left += 1;
+                return ControlFlow::Continue(());
+            }
+            lane.counts = true;
+            counting += 1;
+        }
+        if matches!(mark.kind(), EntryType::Added | EntryType::Deleted) && lane.turns.len() < MOST_TURNS {
+            let came = mark.kind() == EntryType::Added;
+            lane.turns.push(Turn { came, time: mark.time, evidence: mark.evidence(), uid: part.words(mark).uid });
+        }
+        if marks < most_marks {
+            marks += 1;
+            lane.marks.push(line(part, mark, mark.kind().as_str(), 0));
+        } else {
+            marks_left += 1;
+        }
+        ControlFlow::Continue(())
+    })?;
+    let mut lanes: Vec<(i64, Found)> = objects.into_iter().zip(found).collect();
+    // Those to which something happened; then, while there is room, those that were only written.
+    lanes.sort_by_key(|(_, lane)| (!lane.counts, std::cmp::Reverse(lane.newest)));
+    let lanes_left = beyond.len() + lanes.len().saturating_sub(most_lanes);
+    lanes.truncate(most_lanes);
+    Ok(Gathered { lanes, lanes_left, marks_left, cut })
+}
+
+/// So many objects are known while a window is looked through.
+const MOST_FOUND: usize = 200_000;
+/// No journal has so many objects.
+const MOST_ROWS: usize = 1 << 26;
+
+fn line(part: &Part, mark: &Mark, kind_of: &'static str, quiet: u64) -> MarkLine {
+    let words = part.words(mark);
+    MarkLine {
+        seq: mark.seq,
+        time: stamp(mark.time),
+        kind_of,
+        evidence: mark.evidence(),
+        areas: super::summary::list(&words.areas, ','),
+        managers: super::summary::list(&words.managers, '\n'),
+        quiet,
+    }
+}

@@ -1,0 +1,198 @@
+//! Who writes most, and fields that managers fight over: what `decklog churn` knows, by object and manager.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use super::answer::Problem;
+use super::query::{Asked, lane_id, stamp};
+use crate::churn::{Churn, Class, Classes};
+use crate::journal::Reader;
+use crate::model::{EntryType, Seq};
+use crate::wire::{self, Change, Entry};
+use crate::words::row::{cut, plural};
+
+/// How far it looks back by default.
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+/// So many writers and fights are shown, and so many writers remembered.
+const MOST: usize = 100;
+const REMEMBERED: usize = 20_000;
+/// So many entries are read at once.
+const PAGE: u64 = 512;
+/// A name is shown with at most so many characters.
+const NAME: usize = 253;
+
+/// See the module.
+#[derive(Debug, Serialize)]
+pub(crate) struct Writers {
+    since: String,
+    until: String,
+    writers: Vec<Writer>,
+    fights: Vec<Fight>,
+    truncated: bool,
+}
+
+impl Writers {
+    /// Whether something was left out.
+    pub(super) const fn truncated(&self) -> bool {
+        self.truncated
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Writer {
+    id: String,
+    kind: String,
+    namespace: String,
+    name: String,
+    manager: String,
+    writes: u64,
+    useless: u64,
+    class: &'static str,
+    text: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Fight {
+    id: String,
+    kind: String,
+    namespace: String,
+    name: String,
+    path: String,
+    managers: Vec<String>,
+    turns: u64,
+    last: u64,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    kind: String,
+    resource: String,
+    namespace: String,
+    name: String,
+    classes: BTreeMap<Class, u64>,
+}
+
+/// Who wrote what in the window.
+pub(super) fn writers(
+    reader: &mut Reader,
+    asked: &Asked,
+    now: Timestamp,
+    deadline: Instant,
+) -> Result<Writers, Problem> {
+    let until = asked.until.and_then(|until| Timestamp::from_microsecond(until).ok()).unwrap_or(now);
+    let since = asked.since.and_then(|since| Timestamp::from_microsecond(since).ok());
+    let since = since.unwrap_or_else(|| until.saturating_sub(HOUR).unwrap_or(until));
+    let upto = reader.last_before(until.as_microsecond().saturating_add(1))?.0;
+    let mut after = reader.last_before(since.as_microsecond())?.0;
+    let (mut churn, classes) = (Churn::default(), Classes::default());
+    let mut tallies: HashMap<(i64, String), Tally> = HashMap::new();
+    let mut truncated = false;
+    while after < upto {
+        if Instant::now() > deadline {
+            truncated = true;
+            break;
+        }
+        let end = (after + PAGE).min(upto);
+        for row in reader.rows_between(Seq(after + 1), Seq(end))? {
+            // One that is damaged is nobody's write.
+            if churn.take(&row.entry.line).is_err() {
+                continue;
+            }
+            truncated |= !take(&classes, &mut tallies, row.object, &row.entry.line);
+        }
+        after = end;
+    }
+    let report = churn.report(since, until, MOST);
+    let mut writers: Vec<Writer> = tallies.into_iter().map(|((_, manager), tally)| writer(manager, tally)).collect();
+    let weight = |writer: &Writer| (std::cmp::Reverse(writer.useless), std::cmp::Reverse(writer.writes));
+    writers.sort_by(|one, other| {
+        weight(one).cmp(&weight(other)).then_with(|| (&one.id, &one.manager).cmp(&(&other.id, &other.manager)))
+    });
+    writers.truncate(MOST);
+    let kinds: HashMap<String, String> =
+        reader.resources()?.into_iter().map(|(_, resource)| (resource.full_name(), resource.kind)).collect();
+    let fights = report.fights.into_iter().map(|fight| {
+        let mut managers: Vec<String> = fight.sides.into_iter().map(|side| side.manager).collect();
+        managers.sort();
+        managers.dedup();
+        Fight {
+            id: lane_id(&fight.resource, &fight.namespace, &fight.name),
+            kind: kinds.get(&fight.resource).cloned().unwrap_or_default(),
+            namespace: fight.namespace,
+            name: fight.name,
+            path: crate::words::tree::steps(&fight.field).join("."),
+            managers,
+            turns: fight.reverts,
+            last: fight.seq,
+        }
+    });
+    Ok(Writers {
+        since: stamp(since.as_microsecond()),
+        until: stamp(until.as_microsecond()),
+        writers,
+        fights: fights.collect(),
+        truncated,
+    })
+}
+
+/// Counts a write. Says whether there was room for it.
+fn take(classes: &Classes, tallies: &mut HashMap<(i64, String), Tally>, object: i64, line: &[u8]) -> bool {
+    let (head, _) = wire::apart(line);
+    let Ok(entry) = Entry::parse(&head) else { return true };
+    let watched = matches!(entry.evidence.as_deref(), Some("watched" | "recovered"));
+    if entry.op != EntryType::Modified || !watched {
+        return true;
+    }
+    let change = Change::of(&entry).ok().flatten().unwrap_or_default();
+    let class = classes.of(&entry.full_resource(), &change, entry.time.parse().ok());
+    let mut managers: Vec<&str> = change.managers.iter().map(|by| by.manager.as_str()).collect();
+    managers.dedup();
+    let manager = cut(&managers.join(", "), NAME).into_owned();
+    let full = tallies.len() >= REMEMBERED;
+    let key = (object, manager);
+    if full && !tallies.contains_key(&key) {
+        return false;
+    }
+    let tally = tallies.entry(key).or_insert_with(|| Tally {
+        kind: entry.kind.to_string(),
+        resource: entry.full_resource(),
+        namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(),
+        name: entry.name.as_deref().unwrap_or_default().to_owned(),
+        classes: BTreeMap::new(),
+    });
+    *tally.classes.entry(class).or_default() += 1;
+    true
+}
+
+fn writer(manager: String, tally: Tally) -> Writer {
+    let writes: u64 = tally.classes.values().sum();
+    let no_op = |class: &Class| class.is_no_op();
+    let useless: u64 = tally.classes.iter().filter(|(class, _)| no_op(class)).map(|(_, count)| count).sum();
+    // What it mostly does; of what is useless, where most of it is.
+    let most = tally
+        .classes
+        .iter()
+        .filter(|(class, _)| useless * 2 < writes || no_op(class))
+        .max_by_key(|(_, count)| **count)
+        .map_or(Class::Changed, |(class, _)| *class);
+    let by = if manager.is_empty() { "nobody that is named".to_owned() } else { manager.clone() };
+    let text = format!(
+        "{} by {by}, {useless} of them changed nothing that matters; mostly {}",
+        plural(writes, "write", "writes"),
+        most.spoken()
+    );
+    Writer {
+        id: lane_id(&tally.resource, &tally.namespace, &tally.name),
+        kind: tally.kind,
+        namespace: tally.namespace,
+        name: tally.name,
+        manager,
+        writes,
+        useless,
+        class: most.as_str(),
+        text,
+    }
+}
