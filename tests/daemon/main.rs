@@ -36,3 +36,4 @@ mod service;
 mod sharing;
 mod support;
 mod timelines;
+mod ui;

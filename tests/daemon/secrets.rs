@@ -294,7 +294,7 @@ async fn no_byte_of_a_secret_is_anywhere() {
     let sim = cluster().await;
     plant(&sim);
     sim.admit(CANARIES[20]);
-    let at = free_address();
+    let (at, page) = (free_address(), free_address());
     let mut daemon = Daemon::new(&sim, &["pods"]);
     let given = daemon.path("given");
     fs::create_dir(&given).unwrap();
@@ -322,7 +322,7 @@ async fn no_byte_of_a_secret_is_anywhere() {
     let rest = format!(
         "[redact]\nkey_file = {:?}\n{RULES}\n[[sink]]\nname = \"console\"\ntype = \"stdout\"\n\n\
          [[sink]]\nname = \"siem\"\ntype = \"http\"\nurl = \"http://user:{}@{collector}/hook/{}?token={}\"\nbearer_file = {:?}\nheaders_file = {:?}\n\
-         headers = {{ X-Inline = \"{}\" }}\n\n[http]\nlisten = {at:?}\n",
+         headers = {{ X-Inline = \"{}\" }}\n\n[http]\nlisten = {at:?}\n\n[ui]\nlisten = {page:?}\n",
         given.join("hmac"),
         CANARIES[24],
         CANARIES[27],
@@ -389,6 +389,28 @@ async fn no_byte_of_a_secret_is_anywhere() {
         let got = http_get(&at, path).unwrap();
         search.has_none(format!("{}{}", got.head, got.body).as_bytes(), path);
     }
+    let pages: Value =
+        serde_json::from_str(&http_get(&page, "/api/v1/entries?quiet=1&limit=1000").unwrap().body).unwrap();
+    let seqs: Vec<u64> =
+        pages["entries"].as_array().unwrap().iter().map(|entry| entry["seq"].as_u64().unwrap()).collect();
+    assert!(seqs.len() > 15, "{} entries are not what there was", seqs.len());
+    let mut questions: Vec<String> =
+        ["overview", "histogram", "lanes", "lanes?quiet=1", "entries?quiet=1&limit=1000", "state", "churn"]
+            .map(str::to_owned)
+            .into();
+    for seq in &seqs {
+        questions.push(format!("entry?seq={seq}"));
+        questions.push(format!("diff?from={}&to={seq}", seqs[seqs.len() - 1]));
+        let entry = pages["entries"].as_array().unwrap().iter().find(|entry| entry["seq"] == *seq).unwrap();
+        let text = |key: &str| entry[key].as_str().unwrap().to_owned();
+        let (resource, namespace, name) = (text("resource"), text("namespace"), text("name"));
+        questions.push(format!("object?resource={resource}&namespace={namespace}&name={name}&at={seq}"));
+        questions.push(format!("object?resource={resource}&namespace={namespace}&name={name}"));
+    }
+    for question in questions {
+        let got = http_get(&page, &format!("/api/v1/{question}")).unwrap();
+        search.has_none(format!("{}{}", got.head, got.body).as_bytes(), &question);
+    }
     // Of a running daemon, and of one that has tidied up; what it was given is no part of the product.
     assert!(search.none_below(&daemon.state()) >= 2);
     search.none_in_rows(&daemon.state());
@@ -427,6 +449,7 @@ async fn no_byte_of_a_secret_is_anywhere() {
         &["status", "-o", "json"],
         &["churn"],
         &["churn", "-o", "json"],
+        &["timeline", "--html", "-"],
         &["check"],
         &["verify"],
         &["rbac"],
