@@ -15,6 +15,8 @@ mod page;
 mod query;
 mod settings;
 mod summary;
+#[cfg(test)]
+mod tests;
 mod window;
 mod writers;
 

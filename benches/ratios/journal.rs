@@ -134,7 +134,7 @@ pub(super) fn versions() -> Vec<Vec<Observed>> {
     observed.collect::<Vec<_>>().chunks(BATCH).map(<[Observed]>::to_vec).collect()
 }
 
-fn spec() -> SourceSpec {
+pub(super) fn spec() -> SourceSpec {
     SourceSpec {
         resource: pods(),
         namespace: None,

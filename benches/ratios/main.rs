@@ -35,6 +35,7 @@ mod sinks;
 mod support;
 mod table;
 mod throughput;
+mod timeline;
 
 use std::path::Path;
 
@@ -91,6 +92,9 @@ fn main() {
             }
             if wanted("clusters") {
                 clusters::compare(&mut table);
+            }
+            if wanted("timeline") {
+                timeline::compare(&mut table);
             }
             let growth = if wanted("growth") { growth::measure() } else { Vec::new() };
             table.print();

@@ -183,7 +183,7 @@ fn stored(reader: &mut Reader, seq: Seq) -> Result<StoredEntry, Problem> {
     let (retained, head) = (reader.retained()?, reader.head()?);
     Err(Problem::missing(if seq > head {
         format!("there is no entry {seq} yet: the newest is {head}")
-    } else if seq.0 < retained.oldest {
+    } else if seq.0 > 0 && seq.0 < retained.oldest {
         format!("entry {seq} is no longer kept: retention removed what was before entry {}", retained.oldest)
     } else {
         format!("there is no entry {seq}")

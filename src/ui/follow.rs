@@ -163,8 +163,8 @@ impl Following {
             self.cursor = looked.cursor;
             self.ended = looked.reload;
             self.pending.extend(looked.events);
-            let place = !self.ended && (moved && self.pending.is_empty() || self.placed.elapsed() >= PLACE);
-            if place && self.placed.elapsed() >= PLACE || moved && !looked.more && !self.ended {
+            let due = self.placed.elapsed() >= PLACE || moved && !looked.more;
+            if due && !self.ended {
                 self.placed = Instant::now();
                 self.pending.push_back(event("at", Some(&self.cursor), &Place { cursor: &self.cursor.to_string() }));
             }

@@ -150,22 +150,6 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// All of the log.
-    #[cfg(test)]
-    pub(super) fn all() -> Self {
-        Self {
-            since: None,
-            until: None,
-            objects: None,
-            sources: None,
-            by_kind: false,
-            types: Vec::new(),
-            areas: Vec::new(),
-            filter: None,
-            quiet: false,
-        }
-    }
-
     /// What a query asks for in this journal.
     ///
     /// # Errors

@@ -234,7 +234,7 @@ async fn of_a_journal_of_before_the_kinds_are_read_from_the_lines() {
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     conn.execute_batch(
         "UPDATE resource SET facts = json_set(facts, '$.kind', 'Other');
-         ALTER TABLE resource DROP COLUMN kind_since; DROP TABLE unread; DROP TABLE epoch; DROP TABLE recast; DROP TABLE backlog;
+         ALTER TABLE resource DROP COLUMN kind_since; DROP TABLE unread; DROP TABLE epoch; DROP TABLE recast; DROP TABLE backlog; DROP TABLE outline;
          ALTER TABLE listing DROP COLUMN gone; ALTER TABLE source DROP COLUMN recovering;
          ALTER TABLE source DROP COLUMN recovered; ALTER TABLE source DROP COLUMN recovered_since; PRAGMA user_version = 4;",
     )

@@ -116,7 +116,7 @@ async fn states_of_an_older_journal_stand_alone_and_read_the_same() {
     let alone = Codec::default().compress(None, &heavy(1, "2", 11).body.bytes);
     assert_eq!(conn.execute("UPDATE object SET state = ?", [alone]).unwrap(), 1);
     conn.execute_batch(
-        "DROP TABLE unread; DROP TABLE epoch; DROP TABLE recast; DROP TABLE backlog; ALTER TABLE listing DROP COLUMN gone;
+        "DROP TABLE unread; DROP TABLE epoch; DROP TABLE recast; DROP TABLE backlog; DROP TABLE outline; ALTER TABLE listing DROP COLUMN gone;
          ALTER TABLE source DROP COLUMN recovering; ALTER TABLE source DROP COLUMN recovered;
          ALTER TABLE source DROP COLUMN recovered_since; PRAGMA user_version = 5",
     )

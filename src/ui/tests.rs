@@ -1,0 +1,277 @@
+//! What is found in outline is what the entries say, by whatever way they come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use super::index::{Index, Way};
+use super::lanes::{Most, Present, lanes};
+use super::query::{Asked, Query};
+use super::window::{gather, histogram};
+use super::{clock, keep_outlines};
+use crate::journal::outline::{PART, part_of};
+use crate::journal::{Bounds, Journal, Reader, SourceJournal, WatchChange, WriterThread};
+use crate::model::{EntryType, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb};
+use crate::wire::{Change, Entry};
+
+const OBJECTS: u64 = 40;
+
+fn spec() -> SourceSpec {
+    SourceSpec {
+        resource: Resource {
+            group: String::new(),
+            version: "v1".into(),
+            kind: "Pod".into(),
+            plural: "pods".into(),
+            singular: "pod".into(),
+            short_names: vec!["po".into()],
+            namespaced: true,
+        },
+        namespace: None,
+        label_selector: String::new(),
+        field_selector: String::new(),
+        exclude_namespaces: Vec::new(),
+        first_list_silent: false,
+        ignore: Vec::new(),
+    }
+}
+
+/// The change with this number: objects come and change, every ninth only in its version, and some go.
+fn change(number: u64) -> WatchChange {
+    let (object, life) = (number % OBJECTS, number / (OBJECTS * 25));
+    let quiet = number % 9 == 0;
+    let value = if quiet { (number / OBJECTS).saturating_sub(1) } else { number / OBJECTS };
+    let gone = number / OBJECTS % 25 == 24;
+    let body = format!(
+        r#"{{"metadata":{{"name":"p{object}","namespace":"n{}","uid":"u{object}-{life}","resourceVersion":"{}"}},"spec":{{"n":{value}}}}}"#,
+        object % 4,
+        number + 1
+    );
+    let object = Observed {
+        namespace: format!("n{}", object % 4),
+        name: format!("p{object}"),
+        uid: format!("u{object}-{life}"),
+        version: ResourceVersion::new((number + 1).to_string()),
+        body: Redacted { bytes: body.into_bytes(), pointers: Vec::new(), marks: Vec::new() },
+    };
+    WatchChange { verb: if gone { Verb::Delete } else { Verb::Upsert }, object }
+}
+
+async fn begun(dir: &Path) -> (Journal, WriterThread, SourceJournal) {
+    let (journal, thread) = Journal::open(dir).unwrap();
+    let source = journal.source(&spec()).await.unwrap().0;
+    (journal, thread, source)
+}
+
+async fn write(journal: &Journal, source: &SourceJournal, numbers: std::ops::Range<u64>) {
+    let changes: Vec<WatchChange> = numbers.map(change).collect();
+    for group in changes.chunks(500) {
+        source.append(group.to_vec()).await.unwrap();
+    }
+    journal.flush().await.unwrap();
+}
+
+/// Waits until it is so; nothing here takes long.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let mut look = tokio::time::interval(Duration::from_millis(5));
+    for _ in 0..20_000 {
+        look.tick().await;
+        if is_so() {
+            return;
+        }
+    }
+    panic!("waited in vain for {what}");
+}
+
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+/// Everything that a walk comes by.
+fn walked(
+    index: &Index,
+    reader: &mut Reader,
+    bounds: (u64, u64),
+    way: Way,
+) -> Vec<(u64, i64, EntryType, i64, bool, String)> {
+    let mut found = Vec::new();
+    let cut = index.walk(reader, bounds, way, later(), &mut |part, mark| {
+        found.push((mark.seq, mark.time, mark.kind(), mark.object, mark.quiet, part.words(mark).areas));
+        ControlFlow::Continue(())
+    });
+    assert_eq!(cut.unwrap(), None);
+    found
+}
+
+/// The same, by the entries.
+fn read(reader: &mut Reader, bounds: (u64, u64)) -> Vec<(u64, i64, EntryType, i64, bool, String)> {
+    let rows = reader.rows_between(Seq(bounds.0 + 1), Seq(bounds.1)).unwrap();
+    let each = rows.iter().map(|row| {
+        let entry = Entry::parse(&row.entry.line).unwrap();
+        let areas = Change::of(&entry).unwrap().unwrap_or_default().areas;
+        let quiet = entry.op == EntryType::Modified && areas.is_empty();
+        (row.entry.seq.0, row.time, entry.op, row.object, quiet, areas.join(","))
+    });
+    each.collect()
+}
+
+#[tokio::test]
+async fn what_is_seen_in_outline_is_what_the_entries_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    let (index, mut reader) = (Index::default(), journal.reader().unwrap());
+    let mut written = 0;
+    // The end grows, within a part and over its border.
+    for upto in [1, 700, 1000, 1025, 2300, 2310] {
+        write(&journal, &source, written..upto).await;
+        written = upto;
+        let head = reader.head().unwrap().0;
+        let all = read(&mut reader, (0, head));
+        assert_eq!(walked(&index, &mut reader, (0, u64::MAX), Way::On), all, "{head} entries");
+        let mut back = walked(&index, &mut reader, (0, u64::MAX), Way::Back);
+        back.reverse();
+        assert_eq!(back, all, "{head} entries, newest first");
+        let inside = (head / 3, head - head / 4);
+        assert_eq!(walked(&index, &mut reader, inside, Way::On), read(&mut reader, inside));
+    }
+    let all = read(&mut reader, (0, u64::MAX >> 1));
+    assert!(
+        all.iter().any(|entry| entry.4) && all.iter().any(|entry| entry.2 == EntryType::Deleted),
+        "nothing to look at"
+    );
+
+    // What the journal keeps says the same, to somebody who has made nothing.
+    let stop = CancellationToken::new();
+    let keeping = keep_outlines(journal.clone(), stop.clone());
+    let whole = part_of(all.len() as u64 + 1);
+    let kept = until("the outlines to be kept", || reader.outlined(0, 99).unwrap() == (0..whole).collect::<Vec<_>>());
+    tokio::select! {
+        ended = keeping => panic!("{ended:?}"),
+        () = kept => {}
+    }
+    assert!(whole >= 2, "{whole} parts");
+    assert_eq!(walked(&Index::default(), &mut reader, (0, u64::MAX), Way::On), all);
+
+    // They go with the entries.
+    journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, drop_oldest: false }).await.unwrap();
+    until("all but the newest to be truncated", || reader.retained().unwrap().oldest == all.len() as u64).await;
+    assert_eq!(reader.outlined(0, 99).unwrap(), Vec::<u64>::new());
+    assert_eq!(walked(&index, &mut reader, (0, u64::MAX), Way::On), all[all.len() - 1..]);
+    drop((journal, source));
+    thread.join().unwrap();
+}
+
+#[tokio::test]
+async fn an_outline_of_another_journal_is_none_of_this_one() {
+    let (index, mut seen) = (Index::default(), Vec::new());
+    for count in [1500, 1400] {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, thread, source) = begun(dir.path()).await;
+        write(&journal, &source, 0..count).await;
+        let mut reader = journal.reader().unwrap();
+        let all = read(&mut reader, (0, u64::MAX >> 1));
+        assert_eq!(walked(&index, &mut reader, (0, u64::MAX), Way::On), all);
+        seen.push(all);
+        drop((journal, source));
+        thread.join().unwrap();
+    }
+    assert_ne!(seen[0][0], seen[1][0], "the two journals have the same entries, so the test looks at nothing");
+}
+
+#[tokio::test]
+async fn a_window_is_the_same_by_outlines_and_by_expressions() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..2600).await;
+    let (index, mut reader, clock) = (Index::default(), journal.reader().unwrap(), clock());
+    let now = clock.now.as_microsecond() + 1;
+    let all = read(&mut reader, (0, u64::MAX >> 1));
+    let mut counted = |reader: &mut Reader, query: &str| {
+        let asked = Asked::read(&Query::read(query).unwrap(), reader, &clock).unwrap();
+        let answer = histogram(&index, reader, &asked, 7, now, later()).unwrap();
+        let answer = serde_json::to_value(answer).unwrap();
+        (answer["buckets"].clone(), answer["quiet"].clone(), answer["total"].as_u64().unwrap())
+    };
+    for (one, other, wanted) in [
+        ("", "where=true", all.len()),
+        (
+            "type=DELETED",
+            "where=type%20%3D%3D%20%22DELETED%22",
+            all.iter().filter(|entry| entry.2 == EntryType::Deleted).count(),
+        ),
+        ("namespace=n1", "where=namespace%20%3D%3D%20%22n1%22", all.len() / 4),
+        ("what=po/p7", "where=name%20%3D%3D%20%22p7%22", all.len() / usize::try_from(OBJECTS).unwrap()),
+    ] {
+        let (fast, slow) = (counted(&mut reader, one), counted(&mut reader, other));
+        assert_eq!(fast, slow, "{one}");
+        assert_eq!(fast.2, wanted as u64, "{one}");
+    }
+
+    // What is left out is counted, and what is shown is the newest.
+    let asked = Asked::read(&Query::default(), &reader, &clock).unwrap();
+    let whole = gather(&index, &mut reader, &asked, (1000, 100_000), later()).unwrap();
+    let real = all.iter().filter(|entry| !entry.4).count();
+    let marks = |found: &super::window::Gathered| {
+        let marks = found.lanes.iter().flat_map(|(_, lane)| lane.marks.iter());
+        marks.filter(|mark| mark.kind_of != "QUIET").map(|mark| mark.seq).collect::<BTreeSet<u64>>()
+    };
+    assert_eq!(
+        (whole.lanes.len() as u64, whole.lanes_left, whole.marks_left, marks(&whole).len()),
+        (OBJECTS, 0, 0, real)
+    );
+    let quiet: u64 = whole.lanes.iter().map(|(_, lane)| lane.quiet).sum();
+    assert_eq!(quiet as usize + real, all.len());
+    let few = gather(&index, &mut reader, &asked, (5, 30), later()).unwrap();
+    assert_eq!((few.lanes.len(), few.lanes_left as u64, marks(&few).len()), (5, OBJECTS - 5, 30));
+    assert_eq!(few.marks_left as usize + 30, real, "each is shown or counted");
+    let mut newest: BTreeMap<i64, u64> = BTreeMap::new();
+    for entry in all.iter().filter(|entry| !entry.4) {
+        newest.insert(entry.3, entry.0);
+    }
+    let mut order: Vec<(u64, i64)> = newest.into_iter().map(|(object, seq)| (seq, object)).collect();
+    order.sort_unstable_by(|one, other| other.cmp(one));
+    let wanted: BTreeSet<i64> = order.iter().take(5).map(|(_, object)| *object).collect();
+    assert_eq!(
+        few.lanes.iter().map(|(object, _)| *object).collect::<BTreeSet<_>>(),
+        wanted,
+        "those to which something happened last"
+    );
+
+    // A bar for each life.
+    let present = Present { now, watched: true };
+    let shown = lanes(&index, &mut reader, &asked, Most { lanes: 100, marks: 100_000 }, present, later()).unwrap();
+    let shown = serde_json::to_value(shown).unwrap();
+    for lane in shown["lanes"].as_array().unwrap() {
+        let bars: Vec<&str> = lane["bars"].as_array().unwrap().iter().map(|bar| bar["uid"].as_str().unwrap()).collect();
+        let number = lane["name"].as_str().unwrap().trim_start_matches('p').to_owned();
+        let lives = 2600_u64.div_ceil(OBJECTS * 25);
+        assert_eq!(bars, (0..lives).map(|life| format!("u{number}-{life}")).collect::<Vec<_>>(), "{lane}");
+    }
+    drop((journal, source));
+    thread.join().unwrap();
+}
+
+/// An answer has its time, and says from where on it is whole.
+#[tokio::test]
+async fn what_takes_too_long_is_left_out_and_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..3000).await;
+    let (mut reader, clock) = (journal.reader().unwrap(), clock());
+    let now = clock.now.as_microsecond() + 1;
+    for query in ["", "where=true"] {
+        let asked = Asked::read(&Query::read(query).unwrap(), &reader, &clock).unwrap();
+        let answer = histogram(&Index::default(), &mut reader, &asked, 10, now, Instant::now()).unwrap();
+        let answer = serde_json::to_value(answer).unwrap();
+        let total = answer["total"].as_u64().unwrap();
+        assert!((1..3 * PART).contains(&total), "{query}: {answer}");
+        let first = reader.head().unwrap().0 - total + 1;
+        let before = answer["truncated"]["before"].as_str().unwrap();
+        assert_eq!(before, super::query::stamp(reader.time_of(Seq(first)).unwrap().unwrap()), "{query}");
+    }
+    drop((journal, source));
+    thread.join().unwrap();
+}
