@@ -313,8 +313,8 @@ fn a_key_of_another_section_is_reported_with_where_it_belongs() {
     insta::assert_snapshot!(
         report(&format!("listen = '127.0.0.1:1'\n{LEAST}where = 'true'\n")), @"
         config.toml:1:1: listen
-            found     an unknown key here (it is one of [http])
-            expected  one of cluster, ha, http, log, redact, sink, state, watch
+            found     an unknown key here (it is one of [http] and [ui])
+            expected  one of cluster, ha, http, log, redact, sink, state, ui, watch
         config.toml:4:1: watch[0].where
             found     an unknown key here (it is one of [[sink]])
             expected  one of exclude, exclude_namespaces, field_selector, first_list, ignore, label_selector, namespaces, resources

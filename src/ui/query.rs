@@ -286,8 +286,8 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_with_what_would() {
-        let problem = Query::read("wath=deploy").unwrap_err();
-        assert!(problem.text.contains("did you mean what?"), "{problem:?}");
+        let problem = Query::read("namespac=shop").unwrap_err();
+        assert!(problem.text.contains("did you mean namespace?"), "{problem:?}");
         for limit in ["0", "-1", "x", "99999999999999999999999"] {
             assert!(Query::read(&format!("limit={limit}")).unwrap().number("limit", 1, 5).is_err(), "{limit}");
         }

@@ -233,7 +233,7 @@ pub(super) fn gather(
     let mut places: Vec<u32> = Vec::new();
     let (mut found, mut objects, mut counting): (Vec<Found>, Vec<i64>, usize) = (Vec::new(), Vec::new(), 0);
     let (mut marks, mut marks_left) = (0, 0);
-    let mut beyond: HashSet<i64> = HashSet::new();
+    let mut beyond = 0;
     let cut = look(index, reader, asked, bounds, Way::Back, deadline, &mut |part, mark| {
         // A GAP is of no object, and a row that no journal reaches is damage.
         let row = usize::try_from(mark.object).ok().filter(|row| (1..MOST_ROWS).contains(row));
@@ -242,11 +242,16 @@ pub(super) fn gather(
             places.resize((row + 1).next_power_of_two(), 0);
         }
         let quiet = mark.quiet && !asked.quiet;
+        if places[row] == BEYOND {
+            marks_left += u64::from(!quiet);
+            return ControlFlow::Continue(());
+        }
         if places[row] == 0 {
             // What changes nothing that matters has a lane only where there is room for it at the end.
             let room = found.len() < MOST_FOUND && (quiet || counting < most_lanes);
             if !room {
-                beyond.insert(mark.object);
+                places[row] = BEYOND;
+                beyond += 1;
                 marks_left += u64::from(!quiet);
                 return ControlFlow::Continue(());
             }
@@ -287,13 +292,15 @@ pub(super) fn gather(
     let mut lanes: Vec<(i64, Found)> = objects.into_iter().zip(found).collect();
     // Those to which something happened; then, while there is room, those that were only written.
     lanes.sort_by_key(|(_, lane)| (!lane.counts, std::cmp::Reverse(lane.newest)));
-    let lanes_left = beyond.len() + lanes.len().saturating_sub(most_lanes);
+    let lanes_left = beyond + lanes.len().saturating_sub(most_lanes);
     lanes.truncate(most_lanes);
     Ok(Gathered { lanes, lanes_left, marks_left, cut })
 }
 
 /// So many objects are known while a window is looked through.
 const MOST_FOUND: usize = 200_000;
+/// Stands for an object for which there is no room.
+const BEYOND: u32 = u32::MAX;
 /// No journal has so many objects.
 const MOST_ROWS: usize = 1 << 26;
 
