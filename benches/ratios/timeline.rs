@@ -12,6 +12,7 @@ use decklog::journal::{Journal, Reader, WatchChange, outline};
 use decklog::model::{Observed, Redacted, ResourceVersion, Verb};
 use decklog::ui::{self, Settings};
 use rusqlite::{Connection, OpenFlags};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::journal::{journal, spec, versions};
@@ -35,7 +36,8 @@ pub(super) fn compare(table: &mut Table) {
     let bound = runtime.block_on(ui::bind(&settings)).expect("a port");
     let address = bound.address().expect("an address");
     let (state, stopping) = (dir.path().to_owned(), stop.clone());
-    let serving = runtime.spawn(async move { ui::serve(bound, &settings, &state, stopping).await });
+    let mut serving = JoinSet::new();
+    serving.spawn_on(async move { ui::serve(bound, &settings, &state, stopping).await }, runtime.handle());
     let middle = begin + (end - begin) / 2;
     let slice = (end - begin) / 1000;
     let windows = [
@@ -61,7 +63,7 @@ pub(super) fn compare(table: &mut Table) {
         }
     }
     stop.cancel();
-    runtime.block_on(serving).expect("it ends").expect("it serves");
+    runtime.block_on(serving.join_next()).expect("a task").expect("it ends").expect("it serves");
 }
 
 /// What the outlines of a log cost while it is written.
@@ -95,7 +97,8 @@ fn outlined(dir: &Path, versions: &[Vec<Observed>]) {
     runtime.block_on(async {
         let (journal, thread) = Journal::open(dir).expect("an empty journal");
         let stop = CancellationToken::new();
-        let keeping = tokio::task::spawn(ui::keep_outlines(journal.clone(), stop.clone()));
+        let mut keeping = JoinSet::new();
+        keeping.spawn(ui::keep_outlines(journal.clone(), stop.clone()));
         let source = journal.source(&spec()).await.expect("a source").0;
         for batch in versions {
             let changes = batch.iter().map(|object| WatchChange { verb: Verb::Upsert, object: object.clone() });
@@ -103,7 +106,7 @@ fn outlined(dir: &Path, versions: &[Vec<Observed>]) {
             journal.flush().await.expect("a commit");
         }
         stop.cancel();
-        keeping.await.expect("it ends").expect("it kept them");
+        keeping.join_next().await.expect("a task").expect("it ends").expect("it kept them");
         drop((journal, source));
         thread.join().expect("a clean end");
     });
@@ -137,7 +140,8 @@ fn fill(dir: &Path, entries: usize) {
         }
         journal.flush().await.expect("a commit");
         let stop = CancellationToken::new();
-        let keeping = tokio::task::spawn(ui::keep_outlines(journal.clone(), stop.clone()));
+        let mut keeping = JoinSet::new();
+        keeping.spawn(ui::keep_outlines(journal.clone(), stop.clone()));
         let whole = entries as u64 / outline::PART;
         let reader = journal.reader().expect("a journal");
         let mut look = tokio::time::interval(std::time::Duration::from_millis(200));
@@ -146,7 +150,7 @@ fn fill(dir: &Path, entries: usize) {
         }
         drop(reader);
         stop.cancel();
-        keeping.await.expect("it ends").expect("it kept them");
+        keeping.join_next().await.expect("a task").expect("it ends").expect("it kept them");
         drop((journal, source));
         thread.join().expect("a clean end");
     });

@@ -58,7 +58,7 @@ pub fn main(_args: RunArgs, global: &Global) -> Outcome {
     }
     no_core_files();
     let setting = Setting { loaded, notifier: Notifier::of_this_process(), telemetry, lender: None };
-    super::block_on(async move { daemon::run(setting, again).await.map_err(Failure::from) })?;
+    super::block_on(async move { Box::pin(daemon::run(setting, again)).await.map_err(Failure::from) })?;
     Ok(Exit::Done)
 }
 

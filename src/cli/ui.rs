@@ -67,10 +67,11 @@ pub fn main(args: UiArgs, global: &Global) -> Outcome {
         let serving = page.serve(bound, stop.clone());
         tokio::pin!(serving);
         tokio::select! {
-            served = &mut serving => served.map_err(failed),
-            _ = tokio::signal::ctrl_c() => Ok(stop.cancel()),
-            _ = terminated.recv() => Ok(stop.cancel()),
+            served = &mut serving => served.map_err(failed)?,
+            _ = tokio::signal::ctrl_c() => stop.cancel(),
+            _ = terminated.recv() => stop.cancel(),
         }
+        Ok::<_, Failure>(())
     })?;
     if let Listen::Unix(path) = &args.listen {
         // It was made by this command.

@@ -188,11 +188,13 @@ fn is_known(host: &str, hosts: &[String]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderName;
+
     use super::*;
 
     fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
         let pair = |(name, value): &(&str, &str)| {
-            (axum::http::HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap())
+            (HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap())
         };
         pairs.iter().map(pair).collect()
     }

@@ -279,7 +279,7 @@ mod tests {
         let query = Query::read("what=deploy%2Fweb&what=pods,nodes&where=a+%3D%3D+1&quiet=1&limit=7&since=").unwrap();
         assert_eq!(query.all("what").collect::<Vec<_>>(), ["deploy/web", "pods", "nodes"]);
         assert_eq!(query.one("where"), Some("a == 1"));
-        assert!(query.is_on("quiet") && !query.is_on("limit") == false && query.one("since").is_none());
+        assert!(query.is_on("quiet") && query.is_on("limit") && query.one("since").is_none());
         assert_eq!(query.number("limit", 200, 5).unwrap(), 5);
         assert_eq!(query.number("marks", 200, 5).unwrap(), 200);
     }

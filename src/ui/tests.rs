@@ -42,7 +42,7 @@ fn spec() -> SourceSpec {
 /// The change with this number: objects come and change, every ninth only in its version, and some go.
 fn change(number: u64) -> WatchChange {
     let (object, life) = (number % OBJECTS, number / (OBJECTS * 25));
-    let quiet = number % 9 == 0;
+    let quiet = number.is_multiple_of(9);
     let value = if quiet { (number / OBJECTS).saturating_sub(1) } else { number / OBJECTS };
     let gone = number / OBJECTS % 25 == 24;
     let body = format!(
@@ -189,7 +189,7 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
     let (index, mut reader, clock) = (Index::default(), journal.reader().unwrap(), clock());
     let now = clock.now.as_microsecond() + 1;
     let all = read(&mut reader, (0, u64::MAX >> 1));
-    let mut counted = |reader: &mut Reader, query: &str| {
+    let counted = |reader: &mut Reader, query: &str| {
         let asked = Asked::read(&Query::read(query).unwrap(), reader, &clock).unwrap();
         let answer = histogram(&index, reader, &asked, 7, now, later()).unwrap();
         let answer = serde_json::to_value(answer).unwrap();
@@ -223,10 +223,10 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
         (OBJECTS, 0, 0, real)
     );
     let quiet: u64 = whole.lanes.iter().map(|(_, lane)| lane.quiet).sum();
-    assert_eq!(quiet as usize + real, all.len());
+    assert_eq!(usize::try_from(quiet).unwrap() + real, all.len());
     let few = gather(&index, &mut reader, &asked, (5, 30), later()).unwrap();
     assert_eq!((few.lanes.len(), few.lanes_left as u64, marks(&few).len()), (5, OBJECTS - 5, 30));
-    assert_eq!(few.marks_left as usize + 30, real, "each is shown or counted");
+    assert_eq!(usize::try_from(few.marks_left).unwrap() + 30, real, "each is shown or counted");
     let mut newest: BTreeMap<i64, u64> = BTreeMap::new();
     for entry in all.iter().filter(|entry| !entry.4) {
         newest.insert(entry.3, entry.0);

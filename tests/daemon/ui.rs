@@ -390,7 +390,7 @@ async fn who_follows_loses_nothing_and_gets_nothing_twice() {
     let from: u64 = from.parse().unwrap();
     // One that is cut off after every few events, and goes on where it was.
     let (address, begin) = (at.clone(), cursor.clone());
-    let following = std::thread::spawn(move || {
+    let following = tokio::task::spawn_blocking(move || {
         let (mut seqs, mut last) = (Vec::new(), None::<String>);
         for connection in 1.. {
             let mut events = Events::follow(&address, &format!("quiet=1&after={begin}"), last.as_deref());
@@ -418,7 +418,7 @@ async fn who_follows_loses_nothing_and_gets_nothing_twice() {
         }
     }
     sim.create("configmaps", objects::config_map("default", "last", "1")).unwrap();
-    let seqs = tokio::task::spawn_blocking(move || following.join().unwrap()).await.unwrap();
+    let seqs = following.await.unwrap();
     let log: Vec<u64> = daemon.entries().iter().map(|entry| entry.seq).filter(|seq| *seq > from).collect();
     assert_eq!(seqs, log);
 
