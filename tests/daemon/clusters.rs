@@ -470,6 +470,49 @@ async fn one_server_answers_for_all_of_them() {
 
 type Labels = BTreeMap<String, String>;
 
+/// The page of each cluster is below its name, and what is wrong with one is not in the way of the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_cluster_has_a_page_of_its_own() {
+    let at = free_address();
+    let ui = format!("[ui]\nlisten = {at:?}\n");
+    let mut several = Several::of(&["eu", "us"], &ui).await;
+    several.add("typo", "[lug]\n").await;
+    several.daemon.start();
+    several.daemon.ready().await;
+    several.create("eu", "only-eu");
+    several.create("us", "only-us");
+    several.reach("eu", 1).await;
+    several.reach("us", 1).await;
+    let listed = http_get(&at, "/").unwrap();
+    assert!(
+        listed.body.contains("href=\"/clusters/eu/\"") && listed.body.contains("href=\"/clusters/us/\""),
+        "{listed:?}"
+    );
+    assert!(http_get(&at, "/clusters/eu/").unwrap().body.contains("app.js"));
+    assert_eq!(http_get(&at, "/clusters/eu/app.js").unwrap().status, 200);
+    assert_eq!(http_get(&at, "/clusters/eu").unwrap().status, 303);
+    for (name, other) in [("eu", "us"), ("us", "eu")] {
+        for path in [format!("/clusters/{name}/api/v1/entries?"), format!("/api/v1/entries?cluster={name}")] {
+            let entries = http_get(&at, &path).unwrap();
+            assert!(entries.body.contains(&format!("only-{name}")), "{path}: {entries:?}");
+            assert!(!entries.body.contains(&format!("only-{other}")), "{path}: {entries:?}");
+        }
+        assert_eq!(json(&http_get(&at, &format!("/clusters/{name}/api/v1/overview")).unwrap().body)["mode"], "daemon");
+    }
+    for (path, status, says) in [
+        ("/api/v1/overview", 400, "cluster=NAME: eu, typo, us"),
+        ("/clusters/none/api/v1/overview", 404, "there is no cluster"),
+        ("/clusters/typo/api/v1/overview", 503, "the configuration of cluster typo is wrong"),
+        ("/clusters/..%2Feu/api/v1/overview", 404, "there is no cluster"),
+    ] {
+        let got = http_get(&at, path).unwrap();
+        assert!(got.status == status && got.body.contains(says), "{path}: {got:?}");
+    }
+    let checked = several.command(&["check"]).await;
+    assert!(checked.out.contains("lug"), "{checked:?}");
+    several.daemon.stop().await;
+}
+
 /// The samples of each family, as the OpenMetrics text format has them: each family is declared once, and its samples stand
 /// together.
 fn families(exposition: &str) -> BTreeMap<String, Vec<(Labels, f64)>> {
