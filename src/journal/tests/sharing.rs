@@ -56,7 +56,7 @@ fn rows(dir: &Path) -> Vec<String> {
     let conn = schema::open_reader(dir).unwrap();
     let mut all = Vec::new();
     let names: Vec<String> = {
-        let mut select = conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'backlog'").unwrap();
+        let mut select = conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT IN ('backlog', 'outline')").unwrap();
         select.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
     };
     for name in names {
@@ -242,6 +242,8 @@ async fn an_engine_that_was_put_back_gets_the_rest_again() {
     let before = engine.held();
     one.watch(vec![upsert("a", "ua", 6), upsert("a", "ua", 7)]).await;
     one.watch(vec![upsert("a", "ua", 8)]).await;
+    // What stands for entries goes with them.
+    one.journal.outline(0, vec![1]).await.unwrap();
     engine.restore(before.clone());
     // It goes on as if nothing had been, and puts the rest there.
     one.watch(vec![upsert("a", "ua", 9)]).await;
@@ -264,6 +266,7 @@ async fn an_engine_that_was_put_back_gets_the_rest_again() {
     let term = three.shared().borrow().term;
     until(&again, |shared| shared.term == term).await;
     assert_eq!(log(&mut again.reader().unwrap()).len(), 2, "what nobody has any more is of no log");
+    assert_eq!(again.reader().unwrap().outline(0).unwrap(), None, "its outline is of entries that are others now");
     drop((three, again));
     thread.join().unwrap();
     again_thread.join().unwrap();
@@ -291,6 +294,30 @@ async fn a_journal_that_is_built_again_begins_with_new_watches() {
     tokio::time::timeout(Duration::from_secs(60), thread.ended()).await.expect("it goes on with watches of before");
     drop((two, source));
     assert!(matches!(thread.join(), Err(JournalError::Superseded(_))));
+}
+
+/// Outlines stay where they were made: a standby keeps none, and the engine gets nothing of them.
+#[tokio::test]
+async fn outlines_do_not_travel() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    let one = leader(a.path(), &engine).await;
+    let (two, thread) = open(b.path(), &engine, "two");
+    follows(&two, &one.journal).await;
+    let units = engine.held().units.len();
+    one.journal.outline(0, vec![1]).await.unwrap();
+    two.outline(0, vec![2]).await.unwrap();
+    one.journal.flush().await.unwrap();
+    two.flush().await.unwrap();
+    let kept = |journal: &Journal| journal.reader().unwrap().outline(0).unwrap();
+    assert_eq!((kept(&one.journal), kept(&two)), (Some(vec![1]), None));
+    assert_eq!(engine.held().units.len(), units, "the engine got something of it");
+    one.watch(vec![upsert("a", "ua", 6)]).await;
+    follows(&two, &one.journal).await;
+    assert_eq!((kept(&two), log(&mut two.reader().unwrap())), (None, one.log()));
+    drop(two);
+    thread.join().unwrap();
+    one.close();
 }
 
 /// What does not belong together is refused with a sentence that says what to do.
