@@ -88,7 +88,8 @@ mod tests {
         let (written, _far) = tokio::join!(near.write_all(&[0; 28]), reading);
         written.unwrap();
         assert!(begun.elapsed() >= Duration::from_secs(100));
-        let error = near.write_all(&[0; 8]).await.unwrap_err();
+        let stalled = tokio::time::timeout(Duration::from_secs(300), near.write_all(&[0; 8]));
+        let error = stalled.await.expect("it is waited for without end").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }
