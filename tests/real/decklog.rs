@@ -7,6 +7,8 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use rustix::process::Signal;
+
 use crate::harness::{Cluster, LIMIT, Process, until};
 use crate::judge::{Entry, Row, Scope, Verdict, judge};
 
@@ -170,6 +172,11 @@ impl Decklog {
     pub fn kill(&mut self) {
         self.must_run();
         self.running.take().unwrap().kill();
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.running.as_ref().unwrap().signal(signal);
     }
 
     pub fn last_words(&self) -> String {
