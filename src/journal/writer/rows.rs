@@ -9,8 +9,8 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 
 use super::sql;
-use crate::journal::JournalError;
 use crate::journal::error::Result;
+use crate::journal::{JournalError, schema};
 
 /// What stays with the journal that it is in: how its directory is marked, how far it is in the shared log, and whether
 /// its disk is full.
@@ -27,8 +27,19 @@ pub(in crate::journal) struct Table {
     pub(in crate::journal) name: String,
     /// The columns of its primary key, in their order there.
     key: Vec<String>,
-    /// How many columns it has.
-    columns: usize,
+    /// Its columns, in their order.
+    columns: Vec<String>,
+}
+
+/// The tables that travelled where the schema was this one: an upgrade goes one machine after the other, and what the
+/// shared log has from before stays what it is. A column that a row of then does not have gets its default; a migration that
+/// does more than add has to say here what becomes of such rows.
+pub(in crate::journal) fn tables_of(schema: usize) -> Result<Vec<Table>> {
+    let conn = Connection::open_in_memory().map_err(sql("read its tables"))?;
+    for migration in &schema::MIGRATIONS[..schema] {
+        conn.execute_batch(migration).map_err(sql("read its tables"))?;
+    }
+    tables(&conn)
 }
 
 /// The tables that travel. What others refer to stands first.
@@ -45,7 +56,7 @@ pub(in crate::journal) fn tables(conn: &Connection) -> Result<Vec<Table>> {
             let mut key: Vec<&(String, i64)> = columns.iter().filter(|(_, place)| *place > 0).collect();
             key.sort_by_key(|(_, place)| *place);
             let key = key.into_iter().map(|(name, _)| name.clone()).collect();
-            tables.push(Table { columns: columns.len(), name, key });
+            tables.push(Table { name, key, columns: columns.into_iter().map(|(name, _)| name).collect() });
         }
         let rank = |table: &Table| match table.name.as_str() {
             "resource" => 0,
@@ -155,7 +166,7 @@ impl Rows {
                 any = true;
                 let gone = row.get(0)?;
                 self.begin_row(name, gone);
-                let (from, count) = if gone { (1, key.len()) } else { (1 + key.len(), *columns) };
+                let (from, count) = if gone { (1, key.len()) } else { (1 + key.len(), columns.len()) };
                 for at in from..from + count {
                     self.value(row.get_ref(at)?);
                 }
@@ -191,7 +202,7 @@ impl Rows {
             let mut found = select.query(params_from_iter(after.unwrap_or_default()))?;
             while let Some(row) = found.next()? {
                 self.begin_row(&table.name, false);
-                for at in table.key.len()..table.key.len() + table.columns {
+                for at in table.key.len()..table.key.len() + table.columns.len() {
                     self.value(row.get_ref(at)?);
                 }
                 if self.0.len() >= bytes {
@@ -250,7 +261,12 @@ impl Rows {
                 let key: Vec<String> = row.table.key.iter().map(|column| format!("{column} = ?")).collect();
                 format!("DELETE FROM main.{name} WHERE {}", key.join(" AND "))
             } else {
-                format!("INSERT OR REPLACE INTO main.{name} VALUES ({})", vec!["?"; row.table.columns].join(", "))
+                let columns = &row.table.columns;
+                format!(
+                    "INSERT OR REPLACE INTO main.{name} ({}) VALUES ({})",
+                    columns.join(", "),
+                    vec!["?"; columns.len()].join(", ")
+                )
             };
             let put =
                 conn.prepare_cached(&text).and_then(|mut statement| statement.execute(params_from_iter(row.values)));
@@ -276,7 +292,7 @@ impl<'t> Row<'t> {
         };
         let name = text(rest)?;
         let table = tables.iter().find(|table| table.name.as_bytes() == name)?;
-        let count = if gone { table.key.len() } else { table.columns };
+        let count = if gone { table.key.len() } else { table.columns.len() };
         let values = (0..count).map(|_| value(rest)).collect::<Option<_>>()?;
         Some(Self { table, gone, values })
     }
