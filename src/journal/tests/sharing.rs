@@ -47,7 +47,7 @@ fn shown(value: rusqlite::types::ValueRef<'_>) -> String {
     if let Ok(text) = value.as_str() {
         text.to_owned()
     } else if let Ok(blob) = value.as_blob() {
-        writer::unit::digest(blob)
+        unit::digest(blob)
     } else {
         format!("{value:?}")
     }
@@ -397,7 +397,7 @@ async fn a_restore_is_whole_or_says_what_is_missing() {
 #[tokio::test]
 async fn what_an_older_decklog_wrote_is_taken() {
     const THEN: usize = 8;
-    let before = rusqlite::Connection::open_in_memory().unwrap();
+    let before = Connection::open_in_memory().unwrap();
     for migration in &schema::MIGRATIONS[..THEN] {
         before.execute_batch(migration).unwrap();
     }
@@ -424,7 +424,7 @@ async fn what_an_older_decklog_wrote_is_taken() {
         begins: false,
     };
     let mut codec = Codec::default();
-    let mut whole = || {
+    let whole = || {
         let mut rows = writer::rows::Rows::default();
         for table in &tables {
             assert_eq!(rows.page(&before, table, None, usize::MAX).unwrap(), None);
