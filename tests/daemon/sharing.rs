@@ -7,7 +7,8 @@ use decklog::sim::world::World;
 use decklog::sim::{Sim, objects};
 use rustix::process::Signal;
 
-use crate::support::{Daemon, cluster, lists, scope, until};
+use crate::disk::{Small, fill};
+use crate::support::{Daemon, Dice, cluster, http_get, lists, scope, until};
 
 const BUSY: [&str; 4] = ["pods", "configmaps", "secrets", "deployments.apps"];
 
@@ -128,4 +129,87 @@ async fn whoever_leads_the_log_goes_on_without_a_gap() {
     three.tells("what happened then", |entry| entry.name == "after-it-all").await;
     assert_eq!(lists(&sim).len(), before, "it resumes where the lost one was");
     three.stop().await;
+}
+
+/// A disk that is full costs whoever has it the lead, and nobody a change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_costs_the_lead_and_nothing_else() {
+    let sim = cluster().await;
+    let bucket = tempfile::tempdir().unwrap();
+    let mut dice = Dice(9);
+    let started = sim.revision();
+    let (mut one, mut two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
+    let Some(small) = Small::mount(&one.state(), "4m") else { return };
+    one.start();
+    one.ready().await;
+    has_role(&mut one, "leader").await;
+    two.start();
+    two.ready().await;
+    has_role(&mut two, "standby").await;
+    fill(&sim, &mut dice, 8000);
+    has_role(&mut two, "leader").await;
+    // The first one has no room for what it would follow, either.
+    let status = one.end().await;
+    assert_eq!(status.code(), Some(74), "{}", one.last_words());
+    assert!(one.last_words().contains("free some space"), "{}", one.last_words());
+    fill(&sim, &mut dice, 100);
+    let size = std::process::Command::new("mount").args(["-o", "remount,size=64m"]).arg(one.state()).status().unwrap();
+    assert!(size.success());
+    one.start();
+    one.ready().await;
+    has_role(&mut one, "standby").await;
+    sim.create("configmaps", objects::config_map("default", "last", "1")).unwrap();
+    let done = scope(&sim, started, &BUSY);
+    until("the last change in both logs", async || {
+        for daemon in [&one, &two] {
+            let answer = daemon.command(&["get", "cm/last", "-n", "default"]).await;
+            if answer.code != 0 {
+                return Err(answer.err);
+            }
+        }
+        Ok(())
+    })
+    .await;
+    one.stop().await;
+    two.stop().await;
+    let told = one.command(&["tail", "-o", "json", "--last", "1000000"]).await.done();
+    fs::write(one.log(), &told).unwrap();
+    one.judged(&sim, &done).await;
+    assert!(one.entries().iter().all(|entry| entry.gap.is_none()), "a standby was watching all the time");
+    drop(small);
+}
+
+/// `/readyz` answers 200 on a standby that watches and has the shared log, and 503 on one that cannot reach it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_is_ready_when_it_could_take_over() {
+    let sim = cluster().await;
+    let bucket = tempfile::tempdir().unwrap();
+    let (mut one, two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
+    let at = two.path("http.sock");
+    let config = fs::read_to_string(two.path("config.toml")).unwrap();
+    two.configure(&format!("{config}\n[http]\nlisten = {at:?}\n"));
+    let mut two = two;
+    one.start();
+    one.ready().await;
+    has_role(&mut one, "leader").await;
+    let (there, gone) = (bucket.path().join("bucket"), bucket.path().join("gone"));
+    fs::rename(&there, &gone).unwrap();
+    two.start();
+    let ready = || http_get(at.to_str().unwrap(), "/readyz");
+    until("a standby that says what it waits for", async || {
+        two.must_run();
+        let got = ready()?;
+        if got.status == 503 && got.body.contains("shared log") { Ok(()) } else { Err(got.body) }
+    })
+    .await;
+    fs::rename(&gone, &there).unwrap();
+    until("a standby that is ready", async || {
+        two.must_run();
+        let got = ready()?;
+        if got.status == 200 { Ok(()) } else { Err(got.body) }
+    })
+    .await;
+    has_role(&mut two, "standby").await;
+    two.stop().await;
+    one.stop().await;
 }
