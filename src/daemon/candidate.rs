@@ -154,6 +154,27 @@ fn engine(config: &Config, log: &str, cluster: &str) -> Result<Box<dyn SharedLog
     opened.ok_or_else(|| wrong(format!("a sink of type {} has no shared log", sink.kind.word())))?.map_err(wrong)
 }
 
+/// What follows from what it is by the Lease, and in the shared log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    Stay,
+    /// It tries to take over.
+    Take,
+    /// It begins again as a standby.
+    StepDown,
+}
+
+/// What to do next. `tries`: a try to take over is under way, which ends by itself.
+pub(super) fn course(standing: &Standing, tries: bool, shared: &Shared) -> Course {
+    match (standing.leads(), shared.role) {
+        _ if tries => Course::Stay,
+        (true, Role::Standby) => Course::Take,
+        // What it alone has seen goes into the shared log first, for as long as the engine takes it from here.
+        (false, Role::Leader) if shared.backlog == 0 => Course::StepDown,
+        _ => Course::Stay,
+    }
+}
+
 /// A try to take over.
 pub(super) struct Taking(BoxFuture<'static, Result<Result<(), String>, JournalError>>);
 
@@ -229,4 +250,29 @@ pub(super) async fn led(taking: Option<&mut Taking>) -> Result<Result<(), String
 pub(super) fn gives_up(why: &str) -> Ended<TaskError> {
     let error = JournalError::Superseded(why.to_owned());
     Ended { name: "the Lease".to_owned(), result: Err(Failed::Error(error.into())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lost_the_lease_hands_over_what_it_alone_has_seen() {
+        let leads = Standing::Leads { transitions: 1 };
+        let follows = Standing::Follows { holder: None };
+        let shared = |role, backlog| Shared { role, backlog, ..Shared::default() };
+        for (standing, tries, shared, expected) in [
+            (&leads, false, shared(Role::Standby, 7), Course::Take),
+            (&leads, true, shared(Role::Standby, 7), Course::Stay),
+            (&leads, false, shared(Role::Leader, 7), Course::Stay),
+            (&follows, false, shared(Role::Standby, 7), Course::Stay),
+            (&follows, false, shared(Role::Leader, 7), Course::Stay),
+            (&follows, false, shared(Role::Leader, 0), Course::StepDown),
+            (&Standing::Unknown, false, shared(Role::Leader, 0), Course::StepDown),
+            (&follows, true, shared(Role::Leader, 0), Course::Stay),
+            (&follows, false, shared(Role::Alone, 0), Course::Stay),
+        ] {
+            assert_eq!(course(standing, tries, &shared), expected, "{standing:?} {tries} {shared:?}");
+        }
+    }
 }

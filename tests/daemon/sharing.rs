@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use decklog::sim::faults::{Act, Fault, On, Refusal};
 use decklog::sim::world::World;
 use decklog::sim::{Sim, objects};
 use rustix::process::Signal;
@@ -212,4 +213,61 @@ async fn a_standby_is_ready_when_it_could_take_over() {
     has_role(&mut two, "standby").await;
     two.stop().await;
     one.stop().await;
+}
+
+/// The leader is lost while the engine is away, for so long that the other one gives the Lease back: what that one has seen
+/// meanwhile is not lost when the engine is there again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_is_away_for_long_costs_nothing() {
+    let sim = cluster().await;
+    let bucket = tempfile::tempdir().unwrap();
+    let mut dice = Dice(12);
+    let started = sim.revision();
+    let (mut one, mut two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
+    one.start();
+    one.ready().await;
+    has_role(&mut one, "leader").await;
+    two.start();
+    two.ready().await;
+    has_role(&mut two, "standby").await;
+    let (there, gone) = (bucket.path().join("bucket"), bucket.path().join("gone"));
+    fs::rename(&there, &gone).unwrap();
+    one.kill().await;
+    fill(&sim, &mut dice, 2000);
+    two.says("this decklog does not lead by the Lease").await;
+    fill(&sim, &mut dice, 2000);
+    // The bookmark of its watches is behind that.
+    sim.create("configmaps", objects::config_map("default", "last", "1")).unwrap();
+    until("all of it in the backlog", async || {
+        two.must_run();
+        let status = two.status().await;
+        if status["ha"]["backlog_bytes"].as_u64() > Some(3_000_000) { Ok(()) } else { Err(status["ha"].to_string()) }
+    })
+    .await;
+    forget(&sim);
+    // The engine is back before it can have the Lease again.
+    let refusal = Refusal::internal("no");
+    sim.fault(Fault::new(On::write("leases.coordination.k8s.io"), Act::refuse(&refusal)).times(25));
+    until("a Lease that is nobody's", async || {
+        two.must_run();
+        let status = two.status().await;
+        if status["ha"]["leader"] == "two" { Err(status["ha"].to_string()) } else { Ok(()) }
+    })
+    .await;
+    fs::rename(&gone, &there).unwrap();
+    has_role(&mut two, "leader").await;
+    let done = scope(&sim, started, &BUSY);
+    until("the last change in the log", async || {
+        let answer = two.command(&["get", "cm/last", "-n", "default"]).await;
+        if answer.code == 0 { Ok(()) } else { Err(answer.err) }
+    })
+    .await;
+    two.stop().await;
+    let told = two.command(&["tail", "-o", "json", "--last", "1000000"]).await.done();
+    fs::write(two.log(), &told).unwrap();
+    two.judged(&sim, &done).await;
+    assert!(two.entries().iter().all(|entry| entry.gap.is_none()), "a standby was watching all the time");
+    assert!(!two.said().contains("this decklog stands by"), "it tries without the Lease: {}", two.last_words());
+    let complaints = two.said().matches("it is tried again").count();
+    assert!(complaints < 20, "{complaints} times");
 }

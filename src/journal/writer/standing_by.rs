@@ -505,15 +505,12 @@ impl Writer {
     /// it does not.
     async fn promote(&mut self, standby: &mut Standby, queue: &mut Queue) -> Result<Result<(), String>> {
         loop {
-            let fenced = match self.link.as_mut() {
-                Some(link) => {
-                    let fenced = link.log().fence().await;
-                    link.answered(fenced)
-                }
-                None => return Ok(Err("it is not shared".to_owned())),
-            };
-            if let Err(error) = fenced {
-                return Ok(Err(error.to_string()));
+            let Some(link) = self.link.as_mut() else { return Ok(Err("it is not shared".to_owned())) };
+            // Most engines do nothing here, so only a failure says something of them.
+            if let Err(error) = link.log().fence().await {
+                return Ok(Err(link
+                    .answered::<()>(Err(error))
+                    .map_or_else(|error| error.to_string(), |()| String::new())));
             }
             // To the end, whatever it takes: what is read here is what the leader before has published.
             let extent = loop {
