@@ -70,9 +70,11 @@ fn a_shared_log_needs_a_sink_that_can_keep_one() {
     let text = |sink: &str| {
         format!("{LEAST}[redact]\nkey_file = '{KEY}'\n[ha]\nlog = 'archive'\n[[sink]]\nname = 'archive'\n{sink}")
     };
-    for sink in
-        ["type = 'postgres'\nurl = 'postgres://me@db.example/audit'\n", "type = 's3'\nurl = 'file:///segments'\n"]
-    {
+    for sink in [
+        "type = 'postgres'\nurl = 'postgres://me@db.example/audit'\n",
+        "type = 's3'\nurl = 'file:///segments'\n",
+        "type = 'nats'\naddresses = ['nats://n.example']\nstream = 'audit'\n",
+    ] {
         let loaded = with_environment(&text(sink), &[("DECKLOG_HA_IDENTITY", "decklog-0")]).unwrap();
         let ha = loaded.config.ha.unwrap();
         assert_eq!(
