@@ -701,12 +701,12 @@ impl NatsLog {
         made.map_err(|error| {
             let (stream, shown) = (&self.stream, &self.link.shown);
             let text = format!("cannot make the stream {stream} at {shown}: {}", chain(&error));
-            match error.kind() {
-                CreateStreamErrorKind::JetStream(api) if api.error_code() == ErrorCode::STREAM_SUBJECT_OVERLAP => {
-                    SinkError::halt(format!("{text}; let no other stream take the subjects {stream}.>"))
-                }
-                _ => SinkError::retry(text),
+            if let CreateStreamErrorKind::JetStream(api) = error.kind()
+                && api.error_code() == ErrorCode::STREAM_SUBJECT_OVERLAP
+            {
+                return SinkError::halt(format!("{text}; let no other stream take the subjects {stream}.>"));
             }
+            SinkError::retry(text)
         })?;
         Ok(format!("the stream {} was made at {}, with {replicas} replicas", self.stream, self.link.shown))
     }
