@@ -183,9 +183,34 @@ async fn append(log: &mut Box<dyn SharedLog>, number: u64, bytes: &Bytes) -> App
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_shared_log_is_of_who_took_over_last() {
     let far = Kafka::start(true).await;
-    let logs = Logs::new(&far, &["c", "ahead"]).await;
+    let logs = Logs::new(&far, &["c", "ahead", "hangs"]).await;
     keeps_out_who_was_there_before(&logs).await;
     has_no_base_ahead_of_who_took_over(&logs).await;
+    nobody_leads_over_what_hangs(&logs).await;
+}
+
+/// A transaction that nobody ends hides what comes after it, and may end in either way.
+async fn nobody_leads_over_what_hangs(logs: &Logs) {
+    let mut log = logs.open("hangs");
+    let text = Bytes::from_static(b"x");
+    fence(&mut log).await;
+    assert_eq!(append(&mut log, 1, &text).await, Appended::Done);
+    let stranger: BaseProducer = logs.config().set("transactional.id", "stranger").create().unwrap();
+    stranger.init_transactions(LIMIT).unwrap();
+    stranger.begin_transaction().unwrap();
+    let record = BaseRecord::to("ha.shared.hangs").partition(0).key("2").payload("y");
+    stranger.send(record).map_err(|(error, _)| error).unwrap();
+    stranger.flush(LIMIT).unwrap();
+    let mut next = logs.open("hangs");
+    until("a refusal", async || match next.fence().await {
+        Err(error) if error.to_string().contains("has a transaction that nobody ends") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    stranger.abort_transaction(LIMIT).unwrap();
+    fence(&mut next).await;
+    assert_eq!(append(&mut next, 2, &text).await, Appended::Done);
+    shared::is_there(&mut next, 0, &[(1, text.clone()), (2, text)]).await;
 }
 
 /// Killed while a unit is on its way, again and again, at other moments: what was done is there for who takes over, and what that
