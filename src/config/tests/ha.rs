@@ -88,7 +88,7 @@ fn a_shared_log_needs_a_sink_that_can_keep_one() {
     #[cfg(feature = "kafka")]
     insta::assert_snapshot!(
         briefly(&text("type = 'kafka'\nbrokers = ['k.example:9092']\ntopic = 'audit'\nmode = 'idempotent'\n")).join("\n"),
-        @r#"5:7 ha.log: "archive", a sink of type "kafka", which keeps no shared log"#
+        @r#"6:7 ha.log: "archive", a sink of type "kafka", which keeps no shared log"#
     );
     // What is wrong with the sink itself is said, and nothing on top of it.
     insta::assert_snapshot!(briefly(&text("type = 'postgres'\n")).join("\n"), @"7:1 sink[0].url: missing");
