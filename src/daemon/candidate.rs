@@ -116,11 +116,25 @@ impl Candidate {
 /// # Errors
 /// Where the configuration has no such sink, or its type no shared log.
 pub async fn sharing(config: &Config, sink: &str) -> Result<Sharing, DaemonError> {
-    let cluster = match &config.cluster.name {
+    share(config, sink, &cluster_name(config).await?, "restore".to_owned(), u64::MAX)
+}
+
+/// The engine that `[ha]` names, where it is beside what this sink delivers. Nothing is connected yet.
+///
+/// # Errors
+/// Where it can never work, or nothing says what the cluster is called.
+pub async fn shared_log(config: &Config, sink: &str) -> Result<Option<Box<dyn SharedLog>>, DaemonError> {
+    if config.ha.as_ref().is_none_or(|ha| ha.log != sink) {
+        return Ok(None);
+    }
+    engine(config, sink, &cluster_name(config).await?).map(Some)
+}
+
+async fn cluster_name(config: &Config) -> Result<String, DaemonError> {
+    Ok(match &config.cluster.name {
         Some(name) => name.clone(),
         None => Api::open(&config.cluster, Limits::default()).await?.name().to_owned(),
-    };
-    share(config, sink, &cluster, "restore".to_owned(), u64::MAX)
+    })
 }
 
 fn share(config: &Config, sink: &str, cluster: &str, identity: String, backlog: u64) -> Result<Sharing, DaemonError> {

@@ -1,6 +1,7 @@
 //! The `kafka` sink, against Kafka.
 
 mod credentials;
+mod log;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
