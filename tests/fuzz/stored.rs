@@ -187,6 +187,9 @@ fn shared_log() {
     let base = held.bases.values().next_back().copied().unwrap();
     let behind = held.units.range(base.number + 1..).count();
     assert!(behind > 1 && base.number > 1, "units behind a later base: {behind} behind {base:?}");
+    let sound = tempfile::tempdir().unwrap();
+    runtime.block_on(restore(sound.path(), sharing(&engine), |_, _| ())).unwrap();
+    assert_eq!(lines(sound.path()), whole, "what nobody has touched is restored");
     let runs = std::env::var("DECKLOG_FUZZ_RUNS").map_or(150, |runs| runs.parse().unwrap());
     let (mut restored, mut refused) = (0, 0);
     for run in 0..runs {
@@ -224,7 +227,7 @@ fn shared_log() {
         }
     }
     println!("{restored} restored, {refused} refused");
-    assert!(restored > 0 && refused > 0);
+    assert!(refused > 0);
 }
 
 /// A database of somebody else, or one that a disk has spoiled: an error in words, or what is in it; never a panic.
