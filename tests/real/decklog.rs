@@ -7,8 +7,6 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use rustix::process::Signal;
-
 use crate::harness::{Cluster, LIMIT, Process, until};
 use crate::judge::{Entry, Row, Scope, Verdict, judge};
 
@@ -175,7 +173,8 @@ impl Decklog {
     }
 
     /// Sends it a signal.
-    pub fn signal(&self, signal: Signal) {
+    #[cfg(all(feature = "postgres", feature = "s3"))]
+    pub fn signal(&self, signal: rustix::process::Signal) {
         self.running.as_ref().unwrap().signal(signal);
     }
 

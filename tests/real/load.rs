@@ -47,6 +47,7 @@ pub async fn run(cluster: &Cluster, seed: u64, stop: &AtomicBool) {
 }
 
 /// What needs no controllers.
+#[cfg(all(feature = "postgres", feature = "s3"))]
 pub async fn small(cluster: &Cluster, seed: u64, stop: &AtomicBool) {
     namespaces(cluster).await;
     let until = Until { stop, seed };
