@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use decklog::journal::Reader;
 use decklog::sim::{Sim, objects};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Runtime;
 
 use super::median;
@@ -148,6 +149,9 @@ fn burst(runtime: &Runtime, way: Way, sink: &str) -> Run {
     {
         assert!(begun.elapsed() < PATIENCE, "the sink is not made");
     }
+    // It has found it missing, and waits to be told.
+    let pid = i32::try_from(leader.pid()).ok().and_then(Pid::from_raw).expect("a child has a pid");
+    kill_process(pid, Signal::HUP).expect("it runs");
     delivered(&home, PODS);
     let standby = (way == Way::Followed).then(|| start("standby"));
     if standby.is_some() {
