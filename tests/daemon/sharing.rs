@@ -9,6 +9,7 @@ use decklog::sim::{Sim, objects};
 use rustix::process::Signal;
 
 use crate::disk::{Small, fill};
+use crate::judge::Scope;
 use crate::support::{Daemon, Dice, cluster, http_get, lists, scope, until};
 
 const BUSY: [&str; 4] = ["pods", "configmaps", "secrets", "deployments.apps"];
@@ -42,6 +43,32 @@ async fn has_role(daemon: &mut Daemon, role: &str) {
         }
     })
     .await;
+}
+
+/// Makes a last change, and waits until these have it.
+async fn ends_with_last(sim: &Sim, daemons: &[&Daemon]) {
+    sim.create("configmaps", objects::config_map("default", "last", "1")).unwrap();
+    until("the last change in the log", async || {
+        for daemon in daemons {
+            let answer = daemon.command(&["get", "cm/last", "-n", "default"]).await;
+            if answer.code != 0 {
+                return Err(answer.err);
+            }
+        }
+        Ok(())
+    })
+    .await;
+}
+
+const EVERYTHING: [&str; 5] = ["tail", "-o", "json", "--last", "1000000"];
+
+/// The whole log of one that has stopped is the truth, without a gap. Each one's file only has what it delivered while it led.
+async fn has_all(daemon: &mut Daemon, sim: &Sim, scope: &Scope) -> String {
+    let told = daemon.command(&EVERYTHING).await.done();
+    fs::write(daemon.log(), &told).unwrap();
+    daemon.judged(sim, scope).await;
+    assert!(daemon.entries().iter().all(|entry| entry.gap.is_none()), "a standby was watching all the time");
+    told
 }
 
 /// The API server has forgotten everything, and etcd too.
@@ -93,33 +120,22 @@ async fn whoever_leads_the_log_goes_on_without_a_gap() {
         () = disturbed => {}
         refusal = world.live(Duration::from_millis(20)) => panic!("{refusal}"),
     }
-    sim.create("configmaps", objects::config_map("default", "last", "1")).unwrap();
+    ends_with_last(&sim, &[&two]).await;
     let done = scope(&sim, started, &BUSY);
-    until("the last change in the log", async || {
-        let answer = two.command(&["get", "cm/last", "-n", "default"]).await;
-        if answer.code == 0 { Ok(()) } else { Err(answer.err) }
-    })
-    .await;
     two.stop().await;
     // Who takes over has read the shared log to its end.
     has_role(&mut one, "leader").await;
     one.stop().await;
     let whole = |answer: String| answer.lines().map(str::to_owned).collect::<Vec<_>>();
-    let everything = ["tail", "-o", "json", "--last", "1000000"];
-    let told = two.command(&everything).await.done();
-    // Each one's file has what it delivered while it led; judged is the log itself.
-    fs::write(two.log(), &told).unwrap();
-    two.judged(&sim, &done).await;
-    assert!(two.entries().iter().all(|entry| entry.gap.is_none()), "a standby was watching all the time");
-    let log = whole(told);
-    assert_eq!(whole(one.command(&everything).await.done())[..log.len()], log[..], "it has the same log");
+    let log = whole(has_all(&mut two, &sim, &done).await);
+    assert_eq!(whole(one.command(&EVERYTHING).await.done())[..log.len()], log[..], "it has the same log");
 
     // A machine that has nothing builds it again, and goes on from there without a list.
     let mut three = shared(&sim, bucket.path(), "three");
     let restored = three.command(&["restore", "--from", "archive"]).await.done();
     assert!(restored.contains("entries"), "{restored}");
     three.command(&["verify"]).await.done();
-    assert_eq!(whole(three.command(&everything).await.done())[..log.len()], log[..]);
+    assert_eq!(whole(three.command(&EVERYTHING).await.done())[..log.len()], log[..]);
     three.command(&["restore", "--from", "archive"]).await.refused(1, &["journal in", "move it away"]);
     three.command(&["restore", "--from", "file"]).await.refused(78, &["shared log"]);
     let before = lists(&sim).len();
@@ -159,24 +175,11 @@ async fn a_full_disk_costs_the_lead_and_nothing_else() {
     one.start();
     one.ready().await;
     has_role(&mut one, "standby").await;
-    sim.create("configmaps", objects::config_map("default", "last", "1")).unwrap();
+    ends_with_last(&sim, &[&one, &two]).await;
     let done = scope(&sim, started, &BUSY);
-    until("the last change in both logs", async || {
-        for daemon in [&one, &two] {
-            let answer = daemon.command(&["get", "cm/last", "-n", "default"]).await;
-            if answer.code != 0 {
-                return Err(answer.err);
-            }
-        }
-        Ok(())
-    })
-    .await;
     one.stop().await;
     two.stop().await;
-    let told = one.command(&["tail", "-o", "json", "--last", "1000000"]).await.done();
-    fs::write(one.log(), &told).unwrap();
-    one.judged(&sim, &done).await;
-    assert!(one.entries().iter().all(|entry| entry.gap.is_none()), "a standby was watching all the time");
+    has_all(&mut one, &sim, &done).await;
     drop(small);
 }
 
@@ -185,11 +188,10 @@ async fn a_full_disk_costs_the_lead_and_nothing_else() {
 async fn a_standby_is_ready_when_it_could_take_over() {
     let sim = cluster().await;
     let bucket = tempfile::tempdir().unwrap();
-    let (mut one, two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
+    let (mut one, mut two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
     let at = two.path("http.sock");
     let config = fs::read_to_string(two.path("config.toml")).unwrap();
     two.configure(&format!("{config}\n[http]\nlisten = {at:?}\n"));
-    let mut two = two;
     one.start();
     one.ready().await;
     has_role(&mut one, "leader").await;
@@ -236,8 +238,6 @@ async fn an_engine_that_is_away_for_long_costs_nothing() {
     fill(&sim, &mut dice, 2000);
     two.says("this decklog does not lead by the Lease").await;
     fill(&sim, &mut dice, 2000);
-    // The bookmark of its watches is behind that.
-    sim.create("configmaps", objects::config_map("default", "last", "1")).unwrap();
     until("all of it in the backlog", async || {
         two.must_run();
         let status = two.status().await;
@@ -256,18 +256,42 @@ async fn an_engine_that_is_away_for_long_costs_nothing() {
     .await;
     fs::rename(&gone, &there).unwrap();
     has_role(&mut two, "leader").await;
+    ends_with_last(&sim, &[&two]).await;
     let done = scope(&sim, started, &BUSY);
-    until("the last change in the log", async || {
-        let answer = two.command(&["get", "cm/last", "-n", "default"]).await;
-        if answer.code == 0 { Ok(()) } else { Err(answer.err) }
-    })
-    .await;
     two.stop().await;
-    let told = two.command(&["tail", "-o", "json", "--last", "1000000"]).await.done();
-    fs::write(two.log(), &told).unwrap();
-    two.judged(&sim, &done).await;
-    assert!(two.entries().iter().all(|entry| entry.gap.is_none()), "a standby was watching all the time");
+    has_all(&mut two, &sim, &done).await;
     assert!(!two.said().contains("this decklog stands by"), "it tries without the Lease: {}", two.last_words());
     let complaints = two.said().matches("it is tried again").count();
     assert!(complaints < 20, "{complaints} times");
+}
+
+/// A standby takes a new configuration and stands by as before; when it leads, it delivers as that one says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_that_reloads_stands_by() {
+    let sim = cluster().await;
+    let bucket = tempfile::tempdir().unwrap();
+    let (mut one, mut two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
+    one.start();
+    one.ready().await;
+    has_role(&mut one, "leader").await;
+    two.start();
+    two.ready().await;
+    has_role(&mut two, "standby").await;
+    let config = fs::read_to_string(two.path("config.toml")).unwrap();
+    let more = two.path("more.jsonl");
+    two.configure(&format!("{config}\n[[sink]]\nname = \"more\"\ntype = \"file\"\npath = {more:?}\n"));
+    two.signal(Signal::HUP);
+    two.says("SIGHUP: the configuration was read again").await;
+    sim.create("configmaps", objects::config_map("default", "meanwhile", "1")).unwrap();
+    has_role(&mut two, "standby").await;
+    assert!(!more.exists(), "only who leads delivers");
+    one.stop().await;
+    has_role(&mut two, "leader").await;
+    until("what is delivered to the new sink", async || {
+        two.must_run();
+        let text = fs::read_to_string(&more).unwrap_or_default();
+        if text.contains("\"name\":\"meanwhile\"") { Ok(()) } else { Err(two.last_words()) }
+    })
+    .await;
+    two.stop().await;
 }
