@@ -180,11 +180,10 @@ pub(super) enum Course {
 
 /// What to do next. `tries`: a try to take over is under way, which ends by itself.
 pub(super) fn course(standing: &Standing, tries: bool, shared: &Shared) -> Course {
-    match (standing.leads(), shared.role) {
+    match standing.leads() {
         _ if tries => Course::Stay,
-        (true, Role::Standby) => Course::Take,
-        // What it alone has seen goes into the shared log first, for as long as the engine takes it from here.
-        (false, Role::Leader) if shared.backlog == 0 => Course::StepDown,
+        true if shared.role == Role::Standby => Course::Take,
+        false if shared.may_stand_by() => Course::StepDown,
         _ => Course::Stay,
     }
 }

@@ -21,10 +21,9 @@ use crate::s3::{self, S3};
 /// What is watched: what the load moves, and what hardly moves.
 const WATCHED: [&str; 5] = ["configmaps", "secrets", "namespaces", "services", "leases.coordination.k8s.io"];
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// After a kill another one leads: the Lease, and two seconds; and three for a busy machine.
-const KILLED: Duration = Duration::from_secs(20);
-/// After a clean end, and two seconds for a busy machine.
-const ENDED: Duration = Duration::from_secs(4);
+/// How long a Lease lasts that nobody renews. Who leads after a clean end has not waited for that, and who leads after a kill has not
+/// waited for it twice; how long each took is printed.
+const LEASE: Duration = Duration::from_secs(15);
 
 /// The number that a variable has, or this one.
 fn number(name: &str, usual: usize) -> usize {
@@ -130,16 +129,22 @@ fn daemon(cluster: &Cluster, engine: &Engine, name: &str, user: &str) -> Decklog
     })
 }
 
-/// What it is, and whether it is ready for that: a leader watches everything, a standby watches and has the whole log.
-fn standing(daemon: &Decklog) -> Result<String, String> {
+/// What it is in the shared log, and its status.
+fn role_of(daemon: &Decklog) -> Result<(String, Value), String> {
     let output = daemon.command(&["status", "-o", "json"]);
     let status: Value = serde_json::from_slice(&output.stdout)
         .map_err(|error| format!("{error}: {}", String::from_utf8_lossy(&output.stderr)))?;
-    let (role, sources) = (&status["ha"]["role"], status["sources"].as_array().cloned().unwrap_or_default());
+    Ok((status["ha"]["role"].as_str().unwrap_or_default().to_owned(), status))
+}
+
+/// What it is, once it is ready for that: a leader watches everything, a standby watches and has the whole log.
+fn standing(daemon: &Decklog) -> Result<String, String> {
+    let (role, status) = role_of(daemon)?;
+    let sources = status["sources"].as_array().cloned().unwrap_or_default();
     let watches = sources.len() == WATCHED.len()
         && sources.iter().all(|source| role == "standby" || source["state"] == "watching");
     if status["daemon"]["ready"] == true && watches {
-        Ok(role.as_str().unwrap_or_default().to_owned())
+        Ok(role)
     } else {
         Err(format!("{} {} {sources:?}", status["ha"], status["daemon"]))
     }
@@ -168,13 +173,8 @@ async fn happened(cluster: &Cluster, count: u64) {
 async fn leads(daemon: &mut Decklog, since: Instant) -> Duration {
     until("another leader", LIMIT, async || {
         daemon.must_run();
-        let metrics = daemon.command(&["status", "-o", "json"]);
-        let status: Value = serde_json::from_slice(&metrics.stdout).map_err(|error| error.to_string())?;
-        if status["ha"]["role"] == "leader" {
-            Ok(())
-        } else {
-            Err(format!("{}\n{}", status["ha"], daemon.last_words()))
-        }
+        let (role, status) = role_of(daemon)?;
+        if role == "leader" { Ok(()) } else { Err(format!("{status}\n{}", daemon.last_words())) }
     })
     .await;
     since.elapsed()
@@ -340,7 +340,7 @@ async fn disturb(cluster: &Cluster, engine: &mut Engine, both: &mut [Decklog; 2]
     both[leader].stop().await;
     let took = leads(&mut both[1 - leader], since).await;
     eprintln!("after a clean end another one led within {took:?}");
-    assert!(took <= ENDED, "{took:?}");
+    assert!(took < LEASE, "it was not given back: {took:?}");
     both[leader].start();
     has_role(&mut both[leader], "standby").await;
     leader = 1 - leader;
@@ -371,7 +371,7 @@ async fn disturb(cluster: &Cluster, engine: &mut Engine, both: &mut [Decklog; 2]
     }
     times.sort();
     eprintln!("after a kill another one led within {times:?}");
-    assert!(times.iter().all(|took| *took <= KILLED), "{times:?}");
+    assert!(times.iter().all(|took| *took < 2 * LEASE), "{times:?}");
 
     // The take-over is held up, because the engine is away, until the API server and etcd have forgotten.
     let held = Duration::from_secs(number("DECKLOG_TEST_HELD", 20).try_into().unwrap());

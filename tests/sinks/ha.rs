@@ -1,11 +1,36 @@
-//! A daemon whose log is kept beside a sink: what `check` and `sink init` say and make, and a machine that is lost.
+//! What holds of every engine that has a server: kills of it, and a daemon whose log it keeps, with what `check` and `sink init` say and
+//! make, and a machine that is lost.
 
 use std::fs;
 
+use decklog::shared_log::{LogError, SharedLog};
 use decklog::sim::objects;
 use tempfile::TempDir;
 
+use crate::server::Server;
+use crate::shared::{self, Place};
 use crate::support::{Daemon, cluster, lists, until};
+
+/// Its server is killed three times while units are appended.
+pub(crate) async fn outlives_kills(place: &impl Place, cluster: &str, server: &mut Server) {
+    shared::lasts(place, place, cluster, async |reached| {
+        for round in 1..=3 {
+            shared::reach(reached, round * 15).await;
+            server.kill();
+            server.restart().await;
+        }
+    })
+    .await;
+}
+
+/// What an engine says of itself, once its server answers.
+pub(crate) async fn checked(log: &mut Box<dyn SharedLog>) -> Result<(), LogError> {
+    let answered = until("an answer", async || match log.check().await {
+        Err(LogError::Retry(text)) => Err(text),
+        checked => Ok(checked),
+    });
+    answered.await
+}
 
 /// Goes through it with a sink of these keys. `missing` is what `check` says before anything is made, `made` what `sink init` says.
 pub(crate) async fn outlives_its_machine(keys: &str, missing: &str, made: &str) {

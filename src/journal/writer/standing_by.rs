@@ -508,9 +508,9 @@ impl Writer {
             let Some(link) = self.link.as_mut() else { return Ok(Err("it is not shared".to_owned())) };
             // Most engines do nothing here, so only a failure says something of them.
             if let Err(error) = link.log().fence().await {
-                return Ok(Err(link
-                    .answered::<()>(Err(error))
-                    .map_or_else(|error| error.to_string(), |()| String::new())));
+                let why = error.to_string();
+                drop(link.answered::<()>(Err(error)));
+                return Ok(Err(why));
             }
             // To the end, whatever it takes: what is read here is what the leader before has published.
             let extent = loop {

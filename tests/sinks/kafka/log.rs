@@ -158,14 +158,7 @@ async fn kafka_shared_log_answers_cut() {
 async fn kafka_shared_log_killed() {
     let mut far = Kafka::start(true).await;
     let logs = Logs::new(&far, &["killed"]).await;
-    shared::lasts(&logs, &logs, "killed", async |reached| {
-        for round in 1..=3 {
-            shared::reach(reached, round * 15).await;
-            far.server.kill();
-            far.server.restart().await;
-        }
-    })
-    .await;
+    ha::outlives_kills(&logs, "killed", &mut far.server).await;
 }
 
 async fn fence(log: &mut Box<dyn SharedLog>) {
@@ -288,22 +281,8 @@ async fn has_no_base_ahead_of_who_took_over(logs: &Logs) {
 /// The rights that the book names are enough.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_shared_log_with_the_least_rights() {
-    let plain = free_port();
-    let far = Kafka::start_with(
-        true,
-        |_, listeners| {
-            listeners.push(("PLAIN", plain, "SASL_PLAINTEXT"));
-            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\nsuper.users=User:ANONYMOUS\n\
-             sasl.enabled.mechanisms=PLAIN\nlistener.name.plain.plain.sasl.jaas.config=\
-             org.apache.kafka.common.security.plain.PlainLoginModule required user_writer=\"right\";\n"
-                .to_owned()
-        },
-        &[],
-    )
-    .await;
+    let (far, plain, password) = Kafka::with_rights().await;
     let straight = Logs::new(&far, &["c"]).await;
-    let password = far.dir.path().join("password");
-    fs::write(&password, "right\n").unwrap();
     let mut rights = Rights::of(&far);
     let all = [
         "TOPIC ha.shared.c READ",
@@ -371,11 +350,7 @@ async fn kafka_shared_log_says_what_is_missing() {
     let far = Kafka::start(true).await;
     let logs = Logs::straight(&far);
     let mut log = logs.open("c");
-    let checked = until("an answer", async || match log.check().await {
-        Err(LogError::Retry(text)) => Err(text),
-        checked => Ok(checked),
-    });
-    let error = checked.await.unwrap_err();
+    let error = ha::checked(&mut log).await.unwrap_err();
     let says = "the topics ha.shared.c, ha.parts.c, ha.bases.c do not exist";
     assert!(
         matches!(&error, LogError::Halt(text) if text.contains(says) && text.contains("sink init archive")),

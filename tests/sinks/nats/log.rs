@@ -124,14 +124,7 @@ async fn nats_shared_log_answers_cut() {
 async fn nats_shared_log_killed() {
     let mut far = Nats::start(NEW).await;
     let logs = Logs::new(&far, far.server.port()).await;
-    shared::lasts(&logs, &logs, "killed", async |reached| {
-        for round in 1..=3 {
-            shared::reach(reached, round * 15).await;
-            far.server.kill();
-            far.server.restart().await;
-        }
-    })
-    .await;
+    ha::outlives_kills(&logs, "killed", &mut far.server).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,11 +132,7 @@ async fn nats_shared_log_says_what_is_missing() {
     let far = Nats::start(NEW).await;
     let logs = Logs::straight(&far);
     let mut log = logs.open("c");
-    let checked = until("an answer", async || match log.check().await {
-        Err(LogError::Retry(text)) => Err(text),
-        checked => Ok(checked),
-    });
-    let error = checked.await.unwrap_err();
+    let error = ha::checked(&mut log).await.unwrap_err();
     assert!(matches!(&error, LogError::Halt(text) if text.contains("`decklog sink init archive` makes it")), "{error}");
     let made = log.provision().await.unwrap().unwrap();
     assert!(made.contains("the stream LOG-shared was made"), "{made}");
