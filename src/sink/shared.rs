@@ -13,6 +13,17 @@ pub(super) fn digest(bytes: &[u8]) -> Digest {
     Sha256::digest(bytes).into()
 }
 
+/// A digest as text.
+pub(super) fn hex(digest: &Digest) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The digest that a text is; none where it is no digest.
+pub(super) fn unhex(text: &str) -> Option<Digest> {
+    let bytes = (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok());
+    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
+}
+
 /// The unit that was appended or read last. An engine that lost it, and got another one in its place, is noticed with the
 /// next append: the numbers alone would fit.
 #[derive(Debug, Default)]
@@ -70,7 +81,6 @@ impl Around {
 }
 
 /// The unit that was appended or read last is another one now, and what follows it follows something else.
-#[allow(dead_code, reason = "a build may have no engine")]
 pub(super) fn parted(place: &str, number: u64) -> SinkError {
     SinkError::halt(format!(
         "{place} has another unit {number} of the shared log than was there before: it was restored to an earlier state, or to one of elsewhere, and another decklog went on from there; this one compares both"
@@ -85,7 +95,6 @@ pub(super) fn writer() -> String {
 
 /// The name of a cluster as a word of letters, digits, `-`, and of what is in `others`: every other byte is written as `mark` and
 /// two hexadecimal digits, so that no two clusters have one word.
-#[allow(dead_code, reason = "PostgreSQL takes any text")]
 pub(super) fn word(cluster: &str, others: &str, mark: char) -> String {
     let mut word = String::new();
     for (at, byte) in cluster.bytes().enumerate() {

@@ -35,7 +35,7 @@ use super::subject::covers;
 use crate::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
 use crate::sink::SinkError;
 use crate::sink::link::chain;
-use crate::sink::shared::{Around, Digest, Tail, digest, parted, word, writer};
+use crate::sink::shared::{Around, Digest, Tail, digest, hex, parted, unhex, word, writer};
 
 /// What a message says of the log, beside what it holds.
 const STATE: &str = "Decklog-Shared";
@@ -715,15 +715,6 @@ impl NatsLog {
 fn is_new_enough(version: &str) -> bool {
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or_default());
     (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()) >= (2, 10)
-}
-
-fn hex(digest: &Digest) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Digest> {
-    let bytes = (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok());
-    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
 }
 
 impl SharedLog for NatsLog {

@@ -1,6 +1,5 @@
 //! The shared log in topics of Kafka.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,6 @@ use tokio::time::timeout;
 use super::Rights;
 use super::start::Kafka;
 use crate::ha;
-use crate::server::free_port;
 use crate::shared::{self, Place};
 use crate::support::until;
 use crate::trial::Far;

@@ -26,7 +26,7 @@ use super::Topics;
 use crate::ambient;
 use crate::shared_log::{Appended, Base, Extent, Numbered};
 use crate::sink::SinkError;
-use crate::sink::shared::{Around, Digest, Tail, digest, parted};
+use crate::sink::shared::{Around, Digest, Tail, digest, hex, parted, unhex};
 
 /// The header of a record that is a unit.
 const UNIT: &str = "decklog-unit";
@@ -102,9 +102,7 @@ struct Unit {
 
 impl Unit {
     fn digest(&self) -> Option<Digest> {
-        let byte = |at| u8::from_str_radix(self.sha256.get(at..at + 2)?, 16).ok();
-        let bytes = (0..self.sha256.len()).step_by(2).map(byte);
-        bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
+        unhex(&self.sha256)
     }
 }
 
@@ -590,8 +588,7 @@ impl LogWriter {
     ) -> Result<i64, Gone> {
         let mut pieces = split(bytes);
         let last = pieces.pop().unwrap_or_default();
-        let sha256 = own.iter().map(|byte| format!("{byte:02x}")).collect();
-        let unit = Unit { v: 1, number, pieces: pieces.len(), sha256 };
+        let unit = Unit { v: 1, number, pieces: pieces.len(), sha256: hex(&own) };
         let text = serde_json::to_vec(&unit).expect("texts and numbers always serialise");
         let mut records: Vec<_> = pieces.into_iter().map(|piece| (piece, None)).collect();
         records.push((last, Some(text)));
