@@ -27,7 +27,6 @@ use crate::churn::Meter;
 use crate::cluster::{self, Api, ClusterError, Limits, Recover};
 use crate::config::{Config, Loaded};
 use crate::delivery::DeliveryError;
-use crate::ha::Standing;
 use crate::http::{self, BindError, Endpoints};
 use crate::journal::{Bounds, Journal, JournalError, OnFull, WriterThread};
 use crate::status::{Live, Part};
@@ -36,8 +35,8 @@ use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
 use crate::{ambient, apiserver_counters, ui};
-pub use candidate::sharing;
-use candidate::{AGAIN, Candidate, Fitness, Patience, Taking};
+use candidate::{AGAIN, Candidate, Course, Fitness, Patience, Taking};
+pub use candidate::{shared_log, sharing};
 use clock::ClockWatch;
 use control::{Reload, Signals};
 use sinks::Sinks;
@@ -402,11 +401,12 @@ impl Running {
         let mut failure = None;
         let reason = loop {
             if let Some(standing) = &standing {
-                let leads = matches!(*standing.borrow(), Standing::Leads { .. });
-                if leads && taking.is_none() && self.journal.is_standby() {
-                    taking = Some(Taking::begin(self.journal.clone()));
-                } else if !leads && taking.is_none() && !self.journal.is_standby() {
-                    break Some(candidate::gives_up("the Lease is another one's, or could not be renewed"));
+                match candidate::course(&standing.borrow(), taking.is_some(), &self.journal.shared().borrow()) {
+                    Course::Stay => {}
+                    Course::Take => taking = Some(Taking::begin(self.journal.clone())),
+                    Course::StepDown => {
+                        break Some(candidate::gives_up("the Lease is another one's, or could not be renewed"));
+                    }
                 }
             }
             tokio::select! {
@@ -429,7 +429,9 @@ impl Running {
                         }
                         Ok(Err(why)) => {
                             tracing::warn!("this decklog cannot lead yet: {why}");
-                            taking = Some(Taking::later(self.journal.clone()));
+                            // Without the Lease it does not try: it would stand by again at once, and lose what it has seen.
+                            let leads = standing.as_ref().is_some_and(|standing| standing.borrow().leads());
+                            taking = leads.then(|| Taking::later(self.journal.clone()));
                         }
                         // The writer has ended, and says why.
                         Err(_) => break None,

@@ -415,24 +415,22 @@ async fn livez(State(served): State<Served>) -> Response {
 
 async fn readyz(State(served): State<Served>) -> Response {
     let stands = served.endpoints.live.borrow().ha.as_ref().and_then(not_following);
-    if *served.endpoints.sources.ready().borrow() {
-        return match stands {
-            None => "ok\n".into_response(),
-            Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")).into_response(),
-        };
-    }
+    let why = match (*served.endpoints.sources.ready().borrow(), stands) {
+        (true, None) => return "ok\n".into_response(),
+        // Without the shared log a standby has no sources to wait for.
+        (_, Some(why)) => why,
+        (false, None) => "not every source has finished its first list".to_owned(),
+    };
     let waiting = read(&served, waiting).await.unwrap_or_default();
-    let text = format!("not ready: not every source has finished its first list\n{}", waiting.concat());
-    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n{}", waiting.concat())).into_response()
 }
 
 /// Why a standby could not take over as it is. A leader is as ready as its sources are.
 fn not_following(view: &HaView) -> Option<String> {
+    let unreachable = view.unreachable.as_ref().map(|why| format!("the shared log {} cannot be read: {why}", view.log));
     match view.role {
-        Role::Starting => Some("it is not known yet who leads".to_owned()),
-        Role::Standby => {
-            view.unreachable.as_ref().map(|why| format!("the shared log {} cannot be read: {why}", view.log))
-        }
+        Role::Starting => Some(unreachable.unwrap_or_else(|| "it is not known yet who leads".to_owned())),
+        Role::Standby => unreachable,
         Role::Leader => None,
     }
 }

@@ -85,7 +85,8 @@ pub trait SharedLog: Send {
     fn append(&mut self, number: u64, bytes: Bytes) -> BoxFuture<'_, Result<Appended, LogError>>;
 
     /// The units after this one, in order, without a hole, as far as they are there: about `bytes` of them, and one at least
-    /// where there is one. Nothing where the next one is not there: yet, or any more.
+    /// where there is one. Nothing where the next one is not there: yet, or any more. Where the one with the number is there and
+    /// is another one than this handle appended or read, that is an error once; who asks again compares.
     fn read(&mut self, after: u64, bytes: usize) -> BoxFuture<'_, Result<Vec<Numbered>, LogError>>;
 
     /// Stores a part of a base. It is nothing before [`SharedLog::finish_base`]; written again it is replaced.
@@ -101,6 +102,17 @@ pub trait SharedLog: Send {
     /// Removes units up to this one, and bases of before it, as far as a base stands in their place: up to the newest base
     /// that is not after `upto`. What is gone already is no error.
     fn truncate(&mut self, upto: u64) -> BoxFuture<'_, Result<(), LogError>>;
+
+    /// What has to exist beside what the sink itself needs, as a text that an operator can apply without decklog. `None`: nothing.
+    fn provisioning_script(&self) -> Option<String> {
+        None
+    }
+
+    /// Makes what [`SharedLog::provisioning_script`] says, for `decklog sink init`. What exists already stays. Gives a sentence
+    /// about what was made; none where there is nothing to make.
+    fn provision(&mut self) -> BoxFuture<'_, Result<Option<String>, LogError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// What would keep it from working, for `decklog check`. Changes nothing.
     fn check(&mut self) -> BoxFuture<'_, Result<(), LogError>>;

@@ -40,6 +40,7 @@ pub mod s3;
 pub mod s3;
 pub mod settings;
 #[cfg(any(feature = "kafka", feature = "nats", feature = "postgres", feature = "s3"))]
+#[allow(dead_code, reason = "a build may have only some of the engines, and each needs only some of it")]
 mod shared;
 pub mod stdout;
 pub mod syslog;

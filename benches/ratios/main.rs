@@ -29,6 +29,7 @@ mod recovery;
 #[path = "../../tests/sinks/server.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sinks, which use more of it")]
 mod server;
+mod sharing;
 mod sinks;
 #[path = "../../tests/daemon/support.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the daemon, which use more of it")]
@@ -89,6 +90,9 @@ fn main() {
             }
             if wanted("memory") {
                 memory::measure(&mut table);
+            }
+            if wanted("sharing") {
+                sharing::compare(&mut table);
             }
             if wanted("clusters") {
                 clusters::compare(&mut table);

@@ -27,9 +27,9 @@ mod journald;
 mod kafka;
 mod nats;
 mod otlp;
-mod postgres;
+pub(super) mod postgres;
 mod redis;
-mod s3;
+pub(super) mod s3;
 mod syslog;
 
 use std::collections::VecDeque;

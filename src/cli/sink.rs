@@ -1,9 +1,11 @@
-//! `decklog sink init`: makes what a sink needs where it delivers, such as tables, topics and streams.
+//! `decklog sink init`: makes what a sink needs where it delivers, such as tables, topics and streams, and what the shared log
+//! needs beside it.
 
 use clap::{Args, Subcommand};
 
 use super::output::Out;
 use super::{Exit, Failure, Global, Outcome, complain, configured};
+use crate::daemon;
 use crate::model::Cluster;
 
 /// Arguments of `decklog sink`.
@@ -42,15 +44,23 @@ pub fn main(args: SinkArgs, global: &Global) -> Outcome {
     let config = configured(&loaded, &args.name)?;
     let wrong = |text: String| format!("the sink {}: {text}", config.name);
     let mut sink = config.open(&Cluster::default()).map_err(|text| Failure::new(Exit::Config, wrong(text)))?;
-    if args.print {
-        let needs =
-            sink.provisioning_script().ok_or_else(|| Failure::no(wrong("it needs nothing to be made".to_owned())))?;
-        Out::new(global).bytes(needs.as_bytes())?;
-        return Ok(Exit::Done);
-    }
     super::block_on(async {
+        let mut log = daemon::shared_log(&loaded.config, &config.name).await?;
+        if args.print {
+            let needs = [sink.provisioning_script(), log.and_then(|log| log.provisioning_script())];
+            let needs: String = needs.into_iter().flatten().collect();
+            if needs.is_empty() {
+                return Err(Failure::no(wrong("it needs nothing to be made".to_owned())));
+            }
+            Out::new(global).bytes(needs.as_bytes())?;
+            return Ok(Exit::Done);
+        }
         let made = sink.provision().await.map_err(|error| Failure::no(wrong(error.to_string())))?;
         complain(&wrong(made));
+        if let Some(log) = &mut log {
+            let made = log.provision().await.map_err(|error| Failure::no(wrong(error.to_string())))?;
+            made.into_iter().for_each(|made| complain(&wrong(made)));
+        }
         Ok(Exit::Done)
     })
 }

@@ -116,11 +116,25 @@ impl Candidate {
 /// # Errors
 /// Where the configuration has no such sink, or its type no shared log.
 pub async fn sharing(config: &Config, sink: &str) -> Result<Sharing, DaemonError> {
-    let cluster = match &config.cluster.name {
+    share(config, sink, &cluster_name(config).await?, "restore".to_owned(), u64::MAX)
+}
+
+/// The engine that `[ha]` names, where it is beside what this sink delivers. Nothing is connected yet.
+///
+/// # Errors
+/// Where it can never work, or nothing says what the cluster is called.
+pub async fn shared_log(config: &Config, sink: &str) -> Result<Option<Box<dyn SharedLog>>, DaemonError> {
+    if config.ha.as_ref().is_none_or(|ha| ha.log != sink) {
+        return Ok(None);
+    }
+    engine(config, sink, &cluster_name(config).await?).map(Some)
+}
+
+async fn cluster_name(config: &Config) -> Result<String, DaemonError> {
+    Ok(match &config.cluster.name {
         Some(name) => name.clone(),
         None => Api::open(&config.cluster, Limits::default()).await?.name().to_owned(),
-    };
-    share(config, sink, &cluster, "restore".to_owned(), u64::MAX)
+    })
 }
 
 fn share(config: &Config, sink: &str, cluster: &str, identity: String, backlog: u64) -> Result<Sharing, DaemonError> {
@@ -152,6 +166,26 @@ fn engine(config: &Config, log: &str, cluster: &str) -> Result<Box<dyn SharedLog
         .ok_or_else(|| wrong(format!("the configuration has no sink {log:?}")))?;
     let opened = sink.kind.settings().shared_log(&sink.name, cluster);
     opened.ok_or_else(|| wrong(format!("a sink of type {} has no shared log", sink.kind.word())))?.map_err(wrong)
+}
+
+/// What follows from what it is by the Lease, and in the shared log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    Stay,
+    /// It tries to take over.
+    Take,
+    /// It begins again as a standby.
+    StepDown,
+}
+
+/// What to do next. `tries`: a try to take over is under way, which ends by itself.
+pub(super) fn course(standing: &Standing, tries: bool, shared: &Shared) -> Course {
+    match standing.leads() {
+        _ if tries => Course::Stay,
+        true if shared.role == Role::Standby => Course::Take,
+        false if shared.may_stand_by() => Course::StepDown,
+        _ => Course::Stay,
+    }
 }
 
 /// A try to take over.
@@ -229,4 +263,29 @@ pub(super) async fn led(taking: Option<&mut Taking>) -> Result<Result<(), String
 pub(super) fn gives_up(why: &str) -> Ended<TaskError> {
     let error = JournalError::Superseded(why.to_owned());
     Ended { name: "the Lease".to_owned(), result: Err(Failed::Error(error.into())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lost_the_lease_hands_over_what_it_alone_has_seen() {
+        let leads = Standing::Leads { transitions: 1 };
+        let follows = Standing::Follows { holder: None };
+        let shared = |role, backlog| Shared { role, backlog, ..Shared::default() };
+        for (standing, tries, shared, expected) in [
+            (&leads, false, shared(Role::Standby, 7), Course::Take),
+            (&leads, true, shared(Role::Standby, 7), Course::Stay),
+            (&leads, false, shared(Role::Leader, 7), Course::Stay),
+            (&follows, false, shared(Role::Standby, 7), Course::Stay),
+            (&follows, false, shared(Role::Leader, 7), Course::Stay),
+            (&follows, false, shared(Role::Leader, 0), Course::StepDown),
+            (&Standing::Unknown, false, shared(Role::Leader, 0), Course::StepDown),
+            (&follows, true, shared(Role::Leader, 0), Course::Stay),
+            (&follows, false, shared(Role::Alone, 0), Course::Stay),
+        ] {
+            assert_eq!(course(standing, tries, &shared), expected, "{standing:?} {tries} {shared:?}");
+        }
+    }
 }

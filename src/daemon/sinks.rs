@@ -23,6 +23,8 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Sinks {
     running: HashMap<String, Running>,
+    /// Whether it delivers: one that stands by leaves that to whoever leads.
+    delivers: bool,
     /// Counts the requests to open files anew.
     reopen: Signal,
     /// Opened, and not delivered to yet.
@@ -50,8 +52,9 @@ struct Opened {
 }
 
 impl Sinks {
-    /// Opens the sinks of a daemon that starts.
+    /// Opens the sinks of a daemon that begins to deliver.
     pub(super) async fn open(&mut self, configs: &[Settings], journal: &Journal) -> Result<(), DaemonError> {
+        self.delivers = true;
         let cluster = journal.reader()?.cluster()?;
         for config in configs {
             self.opened.push(open(config, &cluster)?);
@@ -89,7 +92,7 @@ impl Sinks {
     }
 
     /// Ends, begins and changes sinks until they are those of a new configuration. Nothing is changed where one of
-    /// them can never work.
+    /// them can never work, nor where nothing is delivered yet.
     pub(super) async fn change(
         &mut self,
         configs: &[Settings],
@@ -104,6 +107,9 @@ impl Sinks {
             .filter(|config| self.running.get(&config.name).is_none_or(|running| running.config != **config));
         let cluster = journal.reader()?.cluster()?;
         let mut opened: Vec<Opened> = fresh.map(|config| open(config, &cluster)).collect::<Result<_, _>>()?;
+        if !self.delivers {
+            return Ok(());
+        }
         let leaving: Vec<String> = self
             .running
             .iter()

@@ -52,6 +52,14 @@ pub enum Standing {
     },
 }
 
+impl Standing {
+    /// Whether it leads.
+    #[must_use]
+    pub const fn leads(&self) -> bool {
+        matches!(self, Self::Leads { .. })
+    }
+}
+
 /// A candidate. It asks for the Lease while [`Elector::run`] is polled.
 #[derive(Debug)]
 pub struct Elector {

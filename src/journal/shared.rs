@@ -82,4 +82,11 @@ impl Shared {
     pub fn is_blank(&self) -> bool {
         self.caught_up.is_some() && self.newest == 0 && self.number == 0
     }
+
+    /// Whether it leads and may begin again as a standby: what it alone has seen is in the shared log. Until then it goes on
+    /// without the Lease, which does no harm, because the engine refuses it once somebody else leads.
+    #[must_use]
+    pub fn may_stand_by(&self) -> bool {
+        self.role == Role::Leader && self.backlog == 0
+    }
 }

@@ -14,7 +14,7 @@ mod queue;
 mod quota;
 mod register;
 mod requests;
-mod rows;
+pub(super) mod rows;
 mod sharing;
 mod standing_by;
 mod store;

@@ -16,11 +16,13 @@
 
 mod link;
 mod settings;
+mod shared;
 mod subject;
 #[cfg(test)]
 mod tests;
 
 pub use settings::Settings;
+pub use shared::NatsLog;
 
 use std::collections::BTreeMap;
 

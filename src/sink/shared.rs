@@ -13,20 +13,43 @@ pub(super) fn digest(bytes: &[u8]) -> Digest {
     Sha256::digest(bytes).into()
 }
 
+/// A digest as text.
+pub(super) fn hex(digest: &Digest) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The digest that a text is; none where it is no digest.
+pub(super) fn unhex(text: &str) -> Option<Digest> {
+    let bytes = (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok());
+    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
+}
+
 /// The unit that was appended or read last. An engine that lost it, and got another one in its place, is noticed with the
 /// next append: the numbers alone would fit.
 #[derive(Debug, Default)]
-pub(super) struct Tail(Option<(u64, Digest)>);
+pub(super) struct Tail {
+    last: Option<(u64, Digest)>,
+    /// A read has refused what follows another one in its place.
+    refused: bool,
+}
 
 impl Tail {
     /// This unit is there.
     pub(super) fn note(&mut self, number: u64, digest: Digest) {
-        self.0 = Some((number, digest));
+        *self = Self { last: Some((number, digest)), refused: false };
     }
 
     /// What the unit before this one was when it was seen last, if it was.
     pub(super) fn before(&self, number: u64) -> Option<Digest> {
-        self.0.and_then(|(at, digest)| (at.checked_add(1) == Some(number)).then_some(digest))
+        self.last.and_then(|(at, digest)| (at.checked_add(1) == Some(number)).then_some(digest))
+    }
+
+    /// Whether a read of what comes after a unit is refused, where this is what has its number now: once, so that it is said.
+    /// Whoever then asks again gets what is there, to compare it.
+    pub(super) fn refuses(&mut self, after: u64, there: Option<Digest>) -> bool {
+        let seen = self.last.filter(|(at, _)| *at == after).map(|(_, digest)| digest);
+        let other = seen.zip(there).is_some_and(|(seen, there)| seen != there);
+        other && !std::mem::replace(&mut self.refused, true)
     }
 }
 
@@ -57,10 +80,33 @@ impl Around {
     }
 }
 
+/// The unit that was appended or read last is another one now, and what follows it follows something else.
+pub(super) fn parted(place: &str, number: u64) -> SinkError {
+    SinkError::halt(format!(
+        "{place} has another unit {number} of the shared log than was there before: it was restored to an earlier state, or to one of elsewhere, and another decklog went on from there; this one compares both"
+    ))
+}
+
 /// A word that no other handle has: the parts of a base are kept apart by it, so that two who make one with the same number at
 /// the same time never mix theirs.
 pub(super) fn writer() -> String {
     format!("{:016x}", ambient::random())
+}
+
+/// The name of a cluster as a word of letters, digits, `-`, and of what is in `others`: every other byte is written as `mark` and
+/// two hexadecimal digits, so that no two clusters have one word.
+pub(super) fn word(cluster: &str, others: &str, mark: char) -> String {
+    let mut word = String::new();
+    for (at, byte) in cluster.bytes().enumerate() {
+        let plain = byte.is_ascii_alphanumeric() || byte == b'-' || others.as_bytes().contains(&byte);
+        // Neither a hidden file nor a way up.
+        if plain && !(byte == b'.' && at == 0) {
+            word.push(char::from(byte));
+        } else {
+            word.push_str(&format!("{mark}{byte:02x}"));
+        }
+    }
+    word
 }
 
 impl From<SinkError> for LogError {

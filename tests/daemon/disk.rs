@@ -26,12 +26,12 @@ pub(crate) fn fill(sim: &Sim, dice: &mut Dice, kib: usize) {
 }
 
 /// A tmpfs that ends with the test.
-struct Small(std::path::PathBuf);
+pub(crate) struct Small(std::path::PathBuf);
 
 #[expect(clippy::print_stdout, reason = "a test that proves nothing has to say so")]
 impl Small {
     /// `None` where this user may not mount, which is said.
-    fn mount(at: &Path, size: &str) -> Option<Self> {
+    pub(crate) fn mount(at: &Path, size: &str) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
         let options = format!("size={size},mode=0700");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(at).output();

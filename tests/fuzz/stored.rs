@@ -1,9 +1,12 @@
 //! What lies on a disk: the file of a sink, the database, compressed entries.
 
 use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
-use decklog::journal::{Codec, Journal, Reader, WatchChange};
+use decklog::journal::{Codec, Journal, Reader, Sharing, WatchChange, restore};
 use decklog::model::{EntryType, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
+use decklog::sim::shared_log::Engine;
 use decklog::sink::registry::SinkKind;
 use decklog::sink::{Item, LogPosition};
 use decklog::wire::Entry;
@@ -113,8 +116,18 @@ fn codec() {
 /// A journal as it lies on a disk, with a few entries in it.
 fn database() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (journal, thread) = Journal::open(dir.path()).unwrap();
+    fill(&runtime(), &journal);
+    drop(journal);
+    thread.join().unwrap();
+    fs::read(dir.path().join("journal.db")).unwrap()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn fill(runtime: &tokio::runtime::Runtime, journal: &Journal) {
     runtime.block_on(async {
         let spec = SourceSpec {
             resource: pods(),
@@ -137,12 +150,84 @@ fn database() -> Vec<u8> {
                 body: Redacted { bytes: bytes.into_bytes(), ..Redacted::default() },
             };
             source.append(vec![WatchChange { verb: Verb::Upsert, object }]).await.unwrap();
+            if version % 4 == 0 {
+                journal.flush().await.unwrap();
+            }
         }
         journal.flush().await.unwrap();
     });
+}
+
+/// What somebody else may have written into the shared log: an error in words, or the log that was there; never a panic, and never
+/// another log.
+#[test]
+fn shared_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let sharing = |engine: &Engine| Sharing {
+        log: Box::new(engine.clone()),
+        identity: "one".to_owned(),
+        backlog: 1 << 20,
+        key: "key".to_owned(),
+        poll: Duration::from_millis(5),
+        worth_a_base: 3000,
+    };
+    let lines = |dir: &Path| -> Vec<String> {
+        let mut reader = Reader::open(dir).unwrap();
+        let entries = reader.entries_after(Seq(0), 1000, 1 << 24).unwrap();
+        entries.iter().map(|entry| String::from_utf8(entry.line.to_vec()).unwrap()).collect()
+    };
+    let engine = Engine::default();
+    let (journal, thread) = Journal::open_shared(dir.path(), sharing(&engine)).unwrap();
+    runtime.block_on(journal.lead()).unwrap().unwrap();
+    fill(&runtime, &journal);
     drop(journal);
     thread.join().unwrap();
-    fs::read(dir.path().join("journal.db")).unwrap()
+    let (whole, held) = (lines(dir.path()), engine.held());
+    let base = held.bases.values().next_back().copied().unwrap();
+    let behind = held.units.range(base.number + 1..).count();
+    assert!(behind > 1 && base.number > 1, "units behind a later base: {behind} behind {base:?}");
+    let sound = tempfile::tempdir().unwrap();
+    runtime.block_on(restore(sound.path(), sharing(&engine), |_, _| ())).unwrap();
+    assert_eq!(lines(sound.path()), whole, "what nobody has touched is restored");
+    let runs = std::env::var("DECKLOG_FUZZ_RUNS").map_or(150, |runs| runs.parse().unwrap());
+    let (mut restored, mut refused) = (0, 0);
+    for run in 0..runs {
+        let mut dice = Rng::with_seed(run);
+        let mut held = held.clone();
+        let read: Vec<u64> = held.units.keys().copied().filter(|number| *number > base.number).collect();
+        let number = *dice.choice(&read).unwrap();
+        let part = (base.number, dice.u32(..base.parts));
+        let (in_base, cut) = (dice.bool(), dice.u8(..6) == 0);
+        let bytes = if in_base { held.parts.get_mut(&part) } else { held.units.get_mut(&number) }.unwrap();
+        let mut text = bytes.to_vec();
+        // The head is a line of text, and what follows is compressed.
+        let head = text.iter().position(|byte| *byte == b'\n').unwrap();
+        for _ in 0..=dice.usize(..4) {
+            let at = if dice.bool() { dice.usize(..=head) } else { dice.usize(..text.len()) };
+            text[at] = if dice.bool() { *dice.choice(b"0123456789\"\n,:{}").unwrap() } else { dice.u8(..) };
+        }
+        if cut {
+            text.truncate(dice.usize(..text.len()));
+        }
+        *bytes = text.into();
+        let engine = Engine::default();
+        engine.restore(held);
+        let dir = tempfile::tempdir().unwrap();
+        match runtime.block_on(restore(dir.path(), sharing(&engine), |_, _| ())) {
+            Ok(_) => {
+                assert_eq!(lines(dir.path()), whole, "run {run}: damage went unseen");
+                restored += 1;
+            }
+            Err(error) => {
+                assert!(error.to_string().len() > 20, "run {run}: {error}");
+                assert!(!dir.path().join("journal.db").exists(), "run {run}: half a journal is left after {error}");
+                refused += 1;
+            }
+        }
+    }
+    println!("{restored} restored, {refused} refused");
+    assert!(refused > 0);
 }
 
 /// A database of somebody else, or one that a disk has spoiled: an error in words, or what is in it; never a panic.

@@ -51,13 +51,17 @@ enum Trouble {
     NoLease,
     LostAnswers,
     SlowEngine,
+    /// One of the sides of whoever stands by.
+    CutStandby,
     Restored,
+    /// The engine is restored to what it had before another one took over.
+    RestoredAfter,
     /// The take-over is held up, because the engine is away, for longer than the API server remembers.
     Held,
     Clock,
 }
 
-const TROUBLES: [Trouble; 12] = [
+const TROUBLES: [Trouble; 14] = [
     Trouble::Kill,
     Trouble::KillStandby,
     Trouble::Stop,
@@ -67,7 +71,9 @@ const TROUBLES: [Trouble; 12] = [
     Trouble::NoLease,
     Trouble::LostAnswers,
     Trouble::SlowEngine,
+    Trouble::CutStandby,
     Trouble::Restored,
+    Trouble::RestoredAfter,
     Trouble::Held,
     Trouble::Clock,
 ];
@@ -244,6 +250,38 @@ impl Run {
                 sleep(long).await;
                 self.live(most).await;
                 self.nodes[leader].cut(side, false);
+            }
+            Trouble::CutStandby => {
+                let sides = [
+                    places::Side::Engine,
+                    places::Side::Api,
+                    places::Side::Lease,
+                    places::Side::Answers,
+                    places::Side::Slow,
+                ];
+                let side = *self.dice.pick(&sides);
+                self.nodes[1 - leader].cut(side, true);
+                self.live(most).await;
+                sleep(long).await;
+                self.nodes[1 - leader].cut(side, false);
+                self.live(most).await;
+            }
+            Trouble::RestoredAfter => {
+                let before = self.places.engine.held();
+                self.live(most).await;
+                self.nodes[leader].kill().await;
+                let until = Instant::now() + SETTLES;
+                while self.leader() != Some(1 - leader) {
+                    if Instant::now() > until {
+                        return Err(self.problem("nobody takes over"));
+                    }
+                    sleep(Duration::from_millis(500)).await;
+                }
+                self.live(most).await;
+                self.places.engine.restore(before);
+                self.live(most).await;
+                let (name, dir) = (self.nodes[leader].name, self.nodes[leader].dir.clone());
+                self.nodes[leader] = Node::begin_at(name, &self.places, seed, Some(dir));
             }
             Trouble::Restored => {
                 let before = self.places.engine.held();

@@ -312,7 +312,7 @@ impl Life {
                         if let Ok(Ok(())) = journal.lead().await {
                             delivers = true;
                         }
-                    } else if !candidate.leads() && !standby {
+                    } else if !candidate.leads() && shared.may_stand_by() {
                         journal.step_down().ask();
                         break Some(Ok(Err(JournalError::Superseded("the Lease".to_owned()))));
                     }

@@ -479,6 +479,11 @@ fn asked_by(dashboard: &Value) -> Vec<String> {
         let query = filled_in(variable["query"]["query"].as_str().unwrap());
         let values = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
         let (series, label) = values.and_then(|values| values.rsplit_once(", ")).expect("label_values(SERIES, LABEL)");
+        if label == "cluster" {
+            // One decklog of one cluster has no such label.
+            expressions.push(series.to_owned());
+            continue;
+        }
         let (before, end) = series.strip_suffix('}').map_or((series, "{"), |before| (before, ", "));
         expressions.push(format!("{before}{end}{label}!=\"\"}}"));
     }
@@ -487,7 +492,7 @@ fn asked_by(dashboard: &Value) -> Vec<String> {
 
 /// An expression of the dashboard, with what Grafana puts in place of its variables.
 fn filled_in(expression: &str) -> String {
-    let values = [("$job", "decklog"), ("$instance", ".*"), ("$__rate_interval", "1m")];
+    let values = [("$job", "decklog"), ("$instance", ".*"), ("$cluster", ".*"), ("$__rate_interval", "1m")];
     values.iter().fold(expression.to_owned(), |text, (variable, value)| text.replace(variable, value))
 }
 

@@ -172,6 +172,12 @@ impl Decklog {
         self.running.take().unwrap().kill();
     }
 
+    /// Sends it a signal.
+    #[cfg(all(feature = "postgres", feature = "s3"))]
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        self.running.as_ref().unwrap().signal(signal);
+    }
+
     pub fn last_words(&self) -> String {
         let said = self.said();
         let lines: Vec<&str> = said.lines().collect();

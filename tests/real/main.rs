@@ -20,13 +20,35 @@ mod load;
 mod oracle;
 mod outages;
 mod ports;
+#[cfg(all(feature = "postgres", feature = "s3"))]
+#[path = "../sinks/postgres/start.rs"]
+#[allow(dead_code, reason = "shared with the tests of the sinks, which use more of it")]
+mod postgres;
 mod quiet;
 mod reading;
 mod recovering;
 mod returning;
 mod rights;
+#[cfg(all(feature = "postgres", feature = "s3"))]
+#[path = "../sinks/s3/start.rs"]
+#[allow(dead_code, reason = "shared with the tests of the sinks, which use more of it")]
+mod s3;
 mod second;
+#[cfg(all(feature = "postgres", feature = "s3"))]
+#[path = "../sinks/server.rs"]
+#[allow(dead_code, reason = "shared with the tests of the sinks, which use more of it")]
+mod server;
+#[cfg(all(feature = "postgres", feature = "s3"))]
+mod sharing;
 mod writing;
+
+/// What the servers of the sinks' tests wait with.
+#[cfg(all(feature = "postgres", feature = "s3"))]
+mod support {
+    pub(crate) async fn until<T>(what: &str, probe: impl AsyncFnMut() -> Result<T, String>) -> T {
+        crate::harness::until(what, crate::harness::LIMIT, probe).await
+    }
+}
 
 /// Every scenario, against one minor of Kubernetes.
 macro_rules! against {
@@ -114,6 +136,26 @@ macro_rules! against {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_judge_agrees_with_a_plain_client() {
     Box::pin(second::scenario(harness::Version::V1_36)).await;
+}
+
+#[cfg(all(feature = "postgres", feature = "s3"))]
+mod kubernetes_1_36_shared {
+    /// Two daemons with one log in PostgreSQL: stopped, killed, held up; restored on machines that have nothing.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn two_have_one_log_in_postgres() {
+        let engine = crate::sharing::Engine::postgres().await;
+        Box::pin(crate::sharing::scenario(crate::harness::Version::V1_36, engine)).await;
+    }
+}
+
+#[cfg(all(feature = "postgres", feature = "s3"))]
+mod kubernetes_1_33_shared {
+    /// The same in a bucket.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn two_have_one_log_in_s3() {
+        let engine = crate::sharing::Engine::s3().await;
+        Box::pin(crate::sharing::scenario(crate::harness::Version::V1_33, engine)).await;
+    }
 }
 
 mod kubernetes_1_36_alone {

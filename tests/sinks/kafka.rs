@@ -1,6 +1,7 @@
 //! The `kafka` sink, against Kafka.
 
 mod credentials;
+mod log;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -641,21 +642,7 @@ async fn fails<T>(says: &str, mut attempt: impl AsyncFnMut() -> Result<T, SinkEr
 /// The rights that the documentation names are enough, and for each that is missing there is one sentence.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_rights() {
-    let plain = free_port();
-    let kafka = Kafka::start_with(
-        true,
-        |_, listeners| {
-            listeners.push(("PLAIN", plain, "SASL_PLAINTEXT"));
-            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\nsuper.users=User:ANONYMOUS\n\
-             sasl.enabled.mechanisms=PLAIN\nlistener.name.plain.plain.sasl.jaas.config=\
-             org.apache.kafka.common.security.plain.PlainLoginModule required user_writer=\"right\";\n"
-                .to_owned()
-        },
-        &[],
-    )
-    .await;
-    let password = kafka.dir.path().join("password");
-    fs::write(&password, "right\n").unwrap();
+    let (kafka, plain, password) = Kafka::with_rights().await;
     let sink = |keys: Value| {
         let mut all = json!({"topic": "log", "sasl": "plain", "user": "writer", "password_file": password});
         all.as_object_mut().unwrap().append(keys.clone().as_object_mut().unwrap());

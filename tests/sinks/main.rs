@@ -7,6 +7,7 @@
 
 mod certs;
 mod elasticsearch;
+mod ha;
 mod journald;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]

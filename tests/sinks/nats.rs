@@ -1,5 +1,6 @@
 //! A stream of NATS JetStream, on a new server and on one as old as distributions carry it.
 
+mod log;
 mod start;
 
 use std::fs;

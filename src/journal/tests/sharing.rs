@@ -4,6 +4,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::*;
+use crate::journal::writer::unit;
+use crate::shared_log::{Appended, Base, SharedLog};
 use crate::sim::shared_log::{Act, Engine, Network};
 
 fn sharing(engine: &Engine, identity: &str) -> Sharing {
@@ -45,7 +47,7 @@ fn shown(value: rusqlite::types::ValueRef<'_>) -> String {
     if let Ok(text) = value.as_str() {
         text.to_owned()
     } else if let Ok(blob) = value.as_blob() {
-        writer::unit::digest(blob)
+        unit::digest(blob)
     } else {
         format!("{value:?}")
     }
@@ -415,4 +417,65 @@ async fn a_restore_is_whole_or_says_what_is_missing() {
     held.units.insert(6, other);
     engine.restore(held);
     assert!(told(fresh().path()).await.is_err());
+}
+
+/// An upgrade goes one machine after the other: what a decklog of before has written is taken, and what a later one writes is
+/// refused in words.
+#[tokio::test]
+async fn what_an_older_decklog_wrote_is_taken() {
+    const THEN: usize = 8;
+    let before = Connection::open_in_memory().unwrap();
+    for migration in &schema::MIGRATIONS[..THEN] {
+        before.execute_batch(migration).unwrap();
+    }
+    before
+        .execute_batch(
+            "INSERT INTO meta VALUES ('epoch', 'e'), ('head', '0');
+             INSERT INTO epoch VALUES ('e', 1);
+             INSERT INTO resource (id, api_group, plural, facts) VALUES (1, '', 'pods', '{}');
+             INSERT INTO source (id, resource, namespace, label_selector, field_selector, resume)
+                 VALUES (1, 1, '', '', '', '7');",
+        )
+        .unwrap();
+    let tables = writer::rows::tables_of(THEN).unwrap();
+    let head = |schema: usize, previous: &str| unit::Head {
+        v: unit::Head::version(),
+        schema,
+        term: 1,
+        leader: "one".to_owned(),
+        cluster: String::new(),
+        previous: previous.to_owned(),
+        seq: 0,
+        time: 1,
+        key: "key".to_owned(),
+        begins: false,
+    };
+    let mut codec = Codec::default();
+    let whole = || {
+        let mut rows = writer::rows::Rows::default();
+        for table in &tables {
+            assert_eq!(rows.page(&before, table, None, usize::MAX).unwrap(), None);
+        }
+        rows
+    };
+    let part = unit::encode(&head(THEN, "first"), &whole(), &mut codec);
+    before.execute_batch("UPDATE source SET resume = '9'").unwrap();
+    let next = unit::encode(&head(THEN, "first"), &whole(), &mut codec);
+    let newer = unit::encode(&head(schema::MIGRATIONS.len() + 1, &unit::digest(&next)), &whole(), &mut codec);
+    let mut engine = Engine::default();
+    engine.put_part(1, 0, part.into()).await.unwrap();
+    engine.finish_base(Base { number: 1, parts: 1 }).await.unwrap();
+    assert_eq!(engine.append(2, next.into()).await.unwrap(), Appended::Done);
+    let dir = tempfile::tempdir().unwrap();
+    let (two, thread) = open(dir.path(), &engine, "two");
+    until(&two, |shared| shared.number == 2).await;
+    let source: (String, i64) = schema::open_reader(dir.path())
+        .unwrap()
+        .query_row("SELECT resume, recovered FROM source", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    assert_eq!(source, ("9".to_owned(), 0), "what that one did not know of has its default");
+    assert_eq!(engine.append(3, newer.into()).await.unwrap(), Appended::Done);
+    let Err(JournalError::Foreign(why)) = thread.join() else { panic!("it is taken") };
+    assert!(why.ends_with("upgrade this one"), "{why}");
+    drop(two);
 }

@@ -9,8 +9,8 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 
 use super::sql;
-use crate::journal::JournalError;
 use crate::journal::error::Result;
+use crate::journal::{JournalError, schema};
 
 /// What stays with the journal that it is in: how its directory is marked, how far it is in the shared log, and whether
 /// its disk is full.
@@ -27,8 +27,21 @@ pub(in crate::journal) struct Table {
     pub(in crate::journal) name: String,
     /// The columns of its primary key, in their order there.
     key: Vec<String>,
-    /// How many columns it has.
-    columns: usize,
+    /// Its columns, in their order.
+    columns: Vec<String>,
+    /// Its key is one integer, by which SQLite keeps its rows.
+    is_numbered: bool,
+}
+
+/// The tables that travelled where the schema was this one: an upgrade goes one machine after the other, and what the
+/// shared log has from before stays what it is. A column that a row of then does not have gets its default; a migration that
+/// does more than add has to say here what becomes of such rows.
+pub(in crate::journal) fn tables_of(schema: usize) -> Result<Vec<Table>> {
+    let conn = Connection::open_in_memory().map_err(sql("read its tables"))?;
+    for migration in &schema::MIGRATIONS[..schema] {
+        conn.execute_batch(migration).map_err(sql("read its tables"))?;
+    }
+    tables(&conn)
 }
 
 /// The tables that travel. What others refer to stands first.
@@ -39,13 +52,16 @@ pub(in crate::journal) fn tables(conn: &Connection) -> Result<Vec<Table>> {
         let names: Vec<String> = select.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
         let mut tables = Vec::new();
         for name in names.into_iter().filter(|name| !OWN_TABLES.contains(&name.as_str())) {
-            let mut info = conn.prepare("SELECT name, pk FROM pragma_table_info(?)")?;
-            let columns: Vec<(String, i64)> =
-                info.query_map([&name], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
-            let mut key: Vec<&(String, i64)> = columns.iter().filter(|(_, place)| *place > 0).collect();
-            key.sort_by_key(|(_, place)| *place);
-            let key = key.into_iter().map(|(name, _)| name.clone()).collect();
-            tables.push(Table { columns: columns.len(), name, key });
+            let mut info = conn.prepare("SELECT name, pk, type FROM pragma_table_info(?)")?;
+            let columns: Vec<(String, i64, String)> = info
+                .query_map([&name], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+                .collect::<Result<_, _>>()?;
+            let mut key: Vec<_> = columns.iter().filter(|(_, place, _)| *place > 0).collect();
+            key.sort_by_key(|(_, place, _)| *place);
+            let is_numbered = matches!(key[..], [(_, _, of)] if of == "INTEGER");
+            let key = key.into_iter().map(|(name, ..)| name.clone()).collect();
+            let columns = columns.into_iter().map(|(name, ..)| name).collect();
+            tables.push(Table { name, key, columns, is_numbered });
         }
         let rank = |table: &Table| match table.name.as_str() {
             "resource" => 0,
@@ -74,28 +90,38 @@ impl Table {
     }
 }
 
-/// Notes from now on what transactions of this connection touch.
+/// Notes from now on what transactions of this connection touch. Each row that is written pays for this, so a row that is noted
+/// already costs a look, and a change that leaves the key as it is is noted once.
 pub(in crate::journal) fn begin(conn: &Connection, tables: &[Table]) -> Result {
     let mut text = String::new();
     for table in tables {
         let (name, key) = (&table.name, table.key.join(", "));
-        text.push_str(&format!("CREATE TEMP TABLE touched_{name} ({key}, PRIMARY KEY ({key})) WITHOUT ROWID;\n"));
-        for (event, rows) in [("INSERT", &["new"][..]), ("UPDATE", &["old", "new"]), ("DELETE", &["old"])] {
-            let when = table.travels(rows[0]);
-            let notes: String = rows
-                .iter()
-                .map(|row| {
-                    // Not `OR IGNORE`: an upsert, which sets this off, would have its own way with what is there already.
-                    let there: Vec<String> = table.key.iter().map(|column| format!("{column} = {row}.{column}")).collect();
-                    format!(
-                        "INSERT INTO touched_{name} SELECT {} WHERE NOT EXISTS (SELECT 1 FROM touched_{name} WHERE {});",
-                        table.key_of(row),
-                        there.join(" AND ")
-                    )
-                })
-                .collect();
+        let form = if table.is_numbered {
+            format!("{key} INTEGER PRIMARY KEY")
+        } else {
+            format!("{key}, PRIMARY KEY ({key})")
+        };
+        let rowid = if table.is_numbered { "" } else { " WITHOUT ROWID" };
+        text.push_str(&format!("CREATE TEMP TABLE touched_{name} ({form}){rowid};\n"));
+        let other: Vec<String> = table.key.iter().map(|column| format!("old.{column} IS NOT new.{column}")).collect();
+        let other = other.join(" OR ");
+        for (event, row, also) in [
+            ("INSERT".to_owned(), "new", ""),
+            ("UPDATE".to_owned(), "new", ""),
+            (format!("UPDATE OF {key}"), "old", &*other),
+            ("DELETE".to_owned(), "old", ""),
+        ] {
+            let there: Vec<String> = table.key.iter().map(|column| format!("{column} = {row}.{column}")).collect();
+            let also = if also.is_empty() { "true" } else { also };
+            // Not `OR IGNORE`: an upsert, which sets this off, would have its own way with what is there already.
             text.push_str(&format!(
-                "CREATE TEMP TRIGGER touch_{name}_{event} AFTER {event} ON main.{name} WHEN {when} BEGIN {notes} END;\n"
+                "CREATE TEMP TRIGGER touch_{name}_{row}_{} AFTER {event} ON main.{name}
+                     WHEN {} AND ({also}) AND NOT EXISTS (SELECT 1 FROM touched_{name} WHERE {})
+                     BEGIN INSERT INTO touched_{name} VALUES ({}); END;\n",
+                &event[..6],
+                table.travels(row),
+                there.join(" AND "),
+                table.key_of(row)
             ));
         }
     }
@@ -139,7 +165,7 @@ impl Rows {
     }
 
     fn take_of(&mut self, conn: &Connection, table: &Table) -> rusqlite::Result<()> {
-        let Table { name, key, columns } = table;
+        let Table { name, key, columns, .. } = table;
         let joined: Vec<String> = key.iter().map(|column| format!("t.{column} = k.{column}")).collect();
         let text = format!(
             "SELECT t.{} IS NULL, {}, t.* FROM temp.touched_{name} k LEFT JOIN main.{name} t ON {}",
@@ -155,7 +181,7 @@ impl Rows {
                 any = true;
                 let gone = row.get(0)?;
                 self.begin_row(name, gone);
-                let (from, count) = if gone { (1, key.len()) } else { (1 + key.len(), *columns) };
+                let (from, count) = if gone { (1, key.len()) } else { (1 + key.len(), columns.len()) };
                 for at in from..from + count {
                     self.value(row.get_ref(at)?);
                 }
@@ -191,7 +217,7 @@ impl Rows {
             let mut found = select.query(params_from_iter(after.unwrap_or_default()))?;
             while let Some(row) = found.next()? {
                 self.begin_row(&table.name, false);
-                for at in table.key.len()..table.key.len() + table.columns {
+                for at in table.key.len()..table.key.len() + table.columns.len() {
                     self.value(row.get_ref(at)?);
                 }
                 if self.0.len() >= bytes {
@@ -250,7 +276,12 @@ impl Rows {
                 let key: Vec<String> = row.table.key.iter().map(|column| format!("{column} = ?")).collect();
                 format!("DELETE FROM main.{name} WHERE {}", key.join(" AND "))
             } else {
-                format!("INSERT OR REPLACE INTO main.{name} VALUES ({})", vec!["?"; row.table.columns].join(", "))
+                let columns = &row.table.columns;
+                format!(
+                    "INSERT OR REPLACE INTO main.{name} ({}) VALUES ({})",
+                    columns.join(", "),
+                    vec!["?"; columns.len()].join(", ")
+                )
             };
             let put =
                 conn.prepare_cached(&text).and_then(|mut statement| statement.execute(params_from_iter(row.values)));
@@ -276,7 +307,7 @@ impl<'t> Row<'t> {
         };
         let name = text(rest)?;
         let table = tables.iter().find(|table| table.name.as_bytes() == name)?;
-        let count = if gone { table.key.len() } else { table.columns };
+        let count = if gone { table.key.len() } else { table.columns.len() };
         let values = (0..count).map(|_| value(rest)).collect::<Option<_>>()?;
         Some(Self { table, gone, values })
     }
@@ -313,4 +344,58 @@ pub(in crate::journal) fn clear(conn: &Connection, tables: &[Table]) -> Result {
             .map_err(sql(PUT))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn journal() -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        for migration in schema::MIGRATIONS {
+            conn.execute_batch(migration).unwrap();
+        }
+        conn
+    }
+
+    /// The rows of the tables that are written here.
+    fn rows(conn: &Connection) -> Vec<String> {
+        let texts = [
+            "SELECT id, plural FROM resource",
+            "SELECT key, value FROM meta WHERE key <> 'mark'",
+            "SELECT object, seq FROM held",
+        ];
+        let all = texts.iter().flat_map(|text| {
+            let mut select = conn.prepare(text).unwrap();
+            let shown = |row: &rusqlite::Row<'_>| Ok(format!("{:?} {:?}", row.get_ref(0)?, row.get_ref(1)?));
+            select.query_map([], shown).unwrap().map(Result::unwrap).collect::<Vec<_>>()
+        });
+        all.collect()
+    }
+
+    /// Whatever a transaction does to a row, the other journal has it afterwards: made, changed, written over, called otherwise,
+    /// removed, and removed and made again.
+    #[test]
+    fn what_a_transaction_did_is_what_travels() {
+        let (from, to) = (journal(), journal());
+        let tables = tables(&from).unwrap();
+        begin(&from, &tables).unwrap();
+        for text in [
+            "INSERT INTO resource (id, api_group, plural, facts) VALUES (1, '', 'a', ''), (2, '', 'b', ''), (3, '', 'c', '');
+             INSERT INTO meta VALUES ('x', '1'), ('y', '1'), ('mark', 'own'); INSERT INTO held VALUES (1, 1), (1, 2), (2, 1)",
+            "UPDATE resource SET plural = 'z' WHERE id = 1; UPDATE resource SET id = 7 WHERE id = 2;
+             INSERT OR REPLACE INTO meta VALUES ('x', '2');
+             INSERT INTO meta VALUES ('y', '2') ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+             UPDATE held SET seq = 9 WHERE object = 1 AND seq = 2; DELETE FROM held WHERE object = 2",
+            "DELETE FROM resource WHERE id = 3; INSERT INTO resource (id, api_group, plural, facts) VALUES (3, '', 'again', '');
+             UPDATE resource SET id = 8 WHERE id = 7; UPDATE resource SET id = 7 WHERE id = 8; DELETE FROM meta WHERE key = 'y'",
+        ] {
+            from.execute_batch(text).unwrap();
+            Rows::take(&from, &tables).unwrap().put(&to, &tables).unwrap();
+            assert_eq!(rows(&to), rows(&from), "after {text}");
+            assert!(Rows::take(&from, &tables).unwrap().is_empty(), "it is taken out once");
+        }
+        let own: u64 = to.query_row("SELECT count(*) FROM meta WHERE key = 'mark'", [], |row| row.get(0)).unwrap();
+        assert_eq!(own, 0, "what stays with a journal does not travel");
+    }
 }

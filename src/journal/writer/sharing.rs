@@ -3,6 +3,8 @@
 //! The transaction of the database stays open around those of the writer until the engine has answered. The writer itself
 //! knows by then what they brought. That is no harm: where the engine refuses, this writer ends, and nothing of it was seen.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -75,6 +77,8 @@ pub(super) struct Link {
     pub(super) poll: Duration,
     worth_a_base: u64,
     pub(super) tables: Vec<Table>,
+    /// Those of schemas of before, as far as something of them was read.
+    older: BTreeMap<usize, Vec<Table>>,
     pub(super) place: Place,
     pub(super) state: watch::Sender<Shared>,
     /// Asks for an end that waits for no engine.
@@ -116,6 +120,7 @@ impl Link {
             poll,
             worth_a_base,
             tables,
+            older: BTreeMap::new(),
             place,
             state,
             step_down,
@@ -150,6 +155,30 @@ impl Link {
         }
         self.change(|state| state.problem = problem);
         answer
+    }
+
+    /// The tables that somebody else's rows are of, where this decklog can take them.
+    pub(super) fn tables_of(&mut self, head: &Head) -> Result<&[Table]> {
+        let shown = &self.shown;
+        if head.schema > schema::MIGRATIONS.len() {
+            return Err(JournalError::Foreign(format!(
+                "the shared log in {shown} is written by a newer decklog, with the schema {}, and this one knows {}; upgrade this one",
+                head.schema,
+                schema::MIGRATIONS.len()
+            )));
+        }
+        if head.key != self.key {
+            return Err(JournalError::Foreign(format!(
+                "the shared log in {shown} is redacted with another key; give every decklog the same [redact] key_file"
+            )));
+        }
+        if head.schema == schema::MIGRATIONS.len() {
+            return Ok(&self.tables);
+        }
+        Ok(match self.older.entry(head.schema) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => unknown.insert(rows::tables_of(head.schema)?),
+        })
     }
 
     pub(super) fn log(&mut self) -> &mut dyn SharedLog {

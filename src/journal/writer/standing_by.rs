@@ -15,7 +15,7 @@ use super::unit::{self, Head};
 use super::{Facts, Writer, micros, sql};
 use crate::ambient;
 use crate::journal::error::Result;
-use crate::journal::{JournalError, SourceId, SourceMemory, WatchChange, schema};
+use crate::journal::{JournalError, SourceId, SourceMemory, WatchChange};
 use crate::model::{Checkpoint, Seq};
 use crate::shared_log::{Base, Extent, LogError, Numbered, PART_BYTES, SharedLog};
 
@@ -245,11 +245,11 @@ impl Writer {
         let mut put = || {
             for Numbered { number, bytes } in units {
                 let (head, rows) = unit::decode(bytes, self.disk.codec())?;
-                acceptable(&head, &link.key, &link.shown)?;
+                let tables = link.tables_of(&head)?;
                 if *number != place.number + 1 || head.previous != place.digest || head.begins {
                     return Ok(Applied::Astray);
                 }
-                rows.put(&self.disk.conn, &link.tables)?;
+                rows.put(&self.disk.conn, tables)?;
                 place = Place { number: *number, digest: unit::digest(bytes), term: head.term };
                 newest = Some(head);
             }
@@ -334,11 +334,11 @@ impl Writer {
                 return Ok(Some(false));
             };
             let (head, rows) = unit::decode(&bytes, self.disk.codec())?;
-            let Some(link) = &self.link else { return Ok(None) };
-            acceptable(&head, &link.key, &link.shown)?;
+            let Some(link) = &mut self.link else { return Ok(None) };
+            let of_then = link.tables_of(&head)?;
             (digest, term) = (head.previous, head.term);
             let conn = &self.disk.conn;
-            within(conn, &mut || rows.put(conn, &tables))?;
+            within(conn, &mut || rows.put(conn, of_then))?;
             self.turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         let place = Place { number: base.number, digest, term };
@@ -506,15 +506,12 @@ impl Writer {
     /// it does not.
     async fn promote(&mut self, standby: &mut Standby, queue: &mut Queue) -> Result<Result<(), String>> {
         loop {
-            let fenced = match self.link.as_mut() {
-                Some(link) => {
-                    let fenced = link.log().fence().await;
-                    link.answered(fenced)
-                }
-                None => return Ok(Err("it is not shared".to_owned())),
-            };
-            if let Err(error) = fenced {
-                return Ok(Err(error.to_string()));
+            let Some(link) = self.link.as_mut() else { return Ok(Err("it is not shared".to_owned())) };
+            // Most engines do nothing here, so only a failure says something of them.
+            if let Err(error) = link.log().fence().await {
+                let why = error.to_string();
+                drop(link.answered::<()>(Err(error)));
+                return Ok(Err(why));
             }
             // To the end, whatever it takes: what is read here is what the leader before has published.
             let extent = loop {
@@ -672,21 +669,4 @@ enum Applied {
     Done,
     /// What follows does not follow this journal.
     Astray,
-}
-
-/// Whether what somebody else wrote can be taken.
-fn acceptable(head: &Head, key: &str, shown: &str) -> Result {
-    if head.schema != schema::MIGRATIONS.len() {
-        return Err(JournalError::Foreign(format!(
-            "the shared log in {shown} is written by a decklog with the schema {}, and this one has {}; run the same version on every machine",
-            head.schema,
-            schema::MIGRATIONS.len()
-        )));
-    }
-    if head.key != key {
-        return Err(JournalError::Foreign(format!(
-            "the shared log in {shown} is redacted with another key; give every decklog the same [redact] key_file"
-        )));
-    }
-    Ok(())
 }

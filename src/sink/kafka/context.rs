@@ -7,7 +7,7 @@ use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::DeliveryResult;
+use rdkafka::message::{DeliveryResult, Message};
 use rdkafka::producer::ProducerContext;
 
 /// See the module.
@@ -22,8 +22,8 @@ pub(super) struct Context {
 struct Told {
     /// Which attempt the results are of: those of an earlier one may come late.
     attempt: u32,
-    /// Of each record: whether it was taken, or why not; none as long as nobody knows.
-    results: Vec<Option<Result<(), RDKafkaErrorCode>>>,
+    /// Of each record: at which offset it was taken, or why not; none as long as nobody knows.
+    results: Vec<Option<Result<i64, RDKafkaErrorCode>>>,
     known: usize,
     /// One of them was not taken.
     failed: bool,
@@ -70,7 +70,7 @@ impl Context {
     }
 
     /// What became of each record.
-    pub(super) fn results(&self) -> Vec<Option<Result<(), RDKafkaErrorCode>>> {
+    pub(super) fn results(&self) -> Vec<Option<Result<i64, RDKafkaErrorCode>>> {
         self.told().results.clone()
     }
 
@@ -116,7 +116,7 @@ impl ProducerContext for Context {
             return;
         }
         let result = match delivered {
-            Ok(_) => Ok(()),
+            Ok(record) => Ok(record.offset()),
             Err((error, _)) => Err(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown)),
         };
         if let Some(place @ None) = told.results.get_mut(opaque & 0xffff_ffff) {

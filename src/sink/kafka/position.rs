@@ -181,7 +181,7 @@ pub(super) fn holds(
 }
 
 /// Asks again as long as it may go well.
-fn persistently<T>(patience: &Patience, mut ask: impl FnMut(Duration) -> KafkaResult<T>) -> KafkaResult<T> {
+pub(super) fn persistently<T>(patience: &Patience, mut ask: impl FnMut(Duration) -> KafkaResult<T>) -> KafkaResult<T> {
     loop {
         match ask(patience.slice()) {
             Err(error) if waits(&error) && !patience.is_over() => {}

@@ -19,16 +19,16 @@ use super::setup::{self, Setup};
 use crate::sink::SinkError;
 
 /// What makes of a topic one that keeps the last record of each key, and is short to read.
-const COMPACTED: [(&str, &str); 2] = [("cleanup.policy", "compact"), ("segment.bytes", "16777216")];
+pub(super) const COMPACTED: [(&str, &str); 2] = [("cleanup.policy", "compact"), ("segment.bytes", "16777216")];
 
 /// How long the reason may take that there is no broker.
 const REASON_WAIT: Duration = Duration::from_secs(2);
 
 /// A topic that has to be there.
-struct Wanted<'s> {
-    name: &'s str,
-    partitions: u32,
-    config: &'static [(&'static str, &'static str)],
+pub(super) struct Wanted<'s> {
+    pub(super) name: &'s str,
+    pub(super) partitions: u32,
+    pub(super) config: &'static [(&'static str, &'static str)],
 }
 
 /// The topics that have to be there. One with fields in its name is not known before its entries.
@@ -46,13 +46,22 @@ fn wanted(settings: &Setup) -> Vec<Wanted<'_>> {
 
 /// What makes the topics, for a shell.
 pub(super) fn commands(settings: &Setup) -> Option<String> {
-    let config = &settings.config;
     let mut text = String::new();
     if !settings.config.topic.is_fixed() {
-        text +=
-            &format!("# and a topic for each {}, where the brokers do not make topics by themselves\n", config.topic);
+        text += &format!(
+            "# and a topic for each {}, where the brokers do not make topics by themselves\n",
+            settings.config.topic
+        );
     }
-    for topic in wanted(settings) {
+    text += &commands_for(settings, &wanted(settings));
+    (!text.is_empty()).then_some(text)
+}
+
+/// What makes these topics.
+pub(super) fn commands_for(settings: &Setup, wanted: &[Wanted<'_>]) -> String {
+    let config = &settings.config;
+    let mut text = String::new();
+    for topic in wanted {
         text += &format!(
             "kafka-topics.sh --bootstrap-server {} --create --if-not-exists --topic {} --partitions {}",
             config.brokers.join(","),
@@ -67,7 +76,7 @@ pub(super) fn commands(settings: &Setup) -> Option<String> {
         }
         text.push('\n');
     }
-    (!text.is_empty()).then_some(text)
+    text
 }
 
 /// The names of all topics that may be seen; asking makes none.
@@ -92,8 +101,23 @@ fn existing(client: &ClientConfig, settings: &Setup, patience: &Patience) -> Res
 
 /// Says what is missing. It makes no producer with the transactional id, which would lock out the daemon that runs.
 pub(super) fn check(client: &ClientConfig, settings: &Setup, patience: &mut Patience) -> Result<(), SinkError> {
+    are_there(client, settings, &wanted(settings), patience)?;
+    if settings.is_transactional() {
+        keeps(client, settings, patience)?;
+        position::read(client, settings, patience)?;
+    }
+    Ok(())
+}
+
+/// Whether these topics are there.
+pub(super) fn are_there(
+    client: &ClientConfig,
+    settings: &Setup,
+    wanted: &[Wanted<'_>],
+    patience: &Patience,
+) -> Result<(), SinkError> {
     let existing = existing(client, settings, patience)?;
-    let missing: Vec<&str> = wanted(settings).iter().map(|t| t.name).filter(|name| !existing.contains(*name)).collect();
+    let missing: Vec<&str> = wanted.iter().map(|t| t.name).filter(|name| !existing.contains(*name)).collect();
     if !missing.is_empty() {
         return Err(SinkError::halt(format!(
             "the {} not exist, or may not be described; run `decklog sink init {}`, or what it prints with --print",
@@ -103,10 +127,6 @@ pub(super) fn check(client: &ClientConfig, settings: &Setup, patience: &mut Pati
             },
             settings.name
         )));
-    }
-    if settings.is_transactional() {
-        keeps(client, settings, patience)?;
-        position::read(client, settings, patience)?;
     }
     Ok(())
 }
@@ -162,10 +182,27 @@ fn compact(admin: &AdminClient<Context>, settings: &Setup, patience: &Patience) 
 
 /// Makes the topics that are missing, and says which.
 pub(super) fn make(client: &ClientConfig, settings: &Setup, patience: &Patience) -> Result<String, SinkError> {
+    let text = make_these(client, settings, wanted(settings), patience)?;
+    let compacted =
+        if settings.is_transactional() { compact(&setup::make(client)?, settings, patience)? } else { None };
+    Ok(match compacted {
+        Some(compacted) => format!("{text}; {compacted}"),
+        None => text,
+    })
+}
+
+/// Makes those of these topics that are missing, and says which.
+pub(super) fn make_these(
+    client: &ClientConfig,
+    settings: &Setup,
+    wanted: Vec<Wanted<'_>>,
+    patience: &Patience,
+) -> Result<String, SinkError> {
     let existing = existing(client, settings, patience)?;
     let admin: AdminClient<Context> = setup::make(client)?;
     let mut made = Vec::new();
-    for topic in wanted(settings).into_iter().filter(|topic| !existing.contains(topic.name)) {
+    let count = wanted.len();
+    for topic in wanted.into_iter().filter(|topic| !existing.contains(topic.name)) {
         let partitions = i32::try_from(topic.partitions).unwrap_or(i32::MAX);
         let replication = settings.config.replication.map_or(-1, |count| i32::try_from(count).unwrap_or(i32::MAX));
         let mut new = NewTopic::new(topic.name, partitions, TopicReplication::Fixed(replication));
@@ -191,26 +228,21 @@ pub(super) fn make(client: &ClientConfig, settings: &Setup, patience: &Patience)
             _ => made.push(topic.name.to_owned()),
         }
     }
-    let there = wanted(settings).len() - made.len();
-    let compacted = if settings.is_transactional() { compact(&admin, settings, patience)? } else { None };
-    let text = match (made.as_slice(), there) {
+    let there = count - made.len();
+    Ok(match (made.as_slice(), there) {
         ([], _) => "every topic that it needs is there already".to_owned(),
         (made, 0) => format!("made {}", made.join(" and ")),
         (made, _) => format!("made {}; the rest is there already", made.join(" and ")),
-    };
-    Ok(match compacted {
-        Some(compacted) => format!("{text}; {compacted}"),
-        None => text,
     })
 }
 
-fn options(settings: &Setup) -> AdminOptions {
+pub(super) fn options(settings: &Setup) -> AdminOptions {
     let timeout = Some(*settings.config.timeout);
     AdminOptions::new().request_timeout(timeout).operation_timeout(timeout)
 }
 
 /// Waits for what librdkafka's own thread brings; it has a bound of its own, and this another.
-fn wait<T>(answer: impl Future<Output = T>, patience: &Patience) -> Result<T, SinkError> {
+pub(super) fn wait<T>(answer: impl Future<Output = T>, patience: &Patience) -> Result<T, SinkError> {
     let answer = std::pin::pin!(answer);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let mut answer = answer;

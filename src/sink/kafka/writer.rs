@@ -357,7 +357,7 @@ impl Writer {
 
 /// Why a transaction can only be given up, if it is so. There is no other way to learn of it: within a transaction this
 /// always fails, and says why.
-fn spoilt(producer: &ThreadedProducer<Context>) -> Option<KafkaError> {
+pub(super) fn spoilt(producer: &ThreadedProducer<Context>) -> Option<KafkaError> {
     match producer.begin_transaction() {
         Err(KafkaError::Transaction(error)) if error.is_fatal() || error.txn_requires_abort() => {
             Some(KafkaError::Transaction(error))
@@ -371,7 +371,7 @@ fn writing_to(record: &Record) -> String {
 }
 
 /// Whether a record was only given up because of another one.
-const fn went_along(code: RDKafkaErrorCode) -> bool {
+pub(super) const fn went_along(code: RDKafkaErrorCode) -> bool {
     matches!(code, RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight | RDKafkaErrorCode::Fatal)
 }
 

@@ -127,6 +127,11 @@ impl Link {
         })
     }
 
+    /// Whether the next use is over the connection that there is, unless its files have changed.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.broken.borrow().is_none())
+    }
+
     /// The connection is given up.
     pub(super) fn drop(&mut self) {
         self.open = None;

@@ -12,6 +12,7 @@ use subject::{Subject, meet};
 #[cfg(feature = "nats")]
 use super::subject::{Subject, meet};
 use crate::net;
+use crate::shared_log::SharedLog;
 use crate::sink::Sink;
 use crate::sink::settings::{Clash, SinkSettings, Tls, batch_size, timeout};
 use crate::spelling::{Format, Text, Wrong, text_value};
@@ -103,6 +104,17 @@ impl SinkSettings for Settings {
     #[cfg(not(feature = "nats"))]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
         Err(crate::sink::settings::left_out("nats"))
+    }
+
+    #[cfg(feature = "nats")]
+    fn shared_log(&self, sink: &str, cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
+        let log = crate::sink::nats::NatsLog::new(self, sink, cluster);
+        Some(log.map(|log| Box::new(log) as Box<dyn SharedLog>))
+    }
+
+    #[cfg(not(feature = "nats"))]
+    fn shared_log(&self, _sink: &str, _cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
+        Some(Err(crate::sink::settings::left_out("nats")))
     }
 
     /// Each would take what the other wrote for its own. Of another user it may be another stream, of another account.

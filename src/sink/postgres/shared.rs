@@ -15,7 +15,7 @@ use super::link::{Connector, Link};
 use super::{Settings, schema, text};
 use crate::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
 use crate::sink::SinkError;
-use crate::sink::shared::{Around, Digest, Tail, digest, writer};
+use crate::sink::shared::{Around, Digest, Tail, digest, parted, writer};
 
 /// How often an append is tried whose row should have been inserted and was not.
 const TRIES: u32 = 3;
@@ -152,20 +152,29 @@ impl PostgresLog {
 
     async fn units(&mut self, after: u64, bytes: usize) -> Result<Vec<Numbered>, SinkError> {
         let (from, most) = (int(after), i64::try_from(bytes).unwrap_or(i64::MAX));
-        let (units, last) = self
+        let (before, units, last) = self
             .with(async |client, statements, log| {
                 let asked = [text(&log), int8(&from), int8(&most), int8(&UNITS)];
-                let (mut units, mut last) = (Vec::new(), None);
-                for (number, row) in (after + 1..).zip(client.query_typed(&statements.read, &asked).await?) {
-                    if row.try_get::<_, i64>(0)?.unsigned_abs() != number {
-                        break;
+                let (mut before, mut units, mut last) = (None, Vec::new(), None);
+                let mut number = after;
+                for row in client.query_typed(&statements.read, &asked).await? {
+                    let digest = stored(row.try_get(1)?);
+                    match row.try_get::<_, i64>(0)?.unsigned_abs() {
+                        at if at == after => before = digest,
+                        at if at == number + 1 => {
+                            number = at;
+                            last = digest.map(|digest| (number, digest));
+                            units.push(Numbered { number, bytes: Bytes::copy_from_slice(row.try_get(2)?) });
+                        }
+                        _ => break,
                     }
-                    last = stored(row.try_get(1)?).map(|digest| (number, digest));
-                    units.push(Numbered { number, bytes: Bytes::copy_from_slice(row.try_get(2)?) });
                 }
-                Ok((units, last))
+                Ok((before, units, last))
             })
             .await?;
+        if self.tail.refuses(after, before) {
+            return Err(parted(&self.shown(), after));
+        }
         if let Some((number, digest)) = last {
             self.tail.note(number, digest);
         }
@@ -323,11 +332,11 @@ const EXTENT: &str = "SELECT u.oldest, u.newest, b.number, b.parts
     FROM (SELECT min(number) AS oldest, max(number) AS newest FROM SCHEMA.shared_units WHERE log = $1) u
     LEFT JOIN SCHEMA.shared_bases b ON b.log = $1 ORDER BY b.number";
 
-/// How long the units are is known without reading them.
-const READ: &str = "SELECT number, sha256, bytes FROM (
-        SELECT number, sha256, bytes, sum(length(bytes)) OVER (ORDER BY number) - length(bytes) AS before
-        FROM SCHEMA.shared_units WHERE log = $1 AND number > $2 AND number <= $2 + $4
-    ) u WHERE before < $3 OR number = $2 + 1 ORDER BY number";
+/// How long the units are is known without reading them. Of the one before only the digest comes.
+const READ: &str = "SELECT number, sha256, CASE WHEN number > $2 THEN bytes ELSE '' END FROM (
+        SELECT number, sha256, bytes, sum(length(bytes)) FILTER (WHERE number > $2) OVER (ORDER BY number) - length(bytes) AS before
+        FROM SCHEMA.shared_units WHERE log = $1 AND number >= $2 AND number <= $2 + $4
+    ) u WHERE before < $3 OR number <= $2 + 1 ORDER BY number";
 
 const PUT: &str = "INSERT INTO SCHEMA.shared_parts (log, number, writer, part, bytes) VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (log, number, writer, part) DO UPDATE SET bytes = excluded.bytes";

@@ -29,7 +29,7 @@ use super::store::Store;
 use super::{LARGEST, Settings};
 use crate::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
 use crate::sink::SinkError;
-use crate::sink::shared::{Digest, Tail, digest, writer};
+use crate::sink::shared::{Digest, Tail, digest, parted, word, writer};
 
 /// How many units are removed at once. It is a part of the form: who removes and who appends have to have the same.
 const BLOCK: u64 = 1000;
@@ -73,7 +73,7 @@ enum Before {
     /// It is there, and what it was.
     Same,
     /// Another one is there.
-    Other,
+    Other(Digest),
     /// There is none.
     Absent,
     /// There is none before the first.
@@ -90,7 +90,7 @@ impl S3Log {
         sink.clone_into(&mut store.sink);
         Ok(Self {
             store,
-            root: format!("shared/{}", folder(cluster)),
+            root: format!("shared/{}", word(cluster, "_.", '=')),
             writer: writer(),
             tail: Tail::default(),
             noted: None,
@@ -241,9 +241,9 @@ impl S3Log {
             return Ok(Before::Same);
         }
         // What was copied elsewhere and back may have another tag.
-        Ok(match self.get(objects, &key).await? {
-            Some((bytes, _)) if digest(&bytes) == seen => Before::Same,
-            Some(_) => Before::Other,
+        Ok(match self.get(objects, &key).await?.map(|(bytes, _)| digest(&bytes)) {
+            Some(there) if there == seen => Before::Same,
+            Some(there) => Before::Other(there),
             None => Before::Absent,
         })
     }
@@ -274,7 +274,7 @@ impl S3Log {
             _ if base >= number => Some(Appended::Taken),
             Before::Same | Before::Begin => None,
             Before::Absent if base.checked_add(1) == Some(number) => None,
-            Before::Other => Some(Appended::Behind(number.saturating_sub(2))),
+            Before::Other(_) => Some(Appended::Behind(number.saturating_sub(2))),
             Before::Absent => Some(Appended::Behind(self.ends(number).await?.1)),
         })
     }
@@ -335,17 +335,14 @@ impl S3Log {
         let Some(first) = self.get(&objects, &self.unit(after + 1)).await? else { return Ok(Vec::new()) };
         // One that has nothing before it is no unit of the log: it was made by somebody who stood still for long.
         match self.before(&objects, after + 1).await? {
-            Before::Same | Before::Begin => {}
+            Before::Other(there) if self.tail.refuses(after, Some(there)) => {
+                return Err(parted(&self.store.shown, after));
+            }
+            Before::Same | Before::Begin | Before::Other(_) => {}
             Before::Absent => {
                 if !self.numbers("whole").await?.contains(&after) {
                     return Ok(Vec::new());
                 }
-            }
-            Before::Other => {
-                return Err(SinkError::halt(format!(
-                    "{} has another unit {after} of the shared log than was read there before: it was restored to an earlier state, or to one of elsewhere; restart this decklog, which compares both",
-                    self.store.shown
-                )));
             }
         }
         let mut sum = first.0.len();
@@ -463,20 +460,6 @@ fn run(numbers: &[u64], base: u64) -> Option<(u64, u64)> {
     let runs = numbers.chunk_by(|one, next| one + 1 == *next);
     let mut runs = runs.filter_map(|run| Some((*run.first()?, *run.last()?)));
     runs.find(|(oldest, newest)| *oldest <= base + 1 && base <= *newest)
-}
-
-/// The name of a cluster as a folder: what may be no part of a key, or means something to a file system, is written as its
-/// bytes.
-fn folder(cluster: &str) -> String {
-    let mut name = String::new();
-    for (at, byte) in cluster.bytes().enumerate() {
-        match byte {
-            b'.' if at == 0 => name.push_str("=2e"),
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => name.push(char::from(byte)),
-            byte => name.push_str(&format!("={byte:02x}")),
-        }
-    }
-    name
 }
 
 impl SharedLog for S3Log {

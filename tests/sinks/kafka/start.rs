@@ -1,7 +1,7 @@
 //! Starts a broker of Kafka.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -24,6 +24,26 @@ pub(crate) struct Kafka {
 impl Kafka {
     pub(crate) async fn start(transactional: bool) -> Self {
         Self::start_with(transactional, |_, _| String::new(), &[]).await
+    }
+
+    /// One that lets nobody do anything but as `writer`, with the password in the file that is given beside the port.
+    pub(crate) async fn with_rights() -> (Self, u16, PathBuf) {
+        let plain = free_port();
+        let kafka = Self::start_with(
+            true,
+            |_, listeners| {
+                listeners.push(("PLAIN", plain, "SASL_PLAINTEXT"));
+                "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\nsuper.users=User:ANONYMOUS\n\
+                 sasl.enabled.mechanisms=PLAIN\nlistener.name.plain.plain.sasl.jaas.config=\
+                 org.apache.kafka.common.security.plain.PlainLoginModule required user_writer=\"right\";\n"
+                    .to_owned()
+            },
+            &[],
+        )
+        .await;
+        let password = kafka.dir.path().join("password");
+        fs::write(&password, "right\n").unwrap();
+        (kafka, plain, password)
     }
 
     /// `more` gives further listeners and settings of a broker in this directory, `format` what its storage begins with.

@@ -9,6 +9,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::start::{KEY, S3, SECRET};
+use crate::ha;
 use crate::proxy::Proxy;
 use crate::shared::{self, Place};
 
@@ -82,12 +83,5 @@ async fn s3_shared_log_answers_cut() {
 async fn s3_shared_log_killed() {
     let mut far = S3::start().await;
     let logs = Logs::new(&far, far.server.port()).await;
-    shared::lasts(&logs, &logs, "killed", async |reached| {
-        for round in 1..=3 {
-            shared::reach(reached, round * 15).await;
-            far.server.kill();
-            far.server.restart().await;
-        }
-    })
-    .await;
+    ha::outlives_kills(&logs, "killed", &mut far.server).await;
 }

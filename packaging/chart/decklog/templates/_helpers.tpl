@@ -65,7 +65,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $config = merge (dict "state" $state "http" $http) $config -}}
 {{- if .Values.ha.enabled -}}
 {{- if not (dig "ha" "log" "" $config) -}}
-{{- fail "ha.enabled: set config.ha.log to the name of the sink in config.sink that keeps the shared log: of type postgres or s3" -}}
+{{- fail "ha.enabled: set config.ha.log to the name of the sink in config.sink that keeps the shared log: of type postgres, s3, nats or kafka" -}}
 {{- end -}}
 {{- if not (dig "redact" "key_file" "" $config) -}}
 {{- fail "ha.enabled: set config.redact.key_file, such as ${CREDENTIALS_DIRECTORY}/NAME/KEY with {name: NAME} in `secrets`: both Pods have to redact with one key" -}}
