@@ -1,0 +1,372 @@
+// What the page knows, and what it does about it. Signals, so that the canvas is drawn without a pass over the document.
+
+import { computed, effect, signal } from "@preact/signals";
+import { Refused, Remote, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
+import { Embedded, type FileData } from "./embedded.ts";
+import { follow, type Follower, type Link } from "./follow.ts";
+import { append, BEFORE, gapModel, layOut, model, type GapModel, type LaneModel, type Rows } from "./layout.ts";
+import { brief, moment, parse } from "./time.ts";
+import { filterKeys, fromHash, frozen, isLive, rangeOf, toHash, type Range, type View } from "./url.ts";
+
+function open(): Data {
+  const kept = document.getElementById("decklog-data");
+  return kept ? new Embedded(JSON.parse(kept.textContent ?? "") as FileData) : new Remote();
+}
+
+export const data = open();
+
+// ---- the view ----------------------------------------------------------------------------------------------------------
+
+export const view = signal<View>(fromHash(location.hash));
+
+/** Changes the view. `push`: the button Back returns from it; moves of the window replace each other. */
+export function go(change: Partial<View>, push = true): void {
+  const next = { ...view.peek(), ...change };
+  const hash = toHash(next);
+  view.value = next;
+  if (hash === location.hash) return;
+  const address = hash === "" ? location.pathname + location.search : hash;
+  if (push) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
+}
+
+/** The address of a view that differs from this one: for links. */
+export function linkTo(change: Partial<View>): string {
+  return toHash({ ...view.value, ...change }) || "#";
+}
+
+addEventListener("popstate", () => (view.value = fromHash(location.hash)));
+addEventListener("hashchange", () => (view.value = fromHash(location.hash)));
+
+// ---- time --------------------------------------------------------------------------------------------------------------
+
+const skew = signal(0);
+const clock = signal(Date.now());
+export const overview = signal<Overview | null>(null);
+
+/** Now, by the server's clock; in a file, the moment that it was written. */
+export const now = computed(() => {
+  const known = overview.value;
+  return known && known.mode === "file" ? parse(known.now) : clock.value + skew.value;
+});
+
+export const oldest = computed(() => {
+  const first = overview.value?.oldest;
+  return first ? parse(first.time) : now.value - 3_600_000;
+});
+
+/** While somebody drags or turns a wheel, the window is here; the view follows when it rests. */
+export const moving = signal<Range | null>(null);
+
+export const asked = computed<Range | string>(() => rangeOf(view.value, Math.min(oldest.value, now.value - 1000), now.value));
+
+export const range = computed<Range>(() => {
+  const wanted = asked.value;
+  return moving.value ?? (typeof wanted === "string" ? { from: now.value - 3_600_000, to: now.value } : wanted);
+});
+
+let resting: ReturnType<typeof setTimeout> | null = null;
+
+export function move(to: Range, after = 160): void {
+  moving.value = to;
+  if (resting !== null) clearTimeout(resting);
+  resting = setTimeout(rest, after);
+}
+
+/** Ends a move: the window becomes the view's. */
+export function rest(): void {
+  if (resting !== null) clearTimeout(resting);
+  resting = null;
+  const to = moving.peek();
+  if (!to) return;
+  go(frozen(to), false);
+  moving.value = null;
+}
+
+// ---- loading -----------------------------------------------------------------------------------------------------------
+
+export interface Failure {
+  message: string;
+  key: string | null;
+}
+
+function failure(error: unknown): Failure {
+  if (error instanceof Refused) return { message: error.message, key: error.key };
+  return { message: error instanceof Error ? error.message : String(error), key: null };
+}
+
+export const overviewFailure = signal<Failure | null>(null);
+
+export async function loadOverview(): Promise<void> {
+  try {
+    const known = await data.overview();
+    skew.value = parse(known.now) - Date.now();
+    clock.value = Date.now();
+    overview.value = known;
+    overviewFailure.value = null;
+  } catch (error) {
+    overviewFailure.value = failure(error);
+  }
+}
+
+export interface Loaded {
+  answer: Lanes;
+  models: LaneModel[];
+  gaps: GapModel[];
+  /** What the answer covers: beyond it nothing was asked. */
+  covers: Range;
+}
+
+export const loaded = signal<Loaded | null>(null);
+export const loading = signal(false);
+export const lanesFailure = signal<Failure | null>(null);
+export const histogram = signal<Histogram | null>(null);
+export const histogramFailure = signal<Failure | null>(null);
+
+export const rows = computed<Rows>(() => layOut(loaded.value?.answer.lanes ?? [], new Set(view.value.folded)));
+
+/** What nobody knows at this moment: sources that are not watched, and a log that nobody writes. */
+export const gaps = computed<GapModel[]>(() => {
+  const known = overview.value;
+  const recorded = loaded.value?.gaps ?? [];
+  if (!known || known.mode === "file") return recorded;
+  const running: GapModel[] = [];
+  if (known.mode === "journal" && known.head) {
+    running.push({ from: parse(known.head.time), to: now.value, resource: null, namespace: "", why: "no daemon is running", seq: null });
+  } else {
+    for (const source of known.sources) {
+      if (source.state === "watching" || source.good_at === null) continue;
+      const why = source.detail ? `${source.state}: ${source.detail}` : source.state;
+      running.push({ from: parse(source.good_at), to: now.value, resource: source.resource, namespace: source.namespace, why, seq: null });
+    }
+  }
+  return [...recorded, ...running];
+});
+
+function asLoaded(answer: Lanes, before: Loaded | null): Loaded {
+  // A lane that did not change keeps its model: an entry of the stream costs one lane and not all.
+  const known = new Map(before?.models.map((one) => [one.lane, one]));
+  return {
+    answer,
+    models: answer.lanes.map((lane) => known.get(lane) ?? model(lane)),
+    gaps: before && before.answer.unwatched === answer.unwatched ? before.gaps : answer.unwatched.map(gapModel),
+    covers: { from: answer.since === "" ? BEFORE : parse(answer.since), to: parse(answer.until) },
+  };
+}
+
+let loadingLanes: AbortController | null = null;
+
+async function loadLanes(): Promise<void> {
+  loadingLanes?.abort();
+  const mine = new AbortController();
+  loadingLanes = mine;
+  const { since, until, filters } = view.peek();
+  loading.value = true;
+  try {
+    const answer = await data.lanes({ since, until }, filters, mine.signal);
+    if (mine.signal.aborted) return;
+    loaded.value = asLoaded(answer, null);
+    lanesFailure.value = null;
+    performance.mark("decklog-lanes");
+    startFollowing(answer.cursor);
+  } catch (error) {
+    if (mine.signal.aborted) return;
+    // Nothing is better than what another filter found.
+    loaded.value = null;
+    lanesFailure.value = failure(error);
+    stopFollowing();
+  }
+  loading.value = false;
+}
+
+let loadingHistogram: AbortController | null = null;
+export const BUCKETS = 240;
+
+async function loadHistogram(): Promise<void> {
+  loadingHistogram?.abort();
+  const mine = new AbortController();
+  loadingHistogram = mine;
+  const { over, filters } = view.peek();
+  try {
+    const answer = await data.histogram({ since: over, until: "" }, BUCKETS, filters, mine.signal);
+    if (mine.signal.aborted) return;
+    histogram.value = answer;
+    histogramFailure.value = null;
+  } catch (error) {
+    if (mine.signal.aborted) return;
+    histogram.value = null;
+    histogramFailure.value = failure(error);
+  }
+}
+
+/** What the lanes depend on, as one text: a change of anything else of the view does not load them again. */
+const lanesKey = computed(() => {
+  const { page, since, until, filters } = view.value;
+  const shown = page === "timeline" || page === "log";
+  return overview.value && shown && typeof asked.value !== "string" ? JSON.stringify([since, until, filterKeys(filters)]) : "";
+});
+const histogramKey = computed(() => {
+  const { page, over, filters } = view.value;
+  const shown = page === "timeline" || page === "log";
+  return overview.value && shown ? JSON.stringify([over, filterKeys(filters)]) : "";
+});
+
+export function reload(): void {
+  void loadOverview();
+  if (lanesKey.peek() !== "") void loadLanes();
+  if (histogramKey.peek() !== "") void loadHistogram();
+  changes.value += 1;
+}
+
+/** Grows with each entry of the stream that passes, so that pages that list entries can offer to show them. */
+export const changes = signal(0);
+
+// ---- live --------------------------------------------------------------------------------------------------------------
+
+export const link = signal<Link>("off");
+export const fresh = signal<Summary[]>([]);
+let follower: Follower | null = null;
+let pending: ReturnType<typeof setTimeout> | null = null;
+
+function stopFollowing(): void {
+  follower?.stop();
+  follower = null;
+  link.value = "off";
+}
+
+function startFollowing(cursor: string): void {
+  stopFollowing();
+  const { filters } = view.peek();
+  if (!isLive(view.peek()) || data.followUrl(cursor, filters) === null || overview.peek()?.mode === "file") return;
+  follower = follow(cursor, (after) => data.followUrl(after, filters) ?? "", {
+    entry: arrived,
+    reload: () => {
+      link.value = "connecting";
+      reload();
+    },
+    link: (state) => (link.value = state),
+  });
+}
+
+function arrived(entry: Summary): void {
+  const before = loaded.peek();
+  fresh.value = [...fresh.peek().slice(-199), entry];
+  changes.value += 1;
+  if (!before) return;
+  const lanes = append(before.answer.lanes, entry);
+  if (lanes === null) {
+    // One load for a burst of new objects.
+    if (pending === null) {
+      pending = setTimeout(() => {
+        pending = null;
+        reload();
+      }, 700);
+    }
+    return;
+  }
+  if (lanes === before.answer.lanes) return;
+  const until = parse(entry.time) > before.covers.to ? entry.time : before.answer.until;
+  loaded.value = asLoaded({ ...before.answer, lanes, until }, before);
+  bump(entry);
+}
+
+/** The histogram takes a new entry, too, until it is loaded the next time. */
+function bump(entry: Summary): void {
+  const known = histogram.peek();
+  if (!known) return;
+  const index = Math.min(known.buckets.length - 1, Math.floor(((parse(entry.time) - parse(known.since)) * 1000) / known.width));
+  const buckets = known.buckets.slice();
+  const quiet = known.quiet.slice();
+  const type = ["ADDED", "MODIFIED", "DELETED", "GAP"].indexOf(entry.type);
+  const bucket = buckets[index];
+  if (entry.quiet) quiet[index] = (quiet[index] ?? 0) + 1;
+  else if (bucket && type >= 0) buckets[index] = bucket.map((number, at) => (at === type ? number + 1 : number)) as [number, number, number, number];
+  histogram.value = { ...known, buckets, quiet, total: known.total + 1 };
+}
+
+// ---- small state that is nobody else's business ------------------------------------------------------------------------
+
+/** Where the keyboard is in the lanes. */
+export const cursor = signal<{ lane: string; seq: number | null } | null>(null);
+/** The next mark that is chosen is the other one of a comparison. */
+export const picking = signal(false);
+/** What a screen reader is to say. */
+export const said = signal("");
+export const helpOpen = signal(false);
+
+export type Theme = "auto" | "light" | "dark";
+
+function remembered(): Theme {
+  try {
+    const kept = localStorage.getItem("decklog-theme");
+    return kept === "light" || kept === "dark" ? kept : "auto";
+  } catch {
+    return "auto";
+  }
+}
+
+export const theme = signal<Theme>(remembered());
+const systemDark = matchMedia("(prefers-color-scheme: dark)");
+export const dark = signal(false);
+
+export function choose(entry: number, extend: boolean): void {
+  const known = view.peek();
+  if ((extend || picking.peek()) && known.entry !== null && known.entry !== entry) go({ against: entry });
+  else go({ entry, against: null });
+  picking.value = false;
+}
+
+export function closeEntry(): void {
+  picking.value = false;
+  if (view.peek().entry !== null) go({ entry: null, against: null });
+}
+
+/** What a view without a range shows: the last two hours where something happened in them, else those up to the last entry. */
+function defaultRange(known: Overview): Partial<View> {
+  if (known.mode === "file" || !known.head || !known.oldest) return {};
+  const head = parse(known.head.time);
+  const at = parse(known.now);
+  const hours = 2 * 3_600_000;
+  if (parse(known.oldest.time) > at - hours) return {};
+  if (head > at - hours) return { since: "2h" };
+  return { since: brief(Math.max(parse(known.oldest.time), head - hours)), until: brief(head + 60_000) };
+}
+
+export function start(): void {
+  effect(() => {
+    dark.value = theme.value === "dark" || (theme.value === "auto" && systemDark.matches);
+    document.documentElement.dataset["theme"] = dark.value ? "dark" : "light";
+    try {
+      localStorage.setItem("decklog-theme", theme.value);
+    } catch {
+      // A file or a browser without storage: the choice lasts as long as the page.
+    }
+  });
+  systemDark.addEventListener("change", () => (dark.value = theme.peek() === "dark" || (theme.peek() === "auto" && systemDark.matches)));
+  effect(() => {
+    document.documentElement.dataset["theme"] = dark.value ? "dark" : "light";
+  });
+  setInterval(() => (clock.value = Date.now()), 1000);
+  effect(() => {
+    if (lanesKey.value !== "") void loadLanes();
+    else stopFollowing();
+  });
+  effect(() => {
+    if (histogramKey.value !== "") void loadHistogram();
+  });
+  void loadOverview().then(() => {
+    const known = overview.peek();
+    const at = view.peek();
+    if (known && at.since === "" && at.until === "" && location.hash === "") go(defaultRange(known), false);
+  });
+  if (!data.embedded) {
+    setInterval(() => {
+      if (!document.hidden) void loadOverview();
+    }, 15_000);
+  }
+}
+
+/** Whether a time is read by the page as the API reads it. */
+export function isMoment(text: string): boolean {
+  return !Number.isNaN(moment(text, now.peek()));
+}
