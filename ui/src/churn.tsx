@@ -81,7 +81,7 @@ export function Churn(): JSX.Element {
                     <th scope="col">Object</th>
                     <th scope="col">Manager</th>
                     <th scope="col">Kind of write</th>
-                    <th scope="col" />
+                    <th scope="col">In a line</th>
                   </tr>
                 </thead>
                 <tbody>

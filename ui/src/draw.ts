@@ -206,9 +206,9 @@ export function drawLanes(context: CanvasRenderingContext2D, sheet: Sprites, sce
   // What was not asked for is veiled, until it was.
   context.globalAlpha = 0.6;
   context.fillStyle = colours.ground;
-  const [left, right] = [toX(scale, scene.covers.from), toX(scale, Math.max(scene.covers.to, scene.now - 5000))];
+  const [left, right] = [toX(scale, scene.covers.from), toX(scale, scene.covers.to)];
   if (left > 0) context.fillRect(0, 0, Math.min(left, scale.width), height);
-  if (right < scale.width && scene.covers.to < scene.now - 5000) context.fillRect(Math.max(0, right), 0, scale.width, height);
+  if (right < scale.width) context.fillRect(Math.max(0, right), 0, scale.width, height);
   context.globalAlpha = 1;
 
   // Before the log began.
@@ -241,6 +241,7 @@ function drawLane(context: CanvasRenderingContext2D, sheet: Sprites, scene: Scen
   if (end > begin) context.fillRect(begin, Math.round(middle), end - begin, 1);
 
   const unknown = gapsOf(lane.lane, scene.gaps);
+  const hollow: [number, number][] = [];
   for (const box of bars(lane, scale, unknown, scene.now)) {
     const [top, thick] = [middle - 5, 10];
     const wide = Math.max(1.5, box.end - box.x);
@@ -253,9 +254,7 @@ function drawLane(context: CanvasRenderingContext2D, sheet: Sprites, scene: Scen
         from = Math.max(from, b);
       }
       if (from < box.end) context.fillRect(from, top, box.end - from, thick);
-      context.strokeStyle = colours.edge;
-      context.lineWidth = 1.5;
-      for (const [a, b] of box.hollow) context.strokeRect(a + 0.75, top + 0.75, Math.max(1.5, b - a - 1.5), thick - 1.5);
+      for (const [a, b] of box.hollow) hollow.push([a, b]);
     }
     context.fillStyle = colours.edge;
     if (box.open && box.x > -2) {
@@ -279,6 +278,15 @@ function drawLane(context: CanvasRenderingContext2D, sheet: Sprites, scene: Scen
     context.strokeRect(Math.round(a) + 0.5, y + 2.5, Math.max(2, Math.round(wide) - 1), ROW - 5);
   }
 
+  // Over the hatching, because that is where most of what is inferred stands.
+  for (const [a, b] of hollow) {
+    context.fillStyle = colours.ground;
+    context.fillRect(a, middle - 5, Math.max(3, b - a), 10);
+    context.strokeStyle = colours.edge;
+    context.lineWidth = 1.5;
+    context.strokeRect(a + 0.75, middle - 4.25, Math.max(1.5, b - a - 1.5), 8.5);
+  }
+
   const found = clusters(lane, scale);
   context.font = "9px system-ui, sans-serif";
   context.textBaseline = "middle";
@@ -292,7 +300,8 @@ function drawLane(context: CanvasRenderingContext2D, sheet: Sprites, scene: Scen
     const next = found[at + 1];
     if (next && next.x - cluster.x < 26) continue;
     context.fillStyle = colours.muted;
-    context.fillText(number > 999 ? "999+" : String(number), cluster.x + 7, middle - 6);
+    const text = number > 999 ? "999+" : String(number);
+    context.fillText(text, cluster.x + 10 + 5 * text.length > scale.width ? cluster.x - 6 - 5.5 * text.length : cluster.x + 7, middle - 6);
   }
 
   const ring = (seq: number, colour: string, dashed: boolean): void => {
@@ -372,10 +381,13 @@ export function drawStrip(
       if (number === 0) continue;
       const part = Math.max(1, (number / all) * tall);
       context.fillStyle = colour;
+      // Noise is there and not in the way.
+      context.globalAlpha = colour === colours.looks.QUIET ? 0.35 : 1;
       context.fillRect(x, y - part, wide, part);
       y -= part;
     }
   }
+  context.globalAlpha = 1;
   context.fillStyle = colours.edge;
   context.fillRect(0, floor, scale.width, 1);
   context.font = "10px system-ui, sans-serif";

@@ -4,9 +4,11 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Refused, type Difference, type Entry, type Manager } from "./api.ts";
-import { Areas, Command, Diff, EntryTable, ObjectLink, Problem, Text, Time, TypeWord, useLoad, Yaml } from "./parts.tsx";
-import { closeEntry, data, go, picking, view, type Failure } from "./store.ts";
+import { Areas, Command, Diff, EntryList, ObjectLink, Problem, Text, Time, TypeWord, useLoad, Yaml } from "./parts.tsx";
+import { closeEntry, data, go, linkTo, picking, range, view, type Failure } from "./store.ts";
 import { counted } from "./text.ts";
+import { parse } from "./time.ts";
+import { frozen } from "./url.ts";
 
 export function Panel(): JSX.Element | null {
   const { entry, against } = view.value;
@@ -77,6 +79,7 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
   const { summary } = answer;
   const managers = answer.entry.change?.managers ?? summary.managers.map((manager): Manager => ({ manager }));
   const isGap = summary.type === "GAP";
+  const at = parse(summary.time);
   return (
     <div ref={top} class={stale ? "stale" : ""} data-entry={summary.seq}>
       <header class="panel-head">
@@ -102,6 +105,11 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
           </button>
         )}
       </nav>
+      {(view.value.page !== "timeline" || at < range.value.from || at > range.value.to) && (
+        <p class="hint">
+          <a href={linkTo({ page: "timeline", ...frozen({ from: at - 15 * 60_000, to: at + 15 * 60_000 }) })}>Show it on the timeline</a>
+        </p>
+      )}
       {picking.value && (
         <p class="hint" role="status">
           Choose the other mark. Esc ends this.
@@ -217,7 +225,7 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
       {answer.neighbours.length > 0 && (
         <section>
           <h3>Around it</h3>
-          <EntryTable entries={answer.neighbours} caption="Entries of other objects before and after" />
+          <EntryList entries={answer.neighbours} label="Entries of other objects, before and after" />
         </section>
       )}
     </div>
@@ -258,7 +266,7 @@ function Compare({ one, two }: { one: number; two: number }): JSX.Element {
       )}
       {answer && (
         <>
-          <EntryTable entries={[answer.from, answer.to]} caption="The two entries" />
+          <EntryList entries={[answer.from, answer.to]} label="The two entries" />
           {!answer.same_object && <p class="note">These are two objects.</p>}
           <section>
             <h3>What is different</h3>

@@ -7,13 +7,16 @@ import { glyph, palette } from "./draw.ts";
 import { AREAS, type Look } from "./layout.ts";
 import { Text } from "./parts.tsx";
 import { asked, dark, data, go, histogramFailure, lanesFailure, link, overview, range, view } from "./store.ts";
-import { short } from "./text.ts";
+import { plain, short } from "./text.ts";
 import { brief, duration, full, span, zoneName } from "./time.ts";
 import { frozen, isLive, NO_FILTERS, TYPES, type Filters } from "./url.ts";
 
 export function setFilters(change: Partial<Filters>): void {
   go({ filters: { ...view.peek().filters, ...change } });
 }
+
+/** Errors about these stand below the fields. */
+export const FIELDS = ["what", "namespace", "where", "type", "area"];
 
 function problemOf(key: string): string | null {
   const found = [lanesFailure.value, histogramFailure.value].find((problem) => problem?.key === key);
@@ -32,12 +35,12 @@ function Chips({ label, id, values, known, placeholder, onChange }: {
     text.value = "";
   };
   return (
-    <div class={`field chips${problem ? " wrong" : ""}`}>
+    <div class={`field chips field-${id}${problem ? " wrong" : ""}`}>
       <label for={`filter-${id}`}>{label}</label>
       {values.map((value) => (
         <span key={value} class="chip">
-          <Text of={value} max={60} />
-          <button type="button" aria-label={`Take ${value} away`} onClick={() => onChange(values.filter((one) => one !== value))}>
+          <Text of={value} max={60} fixed />
+          <button type="button" aria-label={plain(`Take ${value} away`)} onClick={() => onChange(values.filter((one) => one !== value))}>
             ×
           </button>
         </span>
@@ -63,11 +66,6 @@ function Chips({ label, id, values, known, placeholder, onChange }: {
           <option key={one} value={one} />
         ))}
       </datalist>
-      {problem && (
-        <p class="wrong-text" id={`wrong-${id}`} role="alert">
-          <Text of={problem} max={600} />
-        </p>
-      )}
     </div>
   );
 }
@@ -100,11 +98,6 @@ function Where(): JSX.Element {
           if (event.key === "Enter") setFilters({ where: text.value.trim() });
         }}
       />
-      {problem && (
-        <p class="wrong-text" id="wrong-where" role="alert">
-          <Text of={problem} max={1000} />
-        </p>
-      )}
     </div>
   );
 }
@@ -142,6 +135,15 @@ export function FilterBar({ only }: { only?: "state" }): JSX.Element {
             Clear
           </button>
         )}
+        {FIELDS.map((key) => {
+          const problem = problemOf(key);
+          // Below all fields, so that none of them moves.
+          return problem === null ? null : (
+            <p key={key} class="wrong-text" id={`wrong-${key}`} role="alert">
+              <Text of={problem} max={2000} lines />
+            </p>
+          );
+        })}
       </div>
     </section>
   );
@@ -174,7 +176,7 @@ export function Legend(): JSX.Element {
       {TYPES.map((type) => (
         <button key={type} type="button" aria-pressed={filters.type.includes(type)} onClick={() => setFilters({ type: toggle(filters.type, type) })}>
           {typeLook[type] ? <Swatch look={typeLook[type]} /> : type === "GAP" ? <span class="swatch-gap" /> : null}
-          {type}
+          {type === "GAP" ? "GAP: nobody knows" : type}
         </button>
       ))}
       <span class="divider" />
@@ -194,11 +196,9 @@ export function Legend(): JSX.Element {
         quiet
       </button>
       <span class="divider" />
-      <span class="key"><span class="swatch-bar" />there</span>
-      <span class="key"><span class="swatch-bar open" />since when is not known</span>
+      <span class="key"><span class="swatch-bar open" />there before</span>
       <span class="key"><span class="swatch-bar hollow" />inferred</span>
       <span class="key"><span class="swatch-line" />watched and quiet</span>
-      <span class="key"><span class="swatch-gap" />nobody knows</span>
     </div>
   );
 }
@@ -220,7 +220,7 @@ export function RangeBar(): JSX.Element {
     if (editing.value) first.current?.focus();
   }, [editing.value]);
   const problem = typeof asked.value === "string" ? asked.value : (problemOf("since") ?? problemOf("until"));
-  const canFollow = overview.value?.mode === "daemon";
+  const canFollow = overview.value?.mode === "daemon" && known.page !== "churn";
   const relative = !Number.isNaN(duration(known.since)) && live;
   const title = relative ? `Last ${known.since}` : known.since === "" && live ? "Whole log" : `${full(window.from, zone)} for ${span(window.to - window.from)}`;
   const goLive = (): void => {

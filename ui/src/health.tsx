@@ -79,7 +79,7 @@ export function Health(): JSX.Element {
                 <th scope="col" class="right">Objects</th>
                 <th scope="col" class="right">Gaps</th>
                 <th scope="col">Good at</th>
-                <th scope="col" />
+                <th scope="col">Detail</th>
               </tr>
             </thead>
             <tbody>
@@ -162,7 +162,7 @@ export function Health(): JSX.Element {
                 <th scope="col" class="right">Cursor</th>
                 <th scope="col" class="right">Behind</th>
                 <th scope="col">Delivered</th>
-                <th scope="col" />
+                <th scope="col">Detail</th>
               </tr>
             </thead>
             <tbody>

@@ -6,10 +6,11 @@ import { useEffect, useRef } from "preact/hooks";
 import { drawAxis, drawLanes, markIndex, palette, size, sprites, type Scene, type Sprites } from "./draw.ts";
 import { AFTER, BEFORE, gapsOf, hit, ROW, shift, toTime, toX, zoom, type Hit, type LaneModel, type Row, type Scale } from "./layout.ts";
 import {
-  choose, cursor, dark, gaps, go, lanesFailure, linkTo, loaded, loading, move, now, oldest, range, reload, rest, rows, view,
+  choose, cursor, dark, gaps, go, lanesFailure, link, linkTo, loaded, loading, move, now, oldest, range, reload, rest, rows, view,
 } from "./store.ts";
 import { count, counted, objectName, plain, short } from "./text.ts";
 import { full, parse, span, zoneName } from "./time.ts";
+import { FIELDS } from "./filters.tsx";
 import { Empty, Problem, Text } from "./parts.tsx";
 import type { Mark } from "./api.ts";
 import { NO_FILTERS } from "./url.ts";
@@ -105,7 +106,7 @@ export function Lanes(): JSX.Element {
       const spot = pointed.value?.hit;
       scene = {
         rows: rows.value, lanes: known?.models ?? [], gaps: gaps.value, scale: { ...range.value, width: width.value }, now: now.value, oldest: oldest.value,
-        covers: known?.covers ?? { from: BEFORE, to: AFTER }, entry: view.value.entry, against: view.value.against, cursor: cursor.value,
+        covers: known ? { from: known.covers.from, to: link.value === "live" ? AFTER : known.covers.to } : { from: BEFORE, to: AFTER }, entry: view.value.entry, against: view.value.against, cursor: cursor.value,
         hover: spot?.kind === "mark" ? { lane: spot.lane, mark: spot.cluster.mark } : null, zone: view.value.zone,
       };
       if (frame === 0) frame = requestAnimationFrame(draw);
@@ -253,7 +254,7 @@ export function Lanes(): JSX.Element {
             {pointed.value && <Tip of={pointed.value} width={width.value} />}
           </div>
         </div>
-        {problem && <Problem of={problem} {...(problem.key === null ? { retry: reload } : {})} />}
+        {problem && (FIELDS.includes(problem.key ?? "") ? <Empty title="Nothing is shown while a filter is wrong" /> : <Problem of={problem} retry={reload} />)}
         {!problem && !known && (
           <div class="waiting" aria-live="polite">
             Reading the log
@@ -337,11 +338,11 @@ function Tip({ of, width }: { of: Pointed; width: number }): JSX.Element | null 
   return (
     <div class="tip" ref={element} role="presentation">
       <strong>
-        <Text of={objectName(lane.lane)} max={80} />
+        <Text of={objectName(lane.lane)} max={80} fixed />
       </strong>
       {lines.map((line, index) => (
         <div key={index}>
-          <Text of={line} max={160} />
+          <Text of={line} max={160} fixed />
         </div>
       ))}
     </div>
@@ -354,23 +355,23 @@ function Labels(): JSX.Element {
   const known = loaded.value;
   const models = known?.models ?? [];
   return (
-    <table class="labels">
+    <table class="labels" role="table">
       <caption class="sr">Objects of the window, each with its lives, its changes and what nobody knows of it</caption>
-      <thead class="sr">
-        <tr>
-          <th scope="col">Object</th>
-          <th scope="col">Lives</th>
-          <th scope="col">Changes in the window</th>
-          <th scope="col">Last change</th>
-          <th scope="col">Nobody knows</th>
+      <thead class="sr" role="rowgroup">
+        <tr role="row">
+          {["Object", "Lives", "Changes in the window", "Last change", "Nobody knows"].map((name) => (
+            <th key={name} scope="col" role="columnheader">
+              {name}
+            </th>
+          ))}
         </tr>
       </thead>
-      <tbody>
+      <tbody role="rowgroup">
         {rows.value.rows.map((row) =>
           row.kind === "namespace" ? (
-            <tr key={`ns ${row.namespace}`} class="row-ns">
-              <th scope="rowgroup" colSpan={5}>
-                {row.namespace === "" ? "not in a namespace" : <Text of={row.namespace} max={60} />}
+            <tr key={`ns ${row.namespace}`} class="row-ns" role="row">
+              <th scope="rowgroup" role="rowheader" colSpan={5}>
+                {row.namespace === "" ? "not in a namespace" : <Text of={row.namespace} max={60} fixed />}
               </th>
             </tr>
           ) : (
@@ -391,8 +392,8 @@ function LaneRow({ row, lane }: { row: Extract<Row, { kind: "lane" }>; lane: Lan
   const unknown = gapsOf(known, gaps.value);
   const gone = known.bars.length > 0 && known.bars.every((bar) => bar.to !== null);
   return (
-    <tr class={`row depth-${Math.min(3, row.depth)}${active ? " active" : ""}${gone ? " gone" : ""}`} aria-current={active ? "true" : undefined}>
-      <th scope="row">
+    <tr class={`row depth-${Math.min(3, row.depth)}${active ? " active" : ""}${gone ? " gone" : ""}`} role="row" aria-current={active ? "true" : undefined}>
+      <th scope="row" role="rowheader">
         {row.children > 0 ? (
           <button
             type="button"
@@ -408,7 +409,7 @@ function LaneRow({ row, lane }: { row: Extract<Row, { kind: "lane" }>; lane: Lan
         )}
         <a class="name" href={linkTo({ page: "object", object: known.id, at: "", entry: null, against: null })} title={plain(known.id)} tabIndex={-1}>
           <span class="kind">{short(known.kind)}/</span>
-          <Text of={known.name} max={120} />
+          <Text of={known.name} max={120} fixed />
         </a>
         {row.folded && <span class="tally">+{count(row.children)}</span>}
         {known.quiet > 0 && (
@@ -417,10 +418,10 @@ function LaneRow({ row, lane }: { row: Extract<Row, { kind: "lane" }>; lane: Lan
           </span>
         )}
       </th>
-      <td class="sr">{known.bars.map((bar) => `${bar.from === null ? "there before" : `${bar.from_how} ${full(parse(bar.from), zone)}`} ${bar.to === null ? "and there still" : `until ${full(parse(bar.to), zone)}`}`).join("; ")}</td>
-      <td class="sr">{counted(known.marks.length, "change")}</td>
-      <td class="sr">{last ? plain(`${full(parse(last.time), zone)}: ${describe(last)}, entry ${last.seq}`) : "none"}</td>
-      <td class="sr">{unknown.map((gap) => plain(`${gap.why} until ${full(gap.to, zone)}, for ${gap.from === BEFORE ? "all before" : span(gap.to - gap.from)}`)).join("; ")}</td>
+      <td class="sr" role="cell">{known.bars.map((bar) => `${bar.from === null ? "there before" : `${bar.from_how} ${full(parse(bar.from), zone)}`} ${bar.to === null ? "and there still" : `until ${full(parse(bar.to), zone)}`}`).join("; ")}</td>
+      <td class="sr" role="cell">{counted(known.marks.length, "change")}</td>
+      <td class="sr" role="cell">{last ? plain(`${full(parse(last.time), zone)}: ${describe(last)}, entry ${last.seq}`) : "none"}</td>
+      <td class="sr" role="cell">{unknown.map((gap) => plain(`${gap.why} until ${full(gap.to, zone)}, for ${gap.from === BEFORE ? "all before" : span(gap.to - gap.from)}`)).join("; ")}</td>
     </tr>
   );
 }

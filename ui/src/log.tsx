@@ -4,7 +4,8 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { Refused, type Summary } from "./api.ts";
 import { Empty, EntryTable, Problem, useLoad } from "./parts.tsx";
-import { changes, data, lanesFailure, view, type Failure } from "./store.ts";
+import { FIELDS } from "./filters.tsx";
+import { changes, data, view, type Failure } from "./store.ts";
 import { counted } from "./text.ts";
 import { filterKeys } from "./url.ts";
 
@@ -33,8 +34,8 @@ export function LogPage(): JSX.Element {
   const fresh = changes.value - seen.value;
   return (
     <section class="list" aria-label="Log" tabIndex={0}>
-      {problem.value && lanesFailure.value === null && <Problem of={problem.value} retry={() => void read(null)} />}
-      {lanesFailure.value && <Problem of={lanesFailure.value} />}
+      {problem.value &&
+        (FIELDS.includes(problem.value.key ?? "") ? <Empty title="Nothing is shown while a filter is wrong" /> : <Problem of={problem.value} retry={() => void read(null)} />)}
       {!shown && !problem.value && <p class="muted pad">Reading the log</p>}
       {shown && fresh > 0 && (
         <button type="button" class="fresh" onClick={() => (again.value += 1)}>

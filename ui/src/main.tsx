@@ -1,6 +1,6 @@
 import type { ComponentChildren, JSX } from "preact";
 import { render } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { Churn } from "./churn.tsx";
 import { Panel, truncatedText } from "./entry.tsx";
 import { FilterBar, Legend, RangeBar } from "./filters.tsx";
@@ -25,6 +25,17 @@ function Header(): JSX.Element {
   const state = worst(known);
   return (
     <header class="top">
+      {/* The part behind the # is the view: the link moves the focus and not the address. */}
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          (document.getElementById("lanes") ?? document.getElementById("main"))?.focus();
+        }}
+      >
+        {page === "timeline" ? "To the lanes" : "To the page"}
+      </a>
       <a class="brand" href={linkTo({ page: "timeline" })}>
         decklog
       </a>
@@ -64,7 +75,8 @@ function Header(): JSX.Element {
 function Help(): JSX.Element | null {
   const dialog = useRef<HTMLDialogElement>(null);
   const open = helpOpen.value;
-  useEffect(() => {
+  // Before anything else is focused: closing gives the focus back to where it was.
+  useLayoutEffect(() => {
     if (open && dialog.current && !dialog.current.open) dialog.current.showModal();
     if (!open && dialog.current?.open) dialog.current.close();
   }, [open]);
@@ -195,12 +207,6 @@ function App(): JSX.Element {
   }, [known?.cluster.name]);
   return (
     <>
-      <a class="skip" href="#lanes" onClick={(event) => {
-        event.preventDefault();
-        (document.getElementById("lanes") ?? document.querySelector<HTMLElement>("main"))?.focus();
-      }}>
-        To the lanes
-      </a>
       <Header />
       {problem && (
         <div class="banner" role="alert">
@@ -208,7 +214,7 @@ function App(): JSX.Element {
           {known && " What you see is what it said last."}
         </div>
       )}
-      <main tabIndex={-1} class={`page page-${view.value.page}`}>
+      <main id="main" tabIndex={-1} class={`page page-${view.value.page}`}>
         <h1 class="sr">{NAV.find(([page]) => page === view.value.page)?.[1] ?? "Object"}</h1>
         <Body />
       </main>

@@ -93,30 +93,32 @@ export function ObjectPage(): JSX.Element {
           </tbody>
         </table>
       </header>
-      <div class="tabs" role="tablist" aria-label="Parts of this page">
-        {tabs.map(([key, name]) => (
-          <button
-            key={key}
-            type="button"
-            role="tab"
-            id={`tab-${key}`}
-            aria-selected={tab.value === key}
-            aria-controls="tab-panel"
-            tabIndex={tab.value === key ? 0 : -1}
-            onClick={() => (tab.value = key)}
-            onKeyDown={(event) => {
-              const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
-              if (by === 0) return;
-              const next = tabs[(tabs.findIndex(([one]) => one === tab.value) + by + tabs.length) % tabs.length];
-              if (next) {
-                tab.value = next[0];
-                document.getElementById(`tab-${next[0]}`)?.focus();
-              }
-            }}
-          >
-            {name}
-          </button>
-        ))}
+      <div class="tabs">
+        <div role="tablist" aria-label="Parts of this page">
+          {tabs.map(([key, name]) => (
+            <button
+              key={key}
+              type="button"
+              role="tab"
+              id={`tab-${key}`}
+              aria-selected={tab.value === key}
+              aria-controls="tab-panel"
+              tabIndex={tab.value === key ? 0 : -1}
+              onClick={() => (tab.value = key)}
+              onKeyDown={(event) => {
+                const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+                if (by === 0) return;
+                const next = tabs[(tabs.findIndex(([one]) => one === tab.value) + by + tabs.length) % tabs.length];
+                if (next) {
+                  tab.value = next[0];
+                  document.getElementById(`tab-${next[0]}`)?.focus();
+                }
+              }}
+            >
+              {name}
+            </button>
+          ))}
+        </div>
         <form
           class="at-form"
           onSubmit={(event) => {

@@ -8,14 +8,18 @@ import { counted, cut, fitToPaste, objectName, pieces, plain } from "./text.ts";
 import { full, parse, zoneName } from "./time.ts";
 import { choose, linkTo, view, type Failure } from "./store.ts";
 
-/** Text from the cluster: isolated, with what is hidden made visible, and cut with a way to see more. */
-export function Text({ of, max = 300, lines = false }: { of: string; max?: number; lines?: boolean }): JSX.Element {
+/**
+ * Text from the cluster: isolated, with what is hidden made visible, and cut with a way to see more. `fixed`: without one, where
+ * it stands in something that is itself pressed.
+ */
+export function Text({ of, max = 300, lines = false, fixed = false }: { of: string; max?: number; lines?: boolean; fixed?: boolean }): JSX.Element {
   const limit = useSignal(max);
   const [shown, rest] = cut(of, limit.value);
   return (
     <bdi class="t">
       {pieces(shown, !lines).map((piece) => (piece.escaped ? <span class="esc">{piece.text}</span> : piece.text))}
-      {rest > 0 && (
+      {rest > 0 && fixed && "…"}
+      {rest > 0 && !fixed && (
         <>
           {"… "}
           <button type="button" class="more" onClick={() => (limit.value = Math.min(of.length, limit.value * 4 + 20_000))}>
@@ -42,11 +46,11 @@ export function Time({ at, fraction = false }: { at: string | number | null | un
 export function ObjectLink({ of, at }: { of: { id: string; kind: string; namespace: string; name: string }; at?: number }): JSX.Element {
   return (
     <a class="object" href={linkTo({ page: "object", object: of.id, at: at === undefined ? "" : String(at), entry: null, against: null })} title={plain(of.id)}>
-      <Text of={objectName(of)} max={90} />
+      <Text of={objectName(of)} max={90} fixed />
       {of.namespace !== "" && (
         <span class="muted">
           {" "}
-          <Text of={of.namespace} max={60} />
+          <Text of={of.namespace} max={60} fixed />
         </span>
       )}
     </a>
@@ -135,6 +139,31 @@ export function EntryTable({ entries, caption, withObject = true }: { entries: r
         </tbody>
       </table>
     </div>
+  );
+}
+
+/** A few entries in little room: two lines each. */
+export function EntryList({ entries, label }: { entries: readonly Summary[]; label: string }): JSX.Element {
+  const known = view.value;
+  return (
+    <ul class="entry-list" aria-label={label}>
+      {entries.map((entry) => (
+        <li key={entry.seq} class={known.entry === entry.seq ? "chosen" : ""}>
+          <div>
+            <button type="button" class="link seq num" data-seq={entry.seq} aria-label={plain(`Entry ${entry.seq}, ${entry.type} ${objectName(entry)}`)} onClick={(event) => choose(entry.seq, event.shiftKey)}>
+              {entry.seq}
+            </button>
+            <Time at={entry.time} />
+            <TypeWord of={entry.type} />
+            {entry.type === "GAP" ? <Text of={entry.resource || "everything"} max={60} /> : <ObjectLink of={entry} />}
+          </div>
+          <div class="muted">
+            {entry.evidence !== "watched" && entry.evidence !== "" && <span class="evidence">{entry.evidence} </span>}
+            {gist(entry) !== "" ? <Text of={gist(entry)} max={140} /> : <Areas of={entry.areas.filter((area) => area !== "managedFields")} />}
+          </div>
+        </li>
+      ))}
+    </ul>
   );
 }
 
@@ -232,9 +261,9 @@ export function Command({ text }: { text: string }): JSX.Element {
 
 export function Problem({ of, retry }: { of: Failure; retry?: () => void }): JSX.Element {
   return (
-    <div class="problem" role="alert">
+    <div class={`problem${of.message.includes("\n") ? " mono" : ""}`} role="alert">
       <p>
-        <Text of={of.message} max={1000} />
+        <Text of={of.message} max={2000} lines />
       </p>
       {retry && (
         <button type="button" onClick={retry}>

@@ -244,7 +244,12 @@ function startFollowing(cursor: string): void {
       link.value = "connecting";
       reload();
     },
-    link: (state) => (link.value = state),
+    link: (state) => {
+      const known = loaded.peek();
+      // Until now it was covered by the stream; what comes now is not, until the stream is back.
+      if (link.peek() === "live" && state !== "live" && known) loaded.value = { ...known, covers: { ...known.covers, to: now.peek() } };
+      link.value = state;
+    },
   });
 }
 
@@ -361,7 +366,14 @@ export function start(): void {
   });
   if (!data.embedded) {
     setInterval(() => {
-      if (!document.hidden) void loadOverview();
+      if (document.hidden) return;
+      void loadOverview();
+      if (!isLive(view.peek())) return;
+      if (histogramKey.peek() !== "") void loadHistogram();
+      // What has moved out of a window that follows is dropped now and then.
+      const known = loaded.peek();
+      const window = range.peek();
+      if (known && lanesKey.peek() !== "" && known.covers.from < window.from - (window.to - window.from)) void loadLanes();
     }, 15_000);
   }
 }

@@ -5,7 +5,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { drawStrip, palette, size, sprites } from "./draw.ts";
 import { BEFORE, toTime, toX, type Scale } from "./layout.ts";
-import { dark, gaps, go, histogram, histogramFailure, move, range, rest, view } from "./store.ts";
+import { dark, gaps, go, histogram, move, range, rest, view } from "./store.ts";
 import { counted } from "./text.ts";
 import { full, parse, zoneName } from "./time.ts";
 import type { Range } from "./url.ts";
@@ -114,7 +114,6 @@ export function Strip(): JSX.Element {
         <div class="brush" ref={brush} hidden={!shown} />
         {shown && <Handle end="from" />}
         {shown && <Handle end="to" />}
-        {!shown && histogramFailure.value && <p class="strip-note">The histogram is not there: see below.</p>}
       </div>
       <div class="strip-side">
         <label>
