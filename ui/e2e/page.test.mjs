@@ -296,6 +296,12 @@ test("it fits from 360 pixels to 4K", async () => {
       if (width > 1000) await page.locator(`[data-entry="${mark.seq}"]`).waitFor();
       const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       assert.ok(over <= 0, `${width}: ${over} pixels too wide`);
+      const outside = await page.evaluate(() =>
+        [...document.querySelectorAll(".top *, .controls *, .strip *, .status *, .lanes, .panel")]
+          .filter((one) => !one.closest("nav, .sr, .skip, datalist") && one.getBoundingClientRect().right > innerWidth + 1 && getComputedStyle(one).position !== "absolute")
+          .map((one) => one.outerHTML.slice(0, 120)),
+      );
+      assert.deepEqual(outside, [], `${width}: beyond the edge`);
       if (process.env.DECKLOG_UI_SHOTS) await page.screenshot({ path: `${process.env.DECKLOG_UI_SHOTS}/${width}-${colorScheme}.png` });
       await clean();
       await context.close();

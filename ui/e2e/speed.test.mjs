@@ -30,7 +30,8 @@ test("10,000 marks: the first picture, panning and zooming", async () => {
     await drawn(page);
     firsts.push(await page.evaluate(() => {
       const at = (name) => performance.getEntriesByName(name)[0].startTime;
-      return at("decklog-painted") - at("decklog-lanes");
+      const answered = performance.getEntriesByType("resource").find((one) => one.name.includes("/lanes?")).responseEnd;
+      return { picture: at("decklog-painted") - answered, all: at("decklog-painted") };
     }));
   }
   const marks = await page.evaluate(() => globalThis.decklog.lanes().reduce((sum, lane) => sum + lane.marks, 0));
@@ -60,7 +61,7 @@ test("10,000 marks: the first picture, panning and zooming", async () => {
     );
     return { median: quantile(gaps, 0.5), draw: quantile(frames, 0.5), pictures: frames.length };
   };
-  console.log(`${marks} marks; from the answer to the picture ${firsts.map((one) => one.toFixed(0)).join(", ")} ms`);
+  console.log(`${marks} marks; from the answer to the picture ${firsts.map((one) => one.picture.toFixed(0)).join(", ")} ms; from the address to the picture ${firsts.map((one) => one.all.toFixed(0)).join(", ")} ms`);
   const [x, y] = [box.x + box.width * 0.7, box.y + box.height / 2];
   const pan = await run("panning", async () => {
     await page.mouse.move(x, y);
@@ -81,7 +82,7 @@ test("10,000 marks: the first picture, panning and zooming", async () => {
   });
   void scrolled;
   if (given === null) assert.ok(marks >= 9_900, `${marks} marks`);
-  assert.ok(quantile(firsts, 0) <= 300, `the first picture took ${firsts} ms`);
+  assert.ok(quantile(firsts.map((one) => one.picture), 0) <= 300, `the first picture took ${JSON.stringify(firsts)} ms`);
   for (const one of [pan, zoomed]) {
     assert.ok(one.pictures > 20, "each move has its picture");
     // 50 frames per second are 20 ms each; drawing may take half of that.

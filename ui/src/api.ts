@@ -1,7 +1,7 @@
 // What the page asks and what it is answered: `/api/v1` of `decklog run` and `decklog ui`. Times are RFC 3339 in UTC.
 
 import type { Filters } from "./url.ts";
-import { filterKeys } from "./url.ts";
+import { ALL, filterKeys } from "./url.ts";
 
 export type Type = "ADDED" | "MODIFIED" | "DELETED" | "GAP";
 
@@ -327,7 +327,7 @@ export class Remote implements Data {
 
 function times(window: Window): [string, string][] {
   const keys: [string, string][] = [];
-  if (window.since !== "") keys.push(["since", window.since]);
+  if (window.since !== "" && window.since !== ALL) keys.push(["since", window.since]);
   if (window.until !== "") keys.push(["until", window.until]);
   return keys;
 }

@@ -337,8 +337,16 @@ export function markIndex(lane: LaneModel, seq: number): number {
   return -1;
 }
 
-export function drawAxis(context: CanvasRenderingContext2D, colours: Palette, scale: Scale, height: number, zone: Zone): void {
+/** The axis, and below it a band of all gaps: those of objects that have no lane here would not be seen otherwise. */
+export function drawAxis(context: CanvasRenderingContext2D, sheet: Sprites, scale: Scale, height: number, zone: Zone, gaps: readonly Range[]): void {
+  const colours = sheet.palette;
   context.clearRect(0, 0, scale.width, height);
+  context.fillStyle = sheet.hatch;
+  for (const gap of gaps) {
+    const a = Math.max(0, toX(scale, gap.from));
+    const b = Math.min(scale.width, toX(scale, gap.to));
+    if (b >= 0 && a <= scale.width) context.fillRect(a, height - 5, Math.max(3, b - a), 5);
+  }
   context.font = "11px system-ui, sans-serif";
   context.textBaseline = "middle";
   for (const tick of ticks(scale.from, scale.to, scale.width, zone)) {

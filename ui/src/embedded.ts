@@ -8,7 +8,7 @@ import {
 import { lineDiff } from "./linediff.ts";
 import { objectName } from "./text.ts";
 import { duration, parse, rfc3339 } from "./time.ts";
-import type { Filters } from "./url.ts";
+import { ALL, type Filters } from "./url.ts";
 
 export interface FileData {
   overview: Overview;
@@ -182,7 +182,7 @@ export class Embedded implements Data {
 
   private range(window: Window): { from: number; to: number } {
     const read = (text: string, otherwise: number): number => {
-      const found = text === "" ? otherwise : this.moment(text);
+      const found = text === "" || text === ALL ? otherwise : this.moment(text);
       if (Number.isNaN(found)) throw new Refused(`${text} is no time`, "since", 400);
       return found;
     };

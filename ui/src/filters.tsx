@@ -9,7 +9,7 @@ import { Text } from "./parts.tsx";
 import { asked, dark, data, go, histogramFailure, lanesFailure, link, overview, range, view } from "./store.ts";
 import { plain, short } from "./text.ts";
 import { brief, duration, full, span, zoneName } from "./time.ts";
-import { frozen, isLive, NO_FILTERS, TYPES, type Filters } from "./url.ts";
+import { ALL, frozen, isLive, NO_FILTERS, TYPES, type Filters } from "./url.ts";
 
 export function setFilters(change: Partial<Filters>): void {
   go({ filters: { ...view.peek().filters, ...change } });
@@ -222,11 +222,11 @@ export function RangeBar(): JSX.Element {
   const problem = typeof asked.value === "string" ? asked.value : (problemOf("since") ?? problemOf("until"));
   const canFollow = overview.value?.mode === "daemon" && known.page !== "churn";
   const relative = !Number.isNaN(duration(known.since)) && live;
-  const title = relative ? `Last ${known.since}` : known.since === "" && live ? "Whole log" : `${full(window.from, zone)} for ${span(window.to - window.from)}`;
+  const title = relative ? `Last ${known.since}` : known.since === ALL && live ? "Whole log" : `${full(window.from, zone)} for ${span(window.to - window.from)}`;
   const goLive = (): void => {
     const size = window.to - window.from;
     const back = QUICK.find((quick) => duration(quick) >= size * 0.99) ?? "7d";
-    go({ since: relative || known.since === "" ? known.since : back, until: "" });
+    go({ since: relative || known.since === ALL ? known.since : back, until: "" });
   };
   return (
     <section class="range" aria-label="Range">
@@ -237,7 +237,7 @@ export function RangeBar(): JSX.Element {
         title={`${full(window.from, zone, true)} to ${full(window.to, zone, true)} ${zoneName(zone, window.to)}`}
         onClick={() => {
           const exact = frozen(window);
-          since.value = known.since || exact.since;
+          since.value = known.since === "" ? exact.since : known.since;
           until.value = known.until;
           editing.value = !editing.value;
         }}
@@ -250,7 +250,7 @@ export function RangeBar(): JSX.Element {
             {quick}
           </button>
         ))}
-        <button type="button" aria-pressed={known.since === "" && live} onClick={() => go({ since: "", until: "" })}>
+        <button type="button" aria-pressed={known.since === ALL && live} onClick={() => go({ since: ALL, until: "" })}>
           all
         </button>
       </div>
@@ -276,7 +276,7 @@ export function RangeBar(): JSX.Element {
         >
           <label>
             Since
-            <input ref={first} value={since.value} spellcheck={false} placeholder="2h, or a time" onInput={(event) => (since.value = event.currentTarget.value)} />
+            <input ref={first} value={since.value} spellcheck={false} placeholder="2h, a time, or all" onInput={(event) => (since.value = event.currentTarget.value)} />
           </label>
           <label>
             Until

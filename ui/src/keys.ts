@@ -6,7 +6,7 @@ import { shift, zoom, type LaneModel } from "./layout.ts";
 import { choose, closeEntry, cursor, go, helpOpen, loaded, move, picking, range, rows, said, theme, view } from "./store.ts";
 import { objectName, plain } from "./text.ts";
 import { full, parse } from "./time.ts";
-import { frozen, isLive } from "./url.ts";
+import { ALL, frozen, isLive } from "./url.ts";
 
 export const KEYS: [string, string][] = [
   ["↑ ↓  k j", "the object above, below"],
@@ -175,7 +175,7 @@ function anywhere(event: KeyboardEvent): boolean {
       if (timed) move(shift(window, (window.to - window.from) * 0.25));
       return timed;
     case "0":
-      go({ since: "", until: "" });
+      go({ since: ALL, until: "" });
       return true;
     case "l":
       if (isLive(known)) go(frozen(window));

@@ -6,14 +6,14 @@ import { useEffect, useRef } from "preact/hooks";
 import { drawAxis, drawLanes, markIndex, palette, size, sprites, type Scene, type Sprites } from "./draw.ts";
 import { AFTER, BEFORE, gapsOf, hit, ROW, shift, toTime, toX, zoom, type Hit, type LaneModel, type Row, type Scale } from "./layout.ts";
 import {
-  choose, cursor, dark, gaps, go, lanesFailure, link, linkTo, loaded, loading, move, now, oldest, range, reload, rest, rows, view,
+  choose, cursor, dark, gaps, go, lanesFailure, link, linkTo, loaded, loading, move, now, oldest, overviewFailure, range, reload, rest, rows, view,
 } from "./store.ts";
 import { count, counted, objectName, plain, short } from "./text.ts";
 import { full, parse, span, zoneName } from "./time.ts";
 import { FIELDS } from "./filters.tsx";
 import { Empty, Problem, Text } from "./parts.tsx";
 import type { Mark } from "./api.ts";
-import { NO_FILTERS } from "./url.ts";
+import { ALL, NO_FILTERS } from "./url.ts";
 
 const AXIS = 24;
 /** How much is drawn above and below what is seen, so that scrolling does not show an empty canvas. */
@@ -89,7 +89,7 @@ export function Lanes(): JSX.Element {
       const context = size(canvas.current, scene.scale.width, height);
       canvas.current.style.transform = `translateY(${top}px)`;
       drawLanes(context, sheet.current, scene, top, height);
-      drawAxis(size(axis.current, scene.scale.width, AXIS), sheet.current.palette, scene.scale, AXIS, scene.zone);
+      drawAxis(size(axis.current, scene.scale.width, AXIS), sheet.current, scene.scale, AXIS, scene.zone, scene.gaps);
       frames.push(performance.now() - started);
       if (frames.length > 600) frames.shift();
       if (loaded.peek() && performance.getEntriesByName("decklog-painted").length === 0) performance.mark("decklog-painted");
@@ -255,7 +255,7 @@ export function Lanes(): JSX.Element {
           </div>
         </div>
         {problem && (FIELDS.includes(problem.key ?? "") ? <Empty title="Nothing is shown while a filter is wrong" /> : <Problem of={problem} retry={reload} />)}
-        {!problem && !known && (
+        {!problem && !known && !overviewFailure.value && (
           <div class="waiting" aria-live="polite">
             Reading the log
           </div>
@@ -268,16 +268,27 @@ export function Lanes(): JSX.Element {
 
 function Nothing(): JSX.Element {
   const { filters } = view.value;
+  const known = loaded.value;
   const narrowed = JSON.stringify({ ...filters, quiet: false }) !== JSON.stringify(NO_FILTERS);
   return (
     <Empty title={narrowed ? "Nothing passes these filters in this window" : "No object is known in this window"}>
+      {known && known.answer.unwatched.length > 0 && (
+        <p>
+          Nobody knows of {counted(known.answer.unwatched.length, "range")}:{" "}
+          {known.answer.unwatched.slice(-10).map((gap) => (
+            <button key={gap.seq} type="button" onClick={() => choose(gap.seq, false)}>
+              GAP <Text of={[gap.resource ?? "everything", gap.namespace].filter(Boolean).join(" ")} max={60} fixed />
+            </button>
+          ))}
+        </p>
+      )}
       <p>
         {narrowed && (
           <button type="button" onClick={() => go({ filters: { ...NO_FILTERS, quiet: filters.quiet } })}>
             Take the filters away
           </button>
         )}{" "}
-        <button type="button" onClick={() => go({ since: "", until: "" })}>
+        <button type="button" onClick={() => go({ since: ALL, until: "" })}>
           Show the whole log
         </button>
       </p>
@@ -351,9 +362,19 @@ function Tip({ of, width }: { of: Pointed; width: number }): JSX.Element | null 
 
 // ---- names, and the table ----------------------------------------------------------------------------------------------
 
+/** So many rows are made at once. The rest follows when there is time: the first picture does not wait for what is below it. */
+const FIRST_ROWS = 60;
+
 function Labels(): JSX.Element {
   const known = loaded.value;
   const models = known?.models ?? [];
+  const made = useSignal(FIRST_ROWS);
+  const total = rows.value.rows.length;
+  useEffect(() => {
+    if (made.value >= total) return;
+    const timer = setTimeout(() => (made.value = Math.min(total, made.value + FIRST_ROWS)), 30);
+    return () => clearTimeout(timer);
+  }, [made.value, total]);
   return (
     <table class="labels" role="table">
       <caption class="sr">Objects of the window, each with its lives, its changes and what nobody knows of it</caption>
@@ -367,7 +388,7 @@ function Labels(): JSX.Element {
         </tr>
       </thead>
       <tbody role="rowgroup">
-        {rows.value.rows.map((row) =>
+        {rows.value.rows.slice(0, made.value).map((row) =>
           row.kind === "namespace" ? (
             <tr key={`ns ${row.namespace}`} class="row-ns" role="row">
               <th scope="rowgroup" role="rowheader" colSpan={5}>

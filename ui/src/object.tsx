@@ -235,7 +235,7 @@ function Lives({ answer }: { answer: Answer }): JSX.Element {
     const to = now.peek();
     const from = Math.min(oldest.peek(), to - 1000);
     const scale = { from: from - (to - from) * 0.02, to: to + (to - from) * 0.02, width: width.value };
-    drawAxis(size(axis.current, width.value, 20), sheet.palette, scale, 20, zone);
+    drawAxis(size(axis.current, width.value, 20), sheet, scale, 20, zone, []);
     drawLanes(
       size(canvas.current, width.value, ROW), sheet,
       {

@@ -6,7 +6,7 @@ import { Embedded, type FileData } from "./embedded.ts";
 import { follow, type Follower, type Link } from "./follow.ts";
 import { append, BEFORE, gapModel, layOut, model, type GapModel, type LaneModel, type Rows } from "./layout.ts";
 import { brief, moment, parse } from "./time.ts";
-import { filterKeys, fromHash, frozen, isLive, rangeOf, toHash, type Range, type View } from "./url.ts";
+import { ALL, filterKeys, fromHash, frozen, isLive, rangeOf, toHash, type Range, type View } from "./url.ts";
 
 function open(): Data {
   const kept = document.getElementById("decklog-data");
@@ -126,22 +126,30 @@ export const histogramFailure = signal<Failure | null>(null);
 export const rows = computed<Rows>(() => layOut(loaded.value?.answer.lanes ?? [], new Set(view.value.folded)));
 
 /** What nobody knows at this moment: sources that are not watched, and a log that nobody writes. */
-export const gaps = computed<GapModel[]>(() => {
+const running = computed<GapModel[]>(() => {
   const known = overview.value;
-  const recorded = loaded.value?.gaps ?? [];
-  if (!known || known.mode === "file") return recorded;
-  const running: GapModel[] = [];
+  if (!known || known.mode === "file") return [];
+  const found: GapModel[] = [];
   if (known.mode === "journal" && known.head) {
-    running.push({ from: parse(known.head.time), to: now.value, resource: null, namespace: "", why: "no daemon is running", seq: null });
+    found.push({ from: parse(known.head.time), to: now.value, resource: null, namespace: "", why: "no daemon is running", seq: null });
   } else {
     for (const source of known.sources) {
       if (source.state === "watching" || source.good_at === null) continue;
       const why = source.detail ? `${source.state}: ${source.detail}` : source.state;
-      running.push({ from: parse(source.good_at), to: now.value, resource: source.resource, namespace: source.namespace, why, seq: null });
+      found.push({ from: parse(source.good_at), to: now.value, resource: source.resource, namespace: source.namespace, why, seq: null });
     }
   }
-  return [...recorded, ...running];
+  return found;
 });
+
+/** Where nobody knows, within what was loaded. */
+export const gaps = computed<GapModel[]>(() => [...(loaded.value?.gaps ?? []), ...running.value]);
+
+/** The same over the whole log, for the strip. */
+export const allGaps = computed<Range[]>(() => [
+  ...(overview.value?.gaps ?? []).map((gap) => ({ from: gap.since === null ? parse(gap.time) : parse(gap.since), to: parse(gap.time) })),
+  ...running.value,
+]);
 
 function asLoaded(answer: Lanes, before: Loaded | null): Loaded {
   // A lane that did not change keeps its model: an entry of the stream costs one lane and not all.
@@ -203,7 +211,8 @@ async function loadHistogram(): Promise<void> {
 const lanesKey = computed(() => {
   const { page, since, until, filters } = view.value;
   const shown = page === "timeline" || page === "log";
-  return overview.value && shown && typeof asked.value !== "string" ? JSON.stringify([since, until, filterKeys(filters)]) : "";
+  const chosen = since !== "" || until !== "";
+  return overview.value && shown && chosen && typeof asked.value !== "string" ? JSON.stringify([since, until, filterKeys(filters)]) : "";
 });
 const histogramKey = computed(() => {
   const { page, over, filters } = view.value;
@@ -237,7 +246,7 @@ function stopFollowing(): void {
 function startFollowing(cursor: string): void {
   stopFollowing();
   const { filters } = view.peek();
-  if (!isLive(view.peek()) || data.followUrl(cursor, filters) === null || overview.peek()?.mode === "file") return;
+  if (!isLive(view.peek()) || overview.peek()?.mode !== "daemon") return;
   follower = follow(cursor, (after) => data.followUrl(after, filters) ?? "", {
     entry: arrived,
     reload: () => {
@@ -328,11 +337,11 @@ export function closeEntry(): void {
 
 /** What a view without a range shows: the last two hours where something happened in them, else those up to the last entry. */
 function defaultRange(known: Overview): Partial<View> {
-  if (known.mode === "file" || !known.head || !known.oldest) return {};
+  if (known.mode === "file" || !known.head || !known.oldest) return { since: ALL };
   const head = parse(known.head.time);
   const at = parse(known.now);
   const hours = 2 * 3_600_000;
-  if (parse(known.oldest.time) > at - hours) return {};
+  if (parse(known.oldest.time) > at - hours) return { since: ALL };
   if (head > at - hours) return { since: "2h" };
   return { since: brief(Math.max(parse(known.oldest.time), head - hours)), until: brief(head + 60_000) };
 }
@@ -359,12 +368,17 @@ export function start(): void {
   effect(() => {
     if (histogramKey.value !== "") void loadHistogram();
   });
-  void loadOverview().then(() => {
-    const known = overview.peek();
-    const at = view.peek();
-    if (known && at.since === "" && at.until === "" && location.hash === "") go(defaultRange(known), false);
+  // The choice goes into the address, so that it is what is shared.
+  effect(() => {
+    const known = overview.value;
+    const { page, since, until } = view.value;
+    if (known && since === "" && until === "" && ["timeline", "log", "churn"].includes(page)) go(defaultRange(known), false);
   });
+  void loadOverview();
   if (!data.embedded) {
+    setInterval(() => {
+      if (overviewFailure.peek() && !overview.peek()) void loadOverview();
+    }, 3000);
     setInterval(() => {
       if (document.hidden) return;
       void loadOverview();

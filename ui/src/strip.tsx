@@ -4,8 +4,8 @@ import { effect, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { drawStrip, palette, size, sprites } from "./draw.ts";
-import { BEFORE, toTime, toX, type Scale } from "./layout.ts";
-import { dark, gaps, go, histogram, move, range, rest, view } from "./store.ts";
+import { toTime, toX, type Scale } from "./layout.ts";
+import { allGaps, dark, go, histogram, move, range, rest, view } from "./store.ts";
 import { counted } from "./text.ts";
 import { full, parse, zoneName } from "./time.ts";
 import type { Range } from "./url.ts";
@@ -44,7 +44,7 @@ export function Strip(): JSX.Element {
         const shown = histogram.value;
         if (!canvas.current || !scale || !shown || scale.width === 0) return;
         const context = size(canvas.current, scale.width, HEIGHT);
-        const holes = gaps.value.map((gap) => ({ from: gap.from === BEFORE ? scale.from : gap.from, to: gap.to }));
+        const holes = allGaps.value.map((gap) => ({ from: Math.max(scale.from, gap.from), to: gap.to }));
         drawStrip(context, sprites(palette()), shown, holes, scale, HEIGHT, view.value.zone);
       }),
     [],

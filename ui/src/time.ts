@@ -7,8 +7,27 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
+/** The days that were read last: entries of one answer are of few days. */
+const days = new Map<string, number>();
+
+function dayOf(text: string): number {
+  let start = days.get(text);
+  if (start === undefined) {
+    start = Date.parse(`${text}T00:00:00Z`);
+    if (days.size > 1000) days.clear();
+    days.set(text, start);
+  }
+  return start;
+}
+
 /** Reads RFC 3339. `Date.parse` drops what is below a millisecond, so the fraction is read here. NaN where it is no time. */
 export function parse(text: string): number {
+  // As the API writes it, without a regular expression: an answer has ten thousand of them.
+  if (text.length === 27 && text[26] === "Z" && text[10] === "T" && text[13] === ":" && text[16] === ":" && text[19] === ".") {
+    const pair = (at: number): number => (text.charCodeAt(at) - 48) * 10 + text.charCodeAt(at + 1) - 48;
+    const [hours, minutes, seconds, micros] = [pair(11), pair(14), pair(17), pair(20) * 10_000 + pair(22) * 100 + pair(24)];
+    if (hours < 24 && minutes < 60 && seconds < 60) return dayOf(text.slice(0, 10)) + ((hours * 60 + minutes) * 60 + seconds) * 1000 + micros / 1000;
+  }
   const match = /^(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d)?)(\.\d+)?([Zz]|[+-]\d\d:\d\d)$/.exec(text.trim());
   if (!match) return NaN;
   const seconds = Date.parse(`${match[1]}T${match[2]}${(match[4] ?? "Z").toUpperCase()}`);

@@ -16,7 +16,10 @@ export interface Filters {
 
 export interface View {
   page: Page;
-  /** A duration (`2h`: counted back from now, so the page is live), a time, or "" for the beginning of the log. */
+  /**
+   * A duration (`2h`: counted back from now, so the page is live), a time, or `all` for the beginning of the log. "": nobody has
+   * chosen yet, and the page chooses when it knows the log.
+   */
   since: string;
   /** A time, or "" for now. */
   until: string;
@@ -108,6 +111,9 @@ export function isLive(view: View): boolean {
   return view.until === "";
 }
 
+/** The `since` of the whole log. */
+export const ALL = "all";
+
 export interface Range {
   from: number;
   to: number;
@@ -119,7 +125,7 @@ export function rangeOf(view: { since: string; until: string }, oldest: number, 
     const back = duration(text);
     return Number.isNaN(back) ? parse(text) : now - back;
   };
-  const from = view.since === "" ? oldest : read(view.since);
+  const from = view.since === "" || view.since === ALL ? oldest : read(view.since);
   const to = view.until === "" ? now : read(view.until);
   if (Number.isNaN(from)) return `since: ${view.since} is no time. Write a duration such as 2h, or a time such as 2026-11-20T10:30:00Z`;
   if (Number.isNaN(to)) return `until: ${view.until} is no time. Write a duration such as 10m, or a time such as 2026-11-20T10:30:00Z`;

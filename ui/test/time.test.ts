@@ -8,6 +8,13 @@ test("microseconds survive", () => {
   assert.equal(brief(parse("2026-11-25T03:20:00.000000Z")), "2026-11-25T03:20:00Z");
 });
 
+test("the short way of reading reads what the long one does", () => {
+  for (const [short, long] of [["2026-02-28T23:59:59.999999Z", "2026-02-28T23:59:59.999999+00:00"], ["1999-12-31T00:00:00.000001Z", "1999-12-31T00:00:00.000001+00:00"]] as const) {
+    assert.equal(parse(short), parse(long));
+  }
+  for (const text of ["2026-13-25T03:26:53.000000Z", "2026-11-25T25:26:53.000000Z", "2026-11-25T03:26:xx.000000Z", "xxxx-11-25T03:26:53.000000Z"]) assert.ok(Number.isNaN(parse(text)), text);
+});
+
 test("offsets are read, and what is no time is none", () => {
   assert.equal(parse("2026-11-25T04:26:53+01:00"), parse("2026-11-25T03:26:53Z"));
   for (const text of ["", "2h", "yesterday", "2026-11-25", "2026-11-25T03:26:53", "12"]) assert.ok(Number.isNaN(parse(text)), text);
