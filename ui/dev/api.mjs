@@ -225,7 +225,7 @@ export class Api {
     const leftLanes = Math.max(0, ordered.length - most);
     return {
       since: time(from), until: time(to), cursor: this.cursor(), truncated: left + leftLanes > 0 ? { lanes: leftLanes, marks: left } : null, lanes: ordered.slice(0, most),
-      unwatched: this.gaps().filter((gap) => gap.time >= from && Date.parse(gap.gap.since) <= to).map((gap) => ({ resource: gap.resource || null, namespace: "", from: gap.gap.since, to: time(gap.time), why: gap.gap.why, seq: gap.seq })),
+      unwatched: this.gaps().filter((gap) => gap.time >= from && Date.parse(gap.gap.since) <= to).map((gap) => ({ resource: gap.resource || null, namespace: "", from: gap.gap.since, to: time(gap.time), why: gap.gap.why, seq: gap.seq })).concat([{ resource: "secrets", namespace: "", from: time(this.log.now - 25 * 60_000), to: time(this.now()), why: "degraded", seq: null }]),
     };
   }
 
@@ -261,7 +261,7 @@ export class Api {
       entry: { v: 1, seq: entry.seq, type: entry.type, ...(entry.type === "MODIFIED" ? { change: { areas: entry.areas, managers: entry.managers.map((manager) => ({ manager, operation: "Update", by: "moved" })) } } : {}) },
       diff: entry.type === "MODIFIED" ? lineDiff(shown(entry.before), text) : "", real: !entry.quiet, previous: same[at - 1]?.seq ?? null, next: entry.type === "GAP" ? null : (same[at + 1]?.seq ?? null),
       neighbours: [...near.filter((one) => one.seq < entry.seq).slice(-5), ...near.filter((one) => one.seq > entry.seq).slice(0, 5)].map(summary),
-      yaml: text.slice(0, YAML), yaml_cut: text.length > YAML, command: this.command(entry),
+      yaml: text.slice(0, YAML), yaml_cut: text.length > YAML, command: this.command(entry), command_before: entry.type === "MODIFIED" ? this.command(this.find(entry.previous)) : null,
     };
   }
 
@@ -355,6 +355,5 @@ export function fileData(api, since = "") {
       entries[mark.seq] = kept;
     }
   }
-  for (const gap of lanes.unwatched) entries[gap.seq] = api.entry(new URLSearchParams({ seq: gap.seq }));
   return { overview: { ...api.overview(), mode: "file" }, lanes, histogram: api.histogram(new URLSearchParams({ ...(since ? { since } : {}), buckets: "1000" })), entries, churn: api.churn(query), left_out: null };
 }

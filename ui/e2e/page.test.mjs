@@ -55,7 +55,7 @@ test("an incident is solved by clicks alone", async () => {
   await page.getByRole("button", { name: "‹ Previous" }).click();
   await page.locator(`[data-entry="${entry.previous}"]`).waitFor();
   const good = await api(server.url, `entry?seq=${entry.previous}`);
-  await page.getByRole("button", { name: "Copy", exact: true }).click();
+  await page.getByRole("button", { name: "Copy", exact: true }).first().click();
   await page.getByRole("button", { name: "Copied" }).waitFor();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), good.command);
   assert.match(good.command, /decklog get .* --clean \| kubectl apply -f -$/);
@@ -75,7 +75,7 @@ test("a GAP is hatched, and an empty lane is not", async (t) => {
     const seen = lanes().filter((lane) => lane.y > box.top + 20 && lane.y < box.bottom - 20);
     const inGap = seen.find((lane) => lane.id.startsWith(`${resource}/`) && hatched(lane.id).length > 0);
     const free = seen.find((lane) => hatched(lane.id).length === 0);
-    return { range: inGap ? hatched(inGap.id)[0] : null, free: free ?? null };
+    return { range: inGap ? hatched(inGap.id)[0] : null, free: free ?? null, others: seen.some((lane) => !lane.id.startsWith(`${resource}/`)) };
   }, gap.resource ?? "");
   assert.ok(found.range, "a lane of the resource is hatched");
   assert.ok(found.range.end - found.range.x > 10);
@@ -97,6 +97,7 @@ test("a GAP is hatched, and an empty lane is not", async (t) => {
     );
   const inside = await shot(found.range.x + 2, found.range.y - 8, found.range.end - found.range.x - 4, 16);
   assert.ok(inside > 0.08 && inside < 0.6, `${inside} of the range is hatching`);
+  assert.ok(found.free !== null || gap.resource === null || !found.others, "lanes of other resources are not hatched");
   if (found.free) {
     const outside = await shot(found.range.x + 2, found.free.y - 8, found.range.end - found.range.x - 4, 16);
     assert.ok(outside < 0.02, `${outside} of a lane without a gap`);
@@ -386,8 +387,14 @@ test("hostile data is shown and does not run", made, async () => {
   const raw = await page.evaluate(() => [...document.documentElement.innerText.matchAll(/[\u202a-\u202e\u2066-\u2069\u200b\u0000\u001b]/g)].length);
   assert.equal(raw, 0);
   // A megabyte is cut, and there is a way to see more.
-  const long = lanes.flatMap((lane) => lane.marks).map((mark) => mark.seq);
-  await page.evaluate((hash) => (location.hash = hash), `since=24h&namespace=hostile&quiet=1&entry=${long[long.length - 2]}`);
+  const long = lanes.flatMap((lane) => lane.marks).find((mark) => mark.managers.some((manager) => manager.includes("constructor")));
+  await page.evaluate((hash) => (location.hash = hash), `since=24h&namespace=hostile&quiet=1&entry=${long.seq}`);
+  await page.locator(`[data-entry="${long.seq}"]`).waitFor();
+  const shown = () => page.locator(".diff .plus").first().evaluate((one) => one.textContent.length);
+  const short = await shown();
+  assert.ok(short < 1000, `${short} characters at once`);
+  await page.locator(".diff .plus .more").first().click();
+  await page.waitForFunction((before) => document.querySelector(".diff .plus").textContent.length > before * 10, short);
   await clean();
   await context.close();
 });

@@ -55,6 +55,7 @@ export interface Histogram {
   buckets: [number, number, number, number][];
   quiet: number[];
   total: number;
+  truncated?: { before: string };
 }
 
 export interface Bar {
@@ -97,14 +98,16 @@ export interface Unwatched {
   from: string | null;
   to: string;
   why: string;
-  seq: number;
+  /** The GAP, or null where it lasts: a source that is not watched at the moment. */
+  seq: number | null;
 }
 
 export interface Lanes {
   since: string;
   until: string;
   cursor: string;
-  truncated: { lanes: number; marks: number } | null;
+  /** `before`: what is older was not looked at, because it would have taken too long. */
+  truncated: { lanes: number; marks: number; before?: string } | null;
   lanes: Lane[];
   unwatched: Unwatched[];
 }
@@ -141,6 +144,8 @@ export interface Summary {
 export interface Entries {
   entries: Summary[];
   more: boolean;
+  /** Where to go on, which may be beyond the last entry that passed. */
+  reached?: number | null;
 }
 
 export interface Manager {
@@ -153,23 +158,30 @@ export interface Manager {
 
 export interface Entry {
   summary: Summary;
-  entry: { change?: { managers?: Manager[] }; apiVersion?: string; resourceVersion?: string; redacted?: string[]; [key: string]: unknown };
+  /** null where it is too long. */
+  entry: { change?: { managers?: Manager[] }; [key: string]: unknown } | null;
   diff: string;
+  diff_cut?: boolean;
   real: boolean;
   previous: number | null;
   next: number | null;
-  neighbours: Summary[];
+  neighbours?: Summary[];
   yaml: string;
   yaml_cut: boolean;
   command: string | null;
+  /** The same for the version before: it undoes this change. */
+  command_before?: string | null;
+  /** Not of the API: a file that has the entry, and not what it changed. */
+  missing?: string;
 }
 
 export interface Difference {
   from: Summary;
   to: Summary;
   diff: string;
+  diff_cut?: boolean;
   same_object: boolean;
-  command: string;
+  command: string | null;
 }
 
 export interface Blame {
@@ -177,8 +189,8 @@ export interface Blame {
   value: string;
   manager: string;
   operation: string;
-  seq: number;
-  time: string;
+  seq: number | null;
+  time: string | null;
 }
 
 export interface ObjectPage {
@@ -189,6 +201,7 @@ export interface ObjectPage {
   yaml: string | null;
   yaml_cut: boolean;
   blame: Blame[];
+  blame_cut?: boolean;
   command: string | null;
 }
 
@@ -200,7 +213,7 @@ export interface StateObject {
   name: string;
   uid: string;
   seq: number;
-  since: string;
+  since: string | null;
   how: string;
 }
 

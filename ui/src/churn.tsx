@@ -5,11 +5,15 @@ import type { Churn as Answer } from "./api.ts";
 import { useAnswer } from "./entry.tsx";
 import { RangeBar } from "./filters.tsx";
 import { Empty, ObjectLink, Problem, Text, Time } from "./parts.tsx";
-import { data, go, view } from "./store.ts";
+import { data, go, overview, view } from "./store.ts";
 import { count } from "./text.ts";
+import { ALL } from "./url.ts";
 
 export function Churn(): JSX.Element {
-  const { since, until } = view.value;
+  const { until } = view.value;
+  // Asked without a range, decklog counts the last hour.
+  const first = overview.value?.oldest?.time ?? "";
+  const since = view.value.since === ALL ? first : view.value.since;
   const { answer, problem, stale } = useAnswer<Answer>(JSON.stringify([since, until]), (signal) => data.churn({ since, until }, signal));
   return (
     <section class={`list${stale && answer ? " stale" : ""}`} aria-label="Churn" tabIndex={0}>

@@ -1,7 +1,7 @@
 // The canvas: bars, hatching and marks of the rows that are on the screen, and the histogram of the strip.
 
 import type { Histogram } from "./api.ts";
-import { bars, clusters, gapsOf, LOOKS, lowerBound, ROW, rowsBetween, toX, type GapModel, type LaneModel, type Look, type Rows, type Scale } from "./layout.ts";
+import { bars, clusters, gapsOf, LOOKS, lowerBound, ROW, rowsBetween, toX, UNSEEN, type GapModel, type LaneModel, type Look, type Rows, type Scale } from "./layout.ts";
 import { parse, ticks, type Zone } from "./time.ts";
 import type { Range } from "./url.ts";
 
@@ -53,7 +53,7 @@ const GLYPH = 13;
  * Every look has its shape, so that nobody needs the colours. A rim in the colour of the ground keeps marks apart that stand
  * on a bar or on each other.
  */
-export function glyph(context: CanvasRenderingContext2D, look: Look, colour: string, ground: string, x: number, y: number): void {
+export function glyph(context: CanvasRenderingContext2D, look: Look, colour: string, ground: string, x: number, y: number, hollow = false): void {
   const outline = new Path2D();
   let filled = true;
   switch (look) {
@@ -107,7 +107,13 @@ export function glyph(context: CanvasRenderingContext2D, look: Look, colour: str
   context.strokeStyle = ground;
   context.lineWidth = filled ? 2 : 5;
   context.stroke(outline);
-  if (filled) {
+  if (filled && hollow) {
+    context.fillStyle = ground;
+    context.fill(outline);
+    context.strokeStyle = colour;
+    context.lineWidth = 1.5;
+    context.stroke(outline);
+  } else if (filled) {
     context.fillStyle = colour;
     context.fill(outline);
   } else {
@@ -128,16 +134,22 @@ export interface Sprites {
 
 export function sprites(colours: Palette): Sprites {
   const ratio = devicePixelRatio;
-  const images = LOOKS.map((look) => {
+  const make = (look: Look, hollow: boolean): HTMLCanvasElement => {
     const image = document.createElement("canvas");
     image.width = image.height = Math.ceil(GLYPH * ratio);
     const context = image.getContext("2d");
     if (context) {
       context.scale(ratio, ratio);
-      glyph(context, look, colours.looks[look], colours.ground, GLYPH / 2, GLYPH / 2);
+      glyph(context, look, colours.looks[look], colours.ground, GLYPH / 2, GLYPH / 2, hollow);
     }
     return image;
-  });
+  };
+  // By their numbers: those that nobody saw are UNSEEN further on.
+  const images: HTMLCanvasElement[] = [];
+  for (const [index, look] of LOOKS.entries()) {
+    images[index] = make(look, false);
+    images[index | UNSEEN] = make(look, true);
+  }
   return { ratio, palette: colours, images, hatch: stripes(colours.hatch, ratio, 8, 2.2), unrecorded: stripes(colours.line, ratio, 6, 1) };
 }
 
@@ -295,7 +307,7 @@ function drawLane(context: CanvasRenderingContext2D, sheet: Sprites, scene: Scen
     const image = sheet.images[cluster?.look ?? 0];
     if (!cluster || !image) continue;
     context.drawImage(image, cluster.x - GLYPH / 2, middle - GLYPH / 2, GLYPH, GLYPH);
-    const number = cluster.marks > 1 ? cluster.marks : cluster.look === LOOKS.indexOf("QUIET") ? cluster.quiet : 0;
+    const number = cluster.marks > 1 ? cluster.marks : (cluster.look & ~UNSEEN) === LOOKS.indexOf("QUIET") ? cluster.quiet : 0;
     if (number < 2) continue;
     const next = found[at + 1];
     if (next && next.x - cluster.x < 26) continue;

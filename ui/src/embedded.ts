@@ -23,6 +23,8 @@ interface Known {
   lane: Lane | null;
   time: number;
   summary: Summary;
+  /** Quiet entries that are folded into it. */
+  quiet: number;
 }
 
 export class Embedded implements Data {
@@ -38,19 +40,21 @@ export class Embedded implements Data {
     for (const lane of file.lanes.lanes) {
       for (const mark of lane.marks) {
         const kept = file.entries[mark.seq]?.summary;
-        this.known.push({ lane, time: parse(mark.time), summary: kept ?? summaryOf(lane, mark) });
+        this.known.push({ lane, time: parse(mark.time), summary: kept ?? summaryOf(lane, mark), quiet: mark.quiet });
       }
     }
     for (const gap of file.overview.gaps) {
       const kept = file.entries[gap.seq]?.summary;
-      this.known.push({ lane: null, time: parse(gap.time), summary: kept ?? gapSummary(gap) });
+      this.known.push({ lane: null, time: parse(gap.time), summary: kept ?? gapSummary(gap), quiet: 0 });
     }
     this.known.sort((a, b) => a.summary.seq - b.summary.seq);
     for (const entry of this.known) this.bySeq.set(entry.summary.seq, entry);
   }
 
   async overview(): Promise<Overview> {
-    return this.file.overview;
+    // The whole log of a file is what is in it.
+    const { overview, lanes } = this.file;
+    return overview.oldest === null ? overview : { ...overview, oldest: { ...overview.oldest, time: lanes.since } };
   }
 
   async histogram(window: Window, buckets: number, filters: Filters): Promise<Histogram> {
@@ -60,10 +64,9 @@ export class Embedded implements Data {
     const counts = Array.from({ length: buckets }, (): [number, number, number, number] => [0, 0, 0, 0]);
     const quiet = new Array<number>(buckets).fill(0);
     let total = 0;
-    for (const { summary, time, lane } of this.known) {
+    for (const { summary, time, quiet: folded } of this.known) {
       const index = Math.floor(((time - range.from) * 1000) / width);
       if (time < range.from || index >= buckets || !passes(summary)) continue;
-      const folded = markOf(lane, summary.seq)?.quiet ?? 0;
       quiet[index] = (quiet[index] ?? 0) + folded;
       const type = summary.quiet ? -1 : (["ADDED", "MODIFIED", "DELETED", "GAP"] as const).indexOf(summary.type);
       const bucket = counts[index];
@@ -112,7 +115,7 @@ export class Embedded implements Data {
   }
 
   async entry(seq: number): Promise<Entry> {
-    const kept = this.file.entries[seq];
+    const kept = this.file.entries[seq] ?? this.without(seq);
     if (!kept) throw new Refused(`entry ${seq} is not in this file: ask decklog for it, with decklog show ${seq}`, null, 404);
     const at = this.known.findIndex((entry) => entry.summary.seq === seq);
     const near = (entry: Known): boolean => entry.summary.id !== kept.summary.id && entry.summary.namespace === kept.summary.namespace;
@@ -121,14 +124,28 @@ export class Embedded implements Data {
     return { ...kept, neighbours: [...before, ...after].map((entry) => entry.summary) };
   }
 
+  /** An entry that is in the file, and not what it changed. */
+  private without(seq: number): Entry | null {
+    const found = this.bySeq.get(seq);
+    if (!found) return null;
+    const { summary, lane } = found;
+    const mine = (lane?.marks ?? []).map((mark) => mark.seq);
+    const at = mine.indexOf(seq);
+    return {
+      summary, entry: null, diff: "", real: !summary.quiet, previous: mine[at - 1] ?? null, next: at < 0 ? null : (mine[at + 1] ?? null), yaml: "", yaml_cut: false,
+      command: null, ...(summary.type === "GAP" ? {} : { missing: `What changed is not in this file: decklog show ${seq} prints it.` }),
+    };
+  }
+
   async diff(from: number, to: number): Promise<Difference> {
     const [a, b] = [await this.entry(from), await this.entry(to)];
     const same = a.summary.id === b.summary.id;
+    for (const one of [a, b]) if (one.yaml === "") throw new Refused(`what entry ${one.summary.seq} changed is not in this file: ask decklog diff`, null, 404);
     if (a.yaml_cut || b.yaml_cut) throw new Refused("one of the two objects is cut in this file: ask decklog for the difference", null, 404);
     const name = `${objectName(a.summary)}${a.summary.namespace ? ` -n ${a.summary.namespace}` : ""}`;
     return {
       from: a.summary, to: b.summary, diff: lineDiff(a.yaml, b.yaml), same_object: same,
-      command: same ? `decklog diff ${name} --from ${from} --to ${to}` : `decklog show ${from} ${to}`,
+      command: same ? `decklog diff ${name} --from ${from} --to ${to}` : null,
     };
   }
 
@@ -188,10 +205,6 @@ export class Embedded implements Data {
     };
     return { from: read(window.since, parse(this.file.lanes.since)), to: read(window.until, parse(this.file.lanes.until)) };
   }
-}
-
-function markOf(lane: Lane | null, seq: number): Mark | undefined {
-  return lane?.marks.find((mark) => mark.seq === seq);
 }
 
 function summaryOf(lane: Lane, mark: Mark): Summary {

@@ -7,7 +7,7 @@ import { Refused, type Difference, type Entry, type Manager } from "./api.ts";
 import { Areas, Command, Diff, EntryList, ObjectLink, Problem, Text, Time, TypeWord, useLoad, Yaml } from "./parts.tsx";
 import { closeEntry, data, go, linkTo, picking, range, view, type Failure } from "./store.ts";
 import { counted } from "./text.ts";
-import { parse } from "./time.ts";
+import { full, parse } from "./time.ts";
 import { frozen } from "./url.ts";
 
 export function Panel(): JSX.Element | null {
@@ -77,7 +77,7 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
     );
   }
   const { summary } = answer;
-  const managers = answer.entry.change?.managers ?? summary.managers.map((manager): Manager => ({ manager }));
+  const managers = answer.entry?.change?.managers ?? summary.managers.map((manager): Manager => ({ manager }));
   const isGap = summary.type === "GAP";
   const at = parse(summary.time);
   return (
@@ -206,14 +206,21 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
       {!isGap && (
         <section>
           <h3>What changed</h3>
+          {answer.missing && <p class="note">{answer.missing}</p>}
           {!answer.real && <p class="note">Nothing that matters: only what every write moves.</p>}
-          {answer.diff.trim() === "" ? <p class="muted">{summary.type === "MODIFIED" ? "No field that is shown is different." : "There is nothing to compare it with."}</p> : <Diff text={answer.diff} />}
+          {answer.missing ? null : answer.diff.trim() === "" ? <p class="muted">{summary.type === "MODIFIED" ? "No field that is shown is different." : "There is nothing to compare it with."}</p> : <Diff text={answer.diff} cut={answer.diff_cut} />}
         </section>
       )}
       {answer.command !== null && (
         <section>
           <h3>To bring this version back</h3>
           <Command text={answer.command} />
+          {answer.command_before && (
+            <>
+              <h3 class="second">The version before, to undo this change</h3>
+              <Command text={answer.command_before} />
+            </>
+          )}
         </section>
       )}
       {answer.yaml !== "" && (
@@ -222,7 +229,7 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
           <Yaml text={answer.yaml} isCut={answer.yaml_cut} label="The object as it was then" />
         </details>
       )}
-      {answer.neighbours.length > 0 && (
+      {answer.neighbours && answer.neighbours.length > 0 && (
         <section>
           <h3>Around it</h3>
           <EntryList entries={answer.neighbours} label="Entries of other objects, before and after" />
@@ -270,21 +277,25 @@ function Compare({ one, two }: { one: number; two: number }): JSX.Element {
           {!answer.same_object && <p class="note">These are two objects.</p>}
           <section>
             <h3>What is different</h3>
-            {answer.diff.trim() === "" ? <p class="muted">Nothing that matters: the two are the same.</p> : <Diff text={answer.diff} />}
+            {answer.diff.trim() === "" ? <p class="muted">Nothing that matters: the two are the same.</p> : <Diff text={answer.diff} cut={answer.diff_cut} />}
           </section>
-          <section>
-            <h3>The same in a terminal</h3>
-            <Command text={answer.command} />
-          </section>
+          {answer.command !== null && (
+            <section>
+              <h3>The same in a terminal</h3>
+              <Command text={answer.command} />
+            </section>
+          )}
         </>
       )}
     </div>
   );
 }
 
-export function truncatedText(lanes: number, marks: number): string {
+export function truncatedText(cut: { lanes: number; marks: number; before?: string }): string {
   const parts: string[] = [];
-  if (lanes > 0) parts.push(counted(lanes, "object"));
-  if (marks > 0) parts.push(counted(marks, "change"));
-  return `${parts.join(" and ")} more than fit. Narrow the window or the filters to see them.`;
+  if (cut.lanes > 0) parts.push(counted(cut.lanes, "object"));
+  if (cut.marks > 0) parts.push(counted(cut.marks, "change"));
+  const said = parts.length > 0 ? [`${parts.join(" and ")} more than fit.`] : [];
+  if (cut.before) said.push(`What was before ${full(parse(cut.before), view.peek().zone)} was not looked at.`);
+  return `${said.join(" ")} Narrow the window or the filters to see all.`;
 }

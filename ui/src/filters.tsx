@@ -188,17 +188,20 @@ export function Legend(): JSX.Element {
       ))}
       <span class="key">
         <Swatch look="other" />
-        other fields
+        other
       </span>
       <span class="divider" />
       <button type="button" aria-pressed={filters.quiet} title="Writes that change nothing that matters" onClick={() => setFilters({ quiet: !filters.quiet })}>
         <Swatch look="QUIET" />
         quiet
       </button>
+      <button type="button" aria-pressed={view.value.changed} title="Hide objects that did not change in the window (h)" onClick={() => go({ changed: !view.value.changed })}>
+        changed only
+      </button>
       <span class="divider" />
       <span class="key"><span class="swatch-bar open" />there before</span>
       <span class="key"><span class="swatch-bar hollow" />inferred</span>
-      <span class="key"><span class="swatch-line" />watched and quiet</span>
+      <span class="key"><span class="swatch-line" />watched, quiet</span>
     </div>
   );
 }

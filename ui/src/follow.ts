@@ -38,11 +38,13 @@ export function follow(from: string, url: (after: string) => string, heard: Hear
 
   const connect = (): void => {
     if (stopped) return;
-    heard.link(tries === 0 ? "connecting" : "lost");
+    // A stream ends now and then by intention: the first try after that is nothing to speak of.
+    heard.link(tries <= 1 ? "connecting" : "lost");
     const stream = open(url(cursor));
     source = stream;
+    let opened = Infinity;
     stream.addEventListener("open", () => {
-      tries = 0;
+      opened = Date.now();
       heard.link("live");
     });
     stream.addEventListener("entry", (event) => {
@@ -64,9 +66,11 @@ export function follow(from: string, url: (after: string) => string, heard: Hear
       // The browser would try again by itself, but after the cursor of the first address, and not at all after some answers.
       stream.close();
       source = null;
+      // One that ends as soon as it has begun is no success: it is asked for less and less often.
+      if (Date.now() - opened > 5000) tries = 0;
       tries += 1;
-      heard.link("lost");
-      timer = setTimeout(connect, Math.min(15_000, 250 * 2 ** Math.min(tries, 6)));
+      if (tries > 1) heard.link("lost");
+      timer = setTimeout(connect, tries === 1 ? 100 : Math.min(15_000, 250 * 2 ** Math.min(tries, 6)));
     });
   };
 

@@ -25,6 +25,7 @@ export const KEYS: [string, string][] = [
   ["l", "follow the log, or stop"],
   ["f or /", "filters"],
   ["q", "show quiet entries, or fold them"],
+  ["h", "hide objects that did not change, or show them"],
   ["1 to 5", "Timeline, Log, As of, Churn, Health"],
   ["u", "UTC or local time"],
   ["t", "dark, light, or as the system has it"],
@@ -190,6 +191,9 @@ function anywhere(event: KeyboardEvent): boolean {
     }
     case "q":
       go({ filters: { ...known.filters, quiet: !known.filters.quiet } });
+      return true;
+    case "h":
+      go({ changed: !known.changed });
       return true;
     case "c":
       if (known.entry === null) return false;

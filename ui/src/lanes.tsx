@@ -260,7 +260,7 @@ export function Lanes(): JSX.Element {
             Reading the log
           </div>
         )}
-        {!problem && known && known.answer.lanes.length === 0 && <Nothing />}
+        {!problem && known && laid.rows.length === 0 && <Nothing />}
       </div>
     </section>
   );
@@ -269,14 +269,14 @@ export function Lanes(): JSX.Element {
 function Nothing(): JSX.Element {
   const { filters } = view.value;
   const known = loaded.value;
-  const narrowed = JSON.stringify({ ...filters, quiet: false }) !== JSON.stringify(NO_FILTERS);
+  const narrowed = view.value.changed || JSON.stringify({ ...filters, quiet: false }) !== JSON.stringify(NO_FILTERS);
   return (
     <Empty title={narrowed ? "Nothing passes these filters in this window" : "No object is known in this window"}>
       {known && known.answer.unwatched.length > 0 && (
         <p>
           Nobody knows of {counted(known.answer.unwatched.length, "range")}:{" "}
-          {known.answer.unwatched.slice(-10).map((gap) => (
-            <button key={gap.seq} type="button" onClick={() => choose(gap.seq, false)}>
+          {known.answer.unwatched.slice(-10).map((gap, index) => (
+            <button key={index} type="button" disabled={gap.seq === null} onClick={() => gap.seq !== null && choose(gap.seq, false)}>
               GAP <Text of={[gap.resource ?? "everything", gap.namespace].filter(Boolean).join(" ")} max={60} fixed />
             </button>
           ))}
@@ -284,7 +284,7 @@ function Nothing(): JSX.Element {
       )}
       <p>
         {narrowed && (
-          <button type="button" onClick={() => go({ filters: { ...NO_FILTERS, quiet: filters.quiet } })}>
+          <button type="button" onClick={() => go({ filters: { ...NO_FILTERS, quiet: filters.quiet }, changed: false })}>
             Take the filters away
           </button>
         )}{" "}
@@ -372,7 +372,7 @@ function Labels(): JSX.Element {
   const total = rows.value.rows.length;
   useEffect(() => {
     if (made.value >= total) return;
-    const timer = setTimeout(() => (made.value = Math.min(total, made.value + FIRST_ROWS)), 30);
+    const timer = setTimeout(() => (made.value = Math.min(total, made.value * 2)), 30);
     return () => clearTimeout(timer);
   }, [made.value, total]);
   return (

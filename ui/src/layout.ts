@@ -19,6 +19,9 @@ export type Look = (typeof LOOKS)[number];
 /** The areas that have a colour of their own, in the order of the legend. All others are `other`. */
 export const AREAS = ["spec", "data", "metadata", "status"] as const;
 
+/** Set in a look where nobody saw it happen: listed, or inferred. Such a mark is hollow. */
+export const UNSEEN = 16;
+
 export function lookOf(mark: { type: string; areas: string[] }): Look {
   if (mark.type === "DELETED" || mark.type === "ADDED" || mark.type === "QUIET") return mark.type;
   const areas = mark.areas.filter((area) => area !== "managedFields");
@@ -49,7 +52,7 @@ export function model(lane: Lane): LaneModel {
   const looks = new Uint8Array(lane.marks.length);
   for (const [index, mark] of lane.marks.entries()) {
     times[index] = parse(mark.time);
-    looks[index] = LOOKS.indexOf(lookOf(mark));
+    looks[index] = LOOKS.indexOf(lookOf(mark)) | (mark.evidence === "listed" || mark.evidence === "inferred" ? UNSEEN : 0);
   }
   const bars = lane.bars.map((bar) => ({ bar, from: bar.from === null ? BEFORE : parse(bar.from), to: bar.to === null ? AFTER : parse(bar.to) }));
   return { lane, times, looks, bars };
@@ -82,7 +85,7 @@ export function toTime(scale: Scale, x: number): number {
 
 export interface Cluster {
   x: number;
-  /** Index into LOOKS. */
+  /** Index into LOOKS, and UNSEEN. */
   look: number;
   /** The index of the mark that is drawn. */
   mark: number;
@@ -110,7 +113,7 @@ export function clusters(lane: LaneModel, scale: Scale): Cluster[] {
     if (last !== undefined && place === bin) {
       last.marks += 1;
       last.quiet += folded;
-      if (look < last.look) {
+      if ((look & ~UNSEEN) < (last.look & ~UNSEEN)) {
         last.look = look;
         last.mark = index;
         last.x = toX(scale, time);
@@ -192,13 +195,25 @@ export interface Rows {
  * Lanes in their trees, the trees by namespace. Lanes come as a tree in preorder; what a folded owner owns is left out, with
  * its number.
  */
-export function layOut(lanes: readonly Lane[], folded: ReadonlySet<string>): Rows {
+export function layOut(lanes: readonly Lane[], folded: ReadonlySet<string>, onlyChanged = false): Rows {
   interface Tree {
     namespace: string;
     members: number[];
   }
   const trees: Tree[] = [];
+  // From the end, because what is owned comes after its owner: an owner stays for what it owns.
+  const stays = new Array<boolean>(lanes.length).fill(true);
+  if (onlyChanged) {
+    let keepAbove = 0;
+    for (let index = lanes.length - 1; index >= 0; index -= 1) {
+      const lane = lanes[index];
+      if (!lane) continue;
+      stays[index] = lane.depth < keepAbove || lane.marks.some((mark) => mark.type !== "QUIET");
+      keepAbove = stays[index] ? lane.depth : Math.min(keepAbove, lane.depth);
+    }
+  }
   for (const [index, lane] of lanes.entries()) {
+    if (!stays[index]) continue;
     const last = trees[trees.length - 1];
     if (lane.depth > 0 && last) last.members.push(index);
     else trees.push({ namespace: lane.namespace, members: [index] });

@@ -13,6 +13,7 @@ export function LogPage(): JSX.Element {
   const { since, until, filters } = view.value;
   const entries = useSignal<Summary[] | null>(null);
   const more = useSignal(false);
+  const reached = useSignal<number | null>(null);
   const problem = useSignal<Failure | null>(null);
   const seen = useSignal(0);
   const again = useSignal(0);
@@ -22,6 +23,7 @@ export function LogPage(): JSX.Element {
       const answer = await data.entries({ since, until }, filters, before, signal);
       entries.value = before === null ? answer.entries : [...(entries.peek() ?? []), ...answer.entries];
       more.value = answer.more;
+      reached.value = answer.reached ?? answer.entries[answer.entries.length - 1]?.seq ?? null;
       problem.value = null;
     } catch (error) {
       if (signal?.aborted) return;
@@ -42,10 +44,10 @@ export function LogPage(): JSX.Element {
           Show {counted(fresh, "new entry", "new entries")}
         </button>
       )}
-      {shown && shown.length === 0 && <Empty title="No entry in this window passes the filters" />}
+      {shown && shown.length === 0 && !more.value && <Empty title="No entry in this window passes the filters" />}
       {shown && shown.length > 0 && <EntryTable entries={shown} caption="Entries, newest first" />}
       {shown && more.value && (
-        <button type="button" class="older" onClick={() => void read(shown[shown.length - 1]?.seq ?? null)}>
+        <button type="button" class="older" onClick={() => void read(reached.value)}>
           Show older entries
         </button>
       )}

@@ -115,7 +115,7 @@ function Status(): JSX.Element {
         {lanes ? `${counted(marks, "change")} of ${counted(lanes.answer.lanes.length, "object")}` : ""}
         {quiet > 0 && !view.value.filters.quiet && `, ${count(quiet)} quiet ones folded`}
       </span>
-      {cut && (cut.lanes > 0 || cut.marks > 0) && <strong class="cut">{truncatedText(cut.lanes, cut.marks)}</strong>}
+      {cut && <strong class="cut">{truncatedText(cut)}</strong>}
       {data.leftOut !== null && (
         <strong class="cut">
           <Text of={data.leftOut} max={300} />

@@ -197,17 +197,20 @@ function BlameTable({ answer }: { answer: Answer }): JSX.Element {
                 <Text of={row.manager} max={80} /> <span class="muted">{row.operation}</span>
               </td>
               <td class="num right">
-                <button type="button" class="link" onClick={() => go({ entry: row.seq, against: null })}>
-                  {row.seq}
-                </button>
+                {row.seq !== null && (
+                  <button type="button" class="link" onClick={() => go({ entry: row.seq, against: null })}>
+                    {row.seq}
+                  </button>
+                )}
               </td>
               <td>
-                <Time at={row.time} />
+                {row.time === null ? <span class="muted">not known</span> : <Time at={row.time} />}
               </td>
             </tr>
           ))}
         </tbody>
       </table>
+      {answer.blame_cut && <p class="muted pad">It has more fields: decklog blame prints them all.</p>}
     </div>
   );
 }

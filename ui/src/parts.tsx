@@ -76,9 +76,11 @@ export function Areas({ of }: { of: readonly string[] }): JSX.Element {
 /** What a line of `decklog tail` says beyond the columns that stand here already. */
 export function gist(entry: Summary): string {
   if (entry.gap) return `${entry.gap.why}: changes may be missing`;
-  const name = objectName(entry);
+  const name = `/${entry.name}`;
   const at = entry.line.indexOf(name);
-  return at < 0 ? "" : entry.line.slice(at + name.length).trim();
+  const rest = at < 0 ? "" : entry.line.slice(at + name.length).replace(/\s+/g, " ").trim();
+  // How it is known has a place of its own.
+  return rest.endsWith(entry.evidence) && entry.evidence !== "" ? rest.slice(0, -entry.evidence.length).trim() : rest.replace(/^listed: /, "");
 }
 
 /** One entry in a list: choosing it shows it. */
@@ -168,7 +170,7 @@ export function EntryList({ entries, label }: { entries: readonly Summary[]; lab
 }
 
 /** A difference as `decklog log -p` prints it: what went with `-`, what came with `+`, in the first column that has such signs. */
-export function Diff({ text }: { text: string }): JSX.Element {
+export function Diff({ text, cut: isCut = false }: { text: string; cut?: boolean | undefined }): JSX.Element {
   const most = useSignal(600);
   const lines = text.replace(/\n$/, "").split("\n");
   const column = lines.some((line) => /^[-+~?] /.test(line)) ? 0 : 2;
@@ -191,6 +193,7 @@ export function Diff({ text }: { text: string }): JSX.Element {
           Show more of {counted(lines.length - most.value, "line")}
         </button>
       )}
+      {isCut && <p class="muted">It goes on: decklog log -p prints all of it.</p>}
     </>
   );
 }

@@ -87,7 +87,7 @@ export function StatePage(): JSX.Element {
                         <ObjectLink of={object} at={answer.seq} />
                       </td>
                       <td>
-                        <Time at={object.since} />
+                        {object.since === null ? <span class="muted">not known</span> : <Time at={object.since} />}
                       </td>
                       <td class="num right">
                         <button type="button" class="link" onClick={() => go({ entry: object.seq, against: null })}>

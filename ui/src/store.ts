@@ -123,27 +123,32 @@ export const lanesFailure = signal<Failure | null>(null);
 export const histogram = signal<Histogram | null>(null);
 export const histogramFailure = signal<Failure | null>(null);
 
-export const rows = computed<Rows>(() => layOut(loaded.value?.answer.lanes ?? [], new Set(view.value.folded)));
+export const rows = computed<Rows>(() => layOut(loaded.value?.answer.lanes ?? [], new Set(view.value.folded), view.value.changed));
 
-/** What nobody knows at this moment: sources that are not watched, and a log that nobody writes. */
+/** States of a source in which nobody sees what happens. While it lists or recovers, what it missed is being read. */
+const BLIND = ["waiting", "degraded"];
+
+/**
+ * What nobody knows at this moment: sources that are not watched, or all of them where no daemon runs. The answer with the
+ * lanes has it, too, as of then; this is asked for again and again.
+ */
 const running = computed<GapModel[]>(() => {
   const known = overview.value;
   if (!known || known.mode === "file") return [];
   const found: GapModel[] = [];
-  if (known.mode === "journal" && known.head) {
-    found.push({ from: parse(known.head.time), to: now.value, resource: null, namespace: "", why: "no daemon is running", seq: null });
-  } else {
-    for (const source of known.sources) {
-      if (source.state === "watching" || source.good_at === null) continue;
-      const why = source.detail ? `${source.state}: ${source.detail}` : source.state;
-      found.push({ from: parse(source.good_at), to: now.value, resource: source.resource, namespace: source.namespace, why, seq: null });
-    }
+  for (const source of known.sources) {
+    if ((known.mode === "daemon" && !BLIND.includes(source.state)) || source.good_at === null) continue;
+    const why = known.mode === "journal" ? "no daemon is running" : source.detail ? `${source.state}: ${source.detail}` : source.state;
+    found.push({ from: parse(source.good_at), to: now.value, resource: source.resource, namespace: source.namespace, why, seq: null });
   }
   return found;
 });
 
 /** Where nobody knows, within what was loaded. */
-export const gaps = computed<GapModel[]>(() => [...(loaded.value?.gaps ?? []), ...running.value]);
+export const gaps = computed<GapModel[]>(() => {
+  const known = loaded.value?.gaps ?? [];
+  return overview.value?.mode === "file" ? known : [...known.filter((gap) => gap.seq !== null), ...running.value];
+});
 
 /** The same over the whole log, for the strip. */
 export const allGaps = computed<Range[]>(() => [
@@ -256,7 +261,7 @@ function startFollowing(cursor: string): void {
     link: (state) => {
       const known = loaded.peek();
       // Until now it was covered by the stream; what comes now is not, until the stream is back.
-      if (link.peek() === "live" && state !== "live" && known) loaded.value = { ...known, covers: { ...known.covers, to: now.peek() } };
+      if (state === "lost" && link.peek() !== "lost" && known) loaded.value = { ...known, covers: { ...known.covers, to: now.peek() } };
       link.value = state;
     },
   });

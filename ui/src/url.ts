@@ -33,6 +33,8 @@ export interface View {
   object: string;
   /** The moment of the pages `state` and `object`: a time, a duration or a seq. */
   at: string;
+  /** Only objects that changed in the window, and their owners. */
+  changed: boolean;
   /** Owners whose objects are folded away. */
   folded: string[];
   zone: Zone;
@@ -41,7 +43,7 @@ export interface View {
 export const NO_FILTERS: Filters = { what: [], namespace: [], type: [], area: [], where: "", quiet: false };
 
 export const START: View = {
-  page: "timeline", since: "", until: "", over: "", filters: NO_FILTERS, entry: null, against: null, object: "", at: "", folded: [], zone: "utc",
+  page: "timeline", since: "", until: "", over: "", filters: NO_FILTERS, entry: null, against: null, object: "", at: "", changed: false, folded: [], zone: "utc",
 };
 
 const PAGES: readonly Page[] = ["timeline", "log", "object", "state", "churn", "health"];
@@ -70,6 +72,7 @@ export function toHash(view: View): string {
   keys.push(...filterKeys(view.filters));
   if (view.entry !== null) keys.push(["entry", String(view.entry)]);
   if (view.against !== null) keys.push(["against", String(view.against)]);
+  if (view.changed) keys.push(["changed", "1"]);
   for (const id of view.folded) keys.push(["fold", id]);
   if (view.zone !== "utc") keys.push(["zone", view.zone]);
   // Slashes, colons and commas mean nothing behind `#`; written out they keep the address readable in a chat.
@@ -101,6 +104,7 @@ export function fromHash(hash: string): View {
     against: seq("against"),
     object: text("object"),
     at: text("at"),
+    changed: text("changed") === "1",
     folded: keys.getAll("fold"),
     zone: text("zone") === "local" ? "local" : "utc",
   };

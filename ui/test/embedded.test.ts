@@ -40,6 +40,18 @@ test("an entry that is not in the file names the command that has it", async () 
   await assert.rejects(file.entry(999_999), /decklog show 999999/);
 });
 
+test("an entry without what it changed says so, and a GAP is whole", async () => {
+  const [mark] = served.lanes.lanes.flatMap((lane) => lane.marks.filter((one) => one.type === "MODIFIED"));
+  const thin = new Embedded({ ...served, entries: {} });
+  const entry = await thin.entry(mark!.seq);
+  assert.match(entry.missing ?? "", new RegExp(`decklog show ${mark!.seq}`));
+  assert.deepEqual(entry.summary.areas, mark!.areas);
+  const gap = await thin.entry(served.overview.gaps[0]!.seq);
+  assert.equal(gap.summary.type, "GAP");
+  assert.equal(gap.missing, undefined);
+  await assert.rejects(thin.diff(mark!.seq, mark!.seq), /is not in this file/);
+});
+
 test("what was there at a moment", async () => {
   const { objects } = await file.state("2026-11-25T00:00:00Z", { ...NO_FILTERS, what: ["deploy"] });
   const { objects: there } = api.state(new URLSearchParams({ at: "2026-11-25T00:00:00Z", what: "deploy" })) as { objects: { id: string }[] };

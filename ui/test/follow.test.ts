@@ -47,7 +47,21 @@ test("a reconnect goes on after the last entry, and nothing comes twice", () => 
   Stream.all[1]!.entry(12);
   Stream.all[1]!.entry(13);
   assert.deepEqual(seen, [11, 12, 13]);
-  assert.deepEqual(links, ["connecting", "live", "lost", "lost", "live"]);
+  assert.deepEqual(links, ["connecting", "live", "connecting", "live"]);
+  mock.timers.reset();
+});
+
+test("a stream that does not come back is lost, until it does", () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  const { links } = begin();
+  Stream.all[0]!.dispatchEvent(new Event("open"));
+  for (let turn = 0; turn < 3; turn += 1) {
+    Stream.all[turn]!.dispatchEvent(new Event("error"));
+    mock.timers.tick(60_000);
+  }
+  assert.equal(links.at(-1), "lost");
+  Stream.all[3]!.dispatchEvent(new Event("open"));
+  assert.equal(links.at(-1), "live");
   mock.timers.reset();
 });
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Lane, Mark, Summary } from "../src/api.ts";
-import { append, bars, BIN, clusters, gapModel, gapsOf, hit, layOut, lookOf, model, ROW, rowsBetween, toX, zoom } from "../src/layout.ts";
+import { append, bars, BIN, clusters, gapModel, gapsOf, hit, layOut, LOOKS, lookOf, model, ROW, rowsBetween, toX, UNSEEN, zoom } from "../src/layout.ts";
 import { parse, rfc3339 } from "../src/time.ts";
 
 const T0 = parse("2026-11-25T01:00:00Z");
@@ -97,6 +97,21 @@ test("rows are trees by namespace, and folding hides all that is owned", () => {
   assert.equal(laid.height, laid.rows.length * ROW);
   assert.deepEqual(rowsBetween(laid, ROW * 1.5, ROW * 3.5), [1, 4]);
   assert.equal(layOut([lane("a")], new Set()).rows.length, 1, "one namespace has no heading");
+});
+
+test("an owner stays for what it owns and that changed", () => {
+  const lanes = [
+    lane("web", { id: "d" }), lane("rs1", { id: "r1", depth: 1 }), lane("p1", { id: "p1", depth: 2 }), lane("rs2", { id: "r2", depth: 1 }),
+    lane("p2", { id: "p2", depth: 2, marks: [mark(1, 1)] }), lane("quiet", { id: "q", marks: [mark(2, 2, { type: "QUIET", quiet: 3 })] }), lane("last", { id: "l", marks: [mark(3, 3)] }),
+    lane("below", { id: "b", depth: 1 }),
+  ];
+  assert.deepEqual(layOut(lanes, new Set(), true).rows.map((row) => (row.kind === "lane" ? lanes[row.index]!.id : "")), ["d", "r2", "p2", "l"]);
+});
+
+test("what nobody saw happen is hollow, and ranks as what it is", () => {
+  const found = clusters(model(lane("a", { marks: [mark(1, 102, { type: "ADDED", evidence: "listed" }), mark(2, 103)] })), SCALE);
+  assert.equal(found.length, 1);
+  assert.equal(found[0]!.look, LOOKS.indexOf("ADDED") | UNSEEN);
 });
 
 test("a pointer finds marks first, then hatching, then the lane", () => {
