@@ -25,7 +25,7 @@ export async function files() {
   };
 }
 
-/** What is wrong with the files, whoever built them. */
+/** What is wrong with the files, no matter who built them. */
 export function faults(built) {
   const found = [];
   let packed = 0;

@@ -2,7 +2,7 @@
 //
 //   node dev/serve.mjs [--big] [--live] [--port 9467]     --live: something happens every two seconds
 //
-// It builds ui/src anew whenever the page is loaded. `POST /dev/append` and `POST /dev/cut` are for tests: a new entry, and all
+// It builds ui/src again whenever the page is loaded. `POST /dev/append` and `POST /dev/cut` are for tests: a new entry, and all
 // streams ended.
 
 import { createServer } from "node:http";

@@ -237,9 +237,14 @@ test("the page of one object has its incarnations, its past and its blame", asyn
   assert.equal(await page.locator(".lives tbody tr").count(), answer.lane.bars.length);
   await page.getByRole("tab", { name: "Blame" }).click();
   if (answer.blame.length > 0) await page.getByRole("cell", { name: answer.blame[0].path, exact: true }).first().waitFor();
-  await page.locator(".at-form input").fill(String(answer.entries[answer.entries.length - 1].seq));
+  // As it was at its first entry, and not as it is.
+  const first = answer.entries[answer.entries.length - 1].seq;
+  const then = await api(server.url, `object?resource=${lane.resource}&namespace=${lane.namespace}&name=${lane.name}&at=${first}`);
+  assert.notEqual(then.yaml, answer.yaml);
+  await page.locator(".at-form input").fill(String(first));
   await page.locator(".at-form button").click();
-  await page.locator('.code[aria-label="The object as YAML"]').waitFor();
+  await page.getByRole("tab", { name: `The object at ${then.at}` }).waitFor();
+  assert.equal((await page.locator('.code[aria-label="The object as YAML"] > div').allInnerTexts()).join("\n"), then.yaml.replace(/\n$/, ""));
   await clean();
   await context.close();
 });
@@ -396,6 +401,24 @@ test("hostile data is shown and does not run", made, async () => {
   await page.locator(".diff .plus .more").first().click();
   await page.waitForFunction((before) => document.querySelector(".diff .plus").textContent.length > before * 10, short);
   await clean();
+  await context.close();
+});
+
+test("a server that went away is asked again, and its window is loaded", made, async () => {
+  const own = await target();
+  const port = Number(new URL(own.url).port);
+  const context = await chrome.newContext({ viewport: { width: 1280, height: 800 } });
+  const { page } = await watched(context, { origin: own.url });
+  await page.goto(`${own.url}#since=15m`);
+  await drawn(page);
+  await own.stop();
+  await page.evaluate(() => (location.hash = "since=1h"));
+  await page.getByText("decklog does not answer").waitFor();
+  assert.equal(await page.evaluate(() => globalThis.decklog.lanes().length), 0);
+  const again = await target({ port });
+  await page.waitForFunction(() => globalThis.decklog.lanes().length > 0, null, { timeout: 40_000 });
+  await page.locator(".live-live").waitFor();
+  await again.stop();
   await context.close();
 });
 

@@ -327,14 +327,14 @@ export class Remote implements Data {
       throw new Refused("decklog does not answer. See whether it runs, and whether this address still leads to it", null, 0);
     }
     if (response.ok) return (await response.json()) as T;
-    let told: { error?: unknown; key?: unknown } = {};
+    let answered: { error?: unknown; key?: unknown } = {};
     try {
-      told = (await response.json()) as typeof told;
+      answered = (await response.json()) as typeof answered;
     } catch {
       // Not decklog's own answer, as from a proxy: its status is all there is to say.
     }
-    const words = typeof told.error === "string" ? told.error : `the answer was HTTP ${response.status}`;
-    throw new Refused(words, typeof told.key === "string" ? told.key : null, response.status);
+    const words = typeof answered.error === "string" ? answered.error : `the answer was HTTP ${response.status}`;
+    throw new Refused(words, typeof answered.key === "string" ? answered.key : null, response.status);
   }
 }
 

@@ -298,4 +298,4 @@ export function RangeBar(): JSX.Element {
   );
 }
 
-const LINK: Record<string, string> = { off: "Live", connecting: "Connecting", live: "Live", lost: "Connecting again" };
+const LINK: Record<string, string> = { off: "Waiting", connecting: "Connecting", live: "Live", lost: "Connecting again" };

@@ -125,8 +125,8 @@ function Status(): JSX.Element {
       <span class="grow" />
       {loading.value && <span class="muted">Loading</span>}
       <span class="muted num">
-        {known?.head ? `entry ${count(known.head.seq)}` : "the log is empty"}
-        {known ? ` · decklog ${known.version}` : ""}
+        {known && (known.head ? `entry ${count(known.head.seq)}` : "the log is empty")}
+        {known && ` · decklog ${known.version}`}
       </span>
     </footer>
   );

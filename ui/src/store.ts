@@ -1,11 +1,11 @@
 // What the page knows, and what it does about it. Signals, so that the canvas is drawn without a pass over the document.
 
-import { computed, effect, signal } from "@preact/signals";
+import { batch, computed, effect, signal } from "@preact/signals";
 import { Refused, Remote, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
 import { Embedded, type FileData } from "./embedded.ts";
 import { follow, type Follower, type Link } from "./follow.ts";
 import { append, BEFORE, gapModel, layOut, model, type GapModel, type LaneModel, type Rows } from "./layout.ts";
-import { brief, moment, parse } from "./time.ts";
+import { brief, moment, parse, rfc3339 } from "./time.ts";
 import { ALL, filterKeys, fromHash, frozen, isLive, rangeOf, toHash, type Range, type View } from "./url.ts";
 
 function open(): Data {
@@ -104,6 +104,9 @@ export async function loadOverview(): Promise<void> {
     clock.value = Date.now();
     overview.value = known;
     overviewFailure.value = null;
+    // It answers, so what failed before is asked again.
+    if (lanesFailure.peek()?.key === null && lanesKey.peek() !== "") void loadLanes();
+    if (histogramFailure.peek()?.key === null && histogramKey.peek() !== "") void loadHistogram();
   } catch (error) {
     overviewFailure.value = failure(error);
   }
@@ -238,13 +241,17 @@ export const changes = signal(0);
 // ---- live --------------------------------------------------------------------------------------------------------------
 
 export const link = signal<Link>("off");
-export const fresh = signal<Summary[]>([]);
+/** What has come, and is not yet shown: a storm costs one picture for all that comes together. */
+const TOGETHER = 100;
+let waiting: Summary[] = [];
 let follower: Follower | null = null;
 let pending: ReturnType<typeof setTimeout> | null = null;
 
 function stopFollowing(): void {
   follower?.stop();
   follower = null;
+  // What came and is not shown yet is in the answer that the next stream goes on from.
+  waiting = [];
   link.value = "off";
 }
 
@@ -268,39 +275,52 @@ function startFollowing(cursor: string): void {
 }
 
 function arrived(entry: Summary): void {
-  const before = loaded.peek();
-  fresh.value = [...fresh.peek().slice(-199), entry];
-  changes.value += 1;
-  if (!before) return;
-  const lanes = append(before.answer.lanes, entry);
-  if (lanes === null) {
-    // One load for a burst of new objects.
-    if (pending === null) {
-      pending = setTimeout(() => {
-        pending = null;
-        reload();
-      }, 700);
-    }
-    return;
-  }
-  if (lanes === before.answer.lanes) return;
-  const until = parse(entry.time) > before.covers.to ? entry.time : before.answer.until;
-  loaded.value = asLoaded({ ...before.answer, lanes, until }, before);
-  bump(entry);
+  waiting.push(entry);
+  if (waiting.length === 1) setTimeout(take, TOGETHER);
 }
 
-/** The histogram takes a new entry, too, until it is loaded the next time. */
-function bump(entry: Summary): void {
+function take(): void {
+  const came = waiting;
+  waiting = [];
+  if (came.length === 0) return;
+  const before = loaded.peek();
+  let lanes = before?.answer.lanes ?? [];
+  let missing = false;
+  let until = before?.covers.to ?? 0;
+  for (const entry of came) {
+    const next = append(lanes, entry);
+    if (next === null) missing = true;
+    else lanes = next;
+    until = Math.max(until, parse(entry.time));
+  }
+  batch(() => {
+    changes.value += came.length;
+    bump(came);
+    if (before && lanes !== before.answer.lanes) loaded.value = asLoaded({ ...before.answer, lanes, until: rfc3339(until) }, before);
+  });
+  // One load for a burst of new objects.
+  if (missing && before && pending === null) {
+    pending = setTimeout(() => {
+      pending = null;
+      reload();
+    }, 700);
+  }
+}
+
+/** The histogram takes new entries, too, until it is loaded the next time. */
+function bump(came: readonly Summary[]): void {
   const known = histogram.peek();
   if (!known) return;
-  const index = Math.min(known.buckets.length - 1, Math.floor(((parse(entry.time) - parse(known.since)) * 1000) / known.width));
   const buckets = known.buckets.slice();
   const quiet = known.quiet.slice();
-  const type = ["ADDED", "MODIFIED", "DELETED", "GAP"].indexOf(entry.type);
-  const bucket = buckets[index];
-  if (entry.quiet) quiet[index] = (quiet[index] ?? 0) + 1;
-  else if (bucket && type >= 0) buckets[index] = bucket.map((number, at) => (at === type ? number + 1 : number)) as [number, number, number, number];
-  histogram.value = { ...known, buckets, quiet, total: known.total + 1 };
+  for (const entry of came) {
+    const index = Math.min(known.buckets.length - 1, Math.floor(((parse(entry.time) - parse(known.since)) * 1000) / known.width));
+    const type = ["ADDED", "MODIFIED", "DELETED", "GAP"].indexOf(entry.type);
+    const bucket = buckets[index];
+    if (entry.quiet) quiet[index] = (quiet[index] ?? 0) + 1;
+    else if (bucket && type >= 0) buckets[index] = bucket.map((number, at) => (at === type ? number + 1 : number)) as [number, number, number, number];
+  }
+  histogram.value = { ...known, buckets, quiet, total: known.total + came.length };
 }
 
 // ---- small state that is nobody else's business ------------------------------------------------------------------------
