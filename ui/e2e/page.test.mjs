@@ -180,10 +180,11 @@ test("everything by the keyboard", async () => {
   }
   assert.ok(page.url().includes(`entry=${mark.seq}`), page.url());
   await page.locator(`[data-entry="${mark.seq}"]`).waitFor();
+  const { previous } = await api(server.url, `entry?seq=${mark.seq}`);
   await page.keyboard.press("p");
-  await page.waitForFunction((seq) => !location.hash.includes(`entry=${seq}`), mark.seq);
+  await page.locator(`[data-entry="${previous}"]`).waitFor();
   await page.keyboard.press("n");
-  await page.waitForFunction((seq) => location.hash.includes(`entry=${seq}`), mark.seq);
+  await page.locator(`[data-entry="${mark.seq}"]`).waitFor();
   const width = () => page.evaluate(() => new URLSearchParams(location.hash.slice(1))).then(() => page.evaluate(() => {
     const keys = new URLSearchParams(location.hash.slice(1));
     return Date.parse(keys.get("until")) - Date.parse(keys.get("since"));

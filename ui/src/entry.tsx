@@ -88,12 +88,14 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
         </h2>
         <Close />
       </header>
+      {/* While the next entry is read, what stands here is the last one's, and leads nowhere. It stays
+          enabled, because a button that is not loses the focus. */}
       <nav class="panel-nav" aria-label="Entries of this object">
-        <button type="button" disabled={answer.previous === null} onClick={() => go({ entry: answer.previous })} title="The entry of this object before (p)">
+        <button type="button" disabled={answer.previous === null} aria-disabled={stale} onClick={() => !stale && go({ entry: answer.previous })} title="The entry of this object before (p)">
           ‹ Previous
         </button>
         <span class="num">entry {summary.seq}</span>
-        <button type="button" disabled={answer.next === null} onClick={() => go({ entry: answer.next })} title="The next entry of this object (n)">
+        <button type="button" disabled={answer.next === null} aria-disabled={stale} onClick={() => !stale && go({ entry: answer.next })} title="The next entry of this object (n)">
           Next ›
         </button>
         <button type="button" class="pick" aria-pressed={picking.value} onClick={() => (picking.value = !picking.value)} title="Compare with another entry (c)">
