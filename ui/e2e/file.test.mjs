@@ -1,0 +1,76 @@
+// The one-file form: opened from disk, with the network off.
+//
+//   DECKLOG_UI_FILE   a file that `decklog timeline --html` wrote; without it, one of the made-up log
+
+import assert from "node:assert/strict";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { after, before, test } from "node:test";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { Api, fileData } from "../dev/api.mjs";
+import { makeLog } from "../dev/log.mjs";
+import { oneFile } from "../dev/serve.mjs";
+import { browser, clickMark, drawn, settled, watched } from "./page.mjs";
+
+const here = dirname(dirname(fileURLToPath(import.meta.url)));
+let chrome;
+let folder;
+let path;
+before(async () => {
+  chrome = await browser();
+  folder = mkdtempSync(join(tmpdir(), "decklog-ui-file-"));
+  path = process.env.DECKLOG_UI_FILE ?? join(folder, "incident.html");
+  if (!process.env.DECKLOG_UI_FILE) {
+    const built = Object.fromEntries(["index.html", "app.js", "app.css"].map((name) => [name, readFileSync(join(here, "dist", name))]));
+    writeFileSync(path, oneFile(built, fileData(new Api(makeLog({ now: Date.now() })), "2h")));
+  }
+});
+after(async () => {
+  await chrome?.close();
+  rmSync(folder, { recursive: true });
+});
+
+test("it opens from disk, offline, and is the same page", async () => {
+  const context = await chrome.newContext({ viewport: { width: 1280, height: 800 } });
+  await context.setOffline(true);
+  const { page, asked, clean } = await watched(context, { origin: "file://" });
+  await page.goto(pathToFileURL(path).href);
+  await drawn(page);
+  assert.deepEqual(asked.filter((one) => !one.startsWith("data:")), [pathToFileURL(path).href], "nothing is loaded beside it");
+  const mark = await page.evaluate(() => {
+    const { lanes, entries } = JSON.parse(document.getElementById("decklog-data").textContent);
+    const found = lanes.lanes.flatMap((lane) => lane.marks.map((one, index) => ({ ...one, lane: lane.id, before: lane.marks[index - 1]?.seq ?? null })));
+    return found.find((one) => one.type === "MODIFIED" && one.areas.includes("spec") && one.before !== null && entries[one.seq] && entries[one.before] && !entries[one.seq].yaml_cut) ?? null;
+  });
+  assert.ok(mark, "the file has a change of a spec");
+  await page.evaluate((time) => {
+    const at = Date.parse(time);
+    location.hash = `since=${new Date(at - 600_000).toISOString()}&until=${new Date(at + 600_000).toISOString()}`;
+  }, mark.time);
+  await settled(page);
+  await clickMark(page, mark.seq);
+  await page.locator(`[data-entry="${mark.seq}"]`).waitFor();
+  await page.locator(".diff .plus").first().waitFor();
+  // Two marks: the file compares them itself.
+  await page.evaluate((hash) => (location.hash = hash), `entry=${mark.before}&against=${mark.seq}`);
+  await page.locator("[data-diff] .diff").waitFor();
+  // It filters by itself, and says what it cannot.
+  await page.evaluate((hash) => (location.hash = hash), "type=DELETED");
+  await settled(page);
+  const deleted = await page.evaluate(() => globalThis.decklog.lanes().length);
+  await page.evaluate((hash) => (location.hash = hash), "");
+  await settled(page);
+  assert.ok(deleted < (await page.evaluate(() => globalThis.decklog.lanes().length)));
+  await page.evaluate((hash) => (location.hash = hash), "where=true");
+  await page.getByText("a file has no CEL").first().waitFor();
+  assert.equal(await page.locator(".live").count(), 0, "nothing to follow");
+  for (const one of ["log", "state", "churn", "health"]) {
+    await page.evaluate((hash) => (location.hash = hash), `page=${one}`);
+    await page.locator(`.page-${one} .list`).waitFor();
+    await page.waitForTimeout(100);
+    assert.equal(await page.locator(".problem").count(), 0, one);
+  }
+  await clean();
+  await context.close();
+});

@@ -1,0 +1,105 @@
+// What the browser tests share: a browser, a server, and a page that is watched for what must never happen.
+//
+//   DECKLOG_UI_URL   the page of a running decklog; without it, the made-up log of ui/dev
+//   CHROMIUM         the browser; Debian's by default
+
+import assert from "node:assert/strict";
+import { chromium } from "playwright-core";
+import { serve } from "../dev/serve.mjs";
+
+export const given = process.env.DECKLOG_UI_URL ?? null;
+
+export async function browser() {
+  return chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+}
+
+/** The server to test: the one that was named, or one of our own. Its `dev` is null for a real one. */
+export async function target(options = {}) {
+  if (given !== null) return { url: given.endsWith("/") ? given : `${given}/`, dev: null, async stop() {} };
+  const dev = await serve({ dist: true, ...options });
+  return { url: dev.url, dev, stop: () => dev.stop() };
+}
+
+/** A page that fails the test where something runs, leaves the origin or breaks a policy. */
+export async function watched(context, { origin }) {
+  const page = await context.newPage();
+  const faults = [];
+  const asked = [];
+  await page.addInitScript(() => {
+    globalThis.violations = [];
+    document.addEventListener("securitypolicyviolation", (event) => globalThis.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
+  });
+  page.on("pageerror", (error) => faults.push(`error: ${error.message}\n${error.stack}`));
+  page.on("console", (message) => {
+    // The browser logs each answer that is no success, and a refused filter is one on purpose.
+    if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) faults.push(`console: ${message.text()}`);
+  });
+  page.on("dialog", async (dialog) => {
+    faults.push(`dialog: ${dialog.message()}`);
+    await dialog.dismiss();
+  });
+  page.on("request", (request) => {
+    asked.push(request.url());
+    if (!request.url().startsWith(origin) && !/^(data|blob):/.test(request.url())) faults.push(`asked another origin: ${request.url()}`);
+  });
+  return {
+    page, asked,
+    async clean() {
+      faults.push(...(await page.evaluate(() => globalThis.violations)).map((one) => `policy: ${one}`));
+      const canary = await page.evaluate(() => globalThis.canary ?? null);
+      if (canary !== null) faults.push(`hostile data ran: ${canary}`);
+      assert.deepEqual(faults, []);
+    },
+  };
+}
+
+/** The lanes are drawn. */
+export async function drawn(page) {
+  await page.waitForFunction(() => globalThis.decklog !== undefined && globalThis.decklog.lanes().length > 0 && globalThis.decklog.frames.length > 0);
+  await settled(page);
+}
+
+/** Nothing is being loaded. */
+export async function settled(page) {
+  await page.waitForFunction(() => document.querySelector('[aria-busy="true"]') === null);
+  await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+}
+
+/** Clicks the mark of an entry where it is drawn. */
+export async function clickMark(page, seq, options = {}) {
+  const place = await markPlace(page, seq);
+  if (options.shift) await page.keyboard.down("Shift");
+  await page.mouse.click(place.x, place.y);
+  if (options.shift) await page.keyboard.up("Shift");
+}
+
+export async function markPlace(page, seq) {
+  let place = await page.evaluate((one) => globalThis.decklog.place(one), seq);
+  assert.ok(place, `entry ${seq} has no mark`);
+  const box = await page.locator("#lanes").boundingBox();
+  if (place.y < box.y + 12 || place.y > box.y + box.height - 12) {
+    await page.evaluate(({ y, middle }) => (document.getElementById("lanes").scrollTop += y - middle), { y: place.y, middle: box.y + box.height / 2 });
+    await settled(page);
+    place = await page.evaluate((one) => globalThis.decklog.place(one), seq);
+  }
+  return place;
+}
+
+export async function api(url, path) {
+  const response = await fetch(`${url}api/v1/${path}`);
+  assert.equal(response.status, 200, `${path}: ${response.status}`);
+  return response.json();
+}
+
+/** From the API, so that it works on any log: an object with at least two changes, one of them of its spec. */
+export async function rollout(url) {
+  const { lanes } = await api(url, "lanes?area=spec&what=deploy&lanes=500&marks=10000");
+  const changed = lanes.filter((lane) => lane.kind === "Deployment").flatMap((lane) => lane.marks.filter((mark) => mark.type === "MODIFIED" && mark.areas.includes("spec")).map((mark) => ({ lane, mark })));
+  assert.ok(changed.length > 0, "the log has a change of a Deployment's spec");
+  // The newest change of an image is the bad one.
+  for (const { lane, mark } of changed.sort((a, b) => b.mark.seq - a.mark.seq)) {
+    const entry = await api(url, `entry?seq=${mark.seq}`);
+    if (/image:/.test(entry.diff) && entry.previous !== null) return { lane, mark, entry };
+  }
+  throw new Error("the log has no change of an image");
+}

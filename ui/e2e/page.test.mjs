@@ -1,0 +1,433 @@
+// The page in a browser. Names and numbers are taken from the API, so that this runs against any decklog with an incident in its log.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { api, browser, clickMark, drawn, given, markPlace, rollout, settled, target, watched } from "./page.mjs";
+
+let chrome;
+let server;
+before(async () => {
+  chrome = await browser();
+  server = await target();
+});
+after(async () => {
+  await chrome?.close();
+  await server?.stop();
+});
+
+async function open(hash = "", options = {}) {
+  const context = await chrome.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  const one = await watched(context, { origin: server.url });
+  await one.page.goto(`${server.url}${hash}`);
+  return { ...one, context };
+}
+
+const around = (time, minutes = 30) => {
+  const at = Date.parse(time);
+  return `since=${new Date(at - minutes * 60_000).toISOString()}&until=${new Date(at + minutes * 60_000).toISOString()}`;
+};
+
+test("an incident is solved by clicks alone", async () => {
+  const { lane, mark, entry } = await rollout(server.url);
+  const { page, clean, context } = await open("", { permissions: ["clipboard-read", "clipboard-write"] });
+  await drawn(page);
+  // The whole log, the legend to what changed a spec, the mark, its diff, the version before, its command.
+  await page.getByRole("button", { name: "all", exact: true }).click();
+  await page.getByRole("button", { name: "spec", exact: true }).click();
+  await settled(page);
+  await page.waitForFunction((id) => globalThis.decklog.lanes().some((one) => one.id === id), lane.id);
+  // Marks stand close in the whole log: zoom to this one with the wheel.
+  for (let round = 0; round < 2; round += 1) {
+    const place = await markPlace(page, mark.seq);
+    await page.mouse.move(place.x, place.y);
+    await page.keyboard.down("Control");
+    for (let turn = 0; turn < 6; turn += 1) await page.mouse.wheel(0, -60);
+    await page.keyboard.up("Control");
+    await page.waitForTimeout(250);
+    await settled(page);
+  }
+  await clickMark(page, mark.seq);
+  await page.locator(`[data-entry="${mark.seq}"]`).waitFor();
+  const removed = entry.diff.split("\n").find((line) => /^\s{0,2}- .*image:/.test(line)).trim().replace(/^- +/, "");
+  await page.locator(".diff .minus", { hasText: removed }).waitFor();
+  await page.getByRole("button", { name: "‹ Previous" }).click();
+  await page.locator(`[data-entry="${entry.previous}"]`).waitFor();
+  const good = await api(server.url, `entry?seq=${entry.previous}`);
+  await page.getByRole("button", { name: "Copy", exact: true }).first().click();
+  await page.getByRole("button", { name: "Copied" }).waitFor();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), good.command);
+  assert.match(good.command, /decklog get .* --clean \| kubectl apply -f -$/);
+  await clean();
+  await context.close();
+});
+
+test("a GAP is hatched, and an empty lane is not", async (t) => {
+  const { unwatched } = await api(server.url, "lanes?lanes=500&marks=10");
+  const gap = unwatched.find((one) => one.resource !== null && one.from !== null) ?? unwatched[0];
+  if (!gap) return t.skip("the log has no gap");
+  const { page, clean, context } = await open(`#${around(gap.to, 60)}`);
+  await drawn(page);
+  const found = await page.evaluate((resource) => {
+    const { lanes, hatched } = globalThis.decklog;
+    const box = document.getElementById("lanes").getBoundingClientRect();
+    const seen = lanes().filter((lane) => lane.y > box.top + 20 && lane.y < box.bottom - 20);
+    const inGap = seen.find((lane) => lane.id.startsWith(`${resource}/`) && hatched(lane.id).length > 0);
+    const free = seen.find((lane) => hatched(lane.id).length === 0);
+    return { range: inGap ? hatched(inGap.id)[0] : null, free: free ?? null, others: seen.some((lane) => !lane.id.startsWith(`${resource}/`)) };
+  }, gap.resource ?? "");
+  assert.ok(found.range, "a lane of the resource is hatched");
+  assert.ok(found.range.end - found.range.x > 10);
+  // Of the pixels, not of what the page believes: the colour of the hatching is in the range, and not in a lane without a gap.
+  const shot = async (x, y, width, height) =>
+    page.evaluate(
+      async ({ png }) => {
+        const image = await createImageBitmap(new Blob([Uint8Array.from(atob(png), (one) => one.charCodeAt(0))], { type: "image/png" }));
+        const canvas = new OffscreenCanvas(image.width, image.height);
+        const context = canvas.getContext("2d");
+        context.drawImage(image, 0, 0);
+        const { data } = context.getImageData(0, 0, image.width, image.height);
+        const [r, g, b] = getComputedStyle(document.documentElement).getPropertyValue("--hatch").trim().match(/\w\w/g).map((one) => parseInt(one, 16));
+        let hits = 0;
+        for (let at = 0; at < data.length; at += 4) if (Math.abs(data[at] - r) + Math.abs(data[at + 1] - g) + Math.abs(data[at + 2] - b) < 60) hits += 1;
+        return hits / (data.length / 4);
+      },
+      { png: (await page.screenshot({ clip: { x, y, width, height } })).toString("base64") },
+    );
+  const inside = await shot(found.range.x + 2, found.range.y - 8, found.range.end - found.range.x - 4, 16);
+  assert.ok(inside > 0.08 && inside < 0.6, `${inside} of the range is hatching`);
+  assert.ok(found.free !== null || gap.resource === null || !found.others, "lanes of other resources are not hatched");
+  if (found.free) {
+    const outside = await shot(found.range.x + 2, found.free.y - 8, found.range.end - found.range.x - 4, 16);
+    assert.ok(outside < 0.02, `${outside} of a lane without a gap`);
+  }
+  await page.mouse.click(found.range.x + (found.range.end - found.range.x) / 3, found.range.y);
+  await page.locator(`#panel .type-GAP`).waitFor();
+  await clean();
+  await context.close();
+});
+
+test("the URL is the view", async () => {
+  const { lane, mark, entry } = await rollout(server.url);
+  const { page, clean, context } = await open("");
+  await drawn(page);
+  await page.locator("#filter-namespace").fill(lane.namespace);
+  await page.locator("#filter-namespace").press("Enter");
+  await page.getByRole("button", { name: "spec", exact: true }).click();
+  await page.evaluate((hash) => (location.hash = hash), `${around(mark.time)}&namespace=${lane.namespace}&area=spec`);
+  await settled(page);
+  await clickMark(page, mark.seq);
+  await page.locator(`[data-entry="${mark.seq}"]`).waitFor();
+  await page.keyboard.press("u");
+  const address = page.url();
+  for (const part of ["since=", "until=", `namespace=${lane.namespace}`, "area=spec", `entry=${mark.seq}`, "zone=local"]) assert.ok(address.includes(part), `${address} has ${part}`);
+  const look = async (one) => {
+    await drawn(one);
+    await one.locator(`[data-entry="${mark.seq}"]`).waitFor();
+    return one.evaluate((seq) => ({ lanes: globalThis.decklog.lanes(), place: globalThis.decklog.place(seq), panel: document.getElementById("panel").innerText, range: document.querySelector(".range-title").textContent }), mark.seq);
+  };
+  const other = await context.newPage();
+  await other.goto(address);
+  assert.deepEqual(await look(other), await look(page));
+  // Back returns from the entry, and forward to it.
+  await page.goBack();
+  await page.goBack();
+  await page.locator("#panel").waitFor({ state: "detached" });
+  void entry;
+  await clean();
+  await context.close();
+});
+
+test("two marks have a difference", async () => {
+  const { lane, mark } = await rollout(server.url);
+  const whole = await api(server.url, `lanes?what=deploy/${lane.name}&namespace=${lane.namespace}&marks=10000`);
+  const mine = whole.lanes.find((one) => one.id === lane.id).marks.filter((one) => one.type !== "QUIET");
+  const earlier = mine.filter((one) => one.seq < mark.seq).pop() ?? mine[0];
+  const expected = await api(server.url, `diff?from=${Math.min(earlier.seq, mark.seq)}&to=${Math.max(earlier.seq, mark.seq)}`);
+  const from = new Date(Date.parse(earlier.time) - 60_000).toISOString();
+  const until = new Date(Date.parse(mark.time) + 60_000).toISOString();
+  const { page, clean, context } = await open(`#since=${from}&until=${until}&what=deploy/${lane.name}&namespace=${lane.namespace}`);
+  await drawn(page);
+  await clickMark(page, earlier.seq);
+  await page.locator(`[data-entry="${earlier.seq}"]`).waitFor();
+  await clickMark(page, mark.seq, { shift: true });
+  await page.locator(`[data-diff="${earlier.seq} ${mark.seq}"]`).waitFor();
+  const sign = expected.diff.split("\n").find((line) => /^\s{0,2}\+ /.test(line)).trim().replace(/^\+ +/, "");
+  await page.locator(".diff .plus", { hasText: sign }).first().waitFor();
+  assert.ok(page.url().includes(`against=${mark.seq}`));
+  await page.getByText(expected.command).waitFor();
+  await clean();
+  await context.close();
+});
+
+test("everything by the keyboard", async () => {
+  const { lane, mark } = await rollout(server.url);
+  const { page, clean, context } = await open(`#${around(mark.time)}&what=deploy/${lane.name}&namespace=${lane.namespace}&area=spec`);
+  await drawn(page);
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "lanes", "the first stop leads past the head");
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("End");
+  for (let step = 0; step < 30; step += 1) {
+    const said = await page.locator('.sr[role="status"]').textContent();
+    assert.match(said, new RegExp(`${lane.name}`));
+    await page.keyboard.press("Enter");
+    await page.locator("[data-entry]").waitFor();
+    if (page.url().includes(`entry=${mark.seq}`)) break;
+    await page.keyboard.press("ArrowLeft");
+  }
+  assert.ok(page.url().includes(`entry=${mark.seq}`), page.url());
+  await page.locator(`[data-entry="${mark.seq}"]`).waitFor();
+  const { previous } = await api(server.url, `entry?seq=${mark.seq}`);
+  await page.keyboard.press("p");
+  await page.locator(`[data-entry="${previous}"]`).waitFor();
+  await page.keyboard.press("n");
+  await page.locator(`[data-entry="${mark.seq}"]`).waitFor();
+  const width = () => page.evaluate(() => new URLSearchParams(location.hash.slice(1))).then(() => page.evaluate(() => {
+    const keys = new URLSearchParams(location.hash.slice(1));
+    return Date.parse(keys.get("until")) - Date.parse(keys.get("since"));
+  }));
+  const size = await width();
+  await page.keyboard.press("+");
+  await page.waitForTimeout(300);
+  assert.ok((await width()) < size);
+  await page.keyboard.press("Escape");
+  await page.locator("#panel").waitFor({ state: "detached" });
+  assert.equal(await page.evaluate(() => document.activeElement.id), "lanes");
+  for (const [key, name] of [["2", "log"], ["3", "state"], ["4", "churn"], ["5", "health"]]) {
+    await page.keyboard.press(key);
+    await page.locator(`.page-${name}`).waitFor();
+  }
+  await page.keyboard.press("1");
+  await drawn(page);
+  await page.keyboard.press("?");
+  await page.getByRole("heading", { name: "Keys" }).waitFor();
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("/");
+  await page.waitForFunction(() => document.activeElement.id === "filter-what");
+  await clean();
+  await context.close();
+});
+
+test("a wrong filter says what the command line says, and shows nothing", async () => {
+  const { page, clean, context } = await open("#since=2h");
+  await drawn(page);
+  await page.locator("#filter-where").fill("kind ==");
+  await page.locator("#filter-where").press("Enter");
+  const refused = await fetch(`${server.url}api/v1/lanes?since=2h&where=${encodeURIComponent("kind ==")}`);
+  const told = (await refused.json()).error;
+  await page.locator("#wrong-where").waitFor();
+  assert.equal(await page.locator("#wrong-where").innerText(), told.trimEnd());
+  assert.equal(await page.locator("#filter-where").getAttribute("aria-invalid"), "true");
+  assert.equal(await page.evaluate(() => globalThis.decklog.lanes().length), 0, "what another filter found is gone");
+  await page.locator("#filter-where").fill('kind == "Deployment"');
+  await page.locator("#filter-where").press("Enter");
+  await page.waitForFunction(() => globalThis.decklog.lanes().length > 0);
+  assert.ok(await page.evaluate(() => globalThis.decklog.lanes().every((lane) => lane.id.startsWith("deployments.apps/"))));
+  await clean();
+  await context.close();
+});
+
+test("the page of one object has its incarnations, its past and its blame", async () => {
+  const { lane } = await rollout(server.url);
+  const { page, clean, context } = await open(`#page=object&object=${lane.id}`);
+  const answer = await api(server.url, `object?resource=${lane.resource}&namespace=${lane.namespace}&name=${lane.name}`);
+  await page.locator(".lives tbody tr").first().waitFor();
+  assert.equal(await page.locator(".lives tbody tr").count(), answer.lane.bars.length);
+  await page.getByRole("tab", { name: "Blame" }).click();
+  if (answer.blame.length > 0) await page.getByRole("cell", { name: answer.blame[0].path, exact: true }).first().waitFor();
+  // As it was at its first entry, and not as it is.
+  const first = answer.entries[answer.entries.length - 1].seq;
+  const then = await api(server.url, `object?resource=${lane.resource}&namespace=${lane.namespace}&name=${lane.name}&at=${first}`);
+  assert.notEqual(then.yaml, answer.yaml);
+  await page.locator(".at-form input").fill(String(first));
+  await page.locator(".at-form button").click();
+  await page.getByRole("tab", { name: `The object at ${then.at}` }).waitFor();
+  assert.equal((await page.locator('.code[aria-label="The object as YAML"] > div').allInnerTexts()).join("\n"), then.yaml.replace(/\n$/, ""));
+  await clean();
+  await context.close();
+});
+
+test("as of a moment, churn and health", async () => {
+  const { mark } = await rollout(server.url);
+  const { page, clean, context } = await open(`#page=state&at=${mark.seq}`);
+  const state = await api(server.url, `state?at=${mark.seq}`);
+  await page.locator(".grid tbody tr").first().waitFor();
+  assert.equal(await page.locator(".grid tbody tr").count(), state.objects.length);
+  await page.getByRole("link", { name: "Churn" }).click();
+  await page.getByRole("heading", { name: "Written most" }).waitFor();
+  await page.getByRole("link", { name: /Health/ }).click();
+  const overview = await api(server.url, "overview");
+  for (const source of overview.sources) await page.getByRole("cell", { name: source.name, exact: true }).first().waitFor();
+  for (const alarm of overview.alarms) await page.getByText(alarm.name, { exact: true }).first().waitFor();
+  await clean();
+  await context.close();
+});
+
+test("no serious finding of axe, on any page, light and dark", async () => {
+  const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+  const { mark, lane } = await rollout(server.url);
+  const found = [];
+  for (const colorScheme of ["light", "dark"]) {
+    for (const hash of [
+      `#${around(mark.time)}`, `#${around(mark.time)}&entry=${mark.seq}`, `#${around(mark.time)}&where=kind%20%3D%3D`, `#page=log&${around(mark.time)}`, `#page=object&object=${lane.id}`,
+      `#page=state&at=${mark.seq}`, "#page=churn&since=6h", "#page=health",
+    ]) {
+      // The policy of the page forbids what is put into it, axe included; its own tests are above.
+      const context = await chrome.newContext({ viewport: { width: 1280, height: 800 }, colorScheme, bypassCSP: true });
+      const page = await context.newPage();
+      await page.goto(`${server.url}${hash}`);
+      await page.waitForTimeout(500);
+      await settled(page);
+      await page.evaluate(axe);
+      const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+      for (const one of violations) {
+        const line = `${colorScheme} ${hash}: ${one.impact} ${one.id}: ${one.nodes.slice(0, 3).map((node) => `${node.html.slice(0, 160)} ${node.failureSummary?.slice(0, 300)}`).join(" | ")}`;
+        if (one.impact === "serious" || one.impact === "critical") found.push(line);
+        else console.log(line);
+      }
+      await context.close();
+    }
+  }
+  assert.deepEqual(found, []);
+});
+
+test("it fits from 360 pixels to 4K", async () => {
+  const { mark } = await rollout(server.url);
+  for (const [width, height] of [[360, 740], [768, 1024], [1280, 800], [3840, 2160]]) {
+    for (const colorScheme of ["light", "dark"]) {
+      const { page, clean, context } = await open(`#${around(mark.time, 60)}${width > 1000 ? `&entry=${mark.seq}` : ""}`, { viewport: { width, height }, colorScheme });
+      await drawn(page);
+      if (width > 1000) await page.locator(`[data-entry="${mark.seq}"]`).waitFor();
+      const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok(over <= 0, `${width}: ${over} pixels too wide`);
+      const outside = await page.evaluate(() =>
+        [...document.querySelectorAll(".top *, .controls *, .strip *, .status *, .lanes, .panel")]
+          .filter((one) => !one.closest("nav, .sr, .skip, datalist") && one.getBoundingClientRect().right > innerWidth + 1 && getComputedStyle(one).position !== "absolute")
+          .map((one) => one.outerHTML.slice(0, 120)),
+      );
+      assert.deepEqual(outside, [], `${width}: beyond the edge`);
+      if (process.env.DECKLOG_UI_SHOTS) await page.screenshot({ path: `${process.env.DECKLOG_UI_SHOTS}/${width}-${colorScheme}.png` });
+      await clean();
+      await context.close();
+    }
+  }
+});
+
+test("a phone: the panel covers, and closes", async () => {
+  const { mark } = await rollout(server.url);
+  const { page, clean, context } = await open(`#${around(mark.time)}`, { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true });
+  await drawn(page);
+  const place = await markPlace(page, mark.seq);
+  await page.touchscreen.tap(place.x, place.y);
+  await page.locator("[data-entry]").waitFor();
+  const box = await page.locator("#panel").boundingBox();
+  assert.ok(box.width >= 358 && box.height >= 700);
+  await page.getByRole("button", { name: "Close" }).click();
+  await page.locator("#panel").waitFor({ state: "detached" });
+  await clean();
+  await context.close();
+});
+
+// ---- with the made-up log only: a real one does not do these things when it is told to ---------------------------------
+
+const made = { skip: given !== null ? "needs the made-up log" : false };
+
+test("a live page loses nothing in a reconnect, and shows nothing twice", made, async () => {
+  const before = server.dev.asked.length;
+  const asked = (name) => server.dev.asked.slice(before).filter((one) => one.startsWith(name));
+  const { page, clean, context } = await open("#since=1h&what=deploy/web&namespace=shop");
+  await drawn(page);
+  await page.locator(".live-live").waitFor();
+  const marks = () => page.evaluate(() => globalThis.decklog.lanes().find((lane) => lane.id === "deployments.apps/shop/web").marks);
+  const start = await marks();
+  const change = (value) => fetch(`${server.url}dev/append`, { method: "POST", body: JSON.stringify({ type: "MODIFIED", kind: "Deployment", namespace: "shop", name: "web", path: "/spec/replicas", value, managers: ["kubectl"] }) });
+  await change(4);
+  await page.waitForFunction((number) => globalThis.decklog.lanes().find((lane) => lane.id === "deployments.apps/shop/web").marks === number, start + 1);
+  await fetch(`${server.url}dev/cut`, { method: "POST" });
+  await change(5);
+  await change(6);
+  await page.waitForFunction((number) => globalThis.decklog.lanes().find((lane) => lane.id === "deployments.apps/shop/web").marks >= number, start + 3, { timeout: 20_000 });
+  assert.equal(await marks(), start + 3);
+  const cursors = asked("follow").map((one) => new URLSearchParams(one.split("?")[1]).get("after"));
+  assert.ok(new Set(cursors).size > 1, `the second stream begins where the first ended: ${cursors}`);
+  const lanes = asked("lanes").length;
+  assert.ok(lanes <= 2, "a reconnect does not load the window");
+  // Behind: the window is loaded.
+  await fetch(`${server.url}dev/reload`, { method: "POST" });
+  const deadline = Date.now() + 10_000;
+  while (asked("lanes").length <= lanes) {
+    assert.ok(Date.now() < deadline, "reload loads the window");
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  await clean();
+  await context.close();
+});
+
+test("hostile data is shown and does not run", made, async () => {
+  const { lanes } = await api(server.url, "lanes?namespace=hostile&quiet=1");
+  const { page, clean, context } = await open("#since=24h&namespace=hostile&quiet=1");
+  await drawn(page);
+  assert.ok(lanes.length >= 2);
+  for (const lane of lanes) {
+    for (const mark of lane.marks) {
+      await page.evaluate((hash) => (location.hash = hash), `since=24h&namespace=hostile&quiet=1&entry=${mark.seq}`);
+      await page.locator(`[data-entry="${mark.seq}"]`).waitFor();
+      await page.locator("#panel summary").click();
+      const place = await markPlace(page, mark.seq);
+      await page.mouse.move(place.x, place.y);
+      await page.locator(".tip").waitFor();
+    }
+    for (const one of ["object", "log", "state", "churn"]) {
+      await page.evaluate((hash) => (location.hash = hash), `page=${one}&object=${encodeURIComponent(lane.id)}&since=24h&namespace=hostile`);
+      await page.waitForTimeout(250);
+      for (const tab of await page.getByRole("tab").all()) await tab.click();
+    }
+    await page.evaluate((hash) => (location.hash = hash), "since=24h&namespace=hostile&quiet=1");
+    await drawn(page);
+  }
+  assert.equal(await page.locator("img, script:not([src]), iframe, [onerror], [onmouseover], [href^='javascript']").count(), 0);
+  // No bidi control reaches the screen unescaped, anywhere in the document.
+  const raw = await page.evaluate(() => [...document.documentElement.innerText.matchAll(/[\u202a-\u202e\u2066-\u2069\u200b\u0000\u001b]/g)].length);
+  assert.equal(raw, 0);
+  // A megabyte is cut, and there is a way to see more.
+  const long = lanes.flatMap((lane) => lane.marks).find((mark) => mark.managers.some((manager) => manager.includes("constructor")));
+  await page.evaluate((hash) => (location.hash = hash), `since=24h&namespace=hostile&quiet=1&entry=${long.seq}`);
+  await page.locator(`[data-entry="${long.seq}"]`).waitFor();
+  const shown = () => page.locator(".diff .plus").first().evaluate((one) => one.textContent.length);
+  const short = await shown();
+  assert.ok(short < 1000, `${short} characters at once`);
+  await page.locator(".diff .plus .more").first().click();
+  await page.waitForFunction((before) => document.querySelector(".diff .plus").textContent.length > before * 10, short);
+  await clean();
+  await context.close();
+});
+
+test("a server that went away is asked again, and its window is loaded", made, async () => {
+  const own = await target();
+  const port = Number(new URL(own.url).port);
+  const context = await chrome.newContext({ viewport: { width: 1280, height: 800 } });
+  const { page } = await watched(context, { origin: own.url });
+  await page.goto(`${own.url}#since=15m`);
+  await drawn(page);
+  await own.stop();
+  await page.evaluate(() => (location.hash = "since=1h"));
+  await page.getByText("decklog does not answer").waitFor();
+  assert.equal(await page.evaluate(() => globalThis.decklog.lanes().length), 0);
+  const again = await target({ port });
+  await page.waitForFunction(() => globalThis.decklog.lanes().length > 0, null, { timeout: 40_000 });
+  await page.locator(".live-live").waitFor();
+  await again.stop();
+  await context.close();
+});
+
+test("what a source does not watch at the moment is hatched up to now", made, async () => {
+  const { page, clean, context } = await open("#since=1h&what=secret/db");
+  await drawn(page);
+  const [range] = await page.evaluate(() => globalThis.decklog.hatched("secrets/shop/db"));
+  assert.ok(range && range.why.includes("degraded"), JSON.stringify(range));
+  await clean();
+  await context.close();
+});

@@ -1,0 +1,256 @@
+// The one-file form: the page with its data in it. It answers what decklog would answer, as far as the file has it, and says
+// where it has not.
+
+import {
+  Refused, type Churn, type Data, type Difference, type Entries, type Entry, type Histogram, type Lane, type Lanes, type Mark, type ObjectPage,
+  type Overview, type State, type Summary, type Type, type Window,
+} from "./api.ts";
+import { lineDiff } from "./linediff.ts";
+import { objectName } from "./text.ts";
+import { duration, parse, rfc3339 } from "./time.ts";
+import { ALL, type Filters } from "./url.ts";
+
+export interface FileData {
+  overview: Overview;
+  lanes: Lanes;
+  histogram: Histogram;
+  entries: Record<string, Omit<Entry, "neighbours"> & { neighbours?: Summary[] }>;
+  churn: Churn;
+  left_out: string | null;
+}
+
+interface Known {
+  lane: Lane | null;
+  time: number;
+  summary: Summary;
+  /** Quiet entries that are folded into it. */
+  quiet: number;
+}
+
+export class Embedded implements Data {
+  readonly embedded = true;
+  readonly leftOut: string | null;
+  private readonly known: Known[] = [];
+  private readonly bySeq = new Map<number, Known>();
+  private readonly now: number;
+
+  constructor(private readonly file: FileData) {
+    this.leftOut = file.left_out;
+    this.now = parse(file.overview.now);
+    for (const lane of file.lanes.lanes) {
+      for (const mark of lane.marks) {
+        const kept = file.entries[mark.seq]?.summary;
+        this.known.push({ lane, time: parse(mark.time), summary: kept ?? summaryOf(lane, mark), quiet: mark.quiet });
+      }
+    }
+    for (const gap of file.overview.gaps) {
+      const kept = file.entries[gap.seq]?.summary;
+      this.known.push({ lane: null, time: parse(gap.time), summary: kept ?? gapSummary(gap), quiet: 0 });
+    }
+    this.known.sort((a, b) => a.summary.seq - b.summary.seq);
+    for (const entry of this.known) this.bySeq.set(entry.summary.seq, entry);
+  }
+
+  async overview(): Promise<Overview> {
+    // The whole log of a file is what is in it.
+    const { overview, lanes } = this.file;
+    return overview.oldest === null ? overview : { ...overview, oldest: { ...overview.oldest, time: lanes.since } };
+  }
+
+  async histogram(window: Window, buckets: number, filters: Filters): Promise<Histogram> {
+    const passes = filter(filters);
+    const range = this.range(window);
+    const width = Math.max(1, Math.ceil(((range.to - range.from) * 1000) / buckets));
+    const counts = Array.from({ length: buckets }, (): [number, number, number, number] => [0, 0, 0, 0]);
+    const quiet = new Array<number>(buckets).fill(0);
+    let total = 0;
+    for (const { summary, time, quiet: folded } of this.known) {
+      const index = Math.floor(((time - range.from) * 1000) / width);
+      if (time < range.from || index >= buckets || !passes(summary)) continue;
+      quiet[index] = (quiet[index] ?? 0) + folded;
+      const type = summary.quiet ? -1 : (["ADDED", "MODIFIED", "DELETED", "GAP"] as const).indexOf(summary.type);
+      const bucket = counts[index];
+      if (bucket && type >= 0) bucket[type] = (bucket[type] ?? 0) + 1;
+      total += 1;
+    }
+    return { since: rfc3339(range.from), until: rfc3339(range.to), width, buckets: counts, quiet, total };
+  }
+
+  async lanes(window: Window, filters: Filters): Promise<Lanes> {
+    const passes = filter(filters);
+    const range = this.range(window);
+    const kept = this.file.lanes.lanes.flatMap((lane) => {
+      if (!filtersObject(filters, lane)) return [];
+      const marks = lane.marks.filter((mark) => {
+        const time = parse(mark.time);
+        return time >= range.from && time <= range.to && passes(this.bySeq.get(mark.seq)?.summary ?? summaryOf(lane, mark));
+      });
+      const there = lane.bars.filter((bar) => (bar.from === null || parse(bar.from) <= range.to) && (bar.to === null || parse(bar.to) >= range.from));
+      const narrowed = filters.type.length > 0 || filters.area.length > 0;
+      return marks.length > 0 || (there.length > 0 && !narrowed) ? [{ ...lane, marks, bars: there }] : [];
+    });
+    const ids = new Set(kept.map((lane) => lane.id));
+    // A lane whose owner was filtered away stands where the owner would.
+    const depths = new Map<string, number>();
+    const lanes = kept.map((lane) => {
+      const depth = lane.owner !== null && ids.has(lane.owner) ? (depths.get(lane.owner) ?? -1) + 1 : 0;
+      depths.set(lane.id, depth);
+      return { ...lane, depth };
+    });
+    return { ...this.file.lanes, since: rfc3339(range.from), until: rfc3339(range.to), lanes };
+  }
+
+  async entries(window: Window, filters: Filters, before: number | null): Promise<Entries> {
+    const passes = filter(filters);
+    const range = this.range(window);
+    const found: Summary[] = [];
+    for (let index = this.known.length - 1; index >= 0; index -= 1) {
+      const entry = this.known[index];
+      if (!entry || entry.time < range.from || entry.time > range.to || (before !== null && entry.summary.seq >= before)) continue;
+      if (!passes(entry.summary)) continue;
+      if (found.length === 200) return { entries: found, more: true };
+      found.push(entry.summary);
+    }
+    return { entries: found, more: false };
+  }
+
+  async entry(seq: number): Promise<Entry> {
+    const kept = this.file.entries[seq] ?? this.without(seq);
+    if (!kept) throw new Refused(`entry ${seq} is not in this file: ask decklog for it, with decklog show ${seq}`, null, 404);
+    const at = this.known.findIndex((entry) => entry.summary.seq === seq);
+    const near = (entry: Known): boolean => entry.summary.id !== kept.summary.id && entry.summary.namespace === kept.summary.namespace;
+    const before = this.known.slice(Math.max(0, at - 200), at).filter(near).slice(-5);
+    const after = this.known.slice(at + 1, at + 200).filter(near).slice(0, 5);
+    return { ...kept, neighbours: [...before, ...after].map((entry) => entry.summary) };
+  }
+
+  /** An entry that is in the file, and not what it changed. */
+  private without(seq: number): Entry | null {
+    const found = this.bySeq.get(seq);
+    if (!found) return null;
+    const { summary, lane } = found;
+    const mine = (lane?.marks ?? []).map((mark) => mark.seq);
+    const at = mine.indexOf(seq);
+    return {
+      summary, entry: null, diff: "", real: !summary.quiet, previous: mine[at - 1] ?? null, next: at < 0 ? null : (mine[at + 1] ?? null), yaml: "", yaml_cut: false,
+      command: null, ...(summary.type === "GAP" ? {} : { missing: `What changed is not in this file: decklog show ${seq} prints it.` }),
+    };
+  }
+
+  async diff(from: number, to: number): Promise<Difference> {
+    const [a, b] = [await this.entry(from), await this.entry(to)];
+    const same = a.summary.id === b.summary.id;
+    for (const one of [a, b]) if (one.yaml === "") throw new Refused(`what entry ${one.summary.seq} changed is not in this file: ask decklog diff`, null, 404);
+    if (a.yaml_cut || b.yaml_cut) throw new Refused("one of the two objects is cut in this file: ask decklog for the difference", null, 404);
+    const name = `${objectName(a.summary)}${a.summary.namespace ? ` -n ${a.summary.namespace}` : ""}`;
+    return {
+      from: a.summary, to: b.summary, diff: lineDiff(a.yaml, b.yaml), same_object: same,
+      command: same ? `decklog diff ${name} --from ${from} --to ${to}` : null,
+    };
+  }
+
+  async object(id: { resource: string; namespace: string; name: string }, at: string): Promise<ObjectPage> {
+    const lane = this.file.lanes.lanes.find((one) => one.resource === id.resource && one.namespace === id.namespace && one.name === id.name);
+    if (!lane) throw new Refused(`${id.resource} ${id.name} is not in this file`, null, 404);
+    const mine = this.known.filter((entry) => entry.lane === lane);
+    const wanted = at === "" ? Infinity : /^\d+$/.test(at) ? Number(at) : NaN;
+    const limit = this.moment(at);
+    const then = mine.filter((entry) => (Number.isNaN(wanted) ? entry.time <= limit : entry.summary.seq <= wanted));
+    const kept = then.map((entry) => this.file.entries[entry.summary.seq]).filter((entry) => entry !== undefined).pop();
+    return {
+      lane, entries: mine.map((entry) => entry.summary).reverse(), more: false, at: kept?.summary.seq ?? null, yaml: kept?.yaml ?? null,
+      yaml_cut: kept?.yaml_cut ?? false, blame: [], command: kept?.command ?? null,
+    };
+  }
+
+  async state(at: string, filters: Filters): Promise<State> {
+    const seqWanted = /^\d+$/.test(at) ? Number(at) : null;
+    const limit = seqWanted === null ? this.moment(at) : (this.bySeq.get(seqWanted)?.time ?? NaN);
+    if (Number.isNaN(limit)) throw new Refused(`${at} is no moment of this file. Write a time such as 2026-11-20T10:30:00Z, or the number of an entry`, "at", 400);
+    const objects: State["objects"] = [];
+    let newest = 0;
+    for (const { summary, time } of this.known) if (time <= limit) newest = Math.max(newest, summary.seq);
+    for (const lane of this.file.lanes.lanes) {
+      if (!filtersObject(filters, lane)) continue;
+      const bar = lane.bars.find((one) => (one.from === null || parse(one.from) <= limit) && (one.to === null || parse(one.to) > limit));
+      if (!bar) continue;
+      const last = lane.marks.filter((mark) => parse(mark.time) <= limit).pop();
+      objects.push({
+        id: lane.id, kind: lane.kind, resource: lane.resource, namespace: lane.namespace, name: lane.name, uid: bar.uid, seq: last?.seq ?? 0,
+        since: last?.time ?? bar.from ?? this.file.lanes.since, how: bar.from_how,
+      });
+    }
+    return { at: rfc3339(limit), seq: newest, objects, truncated: 0 };
+  }
+
+  async churn(): Promise<Churn> {
+    return this.file.churn;
+  }
+
+  followUrl(): null {
+    return null;
+  }
+
+  private moment(text: string): number {
+    if (text === "") return Infinity;
+    const back = duration(text);
+    return Number.isNaN(back) ? parse(text) : this.now - back;
+  }
+
+  private range(window: Window): { from: number; to: number } {
+    const read = (text: string, otherwise: number): number => {
+      const found = text === "" || text === ALL ? otherwise : this.moment(text);
+      if (Number.isNaN(found)) throw new Refused(`${text} is no time`, "since", 400);
+      return found;
+    };
+    return { from: read(window.since, parse(this.file.lanes.since)), to: read(window.until, parse(this.file.lanes.until)) };
+  }
+}
+
+function summaryOf(lane: Lane, mark: Mark): Summary {
+  const type: Type = mark.type === "QUIET" ? "MODIFIED" : mark.type;
+  return {
+    seq: mark.seq, time: mark.time, type, evidence: mark.evidence, id: lane.id, kind: lane.kind, resource: lane.resource, namespace: lane.namespace,
+    name: lane.name, uid: "", areas: mark.areas, managers: mark.managers, quiet: mark.type === "QUIET", line: "",
+  };
+}
+
+function gapSummary(gap: Overview["gaps"][number]): Summary {
+  return {
+    seq: gap.seq, time: gap.time, type: "GAP", evidence: "", id: "", kind: "", resource: gap.resource, namespace: gap.namespace, name: "", uid: "",
+    areas: [], managers: [], quiet: false, line: "", gap: { why: gap.why, ...(gap.since ? { since: gap.since } : {}) },
+  };
+}
+
+/** `*` and `?` stand for other characters, as in the names that commands take. */
+export function glob(pattern: string, name: string): boolean {
+  const source = pattern.replace(/[.+^${}()|[\]\\]/g, "\\$&").replace(/\*/g, ".*").replace(/\?/g, ".");
+  return new RegExp(`^${source}$`, "su").test(name);
+}
+
+function filtersObject(filters: Filters, object: { kind: string; resource: string; namespace: string; name: string }): boolean {
+  if (filters.namespace.length > 0 && !filters.namespace.some((namespace) => glob(namespace, object.namespace))) return false;
+  if (filters.what.length === 0) return true;
+  return filters.what.some((what) => {
+    const slash = what.indexOf("/");
+    const kind = (slash < 0 ? what : what.slice(0, slash)).toLowerCase();
+    const plural = object.resource.split(".")[0] ?? "";
+    const kinds = [object.kind.toLowerCase(), object.resource.toLowerCase(), plural, objectName({ kind: object.kind, name: "" }).slice(0, -1)];
+    return kinds.includes(kind) && (slash < 0 || glob(what.slice(slash + 1), object.name));
+  });
+}
+
+function filter(filters: Filters): (summary: Summary) => boolean {
+  if (filters.where !== "") {
+    throw new Refused("a file has no CEL: filter by object, namespace, type and area here, or run decklog tail --where", "where", 400);
+  }
+  return (summary) => {
+    if (summary.type === "GAP") {
+      if (filters.type.length > 0 && !filters.type.includes("GAP")) return false;
+      return filters.namespace.length === 0 || summary.namespace === "" || filters.namespace.includes(summary.namespace);
+    }
+    if (!filtersObject(filters, summary)) return false;
+    if (filters.type.length > 0 && !filters.type.includes(summary.type)) return false;
+    return filters.area.length === 0 || filters.area.some((area) => summary.areas.includes(area));
+  };
+}

@@ -1,0 +1,303 @@
+// One entry, or the difference of two: beside the lanes, where somebody chose a mark.
+
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { Refused, type Difference, type Entry, type Manager } from "./api.ts";
+import { Areas, Command, Diff, EntryList, ObjectLink, Problem, Text, Time, TypeWord, useLoad, Yaml } from "./parts.tsx";
+import { closeEntry, data, go, linkTo, picking, range, view, type Failure } from "./store.ts";
+import { counted } from "./text.ts";
+import { full, parse } from "./time.ts";
+import { frozen } from "./url.ts";
+
+export function Panel(): JSX.Element | null {
+  const { entry, against } = view.value;
+  if (entry === null) return null;
+  return (
+    <aside class="panel" id="panel" aria-label={against === null ? `Entry ${entry}` : `Difference of entries ${entry} and ${against}`} tabIndex={-1}>
+      {against === null ? <EntryPanel key="one" seq={entry} /> : <Compare key="two" one={entry} two={against} />}
+    </aside>
+  );
+}
+
+/** What was loaded for a key, and what went wrong; while the next loads, the last stays, so that nothing jumps. */
+function useAnswer<T>(key: string, ask: (signal: AbortSignal) => Promise<T>): { answer: T | null; problem: Failure | null; stale: boolean } {
+  const state = useSignal<{ key: string; answer: T | null; problem: Failure | null }>({ key: "", answer: null, problem: null });
+  useLoad(key, async (signal) => {
+    try {
+      const answer = await ask(signal);
+      if (!signal.aborted) state.value = { key, answer, problem: null };
+    } catch (error) {
+      if (signal.aborted) return;
+      const message = error instanceof Error ? error.message : String(error);
+      state.value = { key, answer: null, problem: { message, key: error instanceof Refused ? error.key : null } };
+    }
+  });
+  return { answer: state.value.answer, problem: state.value.problem, stale: state.value.key !== key };
+}
+
+export { useAnswer };
+
+function Close(): JSX.Element {
+  return (
+    <button type="button" class="close" aria-label="Close" title="Close (Esc)" onClick={closeEntry}>
+      ×
+    </button>
+  );
+}
+
+function EntryPanel({ seq }: { seq: number }): JSX.Element {
+  const { answer, problem, stale } = useAnswer<Entry>(String(seq), (signal) => data.entry(seq, signal));
+  const top = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    top.current?.parentElement?.scrollTo(0, 0);
+  }, [seq]);
+  if (problem) {
+    return (
+      <div ref={top}>
+        <header class="panel-head">
+          <h2>Entry {seq}</h2>
+          <Close />
+        </header>
+        <Problem of={problem} />
+      </div>
+    );
+  }
+  if (!answer) {
+    return (
+      <div ref={top}>
+        <header class="panel-head">
+          <h2>Entry {seq}</h2>
+          <Close />
+        </header>
+        <p class="muted pad" aria-live="polite">
+          Reading the entry
+        </p>
+      </div>
+    );
+  }
+  const { summary } = answer;
+  const managers = answer.entry?.change?.managers ?? summary.managers.map((manager): Manager => ({ manager }));
+  const isGap = summary.type === "GAP";
+  const at = parse(summary.time);
+  return (
+    <div ref={top} class={stale ? "stale" : ""} data-entry={summary.seq}>
+      <header class="panel-head">
+        <h2>
+          <TypeWord of={summary.type} /> {isGap ? <Text of={[summary.resource || "everything", summary.namespace].filter(Boolean).join(" ")} max={90} /> : <ObjectLink of={summary} at={summary.seq} />}
+        </h2>
+        <Close />
+      </header>
+      {/* While the next entry is read, what stands here is the last one's, and leads nowhere. It stays
+          enabled, because a button that is not loses the focus. */}
+      <nav class="panel-nav" aria-label="Entries of this object">
+        <button type="button" disabled={answer.previous === null} aria-disabled={stale} onClick={() => !stale && go({ entry: answer.previous })} title="The entry of this object before (p)">
+          ‹ Previous
+        </button>
+        <span class="num">entry {summary.seq}</span>
+        <button type="button" disabled={answer.next === null} aria-disabled={stale} onClick={() => !stale && go({ entry: answer.next })} title="The next entry of this object (n)">
+          Next ›
+        </button>
+        <button type="button" class="pick" aria-pressed={picking.value} onClick={() => (picking.value = !picking.value)} title="Compare with another entry (c)">
+          Compare
+        </button>
+        {answer.previous !== null && (
+          <button type="button" onClick={() => go({ against: answer.previous })} title="The whole difference of the two objects, with the status">
+            With previous
+          </button>
+        )}
+      </nav>
+      {(view.value.page !== "timeline" || at < range.value.from || at > range.value.to) && (
+        <p class="hint">
+          <a href={linkTo({ page: "timeline", ...frozen({ from: at - 15 * 60_000, to: at + 15 * 60_000 }) })}>Show it on the timeline</a>
+        </p>
+      )}
+      {picking.value && (
+        <p class="hint" role="status">
+          Choose the other mark. Esc ends this.
+        </p>
+      )}
+      <dl class="facts">
+        <dt>Journaled</dt>
+        <dd>
+          <Time at={summary.time} fraction />
+        </dd>
+        {summary.happened && (
+          <>
+            <dt>Happened</dt>
+            <dd>
+              <Time at={summary.happened} />
+            </dd>
+          </>
+        )}
+        {!isGap && (
+          <>
+            <dt>Known by</dt>
+            <dd>
+              {summary.evidence} <span class="muted">{EVIDENCE[summary.evidence] ?? ""}</span>
+            </dd>
+          </>
+        )}
+        {summary.areas.length > 0 && (
+          <>
+            <dt>Changed</dt>
+            <dd>
+              <Areas of={summary.areas} />
+            </dd>
+          </>
+        )}
+        {managers.length > 0 && (
+          <>
+            <dt>By</dt>
+            <dd>
+              {managers.map((manager, index) => (
+                <div key={index}>
+                  <Text of={manager.manager} max={120} />{" "}
+                  <span class="muted">
+                    <Text of={[manager.operation, manager.subresource].filter(Boolean).join(" ")} max={60} />
+                    {manager.by === "owner" && " (it owns what changed)"}
+                  </span>
+                </div>
+              ))}
+            </dd>
+          </>
+        )}
+        {summary.actor && (
+          <>
+            <dt>Asked for by</dt>
+            <dd>
+              <Text of={summary.actor.user ?? "unknown"} max={200} />
+              {summary.actor.impersonated_by && (
+                <div class="muted">
+                  as, by <Text of={summary.actor.impersonated_by} max={200} />
+                </div>
+              )}
+              <div class="muted">
+                <Text of={[summary.actor.verb, summary.actor.agent, (summary.actor.addresses ?? []).join(", ")].filter(Boolean).join(" · ")} max={300} />
+                {summary.actor.certainty && ` · certainty: ${summary.actor.certainty}`}
+              </div>
+            </dd>
+          </>
+        )}
+        {summary.gap && (
+          <>
+            <dt>Why</dt>
+            <dd>
+              <Text of={summary.gap.why} /> <span class="muted">changes may be missing here</span>
+            </dd>
+            {summary.gap.since && (
+              <>
+                <dt>Known until</dt>
+                <dd>
+                  <Time at={summary.gap.since} />
+                </dd>
+              </>
+            )}
+            {(summary.gap.from || summary.gap.to) && (
+              <>
+                <dt>Versions</dt>
+                <dd class="num">
+                  <Text of={`${summary.gap.from ?? "?"} to ${summary.gap.to ?? "?"}`} />
+                </dd>
+              </>
+            )}
+          </>
+        )}
+      </dl>
+
+      {!isGap && (
+        <section>
+          <h3>What changed</h3>
+          {answer.missing && <p class="note">{answer.missing}</p>}
+          {!answer.real && <p class="note">Nothing that matters: only what every write moves.</p>}
+          {answer.missing ? null : answer.diff.trim() === "" ? <p class="muted">{summary.type === "MODIFIED" ? "No field that is shown is different." : "There is nothing to compare it with."}</p> : <Diff text={answer.diff} cut={answer.diff_cut} />}
+        </section>
+      )}
+      {answer.command !== null && (
+        <section>
+          <h3>To bring this version back</h3>
+          <Command text={answer.command} />
+          {answer.command_before && (
+            <>
+              <h3 class="second">The version before, to undo this change</h3>
+              <Command text={answer.command_before} />
+            </>
+          )}
+        </section>
+      )}
+      {answer.yaml !== "" && (
+        <details>
+          <summary>The object as it was then</summary>
+          <Yaml text={answer.yaml} isCut={answer.yaml_cut} label="The object as it was then" />
+        </details>
+      )}
+      {answer.neighbours && answer.neighbours.length > 0 && (
+        <section>
+          <h3>Around it</h3>
+          <EntryList entries={answer.neighbours} label="Entries of other objects, before and after" />
+        </section>
+      )}
+    </div>
+  );
+}
+
+const EVIDENCE: Record<string, string> = {
+  watched: "the API server said so",
+  recovered: "read from the API server's own history",
+  listed: "a first list found it: it was there before",
+  inferred: "the difference of two states, before and after a gap",
+};
+
+function Compare({ one, two }: { one: number; two: number }): JSX.Element {
+  const [from, to] = one < two ? [one, two] : [two, one];
+  const { answer, problem, stale } = useAnswer<Difference>(`${from} ${to}`, (signal) => data.diff(from, to, signal));
+  return (
+    <div class={stale && answer ? "stale" : ""} data-diff={answer ? `${from} ${to}` : undefined}>
+      <header class="panel-head">
+        <h2>
+          Entry {from} to {to}
+        </h2>
+        <Close />
+      </header>
+      <nav class="panel-nav" aria-label="Comparison">
+        <button type="button" onClick={() => go({ entry: from, against: null })}>
+          Only {from}
+        </button>
+        <button type="button" onClick={() => go({ entry: to, against: null })}>
+          Only {to}
+        </button>
+      </nav>
+      {problem && <Problem of={problem} />}
+      {!answer && !problem && (
+        <p class="muted pad" aria-live="polite">
+          Comparing
+        </p>
+      )}
+      {answer && (
+        <>
+          <EntryList entries={[answer.from, answer.to]} label="The two entries" />
+          {!answer.same_object && <p class="note">These are two objects.</p>}
+          <section>
+            <h3>What is different</h3>
+            {answer.diff.trim() === "" ? <p class="muted">Nothing that matters: the two are the same.</p> : <Diff text={answer.diff} cut={answer.diff_cut} />}
+          </section>
+          {answer.command !== null && (
+            <section>
+              <h3>The same in a terminal</h3>
+              <Command text={answer.command} />
+            </section>
+          )}
+        </>
+      )}
+    </div>
+  );
+}
+
+export function truncatedText(cut: { lanes: number; marks: number; before?: string }): string {
+  const parts: string[] = [];
+  if (cut.lanes > 0) parts.push(counted(cut.lanes, "object"));
+  if (cut.marks > 0) parts.push(counted(cut.marks, "change"));
+  const said = parts.length > 0 ? [`${parts.join(" and ")} more than fit.`] : [];
+  if (cut.before) said.push(`What was before ${full(parse(cut.before), view.peek().zone)} was not looked at.`);
+  return `${said.join(" ")} Narrow the window or the filters to see all.`;
+}

@@ -1,0 +1,86 @@
+// The stream of new entries. Nothing is lost in a reconnect, because it goes on after the last entry that came; nothing comes
+// twice, because what is not newer than that one is dropped.
+
+import type { Summary } from "./api.ts";
+
+export type Link = "off" | "connecting" | "live" | "lost";
+
+export interface Follower {
+  stop(): void;
+}
+
+export interface Heard {
+  entry(entry: Summary, cursor: string): void;
+  /** The stream cannot go on from where it was: load the window again. */
+  reload(why: string): void;
+  link(state: Link): void;
+}
+
+/** `EPOCH:SEQ`. An epoch has no colon, but what stands before the last one is it. */
+export function splitCursor(cursor: string): { epoch: string; seq: number } {
+  const at = cursor.lastIndexOf(":");
+  return { epoch: cursor.slice(0, at), seq: Number(cursor.slice(at + 1)) };
+}
+
+/** What of an EventSource is used, so that a test can give another. */
+export type Open = (url: string) => EventSource;
+
+export function follow(from: string, url: (after: string) => string, heard: Heard, open: Open = (address) => new EventSource(address)): Follower {
+  let cursor = from;
+  let source: EventSource | null = null;
+  let timer: ReturnType<typeof setTimeout> | null = null;
+  let tries = 0;
+  let stopped = false;
+
+  const moved = (to: string): void => {
+    if (splitCursor(to).epoch === splitCursor(cursor).epoch && splitCursor(to).seq > splitCursor(cursor).seq) cursor = to;
+  };
+
+  const connect = (): void => {
+    if (stopped) return;
+    // A stream ends now and then by intention: the first try after that is nothing to speak of.
+    heard.link(tries <= 1 ? "connecting" : "lost");
+    const stream = open(url(cursor));
+    source = stream;
+    let opened = Infinity;
+    stream.addEventListener("open", () => {
+      opened = Date.now();
+      heard.link("live");
+    });
+    stream.addEventListener("entry", (event) => {
+      if (stopped || stream !== source) return;
+      const message = event as MessageEvent<string>;
+      const entry = JSON.parse(message.data) as Summary;
+      if (entry.seq <= splitCursor(cursor).seq) return;
+      cursor = message.lastEventId !== "" ? message.lastEventId : `${splitCursor(cursor).epoch}:${entry.seq}`;
+      heard.entry(entry, cursor);
+    });
+    stream.addEventListener("at", (event) => moved((JSON.parse((event as MessageEvent<string>).data) as { cursor: string }).cursor));
+    stream.addEventListener("reload", (event) => {
+      if (stopped || stream !== source) return;
+      stop();
+      heard.reload((JSON.parse((event as MessageEvent<string>).data) as { why: string }).why);
+    });
+    stream.addEventListener("error", () => {
+      if (stopped || stream !== source) return;
+      // The browser would try again by itself, but after the cursor of the first address, and not at all after some answers.
+      stream.close();
+      source = null;
+      // One that ends as soon as it has begun is no success: it is asked for less and less often.
+      if (Date.now() - opened > 5000) tries = 0;
+      tries += 1;
+      if (tries > 1) heard.link("lost");
+      timer = setTimeout(connect, tries === 1 ? 100 : Math.min(15_000, 250 * 2 ** Math.min(tries, 6)));
+    });
+  };
+
+  const stop = (): void => {
+    stopped = true;
+    if (timer !== null) clearTimeout(timer);
+    source?.close();
+    source = null;
+  };
+
+  connect();
+  return { stop };
+}

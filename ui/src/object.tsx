@@ -1,0 +1,257 @@
+// One object over all its incarnations: its lives, its entries, what it was at a moment, and who set each field.
+
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import type { ObjectPage as Answer } from "./api.ts";
+import { drawAxis, drawLanes, palette, size, sprites } from "./draw.ts";
+import { useAnswer } from "./entry.tsx";
+import { AFTER, BEFORE, layOut, model, ROW } from "./layout.ts";
+import { Command, EntryTable, Problem, Text, Time, Yaml } from "./parts.tsx";
+import { changes, data, dark, gaps, go, linkTo, now, oldest, view } from "./store.ts";
+import { objectName } from "./text.ts";
+import { parse, span } from "./time.ts";
+import { splitId } from "./url.ts";
+
+export function ObjectPage(): JSX.Element {
+  const { object, at } = view.value;
+  const again = useSignal(0);
+  const { answer, problem, stale } = useAnswer<Answer>(`${object} ${at} ${again.value}`, (signal) => data.object(splitId(object), at, signal));
+  const tab = useSignal<"history" | "object" | "blame">("history");
+  const seen = useSignal(changes.peek());
+  const moment = useSignal(at);
+  useEffect(() => {
+    moment.value = at;
+  }, [at]);
+  if (problem) {
+    return (
+      <section class="list" tabIndex={0} aria-label="Object">
+        <Problem of={problem} retry={() => (again.value += 1)} />
+      </section>
+    );
+  }
+  if (!answer) {
+    return (
+      <section class="list" tabIndex={0} aria-label="Object">
+        <p class="muted pad">Reading its history</p>
+      </section>
+    );
+  }
+  const { lane } = answer;
+  const tabs = [["history", "History"], ["object", answer.at === null ? "The object" : `The object at ${answer.at}`], ["blame", "Blame"]] as const;
+  return (
+    <section class={`list object-page${stale ? " stale" : ""}`} tabIndex={0} aria-label="Object">
+      <header class="object-head">
+        <h2>
+          <Text of={objectName(lane)} max={200} />
+          {lane.namespace !== "" && (
+            <span class="muted">
+              {" in "}
+              <Text of={lane.namespace} max={100} />
+            </span>
+          )}
+        </h2>
+        <p class="muted">
+          <Text of={lane.resource} max={120} />
+          {lane.owner !== null && (
+            <>
+              {" · owned by "}
+              <a href={linkTo({ object: lane.owner, at: "", entry: null, against: null })}>
+                <Text of={lane.owner} max={160} />
+              </a>
+            </>
+          )}
+          {" · "}
+          <a href={linkTo({ page: "timeline", filters: { ...view.value.filters, what: [`${lane.resource}/${lane.name}`], namespace: lane.namespace ? [lane.namespace] : [] }, entry: null, against: null })}>
+            on the timeline
+          </a>
+        </p>
+        <Lives answer={answer} />
+        <table class="grid lives">
+          <caption class="sr">Its incarnations</caption>
+          <thead>
+            <tr>
+              <th scope="col">uid</th>
+              <th scope="col">From</th>
+              <th scope="col">Until</th>
+              <th scope="col">Age</th>
+            </tr>
+          </thead>
+          <tbody>
+            {lane.bars.map((bar) => (
+              <tr key={bar.uid}>
+                <td class="num">
+                  <Text of={bar.uid} max={60} />
+                </td>
+                <td>
+                  {bar.from === null ? "before the log" : <Time at={bar.from} />} <span class="evidence">{bar.from_how === "watched" ? "" : bar.from_how === "listed" ? "listed: it was there before" : bar.from_how}</span>
+                </td>
+                <td>{bar.to === null ? "there still" : <Time at={bar.to} />} {bar.to !== null && bar.to_how !== "watched" && <span class="evidence">{bar.to_how}</span>}</td>
+                <td class="num">{bar.from === null ? "" : span((bar.to === null ? now.value : parse(bar.to)) - parse(bar.from))}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </header>
+      <div class="tabs">
+        <div role="tablist" aria-label="Parts of this page">
+          {tabs.map(([key, name]) => (
+            <button
+              key={key}
+              type="button"
+              role="tab"
+              id={`tab-${key}`}
+              aria-selected={tab.value === key}
+              aria-controls="tab-panel"
+              tabIndex={tab.value === key ? 0 : -1}
+              onClick={() => (tab.value = key)}
+              onKeyDown={(event) => {
+                const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+                if (by === 0) return;
+                const next = tabs[(tabs.findIndex(([one]) => one === tab.value) + by + tabs.length) % tabs.length];
+                if (next) {
+                  tab.value = next[0];
+                  document.getElementById(`tab-${next[0]}`)?.focus();
+                }
+              }}
+            >
+              {name}
+            </button>
+          ))}
+        </div>
+        <form
+          class="at-form"
+          onSubmit={(event) => {
+            event.preventDefault();
+            go({ at: moment.value.trim() });
+            tab.value = "object";
+          }}
+        >
+          <label>
+            at <input value={moment.value} placeholder="now, 2h, a time or an entry" spellcheck={false} onInput={(event) => (moment.value = event.currentTarget.value)} />
+          </label>
+          <button type="submit">Show</button>
+        </form>
+      </div>
+      <div role="tabpanel" id="tab-panel" aria-labelledby={`tab-${tab.value}`}>
+        {tab.value === "history" && (
+          <>
+            {changes.value > seen.value && (
+              <button
+                type="button"
+                class="fresh"
+                onClick={() => {
+                  seen.value = changes.peek();
+                  again.value += 1;
+                }}
+              >
+                The log has grown: read again
+              </button>
+            )}
+            <EntryTable entries={answer.entries} caption="Entries of the object, newest first" withObject={false} />
+            {answer.more && <p class="muted pad">It has more entries: on the timeline and in the log you reach them.</p>}
+          </>
+        )}
+        {tab.value === "object" &&
+          (answer.yaml === null ? (
+            <p class="muted pad">It was not there at that moment, or the log does not know.</p>
+          ) : (
+            <>
+              <Yaml text={answer.yaml} isCut={answer.yaml_cut} label="The object as YAML" />
+              {answer.command !== null && <Command text={answer.command} />}
+            </>
+          ))}
+        {tab.value === "blame" && <BlameTable answer={answer} />}
+      </div>
+    </section>
+  );
+}
+
+function BlameTable({ answer }: { answer: Answer }): JSX.Element {
+  if (answer.blame.length === 0) {
+    return <p class="muted pad">{data.embedded ? "A file has no blame: ask decklog blame." : "No field of it is known to have been set by anybody."}</p>;
+  }
+  return (
+    <div class="scroll-x">
+      <table class="grid">
+        <caption class="sr">Each field, with who set it last</caption>
+        <thead>
+          <tr>
+            <th scope="col">Field</th>
+            <th scope="col">Value</th>
+            <th scope="col">Manager</th>
+            <th scope="col" class="right">Entry</th>
+            <th scope="col">Set</th>
+          </tr>
+        </thead>
+        <tbody>
+          {answer.blame.map((row, index) => (
+            <tr key={index}>
+              <td class="mono">
+                <Text of={row.path} max={120} />
+              </td>
+              <td class="mono wide">
+                <Text of={row.value} max={120} />
+              </td>
+              <td>
+                <Text of={row.manager} max={80} /> <span class="muted">{row.operation}</span>
+              </td>
+              <td class="num right">
+                {row.seq !== null && (
+                  <button type="button" class="link" onClick={() => go({ entry: row.seq, against: null })}>
+                    {row.seq}
+                  </button>
+                )}
+              </td>
+              <td>
+                {row.time === null ? <span class="muted">not known</span> : <Time at={row.time} />}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {answer.blame_cut && <p class="muted pad">It has more fields: decklog blame prints them all.</p>}
+    </div>
+  );
+}
+
+/** Its lane over the whole log. */
+function Lives({ answer }: { answer: Answer }): JSX.Element {
+  const box = useRef<HTMLDivElement>(null);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const axis = useRef<HTMLCanvasElement>(null);
+  const width = useSignal(0);
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const watch = new ResizeObserver(() => (width.value = element.clientWidth));
+    watch.observe(element);
+    width.value = element.clientWidth;
+    return () => watch.disconnect();
+  }, []);
+  const isDark = dark.value;
+  const { zone, entry, against } = view.value;
+  useEffect(() => {
+    if (!canvas.current || !axis.current || width.value === 0) return;
+    const sheet = sprites(palette());
+    const lane = { ...answer.lane, depth: 0 };
+    const to = now.peek();
+    const from = Math.min(oldest.peek(), to - 1000);
+    const scale = { from: from - (to - from) * 0.02, to: to + (to - from) * 0.02, width: width.value };
+    drawAxis(size(axis.current, width.value, 20), sheet, scale, 20, zone, []);
+    drawLanes(
+      size(canvas.current, width.value, ROW), sheet,
+      {
+        rows: layOut([lane], new Set()), lanes: [model(lane)], gaps: gaps.peek(), scale, now: to, oldest: oldest.peek(), covers: { from: BEFORE, to: AFTER }, entry,
+        against, cursor: null, hover: null, zone,
+      },
+      0, ROW,
+    );
+  }, [answer, width.value, isDark, zone, entry, against]);
+  return (
+    <div class="lives-plot" ref={box}>
+      <canvas ref={axis} aria-hidden="true" />
+      <canvas ref={canvas} aria-hidden="true" />
+    </div>
+  );
+}

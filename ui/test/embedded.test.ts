@@ -1,0 +1,87 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Embedded, glob, type FileData } from "../src/embedded.ts";
+import { lineDiff } from "../src/linediff.ts";
+import { NO_FILTERS } from "../src/url.ts";
+// @ts-expect-error: plain JavaScript
+import { makeLog } from "../dev/log.mjs";
+// @ts-expect-error: plain JavaScript
+import { Api, fileData } from "../dev/api.mjs";
+
+const log = makeLog({ now: Date.parse("2026-11-25T03:00:00Z") });
+const api = new Api(log);
+api.now = () => log.now;
+const served = fileData(api) as FileData;
+const file = new Embedded(JSON.parse(JSON.stringify(served)) as FileData);
+const ALL = { since: "", until: "" };
+
+test("the file answers as the server does", async () => {
+  for (const filters of [
+    NO_FILTERS, { ...NO_FILTERS, what: ["deploy/web"] }, { ...NO_FILTERS, namespace: ["pay"] }, { ...NO_FILTERS, type: ["DELETED"] }, { ...NO_FILTERS, area: ["spec"] },
+    { ...NO_FILTERS, what: ["pods/web-*"], type: ["ADDED", "MODIFIED"] },
+  ]) {
+    const query = new URLSearchParams();
+    for (const what of filters.what) query.append("what", what);
+    for (const namespace of filters.namespace) query.append("namespace", namespace);
+    if (filters.type.length > 0) query.set("type", filters.type.join(","));
+    if (filters.area.length > 0) query.set("area", filters.area.join(","));
+    const [here, there] = [await file.lanes(ALL, filters), api.lanes(query) as typeof served.lanes];
+    const told = (lanes: typeof here.lanes) => lanes.map((lane) => [lane.id, lane.depth, lane.marks.filter((mark) => mark.type !== "QUIET").map((mark) => mark.seq)]);
+    // Where an owner is filtered away, the server may order what is left otherwise.
+    assert.deepEqual(told(here.lanes).sort(), told(there.lanes).sort(), JSON.stringify(filters));
+  }
+});
+
+test("a file has no CEL, and says so", async () => {
+  await assert.rejects(file.lanes(ALL, { ...NO_FILTERS, where: 'kind == "Pod"' }), /a file has no CEL/);
+});
+
+test("an entry that is not in the file names the command that has it", async () => {
+  await assert.rejects(file.entry(999_999), /decklog show 999999/);
+});
+
+test("an entry without what it changed says so, and a GAP is whole", async () => {
+  const [mark] = served.lanes.lanes.flatMap((lane) => lane.marks.filter((one) => one.type === "MODIFIED"));
+  const thin = new Embedded({ ...served, entries: {} });
+  const entry = await thin.entry(mark!.seq);
+  assert.match(entry.missing ?? "", new RegExp(`decklog show ${mark!.seq}`));
+  assert.deepEqual(entry.summary.areas, mark!.areas);
+  const gap = await thin.entry(served.overview.gaps[0]!.seq);
+  assert.equal(gap.summary.type, "GAP");
+  assert.equal(gap.missing, undefined);
+  await assert.rejects(thin.diff(mark!.seq, mark!.seq), /is not in this file/);
+});
+
+test("what was there at a moment", async () => {
+  const { objects } = await file.state("2026-11-25T00:00:00Z", { ...NO_FILTERS, what: ["deploy"] });
+  const { objects: there } = api.state(new URLSearchParams({ at: "2026-11-25T00:00:00Z", what: "deploy" })) as { objects: { id: string }[] };
+  assert.deepEqual(objects.map((object) => object.id).sort(), there.map((object) => object.id).sort());
+  await assert.rejects(file.state("soon", NO_FILTERS), /is no moment/);
+});
+
+test("the histogram counts what the lanes show", async () => {
+  const counted = await file.histogram(ALL, 100, NO_FILTERS);
+  const sum = counted.buckets.flat().reduce((a, b) => a + b, 0);
+  const marks = served.lanes.lanes.flatMap((lane) => lane.marks).filter((mark) => mark.type !== "QUIET").length;
+  assert.equal(sum, marks + served.overview.gaps.length);
+});
+
+test("names with * and ?", () => {
+  assert.ok(glob("web-*", "web-1"));
+  assert.ok(glob("w?b", "web"));
+  assert.ok(!glob("web", "web-1"));
+  assert.ok(!glob("a.c", "abc"));
+});
+
+test("the difference of two texts", () => {
+  assert.equal(lineDiff("a\nb\nc", "a\nx\nc"), "  a\n- b\n+ x\n  c");
+  assert.equal(lineDiff("same", "same"), "");
+  const before = Array.from({ length: 40 }, (_, index) => `line ${index}`);
+  const after = before.map((line, index) => (index === 5 || index === 30 ? `${line} changed` : line));
+  const shown = lineDiff(before.join("\n"), after.join("\n")).split("\n");
+  assert.equal(shown.filter((line) => line.startsWith("- ")).length, 2);
+  assert.equal(shown.filter((line) => line.startsWith("+ ")).length, 2);
+  assert.ok(shown.length < 22);
+  const far = lineDiff(Array.from({ length: 3000 }, (_, index) => `a${index}`).join("\n"), Array.from({ length: 3000 }, (_, index) => `b${index}`).join("\n"));
+  assert.equal(far.split("\n").length, 6000);
+});

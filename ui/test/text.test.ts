@@ -1,0 +1,41 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { bytes, count, cut, fitToPaste, pieces, plain } from "../src/text.ts";
+
+test("what does not show is shown by its name", () => {
+  for (const [hidden, name] of [
+    ["\u202e", "\\u202e"], ["\u2066", "\\u2066"], ["\u200b", "\\u200b"], ["\u0000", "\\u0000"], ["\u001b", "\\u001b"], ["\u0085", "\\u0085"], ["\ufeff", "\\ufeff"],
+    ["\u{e0041}", "\\u{e0041}"], ["\ud800", "\\ud800"], ["\r", "\\u000d"], ["\u2028", "\\u2028"], ["\u061c", "\\u061c"], ["\u00ad", "\\u00ad"],
+  ] as const) {
+    assert.deepEqual(pieces(`a${hidden}b`, true), [{ text: "a", escaped: false }, { text: name, escaped: true }, { text: "b", escaped: false }], name);
+  }
+});
+
+test("what shows stays as it is, whatever the script", () => {
+  for (const text of ["web-1.4.0", "שלום", "数据库", "👩‍💻".replace("\u200d", ""), "<script>alert(1)</script>", "naïve"]) {
+    assert.deepEqual(pieces(text, true), [{ text, escaped: false }]);
+  }
+});
+
+test("line feeds and tabs are named where there is one line", () => {
+  assert.equal(pieces("a\n\tb", true).map((piece) => piece.text).join(""), "a\\n\\tb");
+  assert.deepEqual(pieces("a\n\tb", false), [{ text: "a\n\tb", escaped: false }]);
+});
+
+test("a cut never leaves half of a pair", () => {
+  assert.deepEqual(cut("ab\u{1f600}", 3), ["ab", 2]);
+  assert.deepEqual(cut("abc", 3), ["abc", 0]);
+  assert.equal(plain("x".repeat(1_000_000), 10), "xxxxxxxxxx…");
+});
+
+test("a command with something hidden is not copied", () => {
+  assert.ok(fitToPaste("decklog get deploy/web -n shop --at 7 --clean | kubectl apply -f -"));
+  for (const hidden of ["\n", "\r", "\u001b[31m", "\u202e"]) assert.ok(!fitToPaste(`decklog get x${hidden}rm`));
+});
+
+test("figures", () => {
+  assert.equal(count(1234567), "1,234,567");
+  assert.equal(count(12), "12");
+  assert.equal(bytes(4_812_345), "4.6 MiB");
+  assert.equal(bytes(12), "12 B");
+});
