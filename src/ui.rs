@@ -437,6 +437,7 @@ fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Re
     let now = clock.now.as_microsecond();
     let index = &book.index;
     let running = || crate::status::daemon(&book.state).running;
+    let present = |reader: &Reader| Present::of(reader, now, running());
     let asked = |reader: &Reader| Asked::read(query, reader, &clock);
     let seq = |key| {
         let seq = query.seq(key)?;
@@ -449,14 +450,14 @@ fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Re
         }
         "histogram" => {
             let buckets = query.number("buckets", 200, MOST_BUCKETS)?;
-            good(&window::histogram(index, reader, &asked(reader)?, buckets, now, deadline)?)
+            good(&window::histogram(index, reader, &asked(reader)?, buckets, present(reader)?.end, deadline)?)
         }
         "lanes" => {
             let most = Most {
                 lanes: query.number("lanes", 500, MOST.lanes)?,
                 marks: query.number("marks", 10_000, MOST.marks)?,
             };
-            let present = Present { now, watched: running() };
+            let present = present(reader)?;
             good(&lanes::lanes(index, reader, &asked(reader)?, most, present, deadline)?)
         }
         "entries" => good(&entries::entries(index, reader, &asked(reader)?, query, &clock, deadline)?),

@@ -30,6 +30,8 @@ use crate::words::yaml::{self, View};
 
 /// A text in an answer has at most so many bytes.
 const TEXT: usize = 256 << 10;
+/// And a line of it so many.
+const LINE: usize = 32 << 10;
 /// So many entries before one, and after it, are shown beside it.
 const NEIGHBOURS: usize = 5;
 /// So many entries are looked through for them, and for the next of the same object.
@@ -99,47 +101,55 @@ pub(super) fn entries(
     Ok(Entries { entries, more: more || cut.is_some(), reached })
 }
 
-/// At most so many bytes of a text, whole lines of it. Says whether something was cut.
-fn bounded(mut text: String, most: usize) -> (String, bool) {
-    if text.len() <= most {
-        return (text, false);
+/// Lines, as many as an answer has room for. A long one is cut too, so that one value does not hide what follows it.
+#[derive(Default)]
+struct Lines {
+    text: String,
+    cut: bool,
+}
+
+impl Lines {
+    /// Whether there is room for more.
+    fn push(&mut self, line: &str) -> bool {
+        let end = line.floor_char_boundary(LINE);
+        let fits = self.text.len() + end < TEXT;
+        if fits {
+            self.text.push_str(&line[..end]);
+            self.text.push_str(if end < line.len() { "…\n" } else { "\n" });
+        }
+        self.cut |= !fits || end < line.len();
+        fits
     }
-    let end = text.floor_char_boundary(most);
-    let end = text[..end].rfind('\n').map_or(end, |at| at + 1);
-    text.truncate(end);
-    (text, true)
+
+    fn done(self) -> (String, bool) {
+        (self.text, self.cut)
+    }
 }
 
 /// What changed, as `decklog log -p` prints it.
 fn difference(mut tree: Node<'_>) -> (String, bool) {
     tree.without(&bookkeeping::PATHS);
     tree.without_empty(&["metadata", "annotations"]);
-    let mut text = String::new();
+    let mut lines = Lines::default();
     for line in yaml::lines(&tree, View::Changes) {
-        text.push_str(line.sign.as_str());
-        text.push(' ');
-        text.push_str(&line.text);
-        text.push('\n');
-        if text.len() > TEXT {
+        if !lines.push(&format!("{} {}", line.sign.as_str(), line.text)) {
             break;
         }
     }
-    bounded(text, TEXT)
+    lines.done()
 }
 
 /// An object as `decklog get` prints it.
 fn shown(object: &[u8]) -> (String, bool) {
     let Ok(mut node) = Node::parse(object) else { return (String::new(), false) };
     node.without(&[&["metadata", "managedFields"]]);
-    let mut text = String::new();
+    let mut lines = Lines::default();
     for line in yaml::lines(&node, View::All) {
-        text.push_str(&line.text);
-        text.push('\n');
-        if text.len() > TEXT {
+        if !lines.push(&line.text) {
             break;
         }
     }
-    bounded(text, TEXT)
+    lines.done()
 }
 
 /// What to type for an object: `deploy/web -n shop`.

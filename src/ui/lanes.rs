@@ -94,6 +94,19 @@ pub(super) struct Most {
 pub(super) struct Present {
     pub(super) now: i64,
     pub(super) watched: bool,
+    /// Up to when the log is looked at where nobody says it.
+    pub(super) end: i64,
+}
+
+impl Present {
+    /// Where nobody watches, nothing comes after the last entry: a little of that is seen, and not the years since.
+    pub(super) fn of(reader: &Reader, now: i64, watched: bool) -> Result<Self, Problem> {
+        let end = match (reader.retained()?.oldest_time, reader.time_of(reader.head()?)?) {
+            (Some(oldest), Some(head)) if !watched => head + ((head - oldest) / 32).max(1_000_000),
+            _ => now,
+        };
+        Ok(Self { now, watched, end: end.min(now) })
+    }
 }
 
 /// The lanes of the window that is asked for.
@@ -105,7 +118,7 @@ pub(super) fn lanes(
     present: Present,
     deadline: Instant,
 ) -> Result<Lanes, Problem> {
-    let (since, until) = extent(reader, asked, present.now)?;
+    let (since, until) = extent(reader, asked, present.end)?;
     let cursor = format!("{}:{}", reader.epoch()?, reader.head()?);
     let Gathered { lanes: found, mut lanes_left, marks_left, cut } =
         gather(index, reader, asked, (most.lanes, most.marks), deadline)?;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::answer::Problem;
+use super::lanes::Present;
 use super::query::stamp;
 use crate::journal::{EntryQuery, Reader};
 use crate::model::{EntryType, Seq};
@@ -41,6 +42,7 @@ pub(crate) struct Overview {
     oldest: Option<End>,
     head: Option<End>,
     now: String,
+    end: String,
     mode: Mode,
     sources: Vec<Source>,
     sinks: Vec<Sink>,
@@ -184,6 +186,7 @@ pub(super) fn overview(reader: &mut Reader, dir: &Path, mode: Mode) -> Result<Ov
         oldest: status.journal.oldest.map(End::from),
         head: status.journal.head.map(End::from),
         now: at(now),
+        end: stamp(Present::of(reader, now.as_microsecond(), crate::status::daemon(dir).running)?.end),
         mode,
         sources,
         sinks,

@@ -84,9 +84,9 @@ pub(super) fn one_file(
     let deadline = Instant::now() + PATIENCE;
     let overview = overview(reader, dir, Mode::File)?;
     let now = clock.now.as_microsecond();
-    let present = Present { now, watched: crate::status::daemon(dir).running };
+    let present = Present::of(reader, now, crate::status::daemon(dir).running)?;
     let lanes = lanes(index, reader, asked, MOST, present, deadline)?;
-    let histogram = histogram(index, reader, asked, BUCKETS, now, deadline)?;
+    let histogram = histogram(index, reader, asked, BUCKETS, present.end, deadline)?;
     let churn = writers(reader, asked, clock.now, deadline)?;
     let mut seqs: Vec<u64> = lanes.lanes.iter().flat_map(|lane| lane.marks.iter().map(|mark| mark.seq)).collect();
     seqs.sort_unstable_by(|one, other| other.cmp(one));

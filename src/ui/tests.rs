@@ -241,7 +241,7 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
     );
 
     // A bar for each life.
-    let present = Present { now, watched: true };
+    let present = Present { now, watched: true, end: now };
     let shown = lanes(&index, &mut reader, &asked, Most { lanes: 100, marks: 100_000 }, present, later()).unwrap();
     let shown = serde_json::to_value(shown).unwrap();
     for lane in shown["lanes"].as_array().unwrap() {

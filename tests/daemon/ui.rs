@@ -597,7 +597,16 @@ async fn a_journal_without_a_daemon_is_shown_to_the_browser_that_was_meant() {
         assert_eq!(got.status, 200, "{}", got.text());
         got.json()
     };
-    assert_eq!(api("overview")["mode"], "journal");
+    let overview = api("overview");
+    assert_eq!(overview["mode"], "journal");
+    // What is looked at ends soon after the last entry: nothing comes any more.
+    let time = |of: &Value| of.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_microsecond();
+    let (oldest, head) = (time(&overview["oldest"]["time"]), time(&overview["head"]["time"]));
+    assert_eq!(time(&overview["end"]), (head + ((head - oldest) / 32).max(1_000_000)).min(time(&overview["now"])));
+    for question in ["lanes", "histogram"] {
+        let until = time(&api(question)["until"]);
+        assert!(until >= head && until <= head + ((head - oldest) / 32).max(1_000_000), "{question}: {until}");
+    }
     assert_eq!(api("histogram")["total"], log.len());
     let lanes = api("lanes");
     assert!(lanes["unwatched"].as_array().unwrap().iter().any(|gap| gap["why"] == "stopped"), "{}", lanes["unwatched"]);
@@ -626,6 +635,10 @@ async fn hostile_objects_are_shown_and_do_nothing() {
             whole["yaml"].as_str().unwrap().len() <= 256 << 10 && whole["diff"].as_str().unwrap().len() <= 256 << 10
         );
         assert!(whole["yaml_cut"] == true || entry.name != "evil", "{}", whole["yaml_cut"]);
+        // A value of a megabyte hides nothing that stands behind it.
+        let behind = entry.name != "evil" || whole["yaml"].as_str().unwrap().contains("nul:");
+        let both = entry.kind != "MODIFIED" || whole["diff"].as_str().unwrap().contains("\n+   large: yyyy");
+        assert!(behind && both && whole["diff_cut"] == (entry.name == "evil"), "{} {}", entry.kind, whole["diff_cut"]);
         assert!(whole["summary"]["line"].as_str().unwrap().len() < 10_000);
     }
     let object = ask(&at, "/api/v1/object?resource=configmaps&namespace=default&name=evil");

@@ -131,7 +131,7 @@ export class Api {
     const source = (resource, more = {}) => ({ name: resource, resource, namespace: "", state: "watching", detail: "", since: time(first.time), good_at: good, gaps: 0, objects: 12, ...more });
     return {
       v: 1, version: "0.1.0", cluster: { name: "prod-eu1", uid: "8b2e0244-5e4b-40f5-bf8c-59bb003553c1" }, epoch: this.log.epoch, cursor: this.cursor(),
-      oldest: { seq: first.seq, time: time(first.time) }, head: { seq: last.seq, time: time(last.time) }, now: time(this.now()), mode: "daemon",
+      oldest: { seq: first.seq, time: time(first.time) }, head: { seq: last.seq, time: time(last.time) }, now: time(this.now()), end: time(this.now()), mode: "daemon",
       sources: [
         source("deployments.apps"), source("replicasets.apps"), source("pods", { gaps: 2 }), source("configmaps"), source("nodes"),
         source("horizontalpodautoscalers.autoscaling"),

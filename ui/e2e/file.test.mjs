@@ -45,8 +45,10 @@ test("it opens from disk, offline, and is the same page", async () => {
   });
   assert.ok(mark, "the file has a change of a spec");
   await page.evaluate((time) => {
-    const at = Date.parse(time);
-    location.hash = `since=${new Date(at - 600_000).toISOString()}&until=${new Date(at + 600_000).toISOString()}`;
+    // Marks stand apart, in a log of hours and in one of two seconds.
+    const { oldest, head } = JSON.parse(document.getElementById("decklog-data").textContent).overview;
+    const [at, reach] = [Date.parse(time), Math.min(600_000, (Date.parse(head.time) - Date.parse(oldest.time)) / 10)];
+    location.hash = `since=${new Date(at - reach).toISOString()}&until=${new Date(at + reach).toISOString()}`;
   }, mark.time);
   await settled(page);
   await clickMark(page, mark.seq);

@@ -1,21 +1,44 @@
 // What the browser tests share: a browser, a server, and a page that is watched for what must never happen.
 //
-//   DECKLOG_UI_URL   the page of a running decklog; without it, the made-up log of ui/dev
-//   CHROMIUM         the browser; Debian's by default
+//   DECKLOG_UI_URL       the page of a running decklog, with the token that lets one browser in; without it, the made-up log of ui/dev
+//   DECKLOG_UI_CLUSTER   the API server that it watches, for the tests that change what is there, with the token in DECKLOG_UI_CLUSTER_TOKEN
+//   CHROMIUM             the browser; Debian's by default
 
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 import { serve } from "../dev/serve.mjs";
 
 export const given = process.env.DECKLOG_UI_URL ?? null;
+export const cluster = process.env.DECKLOG_UI_CLUSTER ?? null;
+
+/** What the address with the token gave: every context of the browser has it, and so has `ask`. */
+let cookie = null;
 
 export async function browser() {
-  return chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+  const chrome = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+  const make = chrome.newContext.bind(chrome);
+  chrome.newContext = async (options) => {
+    const context = await make(options);
+    if (cookie) await context.addCookies([cookie]);
+    return context;
+  };
+  return chrome;
 }
 
 /** The server to test: the one that was named, or one of our own. Its `dev` is null for a real one. */
 export async function target(options = {}) {
-  if (given !== null) return { url: given.endsWith("/") ? given : `${given}/`, dev: null, async stop() {} };
+  if (given !== null) {
+    const url = new URL(given);
+    const entered = url.searchParams.has("token") ? await fetch(url, { redirect: "manual" }) : null;
+    url.search = "";
+    if (entered) {
+      const set = entered.headers.get("set-cookie");
+      assert.ok(set, `the token lets nobody in: ${entered.status} ${await entered.text()}`);
+      const [name, value] = set.split(";")[0].split("=");
+      cookie = { name, value, url: url.href };
+    }
+    return { url: url.href, dev: null, async stop() {} };
+  }
   const dev = await serve({ dist: true, ...options });
   return { url: dev.url, dev, stop: () => dev.stop() };
 }
@@ -85,8 +108,12 @@ export async function markPlace(page, seq) {
   return place;
 }
 
+export async function ask(url, path) {
+  return fetch(`${url}api/v1/${path}`, { headers: cookie ? { cookie: `${cookie.name}=${cookie.value}` } : {} });
+}
+
 export async function api(url, path) {
-  const response = await fetch(`${url}api/v1/${path}`);
+  const response = await ask(url, path);
   assert.equal(response.status, 200, `${path}: ${response.status}`);
   return response.json();
 }

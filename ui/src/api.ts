@@ -36,6 +36,8 @@ export interface Overview {
   oldest: { seq: number; time: string } | null;
   head: { seq: number; time: string } | null;
   now: string;
+  /** Up to when the whole log is looked at: now, or soon after the last entry where no daemon runs. */
+  end: string;
   mode: "daemon" | "journal" | "file";
   sources: Source[];
   sinks: Sink[];

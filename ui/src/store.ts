@@ -50,6 +50,12 @@ export const now = computed(() => {
   return known && known.mode === "file" ? parse(known.now) : clock.value + skew.value;
 });
 
+/** Where the whole log ends: a log without a daemon does not go on. */
+export const end = computed(() => {
+  const known = overview.value;
+  return known && known.mode !== "daemon" ? parse(known.end) : now.value;
+});
+
 export const oldest = computed(() => {
   const first = overview.value?.oldest;
   return first ? parse(first.time) : now.value - 3_600_000;
@@ -58,7 +64,7 @@ export const oldest = computed(() => {
 /** While somebody drags or turns a wheel, the window is here; the view follows when it rests. */
 export const moving = signal<Range | null>(null);
 
-export const asked = computed<Range | string>(() => rangeOf(view.value, Math.min(oldest.value, now.value - 1000), now.value));
+export const asked = computed<Range | string>(() => rangeOf(view.value, Math.min(oldest.value, end.value - 1000), now.value, end.value));
 
 export const range = computed<Range>(() => {
   const wanted = asked.value;

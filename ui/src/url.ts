@@ -124,13 +124,13 @@ export interface Range {
 }
 
 /** The range in milliseconds, or what is wrong with it. */
-export function rangeOf(view: { since: string; until: string }, oldest: number, now: number): Range | string {
+export function rangeOf(view: { since: string; until: string }, oldest: number, now: number, end = now): Range | string {
   const read = (text: string): number => {
     const back = duration(text);
     return Number.isNaN(back) ? parse(text) : now - back;
   };
   const from = view.since === "" || view.since === ALL ? oldest : read(view.since);
-  const to = view.until === "" ? now : read(view.until);
+  const to = view.until !== "" ? read(view.until) : view.since === "" || view.since === ALL ? end : now;
   if (Number.isNaN(from)) return `since: ${view.since} is no time. Write a duration such as 2h, or a time such as 2026-11-20T10:30:00Z`;
   if (Number.isNaN(to)) return `until: ${view.until} is no time. Write a duration such as 10m, or a time such as 2026-11-20T10:30:00Z`;
   if (from >= to) return "until has to be later than since";

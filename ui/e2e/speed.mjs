@@ -1,24 +1,11 @@
-// How fast it is with 10,000 marks. A machine that does other things beside this one is slow without a fault of the page, so the
-// figures are printed, and what fails is only what no load explains.
+// How fast the page is with 10,000 marks: of the made-up log, or of the decklog at DECKLOG_UI_URL. It prints, and judges nothing: a
+// machine that does other things beside this one is slow without a fault of the page.
 
-import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
 import { browser, drawn, given, settled, target } from "./page.mjs";
-
-let chrome;
-let server;
-before(async () => {
-  chrome = await browser();
-  server = await target({ big: true });
-});
-after(async () => {
-  await chrome?.close();
-  await server?.stop();
-});
 
 const quantile = (numbers, share) => [...numbers].sort((a, b) => a - b)[Math.min(numbers.length - 1, Math.floor(numbers.length * share))] ?? 0;
 
-test("10,000 marks: the first picture, panning and zooming", async () => {
+async function measure(chrome, server) {
   const range = given === null ? "#since=1h" : "#";
   const firsts = [];
   let page;
@@ -59,34 +46,33 @@ test("10,000 marks: the first picture, panning and zooming", async () => {
       `${name}: ${(1000 / mean).toFixed(0)} frames per second, frame ${quantile(gaps, 0.5).toFixed(1)} ms median, ${quantile(gaps, 0.95).toFixed(1)} ms at 95 %; ` +
         `drawing ${quantile(frames, 0.5).toFixed(2)} ms median, ${quantile(frames, 0.95).toFixed(2)} ms at 95 %, ${frames.length} pictures`,
     );
-    return { median: quantile(gaps, 0.5), draw: quantile(frames, 0.5), pictures: frames.length };
   };
   console.log(`${marks} marks; from the answer to the picture ${firsts.map((one) => one.picture.toFixed(0)).join(", ")} ms; from the address to the picture ${firsts.map((one) => one.all.toFixed(0)).join(", ")} ms`);
   const [x, y] = [box.x + box.width * 0.7, box.y + box.height / 2];
-  const pan = await run("panning", async () => {
+  await run("panning", async () => {
     await page.mouse.move(x, y);
     await page.mouse.down();
     for (let step = 0; step < 90; step += 1) await page.mouse.move(x - step * 4, y);
     await page.mouse.up();
   });
   await settled(page);
-  const zoomed = await run("zooming", async () => {
+  await run("zooming", async () => {
     await page.keyboard.down("Control");
     for (let step = 0; step < 60; step += 1) await page.mouse.wheel(0, step < 30 ? -40 : 40);
     await page.keyboard.up("Control");
   });
   await settled(page);
-  const scrolled = await run("scrolling", async () => {
+  await run("scrolling", async () => {
     for (let step = 0; step < 40; step += 1) await page.mouse.wheel(0, 120);
     await page.waitForTimeout(100);
   });
-  void scrolled;
-  if (given === null) assert.ok(marks >= 9_900, `${marks} marks`);
-  assert.ok(quantile(firsts.map((one) => one.picture), 0) <= 300, `the first picture took ${JSON.stringify(firsts)} ms`);
-  for (const one of [pan, zoomed]) {
-    assert.ok(one.pictures > 20, "each move has its picture");
-    // 50 frames per second are 20 ms each; drawing may take half of that.
-    assert.ok(one.draw <= 10, `drawing takes ${one.draw} ms`);
-    assert.ok(one.median <= 20, `a frame takes ${one.median} ms`);
-  }
-});
+}
+
+const chrome = await browser();
+const server = await target({ big: true });
+try {
+  await measure(chrome, server);
+} finally {
+  await chrome.close();
+  await server.stop();
+}
