@@ -42,11 +42,6 @@ fn runs(program: &str, arguments: &[&str], environment: &[(&str, &str)]) {
     let output = command.env_remove("NODE_TEST_CONTEXT").output().unwrap_or_else(|error| panic!("{program}: {error}"));
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{arguments:?}: {said}\n{}", String::from_utf8_lossy(&output.stderr));
-    // What it measured.
-    let measured = said.lines().filter(|line| line.starts_with("# ") && !line.starts_with("# Subtest"));
-    for line in measured {
-        println!("{line}");
-    }
 }
 
 /// Runs these tests in the browser: a file of `ui/e2e`, and of those in it the ones that have a word in their name.
