@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use super::median;
 use super::process::{Daemon, peak_mib};
 use super::table::Table;
-use super::throughput::{postgres, s3};
+use super::throughput::{kafka, nats, postgres, s3};
 
 /// Pods of 8 KB that change, and how many changes a burst has.
 const PODS: usize = 1_000;
@@ -53,6 +53,22 @@ pub(super) fn compare(table: &mut Table) {
         format!("type = \"s3\"\nurl = \"file://{}/{run}\"\nsegment_age = \"50ms\"\n", folder.path().display())
     };
     measure(table, &runtime, "file:// folder", &at_folder);
+    let server = runtime.block_on(nats::start::Nats::start(nats::start::NEW));
+    let at_nats = |run: &str| {
+        format!(
+            "type = \"nats\"\naddresses = [\"nats://127.0.0.1:{}\"]\nstream = {run:?}\nsubject = \"{run}.{{resource}}.{{name}}\"\n",
+            server.server.port(),
+        )
+    };
+    measure(table, &runtime, "nats", &at_nats);
+    let broker = runtime.block_on(kafka::start::Kafka::start(true));
+    let at_kafka = |run: &str| {
+        format!(
+            "type = \"kafka\"\nbrokers = [\"127.0.0.1:{}\"]\ntopic = {run:?}\nmode = \"transactional\"\ntransactional_id = {run:?}\n",
+            broker.direct,
+        )
+    };
+    measure(table, &runtime, "kafka", &at_kafka);
 }
 
 /// How an engine is used.
@@ -138,6 +154,8 @@ fn burst(runtime: &Runtime, way: Way, sink: &str) -> Run {
     // What it needs is made first, and a sink that cannot look for it waits.
     let leader = start("leader");
     let home = dir.path().join("leader");
+    // One that has hardly begun is ended by a SIGHUP.
+    follows(&home, 0);
     let begun = Instant::now();
     while !Command::new(env!("CARGO_BIN_EXE_decklog"))
         .args(["sink", "init", "archive", "-c"])
@@ -194,7 +212,7 @@ fn waits(home: &Path, entries: usize, at: &dyn Fn(&Reader) -> Option<u64>) {
         if reader.is_none() {
             reader = Reader::open(&home.join("state")).ok();
         }
-        if reader.as_ref().and_then(at).unwrap_or(0) >= entries as u64 {
+        if reader.as_ref().and_then(at).is_some_and(|at| at >= entries as u64) {
             return;
         }
         assert!(begun.elapsed() < PATIENCE, "decklog does not get there");

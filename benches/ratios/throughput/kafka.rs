@@ -2,7 +2,7 @@
 
 #[path = "../../../tests/sinks/kafka/start.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sink, which use more of it")]
-mod start;
+pub(crate) mod start;
 
 use std::borrow::Cow;
 use std::sync::{Condvar, Mutex};

@@ -2,7 +2,7 @@
 
 #[path = "../../../tests/sinks/nats/start.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sink, which use more of it")]
-mod start;
+pub(crate) mod start;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::PublishMessage;
