@@ -34,7 +34,7 @@ static BROWSER: Mutex<()> = Mutex::const_new(());
 
 /// Runs a program in `ui`, and shows what it said where it failed.
 #[track_caller]
-fn runs(program: &str, arguments: &[&str], environment: &[(&str, &str)]) {
+fn runs(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> String {
     let ui = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
     let mut command = Command::new(program);
     command.current_dir(ui).args(arguments).envs(environment.iter().copied());
@@ -42,6 +42,7 @@ fn runs(program: &str, arguments: &[&str], environment: &[(&str, &str)]) {
     let output = command.env_remove("NODE_TEST_CONTEXT").output().unwrap_or_else(|error| panic!("{program}: {error}"));
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{arguments:?}: {said}\n{}", String::from_utf8_lossy(&output.stderr));
+    said.into_owned()
 }
 
 /// Runs these tests in the browser: a file of `ui/e2e`, and of those in it the ones that have a word in their name.
@@ -50,7 +51,9 @@ fn browse(file: &str, word: &str, environment: &[(&str, &str)]) {
     // The page's packages, once for all.
     runs("./build", &["--check"], &[]);
     let (word, file) = (format!("--test-name-pattern={word}"), format!("e2e/{file}.test.mjs"));
-    runs("node", &["--test", "--test-reporter=tap", &word, &file], environment);
+    let said = runs("node", &["--test", "--test-reporter=tap", &word, &file], environment);
+    let passed = said.lines().find_map(|line| line.strip_prefix("# pass ")).and_then(|count| count.parse().ok());
+    assert!(passed > Some(0), "{word} in {file} tests nothing: {said}");
 }
 
 /// `decklog ui` on a journal, which ends with the test.

@@ -336,7 +336,7 @@ async fn a_bit_flip_in_a_page_is_found_and_never_told() {
     let mut dice = Dice(3);
     broken.daemon.start();
     broken.daemon.ready().await;
-    for number in 0..12 {
+    for number in 0..24 {
         let big = objects::config_map("default", &format!("n{number}"), &noise(&mut dice, 20_000));
         broken.sim.create("configmaps", big).unwrap();
     }

@@ -89,7 +89,10 @@ test("what a source does not watch any more is hatched up to now", { skip }, asy
   const { page, clean } = await watched(context, { origin: server.url });
   await page.goto(`${server.url}#since=1h&what=pod/web-x&namespace=shop`);
   await drawn(page);
-  await page.waitForFunction(() => globalThis.decklog.hatched("pods/shop/web-x").length > 0);
+  await page.waitForFunction(() => {
+    const [box, ranges] = [document.getElementById("lanes").getBoundingClientRect(), globalThis.decklog.hatched("pods/shop/web-x")];
+    return ranges.some((one) => /degraded|waiting/.test(one.why) && one.end > box.right - 40);
+  });
   await clean();
   await context.close();
 });

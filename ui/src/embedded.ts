@@ -36,7 +36,8 @@ export class Embedded implements Data {
 
   constructor(private readonly file: FileData) {
     this.leftOut = file.left_out;
-    this.now = parse(file.overview.now);
+    // What came after its end is not in it, whenever it was written.
+    this.now = Math.min(parse(file.overview.now), parse(file.lanes.until));
     for (const lane of file.lanes.lanes) {
       for (const mark of lane.marks) {
         const kept = file.entries[mark.seq]?.summary;
@@ -54,7 +55,8 @@ export class Embedded implements Data {
   async overview(): Promise<Overview> {
     // The whole log of a file is what is in it.
     const { overview, lanes } = this.file;
-    return overview.oldest === null ? overview : { ...overview, oldest: { ...overview.oldest, time: lanes.since } };
+    const known = { ...overview, now: rfc3339(this.now), end: rfc3339(this.now) };
+    return overview.oldest === null ? known : { ...known, oldest: { ...overview.oldest, time: lanes.since } };
   }
 
   async histogram(window: Window, buckets: number, filters: Filters): Promise<Histogram> {
@@ -142,7 +144,7 @@ export class Embedded implements Data {
     const same = a.summary.id === b.summary.id;
     for (const one of [a, b]) if (one.yaml === "") throw new Refused(`what entry ${one.summary.seq} changed is not in this file: ask decklog diff`, null, 404);
     if (a.yaml_cut || b.yaml_cut) throw new Refused("one of the two objects is cut in this file: ask decklog for the difference", null, 404);
-    const name = `${objectName(a.summary)}${a.summary.namespace ? ` -n ${a.summary.namespace}` : ""}`;
+    const name = `${quoted(objectName(a.summary))}${a.summary.namespace ? ` -n ${quoted(a.summary.namespace)}` : ""}`;
     return {
       from: a.summary, to: b.summary, diff: lineDiff(a.yaml, b.yaml), same_object: same,
       command: same ? `decklog diff ${name} --from ${from} --to ${to}` : null,
@@ -155,6 +157,7 @@ export class Embedded implements Data {
     const mine = this.known.filter((entry) => entry.lane === lane);
     const wanted = at === "" ? Infinity : /^\d+$/.test(at) ? Number(at) : NaN;
     const limit = this.moment(at);
+    this.within(limit, at);
     const then = mine.filter((entry) => (Number.isNaN(wanted) ? entry.time <= limit : entry.summary.seq <= wanted));
     const kept = then.map((entry) => this.file.entries[entry.summary.seq]).filter((entry) => entry !== undefined).pop();
     return {
@@ -167,6 +170,7 @@ export class Embedded implements Data {
     const seqWanted = /^\d+$/.test(at) ? Number(at) : null;
     const limit = seqWanted === null ? this.moment(at) : (this.bySeq.get(seqWanted)?.time ?? NaN);
     if (Number.isNaN(limit)) throw new Refused(`${at} is no moment of this file. Write a time such as 2026-11-20T10:30:00Z, or the number of an entry`, "at", 400);
+    this.within(limit, at);
     const objects: State["objects"] = [];
     let newest = 0;
     for (const { summary, time } of this.known) if (time <= limit) newest = Math.max(newest, summary.seq);
@@ -197,14 +201,29 @@ export class Embedded implements Data {
     return Number.isNaN(back) ? parse(text) : this.now - back;
   }
 
+  /** Refuses a moment of which the file knows nothing. */
+  private within(time: number, text: string): void {
+    const { since } = this.file.lanes;
+    // A time that was written in whole seconds is a little beside the end that it means.
+    if (time === Infinity || Number.isNaN(time) || (time >= parse(since) - 1000 && time <= this.now + 1000)) return;
+    throw new Refused(`${text} is not in this file, which goes from ${since} to ${rfc3339(this.now)}`, "at", 404);
+  }
+
   private range(window: Window): { from: number; to: number } {
     const read = (text: string, otherwise: number): number => {
       const found = text === "" || text === ALL ? otherwise : this.moment(text);
       if (Number.isNaN(found)) throw new Refused(`${text} is no time`, "since", 400);
       return found;
     };
-    return { from: read(window.since, parse(this.file.lanes.since)), to: read(window.until, parse(this.file.lanes.until)) };
+    const [first, last] = [parse(this.file.lanes.since), this.now];
+    const within = (time: number): number => Math.max(first, Math.min(last, time));
+    return { from: within(read(window.since, first)), to: within(read(window.until, last)) };
   }
+}
+
+/** A word as a shell reads it. */
+function quoted(text: string): string {
+  return /^[\w./:@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 function summaryOf(lane: Lane, mark: Mark): Summary {

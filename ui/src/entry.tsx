@@ -279,7 +279,7 @@ function Compare({ one, two }: { one: number; two: number }): JSX.Element {
           {!answer.same_object && <p class="note">These are two objects.</p>}
           <section>
             <h3>What is different</h3>
-            {answer.diff.trim() === "" ? <p class="muted">Nothing that matters: the two are the same.</p> : <Diff text={answer.diff} cut={answer.diff_cut} />}
+            {answer.diff.trim() === "" ? <p class="muted">Nothing that matters: the two are the same.</p> : <Diff text={answer.diff} cut={answer.diff_cut} whole="decklog diff" />}
           </section>
           {answer.command !== null && (
             <section>

@@ -25,6 +25,9 @@ export function splitCursor(cursor: string): { epoch: string; seq: number } {
 /** What of an EventSource is used, so that a test can give another. */
 export type Open = (url: string) => EventSource;
 
+/** The server speaks at least every 30 seconds. */
+const SILENCE = 75_000;
+
 export function follow(from: string, url: (after: string) => string, heard: Heard, open: Open = (address) => new EventSource(address)): Follower {
   let cursor = from;
   let source: EventSource | null = null;
@@ -36,26 +39,40 @@ export function follow(from: string, url: (after: string) => string, heard: Hear
     if (splitCursor(to).epoch === splitCursor(cursor).epoch && splitCursor(to).seq > splitCursor(cursor).seq) cursor = to;
   };
 
+  // A way that is cut without a word raises no error: the server says where it is again and again, and silence is a loss.
+  let silence: ReturnType<typeof setTimeout> | null = null;
+  const alive = (stream: EventSource): void => {
+    if (silence !== null) clearTimeout(silence);
+    silence = setTimeout(() => stream === source && stream.dispatchEvent(new Event("error")), SILENCE);
+  };
+
   const connect = (): void => {
     if (stopped) return;
     // A stream ends now and then by intention: the first try after that is nothing to speak of.
     heard.link(tries <= 1 ? "connecting" : "lost");
     const stream = open(url(cursor));
     source = stream;
+    alive(stream);
     let opened = Infinity;
     stream.addEventListener("open", () => {
       opened = Date.now();
       heard.link("live");
+      alive(stream);
     });
     stream.addEventListener("entry", (event) => {
       if (stopped || stream !== source) return;
+      alive(stream);
       const message = event as MessageEvent<string>;
       const entry = JSON.parse(message.data) as Summary;
       if (entry.seq <= splitCursor(cursor).seq) return;
       cursor = message.lastEventId !== "" ? message.lastEventId : `${splitCursor(cursor).epoch}:${entry.seq}`;
       heard.entry(entry, cursor);
     });
-    stream.addEventListener("at", (event) => moved((JSON.parse((event as MessageEvent<string>).data) as { cursor: string }).cursor));
+    stream.addEventListener("at", (event) => {
+      if (stopped || stream !== source) return;
+      alive(stream);
+      moved((JSON.parse((event as MessageEvent<string>).data) as { cursor: string }).cursor);
+    });
     stream.addEventListener("reload", (event) => {
       if (stopped || stream !== source) return;
       stop();
@@ -77,6 +94,7 @@ export function follow(from: string, url: (after: string) => string, heard: Hear
   const stop = (): void => {
     stopped = true;
     if (timer !== null) clearTimeout(timer);
+    if (silence !== null) clearTimeout(silence);
     source?.close();
     source = null;
   };

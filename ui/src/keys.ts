@@ -211,7 +211,7 @@ function anywhere(event: KeyboardEvent): boolean {
     case "n":
       return click(".panel-nav button:nth-of-type(2)");
     case "y":
-      return click(".copy");
+      return click("#panel .copy") || click(".copy");
     case "u":
       go({ zone: known.zone === "utc" ? "local" : "utc" }, false);
       return true;

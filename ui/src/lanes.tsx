@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { drawAxis, drawLanes, markIndex, palette, size, sprites, type Scene, type Sprites } from "./draw.ts";
 import { AFTER, BEFORE, gapsOf, hit, ROW, shift, toTime, toX, zoom, type Hit, type LaneModel, type Row, type Scale } from "./layout.ts";
 import {
-  choose, cursor, dark, gaps, go, lanesFailure, link, linkTo, loaded, loading, move, now, oldest, overviewFailure, range, reload, rest, rows, view,
+  choose, cursor, dark, gaps, go, lanesFailure, link, linkTo, loaded, loading, move, now, oldest, overview, overviewFailure, range, reload, rest, rows, view, type Loaded,
 } from "./store.ts";
 import { count, counted, objectName, plain, short } from "./text.ts";
 import { full, parse, span, zoneName } from "./time.ts";
@@ -317,6 +317,16 @@ export function describe(mark: Mark): string {
   return `${mark.type}${areas ? ` ${areas}` : mark.type === "MODIFIED" ? " nothing that matters" : ""}${by}${how}`;
 }
 
+/** What is known of a moment at which a lane has no mark. */
+function quiet(lane: LaneModel, time: number, known: Loaded): string {
+  if (time > now.value) return overview.value?.mode === "file" ? "not in this file" : "not yet";
+  if (time < oldest.value) return overview.value?.mode === "file" ? "not in this file" : "before the log began";
+  if (time < known.covers.from || (time > known.covers.to && link.value !== "live")) return "not loaded";
+  if (lane.bars.some((bar) => bar.from <= time && time <= bar.to)) return "there, and quiet";
+  const next = lane.bars.filter((bar) => bar.from > time).sort((a, b) => a.from - b.from)[0];
+  return next && next.bar.from_how !== "watched" ? "it may have been there already: nobody watched when it came" : "watched: it was not there";
+}
+
 function Tip({ of, width }: { of: Pointed; width: number }): JSX.Element | null {
   const element = useRef<HTMLDivElement>(null);
   useEffect(() => {
@@ -343,8 +353,7 @@ function Tip({ of, width }: { of: Pointed; width: number }): JSX.Element | null 
     lines = [`Nobody knows: ${gap.why}`, `${gap.from === BEFORE ? "from before the log" : `from ${full(gap.from, zone)}`} to ${full(gap.to, zone)}`];
   } else {
     const time = toTime({ ...range.value, width }, of.x);
-    const there = lane.bars.find((bar) => bar.from <= time && time <= bar.to);
-    lines = [`${full(time, zone)} ${zoneName(zone, time)}`, time > now.value ? "not yet" : there ? "there, and quiet" : time < oldest.value ? "before the log began" : "watched: it was not there"];
+    lines = [`${full(time, zone)} ${zoneName(zone, time)}`, quiet(lane, time, known)];
   }
   return (
     <div class="tip" ref={element} role="presentation">

@@ -11,7 +11,7 @@ import { LogPage } from "./log.tsx";
 import { ObjectPage } from "./object.tsx";
 import { Text } from "./parts.tsx";
 import { StatePage } from "./state.tsx";
-import { data, go, helpOpen, linkTo, loaded, loading, now, overview, overviewFailure, picking, said, start, theme, view } from "./store.ts";
+import { data, go, helpOpen, linkTo, loaded, loading, now, overview, overviewFailure, picking, range, said, start, theme, view } from "./store.ts";
 import { Strip } from "./strip.tsx";
 import { count, counted } from "./text.ts";
 import { zoneName } from "./time.ts";
@@ -55,7 +55,7 @@ function Header(): JSX.Element {
       </nav>
       <div class="tools">
         <button type="button" title="UTC or local time (u)" onClick={() => go({ zone: zone === "utc" ? "local" : "utc" }, false)}>
-          {zoneName(zone, now.value)}
+          {zoneName(zone, Math.min(now.value, range.value.to))}
         </button>
         <button
           type="button"

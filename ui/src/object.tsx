@@ -6,9 +6,9 @@ import { useEffect, useRef } from "preact/hooks";
 import type { ObjectPage as Answer } from "./api.ts";
 import { drawAxis, drawLanes, palette, size, sprites } from "./draw.ts";
 import { useAnswer } from "./entry.tsx";
-import { AFTER, BEFORE, layOut, model, ROW } from "./layout.ts";
+import { AFTER, BEFORE, gapsOf, layOut, model, ROW } from "./layout.ts";
 import { Command, EntryTable, Problem, Text, Time, Yaml } from "./parts.tsx";
-import { changes, data, dark, gaps, go, linkTo, now, oldest, view } from "./store.ts";
+import { allGaps, changes, data, dark, go, linkTo, now, oldest, view } from "./store.ts";
 import { objectName } from "./text.ts";
 import { parse, span } from "./time.ts";
 import { splitId } from "./url.ts";
@@ -231,23 +231,23 @@ function Lives({ answer }: { answer: Answer }): JSX.Element {
   }, []);
   const isDark = dark.value;
   const { zone, entry, against } = view.value;
+  const [holes, to, first] = [allGaps.value, Math.floor(now.value / 1000) * 1000 + 1000, oldest.value];
   useEffect(() => {
     if (!canvas.current || !axis.current || width.value === 0) return;
     const sheet = sprites(palette());
     const lane = { ...answer.lane, depth: 0 };
-    const to = now.peek();
-    const from = Math.min(oldest.peek(), to - 1000);
+    const from = Math.min(first, to - 1000);
     const scale = { from: from - (to - from) * 0.02, to: to + (to - from) * 0.02, width: width.value };
-    drawAxis(size(axis.current, width.value, 20), sheet, scale, 20, zone, []);
+    drawAxis(size(axis.current, width.value, 20), sheet, scale, 20, zone, gapsOf(lane, holes));
     drawLanes(
       size(canvas.current, width.value, ROW), sheet,
       {
-        rows: layOut([lane], new Set()), lanes: [model(lane)], gaps: gaps.peek(), scale, now: to, oldest: oldest.peek(), covers: { from: BEFORE, to: AFTER }, entry,
+        rows: layOut([lane], new Set()), lanes: [model(lane)], gaps: holes, scale, now: to, oldest: first, covers: { from: BEFORE, to: AFTER }, entry,
         against, cursor: null, hover: null, zone,
       },
       0, ROW,
     );
-  }, [answer, width.value, isDark, zone, entry, against]);
+  }, [answer, width.value, isDark, zone, entry, against, holes, to, first]);
   return (
     <div class="lives-plot" ref={box}>
       <canvas ref={axis} aria-hidden="true" />

@@ -170,7 +170,7 @@ export function EntryList({ entries, label }: { entries: readonly Summary[]; lab
 }
 
 /** A difference as `decklog log -p` prints it: what went with `-`, what came with `+`, in the first column that has such signs. */
-export function Diff({ text, cut: isCut = false }: { text: string; cut?: boolean | undefined }): JSX.Element {
+export function Diff({ text, cut: isCut = false, whole = "decklog log -p" }: { text: string; cut?: boolean | undefined; whole?: string }): JSX.Element {
   const most = useSignal(600);
   const lines = text.replace(/\n$/, "").split("\n");
   const column = lines.some((line) => /^[-+~?] /.test(line)) ? 0 : 2;
@@ -193,7 +193,7 @@ export function Diff({ text, cut: isCut = false }: { text: string; cut?: boolean
           Show more of {counted(lines.length - most.value, "line")}
         </button>
       )}
-      {isCut && <p class="muted">It goes on: decklog log -p prints all of it.</p>}
+      {isCut && <p class="muted">It is longer: {whole} prints all of it.</p>}
     </>
   );
 }
@@ -215,7 +215,7 @@ export function Yaml({ text, isCut, label }: { text: string; isCut: boolean; lab
           Show more of {counted(lines.length - most.value, "line")}
         </button>
       )}
-      {isCut && <p class="muted">The object is longer. The command below prints all of it.</p>}
+      {isCut && <p class="muted">The object is longer: decklog get prints all of it, with --at and the number of the entry.</p>}
     </>
   );
 }

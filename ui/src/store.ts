@@ -103,9 +103,15 @@ function failure(error: unknown): Failure {
 
 export const overviewFailure = signal<Failure | null>(null);
 
+let asking = 0;
+
 export async function loadOverview(): Promise<void> {
+  asking += 1;
+  const mine = asking;
   try {
     const known = await data.overview();
+    // A later one may have come first.
+    if (mine !== asking) return;
     skew.value = parse(known.now) - Date.now();
     clock.value = Date.now();
     overview.value = known;
@@ -159,9 +165,12 @@ export const gaps = computed<GapModel[]>(() => {
   return overview.value?.mode === "file" ? known : [...known.filter((gap) => gap.seq !== null), ...running.value];
 });
 
-/** The same over the whole log, for the strip. */
-export const allGaps = computed<Range[]>(() => [
-  ...(overview.value?.gaps ?? []).map((gap) => ({ from: gap.since === null ? parse(gap.time) : parse(gap.since), to: parse(gap.time) })),
+/** The same over the whole log, for the strip and for the page of an object. */
+export const allGaps = computed<GapModel[]>(() => [
+  ...(overview.value?.gaps ?? []).map((gap) => ({
+    from: gap.since === null ? parse(gap.time) : parse(gap.since), to: parse(gap.time), resource: gap.resource === "" ? null : gap.resource, namespace: gap.namespace, why: gap.why,
+    seq: gap.seq,
+  })),
   ...running.value,
 ]);
 
@@ -172,8 +181,18 @@ function asLoaded(answer: Lanes, before: Loaded | null): Loaded {
     answer,
     models: answer.lanes.map((lane) => known.get(lane) ?? model(lane)),
     gaps: before && before.answer.unwatched === answer.unwatched ? before.gaps : answer.unwatched.map(gapModel),
-    covers: { from: answer.since === "" ? BEFORE : parse(answer.since), to: parse(answer.until) },
+    covers: { from: Math.max(answer.since === "" ? BEFORE : parse(answer.since), reached(answer)), to: parse(answer.until) },
   };
+}
+
+/** From when on an answer is whole: decklog looks from the newest entry back, and stops where time or room ends. */
+function reached(answer: Lanes): number {
+  const cut = answer.truncated;
+  if (!cut) return BEFORE;
+  const looked = cut.before ? parse(cut.before) : BEFORE;
+  if (cut.marks === 0) return looked;
+  const first = answer.lanes.flatMap((lane) => lane.marks.filter((mark) => mark.type !== "QUIET").slice(0, 1).map((mark) => parse(mark.time)));
+  return first.reduce((least, time) => Math.min(least, time), Infinity) === Infinity ? looked : Math.max(looked, first.reduce((least, time) => Math.min(least, time)));
 }
 
 let loadingLanes: AbortController | null = null;
@@ -183,6 +202,7 @@ async function loadLanes(): Promise<void> {
   const mine = new AbortController();
   loadingLanes = mine;
   const { since, until, filters } = view.peek();
+  const begun = Date.now();
   loading.value = true;
   try {
     const answer = await data.lanes({ since, until }, filters, mine.signal);
@@ -190,6 +210,7 @@ async function loadLanes(): Promise<void> {
     loaded.value = asLoaded(answer, null);
     lanesFailure.value = null;
     performance.mark("decklog-lanes");
+    took = Date.now() - begun;
     startFollowing(answer.cursor);
   } catch (error) {
     if (mine.signal.aborted) return;
@@ -226,7 +247,7 @@ const lanesKey = computed(() => {
   const { page, since, until, filters } = view.value;
   const shown = page === "timeline" || page === "log";
   const chosen = since !== "" || until !== "";
-  return overview.value && shown && chosen && typeof asked.value !== "string" ? JSON.stringify([since, until, filterKeys(filters)]) : "";
+  return overview.value && shown && chosen && typeof asked.value !== "string" ? JSON.stringify([since, until, filterKeys(filters), overview.value.mode]) : "";
 });
 const histogramKey = computed(() => {
   const { page, over, filters } = view.value;
@@ -238,7 +259,6 @@ export function reload(): void {
   void loadOverview();
   if (lanesKey.peek() !== "") void loadLanes();
   if (histogramKey.peek() !== "") void loadHistogram();
-  changes.value += 1;
 }
 
 /** Grows with each entry of the stream that passes, so that pages that list entries can offer to show them. */
@@ -304,13 +324,20 @@ function take(): void {
     bump(came);
     if (before && lanes !== before.answer.lanes) loaded.value = asLoaded({ ...before.answer, lanes, until: rfc3339(until) }, before);
   });
-  // One load for a burst of new objects.
-  if (missing && before && pending === null) {
-    pending = setTimeout(() => {
-      pending = null;
-      reload();
-    }, 700);
-  }
+  if (missing && before) loadSoon();
+}
+
+/** How long the last load of lanes took. */
+let took = 0;
+
+/** One load for a burst of new objects. One that is under way comes to its end first: on a busy cluster nothing would ever come. */
+function loadSoon(): void {
+  if (pending !== null) return;
+  pending = setTimeout(() => {
+    pending = null;
+    if (loading.peek()) loadSoon();
+    else reload();
+  }, Math.max(700, 3 * took));
 }
 
 /** The histogram takes new entries, too, until it is loaded the next time. */

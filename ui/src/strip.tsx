@@ -42,7 +42,9 @@ export function Strip(): JSX.Element {
         void dark.value;
         const scale = stripScale(width.value);
         const shown = histogram.value;
-        if (!canvas.current || !scale || !shown || scale.width === 0) return;
+        if (!canvas.current) return;
+        // What stood there is of another range.
+        if (!scale || !shown || scale.width === 0) return void canvas.current.getContext("2d")?.clearRect(0, 0, canvas.current.width, canvas.current.height);
         const context = size(canvas.current, scale.width, HEIGHT);
         const holes = allGaps.value.map((gap) => ({ from: Math.max(scale.from, gap.from), to: gap.to }));
         drawStrip(context, sprites(palette()), shown, holes, scale, HEIGHT, view.value.zone);

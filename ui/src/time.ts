@@ -135,7 +135,10 @@ export function ticks(from: number, to: number, width: number, zone: Zone, apart
   const offset = zone === "local" ? -new Date((from + to) / 2).getTimezoneOffset() * MINUTE : 0;
   const found: Tick[] = [];
   for (let index = Math.ceil((from + offset) / step); index * step <= to + offset && found.length < 200; index += 1) {
-    const time = index * step - offset;
+    // A day of local time begins when the clock says so, also across a change of the clock.
+    const middle = index * step - offset;
+    const shift = zone === "local" && step >= DAY ? offset + new Date(middle).getTimezoneOffset() * MINUTE : 0;
+    const time = middle + shift;
     const part = parts(time, zone);
     const day = part.clock === "00:00:00" && step >= MINUTE;
     let label = part.clock;

