@@ -40,7 +40,7 @@ export { useAnswer };
 
 function Close(): JSX.Element {
   return (
-    <button type="button" class="close" aria-label="Close" title="Close (Esc)" onClick={closeEntry}>
+    <button type="button" class="close" aria-label="Close" title="Close (Esc)" onClick={() => (closeEntry(), document.getElementById("lanes")?.focus())}>
       ×
     </button>
   );

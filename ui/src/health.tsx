@@ -109,7 +109,7 @@ export function Health(): JSX.Element {
       )}
       <h2>Gaps</h2>
       {known.gaps.length === 0 ? (
-        <p class="muted pad">None: no change is missing.</p>
+        <p class="muted pad">{known.sources.some((source) => source.state !== "watching") ? "None so far. What is not watched at the moment may become one." : "None: no change is missing."}</p>
       ) : (
         <div class="scroll-x">
           <table class="grid">

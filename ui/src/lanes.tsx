@@ -428,6 +428,7 @@ function LaneRow({ row, lane }: { row: Extract<Row, { kind: "lane" }>; lane: Lan
           <button
             type="button"
             class="fold"
+            tabIndex={-1}
             aria-expanded={!row.folded}
             aria-label={plain(`${counted(row.children, "object")} of ${objectName(known)}`)}
             onClick={() => go({ folded: row.folded ? folded.filter((id) => id !== known.id) : [...folded, known.id] }, false)}

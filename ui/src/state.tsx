@@ -7,7 +7,7 @@ import type { State } from "./api.ts";
 import { useAnswer } from "./entry.tsx";
 import { FilterBar } from "./filters.tsx";
 import { Empty, ObjectLink, Problem, Text, Time } from "./parts.tsx";
-import { data, go, now, view } from "./store.ts";
+import { allGaps, data, go, now, view } from "./store.ts";
 import { counted } from "./text.ts";
 import { brief, parse } from "./time.ts";
 import { filterKeys } from "./url.ts";
@@ -28,6 +28,9 @@ export function StatePage(): JSX.Element {
     const from = answer ? parse(answer.at) : now.peek();
     go({ at: brief(from + by) });
   };
+  // What lies in a gap, or after somebody watched last, is what was known before it.
+  const time = answer ? parse(answer.at) : 0;
+  const unknown = [...new Set(allGaps.value.filter((gap) => gap.from < time && time < gap.to).map((gap) => `${gap.resource ?? "everything"}${gap.namespace ? ` in ${gap.namespace}` : ""}`))];
   return (
     <section class={`list${stale && answer ? " stale" : ""}`} aria-label="As of" tabIndex={0}>
       <div class="controls">
@@ -65,6 +68,11 @@ export function StatePage(): JSX.Element {
             {counted(answer.objects.length, "object")} at <Time at={answer.at} />, entry <span class="num">{answer.seq}</span>
             {answer.truncated > 0 && <strong class="cut"> {counted(answer.truncated, "object")} more: narrow the filters to see them.</strong>}
           </p>
+          {unknown.length > 0 && (
+            <p class="pad evidence">
+              Nobody knows what was there then of: <Text of={unknown.join(", ")} max={300} />
+            </p>
+          )}
           {answer.objects.length === 0 ? (
             <Empty title="Nothing was there, as far as the log knows" />
           ) : (

@@ -1,7 +1,7 @@
 // What the page knows, and what it does about it. Signals, so that the canvas is drawn without a pass over the document.
 
 import { batch, computed, effect, signal } from "@preact/signals";
-import { Refused, Remote, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
+import { MARKS, Refused, Remote, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
 import { Embedded, type FileData } from "./embedded.ts";
 import { follow, type Follower, type Link } from "./follow.ts";
 import { append, BEFORE, gapModel, layOut, model, type GapModel, type LaneModel, type Rows } from "./layout.ts";
@@ -284,7 +284,7 @@ function stopFollowing(): void {
 function startFollowing(cursor: string): void {
   stopFollowing();
   const { filters } = view.peek();
-  if (!isLive(view.peek()) || overview.peek()?.mode !== "daemon") return;
+  if (!isLive(view.peek()) || overview.peek()?.mode !== "daemon" || document.hidden) return;
   follower = follow(cursor, (after) => data.followUrl(after, filters) ?? "", {
     entry: arrived,
     reload: () => {
@@ -434,6 +434,11 @@ export function start(): void {
   });
   void loadOverview();
   if (!data.embedded) {
+    // A browser gives one place a handful of connections, and a page that nobody sees has no use for one.
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) stopFollowing();
+      else reload();
+    });
     setInterval(() => {
       if (overviewFailure.peek() && !overview.peek()) void loadOverview();
     }, 3000);
@@ -445,7 +450,8 @@ export function start(): void {
       // What has moved out of a window that follows is dropped now and then.
       const known = loaded.peek();
       const window = range.peek();
-      if (known && lanesKey.peek() !== "" && known.covers.from < window.from - (window.to - window.from)) void loadLanes();
+      const marks = known?.answer.lanes.reduce((sum, lane) => sum + lane.marks.length, 0) ?? 0;
+      if (known && lanesKey.peek() !== "" && (known.covers.from < window.from - (window.to - window.from) || marks > 2 * MARKS)) void loadLanes();
     }, 15_000);
   }
 }
