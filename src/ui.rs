@@ -2,7 +2,7 @@
 //!
 //! It is read-only and reads nothing but the journal, as any reader does, on few threads and for a bounded time: whatever is
 //! asked for, the daemon beside it does not feel it. What it shows of objects is redacted because the journal is. Who may see
-//! it is decided in [`access`]; every answer says to browsers that nothing of it is for other pages ([`answer`]).
+//! it is decided in `access`; every answer says to browsers that nothing of it is for other pages (`answer`).
 
 mod access;
 mod answer;
