@@ -259,18 +259,22 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
 async fn what_takes_too_long_is_left_out_and_said() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, thread, source) = begun(dir.path()).await;
-    write(&journal, &source, 0..3000).await;
-    let (mut reader, clock) = (journal.reader().unwrap(), clock());
-    let now = clock.now.as_microsecond() + 1;
-    for query in ["", "where=true"] {
-        let asked = Asked::read(&Query::read(query).unwrap(), &reader, &clock).unwrap();
-        let answer = histogram(&Index::default(), &mut reader, &asked, 10, now, Instant::now()).unwrap();
-        let answer = serde_json::to_value(answer).unwrap();
-        let total = answer["total"].as_u64().unwrap();
-        assert!((1..3 * PART).contains(&total), "{query}: {answer}");
-        let first = reader.head().unwrap().0 - total + 1;
-        let before = answer["truncated"]["before"].as_str().unwrap();
-        assert_eq!(before, super::query::stamp(reader.time_of(Seq(first)).unwrap().unwrap()), "{query}");
+    let (mut reader, clock, mut written) = (journal.reader().unwrap(), clock(), 0);
+    // The second end lies shortly after the border of two parts.
+    for upto in [2 * PART + 952, 3 * PART + 52] {
+        write(&journal, &source, written..upto).await;
+        written = upto;
+        let now = clock.now.as_microsecond() + 3_600_000_000;
+        for query in ["", "where=true"] {
+            let asked = Asked::read(&Query::read(query).unwrap(), &reader, &clock).unwrap();
+            let answer = histogram(&Index::default(), &mut reader, &asked, 10, now, Instant::now()).unwrap();
+            let answer = serde_json::to_value(answer).unwrap();
+            let total = answer["total"].as_u64().unwrap();
+            assert!((1..=PART).contains(&total), "{query}: {answer}");
+            let first = reader.head().unwrap().0 - total + 1;
+            let before = answer["truncated"]["before"].as_str().unwrap();
+            assert_eq!(before, super::query::stamp(reader.time_of(Seq(first)).unwrap().unwrap()), "{query}");
+        }
     }
     drop((journal, source));
     thread.join().unwrap();

@@ -81,7 +81,7 @@ pub(super) fn look(
         }
         let narrow = Narrow { asked, chosen: Some(chosen) };
         let mut ended = false;
-        index.walk(reader, slice, way, deadline, &mut |part, mark| {
+        let cut = index.walk(reader, slice, way, deadline, &mut |part, mark| {
             if !narrow.takes(part, mark) {
                 return ControlFlow::Continue(());
             }
@@ -91,6 +91,10 @@ pub(super) fn look(
         })?;
         if ended {
             return Ok(None);
+        }
+        // It lies in two parts, and there was no time for the other.
+        if cut.is_some() {
+            return Ok(cut);
         }
         at = if way == Way::Back { slice.0 } else { slice.1 };
         if Instant::now() > deadline {
