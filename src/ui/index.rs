@@ -98,11 +98,12 @@ impl Index {
         let from = first_of(part).max(builder.last() + 1);
         let mut newest = (0, 0);
         let classes = Classes::default();
-        for row in reader.rows_between(Seq(from), Seq(last_of(part).min(head)))? {
+        reader.rows_between(Seq(from), Seq(last_of(part).min(head)), &mut |row| {
             let (mark, words) = outline(&classes, &row);
             newest = (mark.seq, mark.time);
             builder.add(mark, &words);
-        }
+            ControlFlow::Continue(())
+        })?;
         let bytes = builder.finish();
         let mut inner = self.lock();
         if newest.0 > inner.of.1 {

@@ -108,14 +108,16 @@ fn walked(
 
 /// The same, by the entries.
 fn read(reader: &mut Reader, bounds: (u64, u64)) -> Vec<(u64, i64, EntryType, i64, bool, String)> {
-    let rows = reader.rows_between(Seq(bounds.0 + 1), Seq(bounds.1)).unwrap();
-    let each = rows.iter().map(|row| {
+    let mut found = Vec::new();
+    let read = reader.rows_between(Seq(bounds.0 + 1), Seq(bounds.1), &mut |row| {
         let entry = Entry::parse(&row.entry.line).unwrap();
         let areas = Change::of(&entry).unwrap().unwrap_or_default().areas;
         let quiet = entry.op == EntryType::Modified && areas.is_empty();
-        (row.entry.seq.0, row.time, entry.op, row.object, quiet, areas.join(","))
+        found.push((row.entry.seq.0, row.time, entry.op, row.object, quiet, areas.join(",")));
+        ControlFlow::Continue(())
     });
-    each.collect()
+    read.unwrap();
+    found
 }
 
 #[tokio::test]

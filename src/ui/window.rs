@@ -74,11 +74,12 @@ pub(super) fn look(
             Way::On => (at, (at + SLICE).min(upto)),
         };
         let mut chosen = HashSet::new();
-        for row in reader.rows_between(Seq(slice.0 + 1), Seq(slice.1))? {
+        reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
             if filter.is_true_for(&row.entry.line) {
                 chosen.insert(row.entry.seq.0);
             }
-        }
+            ControlFlow::Continue(())
+        })?;
         let narrow = Narrow { asked, chosen: Some(chosen) };
         let mut ended = false;
         let cut = index.walk(reader, slice, way, deadline, &mut |part, mark| {

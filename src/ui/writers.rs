@@ -1,6 +1,7 @@
 //! Who writes most, and fields that managers fight over: what `decklog churn` knows, by object and manager.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,8 +20,6 @@ const HOUR: SignedDuration = SignedDuration::from_hours(1);
 /// So many writers and fights are shown, and so many writers remembered.
 const MOST: usize = 100;
 const REMEMBERED: usize = 20_000;
-/// So many entries are read at once.
-const PAGE: u64 = 512;
 /// A name is shown with at most so many characters.
 const NAME: usize = 253;
 
@@ -86,25 +85,21 @@ pub(super) fn writers(
     let since = asked.since.and_then(|since| Timestamp::from_microsecond(since).ok());
     let since = since.unwrap_or_else(|| until.saturating_sub(HOUR).unwrap_or(until));
     let upto = reader.last_before(until.as_microsecond().saturating_add(1))?.0;
-    let mut after = reader.last_before(since.as_microsecond())?.0;
+    let after = reader.last_before(since.as_microsecond())?.0;
     let (mut churn, classes) = (Churn::default(), Classes::default());
     let mut tallies: HashMap<(i64, String), Tally> = HashMap::new();
     let mut truncated = false;
-    while after < upto {
+    reader.rows_between(Seq(after + 1), Seq(upto), &mut |row| {
         if Instant::now() > deadline {
             truncated = true;
-            break;
+            return ControlFlow::Break(());
         }
-        let end = (after + PAGE).min(upto);
-        for row in reader.rows_between(Seq(after + 1), Seq(end))? {
-            // One that is damaged is nobody's write.
-            if churn.take(&row.entry.line).is_err() {
-                continue;
-            }
+        // One that is damaged is nobody's write.
+        if churn.take(&row.entry.line).is_ok() {
             truncated |= !take(&classes, &mut tallies, row.object, &row.entry.line);
         }
-        after = end;
-    }
+        ControlFlow::Continue(())
+    })?;
     let report = churn.report(since, until, MOST);
     let mut writers: Vec<Writer> = tallies.into_iter().map(|((_, manager), tally)| writer(manager, tally)).collect();
     let weight = |writer: &Writer| (std::cmp::Reverse(writer.useless), std::cmp::Reverse(writer.writes));
