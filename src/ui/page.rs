@@ -115,12 +115,20 @@ pub(super) fn one_file(
             size(most as u64)
         ));
     }
-    if let Some((objects, marks)) = lanes.left_out() {
-        said.push(format!(
-            "{} and {} are not in this file",
-            plural(objects as u64, "object", "objects"),
-            plural(marks, "entry", "entries")
-        ));
+    if let Some(left) = lanes.left_out() {
+        let counted = [
+            (left.lanes as u64, "object", "objects"),
+            (left.marks, "entry", "entries"),
+            (left.unwatched as u64, "hatched stretch", "hatched stretches"),
+        ];
+        let counted: Vec<String> = counted
+            .into_iter()
+            .filter(|(count, ..)| *count > 0)
+            .map(|(count, one, several)| plural(count, one, several))
+            .collect();
+        if !counted.is_empty() {
+            said.push(format!("not in this file: {}", counted.join(", ")));
+        }
     }
     if churn.truncated() {
         said.push("who wrote what was counted for a part of the time".to_owned());

@@ -13,8 +13,8 @@ use super::query::{Asked, Query};
 use super::window::{gather, histogram};
 use super::{clock, keep_outlines};
 use crate::journal::outline::{PART, part_of};
-use crate::journal::{Bounds, Journal, Reader, SourceJournal, WatchChange, WriterThread};
-use crate::model::{EntryType, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb};
+use crate::journal::{Bounds, EntryQuery, Journal, Reader, SourceJournal, SourceState, WatchChange, WriterThread};
+use crate::model::{EntryType, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use crate::wire::{Change, Entry};
 
 const OBJECTS: u64 = 40;
@@ -280,4 +280,72 @@ async fn what_takes_too_long_is_left_out_and_said() {
     }
     drop((journal, source));
     thread.join().unwrap();
+}
+
+fn others(plural: &str, namespace: Option<&str>) -> SourceSpec {
+    let mut spec = spec();
+    spec.resource.plural = plural.into();
+    spec.resource.kind = plural.into();
+    spec.resource.singular.clear();
+    spec.resource.short_names.clear();
+    SourceSpec { namespace: namespace.map(str::to_owned), ..spec }
+}
+
+/// What is said to be unwatched, newest last: the resource and its namespace, why, and whether an entry says so.
+fn stretches(reader: &mut Reader, query: &str, watched: bool) -> (Vec<(String, String, bool)>, u64) {
+    let clock = clock();
+    let asked = Asked::read(&Query::read(query).unwrap(), reader, &clock).unwrap();
+    let now = clock.now.as_microsecond() + 3_600_000_000;
+    let present = Present { now, watched, end: now };
+    let most = Most { lanes: 10, marks: 10 };
+    let shown = lanes(&Index::default(), reader, &asked, most, present, later()).unwrap();
+    let shown = serde_json::to_value(shown).unwrap();
+    let found = shown["unwatched"].as_array().unwrap().iter().map(|one| {
+        let text = |key: &str| one[key].as_str().unwrap().to_owned();
+        (format!("{}/{}", text("resource"), text("namespace")), text("why"), one["seq"].is_u64())
+    });
+    (found.collect(), shown["truncated"]["unwatched"].as_u64().unwrap_or_default())
+}
+
+/// Gaps of what nobody asks for take no place, and where there is no room the oldest are left out.
+#[tokio::test]
+async fn a_stretch_that_matters_is_not_crowded_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    let other = journal.source(&others("services", None)).await.unwrap().0;
+    let lists = async |source: &SourceJournal, times: u64, why: Option<Why>| {
+        for number in 0..times {
+            source.list_begin().await.unwrap();
+            source.list_done(ResourceVersion::new((9000 + number).to_string()), why).await.unwrap();
+        }
+        journal.flush().await.unwrap();
+    };
+    lists(&other, 1, None).await;
+    write(&journal, &source, 0..10).await;
+    lists(&source, 1, Some(Why::Expired)).await;
+    let mut reader = journal.reader().unwrap();
+    let then = reader.time_of(reader.head().unwrap()).unwrap().unwrap();
+    lists(&other, 700, Some(Why::Expired)).await;
+    source.report(SourceState::Watching).await.unwrap();
+    other.report(SourceState::Watching).await.unwrap();
+    journal.flush().await.unwrap();
+
+    let pods = ("pods/".to_owned(), "expired".to_owned(), true);
+    assert_eq!(stretches(&mut reader, "what=pods", true), (vec![pods.clone()], 0));
+    let until = format!("until={}", super::query::stamp(then));
+    let (found, left) = stretches(&mut reader, &until, true);
+    // The first of the others began before.
+    assert!(found.contains(&pods) && found.len() == 2 && left == 0, "{found:?}, and {left}");
+    // Where nobody watches now is never left out.
+    let (found, left) = stretches(&mut reader, "", false);
+    let all = reader.select(&gaps(), Seq(0), None, true, 10_000, None).unwrap().looked + 2;
+    assert_eq!((found.len(), left), (500, all as u64 - 500));
+    assert_eq!(found.iter().filter(|one| !one.2).map(|one| one.0.as_str()).collect::<Vec<_>>(), ["pods/", "services/"]);
+    assert!(!found.contains(&pods), "the oldest is shown, and a newer one is not");
+    drop((journal, source, other));
+    thread.join().unwrap();
+}
+
+fn gaps() -> EntryQuery {
+    EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() }
 }
