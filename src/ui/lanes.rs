@@ -329,7 +329,7 @@ fn unwatched(
     deadline: Instant,
 ) -> Result<(Vec<Unwatched>, usize), Problem> {
     let sources = reader.sources()?;
-    let mut found = now_unwatched(asked, window.1, present, &sources);
+    let mut found = now_unwatched(reader, asked, window.1, present, &sources)?;
     found.sort_by(|one, other| (&other.from, &other.resource).cmp(&(&one.from, &one.resource)));
     let mut left = found.len().saturating_sub(MOST_GAPS);
     found.truncate(MOST_GAPS);
@@ -381,21 +381,52 @@ fn of_gap(asked: &Asked, (since, until): (i64, i64), sources: &[SourceRow], stor
 }
 
 /// Since when nobody watches now.
-fn now_unwatched(asked: &Asked, until: i64, present: Present, sources: &[SourceRow]) -> Vec<Unwatched> {
+fn now_unwatched(
+    reader: &Reader,
+    asked: &Asked,
+    until: i64,
+    present: Present,
+    sources: &[SourceRow],
+) -> Result<Vec<Unwatched>, Problem> {
     let mut found = Vec::new();
-    for source in sources.iter().filter(|source| source.active && asked.is_of(source)) {
-        let watches = present.watched && !matches!(source.state, SourceState::Waiting | SourceState::Degraded(_));
-        let Some(good_at) = source.good_at.filter(|good_at| !watches && *good_at < until) else { continue };
-        found.push(Unwatched {
+    for source in sources.iter().filter(|source| asked.is_of(source)) {
+        let Some(good_at) = source.good_at.filter(|good_at| *good_at < until) else { continue };
+        let (namespaces, why) = match source.state {
+            _ if !source.active => (left_alone(reader, source, sources)?, "removed"),
+            _ if !present.watched => (vec![source.namespace.clone()], "stopped"),
+            SourceState::Watching | SourceState::Gone => continue,
+            SourceState::Waiting | SourceState::Degraded(_) | SourceState::Listing(_) | SourceState::Recovering => {
+                (vec![source.namespace.clone()], source.state.word())
+            }
+        };
+        found.extend(namespaces.into_iter().map(|namespace| Unwatched {
             resource: Some(source.resource.full_name()),
-            namespace: source.namespace.clone(),
+            namespace,
             from: Some(stamp(good_at)),
             to: stamp(present.now.max(good_at)),
-            why: if present.watched { source.state.word().to_owned() } else { "stopped".to_owned() },
+            why: why.to_owned(),
             seq: None,
-        });
+        }));
     }
-    found
+    Ok(found)
+}
+
+/// The namespaces that a source which is not configured any more has left to nobody; an empty one stands for all. One that
+/// was good later knows more, whether it is configured or not.
+fn left_alone(reader: &Reader, source: &SourceRow, sources: &[SourceRow]) -> Result<Vec<String>, Problem> {
+    let knows_more = |other: &&SourceRow| {
+        other.id != source.id
+            && other.resource.full_name() == source.resource.full_name()
+            && (other.active || other.good_at > source.good_at)
+    };
+    let known: BTreeSet<&str> = sources.iter().filter(knows_more).map(|other| other.namespace.as_str()).collect();
+    if known.contains("") || known.contains(source.namespace.as_str()) {
+        return Ok(Vec::new());
+    }
+    if known.is_empty() || !source.namespace.is_empty() {
+        return Ok(vec![source.namespace.clone()]);
+    }
+    Ok(reader.namespaces()?.into_iter().filter(|namespace| !known.contains(namespace.as_str())).collect())
 }
 
 #[cfg(test)]

@@ -349,3 +349,48 @@ async fn a_stretch_that_matters_is_not_crowded_out() {
 fn gaps() -> EntryQuery {
     EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() }
 }
+
+/// Who lists or recovers does not watch, and neither does who is not configured any more.
+#[tokio::test]
+async fn what_was_watched_and_is_not_is_hatched() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..10).await;
+    let mut reader = journal.reader().unwrap();
+    let stretch = |of: &str, why: &str| (of.to_owned(), why.to_owned(), false);
+    for (state, why) in [
+        (SourceState::Watching, None),
+        (SourceState::Listing(3), Some("listing")),
+        (SourceState::Recovering, Some("recovering")),
+        (SourceState::Waiting, Some("waiting")),
+        (SourceState::Gone, None),
+    ] {
+        source.report(state.clone()).await.unwrap();
+        journal.flush().await.unwrap();
+        let wanted: Vec<_> = why.map(|why| stretch("pods/", why)).into_iter().collect();
+        assert_eq!(stretches(&mut reader, "", true).0, wanted, "{state:?}");
+    }
+
+    // One that never watched has nothing to begin from.
+    let first = journal.source(&others("services", None)).await.unwrap().0;
+    first.report(SourceState::Listing(0)).await.unwrap();
+    journal.retire_source(source.id()).await.unwrap();
+    journal.flush().await.unwrap();
+    assert_eq!(stretches(&mut reader, "", true).0, [stretch("pods/", "removed")]);
+    assert_eq!(stretches(&mut reader, "what=pods&namespace=n1", true).0, [stretch("pods/", "removed")]);
+    assert_eq!(stretches(&mut reader, "what=services", true).0, []);
+
+    // Another source has a part of it; then all is watched again.
+    let part = journal.source(&others("pods", Some("n1"))).await.unwrap().0;
+    part.report(SourceState::Watching).await.unwrap();
+    journal.flush().await.unwrap();
+    let rest = ["pods/n0", "pods/n2", "pods/n3"].map(|of| stretch(of, "removed"));
+    assert_eq!(stretches(&mut reader, "", true).0, rest);
+    let again = journal.source(&spec()).await.unwrap().0;
+    again.report(SourceState::Watching).await.unwrap();
+    journal.retire_source(part.id()).await.unwrap();
+    journal.flush().await.unwrap();
+    assert_eq!(stretches(&mut reader, "", true).0, []);
+    drop((journal, source, first, part, again));
+    thread.join().unwrap();
+}
