@@ -138,7 +138,7 @@ pub(super) fn lanes(
         }
     }
     // What was named and is quiet was watched, and has a lane that says so.
-    if asked.filter.is_none() && asked.types.is_empty() && asked.areas.is_empty() {
+    if !asked.is_narrow() {
         for object in asked.objects.iter().flatten() {
             if known.contains(object) {
                 continue;

@@ -183,6 +183,11 @@ impl Asked {
         Ok(Self { since, until, objects, sources, by_kind, types, areas, filter, quiet })
     }
 
+    /// Whether not every entry of the objects is asked for.
+    pub(super) const fn is_narrow(&self) -> bool {
+        self.filter.is_some() || !self.types.is_empty() || !self.areas.is_empty()
+    }
+
     /// Whether what a source brings is asked for.
     pub(super) fn is_of(&self, source: &SourceRow) -> bool {
         self.sources.as_ref().is_none_or(|sources| sources.contains(&source.id.0))

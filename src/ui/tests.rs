@@ -252,6 +252,21 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
         let lives = 2600_u64.div_ceil(OBJECTS * 25);
         assert_eq!(bars, (0..lives).map(|life| format!("u{number}-{life}")).collect::<Vec<_>>(), "{lane}");
     }
+    // The same bars, whatever is asked for of the objects.
+    for (query, kind) in [
+        ("type=ADDED", "ADDED"),
+        ("where=type%20%3D%3D%20%22ADDED%22", "ADDED"),
+        ("type=MODIFIED&quiet=1&area=spec", "MODIFIED"),
+    ] {
+        let asked = Asked::read(&Query::read(query).unwrap(), &reader, &clock).unwrap();
+        let few = lanes(&index, &mut reader, &asked, Most { lanes: 100, marks: 100_000 }, present, later()).unwrap();
+        let few = serde_json::to_value(few).unwrap();
+        for (lane, whole) in few["lanes"].as_array().unwrap().iter().zip(shown["lanes"].as_array().unwrap()) {
+            assert_eq!((&lane["id"], &lane["bars"]), (&whole["id"], &whole["bars"]), "{query}");
+            assert!(lane["marks"].as_array().unwrap().iter().all(|mark| mark["type"] == kind), "{query}: {lane}");
+        }
+        assert_eq!(few["lanes"].as_array().unwrap().len() as u64, OBJECTS, "{query}");
+    }
     drop((journal, source));
     thread.join().unwrap();
 }
