@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -11,7 +12,7 @@ use super::index::{Index, Way};
 use super::lanes::{Most, Present, lanes};
 use super::query::{Asked, Query};
 use super::window::{gather, histogram};
-use super::{clock, keep_outlines};
+use super::{Access, Book, Books, MOST_READS, Site, clock, keep_outlines};
 use crate::journal::outline::{PART, part_of};
 use crate::journal::{Bounds, EntryQuery, Journal, Reader, SourceJournal, SourceState, WatchChange, WriterThread};
 use crate::model::{EntryType, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
@@ -408,4 +409,37 @@ async fn what_was_watched_and_is_not_is_hatched() {
     assert_eq!(stretches(&mut reader, "", true).0, []);
     drop((journal, source, first, part, again));
     thread.join().unwrap();
+}
+
+/// A disk that hangs is of one cluster, and so is the page that does not come.
+#[tokio::test]
+async fn a_journal_that_hangs_takes_the_page_of_no_other() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    for dir in &dirs {
+        let (journal, thread) = Journal::open(dir.path()).unwrap();
+        drop(journal);
+        thread.join().unwrap();
+    }
+    let [hangs, other] = dirs.each_ref().map(|dir| Arc::new(Book::new(dir.path().to_owned())));
+    let site = Site::new(Books::One(Arc::clone(&hangs)), Access::Everybody, Vec::new());
+    let (release, hung) = mpsc::channel::<()>();
+    let hung = Arc::new(Mutex::new(hung));
+    let mut waiting: Vec<_> = (0..MOST_READS)
+        .map(|_| {
+            let hung = Arc::clone(&hung);
+            Box::pin(site.read(&hangs, move |_| {
+                assert!(hung.lock().unwrap().recv().is_err());
+                Ok(())
+            }))
+        })
+        .collect();
+    for read in &mut waiting {
+        assert!(futures::poll!(read.as_mut()).is_pending());
+    }
+    let answered = site.read(&other, |reader| Ok(reader.head()?)).await;
+    drop(release);
+    assert_eq!(answered, Ok(Seq(0)));
+    for read in waiting {
+        read.await.unwrap();
+    }
 }
