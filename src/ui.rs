@@ -494,7 +494,10 @@ fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Re
         "diff" => good(&entries::diff(reader, seq("from")?, seq("to")?, &clock)?),
         "object" => good(&entries::object(index, reader, query, &clock)?),
         "state" => good(&entries::state(index, reader, &asked(reader)?, query, &clock, deadline)?),
-        "churn" => good(&writers::writers(reader, &asked(reader)?, clock.now, deadline)?),
+        "churn" => {
+            let asked = asked(reader)?;
+            good(&writers::writers(reader, &asked, writers::window(&asked, now), deadline)?)
+        }
         _ => return Err(Problem::missing("there is no such question; docs/timeline.md has all of them")),
     })
 }

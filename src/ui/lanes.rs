@@ -31,6 +31,11 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
+    /// The namespaces of the objects.
+    pub(super) fn namespaces(&self) -> BTreeSet<&str> {
+        self.lanes.iter().map(|lane| lane.namespace.as_str()).collect()
+    }
+
     /// What was left out.
     pub(super) const fn left_out(&self) -> Option<&Truncated> {
         self.truncated.as_ref()

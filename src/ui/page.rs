@@ -15,7 +15,7 @@ use super::index::Index;
 use super::lanes::{Lanes, Most, Present, lanes};
 use super::overview::{Mode, Overview, overview};
 use super::query::Asked;
-use super::window::{Histogram, histogram};
+use super::window::{Histogram, extent, histogram};
 use super::writers::{Writers, writers};
 use crate::journal::Reader;
 use crate::model::Seq;
@@ -82,12 +82,14 @@ pub(super) fn one_file(
     most: usize,
 ) -> Result<OneFile, Problem> {
     let deadline = Instant::now() + PATIENCE;
-    let overview = overview(reader, dir, Mode::File)?;
+    let mut overview = overview(reader, dir, Mode::File)?;
     let now = clock.now.as_microsecond();
     let present = Present::of(reader, now, crate::status::daemon(dir).running)?;
     let lanes = lanes(index, reader, asked, MOST, present, deadline)?;
     let histogram = histogram(index, reader, asked, BUCKETS, present.end, deadline)?;
-    let churn = writers(reader, asked, clock.now, deadline)?;
+    let churn = writers(reader, asked, extent(reader, asked, now)?, deadline)?;
+    // It may be handed on to somebody who may see this and nothing else.
+    overview.narrow(asked, &reader.sources()?, &lanes.namespaces());
     let mut seqs: Vec<u64> = lanes.lanes.iter().flat_map(|lane| lane.marks.iter().map(|mark| mark.seq)).collect();
     seqs.sort_unstable_by(|one, other| other.cmp(one));
     let (mut entries, mut bytes, mut left) = (std::collections::BTreeMap::new(), 0, 0_u64);

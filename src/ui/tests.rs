@@ -12,9 +12,11 @@ use super::index::{Index, Way};
 use super::lanes::{Most, Present, lanes};
 use super::query::{Asked, Query};
 use super::window::{gather, histogram};
-use super::{Access, Book, Books, MOST_READS, Site, clock, keep_outlines};
+use super::{Access, Book, Books, MOST_READS, Site, clock, keep_outlines, one_file};
 use crate::journal::outline::{PART, part_of};
-use crate::journal::{Bounds, EntryQuery, Journal, Reader, SourceJournal, SourceState, WatchChange, WriterThread};
+use crate::journal::{
+    Bounds, EntryQuery, Journal, Reader, SinkStart, SourceJournal, SourceState, WatchChange, WriterThread,
+};
 use crate::model::{EntryType, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use crate::wire::{Change, Entry};
 
@@ -442,4 +444,43 @@ async fn a_journal_that_hangs_takes_the_page_of_no_other() {
     for read in waiting {
         read.await.unwrap();
     }
+}
+
+/// The data of a file, which somebody may get who may see no more.
+fn filed(reader: &mut Reader, dir: &Path, query: &str) -> serde_json::Value {
+    let page = one_file(reader, dir, query, 1 << 20).unwrap();
+    let data = page.html.split("id=\"decklog-data\">").nth(1).unwrap().split("</script>").next().unwrap();
+    serde_json::from_str(data).unwrap()
+}
+
+#[tokio::test]
+async fn a_file_names_nothing_but_what_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..400).await;
+    let other = journal.source(&others("services", Some("n3"))).await.unwrap().0;
+    let sink = journal.sink("archive", "file", SinkStart::Now).await.unwrap();
+    journal.flush().await.unwrap();
+    let mut reader = journal.reader().unwrap();
+    for query in ["namespace=n1", "what=po/p1", "what=pods&namespace=n1"] {
+        let data = filed(&mut reader, dir.path(), query);
+        let overview = &data["overview"];
+        assert_eq!(overview["namespaces"], serde_json::json!(["n1"]), "{query}");
+        assert_eq!(overview["kinds"].as_array().unwrap().len(), 1, "{query}: {overview}");
+        let text = data.to_string();
+        for name in ["\"n0\"", "\"n3\"", "\"p2\"", "services", "archive"] {
+            assert!(!text.contains(name), "{query}: {name} in {text}");
+        }
+        assert!(!data["churn"]["writers"].as_array().unwrap().is_empty(), "{query}");
+        assert_eq!(data["churn"]["since"], data["lanes"]["since"], "{query}");
+    }
+    let data = filed(&mut reader, dir.path(), "");
+    assert_eq!(data["overview"]["namespaces"].as_array().unwrap().len(), 4);
+    assert_eq!(data["overview"]["sinks"][0]["name"], "archive");
+    // Who wrote what is of what the expression says.
+    let data = filed(&mut reader, dir.path(), "where=name%20%3D%3D%20%22p7%22");
+    let writers = data["churn"]["writers"].as_array().unwrap();
+    assert!(writers.len() == 1 && writers[0]["name"] == "p7", "{writers:?}");
+    drop((journal, source, other, sink));
+    thread.join().unwrap();
 }
