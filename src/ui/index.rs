@@ -163,9 +163,18 @@ impl Index {
     /// # Errors
     /// Where the journal has ended.
     pub(crate) async fn keep(self, journal: Journal, stop: CancellationToken) -> Result<(), JournalError> {
-        let mut head = journal.head();
+        let (mut head, mut shared) = (journal.head(), journal.shared());
         let mut done = BTreeSet::new();
         while !stop.is_cancelled() {
+            // A standby keeps none, and loses those that it has to a base. Who leads then begins with what there is.
+            if journal.is_standby() {
+                done.clear();
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    changed = shared.changed() => if changed.is_err() { return Ok(()) },
+                }
+                continue;
+            }
             let (index, of) = (self.clone(), journal.clone());
             let known = std::mem::take(&mut done);
             let begun = Instant::now();

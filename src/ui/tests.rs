@@ -15,9 +15,10 @@ use super::window::{gather, histogram};
 use super::{Access, Book, Books, MOST_READS, Site, clock, keep_outlines, one_file};
 use crate::journal::outline::{PART, part_of};
 use crate::journal::{
-    Bounds, EntryQuery, Journal, Reader, SinkStart, SourceJournal, SourceState, WatchChange, WriterThread,
+    Bounds, EntryQuery, Journal, Reader, Sharing, SinkStart, SourceJournal, SourceState, WatchChange, WriterThread,
 };
 use crate::model::{EntryType, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
+use crate::sim::shared_log::Engine;
 use crate::wire::{Change, Entry};
 
 const OBJECTS: u64 = 40;
@@ -483,4 +484,44 @@ async fn a_file_names_nothing_but_what_was_asked_for() {
     assert!(writers.len() == 1 && writers[0]["name"] == "p7", "{writers:?}");
     drop((journal, source, other, sink));
     thread.join().unwrap();
+}
+
+/// Who has stood by makes the outlines once it leads.
+#[tokio::test]
+async fn who_takes_over_makes_the_outlines() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    let shared = |dir: &Path, identity: &str| {
+        let sharing = Sharing {
+            log: Box::new(engine.clone()),
+            identity: identity.to_owned(),
+            backlog: 1 << 20,
+            key: "key".to_owned(),
+            poll: Duration::from_millis(5),
+            worth_a_base: u64::MAX / 2,
+        };
+        Journal::open_shared(dir, sharing).unwrap()
+    };
+    let (one, one_thread) = shared(a.path(), "one");
+    one.lead().await.unwrap().unwrap();
+    let source = one.source(&spec()).await.unwrap().0;
+    let (two, two_thread) = shared(b.path(), "two");
+    let stop = CancellationToken::new();
+    let keeping = keep_outlines(two.clone(), stop.clone());
+    let reader = two.reader().unwrap();
+    let story = async {
+        for part in 0..3 {
+            write(&one, &source, part * PART..(part + 1) * PART).await;
+            until("the standby to follow", || reader.head().unwrap() == Seq((part + 1) * PART)).await;
+        }
+        two.lead().await.unwrap().unwrap();
+        until("the outlines to be kept", || reader.outlined(0, 99).unwrap() == [0, 1, 2]).await;
+    };
+    tokio::select! {
+        ended = keeping => panic!("{ended:?}"),
+        () = story => {}
+    }
+    drop((one, two, source));
+    drop(one_thread.join());
+    two_thread.join().unwrap();
 }
