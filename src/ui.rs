@@ -31,9 +31,12 @@ use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 pub use page::OneFile;
@@ -61,8 +64,10 @@ const LIMITS: Limits = Limits {
 };
 /// So many pages follow the log at a time.
 const MOST_STREAMS: usize = 64;
-/// So many read the journal at a time; others wait, so long.
+/// So many read at a time, and so many of them one journal, so that one whose disk hangs takes the page from no other. Others
+/// wait, so long.
 const MOST_READS: usize = 4;
+const OF_ONE: usize = 2;
 const TURN: Duration = Duration::from_secs(10);
 /// How long an answer may be looked for.
 const LOOKS: Duration = Duration::from_secs(3);
@@ -81,11 +86,29 @@ pub(crate) struct Book {
     index: Index,
     /// The newest seq, as long as somebody follows.
     head: watch::Sender<u64>,
+    reads: Arc<Semaphore>,
+    /// One looks at a time how long the log is.
+    look: Arc<Semaphore>,
 }
 
 impl Book {
     fn new(state: PathBuf) -> Self {
-        Self { state, index: Index::default(), head: watch::Sender::new(0) }
+        Self {
+            state,
+            index: Index::default(),
+            head: watch::Sender::new(0),
+            reads: Arc::new(Semaphore::new(OF_ONE)),
+            look: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// Looks how long the log is. The turn lasts as long as that does.
+    async fn look(self: Arc<Self>, _turn: OwnedSemaphorePermit) {
+        let state = self.state.clone();
+        let head = ambient::blocking(move || Reader::open(&state).and_then(|reader| reader.head())).await;
+        if let Ok(head) = head {
+            self.head.send_if_modified(|known| std::mem::replace(known, head.0) != head.0);
+        }
     }
 }
 
@@ -222,18 +245,21 @@ async fn run(bound: Bound, mut site: Site, stop: CancellationToken) -> io::Resul
     }
 }
 
-/// Looks again and again how long the logs are that somebody follows.
+/// Looks again and again how long the logs are that somebody follows, at each by itself.
 async fn beat<T>(site: Arc<Site>) -> T {
+    let mut beats = tokio::time::interval(LOOK);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = FuturesUnordered::new();
     loop {
-        tokio::time::sleep(LOOK).await;
-        for book in site.known() {
-            if book.head.receiver_count() == 0 {
-                continue;
+        tokio::select! {
+            _ = beats.tick() => {
+                let followed = site.known().into_iter().filter(|book| book.head.receiver_count() > 0);
+                looks.extend(followed.filter_map(|book| {
+                    let turn = Arc::clone(&book.look).try_acquire_owned().ok()?;
+                    Some(book.look(turn))
+                }));
             }
-            let state = book.state.clone();
-            let head = ambient::blocking(move || Reader::open(&state).and_then(|reader| reader.head())).await;
-            let Ok(head) = head else { continue };
-            book.head.send_if_modified(|known| std::mem::replace(known, head.0) != head.0);
+            Some(()) = looks.next() => {}
         }
     }
 }
@@ -311,8 +337,11 @@ impl Site {
         book: &Book,
         work: impl FnOnce(&mut Reader) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        let waiting = tokio::time::timeout(TURN, Arc::clone(&self.reads).acquire_owned()).await;
-        let Ok(Ok(turn)) = waiting else {
+        let turns = async {
+            let of_one = Arc::clone(&book.reads).acquire_owned().await?;
+            Ok::<_, AcquireError>((of_one, Arc::clone(&self.reads).acquire_owned().await?))
+        };
+        let Ok(Ok(turn)) = tokio::time::timeout(TURN, turns).await else {
             return Err(Problem::busy("too much is asked for at once; try again in a moment"));
         };
         let state = book.state.clone();
@@ -465,7 +494,10 @@ fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Re
         "diff" => good(&entries::diff(reader, seq("from")?, seq("to")?, &clock)?),
         "object" => good(&entries::object(index, reader, query, &clock)?),
         "state" => good(&entries::state(index, reader, &asked(reader)?, query, &clock, deadline)?),
-        "churn" => good(&writers::writers(reader, &asked(reader)?, clock.now, deadline)?),
+        "churn" => {
+            let asked = asked(reader)?;
+            good(&writers::writers(reader, &asked, writers::window(&asked, now), deadline)?)
+        }
         _ => return Err(Problem::missing("there is no such question; docs/timeline.md has all of them")),
     })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -202,12 +203,12 @@ fn look(reader: &mut Reader, query: &Query, cursor: Cursor) -> Result<Looked, Pr
         let clock = super::clock();
         let asked = Asked::read(query, reader, &Clock { now: clock.now, zone: clock.zone.clone() })?;
         let (classes, summaries) = (Classes::default(), Summaries::new(&clock, Seq(head)));
-        for row in reader.rows_between(Seq(cursor.seq + 1), Seq(upto))? {
+        let narrow = Narrow::of(&asked);
+        reader.rows_between(Seq(cursor.seq + 1), Seq(upto), &mut |row| {
             let (mark, words) = outline(&classes, &row);
             let mut builder = Builder::default();
             builder.add(mark, &words);
-            let Some(part) = Part::read(builder.finish()) else { continue };
-            let narrow = Narrow::of(&asked);
+            let Some(part) = Part::read(builder.finish()) else { return ControlFlow::Continue(()) };
             let passes = part.marks.iter().all(|mark| narrow.takes(&part, mark))
                 && (asked.quiet || !mark.quiet)
                 && asked.filter.as_ref().is_none_or(|filter| filter.is_true_for(&row.entry.line));
@@ -215,7 +216,8 @@ fn look(reader: &mut Reader, query: &Query, cursor: Cursor) -> Result<Looked, Pr
                 let at = Cursor { epoch: epoch.clone(), seq: mark.seq };
                 events.push(event("entry", Some(&at), &summaries.of(&row.entry)));
             }
-        }
+            ControlFlow::Continue(())
+        })?;
     }
     Ok(Looked { events, cursor: reached, reload: false, more: upto < head })
 }

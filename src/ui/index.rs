@@ -98,11 +98,12 @@ impl Index {
         let from = first_of(part).max(builder.last() + 1);
         let mut newest = (0, 0);
         let classes = Classes::default();
-        for row in reader.rows_between(Seq(from), Seq(last_of(part).min(head)))? {
+        reader.rows_between(Seq(from), Seq(last_of(part).min(head)), &mut |row| {
             let (mark, words) = outline(&classes, &row);
             newest = (mark.seq, mark.time);
             builder.add(mark, &words);
-        }
+            ControlFlow::Continue(())
+        })?;
         let bytes = builder.finish();
         let mut inner = self.lock();
         if newest.0 > inner.of.1 {
@@ -162,9 +163,18 @@ impl Index {
     /// # Errors
     /// Where the journal has ended.
     pub(crate) async fn keep(self, journal: Journal, stop: CancellationToken) -> Result<(), JournalError> {
-        let mut head = journal.head();
+        let (mut head, mut shared) = (journal.head(), journal.shared());
         let mut done = BTreeSet::new();
         while !stop.is_cancelled() {
+            // A standby keeps none, and loses those that it has to a base. Who leads then begins with what there is.
+            if journal.is_standby() {
+                done.clear();
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    changed = shared.changed() => if changed.is_err() { return Ok(()) },
+                }
+                continue;
+            }
             let (index, of) = (self.clone(), journal.clone());
             let known = std::mem::take(&mut done);
             let begun = Instant::now();

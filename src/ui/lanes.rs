@@ -10,7 +10,7 @@ use super::answer::Problem;
 use super::index::{Index, Owned};
 use super::query::{Asked, Resources, lane_id, stamp};
 use super::window::{Before, Found, Gathered, MarkLine, extent, gather};
-use crate::journal::{EntryQuery, ObjectRow, Reader, SourceRow, SourceState};
+use crate::journal::{EntryQuery, ObjectRow, Reader, SourceRow, SourceState, StoredEntry};
 use crate::model::{EntryType, Seq};
 use crate::wire::Entry;
 
@@ -31,19 +31,26 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// So many lanes and marks were left out.
-    pub(super) fn left_out(&self) -> Option<(usize, u64)> {
-        self.truncated.as_ref().map(|left| (left.lanes, left.marks))
+    /// The namespaces of the objects.
+    pub(super) fn namespaces(&self) -> BTreeSet<&str> {
+        self.lanes.iter().map(|lane| lane.namespace.as_str()).collect()
+    }
+
+    /// What was left out.
+    pub(super) const fn left_out(&self) -> Option<&Truncated> {
+        self.truncated.as_ref()
     }
 }
 
 /// What was left out.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Truncated {
-    lanes: usize,
-    marks: u64,
+    pub(super) lanes: usize,
+    pub(super) marks: u64,
+    /// Stretches of which nobody knows, the oldest.
+    pub(super) unwatched: usize,
     #[serde(flatten)]
-    before: Option<Before>,
+    pub(super) before: Option<Before>,
 }
 
 /// An object.
@@ -120,6 +127,9 @@ pub(super) fn lanes(
 ) -> Result<Lanes, Problem> {
     let (since, until) = extent(reader, asked, present.end)?;
     let cursor = format!("{}:{}", reader.epoch()?, reader.head()?);
+    // They are few: where they are not, most of the time is for the lanes.
+    let third = deadline.saturating_duration_since(Instant::now()) / 3;
+    let (unwatched, unwatched_left) = unwatched(reader, asked, (since, until), present, Instant::now() + third)?;
     let Gathered { lanes: found, mut lanes_left, marks_left, cut } =
         gather(index, reader, asked, (most.lanes, most.marks), deadline)?;
     let upto = asked.bounds(reader)?.1;
@@ -133,7 +143,7 @@ pub(super) fn lanes(
         }
     }
     // What was named and is quiet was watched, and has a lane that says so.
-    if asked.filter.is_none() && asked.types.is_empty() && asked.areas.is_empty() {
+    if !asked.is_narrow() {
         for object in asked.objects.iter().flatten() {
             if known.contains(object) {
                 continue;
@@ -167,14 +177,13 @@ pub(super) fn lanes(
             waiting.push((row, Found::default()));
         }
     }
-    let truncated = match (lanes_left, marks_left, cut) {
-        (0, 0, None) => None,
+    let truncated = match (lanes_left, marks_left, unwatched_left, cut) {
+        (0, 0, 0, None) => None,
         _ => {
             let before = cut.map(|seq| Before::entry(reader, seq)).transpose()?;
-            Some(Truncated { lanes: lanes_left, marks: marks_left, before })
+            Some(Truncated { lanes: lanes_left, marks: marks_left, unwatched: unwatched_left, before })
         }
     };
-    let unwatched = unwatched(reader, asked, since, until, present)?;
     Ok(Lanes { since: stamp(since), until: stamp(until), cursor, truncated, lanes: in_order(lanes), unwatched })
 }
 
@@ -316,60 +325,113 @@ fn in_order(lanes: BTreeMap<String, Lane>) -> Vec<Lane> {
     order.into_iter().filter_map(|(id, depth)| lanes.remove(&id).map(|lane| Lane { depth, ..lane })).collect()
 }
 
-/// When nobody knew what happened: what the GAPs say, and where nobody watches now.
+/// When nobody knew what happened: where nobody watches now, and what the GAPs say, the newest; with how many were left out.
 fn unwatched(
     reader: &mut Reader,
     asked: &Asked,
-    since: i64,
-    until: i64,
+    window: (i64, i64),
     present: Present,
-) -> Result<Vec<Unwatched>, Problem> {
-    let sources: HashMap<i64, SourceRow> = reader.sources()?.into_iter().map(|source| (source.id.0, source)).collect();
-    let inside = |source: &SourceRow| asked.sources.as_ref().is_none_or(|sources| sources.contains(&source.id.0));
+    deadline: Instant,
+) -> Result<(Vec<Unwatched>, usize), Problem> {
+    let sources = reader.sources()?;
+    let mut found = now_unwatched(reader, asked, window.1, present, &sources)?;
+    found.sort_by(|one, other| (&other.from, &other.resource).cmp(&(&one.from, &one.resource)));
+    let mut left = found.len().saturating_sub(MOST_GAPS);
+    found.truncate(MOST_GAPS);
     // A GAP is journaled at its end.
-    let after = reader.last_before(since)?;
+    let after = reader.last_before(window.0)?;
     let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
-    let page = reader.select(&query, after, None, true, MOST_GAPS, None)?;
-    let mut found = Vec::new();
-    for stored in &page.entries {
-        let Ok(entry) = Entry::parse(&stored.line) else { continue };
-        let Some(gap) = entry.gap() else { continue };
-        let micros = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_microsecond);
-        let (from, to) = (gap.since.as_deref().and_then(micros), micros(&entry.time).unwrap_or(until));
-        let of = |source: &&SourceRow| {
-            source.resource.full_name() == entry.full_resource()
-                && source.namespace == entry.namespace.as_deref().unwrap_or_default()
-        };
-        if to < since
-            || from.is_some_and(|from| from > until)
-            || sources.values().find(of).is_some_and(|of| !inside(of))
-        {
-            continue;
+    let mut before = None;
+    loop {
+        let page = reader.select(&query, after, before, true, MOST_GAPS, None)?;
+        for gap in page.entries.iter().filter_map(|stored| of_gap(asked, window, &sources, stored)) {
+            if found.len() < MOST_GAPS {
+                found.push(gap);
+            } else {
+                left += 1;
+            }
         }
-        found.push(Unwatched {
-            resource: Some(entry.full_resource()).filter(|name| !name.is_empty()),
-            namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(),
-            from: from.map(stamp),
-            to: stamp(to),
-            why: gap.why,
-            seq: Some(stored.seq.0),
-        });
-    }
-    for source in sources.values().filter(|source| source.active && inside(source)) {
-        let watches = present.watched && !matches!(source.state, SourceState::Waiting | SourceState::Degraded(_));
-        let Some(good_at) = source.good_at.filter(|good_at| !watches && *good_at < until) else { continue };
-        found.push(Unwatched {
-            resource: Some(source.resource.full_name()),
-            namespace: source.namespace.clone(),
-            from: Some(stamp(good_at)),
-            to: stamp(present.now.max(good_at)),
-            why: if present.watched { source.state.word().to_owned() } else { "stopped".to_owned() },
-            seq: None,
-        });
+        let Some((_, oldest)) = page.looked_at.filter(|_| page.looked == MOST_GAPS) else { break };
+        if Instant::now() > deadline {
+            // It is not known how many more.
+            left += 1;
+            break;
+        }
+        before = Some(oldest);
     }
     found.sort_by(|one, other| (&one.from, &one.resource, one.seq).cmp(&(&other.from, &other.resource, other.seq)));
-    found.truncate(MOST_GAPS);
+    Ok((found, left))
+}
+
+/// The stretch that a GAP is about, where it is of what is asked for.
+fn of_gap(asked: &Asked, (since, until): (i64, i64), sources: &[SourceRow], stored: &StoredEntry) -> Option<Unwatched> {
+    let entry = Entry::parse(&stored.line).ok()?;
+    let gap = entry.gap()?;
+    let micros = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_microsecond);
+    let (from, to) = (gap.since.as_deref().and_then(micros), micros(&entry.time).unwrap_or(until));
+    let (resource, namespace) = (entry.full_resource(), entry.namespace.as_deref().unwrap_or_default());
+    let of = |source: &&SourceRow| source.resource.full_name() == resource && source.namespace == namespace;
+    let elsewhere = sources.iter().find(of).is_some_and(|source| !asked.is_of(source));
+    if elsewhere || to < since || from.is_some_and(|from| from > until) {
+        return None;
+    }
+    Some(Unwatched {
+        namespace: namespace.to_owned(),
+        resource: Some(resource).filter(|name| !name.is_empty()),
+        from: from.map(stamp),
+        to: stamp(to),
+        why: gap.why,
+        seq: Some(stored.seq.0),
+    })
+}
+
+/// Since when nobody watches now.
+fn now_unwatched(
+    reader: &Reader,
+    asked: &Asked,
+    until: i64,
+    present: Present,
+    sources: &[SourceRow],
+) -> Result<Vec<Unwatched>, Problem> {
+    let mut found = Vec::new();
+    for source in sources.iter().filter(|source| asked.is_of(source)) {
+        let Some(good_at) = source.good_at.filter(|good_at| *good_at < until) else { continue };
+        let (namespaces, why) = match source.state {
+            _ if !source.active => (left_alone(reader, source, sources)?, "removed"),
+            _ if !present.watched => (vec![source.namespace.clone()], "stopped"),
+            SourceState::Watching | SourceState::Gone => continue,
+            SourceState::Waiting | SourceState::Degraded(_) | SourceState::Listing(_) | SourceState::Recovering => {
+                (vec![source.namespace.clone()], source.state.word())
+            }
+        };
+        found.extend(namespaces.into_iter().map(|namespace| Unwatched {
+            resource: Some(source.resource.full_name()),
+            namespace,
+            from: Some(stamp(good_at)),
+            to: stamp(present.now.max(good_at)),
+            why: why.to_owned(),
+            seq: None,
+        }));
+    }
     Ok(found)
+}
+
+/// The namespaces that a source which is not configured any more has left to nobody; an empty one stands for all. One that
+/// was good later knows more, whether it is configured or not.
+fn left_alone(reader: &Reader, source: &SourceRow, sources: &[SourceRow]) -> Result<Vec<String>, Problem> {
+    let knows_more = |other: &&SourceRow| {
+        other.id != source.id
+            && other.resource.full_name() == source.resource.full_name()
+            && (other.active || other.good_at > source.good_at)
+    };
+    let known: BTreeSet<&str> = sources.iter().filter(knows_more).map(|other| other.namespace.as_str()).collect();
+    if known.contains("") || known.contains(source.namespace.as_str()) {
+        return Ok(Vec::new());
+    }
+    if known.is_empty() || !source.namespace.is_empty() {
+        return Ok(vec![source.namespace.clone()]);
+    }
+    Ok(reader.namespaces()?.into_iter().filter(|namespace| !known.contains(namespace.as_str())).collect())
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::answer::Problem;
 use super::lanes::Present;
-use super::query::stamp;
-use crate::journal::{EntryQuery, Reader};
+use super::query::{Asked, stamp};
+use crate::journal::{EntryQuery, Reader, SourceRow};
 use crate::model::{EntryType, Seq};
 use crate::status::{Place, Status};
 use crate::wire::Entry;
@@ -120,6 +120,25 @@ fn at(time: Timestamp) -> String {
 impl From<Place> for End {
     fn from(place: Place) -> Self {
         Self { seq: place.seq.0, time: at(place.time) }
+    }
+}
+
+impl Overview {
+    /// Leaves out what is of other objects than those that are asked for, where some are. Sinks and alarms are of all.
+    pub(super) fn narrow(&mut self, asked: &Asked, sources: &[SourceRow], namespaces: &BTreeSet<&str>) {
+        if asked.objects.is_none() {
+            return;
+        }
+        let asked = sources.iter().filter(|source| asked.is_of(source));
+        let scopes: BTreeSet<_> = asked.map(|source| (source.resource.full_name(), source.namespace.clone())).collect();
+        let is_of =
+            |resource: &str, namespace: &str| scopes.iter().any(|(of, within)| of == resource && within == namespace);
+        self.sources.retain(|source| is_of(&source.resource, &source.namespace));
+        self.gaps.retain(|gap| is_of(&gap.resource, &gap.namespace));
+        self.kinds.retain(|kind| scopes.iter().any(|(of, _)| *of == kind.resource));
+        self.namespaces.retain(|namespace| namespaces.contains(namespace.as_str()));
+        self.sinks.clear();
+        self.alarms.clear();
     }
 }
 

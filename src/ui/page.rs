@@ -15,7 +15,7 @@ use super::index::Index;
 use super::lanes::{Lanes, Most, Present, lanes};
 use super::overview::{Mode, Overview, overview};
 use super::query::Asked;
-use super::window::{Histogram, histogram};
+use super::window::{Histogram, extent, histogram};
 use super::writers::{Writers, writers};
 use crate::journal::Reader;
 use crate::model::Seq;
@@ -82,12 +82,14 @@ pub(super) fn one_file(
     most: usize,
 ) -> Result<OneFile, Problem> {
     let deadline = Instant::now() + PATIENCE;
-    let overview = overview(reader, dir, Mode::File)?;
+    let mut overview = overview(reader, dir, Mode::File)?;
     let now = clock.now.as_microsecond();
     let present = Present::of(reader, now, crate::status::daemon(dir).running)?;
     let lanes = lanes(index, reader, asked, MOST, present, deadline)?;
     let histogram = histogram(index, reader, asked, BUCKETS, present.end, deadline)?;
-    let churn = writers(reader, asked, clock.now, deadline)?;
+    let churn = writers(reader, asked, extent(reader, asked, now)?, deadline)?;
+    // It may be handed on to somebody who may see this and nothing else.
+    overview.narrow(asked, &reader.sources()?, &lanes.namespaces());
     let mut seqs: Vec<u64> = lanes.lanes.iter().flat_map(|lane| lane.marks.iter().map(|mark| mark.seq)).collect();
     seqs.sort_unstable_by(|one, other| other.cmp(one));
     let (mut entries, mut bytes, mut left) = (std::collections::BTreeMap::new(), 0, 0_u64);
@@ -115,12 +117,20 @@ pub(super) fn one_file(
             size(most as u64)
         ));
     }
-    if let Some((objects, marks)) = lanes.left_out() {
-        said.push(format!(
-            "{} and {} are not in this file",
-            plural(objects as u64, "object", "objects"),
-            plural(marks, "entry", "entries")
-        ));
+    if let Some(left) = lanes.left_out() {
+        let counted = [
+            (left.lanes as u64, "object", "objects"),
+            (left.marks, "entry", "entries"),
+            (left.unwatched as u64, "hatched stretch", "hatched stretches"),
+        ];
+        let counted: Vec<String> = counted
+            .into_iter()
+            .filter(|(count, ..)| *count > 0)
+            .map(|(count, one, several)| plural(count, one, several))
+            .collect();
+        if !counted.is_empty() {
+            said.push(format!("not in this file: {}", counted.join(", ")));
+        }
     }
     if churn.truncated() {
         said.push("who wrote what was counted for a part of the time".to_owned());

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::answer::Problem;
 use crate::filter::Filter;
-use crate::journal::Reader;
+use crate::journal::{Reader, SourceRow};
 use crate::model::{EntryType, Resource, Seq};
 use crate::spelling::nearest;
 use crate::words::clock::Clock;
@@ -181,6 +181,16 @@ impl Asked {
         let areas = query.all("area").map(str::to_owned).collect();
         let (by_kind, quiet) = (!named.is_empty(), query.is_on("quiet"));
         Ok(Self { since, until, objects, sources, by_kind, types, areas, filter, quiet })
+    }
+
+    /// Whether not every entry of the objects is asked for.
+    pub(super) const fn is_narrow(&self) -> bool {
+        self.filter.is_some() || !self.types.is_empty() || !self.areas.is_empty()
+    }
+
+    /// Whether what a source brings is asked for.
+    pub(super) fn is_of(&self, source: &SourceRow) -> bool {
+        self.sources.as_ref().is_none_or(|sources| sources.contains(&source.id.0))
     }
 
     /// The seqs between which it lies: after the first, and up to the second.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -11,10 +12,13 @@ use super::index::{Index, Way};
 use super::lanes::{Most, Present, lanes};
 use super::query::{Asked, Query};
 use super::window::{gather, histogram};
-use super::{clock, keep_outlines};
+use super::{Access, Book, Books, MOST_READS, Site, clock, keep_outlines, one_file};
 use crate::journal::outline::{PART, part_of};
-use crate::journal::{Bounds, Journal, Reader, SourceJournal, WatchChange, WriterThread};
-use crate::model::{EntryType, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb};
+use crate::journal::{
+    Bounds, EntryQuery, Journal, Reader, Sharing, SinkStart, SourceJournal, SourceState, WatchChange, WriterThread,
+};
+use crate::model::{EntryType, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
+use crate::sim::shared_log::Engine;
 use crate::wire::{Change, Entry};
 
 const OBJECTS: u64 = 40;
@@ -108,14 +112,16 @@ fn walked(
 
 /// The same, by the entries.
 fn read(reader: &mut Reader, bounds: (u64, u64)) -> Vec<(u64, i64, EntryType, i64, bool, String)> {
-    let rows = reader.rows_between(Seq(bounds.0 + 1), Seq(bounds.1)).unwrap();
-    let each = rows.iter().map(|row| {
+    let mut found = Vec::new();
+    let read = reader.rows_between(Seq(bounds.0 + 1), Seq(bounds.1), &mut |row| {
         let entry = Entry::parse(&row.entry.line).unwrap();
         let areas = Change::of(&entry).unwrap().unwrap_or_default().areas;
         let quiet = entry.op == EntryType::Modified && areas.is_empty();
-        (row.entry.seq.0, row.time, entry.op, row.object, quiet, areas.join(","))
+        found.push((row.entry.seq.0, row.time, entry.op, row.object, quiet, areas.join(",")));
+        ControlFlow::Continue(())
     });
-    each.collect()
+    read.unwrap();
+    found
 }
 
 #[tokio::test]
@@ -250,6 +256,21 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
         let lives = 2600_u64.div_ceil(OBJECTS * 25);
         assert_eq!(bars, (0..lives).map(|life| format!("u{number}-{life}")).collect::<Vec<_>>(), "{lane}");
     }
+    // The same bars, whatever is asked for of the objects.
+    for (query, kind) in [
+        ("type=ADDED", "ADDED"),
+        ("where=type%20%3D%3D%20%22ADDED%22", "ADDED"),
+        ("type=MODIFIED&quiet=1&area=spec", "MODIFIED"),
+    ] {
+        let asked = Asked::read(&Query::read(query).unwrap(), &reader, &clock).unwrap();
+        let few = lanes(&index, &mut reader, &asked, Most { lanes: 100, marks: 100_000 }, present, later()).unwrap();
+        let few = serde_json::to_value(few).unwrap();
+        for (lane, whole) in few["lanes"].as_array().unwrap().iter().zip(shown["lanes"].as_array().unwrap()) {
+            assert_eq!((&lane["id"], &lane["bars"]), (&whole["id"], &whole["bars"]), "{query}");
+            assert!(lane["marks"].as_array().unwrap().iter().all(|mark| mark["type"] == kind), "{query}: {lane}");
+        }
+        assert_eq!(few["lanes"].as_array().unwrap().len() as u64, OBJECTS, "{query}");
+    }
     drop((journal, source));
     thread.join().unwrap();
 }
@@ -259,19 +280,248 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
 async fn what_takes_too_long_is_left_out_and_said() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, thread, source) = begun(dir.path()).await;
-    write(&journal, &source, 0..3000).await;
-    let (mut reader, clock) = (journal.reader().unwrap(), clock());
-    let now = clock.now.as_microsecond() + 1;
-    for query in ["", "where=true"] {
-        let asked = Asked::read(&Query::read(query).unwrap(), &reader, &clock).unwrap();
-        let answer = histogram(&Index::default(), &mut reader, &asked, 10, now, Instant::now()).unwrap();
-        let answer = serde_json::to_value(answer).unwrap();
-        let total = answer["total"].as_u64().unwrap();
-        assert!((1..3 * PART).contains(&total), "{query}: {answer}");
-        let first = reader.head().unwrap().0 - total + 1;
-        let before = answer["truncated"]["before"].as_str().unwrap();
-        assert_eq!(before, super::query::stamp(reader.time_of(Seq(first)).unwrap().unwrap()), "{query}");
+    let (mut reader, clock, mut written) = (journal.reader().unwrap(), clock(), 0);
+    // The second end lies shortly after the border of two parts.
+    for upto in [2 * PART + 952, 3 * PART + 52] {
+        write(&journal, &source, written..upto).await;
+        written = upto;
+        let now = clock.now.as_microsecond() + 3_600_000_000;
+        for query in ["", "where=true"] {
+            let asked = Asked::read(&Query::read(query).unwrap(), &reader, &clock).unwrap();
+            let answer = histogram(&Index::default(), &mut reader, &asked, 10, now, Instant::now()).unwrap();
+            let answer = serde_json::to_value(answer).unwrap();
+            let total = answer["total"].as_u64().unwrap();
+            assert!((1..=PART).contains(&total), "{query}: {answer}");
+            let first = reader.head().unwrap().0 - total + 1;
+            let before = answer["truncated"]["before"].as_str().unwrap();
+            assert_eq!(before, super::query::stamp(reader.time_of(Seq(first)).unwrap().unwrap()), "{query}");
+        }
     }
     drop((journal, source));
     thread.join().unwrap();
+}
+
+fn others(plural: &str, namespace: Option<&str>) -> SourceSpec {
+    let mut spec = spec();
+    spec.resource.plural = plural.into();
+    spec.resource.kind = plural.into();
+    spec.resource.singular.clear();
+    spec.resource.short_names.clear();
+    SourceSpec { namespace: namespace.map(str::to_owned), ..spec }
+}
+
+/// What is said to be unwatched, newest last: the resource and its namespace, why, and whether an entry says so.
+fn stretches(reader: &mut Reader, query: &str, watched: bool) -> (Vec<(String, String, bool)>, u64) {
+    let clock = clock();
+    let asked = Asked::read(&Query::read(query).unwrap(), reader, &clock).unwrap();
+    let now = clock.now.as_microsecond() + 3_600_000_000;
+    let present = Present { now, watched, end: now };
+    let most = Most { lanes: 10, marks: 10 };
+    let shown = lanes(&Index::default(), reader, &asked, most, present, later()).unwrap();
+    let shown = serde_json::to_value(shown).unwrap();
+    let found = shown["unwatched"].as_array().unwrap().iter().map(|one| {
+        let text = |key: &str| one[key].as_str().unwrap().to_owned();
+        (format!("{}/{}", text("resource"), text("namespace")), text("why"), one["seq"].is_u64())
+    });
+    (found.collect(), shown["truncated"]["unwatched"].as_u64().unwrap_or_default())
+}
+
+/// Gaps of what nobody asks for take no place, and where there is no room the oldest are left out.
+#[tokio::test]
+async fn a_stretch_that_matters_is_not_crowded_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    let other = journal.source(&others("services", None)).await.unwrap().0;
+    let lists = async |source: &SourceJournal, times: u64, why: Option<Why>| {
+        for number in 0..times {
+            source.list_begin().await.unwrap();
+            source.list_done(ResourceVersion::new((9000 + number).to_string()), why).await.unwrap();
+        }
+        journal.flush().await.unwrap();
+    };
+    lists(&other, 1, None).await;
+    write(&journal, &source, 0..10).await;
+    lists(&source, 1, Some(Why::Expired)).await;
+    let mut reader = journal.reader().unwrap();
+    let then = reader.time_of(reader.head().unwrap()).unwrap().unwrap();
+    lists(&other, 700, Some(Why::Expired)).await;
+    source.report(SourceState::Watching).await.unwrap();
+    other.report(SourceState::Watching).await.unwrap();
+    journal.flush().await.unwrap();
+
+    let pods = ("pods/".to_owned(), "expired".to_owned(), true);
+    assert_eq!(stretches(&mut reader, "what=pods", true), (vec![pods.clone()], 0));
+    let until = format!("until={}", super::query::stamp(then));
+    let (found, left) = stretches(&mut reader, &until, true);
+    // The first of the others began before.
+    assert!(found.contains(&pods) && found.len() == 2 && left == 0, "{found:?}, and {left}");
+    // Where nobody watches now is never left out.
+    let (found, left) = stretches(&mut reader, "", false);
+    let all = reader.select(&gaps(), Seq(0), None, true, 10_000, None).unwrap().looked + 2;
+    assert_eq!((found.len(), left), (500, all as u64 - 500));
+    assert_eq!(found.iter().filter(|one| !one.2).map(|one| one.0.as_str()).collect::<Vec<_>>(), ["pods/", "services/"]);
+    assert!(!found.contains(&pods), "the oldest is shown, and a newer one is not");
+    drop((journal, source, other));
+    thread.join().unwrap();
+}
+
+fn gaps() -> EntryQuery {
+    EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() }
+}
+
+/// Who lists or recovers does not watch, and neither does who is not configured any more.
+#[tokio::test]
+async fn what_was_watched_and_is_not_is_hatched() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..10).await;
+    let mut reader = journal.reader().unwrap();
+    let stretch = |of: &str, why: &str| (of.to_owned(), why.to_owned(), false);
+    for (state, why) in [
+        (SourceState::Watching, None),
+        (SourceState::Listing(3), Some("listing")),
+        (SourceState::Recovering, Some("recovering")),
+        (SourceState::Waiting, Some("waiting")),
+        (SourceState::Gone, None),
+    ] {
+        source.report(state.clone()).await.unwrap();
+        journal.flush().await.unwrap();
+        let wanted: Vec<_> = why.map(|why| stretch("pods/", why)).into_iter().collect();
+        assert_eq!(stretches(&mut reader, "", true).0, wanted, "{state:?}");
+    }
+
+    // One that never watched has nothing to begin from.
+    let first = journal.source(&others("services", None)).await.unwrap().0;
+    first.report(SourceState::Listing(0)).await.unwrap();
+    journal.retire_source(source.id()).await.unwrap();
+    journal.flush().await.unwrap();
+    assert_eq!(stretches(&mut reader, "", true).0, [stretch("pods/", "removed")]);
+    assert_eq!(stretches(&mut reader, "what=pods&namespace=n1", true).0, [stretch("pods/", "removed")]);
+    assert_eq!(stretches(&mut reader, "what=services", true).0, []);
+
+    // Another source has a part of it; then all is watched again.
+    let part = journal.source(&others("pods", Some("n1"))).await.unwrap().0;
+    part.report(SourceState::Watching).await.unwrap();
+    journal.flush().await.unwrap();
+    let rest = ["pods/n0", "pods/n2", "pods/n3"].map(|of| stretch(of, "removed"));
+    assert_eq!(stretches(&mut reader, "", true).0, rest);
+    let again = journal.source(&spec()).await.unwrap().0;
+    again.report(SourceState::Watching).await.unwrap();
+    journal.retire_source(part.id()).await.unwrap();
+    journal.flush().await.unwrap();
+    assert_eq!(stretches(&mut reader, "", true).0, []);
+    drop((journal, source, first, part, again));
+    thread.join().unwrap();
+}
+
+/// A disk that hangs is of one cluster, and so is the page that does not come.
+#[tokio::test]
+async fn a_journal_that_hangs_takes_the_page_of_no_other() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    for dir in &dirs {
+        let (journal, thread) = Journal::open(dir.path()).unwrap();
+        drop(journal);
+        thread.join().unwrap();
+    }
+    let [hangs, other] = dirs.each_ref().map(|dir| Arc::new(Book::new(dir.path().to_owned())));
+    let site = Site::new(Books::One(Arc::clone(&hangs)), Access::Everybody, Vec::new());
+    let (release, hung) = mpsc::channel::<()>();
+    let hung = Arc::new(Mutex::new(hung));
+    let mut waiting: Vec<_> = (0..MOST_READS)
+        .map(|_| {
+            let hung = Arc::clone(&hung);
+            Box::pin(site.read(&hangs, move |_| {
+                assert!(hung.lock().unwrap().recv().is_err());
+                Ok(())
+            }))
+        })
+        .collect();
+    for read in &mut waiting {
+        assert!(futures::poll!(read.as_mut()).is_pending());
+    }
+    let answered = site.read(&other, |reader| Ok(reader.head()?)).await;
+    drop(release);
+    assert_eq!(answered, Ok(Seq(0)));
+    for read in waiting {
+        read.await.unwrap();
+    }
+}
+
+/// The data of a file, which somebody may get who may see no more.
+fn filed(reader: &mut Reader, dir: &Path, query: &str) -> serde_json::Value {
+    let page = one_file(reader, dir, query, 1 << 20).unwrap();
+    let data = page.html.split("id=\"decklog-data\">").nth(1).unwrap().split("</script>").next().unwrap();
+    serde_json::from_str(data).unwrap()
+}
+
+#[tokio::test]
+async fn a_file_names_nothing_but_what_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..400).await;
+    let other = journal.source(&others("services", Some("n3"))).await.unwrap().0;
+    let sink = journal.sink("archive", "file", SinkStart::Now).await.unwrap();
+    journal.flush().await.unwrap();
+    let mut reader = journal.reader().unwrap();
+    for query in ["namespace=n1", "what=po/p1", "what=pods&namespace=n1"] {
+        let data = filed(&mut reader, dir.path(), query);
+        let overview = &data["overview"];
+        assert_eq!(overview["namespaces"], serde_json::json!(["n1"]), "{query}");
+        assert_eq!(overview["kinds"].as_array().unwrap().len(), 1, "{query}: {overview}");
+        let text = data.to_string();
+        for name in ["\"n0\"", "\"n3\"", "\"p2\"", "services", "archive"] {
+            assert!(!text.contains(name), "{query}: {name} in {text}");
+        }
+        assert!(!data["churn"]["writers"].as_array().unwrap().is_empty(), "{query}");
+        assert_eq!(data["churn"]["since"], data["lanes"]["since"], "{query}");
+    }
+    let data = filed(&mut reader, dir.path(), "");
+    assert_eq!(data["overview"]["namespaces"].as_array().unwrap().len(), 4);
+    assert_eq!(data["overview"]["sinks"][0]["name"], "archive");
+    // Who wrote what is of what the expression says.
+    let data = filed(&mut reader, dir.path(), "where=name%20%3D%3D%20%22p7%22");
+    let writers = data["churn"]["writers"].as_array().unwrap();
+    assert!(writers.len() == 1 && writers[0]["name"] == "p7", "{writers:?}");
+    drop((journal, source, other, sink));
+    thread.join().unwrap();
+}
+
+/// Who has stood by makes the outlines once it leads.
+#[tokio::test]
+async fn who_takes_over_makes_the_outlines() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    let shared = |dir: &Path, identity: &str| {
+        let sharing = Sharing {
+            log: Box::new(engine.clone()),
+            identity: identity.to_owned(),
+            backlog: 1 << 20,
+            key: "key".to_owned(),
+            poll: Duration::from_millis(5),
+            worth_a_base: u64::MAX / 2,
+        };
+        Journal::open_shared(dir, sharing).unwrap()
+    };
+    let (one, one_thread) = shared(a.path(), "one");
+    one.lead().await.unwrap().unwrap();
+    let source = one.source(&spec()).await.unwrap().0;
+    let (two, two_thread) = shared(b.path(), "two");
+    let stop = CancellationToken::new();
+    let keeping = keep_outlines(two.clone(), stop.clone());
+    let reader = two.reader().unwrap();
+    let story = async {
+        for part in 0..3 {
+            write(&one, &source, part * PART..(part + 1) * PART).await;
+            until("the standby to follow", || reader.head().unwrap() == Seq((part + 1) * PART)).await;
+        }
+        two.lead().await.unwrap().unwrap();
+        until("the outlines to be kept", || reader.outlined(0, 99).unwrap() == [0, 1, 2]).await;
+    };
+    tokio::select! {
+        ended = keeping => panic!("{ended:?}"),
+        () = story => {}
+    }
+    drop((one, two, source));
+    drop(one_thread.join());
+    two_thread.join().unwrap();
 }

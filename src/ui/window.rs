@@ -1,8 +1,8 @@
 //! A window of time: how much happened when, and the lanes of objects with what happened to each.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -26,8 +26,8 @@ impl<'a> Narrow<'a> {
         Self { asked, chosen: None }
     }
 
-    /// Whether an entry is of what is asked for.
-    pub(super) fn takes(&self, part: &Part, mark: &Mark) -> bool {
+    /// Whether an entry is of an object and of a time that are asked for.
+    fn is_within(&self, mark: &Mark) -> bool {
         let asked = self.asked;
         let is_of = match (mark.object, &asked.objects, &asked.sources) {
             (0, _, Some(sources)) => sources.contains(&mark.source),
@@ -35,9 +35,15 @@ impl<'a> Narrow<'a> {
             _ => true,
         };
         is_of
+            && asked.since.is_none_or(|since| mark.time >= since)
+            && asked.until.is_none_or(|until| mark.time <= until)
+    }
+
+    /// Whether an entry is of what is asked for.
+    pub(super) fn takes(&self, part: &Part, mark: &Mark) -> bool {
+        let asked = self.asked;
+        self.is_within(mark)
             && (asked.types.is_empty() || asked.types.contains(&mark.kind()))
-            && (asked.since.is_none_or(|since| mark.time >= since)
-                && asked.until.is_none_or(|until| mark.time <= until))
             && (asked.areas.is_empty()
                 || mark.kind() != EntryType::Modified
                 || part.areas(mark).split(',').any(|area| asked.areas.iter().any(|wanted| wanted == area)))
@@ -74,14 +80,15 @@ pub(super) fn look(
             Way::On => (at, (at + SLICE).min(upto)),
         };
         let mut chosen = HashSet::new();
-        for row in reader.rows_between(Seq(slice.0 + 1), Seq(slice.1))? {
+        reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
             if filter.is_true_for(&row.entry.line) {
                 chosen.insert(row.entry.seq.0);
             }
-        }
+            ControlFlow::Continue(())
+        })?;
         let narrow = Narrow { asked, chosen: Some(chosen) };
         let mut ended = false;
-        index.walk(reader, slice, way, deadline, &mut |part, mark| {
+        let cut = index.walk(reader, slice, way, deadline, &mut |part, mark| {
             if !narrow.takes(part, mark) {
                 return ControlFlow::Continue(());
             }
@@ -91,6 +98,10 @@ pub(super) fn look(
         })?;
         if ended {
             return Ok(None);
+        }
+        // It lies in two parts, and there was no time for the other.
+        if cut.is_some() {
+            return Ok(cut);
         }
         at = if way == Way::Back { slice.0 } else { slice.1 };
         if Instant::now() > deadline {
@@ -185,6 +196,16 @@ pub(super) struct Found {
     pub(super) counts: bool,
 }
 
+impl Found {
+    /// Notes where it came or went.
+    fn turn(&mut self, part: &Part, mark: &Mark) {
+        if matches!(mark.kind(), EntryType::Added | EntryType::Deleted) && self.turns.len() < MOST_TURNS {
+            let came = mark.kind() == EntryType::Added;
+            self.turns.push(Turn { came, time: mark.time, evidence: mark.evidence(), uid: part.words(mark).uid });
+        }
+    }
+}
+
 /// That an object came or went.
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
@@ -277,10 +298,7 @@ pub(super) fn gather(
             lane.counts = true;
             counting += 1;
         }
-        if matches!(mark.kind(), EntryType::Added | EntryType::Deleted) && lane.turns.len() < MOST_TURNS {
-            let came = mark.kind() == EntryType::Added;
-            lane.turns.push(Turn { came, time: mark.time, evidence: mark.evidence(), uid: part.words(mark).uid });
-        }
+        lane.turn(part, mark);
         if marks < most_marks {
             marks += 1;
             lane.marks.push(line(part, mark, mark.kind().as_str(), 0));
@@ -294,8 +312,48 @@ pub(super) fn gather(
     lanes.sort_by_key(|(_, lane)| (!lane.counts, std::cmp::Reverse(lane.newest)));
     let lanes_left = beyond + lanes.len().saturating_sub(most_lanes);
     lanes.truncate(most_lanes);
-    Ok(Gathered { lanes, lanes_left, marks_left, cut })
+    let bars_cut = match asked.is_narrow() {
+        true => lives(index, reader, asked, (cut.map_or(bounds.0, |cut| cut - 1), bounds.1), deadline, &mut lanes)?,
+        false => None,
+    };
+    Ok(Gathered { lanes, lanes_left, marks_left, cut: cut.max(bars_cut) })
 }
+
+/// Finds when these objects came and went, whatever entries are asked for of them: whoever asks for what was added does not
+/// ask to be shown it as if it were there still.
+fn lives(
+    index: &Index,
+    reader: &mut Reader,
+    asked: &Asked,
+    bounds: (u64, u64),
+    deadline: Instant,
+    lanes: &mut [(i64, Found)],
+) -> Result<Option<u64>, Problem> {
+    let mut places = HashMap::new();
+    for (place, (object, lane)) in lanes.iter_mut().enumerate() {
+        (lane.newest, lane.oldest) = (0, None);
+        lane.turns.clear();
+        places.insert(*object, place);
+    }
+    let narrow = Narrow::of(asked);
+    // The outlines are at hand since the entries were looked at.
+    let deadline = deadline.max(Instant::now() + LIVES);
+    let cut = index.walk(reader, bounds, Way::Back, deadline, &mut |part, mark| {
+        if let Some(place) = places.get(&mark.object)
+            && narrow.is_within(mark)
+        {
+            let lane = &mut lanes[*place].1;
+            lane.newest = lane.newest.max(mark.seq);
+            lane.oldest = Some(mark.kind());
+            lane.turn(part, mark);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(cut)
+}
+
+/// How long at least it is looked for comings and goings.
+const LIVES: Duration = Duration::from_secs(1);
 
 /// So many objects are known while a window is looked through.
 const MOST_FOUND: usize = 200_000;

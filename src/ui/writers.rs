@@ -1,9 +1,10 @@
 //! Who writes most, and fields that managers fight over: what `decklog churn` knows, by object and manager.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
 use std::time::Instant;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::answer::Problem;
@@ -14,13 +15,11 @@ use crate::model::{EntryType, Seq};
 use crate::wire::{self, Change, Entry};
 use crate::words::row::{cut, plural};
 
-/// How far it looks back by default.
-const HOUR: SignedDuration = SignedDuration::from_hours(1);
+/// How far it looks back by default, in microseconds.
+const HOUR: i64 = 3_600_000_000;
 /// So many writers and fights are shown, and so many writers remembered.
 const MOST: usize = 100;
 const REMEMBERED: usize = 20_000;
-/// So many entries are read at once.
-const PAGE: u64 = 512;
 /// A name is shown with at most so many characters.
 const NAME: usize = 253;
 
@@ -75,37 +74,39 @@ struct Tally {
     classes: BTreeMap<Class, u64>,
 }
 
-/// Who wrote what in the window.
+/// The window that is asked for, microseconds since 1970.
+pub(super) fn window(asked: &Asked, now: i64) -> (i64, i64) {
+    let until = asked.until.unwrap_or(now);
+    (asked.since.unwrap_or_else(|| until.saturating_sub(HOUR)), until)
+}
+
+/// Who wrote what in a window, of what is asked for.
 pub(super) fn writers(
     reader: &mut Reader,
     asked: &Asked,
-    now: Timestamp,
+    (since, until): (i64, i64),
     deadline: Instant,
 ) -> Result<Writers, Problem> {
-    let until = asked.until.and_then(|until| Timestamp::from_microsecond(until).ok()).unwrap_or(now);
-    let since = asked.since.and_then(|since| Timestamp::from_microsecond(since).ok());
-    let since = since.unwrap_or_else(|| until.saturating_sub(HOUR).unwrap_or(until));
-    let upto = reader.last_before(until.as_microsecond().saturating_add(1))?.0;
-    let mut after = reader.last_before(since.as_microsecond())?.0;
+    let upto = reader.last_before(until.saturating_add(1))?.0;
+    let after = reader.last_before(since)?.0;
     let (mut churn, classes) = (Churn::default(), Classes::default());
     let mut tallies: HashMap<(i64, String), Tally> = HashMap::new();
     let mut truncated = false;
-    while after < upto {
+    reader.rows_between(Seq(after + 1), Seq(upto), &mut |row| {
         if Instant::now() > deadline {
             truncated = true;
-            break;
+            return ControlFlow::Break(());
         }
-        let end = (after + PAGE).min(upto);
-        for row in reader.rows_between(Seq(after + 1), Seq(end))? {
-            // One that is damaged is nobody's write.
-            if churn.take(&row.entry.line).is_err() {
-                continue;
-            }
+        let is_asked = asked.objects.as_ref().is_none_or(|objects| objects.contains(&row.object))
+            && asked.filter.as_ref().is_none_or(|filter| filter.is_true_for(&row.entry.line));
+        // One that is damaged is nobody's write.
+        if is_asked && churn.take(&row.entry.line).is_ok() {
             truncated |= !take(&classes, &mut tallies, row.object, &row.entry.line);
         }
-        after = end;
-    }
-    let report = churn.report(since, until, MOST);
+        ControlFlow::Continue(())
+    })?;
+    let time = |micros| Timestamp::from_microsecond(micros).unwrap_or_default();
+    let report = churn.report(time(since), time(until), MOST);
     let mut writers: Vec<Writer> = tallies.into_iter().map(|((_, manager), tally)| writer(manager, tally)).collect();
     let weight = |writer: &Writer| (std::cmp::Reverse(writer.useless), std::cmp::Reverse(writer.writes));
     writers.sort_by(|one, other| {
@@ -129,13 +130,7 @@ pub(super) fn writers(
             last: fight.seq,
         }
     });
-    Ok(Writers {
-        since: stamp(since.as_microsecond()),
-        until: stamp(until.as_microsecond()),
-        writers,
-        fights: fights.collect(),
-        truncated,
-    })
+    Ok(Writers { since: stamp(since), until: stamp(until), writers, fights: fights.collect(), truncated })
 }
 
 /// Counts a write. Says whether there was room for it.

@@ -1,11 +1,20 @@
 //! Outlines, and what they are made of.
 
-use rusqlite::{OptionalExtension, params};
+use std::ops::ControlFlow;
 
-use super::{OLDEST, ObjectRow, Reader, StoredEntry, sql, stored_row};
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::{OLDEST, ObjectRow, Reader, Stored, StoredEntry, sql, stored_row};
 use crate::journal::JournalError;
 use crate::journal::error::Result;
 use crate::model::Seq;
+
+/// So many bytes of entries are read at once, as they are stored, and so many of them.
+const PACKED: usize = 1 << 20;
+const ROWS: usize = 512;
+
+/// Rows as they are stored, each with its time, its source and its object, and the last seq of them.
+type Packed = (Vec<(Stored, i64, i64, i64)>, u64);
 
 /// An entry with the rows that it belongs to.
 #[derive(Clone, Debug)]
@@ -46,39 +55,64 @@ impl Reader {
         parts.collect::<std::result::Result<_, _>>().map_err(sql(what))
     }
 
-    /// Entries from one seq to another, in order, with the rows that they belong to. One that is damaged is left out: who
-    /// asks for it by its seq sees what is wrong with it.
+    /// Looks at entries from one seq to another, in order, each with the rows that it belongs to, until `each` breaks it off.
+    /// One is put together at a time: however large they are, few bytes of them are held. One that is damaged is left out:
+    /// who asks for it by its seq sees what is wrong with it.
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn rows_between(&mut self, from: Seq, to: Seq) -> Result<Vec<StoredRow>> {
-        let what = "entries";
-        self.moment(|reader| {
-            let stored = {
-                let mut select = reader
-                    .conn
-                    .prepare_cached(&format!(
-                        "SELECT seq, type, base, line, time, source, coalesce(object, 0) FROM entry
-                         WHERE seq BETWEEN max(?, {OLDEST}) AND ? ORDER BY seq"
-                    ))
-                    .map_err(sql(what))?;
-                let rows = select
-                    .query_map(params![from.0, to.0], |row| {
-                        Ok((stored_row(row)?, row.get(4)?, row.get(5)?, row.get(6)?))
-                    })
-                    .map_err(sql(what))?;
-                rows.collect::<std::result::Result<Vec<_>, _>>().map_err(sql(what))?
-            };
-            let mut rows = Vec::with_capacity(stored.len());
-            for (row, time, source, object) in stored {
-                match reader.unpack(row) {
-                    Ok(entry) => rows.push(StoredRow { time, source, object, entry }),
-                    Err(JournalError::Corrupt(_)) => {}
-                    Err(error) => return Err(error),
+    pub fn rows_between(
+        &mut self,
+        from: Seq,
+        to: Seq,
+        each: &mut dyn FnMut(StoredRow) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut from = from;
+        while from <= to {
+            let some = self.moment(|reader| {
+                let Some((rows, last)) = reader.packed_between(from, to)? else { return Ok(None) };
+                for (row, time, source, object) in rows {
+                    match reader.unpack(row) {
+                        Ok(entry) => {
+                            if each(StoredRow { time, source, object, entry }).is_break() {
+                                return Ok(None);
+                            }
+                        }
+                        Err(JournalError::Corrupt(_)) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
+                Ok(Some(last))
+            })?;
+            let Some(last) = some else { break };
+            from = Seq(last.saturating_add(1));
+        }
+        Ok(())
+    }
+
+    /// Rows as they are stored, from one seq on and up to another at most: few of them, with the last seq.
+    fn packed_between(&self, from: Seq, to: Seq) -> Result<Option<Packed>> {
+        let what = "entries";
+        let mut select = self
+            .conn
+            .prepare_cached(&format!(
+                "SELECT seq, type, base, line, time, source, coalesce(object, 0) FROM entry
+                 WHERE seq BETWEEN max(?, {OLDEST}) AND ? ORDER BY seq"
+            ))
+            .map_err(sql(what))?;
+        let mut rows = select.query(params![from.0, to.0]).map_err(sql(what))?;
+        let (mut packed, mut bytes, mut last) = (Vec::new(), 0, None);
+        while let Some(row) = rows.next().map_err(sql(what))? {
+            let read = |row: &Row<'_>| Ok((stored_row(row)?, row.get(4)?, row.get(5)?, row.get(6)?));
+            let row: (Stored, i64, i64, i64) = read(row).map_err(sql(what))?;
+            last = Some(row.0.seq);
+            bytes += row.0.blob.len();
+            packed.push(row);
+            if bytes >= PACKED || packed.len() >= ROWS {
+                break;
             }
-            Ok(rows)
-        })
+        }
+        Ok(last.map(|last| (packed, last)))
     }
 
     /// When an entry was journaled, microseconds since 1970; nothing where there is no such entry.

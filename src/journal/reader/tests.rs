@@ -1,5 +1,6 @@
 //! What is read costs what it tells, and not what else there is.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -109,4 +110,34 @@ fn gaps_are_found_without_the_entries_between_them() {
         let [few, other, many] = costs(|reader| gaps(reader).map(|page| page.looked));
         assert_eq!((few.0, few, few), (0, other, many));
     }
+}
+
+/// Entries may be large: they are handed over before all of them are read, and not one is missed.
+#[test]
+fn entries_with_their_rows_are_read_a_few_at_a_time() {
+    let looked = |count: usize, most: usize| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut reader = journal(dir.path(), 1, count);
+        let mut conn = schema::open_writer(dir.path()).unwrap();
+        let all = conn.transaction().unwrap();
+        let line = Codec::default().compress(None, &(0..300_000_u32).map(noise).collect::<Vec<u8>>());
+        assert!(line.len() > 200_000, "it was compressed to {} bytes", line.len());
+        all.execute("UPDATE entry SET line = ?", [line]).unwrap();
+        all.commit().unwrap();
+        cost(&mut reader, |reader| {
+            let mut seqs = Vec::new();
+            reader.rows_between(Seq(1), Seq(u64::MAX >> 1), &mut |row| {
+                seqs.push(row.entry.seq.0);
+                if seqs.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            Ok(seqs)
+        })
+    };
+    assert_eq!(looked(40, 100).0, (1..=40).collect::<Vec<u64>>());
+    assert_eq!(looked(10, 1), looked(40, 1));
+}
+
+/// What cannot be compressed.
+fn noise(number: u32) -> u8 {
+    number.wrapping_mul(2_654_435_761).wrapping_mul(number | 1).to_be_bytes()[0]
 }
