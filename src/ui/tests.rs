@@ -13,7 +13,7 @@ use super::lanes::{Most, Present, lanes};
 use super::query::{Asked, Query};
 use super::window::{gather, histogram};
 use super::{Access, Book, Books, MOST_READS, Site, clock, keep_outlines, one_file};
-use crate::journal::outline::{PART, part_of};
+use crate::journal::outline::{PART, Part, part_of};
 use crate::journal::{
     Bounds, EntryQuery, Journal, Reader, Sharing, SinkStart, SourceJournal, SourceState, WatchChange, WriterThread,
 };
@@ -159,6 +159,17 @@ async fn what_is_seen_in_outline_is_what_the_entries_say() {
         () = kept => {}
     }
     assert!(whole >= 2, "{whole} parts");
+    assert_eq!(walked(&Index::default(), &mut reader, (0, u64::MAX), Way::On), all);
+
+    // One of another form is as good as none.
+    journal.outline(0, vec![99]).await.unwrap();
+    journal.flush().await.unwrap();
+    let keeping = keep_outlines(journal.clone(), stop.clone());
+    let kept = until("it to be made again", || reader.outline(0).unwrap().and_then(Part::read).is_some());
+    tokio::select! {
+        ended = keeping => panic!("{ended:?}"),
+        () = kept => {}
+    }
     assert_eq!(walked(&Index::default(), &mut reader, (0, u64::MAX), Way::On), all);
 
     // They go with the entries.
