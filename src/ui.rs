@@ -234,7 +234,7 @@ pub fn one_file(
     let clock = clock();
     let write = || -> Result<OneFile, Problem> {
         let asked = Asked::read(&Query::of(keys), reader, &clock)?;
-        page::one_file(&Index::default(), reader, state, &asked, &clock, most)
+        page::one_file(&Index::default(), reader, state, &asked, &clock, most, Instant::now() + page::PATIENCE)
     };
     write().map_err(Failure::from)
 }

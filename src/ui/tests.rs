@@ -12,7 +12,7 @@ use super::index::{Index, Way};
 use super::lanes::{Most, Present, lanes};
 use super::query::{Asked, Query};
 use super::window::{gather, histogram};
-use super::{Access, Book, Books, MOST_READS, Site, clock, keep_outlines, one_file};
+use super::{Access, Book, Books, MOST_READS, Site, clock, keep_outlines, one_file, page};
 use crate::journal::outline::{PART, Part, part_of};
 use crate::journal::{
     Bounds, EntryQuery, Journal, Reader, Sharing, SinkStart, SourceJournal, SourceState, WatchChange, WriterThread,
@@ -540,4 +540,29 @@ async fn who_takes_over_makes_the_outlines() {
     drop((one, two, source));
     drop(one_thread.join());
     two_thread.join().unwrap();
+}
+
+/// A file says why something is not in it, and from when on it is whole.
+#[tokio::test]
+async fn a_file_says_what_there_was_no_time_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..2 * PART + 50).await;
+    let (mut reader, clock) = (journal.reader().unwrap(), clock());
+    let asked = Asked::read(&Query::default(), &reader, &clock).unwrap();
+    let mut left_out = |most: usize, deadline: Instant| {
+        let index = Index::default();
+        page::one_file(&index, &mut reader, dir.path(), &asked, &clock, most, deadline).unwrap().left_out.unwrap()
+    };
+    let said = left_out(1 << 20, Instant::now());
+    assert!(said.contains("without what changed, because it took more than 120 seconds"), "{said}");
+    assert!(said.contains("was not looked at") && !said.contains("MiB"), "{said}");
+    let said = left_out(1 << 10, later());
+    assert!(said.contains("because it would have more than 1 KiB") && !said.contains("seconds"), "{said}");
+    let first = reader.time_of(Seq(2 * PART + 1)).unwrap().unwrap();
+    let said = page::one_file(&Index::default(), &mut reader, dir.path(), &asked, &clock, 1, Instant::now()).unwrap();
+    let said = said.left_out.unwrap();
+    assert!(said.contains(&format!("before {} ", super::query::stamp(first))), "{said}");
+    drop((journal, source));
+    thread.join().unwrap();
 }

@@ -129,8 +129,15 @@ pub(crate) struct Histogram {
     truncated: Option<Before>,
 }
 
+impl Histogram {
+    /// Where it begins in truth.
+    pub(super) const fn looked_back(&self) -> Option<&Before> {
+        self.truncated.as_ref()
+    }
+}
+
 /// What is older was not looked at: it would take too long.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Before {
     pub(super) before: String,
 }
