@@ -21,8 +21,8 @@ use crate::model::{EntryType, Seq};
 use crate::wire::{self, Entry};
 use crate::words::blame::trace;
 use crate::words::clock::Clock;
-use crate::words::names::kind;
-use crate::words::object::Moment;
+use crate::words::names::{At, kind};
+use crate::words::object::{self, Moment};
 use crate::words::row::cut;
 use crate::words::tree::Node;
 use crate::words::what::Described;
@@ -357,20 +357,19 @@ pub(super) fn diff(reader: &mut Reader, from: Seq, to: Seq, clock: &Clock) -> Re
     })
 }
 
-/// A place in the log: right after an entry, or at a moment.
-pub(super) fn place(reader: &Reader, query: &Query, clock: &Clock) -> Result<Option<Moment>, Problem> {
+/// A place in the log: right after an entry, or at a moment. It is one of which something is known.
+pub(super) fn place(reader: &mut Reader, query: &Query, clock: &Clock) -> Result<Option<Moment>, Problem> {
     let Some(text) = query.one("at") else { return Ok(None) };
-    let head = reader.head()?;
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let seq = query.seq("at")?.unwrap_or_default();
-        if seq > head {
-            return Err(Problem::missing(format!("there is no entry {seq} yet: the newest is {head}")).of("at"));
-        }
-        return Ok(Some(Moment { seq, time: None }));
-    }
-    let Some(time) = query.moment("at", clock)? else { return Ok(None) };
-    let seq = reader.last_before(time.as_microsecond().saturating_add(1))?;
-    Ok(Some(Moment { seq, time: Some(time) }))
+    let at = match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => query.seq("at")?.map(At::Seq),
+        false => query.moment("at", clock)?.map(At::Time),
+    };
+    let Some(at) = at else { return Ok(None) };
+    let place = object::place_by(reader, at, clock).and_then(|place| {
+        place.time.map_or(Ok(()), |time| object::not_before_all(reader, time))?;
+        Ok(place)
+    });
+    place.map(Some).map_err(|failure| Problem::from(failure).of("at"))
 }
 
 /// A field of an object, and who set it.

@@ -12,7 +12,7 @@ use super::index::{Index, Way};
 use super::lanes::{Most, Present, lanes};
 use super::query::{Asked, Query};
 use super::window::{gather, histogram};
-use super::{Access, Book, Books, MOST_READS, Site, clock, keep_outlines, one_file, page};
+use super::{Access, Book, Books, MOST_READS, Site, clock, entries, keep_outlines, one_file, page};
 use crate::journal::outline::{PART, Part, part_of};
 use crate::journal::{
     Bounds, EntryQuery, Journal, Reader, Sharing, SinkStart, SourceJournal, SourceState, WatchChange, WriterThread,
@@ -563,6 +563,30 @@ async fn a_file_says_what_there_was_no_time_for() {
     let said = page::one_file(&Index::default(), &mut reader, dir.path(), &asked, &clock, 1, Instant::now()).unwrap();
     let said = said.left_out.unwrap();
     assert!(said.contains(&format!("before {} ", super::query::stamp(first))), "{said}");
+    drop((journal, source));
+    thread.join().unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_said_of_a_moment_of_which_nothing_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..20).await;
+    let mut reader = journal.reader().unwrap();
+    let clock = clock();
+    let mut at = |at: &str| {
+        let query = Query::read(&format!("at={at}")).unwrap();
+        entries::place(&mut reader, &query, &clock).map(|place| place.unwrap().seq).map_err(|problem| problem.text)
+    };
+    assert_eq!(at("7"), Ok(Seq(7)));
+    for (text, why) in [
+        ("2000-01-01T00:00:00Z", "the log begins at"),
+        ("2200-01-01T00:00:00Z", "is in the future"),
+        ("21", "there is no entry 21 yet"),
+    ] {
+        let said = at(text).unwrap_err();
+        assert!(said.contains(why), "{text}: {said}");
+    }
     drop((journal, source));
     thread.join().unwrap();
 }
