@@ -65,7 +65,7 @@ pub(super) fn entries(
     deadline: Instant,
 ) -> Result<Entries, Problem> {
     let limit = query.number("limit", 200, 1000)?;
-    let (mut after, mut upto) = asked.bounds(reader)?;
+    let (mut after, mut upto) = asked.bounds(reader, reader.head()?)?;
     let (way, before) = (query.seq("after")?, query.seq("before")?);
     if way.is_some() && before.is_some() {
         return Err(Problem::wrong(

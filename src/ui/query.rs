@@ -203,12 +203,12 @@ impl Asked {
         self.sources.as_ref().is_none_or(|sources| sources.contains(&source.id.0))
     }
 
-    /// The seqs between which it lies: after the first, and up to the second.
-    pub(super) fn bounds(&self, reader: &Reader) -> Result<(u64, u64), Problem> {
+    /// The seqs between which it lies in a log that ends with `head`: after the first, and up to the second.
+    pub(super) fn bounds(&self, reader: &Reader, head: Seq) -> Result<(u64, u64), Problem> {
         let after = self.since.map_or(Ok(Seq(0)), |since| reader.last_before(since))?;
         let upto = match self.until {
-            Some(until) => reader.last_before(until.saturating_add(1))?,
-            None => reader.head()?,
+            Some(until) => reader.last_before(until.saturating_add(1))?.min(head),
+            None => head,
         };
         Ok((after.0, upto.0))
     }

@@ -229,7 +229,8 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
 
     // What is left out is counted, and what is shown is the newest.
     let asked = Asked::read(&Query::default(), &reader, &clock).unwrap();
-    let whole = gather(&index, &mut reader, &asked, (1000, 100_000), later()).unwrap();
+    let bounds = asked.bounds(&reader, reader.head().unwrap()).unwrap();
+    let whole = gather(&index, &mut reader, &asked, bounds, (1000, 100_000), later()).unwrap();
     let real = all.iter().filter(|entry| !entry.4).count();
     let marks = |found: &super::window::Gathered| {
         let marks = found.lanes.iter().flat_map(|(_, lane)| lane.marks.iter());
@@ -241,7 +242,7 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
     );
     let quiet: u64 = whole.lanes.iter().map(|(_, lane)| lane.quiet).sum();
     assert_eq!(usize::try_from(quiet).unwrap() + real, all.len());
-    let few = gather(&index, &mut reader, &asked, (5, 30), later()).unwrap();
+    let few = gather(&index, &mut reader, &asked, bounds, (5, 30), later()).unwrap();
     assert_eq!((few.lanes.len(), few.lanes_left as u64, marks(&few).len()), (5, OBJECTS - 5, 30));
     assert_eq!(usize::try_from(few.marks_left).unwrap() + 30, real, "each is shown or counted");
     let mut newest: BTreeMap<i64, u64> = BTreeMap::new();
@@ -558,7 +559,7 @@ async fn a_file_says_what_there_was_no_time_for() {
     assert!(said.contains("without what changed, because it took more than 120 seconds"), "{said}");
     assert!(said.contains("was not looked at") && !said.contains("MiB"), "{said}");
     let said = left_out(1 << 10, later());
-    assert!(said.contains("because it would have more than 1 KiB") && !said.contains("seconds"), "{said}");
+    assert!(said.contains("because it would have more than 1.0 KiB") && !said.contains("seconds"), "{said}");
     let first = reader.time_of(Seq(2 * PART + 1)).unwrap().unwrap();
     let said = page::one_file(&Index::default(), &mut reader, dir.path(), &asked, &clock, 1, Instant::now()).unwrap();
     let said = said.left_out.unwrap();
