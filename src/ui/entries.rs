@@ -34,9 +34,8 @@ const TEXT: usize = 256 << 10;
 const LINE: usize = 32 << 10;
 /// So many entries before one, and after it, are shown beside it.
 const NEIGHBOURS: usize = 5;
-/// So many entries are looked through for them, and for the next of the same object.
+/// So many entries are looked through for them.
 const NEAR: u64 = 4096;
-const FAR: u64 = 1 << 18;
 /// So many fields of an object are shown with who set them, each with so many characters of its value.
 const FIELDS: usize = 500;
 const VALUE: usize = 512;
@@ -232,16 +231,7 @@ pub(super) fn entry(
         let there = if parsed.op == EntryType::Deleted { previous.map(Seq) } else { Some(seq) };
         command = there.map(|seq| brings_back(row, seq));
         if near {
-            if row.last > seq {
-                let bounds = (seq.0, seq.0 + FAR);
-                index.walk(reader, bounds, Way::On, deadline, &mut |_, mark| {
-                    if mark.object != row.row() {
-                        return ControlFlow::Continue(());
-                    }
-                    next = Some(mark.seq);
-                    ControlFlow::Break(())
-                })?;
-            }
+            next = reader.following(row, seq)?.map(|step| step.seq.0);
             let mut seqs = neighbourhood(index, reader, row, seq.0, Way::Back, deadline)?;
             seqs.reverse();
             seqs.extend(neighbourhood(index, reader, row, seq.0, Way::On, deadline)?);

@@ -591,3 +591,28 @@ async fn nothing_is_said_of_a_moment_of_which_nothing_is_known() {
     drop((journal, source));
     thread.join().unwrap();
 }
+
+/// However many entries of others lie between, and however little time there is.
+#[tokio::test]
+async fn the_next_entry_of_an_object_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    // The first object comes again at the end.
+    write(&journal, &source, 0..1).await;
+    for number in (1..4000).filter(|number| number % OBJECTS != 0) {
+        source.append(vec![change(number)]).await.unwrap();
+    }
+    write(&journal, &source, 4000..4001).await;
+    let (mut reader, clock) = (journal.reader().unwrap(), clock());
+    let head = reader.head().unwrap();
+    let mut next = |seq: Seq| {
+        let whole = entries::entry(&Index::default(), &mut reader, seq, &clock, true, Instant::now()).unwrap();
+        serde_json::to_value(whole).unwrap()["next"].as_u64()
+    };
+    assert_eq!((next(Seq(1)), next(head)), (Some(head.0), None));
+    let all = read(&mut journal.reader().unwrap(), (0, head.0));
+    let (third, after) = (all[2].0, all[3..].iter().find(|entry| entry.3 == all[2].3).unwrap().0);
+    assert_eq!(next(Seq(third)), Some(after));
+    drop((journal, source));
+    thread.join().unwrap();
+}
