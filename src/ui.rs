@@ -221,15 +221,20 @@ pub async fn keep_outlines(journal: Journal, stop: CancellationToken) -> Result<
     Index::default().keep(journal, stop).await
 }
 
-/// The page with a part of the log in it: what the query asks for, as the API has it, and about so many bytes of entries.
+/// The page with a part of the log in it: what these keys ask for, as the API has them, and about so many bytes of entries.
 ///
 /// # Errors
 /// Where the query names what the journal does not know, or makes no sense.
-pub fn one_file(reader: &mut Reader, state: &Path, query: &str, most: usize) -> Result<OneFile, Failure> {
+pub fn one_file(
+    reader: &mut Reader,
+    state: &Path,
+    keys: Vec<(&'static str, String)>,
+    most: usize,
+) -> Result<OneFile, Failure> {
     let clock = clock();
-    let mut write = || -> Result<OneFile, Problem> {
-        let asked = Asked::read(&Query::read(query)?, reader, &clock)?;
-        page::one_file(&Index::default(), reader, state, &asked, &clock, most)
+    let write = || -> Result<OneFile, Problem> {
+        let asked = Asked::read(&Query::of(keys), reader, &clock)?;
+        page::one_file(&Index::default(), reader, state, &asked, &clock, most, Instant::now() + page::PATIENCE)
     };
     write().map_err(Failure::from)
 }

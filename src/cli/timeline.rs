@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::Timestamp;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::names::ago;
 use super::output::{Out, plural, size};
@@ -58,8 +57,8 @@ fn sized(text: &str) -> Result<ByteSize, String> {
 
 impl TimelineArgs {
     /// The same as the page would ask it.
-    fn query(&self) -> String {
-        let mut pairs: Vec<(&str, String)> = Vec::new();
+    fn keys(&self) -> Vec<(&'static str, String)> {
+        let mut pairs = Vec::new();
         pairs.extend(self.objects.iter().map(|what| ("what", what.clone())));
         pairs.extend(self.namespace.iter().map(|namespace| ("namespace", namespace.clone())));
         pairs.extend(self.types.iter().map(|kind| ("type", kind.as_str().to_owned())));
@@ -68,8 +67,7 @@ impl TimelineArgs {
         pairs.extend(self.until.iter().map(|until| ("until", until.to_string())));
         pairs.extend(self.filter.iter().map(|filter| ("where", filter.clone())));
         pairs.extend(self.all.then(|| ("quiet", "1".to_owned())));
-        let pairs = pairs.iter().map(|(key, value)| format!("{key}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
-        pairs.collect::<Vec<_>>().join("&")
+        pairs
     }
 }
 
@@ -79,7 +77,7 @@ impl TimelineArgs {
 /// Where the arguments name what the journal does not know, or the file cannot be written.
 pub fn main(args: TimelineArgs, global: &Global) -> Outcome {
     let (mut reader, dir) = global.reader()?;
-    let page = ui::one_file(&mut reader, &dir, &args.query(), args.max_size.in_memory())?;
+    let page = ui::one_file(&mut reader, &dir, args.keys(), args.max_size.in_memory())?;
     if args.html.as_os_str() == "-" {
         let mut out = Out::new(global);
         out.bytes(page.html.as_bytes())?;

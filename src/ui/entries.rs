@@ -21,8 +21,8 @@ use crate::model::{EntryType, Seq};
 use crate::wire::{self, Entry};
 use crate::words::blame::trace;
 use crate::words::clock::Clock;
-use crate::words::names::kind;
-use crate::words::object::Moment;
+use crate::words::names::{At, kind};
+use crate::words::object::{self, Moment};
 use crate::words::row::cut;
 use crate::words::tree::Node;
 use crate::words::what::Described;
@@ -34,9 +34,8 @@ const TEXT: usize = 256 << 10;
 const LINE: usize = 32 << 10;
 /// So many entries before one, and after it, are shown beside it.
 const NEIGHBOURS: usize = 5;
-/// So many entries are looked through for them, and for the next of the same object.
+/// So many entries are looked through for them.
 const NEAR: u64 = 4096;
-const FAR: u64 = 1 << 18;
 /// So many fields of an object are shown with who set them, each with so many characters of its value.
 const FIELDS: usize = 500;
 const VALUE: usize = 512;
@@ -65,7 +64,7 @@ pub(super) fn entries(
     deadline: Instant,
 ) -> Result<Entries, Problem> {
     let limit = query.number("limit", 200, 1000)?;
-    let (mut after, mut upto) = asked.bounds(reader)?;
+    let (mut after, mut upto) = asked.bounds(reader, reader.head()?)?;
     let (way, before) = (query.seq("after")?, query.seq("before")?);
     if way.is_some() && before.is_some() {
         return Err(Problem::wrong(
@@ -232,16 +231,7 @@ pub(super) fn entry(
         let there = if parsed.op == EntryType::Deleted { previous.map(Seq) } else { Some(seq) };
         command = there.map(|seq| brings_back(row, seq));
         if near {
-            if row.last > seq {
-                let bounds = (seq.0, seq.0 + FAR);
-                index.walk(reader, bounds, Way::On, deadline, &mut |_, mark| {
-                    if mark.object != row.row() {
-                        return ControlFlow::Continue(());
-                    }
-                    next = Some(mark.seq);
-                    ControlFlow::Break(())
-                })?;
-            }
+            next = reader.following(row, seq)?.map(|step| step.seq.0);
             let mut seqs = neighbourhood(index, reader, row, seq.0, Way::Back, deadline)?;
             seqs.reverse();
             seqs.extend(neighbourhood(index, reader, row, seq.0, Way::On, deadline)?);
@@ -357,20 +347,19 @@ pub(super) fn diff(reader: &mut Reader, from: Seq, to: Seq, clock: &Clock) -> Re
     })
 }
 
-/// A place in the log: right after an entry, or at a moment.
-pub(super) fn place(reader: &Reader, query: &Query, clock: &Clock) -> Result<Option<Moment>, Problem> {
+/// A place in the log: right after an entry, or at a moment. It is one of which something is known.
+pub(super) fn place(reader: &mut Reader, query: &Query, clock: &Clock) -> Result<Option<Moment>, Problem> {
     let Some(text) = query.one("at") else { return Ok(None) };
-    let head = reader.head()?;
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let seq = query.seq("at")?.unwrap_or_default();
-        if seq > head {
-            return Err(Problem::missing(format!("there is no entry {seq} yet: the newest is {head}")).of("at"));
-        }
-        return Ok(Some(Moment { seq, time: None }));
-    }
-    let Some(time) = query.moment("at", clock)? else { return Ok(None) };
-    let seq = reader.last_before(time.as_microsecond().saturating_add(1))?;
-    Ok(Some(Moment { seq, time: Some(time) }))
+    let at = match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => query.seq("at")?.map(At::Seq),
+        false => query.moment("at", clock)?.map(At::Time),
+    };
+    let Some(at) = at else { return Ok(None) };
+    let place = object::place_by(reader, at, clock).and_then(|place| {
+        place.time.map_or(Ok(()), |time| object::not_before_all(reader, time))?;
+        Ok(place)
+    });
+    place.map(Some).map_err(|failure| Problem::from(failure).of("at"))
 }
 
 /// A field of an object, and who set it.

@@ -221,7 +221,6 @@ impl Index {
         let mut reader = journal.reader()?;
         self.check(&reader)?;
         let Some(part) = missing(&reader, done)? else { return Ok(None) };
-        done.insert(part);
         let head = reader.head()?.0;
         self.part(&mut reader, part, head)?;
         // The writer has it from now on; what is read of it until then is made of the entries again.
@@ -234,8 +233,7 @@ impl Index {
         self.check(reader)?;
         let mut done: BTreeSet<u64> = self.lock().parts.keys().copied().collect();
         while !stop.is_cancelled() && self.lock().bytes < KEPT {
-            let Some(part) = missing(reader, &done)? else { break };
-            done.insert(part);
+            let Some(part) = missing(reader, &mut done)? else { break };
             let head = reader.head()?.0;
             self.part(reader, part, head)?;
         }
@@ -257,14 +255,19 @@ impl Index {
     }
 }
 
-/// The newest whole part of which the journal keeps no outline, and that is not among these.
-fn missing(reader: &Reader, done: &BTreeSet<u64>) -> Result<Option<u64>, JournalError> {
+/// The newest whole part that is not among these, and of which the journal keeps no outline. One of another form, or one that
+/// is damaged, is as good as none. Those that were looked at are noted.
+fn missing(reader: &Reader, done: &mut BTreeSet<u64>) -> Result<Option<u64>, JournalError> {
     let (oldest, head) = (reader.retained()?.oldest, reader.head()?.0);
     let Some(newest) = part_of(head + 1).checked_sub(1).filter(|newest| *newest >= part_of(oldest)) else {
         return Ok(None);
     };
-    let kept: BTreeSet<u64> = reader.outlined(part_of(oldest), newest)?.into_iter().collect();
-    Ok((part_of(oldest)..=newest).rev().find(|part| !kept.contains(part) && !done.contains(part)))
+    for part in (part_of(oldest)..=newest).rev() {
+        if done.insert(part) && reader.outline(part)?.and_then(Part::read).is_none() {
+            return Ok(Some(part));
+        }
+    }
+    Ok(None)
 }
 
 impl Inner {

@@ -126,13 +126,16 @@ pub(super) fn lanes(
     deadline: Instant,
 ) -> Result<Lanes, Problem> {
     let (since, until) = extent(reader, asked, present.end)?;
-    let cursor = format!("{}:{}", reader.epoch()?, reader.head()?);
+    // What comes meanwhile comes after the cursor, and is of no lane here.
+    let head = reader.head()?;
+    let cursor = format!("{}:{head}", reader.epoch()?);
+    let bounds = asked.bounds(reader, head)?;
     // They are few: where they are not, most of the time is for the lanes.
     let third = deadline.saturating_duration_since(Instant::now()) / 3;
-    let (unwatched, unwatched_left) = unwatched(reader, asked, (since, until), present, Instant::now() + third)?;
+    let (unwatched, unwatched_left) = unwatched(reader, asked, head, (since, until), present, Instant::now() + third)?;
     let Gathered { lanes: found, mut lanes_left, marks_left, cut } =
-        gather(index, reader, asked, (most.lanes, most.marks), deadline)?;
-    let upto = asked.bounds(reader)?.1;
+        gather(index, reader, asked, bounds, (most.lanes, most.marks), deadline)?;
+    let upto = bounds.1;
     let resources = Resources::load(reader)?;
     let mut rows: Vec<(ObjectRow, Found)> = Vec::with_capacity(found.len());
     let mut known: HashSet<i64> = HashSet::new();
@@ -329,6 +332,7 @@ fn in_order(lanes: BTreeMap<String, Lane>) -> Vec<Lane> {
 fn unwatched(
     reader: &mut Reader,
     asked: &Asked,
+    head: Seq,
     window: (i64, i64),
     present: Present,
     deadline: Instant,
@@ -341,9 +345,9 @@ fn unwatched(
     // A GAP is journaled at its end.
     let after = reader.last_before(window.0)?;
     let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
-    let mut before = None;
+    let mut before = head.next();
     loop {
-        let page = reader.select(&query, after, before, true, MOST_GAPS, None)?;
+        let page = reader.select(&query, after, Some(before), true, MOST_GAPS, None)?;
         for gap in page.entries.iter().filter_map(|stored| of_gap(asked, window, &sources, stored)) {
             if found.len() < MOST_GAPS {
                 found.push(gap);
@@ -357,7 +361,7 @@ fn unwatched(
             left += 1;
             break;
         }
-        before = Some(oldest);
+        before = oldest;
     }
     found.sort_by(|one, other| (&one.from, &one.resource, one.seq).cmp(&(&other.from, &other.resource, other.seq)));
     Ok((found, left))

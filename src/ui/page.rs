@@ -15,7 +15,7 @@ use super::index::Index;
 use super::lanes::{Lanes, Most, Present, lanes};
 use super::overview::{Mode, Overview, overview};
 use super::query::Asked;
-use super::window::{Histogram, extent, histogram};
+use super::window::{Before, Histogram, extent, histogram};
 use super::writers::{Writers, writers};
 use crate::journal::Reader;
 use crate::model::Seq;
@@ -65,8 +65,8 @@ struct Data {
     left_out: Option<String>,
 }
 
-/// How long a window may take to be gathered: a person waits for the whole of it.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a file may take: a person waits for the whole of it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// As many lanes and marks as a page draws.
 const MOST: Most = Most { lanes: 5000, marks: 100_000 };
 const BUCKETS: usize = 1000;
@@ -80,8 +80,8 @@ pub(super) fn one_file(
     asked: &Asked,
     clock: &Clock,
     most: usize,
+    deadline: Instant,
 ) -> Result<OneFile, Problem> {
-    let deadline = Instant::now() + PATIENCE;
     let mut overview = overview(reader, dir, Mode::File)?;
     let now = clock.now.as_microsecond();
     let present = Present::of(reader, now, crate::status::daemon(dir).running)?;
@@ -92,10 +92,15 @@ pub(super) fn one_file(
     overview.narrow(asked, &reader.sources()?, &lanes.namespaces());
     let mut seqs: Vec<u64> = lanes.lanes.iter().flat_map(|lane| lane.marks.iter().map(|mark| mark.seq)).collect();
     seqs.sort_unstable_by(|one, other| other.cmp(one));
-    let (mut entries, mut bytes, mut left) = (std::collections::BTreeMap::new(), 0, 0_u64);
+    let (mut entries, mut bytes) = (std::collections::BTreeMap::new(), 0);
+    let (mut left, mut late) = (0_u64, 0_u64);
     for seq in seqs {
-        if bytes >= most || Instant::now() > deadline {
+        if bytes >= most {
             left += 1;
+            continue;
+        }
+        if Instant::now() > deadline {
+            late += 1;
             continue;
         }
         // Retention may have removed it meanwhile.
@@ -115,6 +120,20 @@ pub(super) fn one_file(
             "{} in this file without what changed, because it would have more than {}",
             plural(left, "entry is", "entries are"),
             size(most as u64)
+        ));
+    }
+    if late > 0 {
+        said.push(format!(
+            "{} in this file without what changed, because it took more than {} seconds",
+            plural(late, "entry is", "entries are"),
+            PATIENCE.as_secs()
+        ));
+    }
+    let looked_back = lanes.left_out().and_then(|left| left.before.as_ref()).max(histogram.looked_back());
+    if let Some(Before { before }) = looked_back {
+        said.push(format!(
+            "what was before {before} was not looked at, because it took more than {} seconds: from then on the file is whole",
+            PATIENCE.as_secs()
         ));
     }
     if let Some(left) = lanes.left_out() {

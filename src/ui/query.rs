@@ -69,16 +69,26 @@ impl Query {
         let pairs: Vec<(String, String)> = text
             .split('&')
             .filter(|pair| !pair.is_empty())
-            .take(MOST_KEYS)
             .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
             .map(|(key, value)| (decoded(key), decoded(value)))
             .collect();
+        if pairs.len() > MOST_KEYS {
+            return Err(Problem::wrong(
+                "what",
+                format!("the query has more than {MOST_KEYS} keys; ask for less at once"),
+            ));
+        }
         if let Some((key, _)) = pairs.iter().find(|(key, _)| !KEYS.contains(&key.as_str())) {
             let near = nearest(key, KEYS).map_or_else(String::new, |near| format!("; did you mean {near}?"));
             let shown: String = key.chars().take(64).collect();
             return Err(Problem::missing(format!("there is no query key {shown:?}{near}")));
         }
         Ok(Self(pairs))
+    }
+
+    /// What a command asks for, which may be as much as it likes.
+    pub(super) fn of(pairs: Vec<(&'static str, String)>) -> Self {
+        Self(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
 
     /// The value of a key; nothing where it is empty.
@@ -193,12 +203,12 @@ impl Asked {
         self.sources.as_ref().is_none_or(|sources| sources.contains(&source.id.0))
     }
 
-    /// The seqs between which it lies: after the first, and up to the second.
-    pub(super) fn bounds(&self, reader: &Reader) -> Result<(u64, u64), Problem> {
+    /// The seqs between which it lies in a log that ends with `head`: after the first, and up to the second.
+    pub(super) fn bounds(&self, reader: &Reader, head: Seq) -> Result<(u64, u64), Problem> {
         let after = self.since.map_or(Ok(Seq(0)), |since| reader.last_before(since))?;
         let upto = match self.until {
-            Some(until) => reader.last_before(until.saturating_add(1))?,
-            None => reader.head()?,
+            Some(until) => reader.last_before(until.saturating_add(1))?.min(head),
+            None => head,
         };
         Ok((after.0, upto.0))
     }
@@ -302,6 +312,10 @@ mod tests {
             assert!(Query::read(&format!("limit={limit}")).unwrap().number("limit", 1, 5).is_err(), "{limit}");
         }
         assert!(Query::read(&"x".repeat(MOST_BYTES + 1)).is_err());
+        // Nothing is left out in silence.
+        assert!(Query::read(&"what=po&".repeat(MOST_KEYS)).is_ok());
+        let problem = Query::read(&"what=po&".repeat(MOST_KEYS + 1)).unwrap_err();
+        assert!(problem.text.contains("more than 200 keys"), "{problem:?}");
         assert!(Query::read("seq=9223372036854775808").unwrap().seq("seq").is_err());
         // Bytes that are no text are shown as such, and do no harm.
         assert_eq!(Query::read("name=%ff%00").unwrap().one("name"), Some("\u{fffd}\0"));

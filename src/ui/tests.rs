@@ -12,8 +12,8 @@ use super::index::{Index, Way};
 use super::lanes::{Most, Present, lanes};
 use super::query::{Asked, Query};
 use super::window::{gather, histogram};
-use super::{Access, Book, Books, MOST_READS, Site, clock, keep_outlines, one_file};
-use crate::journal::outline::{PART, part_of};
+use super::{Access, Book, Books, MOST_READS, Site, clock, entries, keep_outlines, one_file, page};
+use crate::journal::outline::{PART, Part, part_of};
 use crate::journal::{
     Bounds, EntryQuery, Journal, Reader, Sharing, SinkStart, SourceJournal, SourceState, WatchChange, WriterThread,
 };
@@ -161,6 +161,17 @@ async fn what_is_seen_in_outline_is_what_the_entries_say() {
     assert!(whole >= 2, "{whole} parts");
     assert_eq!(walked(&Index::default(), &mut reader, (0, u64::MAX), Way::On), all);
 
+    // One of another form is as good as none.
+    journal.outline(0, vec![99]).await.unwrap();
+    journal.flush().await.unwrap();
+    let keeping = keep_outlines(journal.clone(), stop.clone());
+    let kept = until("it to be made again", || reader.outline(0).unwrap().and_then(Part::read).is_some());
+    tokio::select! {
+        ended = keeping => panic!("{ended:?}"),
+        () = kept => {}
+    }
+    assert_eq!(walked(&Index::default(), &mut reader, (0, u64::MAX), Way::On), all);
+
     // They go with the entries.
     journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, drop_oldest: false }).await.unwrap();
     until("all but the newest to be truncated", || reader.retained().unwrap().oldest == all.len() as u64).await;
@@ -218,7 +229,8 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
 
     // What is left out is counted, and what is shown is the newest.
     let asked = Asked::read(&Query::default(), &reader, &clock).unwrap();
-    let whole = gather(&index, &mut reader, &asked, (1000, 100_000), later()).unwrap();
+    let bounds = asked.bounds(&reader, reader.head().unwrap()).unwrap();
+    let whole = gather(&index, &mut reader, &asked, bounds, (1000, 100_000), later()).unwrap();
     let real = all.iter().filter(|entry| !entry.4).count();
     let marks = |found: &super::window::Gathered| {
         let marks = found.lanes.iter().flat_map(|(_, lane)| lane.marks.iter());
@@ -230,7 +242,7 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
     );
     let quiet: u64 = whole.lanes.iter().map(|(_, lane)| lane.quiet).sum();
     assert_eq!(usize::try_from(quiet).unwrap() + real, all.len());
-    let few = gather(&index, &mut reader, &asked, (5, 30), later()).unwrap();
+    let few = gather(&index, &mut reader, &asked, bounds, (5, 30), later()).unwrap();
     assert_eq!((few.lanes.len(), few.lanes_left as u64, marks(&few).len()), (5, OBJECTS - 5, 30));
     assert_eq!(usize::try_from(few.marks_left).unwrap() + 30, real, "each is shown or counted");
     let mut newest: BTreeMap<i64, u64> = BTreeMap::new();
@@ -448,8 +460,9 @@ async fn a_journal_that_hangs_takes_the_page_of_no_other() {
 }
 
 /// The data of a file, which somebody may get who may see no more.
-fn filed(reader: &mut Reader, dir: &Path, query: &str) -> serde_json::Value {
-    let page = one_file(reader, dir, query, 1 << 20).unwrap();
+fn filed(reader: &mut Reader, dir: &Path, keys: &[(&'static str, &str)]) -> serde_json::Value {
+    let keys = keys.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+    let page = one_file(reader, dir, keys, 1 << 20).unwrap();
     let data = page.html.split("id=\"decklog-data\">").nth(1).unwrap().split("</script>").next().unwrap();
     serde_json::from_str(data).unwrap()
 }
@@ -463,8 +476,12 @@ async fn a_file_names_nothing_but_what_was_asked_for() {
     let sink = journal.sink("archive", "file", SinkStart::Now).await.unwrap();
     journal.flush().await.unwrap();
     let mut reader = journal.reader().unwrap();
-    for query in ["namespace=n1", "what=po/p1", "what=pods&namespace=n1"] {
+    // However many objects a command names, what comes after them counts.
+    let mut many = vec![("what", "po/p1"); 300];
+    many.push(("namespace", "n1"));
+    for query in [&[("namespace", "n1")][..], &[("what", "po/p1")], &[("what", "pods"), ("namespace", "n1")], &many] {
         let data = filed(&mut reader, dir.path(), query);
+        let query = format!("{:?}", query.last());
         let overview = &data["overview"];
         assert_eq!(overview["namespaces"], serde_json::json!(["n1"]), "{query}");
         assert_eq!(overview["kinds"].as_array().unwrap().len(), 1, "{query}: {overview}");
@@ -475,11 +492,11 @@ async fn a_file_names_nothing_but_what_was_asked_for() {
         assert!(!data["churn"]["writers"].as_array().unwrap().is_empty(), "{query}");
         assert_eq!(data["churn"]["since"], data["lanes"]["since"], "{query}");
     }
-    let data = filed(&mut reader, dir.path(), "");
+    let data = filed(&mut reader, dir.path(), &[]);
     assert_eq!(data["overview"]["namespaces"].as_array().unwrap().len(), 4);
     assert_eq!(data["overview"]["sinks"][0]["name"], "archive");
     // Who wrote what is of what the expression says.
-    let data = filed(&mut reader, dir.path(), "where=name%20%3D%3D%20%22p7%22");
+    let data = filed(&mut reader, dir.path(), &[("where", "name == \"p7\"")]);
     let writers = data["churn"]["writers"].as_array().unwrap();
     assert!(writers.len() == 1 && writers[0]["name"] == "p7", "{writers:?}");
     drop((journal, source, other, sink));
@@ -524,4 +541,78 @@ async fn who_takes_over_makes_the_outlines() {
     drop((one, two, source));
     drop(one_thread.join());
     two_thread.join().unwrap();
+}
+
+/// A file says why something is not in it, and from when on it is whole.
+#[tokio::test]
+async fn a_file_says_what_there_was_no_time_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..2 * PART + 50).await;
+    let (mut reader, clock) = (journal.reader().unwrap(), clock());
+    let asked = Asked::read(&Query::default(), &reader, &clock).unwrap();
+    let mut left_out = |most: usize, deadline: Instant| {
+        let index = Index::default();
+        page::one_file(&index, &mut reader, dir.path(), &asked, &clock, most, deadline).unwrap().left_out.unwrap()
+    };
+    let said = left_out(1 << 20, Instant::now());
+    assert!(said.contains("without what changed, because it took more than 120 seconds"), "{said}");
+    assert!(said.contains("was not looked at") && !said.contains("MiB"), "{said}");
+    let said = left_out(1 << 10, later());
+    assert!(said.contains("because it would have more than 1.0 KiB") && !said.contains("seconds"), "{said}");
+    let first = reader.time_of(Seq(2 * PART + 1)).unwrap().unwrap();
+    let said = page::one_file(&Index::default(), &mut reader, dir.path(), &asked, &clock, 1, Instant::now()).unwrap();
+    let said = said.left_out.unwrap();
+    assert!(said.contains(&format!("before {} ", super::query::stamp(first))), "{said}");
+    drop((journal, source));
+    thread.join().unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_said_of_a_moment_of_which_nothing_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..20).await;
+    let mut reader = journal.reader().unwrap();
+    let clock = clock();
+    let mut at = |at: &str| {
+        let query = Query::read(&format!("at={at}")).unwrap();
+        entries::place(&mut reader, &query, &clock).map(|place| place.unwrap().seq).map_err(|problem| problem.text)
+    };
+    assert_eq!(at("7"), Ok(Seq(7)));
+    for (text, why) in [
+        ("2000-01-01T00:00:00Z", "the log begins at"),
+        ("2200-01-01T00:00:00Z", "is in the future"),
+        ("21", "there is no entry 21 yet"),
+    ] {
+        let said = at(text).unwrap_err();
+        assert!(said.contains(why), "{text}: {said}");
+    }
+    drop((journal, source));
+    thread.join().unwrap();
+}
+
+/// However many entries of others lie between, and however little time there is.
+#[tokio::test]
+async fn the_next_entry_of_an_object_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    // The first object comes again at the end.
+    write(&journal, &source, 0..1).await;
+    for number in (1..4000).filter(|number| number % OBJECTS != 0) {
+        source.append(vec![change(number)]).await.unwrap();
+    }
+    write(&journal, &source, 4000..4001).await;
+    let (mut reader, clock) = (journal.reader().unwrap(), clock());
+    let head = reader.head().unwrap();
+    let mut next = |seq: Seq| {
+        let whole = entries::entry(&Index::default(), &mut reader, seq, &clock, true, Instant::now()).unwrap();
+        serde_json::to_value(whole).unwrap()["next"].as_u64()
+    };
+    assert_eq!((next(Seq(1)), next(head)), (Some(head.0), None));
+    let all = read(&mut journal.reader().unwrap(), (0, head.0));
+    let (third, after) = (all[2].0, all[3..].iter().find(|entry| entry.3 == all[2].3).unwrap().0);
+    assert_eq!(next(Seq(third)), Some(after));
+    drop((journal, source));
+    thread.join().unwrap();
 }

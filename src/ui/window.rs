@@ -129,8 +129,15 @@ pub(crate) struct Histogram {
     truncated: Option<Before>,
 }
 
+impl Histogram {
+    /// Where it begins in truth.
+    pub(super) const fn looked_back(&self) -> Option<&Before> {
+        self.truncated.as_ref()
+    }
+}
+
 /// What is older was not looked at: it would take too long.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Before {
     pub(super) before: String,
 }
@@ -166,7 +173,7 @@ pub(super) fn histogram(
     // What is at the very end is in the last one.
     let width = ((until - since) / count + 1).max(1);
     let (mut counted, mut quiet, mut total) = (vec![[0_u64; 4]; buckets], vec![0_u64; buckets], 0);
-    let bounds = asked.bounds(reader)?;
+    let bounds = asked.bounds(reader, reader.head()?)?;
     let cut = look(index, reader, asked, bounds, Way::Back, deadline, &mut |_, mark| {
         let place = usize::try_from((mark.time - since).max(0) / width).unwrap_or(0).min(buckets - 1);
         total += 1;
@@ -241,15 +248,16 @@ pub(super) struct Gathered {
     pub(super) cut: Option<u64>,
 }
 
-/// Finds the objects to which something happened last, and what that was: at most so many objects, and so many marks.
+/// Finds the objects to which something happened last within these seqs, and what that was: at most so many objects, and so
+/// many marks.
 pub(super) fn gather(
     index: &Index,
     reader: &mut Reader,
     asked: &Asked,
+    bounds: (u64, u64),
     (most_lanes, most_marks): (usize, usize),
     deadline: Instant,
 ) -> Result<Gathered, Problem> {
-    let bounds = asked.bounds(reader)?;
     // Rows of objects are numbered without holes: a number is looked up much more quickly than a key.
     let mut places: Vec<u32> = Vec::new();
     let (mut found, mut objects, mut counting): (Vec<Found>, Vec<i64>, usize) = (Vec::new(), Vec::new(), 0);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::Failure;
-use super::clock::{clock, moment};
+use super::clock::{Clock, clock, moment};
 use super::names::{At, Named, Spellings};
 use crate::journal::{ObjectRow, Reader};
 use crate::model::{EntryType, Seq};
@@ -136,12 +136,16 @@ pub(crate) fn nearest_or_all(word: &str, known: &BTreeSet<String>) -> String {
 /// # Errors
 /// Where it is.
 pub(crate) fn not_to_come(reader: &mut Reader, time: Timestamp) -> Result<(), Failure> {
-    let now = clock().now;
+    not_to_come_by(reader, time, clock())
+}
+
+fn not_to_come_by(reader: &mut Reader, time: Timestamp, clock: &Clock) -> Result<(), Failure> {
+    let now = clock.now;
     let newest = reader.entry(reader.head()?)?;
     // A clock that was set back has left later entries.
     let newest = newest.and_then(|stored| parse(&stored).ok()?.time.parse::<Timestamp>().ok());
     if time > now && newest.is_none_or(|newest| time > newest) {
-        return Err(Failure::no(format!("{} is in the future: it is {} now", moment(time), moment(now))));
+        return Err(Failure::no(format!("{} is in the future: it is {} now", clock.moment(time), clock.moment(now))));
     }
     Ok(())
 }
@@ -223,6 +227,14 @@ impl std::fmt::Display for Moment {
 /// # Errors
 /// Where the journal has not come there yet, or does not reach back to it any more.
 pub(crate) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
+    place_by(reader, at, clock())
+}
+
+/// As [`place`], by another clock than that of the process.
+///
+/// # Errors
+/// As [`place`].
+pub(crate) fn place_by(reader: &mut Reader, at: At, clock: &Clock) -> Result<Moment, Failure> {
     let retained = reader.retained()?;
     let begin = retained.oldest_time.filter(|_| retained.removed > 0);
     let (place, truncated) = match at {
@@ -235,7 +247,7 @@ pub(crate) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
             (Moment { seq, time: None }, begin.is_some() && seq.0 < retained.removed)
         }
         At::Time(time) | At::Ago(time) => {
-            not_to_come(reader, time)?;
+            not_to_come_by(reader, time, clock)?;
             let micros = time.as_microsecond();
             let seq = reader.last_before(micros.saturating_add(1))?;
             (Moment { seq, time: Some(time) }, begin.is_some_and(|begin| micros < begin))

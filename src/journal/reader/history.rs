@@ -33,19 +33,7 @@ impl Reader {
 
     /// As [`Reader::step`], and how many rows were read for it.
     pub(in crate::journal) fn walk(&self, object: &ObjectRow, seq: Seq) -> Result<(Option<Step>, usize)> {
-        let what = "an object's history";
-        // An entry that is not before it, from where the way is short.
-        let milestone = self
-            .conn
-            .prepare_cached(
-                "SELECT seq FROM entry WHERE object = ? AND seq >= ? AND (seq * 40503) & 65535 < 1024 ORDER BY seq LIMIT 1",
-            )
-            .and_then(|mut select| select.query_row(params![object.id, seq.0.min(i64::MAX as u64)], |row| row.get(0).map(Seq)).optional())
-            .map_err(sql(what))?;
-        let mut at = match milestone {
-            Some(found) => found,
-            None => self.last_of(object)?,
-        };
+        let mut at = self.from_where(object, seq)?;
         let mut rows = 0;
         while let Some(step) = self.step_at(at)? {
             rows += 1;
@@ -55,6 +43,37 @@ impl Reader {
             at = step.previous;
         }
         Ok((None, rows))
+    }
+
+    /// An entry of the object that is not before `seq`, from where the way to it is short; where there is none its newest one.
+    fn from_where(&self, object: &ObjectRow, seq: Seq) -> Result<Seq> {
+        let milestone = self
+            .conn
+            .prepare_cached(
+                "SELECT seq FROM entry WHERE object = ? AND seq >= ? AND (seq * 40503) & 65535 < 1024 ORDER BY seq LIMIT 1",
+            )
+            .and_then(|mut select| select.query_row(params![object.id, seq.0.min(i64::MAX as u64)], |row| row.get(0).map(Seq)).optional())
+            .map_err(sql("an object's history"))?;
+        match milestone {
+            Some(found) => Ok(found),
+            None => self.last_of(object),
+        }
+    }
+
+    /// The object's entry after `seq`, unread; few rows are read for it, however many follow.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn following(&mut self, object: &ObjectRow, seq: Seq) -> Result<Option<Step>> {
+        self.moment(|reader| {
+            let mut next = None;
+            let mut at = reader.from_where(object, seq.next())?;
+            while let Some(step) = reader.step_at(at)?.filter(|step| step.seq > seq) {
+                at = step.previous;
+                next = Some(step);
+            }
+            Ok(next)
+        })
     }
 
     /// The seq of the object's newest entry now, 0 for none.
