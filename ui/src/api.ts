@@ -109,7 +109,7 @@ export interface Lanes {
   until: string;
   cursor: string;
   /** `before`: what is older was not looked at, because it would have taken too long. */
-  truncated: { lanes: number; marks: number; before?: string } | null;
+  truncated: { lanes: number; marks: number; unwatched?: number; before?: string } | null;
   lanes: Lane[];
   unwatched: Unwatched[];
 }

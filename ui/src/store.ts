@@ -140,8 +140,8 @@ export const histogramFailure = signal<Failure | null>(null);
 
 export const rows = computed<Rows>(() => layOut(loaded.value?.answer.lanes ?? [], new Set(view.value.folded), view.value.changed));
 
-/** States of a source in which nobody sees what happens. While it lists or recovers, what it missed is being read. */
-const BLIND = ["waiting", "degraded"];
+/** States of a source in which nobody sees what happens. */
+const BLIND = ["waiting", "listing", "recovering", "degraded"];
 
 /**
  * What nobody knows at this moment: sources that are not watched, or all of them where no daemon runs. The answer with the
@@ -162,7 +162,7 @@ const running = computed<GapModel[]>(() => {
 /** Where nobody knows, within what was loaded. */
 export const gaps = computed<GapModel[]>(() => {
   const known = loaded.value?.gaps ?? [];
-  return overview.value?.mode === "file" ? known : [...known.filter((gap) => gap.seq !== null), ...running.value];
+  return overview.value?.mode === "file" ? known : [...known.filter((gap) => gap.seq !== null || gap.why === "removed"), ...running.value];
 });
 
 /** The same over the whole log, for the strip and for the page of an object. */
