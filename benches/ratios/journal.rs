@@ -53,7 +53,7 @@ fn timed(work: impl FnOnce(&Path)) -> f64 {
 }
 
 /// Our journal: entry with its patch, state and checkpoint, each batch awaited until it is on disk.
-fn journal(dir: &Path, versions: &[Vec<Observed>]) {
+pub(super) fn journal(dir: &Path, versions: &[Vec<Observed>]) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         let (journal, thread) = Journal::open(dir).expect("an empty journal");
