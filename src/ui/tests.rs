@@ -597,12 +597,17 @@ async fn nothing_is_said_of_a_moment_of_which_nothing_is_known() {
 async fn the_next_entry_of_an_object_is_known() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, thread, source) = begun(dir.path()).await;
-    // The first object comes again at the end.
+    // The first object comes again at the end, as the one that it was.
     write(&journal, &source, 0..1).await;
     for number in (1..4000).filter(|number| number % OBJECTS != 0) {
         source.append(vec![change(number)]).await.unwrap();
     }
-    write(&journal, &source, 4000..4001).await;
+    let mut last = change(0);
+    last.object.version = ResourceVersion::new("4001".to_owned());
+    let body = String::from_utf8(last.object.body.bytes).unwrap();
+    last.object.body.bytes = body.replace(":\"1\"", ":\"4001\"").replace(":0}", ":1}").into_bytes();
+    source.append(vec![last]).await.unwrap();
+    journal.flush().await.unwrap();
     let (mut reader, clock) = (journal.reader().unwrap(), clock());
     let head = reader.head().unwrap();
     let mut next = |seq: Seq| {

@@ -33,7 +33,7 @@ impl Reader {
 
     /// As [`Reader::step`], and how many rows were read for it.
     pub(in crate::journal) fn walk(&self, object: &ObjectRow, seq: Seq) -> Result<(Option<Step>, usize)> {
-        let mut at = self.from_where(object, seq)?;
+        let mut at = self.milestone_of(object, seq)?;
         let mut rows = 0;
         while let Some(step) = self.step_at(at)? {
             rows += 1;
@@ -46,7 +46,7 @@ impl Reader {
     }
 
     /// An entry of the object that is not before `seq`, from where the way to it is short; where there is none its newest one.
-    fn from_where(&self, object: &ObjectRow, seq: Seq) -> Result<Seq> {
+    fn milestone_of(&self, object: &ObjectRow, seq: Seq) -> Result<Seq> {
         let milestone = self
             .conn
             .prepare_cached(
@@ -67,7 +67,7 @@ impl Reader {
     pub fn following(&mut self, object: &ObjectRow, seq: Seq) -> Result<Option<Step>> {
         self.moment(|reader| {
             let mut next = None;
-            let mut at = reader.from_where(object, seq.next())?;
+            let mut at = reader.milestone_of(object, seq.next())?;
             while let Some(step) = reader.step_at(at)?.filter(|step| step.seq > seq) {
                 at = step.previous;
                 next = Some(step);
