@@ -27,7 +27,7 @@ mod sink;
 mod source;
 mod state;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod writer;
 
 use std::collections::{BTreeSet, HashMap};

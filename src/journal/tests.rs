@@ -14,7 +14,8 @@ use super::*;
 use crate::model::{EntryType, Observed, Redacted, ResourceVersion, Verb, Why};
 use crate::wire::Entry;
 
-fn pods() -> SourceSpec {
+/// All Pods.
+pub(crate) fn pods() -> SourceSpec {
     SourceSpec {
         resource: Resource {
             group: String::new(),

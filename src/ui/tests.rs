@@ -14,34 +14,15 @@ use super::query::{Asked, Query};
 use super::window::{gather, histogram};
 use super::{Access, Book, Books, MOST_READS, Site, clock, entries, keep_outlines, one_file, page};
 use crate::journal::outline::{PART, Part, part_of};
+use crate::journal::tests::pods;
 use crate::journal::{
     Bounds, EntryQuery, Journal, Reader, Sharing, SinkStart, SourceJournal, SourceState, WatchChange, WriterThread,
 };
-use crate::model::{EntryType, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
+use crate::model::{EntryType, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use crate::sim::shared_log::Engine;
 use crate::wire::{Change, Entry};
 
 const OBJECTS: u64 = 40;
-
-fn spec() -> SourceSpec {
-    SourceSpec {
-        resource: Resource {
-            group: String::new(),
-            version: "v1".into(),
-            kind: "Pod".into(),
-            plural: "pods".into(),
-            singular: "pod".into(),
-            short_names: vec!["po".into()],
-            namespaced: true,
-        },
-        namespace: None,
-        label_selector: String::new(),
-        field_selector: String::new(),
-        exclude_namespaces: Vec::new(),
-        first_list_silent: false,
-        ignore: Vec::new(),
-    }
-}
 
 /// The change with this number: objects come and change, every ninth only in its version, and some go.
 fn change(number: u64) -> WatchChange {
@@ -66,7 +47,7 @@ fn change(number: u64) -> WatchChange {
 
 async fn begun(dir: &Path) -> (Journal, WriterThread, SourceJournal) {
     let (journal, thread) = Journal::open(dir).unwrap();
-    let source = journal.source(&spec()).await.unwrap().0;
+    let source = journal.source(&pods()).await.unwrap().0;
     (journal, thread, source)
 }
 
@@ -314,7 +295,7 @@ async fn what_takes_too_long_is_left_out_and_said() {
 }
 
 fn others(plural: &str, namespace: Option<&str>) -> SourceSpec {
-    let mut spec = spec();
+    let mut spec = pods();
     spec.resource.plural = plural.into();
     spec.resource.kind = plural.into();
     spec.resource.singular.clear();
@@ -417,7 +398,7 @@ async fn what_was_watched_and_is_not_is_hatched() {
     journal.flush().await.unwrap();
     let rest = ["pods/n0", "pods/n2", "pods/n3"].map(|of| stretch(of, "removed"));
     assert_eq!(stretches(&mut reader, "", true).0, rest);
-    let again = journal.source(&spec()).await.unwrap().0;
+    let again = journal.source(&pods()).await.unwrap().0;
     again.report(SourceState::Watching).await.unwrap();
     journal.retire_source(part.id()).await.unwrap();
     journal.flush().await.unwrap();
@@ -521,7 +502,7 @@ async fn who_takes_over_makes_the_outlines() {
     };
     let (one, one_thread) = shared(a.path(), "one");
     one.lead().await.unwrap().unwrap();
-    let source = one.source(&spec()).await.unwrap().0;
+    let source = one.source(&pods()).await.unwrap().0;
     let (two, two_thread) = shared(b.path(), "two");
     let stop = CancellationToken::new();
     let keeping = keep_outlines(two.clone(), stop.clone());

@@ -6,7 +6,7 @@ import {
   type Overview, type State, type Summary, type Type, type Window,
 } from "./api.ts";
 import { lineDiff } from "./linediff.ts";
-import { objectName } from "./text.ts";
+import { objectName, quoted } from "./text.ts";
 import { duration, parse, rfc3339 } from "./time.ts";
 import { ALL, type Filters } from "./url.ts";
 
@@ -219,11 +219,6 @@ export class Embedded implements Data {
     const within = (time: number): number => Math.max(first, Math.min(last, time));
     return { from: within(read(window.since, first)), to: within(read(window.until, last)) };
   }
-}
-
-/** A word as a shell reads it. */
-function quoted(text: string): string {
-  return /^[\w./:@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 function summaryOf(lane: Lane, mark: Mark): Summary {

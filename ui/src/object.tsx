@@ -7,7 +7,7 @@ import type { ObjectPage as Answer } from "./api.ts";
 import { drawAxis, drawLanes, palette, size, sprites } from "./draw.ts";
 import { useAnswer } from "./entry.tsx";
 import { AFTER, BEFORE, gapsOf, layOut, model, ROW } from "./layout.ts";
-import { Command, EntryTable, Problem, Text, Time, Yaml } from "./parts.tsx";
+import { Command, EntryTable, Problem, Text, Time, useWidth, Yaml } from "./parts.tsx";
 import { allGaps, changes, data, dark, go, linkTo, now, oldest, view } from "./store.ts";
 import { objectName } from "./text.ts";
 import { parse, span } from "./time.ts";
@@ -220,16 +220,7 @@ function Lives({ answer }: { answer: Answer }): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const axis = useRef<HTMLCanvasElement>(null);
-  const width = useSignal(0);
-  useEffect(() => {
-    const element = box.current;
-    if (!element) return;
-    const watch = new ResizeObserver(() => (width.value = element.clientWidth));
-    watch.observe(element);
-    width.value = element.clientWidth;
-    return () => watch.disconnect();
-  }, []);
-  const isDark = dark.value;
+  const width = useWidth(box);  const isDark = dark.value;
   const { zone, entry, against } = view.value;
   const [holes, to, first] = [allGaps.value, Math.floor(now.value / 1000) * 1000 + 1000, oldest.value];
   useEffect(() => {

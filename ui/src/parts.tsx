@@ -1,10 +1,10 @@
 // Small pieces that every page uses.
 
-import { signal, useSignal } from "@preact/signals";
-import type { ComponentChildren, JSX } from "preact";
+import { signal, useSignal, type Signal } from "@preact/signals";
+import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Summary } from "./api.ts";
-import { counted, cut, fitToPaste, objectName, pieces, plain } from "./text.ts";
+import { counted, cut, fitToPaste, objectName, ofCluster, pieces, plain } from "./text.ts";
 import { full, parse, zoneName } from "./time.ts";
 import { choose, linkTo, view, type Failure } from "./store.ts";
 
@@ -169,6 +169,20 @@ export function EntryList({ entries, label }: { entries: readonly Summary[]; lab
   );
 }
 
+/** How wide an element is, also when that changes. */
+export function useWidth(box: RefObject<HTMLElement | null>): Signal<number> {
+  const width = useSignal(0);
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const watch = new ResizeObserver(() => (width.value = element.clientWidth));
+    watch.observe(element);
+    width.value = element.clientWidth;
+    return () => watch.disconnect();
+  }, []);
+  return width;
+}
+
 /** A difference as `decklog log -p` prints it: what went with `-`, what came with `+`, in the first column that has such signs. */
 export function Diff({ text, cut: isCut = false, whole = "decklog log -p" }: { text: string; cut?: boolean | undefined; whole?: string }): JSX.Element {
   const most = useSignal(600);
@@ -239,7 +253,8 @@ async function copy(text: string): Promise<boolean> {
   }
 }
 
-export function Command({ text }: { text: string }): JSX.Element {
+export function Command({ text: command }: { text: string }): JSX.Element {
+  const text = location.protocol === "file:" ? command : ofCluster(command, location.pathname);
   const fit = fitToPaste(text);
   const done = copied.value === text;
   return (

@@ -1,11 +1,12 @@
 // The strip: the whole log as a histogram, and the window in it as a brush.
 
-import { effect, useSignal } from "@preact/signals";
+import { effect } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { drawStrip, palette, size, sprites } from "./draw.ts";
 import { toTime, toX, type Scale } from "./layout.ts";
 import { allGaps, dark, go, histogram, move, range, rest, view } from "./store.ts";
+import { useWidth } from "./parts.tsx";
 import { counted } from "./text.ts";
 import { full, parse, zoneName } from "./time.ts";
 import type { Range } from "./url.ts";
@@ -25,16 +26,7 @@ export function Strip(): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const brush = useRef<HTMLDivElement>(null);
-  const width = useSignal(0);
-
-  useEffect(() => {
-    const element = box.current;
-    if (!element) return;
-    const watch = new ResizeObserver(() => (width.value = element.clientWidth));
-    watch.observe(element);
-    width.value = element.clientWidth;
-    return () => watch.disconnect();
-  }, []);
+  const width = useWidth(box);
 
   useEffect(
     () =>

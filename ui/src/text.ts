@@ -104,3 +104,14 @@ export function bytes(size: number): string {
   }
   return `${value.toFixed(1)} ${units[unit]}`;
 }
+
+/** A word as a shell reads it. */
+export function quoted(text: string): string {
+  return /^[\w./:@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** A command of the page of one of several clusters, which is below `/clusters/NAME/`, says which. */
+export function ofCluster(command: string, path: string): string {
+  const name = /^\/clusters\/([^/]+)\//.exec(path)?.[1];
+  return name === undefined ? command : command.replace(/^decklog /, () => `decklog --cluster ${quoted(decodeURIComponent(name))} `);
+}

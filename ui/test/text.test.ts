@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes, count, cut, fitToPaste, pieces, plain } from "../src/text.ts";
+import { bytes, count, cut, fitToPaste, ofCluster, pieces, plain } from "../src/text.ts";
 
 test("what does not show is shown by its name", () => {
   for (const [hidden, name] of [
@@ -38,4 +38,10 @@ test("figures", () => {
   assert.equal(count(12), "12");
   assert.equal(bytes(4_812_345), "4.6 MiB");
   assert.equal(bytes(12), "12 B");
+});
+
+test("a command of one of several clusters says which", () => {
+  assert.equal(ofCluster("decklog get deploy/web --at 7", "/clusters/prod%2Deu1/"), "decklog --cluster prod-eu1 get deploy/web --at 7");
+  assert.equal(ofCluster("decklog diff cm/a", "/clusters/a%3Bb/"), "decklog --cluster 'a;b' diff cm/a");
+  assert.equal(ofCluster("decklog get deploy/web", "/"), "decklog get deploy/web");
 });
