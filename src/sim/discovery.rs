@@ -1,6 +1,7 @@
 //! Discovery: what is served, in the aggregated form and in the old one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -47,6 +48,14 @@ fn priority(version: &str) -> (u8, u32, u32) {
     let mut number = || numbers.next().and_then(|part| part.parse().ok()).unwrap_or(0);
     let stability = if version.contains("alpha") { 0 } else { 2 - u8::from(version.contains("beta")) };
     (stability, number(), number())
+}
+
+/// What the document of a root is of: it changes where the document does. The real server takes a hash of the document too.
+pub(super) fn etag(served: &[Arc<Served>], root: &str, stale: &BTreeSet<String>) -> String {
+    let mut hasher = DefaultHasher::new();
+    (root, stale).hash(&mut hasher);
+    served.iter().for_each(|one| one.hash(&mut hasher));
+    format!("\"{:016X}\"", hasher.finish())
 }
 
 /// `/api` or `/apis` in one document.

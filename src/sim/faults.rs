@@ -40,6 +40,8 @@ pub struct Seen {
     pub accept_encoding: String,
     /// `authorization` as it came.
     pub authorization: String,
+    /// `if-none-match` as it came.
+    pub if_none_match: String,
     /// What it asks for.
     pub asked: Asked,
     /// `pods`, `deployments.apps`: as kubectl spells it without ambiguity; absent for discovery.

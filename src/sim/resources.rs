@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::model::Resource;
 
 /// A resource in one of its served versions.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Served {
     /// As discovery names it.
     pub(super) resource: Resource,

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Limited};
 use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, RETRY_AFTER, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, IF_NONE_MATCH, RETRY_AFTER,
+    USER_AGENT,
 };
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
@@ -147,6 +148,7 @@ fn seen(request: &Request<Incoming>, route: &Route, options: &Options) -> Seen {
         accept: header(ACCEPT),
         accept_encoding: header(ACCEPT_ENCODING),
         authorization: header(AUTHORIZATION),
+        if_none_match: header(IF_NONE_MATCH),
         asked,
         resource,
         namespace,
@@ -221,6 +223,9 @@ pub(super) async fn serve(
     if let Some(seconds) = reply.retry_after {
         response = response.header(RETRY_AFTER, seconds);
     }
+    if let Some(etag) = reply.etag {
+        response = response.header(ETAG, etag);
+    }
     response.body(body(reply.source, script.tamper, script.chop, Arc::clone(line))).map_err(|_| Broken)
 }
 
@@ -229,6 +234,7 @@ struct Reply {
     status: u16,
     content_type: String,
     retry_after: Option<u32>,
+    etag: Option<String>,
     source: Source,
 }
 
@@ -238,6 +244,7 @@ impl From<Answer> for Reply {
             status: answer.status,
             content_type: answer.content_type.to_owned(),
             retry_after: answer.retry_after,
+            etag: None,
             source: Source::Whole(Some(answer.body)),
         }
     }
@@ -245,7 +252,7 @@ impl From<Answer> for Reply {
 
 impl Reply {
     fn ok(source: Source) -> Self {
-        Self { status: 200, content_type: JSON.to_owned(), retry_after: None, source }
+        Self { status: 200, content_type: JSON.to_owned(), retry_after: None, etag: None, source }
     }
 
     fn json(value: &Value) -> Self {
@@ -328,13 +335,6 @@ fn other(state: &State, seen: &Seen) -> Result<Reply, Refusal> {
     let served = &state.store.served;
     let settings = &state.settings;
     let aggregated = !settings.legacy_discovery && discovery::wants_aggregated(&seen.accept);
-    let document = |value: Value| {
-        let mut reply = Reply::json(&value);
-        if aggregated {
-            reply.content_type = discovery::AGGREGATED.to_owned();
-        }
-        reply
-    };
     match parts.as_slice() {
         ["livez" | "readyz" | "healthz", ..] => Ok(Reply::text("text/plain; charset=utf-8", "ok")),
         ["version"] => Ok(Reply::json(&version(&settings.version))),
@@ -343,7 +343,13 @@ fn other(state: &State, seen: &Seen) -> Result<Reply, Refusal> {
         }
         ["metrics"] => Ok(Reply::text("text/plain; version=0.0.4; charset=utf-8", metrics(&state.counters))),
         [root @ ("api" | "apis")] if aggregated => {
-            Ok(document(discovery::aggregated(served, *root == "api", &settings.stale_groups)))
+            let etag = discovery::etag(served, root, &settings.stale_groups);
+            let reply = if seen.if_none_match == etag {
+                Reply { status: 304, ..Reply::ok(Source::Whole(None)) }
+            } else {
+                Reply::json(&discovery::aggregated(served, *root == "api", &settings.stale_groups))
+            };
+            Ok(Reply { content_type: discovery::AGGREGATED.to_owned(), etag: Some(etag), ..reply })
         }
         ["api"] => Ok(Reply::json(&discovery::core_versions("127.0.0.1"))),
         ["apis"] => Ok(Reply::json(&discovery::group_list(served))),

@@ -9,6 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::discovery::{ApiResource, Discovery};
+use reqwest::header::{ACCEPT, ETAG, IF_NONE_MATCH};
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -736,6 +737,30 @@ async fn kube_discovers_it_in_both_forms() {
         .map(|group| group.metadata.as_ref().and_then(|m| m.name.clone()).unwrap_or_default())
         .collect();
     assert_eq!(stale, ["example.com"]);
+}
+
+#[tokio::test]
+async fn a_document_that_has_not_changed_is_not_sent_again() {
+    let sim = sim().await;
+    let ask = async |root: &str, etag: &str| {
+        let request = client().get(format!("{}{root}", sim.url())).bearer_auth(TOKEN);
+        let request = request.header(ACCEPT, super::discovery::AGGREGATED).header(IF_NONE_MATCH, etag);
+        let answer = request.send().await.unwrap();
+        let etag = answer.headers()[ETAG].to_str().unwrap().to_owned();
+        (answer.status().as_u16(), etag)
+    };
+    let (status, core) = ask("/api", "").await;
+    let (_, groups) = ask("/apis", "").await;
+    assert!(status == 200 && core != groups);
+    assert_eq!(ask("/api", &core).await, (304, core.clone()));
+    assert_eq!(ask("/apis", &core).await, (200, groups.clone()), "it is that of another document");
+    sim.define(objects::crd("widgets.example.com", "Widget", true, &["v1"])).unwrap();
+    let (status, defined) = ask("/apis", &groups).await;
+    assert_eq!(status, 200);
+    sim.set(|settings| {
+        settings.stale_groups.insert("example.com".to_owned());
+    });
+    assert_eq!(ask("/apis", &defined).await.0, 200);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use decklog::ambient::Signal;
 use decklog::change::redact::{self, Redactor};
 use decklog::cluster::{Api, Limits, RecoverBounds};
 use decklog::delivery::{self, OnRefused};
-use decklog::journal::{Journal, JournalError, Role, Shared, Sharing, SinkStart};
+use decklog::journal::{Journal, JournalError, Reader, Role, Shared, Sharing, SinkStart};
 use decklog::sim::Sim;
 use decklog::units::Span;
 use decklog::watch::{Plan, SourceManager, SourceManagerHandle, Timings};
@@ -26,6 +26,8 @@ use super::world::WATCHED;
 #[derive(Default)]
 struct View {
     journal: Option<Journal>,
+    /// One for all looks: to open one costs more than the look.
+    reader: Option<Reader>,
     sources: Option<SourceManagerHandle>,
     failure: Option<String>,
 }
@@ -150,9 +152,12 @@ impl Node {
 
     /// Whether its journal has everything that happened so far.
     pub(crate) fn has_seen(&self, sim: &Sim) -> bool {
-        let view = self.view.lock().unwrap();
-        let Some(journal) = &view.journal else { return false };
-        let Ok(reader) = journal.reader() else { return false };
+        let mut view = self.view.lock().unwrap();
+        let View { journal: Some(journal), reader, .. } = &mut *view else { return false };
+        if reader.is_none() {
+            *reader = journal.reader().ok();
+        }
+        let Some(reader) = reader else { return false };
         let Ok(sources) = reader.sources() else { return false };
         WATCHED.iter().all(|resource| {
             let plural = resource.split('.').next().unwrap_or_default();
