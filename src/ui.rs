@@ -10,6 +10,7 @@ mod entries;
 mod follow;
 mod index;
 mod lanes;
+mod moments;
 mod overview;
 mod page;
 mod query;
@@ -498,7 +499,8 @@ fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Re
         "entry" => good(&entries::entry(index, reader, seq("seq")?, &clock, true, deadline)?),
         "diff" => good(&entries::diff(reader, seq("from")?, seq("to")?, &clock)?),
         "object" => good(&entries::object(index, reader, query, &clock)?),
-        "state" => good(&entries::state(index, reader, &asked(reader)?, query, &clock, deadline)?),
+        "state" => good(&moments::state(index, reader, &asked(reader)?, query, &clock, deadline)?),
+        "changes" => good(&moments::changes(reader, &asked(reader)?, query, &clock, deadline)?),
         "churn" => {
             let asked = asked(reader)?;
             good(&writers::writers(reader, &asked, writers::window(&asked, now), deadline)?)

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::clock::{clock, in_utc, moment};
 use super::line::put_gap;
@@ -13,13 +12,13 @@ use super::log::put_difference;
 use super::names::{At, Spellings, at};
 use super::object::{self, Moment, Spell, place};
 use super::output::{Ink, Out, Row, printable};
-use super::tree::{Mark, Node, Step as Way};
+use super::tree::Node;
 use super::{Exit, Failure, Format, Global, Outcome, complain};
-use crate::change;
-use crate::journal::{ObjectRow, Reader, Step, StoredEntry};
+use crate::journal::{ObjectRow, Reader, StoredEntry};
 use crate::k8s::bookkeeping;
-use crate::model::{EntryType, Seq};
-use crate::wire::{Change, Entry, EntryGap};
+use crate::model::Seq;
+use crate::wire::EntryGap;
+use crate::words::differs::{Became, Differs, differs, is_gone};
 
 /// Arguments of `decklog diff`.
 #[derive(Args, Debug)]
@@ -41,76 +40,6 @@ pub struct DiffArgs {
     /// The second moment, as for --from [default: now]
     #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
     pub to: Option<At>,
-}
-
-/// What became of an object between the two moments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Became {
-    /// It was not there, and is.
-    Added,
-    /// It was there, and is not.
-    Removed,
-    /// It is another version.
-    Changed,
-    /// It is another object of the same name.
-    Replaced,
-    /// It is there, and nothing is known of it at the first moment.
-    FirstSeen,
-}
-
-impl Became {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Added => "added",
-            Self::Removed => "removed",
-            Self::Changed => "changed",
-            Self::Replaced => "replaced",
-            Self::FirstSeen => "first seen",
-        }
-    }
-
-    const fn look(self) -> (&'static str, Ink) {
-        match self {
-            Self::Added => ("+", Ink::Good),
-            Self::Removed => ("-", Ink::Bad),
-            Self::Changed | Self::Replaced => ("~", Ink::Change),
-            Self::FirstSeen => ("?", Ink::Alarm),
-        }
-    }
-}
-
-/// One object that differs.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Differs {
-    became: Became,
-    api_version: String,
-    kind: String,
-    resource: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    namespace: String,
-    name: String,
-    uid: String,
-    /// The entries that record how it came about.
-    entries: Vec<u64>,
-    /// How the last of them is known.
-    evidence: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    areas: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch: Option<Box<RawValue>>,
-    /// JSON pointers of redacted values that are others now.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    redacted: BTreeSet<String>,
-    #[serde(skip)]
-    time: String,
-    #[serde(skip)]
-    title: String,
-    #[serde(skip)]
-    before: Option<StoredEntry>,
-    #[serde(skip)]
-    after: Option<StoredEntry>,
 }
 
 /// A moment, as it is printed.
@@ -351,10 +280,6 @@ impl Scope {
     }
 }
 
-fn is_gone(step: Option<&Step>) -> bool {
-    step.is_some_and(|step| step.kind == EntryType::Deleted)
-}
-
 fn end(reader: &mut Reader, place: Moment, spell: Spell) -> Result<End, Failure> {
     let time = match (place.time, reader.entry(place.seq)?) {
         (Some(time), _) => Some(time),
@@ -364,108 +289,13 @@ fn end(reader: &mut Reader, place: Moment, spell: Spell) -> Result<End, Failure>
     Ok(End { seq: place.seq.0, time: time.map_or_else(String::new, spell) })
 }
 
-/// What became of one object that has entries between the moments, newest first.
-fn differs(reader: &mut Reader, row: &ObjectRow, from: Seq, steps: &[Step]) -> Result<Option<Differs>, Failure> {
-    let (newest, oldest) = (&steps[0], &steps[steps.len() - 1]);
-    let there = |stored: &StoredEntry| stored.kind != EntryType::Deleted;
-    let before = reader.entry_at(row, from)?;
-    let known = before.is_some();
-    let before = before.filter(there);
-    let Some(last) = reader.entry_of(newest)? else { return Ok(None) };
-    let Some(first) = reader.entry_of(oldest)? else { return Ok(None) };
-    let entry = object::parse(&last)?;
-    let became = match (&before, there(&last)) {
-        (None, false) => return Ok(None),
-        (Some(_), false) => Became::Removed,
-        (Some(before), true) if object::parse(before)?.uid != entry.uid => Became::Replaced,
-        (Some(_), true) => Became::Changed,
-        (None, true) => {
-            let first = object::parse(&first)?;
-            // What a first list found, or what changed before it had an entry, was there earlier.
-            let seen = first.op != EntryType::Added || first.evidence.as_deref() == Some("listed");
-            if seen && !known { Became::FirstSeen } else { Became::Added }
-        }
-    };
-    let mut found = Differs {
-        became,
-        api_version: entry.api_version.to_string(),
-        kind: entry.kind.to_string(),
-        resource: entry.resource.to_string(),
-        namespace: row.namespace.clone(),
-        name: row.name.clone(),
-        uid: entry.uid.as_deref().unwrap_or_default().to_owned(),
-        entries: steps.iter().rev().map(|step| step.seq.0).collect(),
-        evidence: String::new(),
-        areas: None,
-        patch: None,
-        redacted: BTreeSet::new(),
-        time: object::time_of(&entry),
-        title: match row.namespace.as_str() {
-            "" => format!("{} {}", row.resource.full_name(), row.name),
-            namespace => format!("{} {namespace}/{}", row.resource.full_name(), row.name),
-        },
-        before: None,
-        after: None,
-    };
-    // How it is known that it came, or went; or how its newest version is.
-    let proof = match became {
-        Became::Added | Became::FirstSeen => steps.iter().find(|step| step.kind == EntryType::Added),
-        Became::Removed | Became::Changed | Became::Replaced => None,
-    };
-    let proof = proof.map_or(Ok(None), |step| reader.entry_of(step))?;
-    let evidence = match &proof {
-        Some(stored) => object::parse(stored)?.header.evidence,
-        None => entry.evidence.clone(),
-    };
-    found.evidence = evidence.unwrap_or_default().into_owned();
-    if let (Some(before), Became::Changed | Became::Replaced) = (&before, became) {
-        let old = object::parse(before)?;
-        let (Some(from), Some(to)) = (old.object, entry.object) else { return Ok(None) };
-        let damaged = |why: &dyn std::fmt::Display| object::damaged(last.seq, why);
-        let change = change::compare(from.get().as_bytes(), to.get().as_bytes(), &[], &[]).map_err(|e| damaged(&e))?;
-        let mut areas: BTreeSet<String> = change.areas.into_iter().collect();
-        if became == Became::Changed && (old.redacted.is_some() || entry.redacted.is_some()) {
-            for step in steps {
-                let Some(stored) = reader.entry_of(step)? else { continue };
-                hidden(&object::parse(&stored)?, &mut areas, &mut found.redacted);
-            }
-        }
-        if areas.is_empty() {
-            return Ok(None);
-        }
-        found.areas = Some(areas.into_iter().collect());
-        let change: Whole<'_> = serde_json::from_str(&change.json).map_err(|error| damaged(&error))?;
-        found.patch = Some(change.patch.to_owned());
-    }
-    found.before = before;
-    found.after = Some(last).filter(there);
-    Ok(Some(found))
-}
-
-#[derive(serde::Deserialize)]
-struct Whole<'a> {
-    #[serde(borrow)]
-    patch: &'a RawValue,
-}
-
-/// What one change did to redacted values that their texts do not show.
-fn hidden(entry: &Entry<'_>, areas: &mut BTreeSet<String>, pointers: &mut BTreeSet<String>) {
-    let (Ok(Some(change)), Some(object)) = (Change::of(entry), entry.object) else { return };
-    let Ok(mut tree) = Node::parse(object.get().as_bytes()) else { return };
-    if tree.revert(&change.patch).is_err() {
-        return;
-    }
-    for found in tree.differences() {
-        if matches!(found.node.mark, Mark::Redacted) {
-            pointers.insert(super::tree::pointer(&found.path));
-            if let Some(Way::Key(area)) = found.path.first() {
-                areas.insert((*area).to_owned());
-            }
-        }
-    }
-    for area in change.dropped() {
-        areas.insert(area.clone());
-        pointers.insert(format!("/{area}"));
+/// How it looks in front of its line.
+const fn sign(became: Became) -> (&'static str, Ink) {
+    match became {
+        Became::Added => ("+", Ink::Good),
+        Became::Removed => ("-", Ink::Bad),
+        Became::Changed | Became::Replaced => ("~", Ink::Change),
+        Became::FirstSeen => ("?", Ink::Alarm),
     }
 }
 
@@ -483,7 +313,7 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
     head.flow(Some(Ink::Faint), " ", &format!("to {}", end(&difference.to)));
     out.line(&head.finish())?;
     for found in &difference.objects {
-        let (sign, ink) = found.became.look();
+        let (sign, ink) = sign(found.became);
         let mut row = Row::new(look);
         row.put(Some(ink), &format!("{sign} {}", found.became.word())).put(None, " ");
         row.put(Some(Ink::Strong), &printable(&found.title));

@@ -17,7 +17,7 @@ pub(crate) struct Problem {
     status: StatusCode,
     /// A sentence that says what to do.
     pub(crate) text: String,
-    key: Option<&'static str>,
+    pub(super) key: Option<&'static str>,
 }
 
 #[derive(Serialize)]

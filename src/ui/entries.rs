@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::answer::Problem;
 use super::index::{Index, Way};
 use super::lanes::{Lane, id_of, lane};
+use super::moments::place;
 use super::query::{Asked, Query, Resources, stamp};
 use super::summary::{Summaries, Summary};
 use super::window::{Found, MarkLine, Turn, look};
@@ -21,8 +22,7 @@ use crate::model::{EntryType, Seq};
 use crate::wire::{self, Entry};
 use crate::words::blame::trace;
 use crate::words::clock::Clock;
-use crate::words::names::{At, kind};
-use crate::words::object::{self, Moment};
+use crate::words::names::kind;
 use crate::words::row::cut;
 use crate::words::tree::Node;
 use crate::words::what::Described;
@@ -347,21 +347,6 @@ pub(super) fn diff(reader: &mut Reader, from: Seq, to: Seq, clock: &Clock) -> Re
     })
 }
 
-/// A place in the log: right after an entry, or at a moment. It is one of which something is known.
-pub(super) fn place(reader: &mut Reader, query: &Query, clock: &Clock) -> Result<Option<Moment>, Problem> {
-    let Some(text) = query.one("at") else { return Ok(None) };
-    let at = match text.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => query.seq("at")?.map(At::Seq),
-        false => query.moment("at", clock)?.map(At::Time),
-    };
-    let Some(at) = at else { return Ok(None) };
-    let place = object::place_by(reader, at, clock).and_then(|place| {
-        place.time.map_or(Ok(()), |time| object::not_before_all(reader, time))?;
-        Ok(place)
-    });
-    place.map(Some).map_err(|failure| Problem::from(failure).of("at"))
-}
-
 /// A field of an object, and who set it.
 #[derive(Debug, Serialize)]
 struct Field {
@@ -403,7 +388,7 @@ fn named(reader: &Reader, query: &Query) -> Result<ObjectRow, Problem> {
 /// An object: its lane, its entries, and what it was at a moment, with who had set that.
 pub(super) fn object(index: &Index, reader: &mut Reader, query: &Query, clock: &Clock) -> Result<ObjectPage, Problem> {
     let row = named(reader, query)?;
-    let at = place(reader, query, clock)?;
+    let at = place(reader, query, "at", clock)?;
     let head = reader.head()?;
     let steps = reader.history(&row, Seq(0), Seq(u64::MAX), MARKS + 1)?;
     let mut found = Found { newest: steps.first().map_or(0, |step| step.seq.0), ..Found::default() };
@@ -506,94 +491,4 @@ fn outline(
         at += count;
     }
     Ok(())
-}
-
-/// What there was at a moment.
-#[derive(Debug, Serialize)]
-pub(crate) struct State {
-    at: String,
-    seq: u64,
-    objects: Vec<There>,
-    truncated: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct There {
-    id: String,
-    kind: String,
-    resource: String,
-    namespace: String,
-    name: String,
-    uid: String,
-    seq: u64,
-    since: Option<String>,
-    how: String,
-}
-
-/// The objects that there were at a moment.
-pub(super) fn state(
-    index: &Index,
-    reader: &mut Reader,
-    asked: &Asked,
-    query: &Query,
-    clock: &Clock,
-    deadline: Instant,
-) -> Result<State, Problem> {
-    let limit = query.number("limit", 1000, 5000)?;
-    let place = place(reader, query, clock)?;
-    let head = reader.head()?;
-    let seq = place.map_or(head, |place| place.seq);
-    let time = match place.and_then(|place| place.time) {
-        Some(time) => time.as_microsecond(),
-        None if place.is_none() => clock.now.as_microsecond(),
-        None => reader.time_of(seq)?.unwrap_or_default(),
-    };
-    let mut rows: Vec<i64> = match &asked.objects {
-        Some(objects) => objects.iter().copied().collect(),
-        None => {
-            let mut all = Vec::new();
-            for (id, _) in reader.resources()? {
-                all.extend(reader.rows_of(id, None, None)?);
-            }
-            all
-        }
-    };
-    rows.sort_unstable();
-    let (mut objects, mut left) = (Vec::new(), 0);
-    for object in rows {
-        // How many there are at most is known without looking at each.
-        if objects.len() >= limit || Instant::now() > deadline {
-            left += 1;
-            continue;
-        }
-        let Some(row) = reader.object_with(object)? else { continue };
-        let found = if row.last <= seq { row.present.then_some(row.last) } else { None };
-        let newest = match found {
-            Some(last) => last,
-            None if row.last <= seq => continue,
-            None => match reader.step(&row, seq)? {
-                Some(step) if step.kind != EntryType::Deleted => step.seq,
-                Some(_) | None => continue,
-            },
-        };
-        let entry = reader.entry(newest)?;
-        let parsed = entry.as_ref().and_then(|stored| Entry::parse(&stored.line).ok());
-        let uid = match &parsed {
-            Some(entry) => entry.uid.as_deref().unwrap_or_default().to_owned(),
-            None => index.owned(reader, object, newest.0)?.uid,
-        };
-        objects.push(There {
-            id: id_of(&row),
-            kind: row.resource.kind.clone(),
-            resource: row.resource.full_name(),
-            namespace: row.namespace.clone(),
-            name: row.name.clone(),
-            uid: if uid.is_empty() { row.uid.clone() } else { uid },
-            seq: newest.0,
-            since: parsed.as_ref().map(|entry| entry.time.to_string()),
-            how: parsed.as_ref().and_then(|entry| entry.evidence.as_deref()).unwrap_or("listed").to_owned(),
-        });
-    }
-    objects.sort_by(|one, other| one.id.cmp(&other.id));
-    Ok(State { at: stamp(time), seq: seq.0, objects, truncated: left })
 }

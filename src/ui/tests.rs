@@ -12,7 +12,7 @@ use super::index::{Index, Way};
 use super::lanes::{Most, Present, lanes};
 use super::query::{Asked, Query};
 use super::window::{gather, histogram};
-use super::{Access, Book, Books, MOST_READS, Site, clock, entries, keep_outlines, one_file, page};
+use super::{Access, Book, Books, MOST_READS, Site, clock, entries, keep_outlines, moments, one_file, page};
 use crate::journal::outline::{PART, Part, part_of};
 use crate::journal::tests::pods;
 use crate::journal::{
@@ -558,7 +558,9 @@ async fn nothing_is_said_of_a_moment_of_which_nothing_is_known() {
     let clock = clock();
     let mut at = |at: &str| {
         let query = Query::read(&format!("at={at}")).unwrap();
-        entries::place(&mut reader, &query, &clock).map(|place| place.unwrap().seq).map_err(|problem| problem.text)
+        moments::place(&mut reader, &query, "at", &clock)
+            .map(|place| place.unwrap().seq)
+            .map_err(|problem| problem.text)
     };
     assert_eq!(at("7"), Ok(Seq(7)));
     for (text, why) in [
@@ -600,5 +602,84 @@ async fn the_next_entry_of_an_object_is_known() {
     let (third, after) = (all[2].0, all[3..].iter().find(|entry| entry.3 == all[2].3).unwrap().0);
     assert_eq!(next(Seq(third)), Some(after));
     drop((journal, source));
+    thread.join().unwrap();
+}
+
+/// What the log says that there was right after an entry: each object's uid, and what its `spec` is.
+fn there(reader: &mut Reader, upto: u64) -> BTreeMap<String, (String, String)> {
+    let mut found = BTreeMap::new();
+    let read = reader.rows_between(Seq(1), Seq(upto), &mut |row| {
+        let entry = Entry::parse(&row.entry.line).unwrap();
+        let id = format!(
+            "pods/{}/{}",
+            entry.namespace.as_deref().unwrap_or_default(),
+            entry.name.as_deref().unwrap_or_default()
+        );
+        let object: serde_json::Value = serde_json::from_str(entry.object.unwrap().get()).unwrap();
+        match entry.op {
+            EntryType::Deleted => found.remove(&id),
+            EntryType::Added | EntryType::Modified | EntryType::Gap => {
+                found.insert(id, (entry.uid.as_deref().unwrap().to_owned(), object["spec"].to_string()))
+            }
+        };
+        ControlFlow::Continue(())
+    });
+    read.unwrap();
+    found
+}
+
+#[tokio::test]
+async fn what_became_of_objects_is_what_was_at_both_moments() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..2300).await;
+    let mut reader = journal.reader().unwrap();
+    let (clock, mut became) = (clock(), BTreeSet::new());
+    let ask = |reader: &mut Reader, text: &str, deadline| {
+        let query = Query::read(text).unwrap();
+        let asked = Asked::read(&query, reader, &clock).unwrap();
+        serde_json::to_value(moments::changes(reader, &asked, &query, &clock, deadline).unwrap()).unwrap()
+    };
+    for (from, to) in [(10, 30), (30, 1100), (900, 1010), (960, 1600), (1, 2300), (1500, 1501), (700, 700)] {
+        let (before, after) = (there(&mut reader, from), there(&mut reader, to));
+        let mut expected = Vec::new();
+        for id in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
+            let word = match (before.get(id), after.get(id)) {
+                (Some(one), Some(other)) if one.0 != other.0 => "replaced",
+                (Some(one), Some(other)) if one == other => continue,
+                (Some(_), Some(_)) => "changed",
+                (None, Some(_)) => "added",
+                (_, None) => "removed",
+            };
+            became.insert(word);
+            expected.push((id.clone(), word.to_owned()));
+        }
+        let answer = ask(&mut reader, &format!("from={from}&to={to}"), later());
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        let objects = answer["objects"].as_array().unwrap();
+        let found: Vec<_> = objects.iter().map(|one| (text(&one["id"]), text(&one["became"]))).collect();
+        assert_eq!(found, expected, "{from} to {to}");
+        assert_eq!((answer["from"]["seq"].as_u64(), answer["to"]["seq"].as_u64()), (Some(from), Some(to)));
+        for one in objects.iter().filter(|one| one["became"] != "added") {
+            let seq = one["before"].as_u64().unwrap();
+            assert!(seq <= from && one["seq"].as_u64().unwrap() > from, "{one}");
+        }
+    }
+    assert_eq!(became.len(), 4, "{became:?}");
+    let some = ask(&mut reader, "from=900&to=1010&namespace=n1&limit=3", later());
+    let objects = some["objects"].as_array().unwrap();
+    assert!(objects.len() == 3 && objects.iter().all(|one| one["namespace"] == "n1"), "{some}");
+    assert_eq!(some["truncated"], 7);
+    let late = ask(&mut reader, "from=900&to=1010", Instant::now());
+    assert_eq!((late["objects"].as_array().unwrap().len(), late["truncated"].as_u64().unwrap()), (0, OBJECTS));
+    // Without an end it is now.
+    assert_eq!(ask(&mut reader, "from=2290", later())["to"]["seq"], 2300);
+    for (wrong, key) in [("to=5", "from"), ("from=9&to=5", "from"), ("from=5&to=9999", "to"), ("from=x", "from")] {
+        let query = Query::read(wrong).unwrap();
+        let asked = Asked::read(&query, &reader, &clock).unwrap();
+        let problem = moments::changes(&mut reader, &asked, &query, &clock, later()).unwrap_err();
+        assert_eq!(problem.key, Some(key), "{wrong}: {}", problem.text);
+    }
+    drop((reader, source, journal));
     thread.join().unwrap();
 }

@@ -320,6 +320,48 @@ export class Api {
     };
   }
 
+  changes(query) {
+    const [from, to] = [query.get("from") ?? "", query.get("to") ?? "0s"];
+    const passes = filters(query);
+    // After an entry, or after the last one that is not later than a time.
+    const place = (text, key) => {
+      const found = /^\d+$/.test(text) ? this.find(text) : null;
+      const limit = found?.time ?? moment(text, this.now(), key);
+      return { at: time(limit), seq: found?.seq ?? this.log.entries.filter((entry) => entry.time <= limit).pop()?.seq ?? 0 };
+    };
+    const [upto, end] = [place(from, "from"), place(to, "to")];
+    if (upto.seq > end.seq) throw new Wrong("from is after to; swap them", "from");
+    const then = new Map();
+    const now = new Map();
+    const steps = new Map();
+    for (const entry of this.log.entries) {
+      if (entry.seq > end.seq) break;
+      if (entry.type === "GAP" || !passes.object(entry)) continue;
+      const id = laneId(entry);
+      for (const map of entry.seq <= upto.seq ? [then, now] : [now]) {
+        if (entry.type === "DELETED") map.delete(id);
+        else map.set(id, entry);
+      }
+      if (entry.seq > upto.seq) steps.set(id, [...(steps.get(id) ?? []), entry]);
+    }
+    const objects = [];
+    let gone = 0;
+    for (const [id, mine] of [...steps].sort()) {
+      const [before, after, newest] = [then.get(id), now.get(id), mine[mine.length - 1]];
+      if (!before && !after) gone += 1;
+      const real = mine.filter((entry) => !entry.quiet);
+      if ((!before && !after) || (before && after && before.uid === after.uid && real.length === 0)) continue;
+      const became = !before ? (mine[0].evidence === "listed" ? "first_seen" : "added") : !after ? "removed" : before.uid === after.uid ? "changed" : "replaced";
+      objects.push({
+        id, kind: newest.kind, resource: newest.resource, namespace: newest.namespace, name: newest.name, uid: newest.uid, became,
+        areas: before && after ? [...new Set(real.flatMap((entry) => entry.areas))] : [], entries: mine.length, before: before?.seq ?? null, seq: newest.seq,
+        time: time(newest.time), how: newest.evidence,
+      });
+    }
+    const most = Number(query.get("limit") ?? 1000);
+    return { from: upto, to: end, objects: objects.slice(0, most), came_and_went: gone, truncated: Math.max(0, objects.length - most) };
+  }
+
   churn(query) {
     const { from, to } = this.range(query);
     const writers = new Map();

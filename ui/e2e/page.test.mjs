@@ -281,6 +281,33 @@ test("as of a moment, churn and health", async () => {
   await context.close();
 });
 
+test("what became of objects between two moments", async () => {
+  const { mark, lane, entry } = await rollout(server.url);
+  const { page, clean, context } = await open("#page=state");
+  await page.locator("#as-of").fill(String(mark.seq));
+  await page.getByLabel("changed since").fill(String(entry.previous));
+  await page.getByRole("button", { name: "Show", exact: true }).click();
+  await page.locator(`[data-changes="${entry.previous} ${mark.seq}"]`).waitFor();
+  const { objects } = await api(server.url, `changes?from=${entry.previous}&to=${mark.seq}`);
+  assert.equal(await page.locator(".grid tbody tr").count(), objects.length);
+  assert.equal(objects.find((object) => object.id === lane.id).became, "changed");
+  const row = page.locator(".grid tbody tr", { has: page.locator(`a[href*="object=${encodeURIComponent(lane.id).replace(/%2F/g, "/")}"]`) });
+  await row.getByRole("button", { name: "Difference" }).click();
+  await page.locator(`[data-diff="${entry.previous} ${mark.seq}"]`).waitFor();
+  // The moments are in the address; and one after the other is refused in its field.
+  const again = await open(new URL(page.url()).hash);
+  await again.page.locator(`[data-changes="${entry.previous} ${mark.seq}"]`).waitFor();
+  await page.locator("#as-of").fill(String(entry.previous));
+  await page.getByLabel("changed since").fill(String(mark.seq));
+  await page.getByRole("button", { name: "Show", exact: true }).click();
+  await page.getByText("swap them").waitFor();
+  assert.equal(await page.getByLabel("changed since").getAttribute("aria-invalid"), "true");
+  await again.clean();
+  await again.context.close();
+  await clean();
+  await context.close();
+});
+
 test("no serious finding of axe, on any page, light and dark", async () => {
   const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
   const { mark, lane } = await rollout(server.url);
@@ -288,7 +315,7 @@ test("no serious finding of axe, on any page, light and dark", async () => {
   for (const colorScheme of ["light", "dark"]) {
     for (const hash of [
       `#${around(mark.time)}`, `#${around(mark.time)}&entry=${mark.seq}`, `#${around(mark.time)}&where=kind%20%3D%3D`, `#page=log&${around(mark.time)}`, `#page=object&object=${lane.id}`,
-      `#page=state&at=${mark.seq}`, "#page=churn&since=6h", "#page=health",
+      `#page=state&at=${mark.seq}`, `#page=state&from=1&at=${mark.seq}`, "#page=churn&since=6h", "#page=health",
     ]) {
       // The policy of the page forbids what is put into it, axe included; its own tests are above.
       const context = await chrome.newContext({ viewport: { width: 1280, height: 800 }, colorScheme, bypassCSP: true });

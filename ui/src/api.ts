@@ -226,6 +226,34 @@ export interface State {
   truncated: number;
 }
 
+export interface Became {
+  id: string;
+  kind: string;
+  resource: string;
+  namespace: string;
+  name: string;
+  uid: string;
+  /** `first_seen`: it is there, and nothing is known of it at the first moment. */
+  became: "added" | "removed" | "changed" | "replaced" | "first_seen";
+  areas: string[];
+  /** So many entries record it. */
+  entries: number;
+  /** The entry with the object as it was at the first moment. */
+  before: number | null;
+  /** Its last entry between the moments. */
+  seq: number;
+  time: string;
+  how: string;
+}
+
+export interface Changes {
+  from: { at: string; seq: number };
+  to: { at: string; seq: number };
+  objects: Became[];
+  came_and_went: number;
+  truncated: number;
+}
+
 export interface Churn {
   since: string;
   until: string;
@@ -257,6 +285,7 @@ export interface Data {
   diff(from: number, to: number, signal?: AbortSignal): Promise<Difference>;
   object(id: { resource: string; namespace: string; name: string }, at: string, signal?: AbortSignal): Promise<ObjectPage>;
   state(at: string, filters: Filters, signal?: AbortSignal): Promise<State>;
+  changes(from: string, to: string, filters: Filters, signal?: AbortSignal): Promise<Changes>;
   churn(window: Window, signal?: AbortSignal): Promise<Churn>;
   /** The address of the stream of new entries, or null where nothing follows. */
   followUrl(after: string, filters: Filters): string | null;
@@ -309,6 +338,11 @@ export class Remote implements Data {
   state(at: string, filters: Filters, signal?: AbortSignal): Promise<State> {
     const narrow = filterKeys({ ...filters, type: [], area: [], where: "", quiet: false });
     return this.get("state", [["at", at], ...narrow, ["limit", "1000"]], signal);
+  }
+
+  changes(from: string, to: string, filters: Filters, signal?: AbortSignal): Promise<Changes> {
+    const narrow = filterKeys({ ...filters, type: [], area: [], where: "", quiet: false });
+    return this.get("changes", [["from", from], ...(to === "" ? [] : [["to", to] as [string, string]]), ...narrow, ["limit", "1000"]], signal);
   }
 
   churn(window: Window, signal?: AbortSignal): Promise<Churn> {

@@ -2,7 +2,7 @@
 // where it has not.
 
 import {
-  Refused, type Churn, type Data, type Difference, type Entries, type Entry, type Histogram, type Lane, type Lanes, type Mark, type ObjectPage,
+  Refused, type Became, type Changes, type Churn, type Data, type Difference, type Entries, type Entry, type Histogram, type Lane, type Lanes, type Mark, type ObjectPage,
   type Overview, type State, type Summary, type Type, type Window,
 } from "./api.ts";
 import { lineDiff } from "./linediff.ts";
@@ -167,13 +167,8 @@ export class Embedded implements Data {
   }
 
   async state(at: string, filters: Filters): Promise<State> {
-    const seqWanted = /^\d+$/.test(at) ? Number(at) : null;
-    const limit = seqWanted === null ? this.moment(at) : (this.bySeq.get(seqWanted)?.time ?? NaN);
-    if (Number.isNaN(limit)) throw new Refused(`${at} is no moment of this file. Write a time such as 2026-11-20T10:30:00Z, or the number of an entry`, "at", 400);
-    this.within(limit, at);
+    const { time: limit, seq: newest } = this.place(at, "at");
     const objects: State["objects"] = [];
-    let newest = 0;
-    for (const { summary, time } of this.known) if (time <= limit) newest = Math.max(newest, summary.seq);
     for (const lane of this.file.lanes.lanes) {
       if (!filtersObject(filters, lane)) continue;
       const bar = lane.bars.find((one) => (one.from === null || parse(one.from) <= limit) && (one.to === null || parse(one.to) > limit));
@@ -187,12 +182,55 @@ export class Embedded implements Data {
     return { at: rfc3339(limit), seq: newest, objects, truncated: 0 };
   }
 
+  async changes(from: string, to: string, filters: Filters): Promise<Changes> {
+    const [first, last] = [this.place(from, "from"), this.place(to, "at")];
+    if (first.seq > last.seq) throw new Refused("from is after to; swap them", "from", 400);
+    const objects: Became[] = [];
+    let gone = 0;
+    for (const lane of this.file.lanes.lanes) {
+      if (!filtersObject(filters, lane)) continue;
+      const at = (time: number): Lane["bars"][number] | undefined =>
+        lane.bars.find((bar) => (bar.from === null || parse(bar.from) <= time) && (bar.to === null || parse(bar.to) > time));
+      const [before, after] = [at(first.time), at(last.time)];
+      const marks = lane.marks.filter((mark) => mark.seq > first.seq && mark.seq <= last.seq);
+      const real = marks.filter((mark) => mark.type !== "QUIET");
+      const newest = marks[marks.length - 1];
+      if (!newest) continue;
+      if (!before && !after) {
+        gone += 1;
+        continue;
+      }
+      const seen = after?.from_how === "listed" || after?.from === null;
+      const became = !before ? (seen ? "first_seen" : "added") : !after ? "removed" : before.uid !== after.uid ? "replaced" : "changed";
+      if (became === "changed" && real.length === 0) continue;
+      const known = lane.marks.filter((mark) => mark.seq <= first.seq);
+      objects.push({
+        id: lane.id, kind: lane.kind, resource: lane.resource, namespace: lane.namespace, name: lane.name, uid: (after ?? before)?.uid ?? "", became,
+        areas: became === "changed" || became === "replaced" ? [...new Set(real.flatMap((mark) => mark.areas))] : [], entries: marks.length,
+        before: before ? (known[known.length - 1]?.seq ?? null) : null, seq: newest.seq, time: newest.time, how: newest.evidence,
+      });
+    }
+    const end = (place: { time: number; seq: number }): Changes["from"] => ({ at: rfc3339(place.time), seq: place.seq });
+    return { from: end(first), to: end(last), objects, came_and_went: gone, truncated: 0 };
+  }
+
   async churn(): Promise<Churn> {
     return this.file.churn;
   }
 
   followUrl(): null {
     return null;
+  }
+
+  /** A moment, or that of an entry, and the newest entry that there was; without one the end of the file. */
+  private place(text: string, key: string): { time: number; seq: number } {
+    const wanted = /^\d+$/.test(text) ? Number(text) : null;
+    const time = wanted === null ? this.moment(text) : (this.bySeq.get(wanted)?.time ?? NaN);
+    if (Number.isNaN(time)) throw new Refused(`${text} is no moment of this file. Write a time such as 2026-11-20T10:30:00Z, or the number of an entry`, key, 400);
+    this.within(time, text);
+    let seq = wanted ?? 0;
+    for (const known of wanted === null ? this.known : []) if (known.time <= time) seq = Math.max(seq, known.summary.seq);
+    return { time: Math.min(time, this.now), seq };
   }
 
   private moment(text: string): number {

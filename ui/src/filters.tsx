@@ -6,9 +6,9 @@ import { useEffect, useRef } from "preact/hooks";
 import { glyph, palette } from "./draw.ts";
 import { AREAS, type Look } from "./layout.ts";
 import { Text } from "./parts.tsx";
-import { asked, dark, data, go, histogramFailure, lanesFailure, link, overview, range, view } from "./store.ts";
+import { asked, dark, data, go, histogramFailure, lanesFailure, link, now, overview, range, view } from "./store.ts";
 import { plain, short } from "./text.ts";
-import { brief, duration, full, span, zoneName } from "./time.ts";
+import { brief, duration, full, resolve, span, zoneName } from "./time.ts";
 import { ALL, frozen, isLive, NO_FILTERS, TYPES, type Filters } from "./url.ts";
 
 export function setFilters(change: Partial<Filters>): void {
@@ -268,7 +268,7 @@ export function RangeBar(): JSX.Element {
           class="range-form"
           onSubmit={(event) => {
             event.preventDefault();
-            go({ since: since.value.trim(), until: until.value.trim() });
+            go({ since: resolve(since.value, now.peek(), zone), until: resolve(until.value, now.peek(), zone) });
             editing.value = false;
           }}
           onKeyDown={(event) => {
@@ -279,13 +279,16 @@ export function RangeBar(): JSX.Element {
         >
           <label>
             Since
-            <input ref={first} value={since.value} spellcheck={false} placeholder="2h, a time, or all" onInput={(event) => (since.value = event.currentTarget.value)} />
+            <input ref={first} value={since.value} spellcheck={false} placeholder="2h, 10:30, yesterday, a time, or all" onInput={(event) => (since.value = event.currentTarget.value)} />
           </label>
           <label>
             Until
             <input value={until.value} spellcheck={false} placeholder="now" onInput={(event) => (until.value = event.currentTarget.value)} />
           </label>
-          <p class="muted">A duration such as 2h is counted back from now; a time is written as {brief(window.from).replace(/\.\d+/, "")}.</p>
+          <p class="muted">
+            A duration such as 2h is counted back from now. 10:30, yesterday and 2026-11-20 10:30 are in {zoneName(zone, window.to)}; times of any zone are written as{" "}
+            {brief(window.from).replace(/\.\d+/, "")}.
+          </p>
           <button type="submit">Show</button>
         </form>
       )}

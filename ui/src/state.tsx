@@ -1,36 +1,39 @@
-// As of a moment: what was there then.
+// As of a moment: what was there then, and what had become of objects since another one.
 
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
-import type { State } from "./api.ts";
+import type { Changes, State } from "./api.ts";
+import { ChangesList } from "./changes.tsx";
 import { useAnswer } from "./entry.tsx";
 import { FilterBar } from "./filters.tsx";
 import { Empty, ObjectLink, Problem, Text, Time } from "./parts.tsx";
 import { allGaps, data, go, now, view } from "./store.ts";
 import { counted } from "./text.ts";
-import { brief, parse } from "./time.ts";
+import { brief, parse, resolve } from "./time.ts";
 import { filterKeys } from "./url.ts";
 
 export function StatePage(): JSX.Element {
-  const { at, filters } = view.value;
+  const { at, from, filters, zone } = view.value;
   const text = useSignal(at);
+  const since = useSignal(from);
   useEffect(() => {
     text.value = at;
-  }, [at]);
+    since.value = from;
+  }, [at, from]);
   // Without a moment it is now, and now is not asked again each second.
   const wanted = at === "" ? "0s" : at;
   const narrow = filterKeys({ ...filters, type: [], area: [], where: "", quiet: false });
-  const { answer, problem, stale } = useAnswer<State>(JSON.stringify([wanted, narrow]), (signal) =>
-    data.state(at === "" ? brief(now.peek()) : at, filters, signal),
+  const { answer, problem, stale } = useAnswer<State | Changes>(JSON.stringify([from, wanted, narrow]), (signal) =>
+    from === "" ? data.state(at === "" ? brief(now.peek()) : at, filters, signal) : data.changes(from, at, filters, signal),
   );
-  const step = (by: number): void => {
-    const from = answer ? parse(answer.at) : now.peek();
-    go({ at: brief(from + by) });
-  };
+  const between = answer && "to" in answer ? answer : null;
+  const then = answer && "at" in answer ? answer : null;
+  const time = parse(then?.at ?? between?.to.at ?? "");
+  const step = (by: number): void => go({ at: brief((answer ? time : now.peek()) + by) });
   // What lies in a gap, or after somebody watched last, is what was known before it.
-  const time = answer ? parse(answer.at) : 0;
-  const unknown = [...new Set(allGaps.value.filter((gap) => gap.from < time && time < gap.to).map((gap) => `${gap.resource ?? "everything"}${gap.namespace ? ` in ${gap.namespace}` : ""}`))];
+  const times = [time, parse(between?.from.at ?? "")];
+  const unknown = [...new Set(allGaps.value.filter((gap) => times.some((time) => gap.from < time && time < gap.to)).map((gap) => `${gap.resource ?? "everything"}${gap.namespace ? ` in ${gap.namespace}` : ""}`))];
   return (
     <section class={`list${stale && answer ? " stale" : ""}`} aria-label="As of" tabIndex={0}>
       <div class="controls">
@@ -38,13 +41,18 @@ export function StatePage(): JSX.Element {
           class="as-of"
           onSubmit={(event) => {
             event.preventDefault();
-            go({ at: text.value.trim() });
+            go({ at: resolve(text.value, now.peek(), zone), from: resolve(since.value, now.peek(), zone) });
           }}
         >
           <label for="as-of">As of</label>
           <input
-            id="as-of" value={text.value} spellcheck={false} placeholder="now, 2h, a time or an entry" aria-invalid={problem?.key === "at"}
+            id="as-of" value={text.value} spellcheck={false} placeholder="now, 2h, a time or an entry" aria-invalid={problem?.key === "at" || problem?.key === "to"}
             onInput={(event) => (text.value = event.currentTarget.value)}
+          />
+          <label for="changed-since">changed since</label>
+          <input
+            id="changed-since" value={since.value} spellcheck={false} placeholder="1h: what became of objects" aria-invalid={problem?.key === "from"}
+            onInput={(event) => (since.value = event.currentTarget.value)}
           />
           <button type="submit">Show</button>
           {(["1h", "10m", "1m"] as const).map((name, index) => (
@@ -62,18 +70,19 @@ export function StatePage(): JSX.Element {
       </div>
       {problem && <Problem of={problem} />}
       {!answer && !problem && <p class="muted pad">Reading the log</p>}
-      {answer && (
+      {answer && unknown.length > 0 && (
+        <p class="pad evidence">
+          Nobody knows what was there then of: <Text of={unknown.join(", ")} max={300} />
+        </p>
+      )}
+      {between && <ChangesList answer={between} />}
+      {then && (
         <>
           <p class="pad">
-            {counted(answer.objects.length, "object")} at <Time at={answer.at} />, entry <span class="num">{answer.seq}</span>
-            {answer.truncated > 0 && <strong class="cut"> {counted(answer.truncated, "object")} more: narrow the filters to see them.</strong>}
+            {counted(then.objects.length, "object")} at <Time at={then.at} />, entry <span class="num">{then.seq}</span>
+            {then.truncated > 0 && <strong class="cut"> {counted(then.truncated, "object")} more: narrow the filters to see them.</strong>}
           </p>
-          {unknown.length > 0 && (
-            <p class="pad evidence">
-              Nobody knows what was there then of: <Text of={unknown.join(", ")} max={300} />
-            </p>
-          )}
-          {answer.objects.length === 0 ? (
+          {then.objects.length === 0 ? (
             <Empty title="Nothing was there, as far as the log knows" />
           ) : (
             <div class="scroll-x">
@@ -89,10 +98,10 @@ export function StatePage(): JSX.Element {
                   </tr>
                 </thead>
                 <tbody>
-                  {answer.objects.map((object) => (
+                  {then.objects.map((object) => (
                     <tr key={object.id}>
                       <td>
-                        <ObjectLink of={object} at={answer.seq} />
+                        <ObjectLink of={object} at={then.seq} />
                       </td>
                       <td>
                         {object.since === null ? <span class="muted">not known</span> : <Time at={object.since} />}

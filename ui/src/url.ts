@@ -33,6 +33,8 @@ export interface View {
   object: string;
   /** The moment of the pages `state` and `object`: a time, a duration or a seq. */
   at: string;
+  /** The moment before it, from which on the page `state` shows what became of objects; "" where it shows what was there. */
+  from: string;
   /** Only objects that changed in the window, and their owners. */
   changed: boolean;
   /** Owners whose objects are folded away. */
@@ -43,7 +45,7 @@ export interface View {
 export const NO_FILTERS: Filters = { what: [], namespace: [], type: [], area: [], where: "", quiet: false };
 
 export const START: View = {
-  page: "timeline", since: "", until: "", over: "", filters: NO_FILTERS, entry: null, against: null, object: "", at: "", changed: false, folded: [], zone: "utc",
+  page: "timeline", since: "", until: "", over: "", filters: NO_FILTERS, entry: null, against: null, object: "", at: "", from: "", changed: false, folded: [], zone: "utc",
 };
 
 const PAGES: readonly Page[] = ["timeline", "log", "object", "state", "churn", "health"];
@@ -66,6 +68,7 @@ export function toHash(view: View): string {
   if (view.page !== "timeline") keys.push(["page", view.page]);
   if (view.object !== "") keys.push(["object", view.object]);
   if (view.at !== "") keys.push(["at", view.at]);
+  if (view.from !== "") keys.push(["from", view.from]);
   if (view.since !== "") keys.push(["since", view.since]);
   if (view.until !== "") keys.push(["until", view.until]);
   if (view.over !== "") keys.push(["over", view.over]);
@@ -104,6 +107,7 @@ export function fromHash(hash: string): View {
     against: seq("against"),
     object: text("object"),
     at: text("at"),
+    from: text("from"),
     changed: text("changed") === "1",
     folded: keys.getAll("fold"),
     zone: text("zone") === "local" ? "local" : "utc",
@@ -131,8 +135,8 @@ export function rangeOf(view: { since: string; until: string }, oldest: number, 
   };
   const from = view.since === "" || view.since === ALL ? oldest : read(view.since);
   const to = view.until !== "" ? read(view.until) : view.since === "" || view.since === ALL ? end : now;
-  if (Number.isNaN(from)) return `since: ${view.since} is no time. Write a duration such as 2h, or a time such as 2026-11-20T10:30:00Z`;
-  if (Number.isNaN(to)) return `until: ${view.until} is no time. Write a duration such as 10m, or a time such as 2026-11-20T10:30:00Z`;
+  if (Number.isNaN(from)) return `since: ${view.since} is no time, or one that is still to come. Write a duration such as 2h, a time of day such as 10:30 or yesterday 10:30, or a time such as 2026-11-20T10:30:00Z`;
+  if (Number.isNaN(to)) return `until: ${view.until} is no time, or one that is still to come. Write a duration such as 10m, a time of day such as 10:30 or yesterday 10:30, or a time such as 2026-11-20T10:30:00Z`;
   if (from >= to) return "until has to be later than since";
   return { from, to };
 }

@@ -107,3 +107,19 @@ test("a file knows nothing beyond its ends", async () => {
   await assert.rejects(short.state("2026-11-25T03:00:00Z", NO_FILTERS), /is not in this file, which goes from/);
   await assert.rejects(short.state("2020-01-01T00:00:00Z", NO_FILTERS), /is not in this file/);
 });
+
+test("what became of objects between two moments", async () => {
+  const asked = { from: "2026-11-25T00:00:00Z", to: "2026-11-25T02:00:00Z" };
+  for (const what of [["deploy"], ["pods"], []]) {
+    const filters = { ...NO_FILTERS, what };
+    const found = await file.changes(asked.from, asked.to, filters);
+    const query = new URLSearchParams([["from", asked.from], ["to", asked.to], ...what.map((one): [string, string] => ["what", one])]);
+    const there = api.changes(query) as typeof found;
+    const short = (changes: typeof found): string[] => changes.objects.map((object) => `${object.id} ${object.became}`).sort();
+    assert.deepEqual(short(found), short(there));
+    assert.equal(found.came_and_went, there.came_and_went);
+    assert.ok(what.length > 0 || new Set(found.objects.map((object) => object.became)).size > 1, "nothing to compare");
+  }
+  await assert.rejects(file.changes(asked.to, asked.from, NO_FILTERS), /swap them/);
+  await assert.rejects(file.changes("soon", asked.to, NO_FILTERS), /is no moment/);
+});

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { brief, duration, moment, parse, rfc3339, span, ticks } from "../src/time.ts";
+import { brief, duration, moment, parse, resolve, rfc3339, span, ticks } from "../src/time.ts";
 
 test("microseconds survive", () => {
   for (const text of ["2026-11-25T03:26:53.000000Z", "2026-11-25T03:26:53.123456Z", "2026-11-25T03:26:53.999999Z"]) assert.equal(rfc3339(parse(text)), text);
@@ -44,4 +44,28 @@ test("ticks are round, apart, and within", () => {
     for (let at = 1; at < found.length; at += 1) assert.ok(((found[at]!.time - found[at - 1]!.time) / size) * 1000 >= 89);
   }
   assert.deepEqual(ticks(from, from + 3_600_000, 500, "utc").map((tick) => tick.label), ["01:15", "01:30", "01:45", "02:00"]);
+});
+
+test("what people write into a field is the time that it means", () => {
+  const now = parse("2026-03-01T09:30:00Z");
+  const read = (text: string): string => resolve(text, now, "utc");
+  assert.equal(read(" 9:15 "), "2026-03-01T09:15:00Z");
+  assert.equal(read("09:15:07"), "2026-03-01T09:15:07Z");
+  assert.equal(read("today"), "2026-03-01T00:00:00Z");
+  assert.equal(read("yesterday"), "2026-02-28T00:00:00Z");
+  assert.equal(read("yesterday 23:59"), "2026-02-28T23:59:00Z");
+  assert.equal(read("2026-02-03"), "2026-02-03T00:00:00Z");
+  assert.equal(read("2026-02-03 10:30"), "2026-02-03T10:30:00Z");
+  assert.equal(read("2026-02-03T10:30"), "2026-02-03T10:30:00Z");
+  assert.equal(read("now"), "");
+  // What moves with the present, what is exact, a seq, and what means nothing or is to come.
+  for (const text of ["", "2h", "all", "17", "2026-02-03T10:30:00Z", "2026-02-03T10:30:00+01:00", "soon", "10:31", "24:00", "9:75", "today 9:31", "2026-02-31", "yesterday10:30"]) {
+    assert.equal(read(text), text);
+  }
+});
+
+test("what people write is of the zone that they look at", () => {
+  const now = new Date(2026, 2, 1, 9, 30).getTime();
+  assert.equal(parse(resolve("9:15", now, "local")), new Date(2026, 2, 1, 9, 15).getTime());
+  assert.equal(parse(resolve("yesterday 22:10", now, "local")), new Date(2026, 1, 28, 22, 10).getTime());
 });

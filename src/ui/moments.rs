@@ -1,0 +1,239 @@
+//! Objects as they were at a moment, and what became of them between two.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::answer::Problem;
+use super::index::Index;
+use super::lanes::id_of;
+use super::query::{Asked, Query, stamp};
+use crate::journal::Reader;
+use crate::model::{EntryType, Seq};
+use crate::wire::Entry;
+use crate::words::clock::Clock;
+use crate::words::differs::{Became, Differs, differs, is_gone};
+use crate::words::names::At;
+use crate::words::object::{self, Moment};
+
+/// So many entries of one object are looked through for what became of it.
+const STEPS: usize = 100_000;
+
+/// A place in the log: right after an entry, or at a moment. It is one of which something is known.
+pub(super) fn place(
+    reader: &mut Reader,
+    query: &Query,
+    key: &'static str,
+    clock: &Clock,
+) -> Result<Option<Moment>, Problem> {
+    let Some(text) = query.one(key) else { return Ok(None) };
+    let at = match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => query.seq(key)?.map(At::Seq),
+        false => query.moment(key, clock)?.map(At::Time),
+    };
+    let Some(at) = at else { return Ok(None) };
+    let place = object::place_by(reader, at, clock).and_then(|place| {
+        place.time.map_or(Ok(()), |time| object::not_before_all(reader, time))?;
+        Ok(place)
+    });
+    place.map(Some).map_err(|failure| Problem::from(failure).of(key))
+}
+
+/// What there was at a moment.
+#[derive(Debug, Serialize)]
+pub(crate) struct State {
+    at: String,
+    seq: u64,
+    objects: Vec<There>,
+    truncated: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct There {
+    id: String,
+    kind: String,
+    resource: String,
+    namespace: String,
+    name: String,
+    uid: String,
+    seq: u64,
+    since: Option<String>,
+    how: String,
+}
+
+/// The objects that there were at a moment.
+pub(super) fn state(
+    index: &Index,
+    reader: &mut Reader,
+    asked: &Asked,
+    query: &Query,
+    clock: &Clock,
+    deadline: Instant,
+) -> Result<State, Problem> {
+    let limit = query.number("limit", 1000, 5000)?;
+    let place = place(reader, query, "at", clock)?;
+    let head = reader.head()?;
+    let seq = place.map_or(head, |place| place.seq);
+    let at = end(reader, place, seq, clock)?.at;
+    let mut rows: Vec<i64> = match &asked.objects {
+        Some(objects) => objects.iter().copied().collect(),
+        None => {
+            let mut all = Vec::new();
+            for (id, _) in reader.resources()? {
+                all.extend(reader.rows_of(id, None, None)?);
+            }
+            all
+        }
+    };
+    rows.sort_unstable();
+    let (mut objects, mut left) = (Vec::new(), 0);
+    for object in rows {
+        // How many there are at most is known without looking at each.
+        if objects.len() >= limit || Instant::now() > deadline {
+            left += 1;
+            continue;
+        }
+        let Some(row) = reader.object_with(object)? else { continue };
+        let found = if row.last <= seq { row.present.then_some(row.last) } else { None };
+        let newest = match found {
+            Some(last) => last,
+            None if row.last <= seq => continue,
+            None => match reader.step(&row, seq)? {
+                Some(step) if step.kind != EntryType::Deleted => step.seq,
+                Some(_) | None => continue,
+            },
+        };
+        let entry = reader.entry(newest)?;
+        let parsed = entry.as_ref().and_then(|stored| Entry::parse(&stored.line).ok());
+        let uid = match &parsed {
+            Some(entry) => entry.uid.as_deref().unwrap_or_default().to_owned(),
+            None => index.owned(reader, object, newest.0)?.uid,
+        };
+        objects.push(There {
+            id: id_of(&row),
+            kind: row.resource.kind.clone(),
+            resource: row.resource.full_name(),
+            namespace: row.namespace.clone(),
+            name: row.name.clone(),
+            uid: if uid.is_empty() { row.uid.clone() } else { uid },
+            seq: newest.0,
+            since: parsed.as_ref().map(|entry| entry.time.to_string()),
+            how: parsed.as_ref().and_then(|entry| entry.evidence.as_deref()).unwrap_or("listed").to_owned(),
+        });
+    }
+    objects.sort_by(|one, other| one.id.cmp(&other.id));
+    Ok(State { at, seq: seq.0, objects, truncated: left })
+}
+
+/// A moment of the log.
+#[derive(Debug, Serialize)]
+struct End {
+    at: String,
+    seq: u64,
+}
+
+/// What became of objects between two moments.
+#[derive(Debug, Serialize)]
+pub(crate) struct Changes {
+    from: End,
+    to: End,
+    objects: Vec<Changed>,
+    /// Objects that were there at neither of them, and in between were.
+    came_and_went: usize,
+    truncated: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Changed {
+    id: String,
+    kind: String,
+    resource: String,
+    namespace: String,
+    name: String,
+    uid: String,
+    became: Became,
+    areas: Vec<String>,
+    /// So many entries record it.
+    entries: usize,
+    /// The entry with the object as it was at the first moment.
+    before: Option<u64>,
+    /// The last entry of the object between the moments.
+    seq: u64,
+    time: String,
+    how: String,
+}
+
+/// What became of objects between `from`, an hour ago where nobody says, and `to`, which is now.
+pub(super) fn changes(
+    reader: &mut Reader,
+    asked: &Asked,
+    query: &Query,
+    clock: &Clock,
+    deadline: Instant,
+) -> Result<Changes, Problem> {
+    let limit = query.number("limit", 1000, 5000)?;
+    let first = place(reader, query, "from", clock)?
+        .ok_or_else(|| Problem::wrong("from", "from: say from which moment on, such as 1h, a time, or a seq"))?;
+    let to = place(reader, query, "to", clock)?;
+    let (from, upto) = (first.seq, to.map_or(reader.head()?, |to| to.seq));
+    if from > upto || first.time.zip(to.and_then(|to| to.time)).is_some_and(|(from, to)| from > to) {
+        return Err(Problem::wrong("from", "from is after to; swap them"));
+    }
+    let mut rows = Vec::new();
+    for (id, _) in reader.resources()? {
+        let changed = reader.objects_changed(id, None, from)?.into_iter();
+        rows.extend(changed.filter(|row| asked.objects.as_ref().is_none_or(|objects| objects.contains(&row.row()))));
+    }
+    // What is left out is the same for each who asks.
+    rows.sort_by_cached_key(id_of);
+    let mut answer = Changes {
+        from: end(reader, Some(first), from, clock)?,
+        to: end(reader, to, upto, clock)?,
+        objects: Vec::new(),
+        came_and_went: 0,
+        truncated: 0,
+    };
+    for row in &rows {
+        if answer.objects.len() >= limit || Instant::now() > deadline {
+            answer.truncated += 1;
+            continue;
+        }
+        let steps = reader.history(row, from, upto, STEPS)?;
+        let Some(newest) = steps.first() else { continue };
+        let last = newest.seq.0;
+        match differs(reader, row, from, &steps)? {
+            Some(found) => answer.objects.push(changed(id_of(row), last, found)),
+            None if is_gone(Some(newest)) => answer.came_and_went += 1,
+            None => {}
+        }
+    }
+    Ok(answer)
+}
+
+fn changed(id: String, seq: u64, found: Differs) -> Changed {
+    Changed {
+        id,
+        kind: found.kind,
+        resource: found.resource,
+        namespace: found.namespace,
+        name: found.name,
+        uid: found.uid,
+        became: found.became,
+        areas: found.areas.unwrap_or_default(),
+        entries: found.entries.len(),
+        before: found.before.map(|stored| stored.seq.0),
+        seq,
+        time: found.time,
+        how: found.evidence,
+    }
+}
+
+/// The moment of a place; without one it is now.
+fn end(reader: &Reader, place: Option<Moment>, seq: Seq, clock: &Clock) -> Result<End, Problem> {
+    let time = match place {
+        Some(Moment { time: Some(time), .. }) => time.as_microsecond(),
+        Some(_) => reader.time_of(seq)?.unwrap_or_default(),
+        None => clock.now.as_microsecond(),
+    };
+    Ok(End { at: stamp(time), seq: seq.0 })
+}

@@ -1,0 +1,190 @@
+//! What became of an object between two moments.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::Failure;
+use super::object;
+use super::tree::{Mark, Node, Step as Way};
+use crate::change;
+use crate::journal::{ObjectRow, Reader, Step, StoredEntry};
+use crate::model::{EntryType, Seq};
+use crate::wire::{Change, Entry};
+
+/// What became of an object between the two moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Became {
+    /// It was not there, and is.
+    Added,
+    /// It was there, and is not.
+    Removed,
+    /// It is another version.
+    Changed,
+    /// It is another object of the same name.
+    Replaced,
+    /// It is there, and nothing is known of it at the first moment.
+    FirstSeen,
+}
+
+impl Became {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+            Self::Changed => "changed",
+            Self::Replaced => "replaced",
+            Self::FirstSeen => "first seen",
+        }
+    }
+}
+
+/// One object that differs.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Differs {
+    pub(crate) became: Became,
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    pub(crate) resource: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// The entries that record how it came about.
+    pub(crate) entries: Vec<u64>,
+    /// How the last of them is known.
+    pub(crate) evidence: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) areas: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) patch: Option<Box<RawValue>>,
+    /// JSON pointers of redacted values that are others now.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) redacted: BTreeSet<String>,
+    #[serde(skip)]
+    pub(crate) time: String,
+    #[serde(skip)]
+    pub(crate) title: String,
+    #[serde(skip)]
+    pub(crate) before: Option<StoredEntry>,
+    #[serde(skip)]
+    pub(crate) after: Option<StoredEntry>,
+}
+
+/// Whether the first step of some ends an object.
+pub(crate) fn is_gone(step: Option<&Step>) -> bool {
+    step.is_some_and(|step| step.kind == EntryType::Deleted)
+}
+
+/// What became of one object that has entries between the moments, newest first.
+pub(crate) fn differs(
+    reader: &mut Reader,
+    row: &ObjectRow,
+    from: Seq,
+    steps: &[Step],
+) -> Result<Option<Differs>, Failure> {
+    let (newest, oldest) = (&steps[0], &steps[steps.len() - 1]);
+    let there = |stored: &StoredEntry| stored.kind != EntryType::Deleted;
+    let before = reader.entry_at(row, from)?;
+    let known = before.is_some();
+    let before = before.filter(there);
+    let Some(last) = reader.entry_of(newest)? else { return Ok(None) };
+    let Some(first) = reader.entry_of(oldest)? else { return Ok(None) };
+    let entry = object::parse(&last)?;
+    let became = match (&before, there(&last)) {
+        (None, false) => return Ok(None),
+        (Some(_), false) => Became::Removed,
+        (Some(before), true) if object::parse(before)?.uid != entry.uid => Became::Replaced,
+        (Some(_), true) => Became::Changed,
+        (None, true) => {
+            let first = object::parse(&first)?;
+            // What a first list found, or what changed before it had an entry, was there earlier.
+            let seen = first.op != EntryType::Added || first.evidence.as_deref() == Some("listed");
+            if seen && !known { Became::FirstSeen } else { Became::Added }
+        }
+    };
+    let mut found = Differs {
+        became,
+        api_version: entry.api_version.to_string(),
+        kind: entry.kind.to_string(),
+        resource: entry.resource.to_string(),
+        namespace: row.namespace.clone(),
+        name: row.name.clone(),
+        uid: entry.uid.as_deref().unwrap_or_default().to_owned(),
+        entries: steps.iter().rev().map(|step| step.seq.0).collect(),
+        evidence: String::new(),
+        areas: None,
+        patch: None,
+        redacted: BTreeSet::new(),
+        time: object::time_of(&entry),
+        title: match row.namespace.as_str() {
+            "" => format!("{} {}", row.resource.full_name(), row.name),
+            namespace => format!("{} {namespace}/{}", row.resource.full_name(), row.name),
+        },
+        before: None,
+        after: None,
+    };
+    // How it is known that it came, or went; or how its newest version is.
+    let proof = match became {
+        Became::Added | Became::FirstSeen => steps.iter().find(|step| step.kind == EntryType::Added),
+        Became::Removed | Became::Changed | Became::Replaced => None,
+    };
+    let proof = proof.map_or(Ok(None), |step| reader.entry_of(step))?;
+    let evidence = match &proof {
+        Some(stored) => object::parse(stored)?.header.evidence,
+        None => entry.evidence.clone(),
+    };
+    found.evidence = evidence.unwrap_or_default().into_owned();
+    if let (Some(before), Became::Changed | Became::Replaced) = (&before, became) {
+        let old = object::parse(before)?;
+        let (Some(from), Some(to)) = (old.object, entry.object) else { return Ok(None) };
+        let damaged = |why: &dyn std::fmt::Display| object::damaged(last.seq, why);
+        let change = change::compare(from.get().as_bytes(), to.get().as_bytes(), &[], &[]).map_err(|e| damaged(&e))?;
+        let mut areas: BTreeSet<String> = change.areas.into_iter().collect();
+        if became == Became::Changed && (old.redacted.is_some() || entry.redacted.is_some()) {
+            for step in steps {
+                let Some(stored) = reader.entry_of(step)? else { continue };
+                hidden(&object::parse(&stored)?, &mut areas, &mut found.redacted);
+            }
+        }
+        if areas.is_empty() {
+            return Ok(None);
+        }
+        found.areas = Some(areas.into_iter().collect());
+        let change: Whole<'_> = serde_json::from_str(&change.json).map_err(|error| damaged(&error))?;
+        found.patch = Some(change.patch.to_owned());
+    }
+    found.before = before;
+    found.after = Some(last).filter(there);
+    Ok(Some(found))
+}
+
+#[derive(serde::Deserialize)]
+struct Whole<'a> {
+    #[serde(borrow)]
+    patch: &'a RawValue,
+}
+
+/// What one change did to redacted values that their texts do not show.
+fn hidden(entry: &Entry<'_>, areas: &mut BTreeSet<String>, pointers: &mut BTreeSet<String>) {
+    let (Ok(Some(change)), Some(object)) = (Change::of(entry), entry.object) else { return };
+    let Ok(mut tree) = Node::parse(object.get().as_bytes()) else { return };
+    if tree.revert(&change.patch).is_err() {
+        return;
+    }
+    for found in tree.differences() {
+        if matches!(found.node.mark, Mark::Redacted) {
+            pointers.insert(super::tree::pointer(&found.path));
+            if let Some(Way::Key(area)) = found.path.first() {
+                areas.insert((*area).to_owned());
+            }
+        }
+    }
+    for area in change.dropped() {
+        areas.insert(area.clone());
+        pointers.insert(format!("/{area}"));
+    }
+}
