@@ -36,6 +36,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use serde::Serialize;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +46,7 @@ pub use settings::Settings;
 
 use crate::ambient;
 use crate::http::{BindError, Gate};
-use crate::http::{Bound, Clusters, Limits, Peer, Stage, bind_for};
+use crate::http::{Bound, Clusters, Limits, Member, Peer, Stage, bind_for};
 use crate::journal::{Journal, JournalError, Reader};
 use crate::words::Failure;
 use crate::words::clock::Clock;
@@ -390,10 +391,6 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
         return Ok(to(&format!("{}/", uri.path())));
     }
     if let Some((text, kind)) = asset {
-        if path == "/" && name.is_none() && site.one().is_none() {
-            site.access.admit(&site.sessions, peer, headers).await?;
-            return Ok(listed(site));
-        }
         // The page alone shows nothing of a cluster, so that a link to it can be followed from anywhere.
         return Ok(([(header::CONTENT_TYPE, kind)], text).into_response());
     }
@@ -402,7 +399,11 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
     };
     site.access.admit(&site.sessions, peer, headers).await?;
     let query = Query::read(text)?;
-    let book = site.book(name.as_deref().or_else(|| query.one("cluster")))?;
+    let cluster = name.as_deref().or_else(|| query.one("cluster"));
+    if what == "clusters" {
+        return Ok(good(&listed(site, cluster)));
+    }
+    let book = site.book(cluster)?;
     if what == "follow" {
         let Ok(slot) = Arc::clone(&site.streams).try_acquire_owned() else {
             let text = format!("{MOST_STREAMS} pages follow the log already; close one of them, or try again later");
@@ -441,29 +442,32 @@ fn to(path: &str) -> Response {
     }
 }
 
-/// The clusters, each with a link to its page.
-fn listed(site: &Site) -> Response {
-    let names = match &site.books {
+/// The clusters that have a page here.
+#[derive(Serialize)]
+struct Listed {
+    clusters: Vec<Named>,
+    /// Which of them is asked.
+    this: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Named {
+    name: String,
+    running: bool,
+    trouble: Option<String>,
+}
+
+fn listed(site: &Site, this: Option<&str>) -> Listed {
+    let members = match &site.books {
         Books::One(_) => Vec::new(),
         Books::Several(clusters, _) => clusters.named(None).unwrap_or_default(),
     };
-    let escaped = |text: &str| {
-        text.replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;")
-            .replace('"', "&quot;")
-            .replace('\'', "&#39;")
+    let named = |(name, member): (String, Member)| Named {
+        name,
+        running: member.endpoints.borrow().is_some(),
+        trouble: member.refused.or(member.failed).map(|trouble| trouble.why),
     };
-    let link = |name: &str| {
-        let path = percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
-        format!("<li><a href=\"/clusters/{path}/\">{}</a></li>\n", escaped(name))
-    };
-    let links: String = names.iter().map(|(name, _)| link(name)).collect();
-    let text = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>decklog</title>\
-         <link rel=\"stylesheet\" href=\"/app.css\"></head><body><h1>Clusters</h1>\n<ul>\n{links}</ul></body></html>\n"
-    );
-    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
+    Listed { clusters: members.into_iter().map(named).collect(), this: this.map(str::to_owned) }
 }
 
 /// What the API answers.

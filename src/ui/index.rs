@@ -164,11 +164,12 @@ impl Index {
     /// Where the journal has ended.
     pub(crate) async fn keep(self, journal: Journal, stop: CancellationToken) -> Result<(), JournalError> {
         let (mut head, mut shared) = (journal.head(), journal.shared());
-        let mut done = BTreeSet::new();
+        let (mut done, mut reader) = (BTreeSet::new(), None);
         while !stop.is_cancelled() {
             // A standby keeps none, and loses those that it has to a base. Who leads then begins with what there is.
             if journal.is_standby() {
                 done.clear();
+                reader = None;
                 tokio::select! {
                     () = stop.cancelled() => {}
                     changed = shared.changed() => if changed.is_err() { return Ok(()) },
@@ -176,21 +177,21 @@ impl Index {
                 continue;
             }
             let (index, of) = (self.clone(), journal.clone());
-            let known = std::mem::take(&mut done);
+            let mut at_hand = (std::mem::take(&mut done), reader.take());
             let begun = Instant::now();
-            let (made, known) = ambient::blocking(move || {
-                let mut known = known;
-                (index.next(&of, &mut known), known)
+            let (made, at_hand) = ambient::blocking(move || {
+                let (done, reader) = &mut at_hand;
+                (index.next(&of, reader, done), at_hand)
             })
             .await;
-            done = known;
+            (done, reader) = at_hand;
             match made {
                 Ok(Some((part, data))) => {
                     journal.outline(part, data).await?;
-                    // It has half of the time: there is no hurry.
+                    // It has a quarter of the time: there is no hurry, and the writer may want every processor.
                     tokio::select! {
                         () = stop.cancelled() => {}
-                        () = tokio::time::sleep(begun.elapsed()) => {}
+                        () = tokio::time::sleep(begun.elapsed() * 3) => {}
                     }
                 }
                 Ok(None) => {
@@ -206,6 +207,7 @@ impl Index {
                 // Who needs what cannot be read says so.
                 Err(error) => {
                     tracing::debug!(%error, "an outline of the log was not made");
+                    reader = None;
                     tokio::select! {
                         () = stop.cancelled() => {}
                         () = tokio::time::sleep(LOOK * 40) => {}
@@ -217,12 +219,21 @@ impl Index {
     }
 
     /// The newest part that is whole and of which nothing is kept.
-    fn next(&self, journal: &Journal, done: &mut BTreeSet<u64>) -> Result<Option<(u64, Vec<u8>)>, JournalError> {
-        let mut reader = journal.reader()?;
-        self.check(&reader)?;
-        let Some(part) = missing(&reader, done)? else { return Ok(None) };
+    fn next(
+        &self,
+        journal: &Journal,
+        reader: &mut Option<Reader>,
+        done: &mut BTreeSet<u64>,
+    ) -> Result<Option<(u64, Vec<u8>)>, JournalError> {
+        // One for all of them: to open one takes as long as a good part of an outline.
+        let reader = match reader {
+            Some(reader) => reader,
+            None => reader.insert(journal.reader()?),
+        };
+        self.check(reader)?;
+        let Some(part) = missing(reader, done)? else { return Ok(None) };
         let head = reader.head()?.0;
-        self.part(&mut reader, part, head)?;
+        self.part(reader, part, head)?;
         // The writer has it from now on; what is read of it until then is made of the entries again.
         let data = self.lock().forget(part);
         Ok(data.map(|data| (part, data)))

@@ -483,11 +483,14 @@ async fn each_cluster_has_a_page_of_its_own() {
     several.create("us", "only-us");
     several.reach("eu", 1).await;
     several.reach("us", 1).await;
-    let listed = http_get(&at, "/").unwrap();
-    assert!(
-        listed.body.contains("href=\"/clusters/eu/\"") && listed.body.contains("href=\"/clusters/us/\""),
-        "{listed:?}"
-    );
+    assert!(http_get(&at, "/").unwrap().body.contains("app.js"), "the page alone names no cluster");
+    let listed = json(&http_get(&at, "/api/v1/clusters").unwrap().body);
+    let names: Vec<&str> =
+        listed["clusters"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!((names, &listed["this"]), (vec!["eu", "typo", "us"], &Value::Null));
+    assert!(listed["clusters"][0]["running"] == true && listed["clusters"][0]["trouble"].is_null(), "{listed}");
+    assert!(listed["clusters"][1]["trouble"].as_str().unwrap().contains("lug"), "{listed}");
+    assert_eq!(json(&http_get(&at, "/clusters/us/api/v1/clusters").unwrap().body)["this"], "us");
     assert!(http_get(&at, "/clusters/eu/").unwrap().body.contains("app.js"));
     assert_eq!(http_get(&at, "/clusters/eu/app.js").unwrap().status, 200);
     assert_eq!(http_get(&at, "/clusters/eu").unwrap().status, 303);

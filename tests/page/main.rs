@@ -156,6 +156,32 @@ async fn a_daemon_at_work() {
     daemon.stop().await;
 }
 
+/// Several clusters, and a token: the address may stand anywhere, and who shows nothing sees no name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pages_of_several_clusters() {
+    let _browser = BROWSER.lock().await;
+    let (eu, us) = (cluster().await, cluster().await);
+    let mut daemon = Daemon::of_several(&eu);
+    let (at, tokens) = (free_address(), daemon.path("tokens"));
+    std::fs::write(&tokens, "let-me-in-let-me-in-let-me-in-please\n").unwrap();
+    std::fs::set_permissions(&tokens, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let ui = format!("[ui]\nlisten = {at:?}\ntoken_file = {tokens:?}\n");
+    for (name, sim) in [("eu", &eu), ("us", &us)] {
+        let kubeconfig = daemon.path(&format!("{name}.kubeconfig"));
+        sim.write_kubeconfig(&kubeconfig).unwrap();
+        let watch = "[[watch]]\nresources = [\"configmaps\"]\n";
+        let text = format!("[cluster]\nkubeconfig = {kubeconfig:?}\n\n{watch}\n{ui}");
+        std::fs::write(daemon.path(&format!("clusters/{name}.toml")), text).unwrap();
+        sim.create("configmaps", objects::config_map("default", &format!("only-{name}"), "1")).unwrap();
+    }
+    std::fs::write(daemon.path("clusters/typo.toml"), "[lug]\n").unwrap();
+    daemon.start();
+    daemon.ready().await;
+    let page = format!("http://{at}/?token=let-me-in-let-me-in-let-me-in-please");
+    browse("clusters", ".", &[("DECKLOG_UI_URL", &page), ("DECKLOG_UI_SEVERAL", "1")]);
+    daemon.stop().await;
+}
+
 fn hostile(sim: &Sim) {
     let canary = |name: &str| {
         format!("<img src=x onerror=\"globalThis.canary='{name}'\"><script>globalThis.canary='{name}'</script>")

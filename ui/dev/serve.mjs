@@ -99,7 +99,7 @@ export async function serve({ port = 0, big = false, live = false, dist = false 
         response.on("close", () => streams.delete(stream));
         return;
       }
-      if (!["overview", "histogram", "lanes", "entries", "entry", "diff", "object", "state", "changes", "churn"].includes(name)) throw new Wrong("there is nothing here", null, 404);
+      if (!["overview", "histogram", "lanes", "entries", "entry", "diff", "object", "state", "changes", "clusters", "churn"].includes(name)) throw new Wrong("there is nothing here", null, 404);
       const answer = JSON.stringify(api[name](url.searchParams));
       response.writeHead(200, { ...headers, "content-type": "application/json" }).end(answer);
     } catch (error) {

@@ -254,6 +254,12 @@ export interface Changes {
   truncated: number;
 }
 
+/** The clusters of one decklog, and which of them this page is of; none where it has one alone. */
+export interface Clusters {
+  clusters: { name: string; running: boolean; trouble: string | null }[];
+  this: string | null;
+}
+
 export interface Churn {
   since: string;
   until: string;
@@ -277,6 +283,7 @@ export interface Window {
 /** Where the page has its data from: decklog, or the file that it is itself. */
 export interface Data {
   readonly embedded: boolean;
+  clusters(signal?: AbortSignal): Promise<Clusters>;
   overview(signal?: AbortSignal): Promise<Overview>;
   histogram(window: Window, buckets: number, filters: Filters, signal?: AbortSignal): Promise<Histogram>;
   lanes(window: Window, filters: Filters, signal?: AbortSignal): Promise<Lanes>;
@@ -303,6 +310,10 @@ export class Remote implements Data {
 
   // Relative, so that the page works below a path of a proxy.
   constructor(private readonly base = "api/v1/") {}
+
+  clusters(signal?: AbortSignal): Promise<Clusters> {
+    return this.get("clusters", [], signal);
+  }
 
   overview(signal?: AbortSignal): Promise<Overview> {
     return this.get("overview", [], signal);

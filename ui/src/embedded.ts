@@ -2,7 +2,7 @@
 // where it has not.
 
 import {
-  Refused, type Became, type Changes, type Churn, type Data, type Difference, type Entries, type Entry, type Histogram, type Lane, type Lanes, type Mark, type ObjectPage,
+  Refused, type Became, type Changes, type Churn, type Clusters, type Data, type Difference, type Entries, type Entry, type Histogram, type Lane, type Lanes, type Mark, type ObjectPage,
   type Overview, type State, type Summary, type Type, type Window,
 } from "./api.ts";
 import { lineDiff } from "./linediff.ts";
@@ -50,6 +50,10 @@ export class Embedded implements Data {
     }
     this.known.sort((a, b) => a.summary.seq - b.summary.seq);
     for (const entry of this.known) this.bySeq.set(entry.summary.seq, entry);
+  }
+
+  async clusters(): Promise<Clusters> {
+    return { clusters: [], this: null };
   }
 
   async overview(): Promise<Overview> {

@@ -11,9 +11,9 @@ import { LogPage } from "./log.tsx";
 import { ObjectPage } from "./object.tsx";
 import { Text } from "./parts.tsx";
 import { StatePage } from "./state.tsx";
-import { data, go, helpOpen, linkTo, loaded, loading, now, overview, overviewFailure, picking, range, said, start, theme, view } from "./store.ts";
+import { choosing, clusters, data, go, helpOpen, linkTo, loaded, loading, now, overview, overviewFailure, picking, range, said, start, theme, view } from "./store.ts";
 import { Strip } from "./strip.tsx";
-import { count, counted } from "./text.ts";
+import { count, counted, plain } from "./text.ts";
 import { zoneName } from "./time.ts";
 import type { Page } from "./url.ts";
 
@@ -39,13 +39,9 @@ function Header(): JSX.Element {
       <a class="brand" href={linkTo({ page: "timeline" })}>
         decklog
       </a>
-      {known && (
-        <span class="cluster" title={`cluster ${known.cluster.uid}`}>
-          <Text of={known.cluster.name} max={60} />
-        </span>
-      )}
+      {known && <ClusterName name={known.cluster.name} uid={known.cluster.uid} />}
       <nav aria-label="Pages">
-        {NAV.map(([to, name]) => (
+        {(choosing.value ? [] : NAV).map(([to, name]) => (
           <a key={to} href={linkTo({ page: to, against: null })} aria-current={page === to ? "page" : undefined}>
             {name}
             {to === "health" && known && <span class={`light light-${state}`} title={state} />}
@@ -69,6 +65,59 @@ function Header(): JSX.Element {
         </button>
       </div>
     </header>
+  );
+}
+
+/** What the page is of; and where decklog has several clusters, the way to the others, with the same range and filters. */
+function ClusterName({ name, uid }: { name: string; uid: string }): JSX.Element {
+  const known = clusters.value;
+  if (!known || known.this === null || known.clusters.length < 2) {
+    return (
+      <span class="cluster" title={`cluster ${uid}`}>
+        <Text of={name} max={60} />
+      </span>
+    );
+  }
+  return (
+    <select
+      class="cluster" aria-label="Cluster" title={`cluster ${uid}`} value={known.this}
+      onChange={(event) => location.assign(`${pageOf(event.currentTarget.value, "../")}${linkTo({ entry: null, against: null, object: "", at: "", from: "", folded: [], ...(view.peek().page === "object" ? { page: "timeline" } : {}) })}`)}
+    >
+      {known.clusters.map((one) => (
+        <option key={one.name} value={one.name}>
+          {plain(one.name)}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+/** Relative, so that it leads there through a proxy as well. */
+function pageOf(cluster: string, from: string): string {
+  return `${from}${encodeURIComponent(cluster)}/`;
+}
+
+function ClusterList(): JSX.Element {
+  return (
+    <section class="list" aria-label="Clusters">
+      <h2 class="pad">Clusters</h2>
+      <ul class="clusters">
+        {clusters.value?.clusters.map((one) => (
+          <li key={one.name}>
+            <a href={pageOf(one.name, "clusters/")}>
+              <Text of={one.name} max={100} />
+            </a>
+            {one.trouble !== null ? (
+              <span class="cut">
+                <Text of={one.trouble} max={600} />
+              </span>
+            ) : (
+              !one.running && <span class="evidence">not running</span>
+            )}
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 
@@ -142,6 +191,7 @@ function Timed({ children }: { children: ComponentChildren }): JSX.Element {
 }
 
 function Body(): JSX.Element {
+  if (choosing.value) return <ClusterList />;
   switch (view.value.page) {
     case "timeline":
       return (
@@ -208,14 +258,14 @@ function App(): JSX.Element {
   return (
     <>
       <Header />
-      {problem && (
+      {problem && !choosing.value && (
         <div class="banner" role="alert">
           <Text of={problem.message} max={600} />
           {known && " What you see is what it said last."}
         </div>
       )}
       <main id="main" tabIndex={-1} class={`page page-${view.value.page}`}>
-        <h1 class="sr">{NAV.find(([page]) => page === view.value.page)?.[1] ?? "Object"}</h1>
+        <h1 class="sr">{choosing.value ? "Clusters" : NAV.find(([page]) => page === view.value.page)?.[1] ?? "Object"}</h1>
         <Body />
       </main>
       <div class="sr" role="status" aria-live="polite">

@@ -1,7 +1,7 @@
 // What the page knows, and what it does about it. Signals, so that the canvas is drawn without a pass over the document.
 
 import { batch, computed, effect, signal } from "@preact/signals";
-import { MARKS, Refused, Remote, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
+import { MARKS, Refused, Remote, type Clusters, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
 import { Embedded, type FileData } from "./embedded.ts";
 import { follow, type Follower, type Link } from "./follow.ts";
 import { append, BEFORE, gapModel, layOut, model, type GapModel, type LaneModel, type Rows } from "./layout.ts";
@@ -102,6 +102,18 @@ function failure(error: unknown): Failure {
 }
 
 export const overviewFailure = signal<Failure | null>(null);
+export const clusters = signal<Clusters | null>(null);
+
+/** Nobody has said which of several clusters is meant: the page lists them. */
+export const choosing = computed(() => overview.value === null && overviewFailure.value?.key === "cluster" && clusters.value?.this === null);
+
+async function loadClusters(): Promise<void> {
+  try {
+    clusters.value = await data.clusters();
+  } catch {
+    // The page of one cluster is whole without the names of the others.
+  }
+}
 
 let asking = 0;
 
@@ -121,7 +133,10 @@ export async function loadOverview(): Promise<void> {
     if (histogramFailure.peek()?.key === null && histogramKey.peek() !== "") void loadHistogram();
   } catch (error) {
     overviewFailure.value = failure(error);
+    if (overviewFailure.value.key === "cluster") void loadClusters();
+    return;
   }
+  if (clusters.peek() === null) void loadClusters();
 }
 
 export interface Loaded {
