@@ -524,6 +524,7 @@ fn what_was_dropped_is_counted_only_where_requests_and_versions_are_of_the_same(
         state_since: 0,
         resume: None,
         good_at: None,
+        good_since: None,
         gaps: 0,
         recovered: 0,
         active: true,

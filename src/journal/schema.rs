@@ -38,6 +38,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0009_recovered.sql"),
     include_str!("../../migrations/0010_shared.sql"),
     include_str!("../../migrations/0011_outline.sql"),
+    include_str!("../../migrations/0012_since.sql"),
 ];
 
 /// Of objects `o` those of a source `s`: of its namespace, or of all. A range, because an `OR` would look at every object of

@@ -339,7 +339,10 @@ fn unwatched(
 ) -> Result<(Vec<Unwatched>, usize), Problem> {
     let sources = reader.sources()?;
     let mut found = now_unwatched(reader, asked, window.1, present, &sources)?;
-    found.sort_by(|one, other| (&other.from, &other.resource).cmp(&(&one.from, &one.resource)));
+    // What never was watched, and then what was watched last.
+    found.sort_by(|one, other| {
+        (one.from.is_some(), &other.from, &other.resource).cmp(&(other.from.is_some(), &one.from, &one.resource))
+    });
     let mut left = found.len().saturating_sub(MOST_GAPS);
     found.truncate(MOST_GAPS);
     // A GAP is journaled at its end.
@@ -363,6 +366,10 @@ fn unwatched(
         }
         before = oldest;
     }
+    let first = not_yet_watched(reader, asked, window, &sources)?;
+    let room = MOST_GAPS.saturating_sub(found.len());
+    left += first.len().saturating_sub(room);
+    found.extend(first.into_iter().take(room));
     found.sort_by(|one, other| (&one.from, &one.resource, one.seq).cmp(&(&other.from, &other.resource, other.seq)));
     Ok((found, left))
 }
@@ -399,7 +406,10 @@ fn now_unwatched(
 ) -> Result<Vec<Unwatched>, Problem> {
     let mut found = Vec::new();
     for source in sources.iter().filter(|source| asked.is_of(source)) {
-        let Some(good_at) = source.good_at.filter(|good_at| *good_at < until) else { continue };
+        // What is not configured any more and never was known is nobody's.
+        if source.good_at.map_or(!source.active, |good_at| good_at >= until) {
+            continue;
+        }
         let (namespaces, why) = match source.state {
             _ if !source.active => (left_alone(reader, source, sources)?, "removed"),
             _ if !present.watched => (vec![source.namespace.clone()], "stopped"),
@@ -411,8 +421,8 @@ fn now_unwatched(
         found.extend(namespaces.into_iter().map(|namespace| Unwatched {
             resource: Some(source.resource.full_name()),
             namespace,
-            from: Some(stamp(good_at)),
-            to: stamp(present.now.max(good_at)),
+            from: source.good_at.map(stamp),
+            to: stamp(source.good_at.map_or(present.now, |good_at| present.now.max(good_at))),
             why: why.to_owned(),
             seq: None,
         }));
@@ -420,13 +430,46 @@ fn now_unwatched(
     Ok(found)
 }
 
-/// The namespaces that a source which is not configured any more has left to nobody; an empty one stands for all. One that
-/// was good later knows more, whether it is configured or not.
+/// Up to when a source had not been listed for the first time: of what was before, nothing is known.
+fn not_yet_watched(
+    reader: &Reader,
+    asked: &Asked,
+    (since, until): (i64, i64),
+    sources: &[SourceRow],
+) -> Result<Vec<Unwatched>, Problem> {
+    let begin = reader.retained()?.oldest_time.unwrap_or(i64::MAX);
+    let mut found = Vec::new();
+    for source in sources.iter().filter(|source| asked.is_of(source)) {
+        // What was before the log is not shown.
+        let Some(first) = source.good_since.filter(|first| *first > since.max(begin)) else { continue };
+        let knew = |other: &SourceRow| other.good_since.is_none_or(|known| known < first);
+        found.extend(nobodys(reader, source, sources, knew)?.into_iter().map(|namespace| Unwatched {
+            resource: Some(source.resource.full_name()),
+            namespace,
+            from: None,
+            to: stamp(first.min(until)),
+            why: "not_yet".to_owned(),
+            seq: None,
+        }));
+    }
+    Ok(found)
+}
+
+/// The namespaces that a source which is not configured any more has left to nobody. One that was good later knows more,
+/// whether it is configured or not.
 fn left_alone(reader: &Reader, source: &SourceRow, sources: &[SourceRow]) -> Result<Vec<String>, Problem> {
+    nobodys(reader, source, sources, |other| other.active || other.good_at > source.good_at)
+}
+
+/// The namespaces of a source of which no other one knows; an empty one stands for all.
+fn nobodys(
+    reader: &Reader,
+    source: &SourceRow,
+    sources: &[SourceRow],
+    knows: impl Fn(&SourceRow) -> bool,
+) -> Result<Vec<String>, Problem> {
     let knows_more = |other: &&SourceRow| {
-        other.id != source.id
-            && other.resource.full_name() == source.resource.full_name()
-            && (other.active || other.good_at > source.good_at)
+        other.id != source.id && other.resource.full_name() == source.resource.full_name() && knows(other)
     };
     let known: BTreeSet<&str> = sources.iter().filter(knows_more).map(|other| other.namespace.as_str()).collect();
     if known.contains("") || known.contains(source.namespace.as_str()) {

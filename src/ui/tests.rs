@@ -383,27 +383,48 @@ async fn what_was_watched_and_is_not_is_hatched() {
         assert_eq!(stretches(&mut reader, "", true).0, wanted, "{state:?}");
     }
 
-    // One that never watched has nothing to begin from.
+    // Of one that never watched nothing was ever known.
     let first = journal.source(&others("services", None)).await.unwrap().0;
     first.report(SourceState::Listing(0)).await.unwrap();
     journal.retire_source(source.id()).await.unwrap();
     journal.flush().await.unwrap();
-    assert_eq!(stretches(&mut reader, "", true).0, [stretch("pods/", "removed")]);
+    let never = stretch("services/", "listing");
+    assert_eq!(stretches(&mut reader, "", true).0, [never.clone(), stretch("pods/", "removed")]);
     assert_eq!(stretches(&mut reader, "what=pods&namespace=n1", true).0, [stretch("pods/", "removed")]);
-    assert_eq!(stretches(&mut reader, "what=services", true).0, []);
+    assert_eq!(stretches(&mut reader, "what=services", true).0, [never]);
+    // And before its first list neither, as long as the log goes back so far.
+    first.list_begin().await.unwrap();
+    first.list_done(ResourceVersion::new("9000".to_owned()), None).await.unwrap();
+    first.report(SourceState::Watching).await.unwrap();
+    journal.flush().await.unwrap();
+    let known =
+        reader.sources().unwrap().iter().find_map(|row| row.good_since.filter(|_| row.id == first.id())).unwrap();
+    assert_eq!(stretches(&mut reader, "what=services", true).0, [stretch("services/", "not_yet")]);
+    let later = format!("what=services&since={}", super::query::stamp(known));
+    assert_eq!(stretches(&mut reader, &later, true).0, []);
+    // A second list, and what is told of a part that another one knew, are not its first.
+    first.list_begin().await.unwrap();
+    first.list_done(ResourceVersion::new("9001".to_owned()), None).await.unwrap();
+    let inside = journal.source(&others("services", Some("n1"))).await.unwrap().0;
+    inside.list_begin().await.unwrap();
+    inside.list_done(ResourceVersion::new("9002".to_owned()), None).await.unwrap();
+    inside.report(SourceState::Watching).await.unwrap();
+    journal.flush().await.unwrap();
+    assert_eq!(stretches(&mut reader, "what=services", true).0, [stretch("services/", "not_yet")]);
+    assert_eq!(stretches(&mut reader, &later, true).0, []);
 
     // Another source has a part of it; then all is watched again.
     let part = journal.source(&others("pods", Some("n1"))).await.unwrap().0;
     part.report(SourceState::Watching).await.unwrap();
     journal.flush().await.unwrap();
     let rest = ["pods/n0", "pods/n2", "pods/n3"].map(|of| stretch(of, "removed"));
-    assert_eq!(stretches(&mut reader, "", true).0, rest);
+    assert_eq!(stretches(&mut reader, "what=pods", true).0, rest);
     let again = journal.source(&pods()).await.unwrap().0;
     again.report(SourceState::Watching).await.unwrap();
     journal.retire_source(part.id()).await.unwrap();
     journal.flush().await.unwrap();
-    assert_eq!(stretches(&mut reader, "", true).0, []);
-    drop((journal, source, first, part, again));
+    assert_eq!(stretches(&mut reader, "what=pods", true).0, []);
+    drop((journal, source, first, inside, part, again));
     thread.join().unwrap();
 }
 

@@ -22,6 +22,8 @@ pub struct SourceRow {
     pub resume: Option<String>,
     /// When it was last known good, microseconds since 1970.
     pub good_at: Option<i64>,
+    /// When it was known good for the first time; 0 where that was before it was noted.
+    pub good_since: Option<i64>,
     /// Gaps recorded.
     pub gaps: u64,
     /// Changes that its watch had missed, and that were recovered.
@@ -109,7 +111,7 @@ impl Reader {
                 "SELECT s.id, r.facts, s.namespace, s.state, s.detail, s.state_since, s.resume, s.good_at, s.active,
                      s.gaps, s.audits, s.audit_differences, s.audited_at, s.pending_why IS NOT NULL, s.withheld,
                      s.namespace <> '' OR s.label_selector <> '' OR s.field_selector <> '',
-                     s.recovered
+                     s.recovered, s.good_since
                  FROM source s JOIN resource r ON r.id = s.resource ORDER BY r.plural, r.api_group, s.namespace",
             )
             .map_err(sql(what))?;
@@ -132,6 +134,7 @@ impl Reader {
                     suppressed: row.get(14)?,
                     scoped: row.get(15)?,
                     recovered: row.get(16)?,
+                    good_since: row.get(17)?,
                 })
             })
             .map_err(sql(what))?;

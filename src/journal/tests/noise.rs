@@ -178,14 +178,17 @@ async fn a_journal_of_each_earlier_schema_is_migrated_and_reads_the_same() {
     open.close();
     let expected = read(dir.path());
     assert!(expected.0.len() > 20);
+    let since = |dir: &Path| Reader::open(dir).unwrap().sources().unwrap()[0].good_since;
+    let noted = format!("good_since: {:?}", since(dir.path()));
     for version in 1..schema::MIGRATIONS.len() {
         let old = tempfile::tempdir().unwrap();
         as_it_was(dir.path(), old.path(), &schema::MIGRATIONS[..version]);
         let refused = Reader::open(old.path()).unwrap_err().to_string();
         assert!(refused.contains(&format!("older decklog (schema {version})")), "{refused}");
         Open::at(old.path()).await.close();
-        // Registering its source is news.
-        let state = |text: &str| text.replace("active: false", "active: true");
+        // Registering its source is news; and since when it is known was not always noted.
+        let known = if version < 12 { "good_since: Some(0)" } else { &*noted };
+        let state = |text: &str| text.replace("active: false", "active: true").replace(&noted, known);
         let migrated = read(old.path());
         assert_eq!(migrated.0, expected.0, "schema {version}");
         assert_eq!((state(&migrated.1), &migrated.2), (state(&expected.1), &expected.2), "schema {version}");
@@ -195,5 +198,6 @@ async fn a_journal_of_each_earlier_schema_is_migrated_and_reads_the_same() {
         assert_eq!(open.head().0, expected.0.iter().filter(|(at, ..)| *at == 0).count() as u64 + 2);
         assert_whole(&mut open.journal.reader().unwrap());
         open.close();
+        assert_eq!(format!("good_since: {:?}", since(old.path())), known, "what comes later is not its first");
     }
 }

@@ -236,7 +236,8 @@ async fn of_a_journal_of_before_the_kinds_are_read_from_the_lines() {
         "UPDATE resource SET facts = json_set(facts, '$.kind', 'Other');
          ALTER TABLE resource DROP COLUMN kind_since; DROP TABLE unread; DROP TABLE epoch; DROP TABLE recast; DROP TABLE backlog; DROP TABLE outline;
          ALTER TABLE listing DROP COLUMN gone; ALTER TABLE source DROP COLUMN recovering;
-         ALTER TABLE source DROP COLUMN recovered; ALTER TABLE source DROP COLUMN recovered_since; PRAGMA user_version = 4;",
+         ALTER TABLE source DROP COLUMN recovered; ALTER TABLE source DROP COLUMN recovered_since;
+         ALTER TABLE source DROP COLUMN good_since; PRAGMA user_version = 4;",
     )
     .unwrap();
     drop(conn);

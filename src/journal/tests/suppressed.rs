@@ -118,7 +118,7 @@ async fn states_of_an_older_journal_stand_alone_and_read_the_same() {
     conn.execute_batch(
         "DROP TABLE unread; DROP TABLE epoch; DROP TABLE recast; DROP TABLE backlog; DROP TABLE outline; ALTER TABLE listing DROP COLUMN gone;
          ALTER TABLE source DROP COLUMN recovering; ALTER TABLE source DROP COLUMN recovered;
-         ALTER TABLE source DROP COLUMN recovered_since; PRAGMA user_version = 5",
+         ALTER TABLE source DROP COLUMN recovered_since; ALTER TABLE source DROP COLUMN good_since; PRAGMA user_version = 5",
     )
     .unwrap();
     drop(conn);

@@ -403,7 +403,10 @@ impl Transaction<'_> {
         for source in self.changes.sources.values_mut().filter(|source| source.moved) {
             let mut update = self
                 .conn
-                .prepare_cached("UPDATE source SET resume = ?, applied = ?, good_at = ? WHERE id = ?")
+                .prepare_cached(
+                    "UPDATE source SET resume = ?1, applied = ?2, good_at = ?3,
+                         good_since = coalesce(good_since, nullif(?3, 0)) WHERE id = ?4",
+                )
                 .map_err(sql("move a checkpoint"))?;
             update
                 .execute(params![
