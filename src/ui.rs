@@ -37,9 +37,10 @@ use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 pub use page::OneFile;
 pub use settings::Settings;
@@ -66,11 +67,12 @@ const LIMITS: Limits = Limits {
 };
 /// So many pages follow the log at a time.
 const MOST_STREAMS: usize = 64;
-/// So many read at a time, and so many of them one journal, so that one whose disk hangs takes the page from no other. Others
-/// wait, so long.
+/// So many read at a time, and so many of them one journal. Others wait, so long.
 const MOST_READS: usize = 4;
 const OF_ONE: usize = 2;
 const TURN: Duration = Duration::from_secs(10);
+/// A read that takes longer is one whose disk hangs: it keeps its turn at its journal, and takes none from the others.
+const HANGS: Duration = Duration::from_secs(6);
 /// How long an answer may be looked for.
 const LOOKS: Duration = Duration::from_secs(3);
 /// So many lanes, marks and buckets may be asked for.
@@ -128,6 +130,8 @@ pub(crate) struct Site {
     hosts: Vec<String>,
     tls: bool,
     reads: Arc<Semaphore>,
+    hangs: Duration,
+    turns: TaskTracker,
     streams: Arc<Semaphore>,
 }
 
@@ -280,6 +284,8 @@ impl Site {
             hosts,
             tls: false,
             reads: Arc::new(Semaphore::new(MOST_READS)),
+            hangs: HANGS,
+            turns: TaskTracker::new(),
             streams: Arc::new(Semaphore::new(MOST_STREAMS)),
         }
     }
@@ -348,13 +354,19 @@ impl Site {
             let of_one = Arc::clone(&book.reads).acquire_owned().await?;
             Ok::<_, AcquireError>((of_one, Arc::clone(&self.reads).acquire_owned().await?))
         };
-        let Ok(Ok(turn)) = tokio::time::timeout(TURN, turns).await else {
+        let Ok(Ok((of_one, of_all))) = tokio::time::timeout(TURN, turns).await else {
             return Err(Problem::busy("too much is asked for at once; try again in a moment"));
         };
         let state = book.state.clone();
-        // The turn lasts as long as the reading does, also where nobody waits for it any more.
+        let (reads, done) = oneshot::channel::<()>();
+        let hangs = self.hangs;
+        // The turns last as long as the reading does, also where nobody waits for it any more.
+        self.turns.spawn(async move {
+            drop(tokio::time::timeout(hangs, done).await);
+            drop(of_all);
+        });
         ambient::blocking(move || {
-            let _turn = turn;
+            let _turns = (of_one, reads);
             work(&mut Reader::open(&state)?)
         })
         .await

@@ -12,7 +12,7 @@ use super::index::{Index, Way};
 use super::lanes::{Most, Present, lanes};
 use super::query::{Asked, Query};
 use super::window::{gather, histogram};
-use super::{Access, Book, Books, MOST_READS, Site, clock, entries, keep_outlines, moments, one_file, page};
+use super::{Access, Book, Books, MOST_READS, OF_ONE, Site, clock, entries, keep_outlines, moments, one_file, page};
 use crate::journal::outline::{PART, Part, part_of};
 use crate::journal::tests::pods;
 use crate::journal::{
@@ -428,23 +428,29 @@ async fn what_was_watched_and_is_not_is_hatched() {
     thread.join().unwrap();
 }
 
-/// A disk that hangs is of one cluster, and so is the page that does not come.
+/// A disk that hangs is of one cluster, and so is the page that does not come; however many hang.
 #[tokio::test]
 async fn a_journal_that_hangs_takes_the_page_of_no_other() {
-    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let dirs = [(); 4].map(|()| tempfile::tempdir().unwrap());
     for dir in &dirs {
         let (journal, thread) = Journal::open(dir.path()).unwrap();
         drop(journal);
         thread.join().unwrap();
     }
-    let [hangs, other] = dirs.each_ref().map(|dir| Arc::new(Book::new(dir.path().to_owned())));
-    let site = Site::new(Books::One(Arc::clone(&hangs)), Access::Everybody, Vec::new());
+    let books = dirs.each_ref().map(|dir| Arc::new(Book::new(dir.path().to_owned())));
+    let mut site = Site::new(Books::One(Arc::clone(&books[0])), Access::Everybody, Vec::new());
+    // Whoever waits for a turn of all gets it once it is clear that somebody hangs.
+    site.hangs = Duration::from_millis(100);
     let (release, hung) = mpsc::channel::<()>();
     let hung = Arc::new(Mutex::new(hung));
-    let mut waiting: Vec<_> = (0..MOST_READS)
-        .map(|_| {
+    let [other, hanging @ ..] = &books;
+    assert!(hanging.len() * OF_ONE > MOST_READS);
+    let mut waiting: Vec<_> = hanging
+        .iter()
+        .flat_map(|book| [book; MOST_READS])
+        .map(|book| {
             let hung = Arc::clone(&hung);
-            Box::pin(site.read(&hangs, move |_| {
+            Box::pin(site.read(book, move |_| {
                 assert!(hung.lock().unwrap().recv().is_err());
                 Ok(())
             }))
@@ -453,7 +459,7 @@ async fn a_journal_that_hangs_takes_the_page_of_no_other() {
     for read in &mut waiting {
         assert!(futures::poll!(read.as_mut()).is_pending());
     }
-    let answered = site.read(&other, |reader| Ok(reader.head()?)).await;
+    let answered = site.read(other, |reader| Ok(reader.head()?)).await;
     drop(release);
     assert_eq!(answered, Ok(Seq(0)));
     for read in waiting {
