@@ -519,6 +519,9 @@ fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Re
         "changes" => good(&moments::changes(reader, &asked(reader)?, query, &clock, deadline)?),
         "churn" => {
             let asked = asked(reader)?;
+            if let Some(key) = ["type", "area"].into_iter().find(|key| query.one(key).is_some()) {
+                return Err(Problem::wrong(key, format!("churn counts all writes of an object; leave {key} out")));
+            }
             good(&writers::writers(reader, &asked, writers::window(&asked, now), deadline)?)
         }
         _ => return Err(Problem::missing("there is no such question; docs/timeline.md has all of them")),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::answer::Problem;
 use super::lanes::Present;
 use super::query::{Asked, stamp};
-use crate::journal::{EntryQuery, Reader, SourceRow};
+use crate::journal::{EntryQuery, Reader, StoredEntry};
 use crate::model::{EntryType, Seq};
 use crate::status::{Place, Status};
 use crate::wire::Entry;
@@ -124,21 +124,31 @@ impl From<Place> for End {
 }
 
 impl Overview {
-    /// Leaves out what is of other objects than those that are asked for, where some are. Sinks and alarms are of all.
-    pub(super) fn narrow(&mut self, asked: &Asked, sources: &[SourceRow], namespaces: &BTreeSet<&str>) {
-        if asked.objects.is_none() {
-            return;
-        }
-        let asked = sources.iter().filter(|source| asked.is_of(source));
-        let scopes: BTreeSet<_> = asked.map(|source| (source.resource.full_name(), source.namespace.clone())).collect();
+    /// Leaves out what is of other objects than those that are asked for, where some are; sinks and alarms are of all. The gaps
+    /// are the newest of those that are asked for.
+    pub(super) fn narrow(
+        &mut self,
+        asked: &Asked,
+        reader: &mut Reader,
+        namespaces: &BTreeSet<&str>,
+    ) -> Result<(), Problem> {
+        let sources = reader.sources()?;
+        let of_them = sources.iter().filter(|source| asked.is_of(source));
+        let scopes: BTreeSet<_> =
+            of_them.map(|source| (source.resource.full_name(), source.namespace.clone())).collect();
         let is_of =
             |resource: &str, namespace: &str| scopes.iter().any(|(of, within)| of == resource && within == namespace);
+        let bounds = asked.bounds(reader, reader.head()?)?;
+        self.gaps = gaps(reader, bounds, |gap| asked.objects.is_none() || is_of(&gap.resource, &gap.namespace))?;
+        if asked.objects.is_none() {
+            return Ok(());
+        }
         self.sources.retain(|source| is_of(&source.resource, &source.namespace));
-        self.gaps.retain(|gap| is_of(&gap.resource, &gap.namespace));
         self.kinds.retain(|kind| scopes.iter().any(|(of, _)| *of == kind.resource));
         self.namespaces.retain(|namespace| namespaces.contains(namespace.as_str()));
         self.sinks.clear();
         self.alarms.clear();
+        Ok(())
     }
 }
 
@@ -210,29 +220,36 @@ pub(super) fn overview(reader: &mut Reader, dir: &Path, mode: Mode) -> Result<Ov
         sources,
         sinks,
         alarms,
-        gaps: gaps(reader)?,
+        gaps: gaps(reader, (0, head.0), |_| true)?,
         kinds,
         namespaces: reader.namespaces()?.into_iter().take(MOST_NAMES).collect(),
         size: status.journal.size_bytes + status.journal.wal_bytes,
     })
 }
 
-/// The newest gaps.
-fn gaps(reader: &mut Reader) -> Result<Vec<Gap>, Problem> {
+/// The newest gaps after the first of these seqs and up to the second that are wanted.
+fn gaps(reader: &mut Reader, (after, upto): (u64, u64), is_wanted: impl Fn(&Gap) -> bool) -> Result<Vec<Gap>, Problem> {
     let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
-    let page = reader.select(&query, Seq(0), None, true, MOST, None)?;
-    let mut gaps = Vec::new();
-    for stored in &page.entries {
-        let Ok(entry) = Entry::parse(&stored.line) else { continue };
-        let Some(gap) = entry.gap() else { continue };
-        gaps.push(Gap {
-            seq: stored.seq.0,
-            time: entry.time.to_string(),
-            since: gap.since,
-            why: gap.why,
-            resource: entry.full_resource(),
-            namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(),
-        });
+    let (mut gaps, mut before) = (Vec::new(), Seq(upto).next());
+    while gaps.len() < MOST {
+        let page = reader.select(&query, Seq(after), Some(before), true, MOST, None)?;
+        gaps.extend(page.entries.iter().filter_map(gap).filter(&is_wanted).take(MOST - gaps.len()));
+        let Some((_, oldest)) = page.looked_at.filter(|_| page.looked == MOST) else { break };
+        before = oldest;
     }
     Ok(gaps)
+}
+
+/// What an entry says of a gap.
+fn gap(stored: &StoredEntry) -> Option<Gap> {
+    let entry = Entry::parse(&stored.line).ok()?;
+    let gap = entry.gap()?;
+    Some(Gap {
+        seq: stored.seq.0,
+        time: entry.time.to_string(),
+        since: gap.since,
+        why: gap.why,
+        resource: entry.full_resource(),
+        namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(),
+    })
 }

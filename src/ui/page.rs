@@ -89,7 +89,7 @@ pub(super) fn one_file(
     let histogram = histogram(index, reader, asked, BUCKETS, present.end, deadline)?;
     let churn = writers(reader, asked, extent(reader, asked, now)?, deadline)?;
     // It may be handed on to somebody who may see this and nothing else.
-    overview.narrow(asked, &reader.sources()?, &lanes.namespaces());
+    overview.narrow(asked, reader, &lanes.namespaces())?;
     let mut seqs: Vec<u64> = lanes.lanes.iter().flat_map(|lane| lane.marks.iter().map(|mark| mark.seq)).collect();
     seqs.sort_unstable_by(|one, other| other.cmp(one));
     let (mut entries, mut bytes) = (std::collections::BTreeMap::new(), 0);

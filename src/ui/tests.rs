@@ -348,6 +348,11 @@ async fn a_stretch_that_matters_is_not_crowded_out() {
     let (found, left) = stretches(&mut reader, &until, true);
     // The first of the others began before.
     assert!(found.contains(&pods) && found.len() == 2 && left == 0, "{found:?}, and {left}");
+    // A file has its own gap, however many are newer.
+    let data = filed(&mut reader, dir.path(), &[("what", "pods")]);
+    let told: Vec<&str> =
+        data["overview"]["gaps"].as_array().unwrap().iter().map(|gap| gap["resource"].as_str().unwrap()).collect();
+    assert_eq!(told, ["pods"]);
     // Where nobody watches now is never left out.
     let (found, left) = stretches(&mut reader, "", false);
     let all = reader.select(&gaps(), Seq(0), None, true, 10_000, None).unwrap().looked + 2;
