@@ -9,13 +9,15 @@ use serde::Serialize;
 use super::answer::Problem;
 use super::index::{Index, Owned};
 use super::query::{Asked, Resources, lane_id, stamp};
-use super::window::{Before, Found, Gathered, MarkLine, extent, gather};
+use super::window::{Before, Found, Gathered, MarkLine, Turn, extent, gather};
 use crate::journal::{EntryQuery, ObjectRow, Reader, SourceRow, SourceState, StoredEntry};
-use crate::model::{EntryType, Seq};
+use crate::model::{EntryType, Evidence, Seq};
 use crate::wire::Entry;
 
 /// So many stretches are shown of which nobody knows.
 const MOST_GAPS: usize = 500;
+/// So many entries of an owner are looked at that nobody has asked for.
+const LIVED: usize = 10_000;
 /// An owner of an owner of an owner is no lane below.
 const DEEPEST: usize = 2;
 
@@ -175,9 +177,12 @@ pub(super) fn lanes(
             && ids.len() < most.lanes
             && ids.insert(owner.clone())
             && let Some(row) = row_of(reader, &owner)?
-            && was_there(reader, &row, upto)?
         {
-            waiting.push((row, Found::default()));
+            // Its entries were not asked for, and so not looked at.
+            let found = lived(reader, &row, bounds)?;
+            if !found.turns.is_empty() || was_there(reader, &row, upto)? {
+                waiting.push((row, found));
+            }
         }
     }
     let truncated = match (lanes_left, marks_left, unwatched_left, cut) {
@@ -218,6 +223,26 @@ fn was_there(reader: &Reader, row: &ObjectRow, upto: u64) -> Result<bool, Proble
         return Ok(row.present);
     }
     Ok(reader.step(row, Seq(upto))?.is_some_and(|step| step.kind != EntryType::Deleted))
+}
+
+/// When an object came and went in the window, as far as so many of its entries say.
+fn lived(reader: &mut Reader, row: &ObjectRow, (after, upto): (u64, u64)) -> Result<Found, Problem> {
+    let steps = reader.history(row, Seq(after), Seq(upto), LIVED)?;
+    let oldest = steps.last().map(|step| step.kind);
+    let mut found = Found { newest: steps.first().map_or(0, |step| step.seq.0), oldest, ..Found::default() };
+    for step in steps.iter().filter(|step| matches!(step.kind, EntryType::Added | EntryType::Deleted)) {
+        let Some(stored) = reader.entry_of(step)? else { continue };
+        // A damaged one says nothing.
+        let Ok(entry) = Entry::parse(&stored.line) else { continue };
+        let evidence = Evidence::ALL.iter().find(|known| entry.evidence.as_deref() == Some(known.as_str()));
+        found.turns.push(Turn {
+            came: step.kind == EntryType::Added,
+            time: step.time,
+            evidence: evidence.map_or("", |known| known.as_str()),
+            uid: entry.uid.as_deref().unwrap_or_default().to_owned(),
+        });
+    }
+    Ok(found)
 }
 
 /// The lane of an object.
@@ -483,7 +508,6 @@ fn nobodys(
 
 #[cfg(test)]
 mod tests {
-    use super::super::window::Turn;
     use super::*;
 
     fn turn(came: bool, time: i64, evidence: &'static str, uid: &str) -> Turn {

@@ -715,3 +715,63 @@ async fn what_became_of_objects_is_what_was_at_both_moments() {
     drop((reader, source, journal));
     thread.join().unwrap();
 }
+
+/// An owner whose own entries nobody asks for stands above its objects, and is no longer there than it was.
+#[tokio::test]
+async fn an_owner_that_nobody_asked_for_is_there_while_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    let owners = journal.source(&others("services", None)).await.unwrap().0;
+    let mut version = 0;
+    let mut change = |name: &str, verb: Verb, owner: Option<&str>| {
+        version += 1;
+        let owner = owner.map_or_else(Vec::new, |owner| {
+            vec![serde_json::json!({"apiVersion": "v1", "kind": "services", "name": owner, "uid": owner, "controller": true})]
+        });
+        let metadata = serde_json::json!({
+            "name": name, "namespace": "shop", "uid": name, "resourceVersion": version.to_string(), "ownerReferences": owner,
+        });
+        let body = serde_json::json!({"metadata": metadata, "spec": {"version": version}}).to_string().into_bytes();
+        let body = Redacted { bytes: body, pointers: Vec::new(), marks: Vec::new() };
+        let (namespace, name, uid) = ("shop".to_owned(), name.to_owned(), name.to_owned());
+        WatchChange {
+            verb,
+            object: Observed { namespace, name, uid, version: ResourceVersion::new(version.to_string()), body },
+        }
+    };
+    owners.append(vec![change("early", Verb::Upsert, None)]).await.unwrap();
+    journal.flush().await.unwrap();
+    let mut reader = journal.reader().unwrap();
+    let since = reader.time_of(Seq(1)).unwrap().unwrap() + 1;
+    owners.append(vec![change("boss", Verb::Upsert, None), change("boss", Verb::Upsert, None)]).await.unwrap();
+    let children = ["boss", "early"].map(|owner| change(&format!("of-{owner}"), Verb::Upsert, Some(owner)));
+    source.append(children.into()).await.unwrap();
+    owners.append(vec![change("boss", Verb::Delete, None), change("early", Verb::Upsert, None)]).await.unwrap();
+    journal.flush().await.unwrap();
+    let clock = clock();
+    let text = format!("since={}&where=kind+%3D%3D+%22Pod%22", super::query::stamp(since));
+    let asked = Asked::read(&Query::read(&text).unwrap(), &reader, &clock).unwrap();
+    let present = Present { now: clock.now.as_microsecond(), watched: true, end: clock.now.as_microsecond() };
+    let most = Most { lanes: 10, marks: 10 };
+    let shown = lanes(&Index::default(), &mut reader, &asked, most, present, later()).unwrap();
+    let shown = serde_json::to_value(shown).unwrap();
+    let told: Vec<String> = shown["lanes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|lane| {
+            let bars = lane["bars"].as_array().unwrap().iter();
+            let bars: Vec<String> = bars.map(|bar| format!("{} to {}", bar["from_how"], bar["to_how"])).collect();
+            format!("{} {}: {}", lane["depth"], lane["name"], bars.join(", ")).replace('"', "")
+        })
+        .collect();
+    let expected = [
+        "0 boss: watched to watched",
+        "1 of-boss: watched to open",
+        "0 early: before to open",
+        "1 of-early: watched to open",
+    ];
+    assert_eq!(told, expected);
+    drop((reader, journal, source, owners));
+    thread.join().unwrap();
+}
