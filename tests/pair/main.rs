@@ -35,7 +35,7 @@ use tokio::time::{Instant, sleep};
 use world::{NAMESPACES, WATCHED, WIDGETS, World};
 
 /// So many seeds are run, unless `DECKLOG_SEEDS` says how many, from the first or `DECKLOG_SEEDS_FROM` on.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 100;
 /// What settles does so within this time, by the simulated clock.
 const SETTLES: Duration = Duration::from_secs(900);
 
