@@ -3,18 +3,25 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { Refused, type Difference, type Entry, type Manager } from "./api.ts";
+import { Refused, type Difference, type Entry, type Manager, type Summary } from "./api.ts";
 import { Areas, Command, Diff, EntryList, ObjectLink, Problem, Text, Time, TypeWord, useLoad, Yaml } from "./parts.tsx";
-import { closeEntry, data, go, linkTo, picking, range, view, type Failure } from "./store.ts";
-import { counted } from "./text.ts";
+import { inWords, toLanes } from "./lanes.tsx";
+import { closeEntry, data, go, linkTo, narrow, picking, range, said, view, type Failure } from "./store.ts";
+import { counted, plain } from "./text.ts";
 import { full, parse } from "./time.ts";
 import { frozen } from "./url.ts";
 
 export function Panel(): JSX.Element | null {
   const { entry, against } = view.value;
+  const element = useRef<HTMLElement>(null);
+  const covers = narrow.value && entry !== null;
+  // What it covers lost the keyboard.
+  useEffect(() => {
+    if (covers) element.current?.focus();
+  }, [covers]);
   if (entry === null) return null;
   return (
-    <aside class="panel" id="panel" aria-label={against === null ? `Entry ${entry}` : `Difference of entries ${entry} and ${against}`} tabIndex={-1}>
+    <aside class="panel" id="panel" ref={element} aria-label={against === null ? `Entry ${entry}` : `Difference of entries ${entry} and ${against}`} tabIndex={-1}>
       {against === null ? <EntryPanel key="one" seq={entry} /> : <Compare key="two" one={entry} two={against} />}
     </aside>
   );
@@ -40,10 +47,16 @@ export { useAnswer };
 
 function Close(): JSX.Element {
   return (
-    <button type="button" class="close" aria-label="Close" title="Close (Esc)" onClick={() => (closeEntry(), document.getElementById("lanes")?.focus())}>
+    <button type="button" class="close" aria-label="Close" title="Close (Esc)" onClick={() => (closeEntry(), toLanes())}>
       ×
     </button>
   );
+}
+
+/** An entry for the ear. */
+function spoken(one: Summary): string {
+  const what = one.type === "GAP" ? one.resource || "everything" : `${one.kind}/${one.name}`;
+  return plain(inWords(one, ` of ${what}${one.namespace ? ` in ${one.namespace}` : ""}`), 400);
 }
 
 function EntryPanel({ seq }: { seq: number }): JSX.Element {
@@ -52,6 +65,9 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
   useEffect(() => {
     top.current?.parentElement?.scrollTo(0, 0);
   }, [seq]);
+  useEffect(() => {
+    if (answer) said.value = `${spoken(answer.summary)}, opened`;
+  }, [answer]);
   if (problem) {
     return (
       <div ref={top}>
