@@ -426,6 +426,67 @@ test("what the panel covers is not reached by Tab", async () => {
   }
 });
 
+/** Until `back` is called, decklog cannot answer what is asked at this path. */
+async function outage(page, path) {
+  const pattern = new RegExp(`/api/v1/${path}\\?`);
+  await page.route(pattern, (route) => route.fulfill({ status: 503, contentType: "application/json", body: JSON.stringify({ error: `no time for ${path}` }) }));
+  return { back: () => page.unroute(pattern) };
+}
+
+test("an entry, an object, a moment and churn stay where decklog cannot answer, and are asked for again", async () => {
+  const { lane, mark, entry } = await rollout(server.url);
+  const { page, clean, context } = await open(`#${around(mark.time)}&entry=${mark.seq}`);
+  const fails = async (path, act, stays, comes) => {
+    await stays.first().waitFor();
+    await settled(page);
+    const down = await outage(page, path);
+    await act();
+    await page.getByText(`no time for ${path}`).waitFor();
+    await stays.first().waitFor();
+    // Asked again in vain, and then not.
+    await page.getByRole("button", { name: "Try again" }).click();
+    await settled(page);
+    await stays.first().waitFor();
+    await down.back();
+    await page.getByRole("button", { name: "Try again" }).click();
+    await page.locator(".problem").waitFor({ state: "detached" });
+    await comes.first().waitFor();
+  };
+  await fails("entry", () => page.getByRole("button", { name: "‹ Previous" }).click(), page.locator(`[data-entry="${mark.seq}"]`), page.locator(`[data-entry="${entry.previous}"]`));
+  await page.evaluate((hash) => (location.hash = hash), `page=object&object=${lane.id}`);
+  await page.getByRole("tab", { name: "Blame" }).click();
+  const moment = async () => {
+    await page.locator(".at-form input").fill(String(mark.seq));
+    await page.locator(".at-form button").click();
+    await page.getByRole("tab", { name: "Blame" }).click();
+  };
+  await fails("object", moment, page.locator("#tab-panel .grid"), page.getByRole("tab", { name: `The object at ${mark.seq}` }));
+  await page.evaluate((hash) => (location.hash = hash), `page=state&at=${mark.seq}`);
+  await fails("state", () => page.evaluate((hash) => (location.hash = hash), `page=state&at=${entry.previous}`), page.locator(".grid tbody tr"), page.getByText(`entry ${entry.previous}`));
+  await page.evaluate((hash) => (location.hash = hash), `page=churn&${around(mark.time)}`);
+  await fails("churn", () => page.evaluate((hash) => (location.hash = hash), "page=churn&since=all"), page.getByRole("heading", { name: "Written most" }), page.getByRole("heading", { name: "Written most" }));
+  await clean();
+  await context.close();
+});
+
+test("older pages of the log are asked for again", { skip: given !== null ? "needs more than a page" : false }, async () => {
+  const { page, clean, context } = await open("#page=log&since=all&quiet=1");
+  const rows = page.locator(".entries tbody tr");
+  await rows.first().waitFor();
+  await settled(page);
+  const first = await rows.count();
+  const down = await outage(page, "entries");
+  await page.getByRole("button", { name: "Show older entries" }).click();
+  await page.getByText("no time for entries").waitFor();
+  assert.equal(await rows.count(), first);
+  await down.back();
+  await page.getByRole("button", { name: "Try again" }).click();
+  await page.waitForFunction((before) => document.querySelectorAll(".entries tbody tr").length > before, first);
+  assert.equal(await page.locator(".problem").count(), 0);
+  await clean();
+  await context.close();
+});
+
 // ---- with the made-up log only: a real one does not do these things when it is told to ---------------------------------
 
 const made = { skip: given !== null ? "needs the made-up log" : false };

@@ -21,7 +21,7 @@ export function StatePage(): JSX.Element {
   // Without a moment it is now, and now is not asked again each second.
   const wanted = at === "" ? "0s" : at;
   const narrow = filterKeys({ ...filters, type: [], area: [], where: "", quiet: false });
-  const { answer, problem, stale } = useAnswer<State>(JSON.stringify([wanted, narrow]), (signal) =>
+  const { answer, problem, stale, busy, again } = useAnswer<State>(JSON.stringify([wanted, narrow]), (signal) =>
     data.state(at === "" ? brief(now.peek()) : at, filters, signal),
   );
   const step = (by: number): void => {
@@ -32,7 +32,7 @@ export function StatePage(): JSX.Element {
   const time = answer ? parse(answer.at) : 0;
   const unknown = [...new Set(allGaps.value.filter((gap) => gap.from < time && time < gap.to).map((gap) => `${gap.resource ?? "everything"}${gap.namespace ? ` in ${gap.namespace}` : ""}`))];
   return (
-    <section class={`list${stale && answer ? " stale" : ""}`} aria-label="As of" tabIndex={0}>
+    <section class={`list${stale && answer ? " stale" : ""}`} aria-label="As of" aria-busy={busy} tabIndex={0}>
       <div class="controls">
         <form
           class="as-of"
@@ -60,7 +60,7 @@ export function StatePage(): JSX.Element {
         </form>
         <FilterBar only="state" />
       </div>
-      {problem && <Problem of={problem} />}
+      {problem && <Problem of={problem} retry={again} />}
       {!answer && !problem && <p class="muted pad">Reading the log</p>}
       {answer && (
         <>

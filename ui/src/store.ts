@@ -94,11 +94,14 @@ export function rest(): void {
 export interface Failure {
   message: string;
   key: string | null;
+  /** It does not answer, or cannot now: what it said before is as true as it was. */
+  outage: boolean;
 }
 
-function failure(error: unknown): Failure {
-  if (error instanceof Refused) return { message: error.message, key: error.key };
-  return { message: error instanceof Error ? error.message : String(error), key: null };
+export function failure(error: unknown): Failure {
+  if (error instanceof Refused) return { message: error.message, key: error.key, outage: error.status === 0 || error.status === 429 || error.status >= 500 };
+  // An answer that broke off.
+  return { message: error instanceof Error ? error.message : String(error), key: null, outage: true };
 }
 
 export const overviewFailure = signal<Failure | null>(null);
