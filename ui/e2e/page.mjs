@@ -88,6 +88,11 @@ export async function settled(page) {
   await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
 }
 
+/** The keyboard is at an element. */
+export async function focused(page, id) {
+  await page.waitForFunction((wanted) => document.activeElement.id === wanted, id);
+}
+
 /** Clicks the mark of an entry where it is drawn. */
 export async function clickMark(page, seq, options = {}) {
   const place = await markPlace(page, seq);

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { api, ask, browser, clickMark, cluster, drawn, given, markPlace, rollout, settled, target, watched } from "./page.mjs";
+import { api, ask, browser, clickMark, cluster, drawn, focused, given, markPlace, rollout, settled, target, watched } from "./page.mjs";
 
 let chrome;
 let server;
@@ -182,7 +182,7 @@ test("everything by the keyboard", async () => {
   await drawn(page);
   await page.keyboard.press("Tab");
   await page.keyboard.press("Enter");
-  assert.equal(await page.evaluate(() => document.activeElement.id), "lanes", "the first stop leads past the head");
+  await focused(page, "plot");
   await page.keyboard.press("ArrowDown");
   await page.keyboard.press("End");
   for (let step = 0; step < 30; step += 1) {
@@ -210,7 +210,7 @@ test("everything by the keyboard", async () => {
   assert.ok((await width()) < size);
   await page.keyboard.press("Escape");
   await page.locator("#panel").waitFor({ state: "detached" });
-  assert.equal(await page.evaluate(() => document.activeElement.id), "lanes");
+  await focused(page, "plot");
   for (const [key, name] of [["2", "log"], ["3", "state"], ["4", "churn"], ["5", "health"]]) {
     await page.keyboard.press(key);
     await page.locator(`.page-${name}`).waitFor();
@@ -222,6 +222,61 @@ test("everything by the keyboard", async () => {
   await page.keyboard.press("Escape");
   await page.keyboard.press("/");
   await page.waitForFunction(() => document.activeElement.id === "filter-what");
+  await clean();
+  await context.close();
+});
+
+test("the keyboard leads into the entry that is shown and back, and what was opened is spoken", async () => {
+  const { lane, mark } = await rollout(server.url);
+  const { page, clean, context } = await open(`#${around(mark.time)}&what=deploy/${lane.name}&namespace=${lane.namespace}&area=spec`);
+  await drawn(page);
+  await page.locator("#plot").focus();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("End");
+  await page.keyboard.press("Enter");
+  await page.locator("[data-entry]").waitFor();
+  const seq = Number(await page.locator("[data-entry]").getAttribute("data-entry"));
+  const { summary } = await api(server.url, `entry?seq=${seq}`);
+  const areas = summary.areas.filter((area) => area !== "managedFields").join(", ");
+  const spoken = `${summary.type} ${areas} of ${summary.kind}/${summary.name} in ${summary.namespace} by ${summary.managers.join(", ")}, opened`;
+  await page.locator('.sr[role="status"]').getByText(spoken, { exact: true }).waitFor({ state: "attached" });
+  for (const key of ["F6", "e"]) {
+    await page.keyboard.press(key);
+    await focused(page, "panel");
+    await page.keyboard.press("Tab");
+    assert.ok(await page.evaluate(() => document.getElementById("panel").contains(document.activeElement)));
+    await page.keyboard.press(key);
+    await focused(page, "plot");
+  }
+  await page.keyboard.press("F6");
+  await page.keyboard.press("Escape");
+  await focused(page, "plot");
+  assert.equal(await page.locator("#panel").count(), 0);
+  await page.keyboard.press("?");
+  await page.locator(".help kbd", { hasText: "F6" }).waitFor();
+  await clean();
+  await context.close();
+});
+
+test("the keyboard has the lanes as an application, and the table beside it is a table with links", async () => {
+  const { mark } = await rollout(server.url);
+  const { page, clean, context } = await open(`#${around(mark.time)}`);
+  await drawn(page);
+  const application = page.getByRole("application", { name: /^Lanes:/ });
+  await application.focus();
+  assert.equal(await application.locator("table, a, button").count(), 0, "an application hides a table from who reads it");
+  assert.equal(await page.locator("table.labels").evaluate((one) => one.closest('[role="application"], [role="group"]') !== null), false);
+  // Tab leads from the lanes to the object that the arrows chose: each has a stop, and there are not five hundred on the way.
+  for (let row = 0; row < 3; row += 1) {
+    await page.keyboard.press("ArrowDown");
+    await page.locator(".labels .active").waitFor();
+    const chosen = await page.locator(".labels .active a.name").getAttribute("title");
+    await page.keyboard.press("Shift+Tab");
+    assert.equal(await page.evaluate(() => document.activeElement.title), chosen);
+    assert.equal(await page.locator('.labels a[tabindex="0"]').count(), 1);
+    await page.keyboard.press("Tab");
+    await focused(page, "plot");
+  }
   await clean();
   await context.close();
 });
@@ -372,6 +427,90 @@ test("a phone: the panel covers, and closes", async () => {
   assert.ok(box.width >= 358 && box.height >= 700);
   await page.getByRole("button", { name: "Close" }).click();
   await page.locator("#panel").waitFor({ state: "detached" });
+  await clean();
+  await context.close();
+});
+
+test("what the panel covers is not reached by Tab", async () => {
+  const { mark } = await rollout(server.url);
+  for (const [width, covered] of [[1280, ""], [800, ".lanes"], [360, ".lanes, .top, .controls, .strip, .legend"]]) {
+    const { page, clean, context } = await open(`#${around(mark.time)}`, { viewport: { width, height: 740 } });
+    await drawn(page);
+    await clickMark(page, mark.seq);
+    await page.locator("[data-entry]").waitFor();
+    const stops = [];
+    for (let step = 0; step < 60; step += 1) {
+      await page.keyboard.press("Tab");
+      stops.push(await page.evaluate((what) => (what !== "" && document.activeElement.closest(what) ? document.activeElement.outerHTML.slice(0, 80) : document.activeElement.id), covered));
+    }
+    assert.deepEqual(stops.filter((one) => one.startsWith("<")), [], `${width}`);
+    assert.equal(await page.evaluate(() => (document.getElementById("plot").focus(), document.activeElement.id)) === "plot", covered === "", `${width}`);
+    await page.keyboard.press("Escape");
+    await page.locator("#panel").waitFor({ state: "detached" });
+    await focused(page, "plot");
+    await clean();
+    await context.close();
+  }
+});
+
+/** Until `back` is called, decklog cannot answer what is asked at this path. */
+async function outage(page, path) {
+  const pattern = new RegExp(`/api/v1/${path}\\?`);
+  await page.route(pattern, (route) => route.fulfill({ status: 503, contentType: "application/json", body: JSON.stringify({ error: `no time for ${path}` }) }));
+  return { back: () => page.unroute(pattern) };
+}
+
+test("an entry, an object, a moment and churn stay where decklog cannot answer, and are asked for again", async () => {
+  const { lane, mark, entry } = await rollout(server.url);
+  const { page, clean, context } = await open(`#${around(mark.time)}&entry=${mark.seq}`);
+  const fails = async (path, act, stays, comes) => {
+    await stays.first().waitFor();
+    await settled(page);
+    const down = await outage(page, path);
+    await act();
+    await page.getByText(`no time for ${path}`).waitFor();
+    await stays.first().waitFor();
+    // Asked again in vain, and then not.
+    await page.getByRole("button", { name: "Try again" }).click();
+    await settled(page);
+    await stays.first().waitFor();
+    await down.back();
+    await page.getByRole("button", { name: "Try again" }).click();
+    await page.locator(".problem").waitFor({ state: "detached" });
+    await comes.first().waitFor();
+  };
+  await fails("entry", () => page.getByRole("button", { name: "‹ Previous" }).click(), page.locator(`[data-entry="${mark.seq}"]`), page.locator(`[data-entry="${entry.previous}"]`));
+  await page.evaluate((hash) => (location.hash = hash), `page=object&object=${lane.id}`);
+  await page.getByRole("tab", { name: "Blame" }).click();
+  const moment = async () => {
+    await page.locator(".at-form input").fill(String(mark.seq));
+    await page.locator(".at-form button").click();
+    await page.getByRole("tab", { name: "Blame" }).click();
+  };
+  await fails("object", moment, page.locator("#tab-panel .grid"), page.getByRole("tab", { name: `The object at ${mark.seq}` }));
+  const then = await api(server.url, `state?at=${entry.previous}`);
+  await page.evaluate((hash) => (location.hash = hash), `page=state&at=${mark.seq}`);
+  await fails("state", () => page.evaluate((hash) => (location.hash = hash), `page=state&at=${entry.previous}`), page.locator(".grid tbody tr"), page.getByText(`entry ${then.seq}`));
+  await page.evaluate((hash) => (location.hash = hash), `page=churn&${around(mark.time)}`);
+  await fails("churn", () => page.evaluate((hash) => (location.hash = hash), "page=churn&since=all"), page.getByRole("heading", { name: "Written most" }), page.getByRole("heading", { name: "Written most" }));
+  await clean();
+  await context.close();
+});
+
+test("older pages of the log are asked for again", { skip: given !== null ? "needs more than a page" : false }, async () => {
+  const { page, clean, context } = await open("#page=log&since=all&quiet=1");
+  const rows = page.locator(".entries tbody tr");
+  await rows.first().waitFor();
+  await settled(page);
+  const first = await rows.count();
+  const down = await outage(page, "entries");
+  await page.getByRole("button", { name: "Show older entries" }).click();
+  await page.getByText("no time for entries").waitFor();
+  assert.equal(await rows.count(), first);
+  await down.back();
+  await page.getByRole("button", { name: "Try again" }).click();
+  await page.waitForFunction((before) => document.querySelectorAll(".entries tbody tr").length > before, first);
+  assert.equal(await page.locator(".problem").count(), 0);
   await clean();
   await context.close();
 });

@@ -14,13 +14,13 @@ export function Churn(): JSX.Element {
   // Asked without a range, decklog counts the last hour.
   const first = overview.value?.oldest?.time ?? "";
   const since = view.value.since === ALL ? first : view.value.since;
-  const { answer, problem, stale } = useAnswer<Answer>(JSON.stringify([since, until]), (signal) => data.churn({ since, until }, signal));
+  const { answer, problem, stale, busy, again } = useAnswer<Answer>(JSON.stringify([since, until]), (signal) => data.churn({ since, until }, signal));
   return (
-    <section class={`list${stale && answer ? " stale" : ""}`} aria-label="Churn" tabIndex={0}>
+    <section class={`list${stale && answer ? " stale" : ""}`} aria-label="Churn" aria-busy={busy} tabIndex={0}>
       <div class="controls">
         <RangeBar />
       </div>
-      {problem && <Problem of={problem} />}
+      {problem && <Problem of={problem} retry={again} />}
       {!answer && !problem && <p class="muted pad">Counting</p>}
       {answer && (
         <>

@@ -3,76 +3,98 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { Refused, type Difference, type Entry, type Manager } from "./api.ts";
+import { type Difference, type Entry, type Manager, type Summary } from "./api.ts";
 import { Areas, Command, Diff, EntryList, ObjectLink, Problem, Text, Time, TypeWord, useLoad, Yaml } from "./parts.tsx";
-import { closeEntry, data, go, linkTo, picking, range, view, type Failure } from "./store.ts";
-import { counted } from "./text.ts";
+import { inWords, toLanes } from "./lanes.tsx";
+import { closeEntry, data, failure, go, linkTo, narrow, picking, range, said, view, type Failure } from "./store.ts";
+import { counted, plain } from "./text.ts";
 import { full, parse } from "./time.ts";
 import { frozen } from "./url.ts";
 
 export function Panel(): JSX.Element | null {
   const { entry, against } = view.value;
+  const element = useRef<HTMLElement>(null);
+  const covers = narrow.value && entry !== null;
+  // What it covers lost the keyboard.
+  useEffect(() => {
+    if (covers) element.current?.focus();
+  }, [covers]);
   if (entry === null) return null;
   return (
-    <aside class="panel" id="panel" aria-label={against === null ? `Entry ${entry}` : `Difference of entries ${entry} and ${against}`} tabIndex={-1}>
+    <aside class="panel" id="panel" ref={element} aria-label={against === null ? `Entry ${entry}` : `Difference of entries ${entry} and ${against}`} tabIndex={-1}>
       {against === null ? <EntryPanel key="one" seq={entry} /> : <Compare key="two" one={entry} two={against} />}
     </aside>
   );
 }
 
-/** What was loaded for a key, and what went wrong; while the next loads, the last stays, so that nothing jumps. */
-function useAnswer<T>(key: string, ask: (signal: AbortSignal) => Promise<T>): { answer: T | null; problem: Failure | null; stale: boolean } {
-  const state = useSignal<{ key: string; answer: T | null; problem: Failure | null }>({ key: "", answer: null, problem: null });
-  useLoad(key, async (signal) => {
-    try {
-      const answer = await ask(signal);
-      if (!signal.aborted) state.value = { key, answer, problem: null };
-    } catch (error) {
-      if (signal.aborted) return;
-      const message = error instanceof Error ? error.message : String(error);
-      state.value = { key, answer: null, problem: { message, key: error instanceof Refused ? error.key : null } };
-    }
-  });
-  return { answer: state.value.answer, problem: state.value.problem, stale: state.value.key !== key };
+export interface Answered<T> {
+  answer: T | null;
+  problem: Failure | null;
+  /** The answer is that of another key. */
+  stale: boolean;
+  busy: boolean;
+  again: () => void;
 }
 
-export { useAnswer };
+/**
+ * What was loaded for a key, and what went wrong. While the next loads, the last stays, so that nothing jumps; it stays, too,
+ * where decklog does not answer.
+ */
+export function useAnswer<T>(key: string, ask: (signal: AbortSignal) => Promise<T>): Answered<T> {
+  const state = useSignal<{ asked: string; of: string; answer: T | null; problem: Failure | null }>({ asked: "", of: "", answer: null, problem: null });
+  const turn = useSignal(0);
+  const asked = `${turn.value} ${key}`;
+  useLoad(asked, async (signal) => {
+    try {
+      const answer = await ask(signal);
+      if (!signal.aborted) state.value = { asked, of: key, answer, problem: null };
+    } catch (error) {
+      if (signal.aborted) return;
+      const problem = failure(error);
+      state.value = problem.outage ? { ...state.peek(), asked, problem } : { asked, of: "", answer: null, problem };
+    }
+  });
+  const { of, answer, problem } = state.value;
+  return { answer, problem, stale: of !== key, busy: state.value.asked !== asked, again: () => (turn.value += 1) };
+}
 
 function Close(): JSX.Element {
   return (
-    <button type="button" class="close" aria-label="Close" title="Close (Esc)" onClick={() => (closeEntry(), document.getElementById("lanes")?.focus())}>
+    <button type="button" class="close" aria-label="Close" title="Close (Esc)" onClick={() => (closeEntry(), toLanes())}>
       ×
     </button>
   );
 }
 
+/** An entry for the ear. */
+function spoken(one: Summary): string {
+  const what = one.type === "GAP" ? one.resource || "everything" : `${one.kind}/${one.name}`;
+  return plain(inWords(one, ` of ${what}${one.namespace ? ` in ${one.namespace}` : ""}`), 400);
+}
+
 function EntryPanel({ seq }: { seq: number }): JSX.Element {
-  const { answer, problem, stale } = useAnswer<Entry>(String(seq), (signal) => data.entry(seq, signal));
+  const { answer, problem, stale, busy, again } = useAnswer<Entry>(String(seq), (signal) => data.entry(seq, signal));
   const top = useRef<HTMLDivElement>(null);
   useEffect(() => {
     top.current?.parentElement?.scrollTo(0, 0);
   }, [seq]);
-  if (problem) {
-    return (
-      <div ref={top}>
-        <header class="panel-head">
-          <h2>Entry {seq}</h2>
-          <Close />
-        </header>
-        <Problem of={problem} />
-      </div>
-    );
-  }
+  useEffect(() => {
+    if (answer) said.value = `${spoken(answer.summary)}, opened`;
+  }, [answer]);
   if (!answer) {
     return (
-      <div ref={top}>
+      <div ref={top} aria-busy={busy}>
         <header class="panel-head">
           <h2>Entry {seq}</h2>
           <Close />
         </header>
-        <p class="muted pad" aria-live="polite">
-          Reading the entry
-        </p>
+        {problem ? (
+          <Problem of={problem} retry={again} />
+        ) : (
+          <p class="muted pad" aria-live="polite">
+            Reading the entry
+          </p>
+        )}
       </div>
     );
   }
@@ -81,13 +103,19 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
   const isGap = summary.type === "GAP";
   const at = parse(summary.time);
   return (
-    <div ref={top} class={stale ? "stale" : ""} data-entry={summary.seq}>
+    <div ref={top} class={stale && !problem ? "stale" : ""} data-entry={summary.seq} aria-busy={busy}>
       <header class="panel-head">
         <h2>
           <TypeWord of={summary.type} /> {isGap ? <Text of={[summary.resource || "everything", summary.namespace].filter(Boolean).join(" ")} max={90} /> : <ObjectLink of={summary} at={summary.seq} />}
         </h2>
         <Close />
       </header>
+      {problem && <Problem of={problem} retry={again} />}
+      {problem && stale && (
+        <p class="hint">
+          Entry {seq} was not read. This is entry {summary.seq} still.
+        </p>
+      )}
       {/* While the next entry is read, what stands here is the last one's, and leads nowhere. It stays
           enabled, because a button that is not loses the focus. */}
       <nav class="panel-nav" aria-label="Entries of this object">
@@ -250,9 +278,9 @@ const EVIDENCE: Record<string, string> = {
 
 function Compare({ one, two }: { one: number; two: number }): JSX.Element {
   const [from, to] = one < two ? [one, two] : [two, one];
-  const { answer, problem, stale } = useAnswer<Difference>(`${from} ${to}`, (signal) => data.diff(from, to, signal));
+  const { answer, problem, stale, busy, again } = useAnswer<Difference>(`${from} ${to}`, (signal) => data.diff(from, to, signal));
   return (
-    <div class={stale && answer ? "stale" : ""} data-diff={answer ? `${from} ${to}` : undefined}>
+    <div class={stale && answer ? "stale" : ""} data-diff={answer && !stale ? `${from} ${to}` : undefined} aria-busy={busy}>
       <header class="panel-head">
         <h2>
           Entry {from} to {to}
@@ -267,7 +295,7 @@ function Compare({ one, two }: { one: number; two: number }): JSX.Element {
           Only {to}
         </button>
       </nav>
-      {problem && <Problem of={problem} />}
+      {problem && <Problem of={problem} retry={again} />}
       {!answer && !problem && (
         <p class="muted pad" aria-live="polite">
           Comparing

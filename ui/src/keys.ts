@@ -1,6 +1,6 @@
 // Everything by the keyboard. Letters work wherever nobody is writing; arrows only in the lanes, because elsewhere they scroll.
 
-import { describe, reveal } from "./lanes.tsx";
+import { describe, reveal, toLanes } from "./lanes.tsx";
 import { markIndex, nearest } from "./draw.ts";
 import { shift, zoom, type LaneModel } from "./layout.ts";
 import { choose, closeEntry, cursor, go, helpOpen, loaded, move, picking, range, rows, said, theme, view } from "./store.ts";
@@ -13,6 +13,7 @@ export const KEYS: [string, string][] = [
   ["← →", "the change before, after, of this object"],
   ["Home End", "its first, its last change"],
   ["Enter", "show the change; on an object without one, its page"],
+  ["F6 or e", "into the entry that is shown, and back to the lanes"],
   ["Shift Enter", "compare with the change that is shown"],
   ["c", "compare: choose the other change next"],
   ["o", "the page of the object"],
@@ -152,7 +153,7 @@ function anywhere(event: KeyboardEvent): boolean {
       else if (known.against !== null) go({ against: null });
       else if (known.entry !== null) {
         closeEntry();
-        document.getElementById("lanes")?.focus();
+        toLanes();
       } else return false;
       return true;
     case "j":
@@ -198,13 +199,20 @@ function anywhere(event: KeyboardEvent): boolean {
     case "c":
       if (known.entry === null) return false;
       picking.value = !picking.peek();
-      document.getElementById("lanes")?.focus();
+      toLanes();
       return true;
     case "o": {
       const at = cursor.peek();
       if (!at) return false;
       go({ page: "object", object: at.lane, at: "", entry: null, against: null });
       return true;
+    }
+    case "F6":
+    case "e": {
+      const panel = document.getElementById("panel");
+      if (panel?.contains(document.activeElement)) toLanes();
+      else panel?.focus();
+      return panel !== null;
     }
     case "p":
       return click(".panel-nav button:first-of-type");
@@ -238,12 +246,12 @@ export function listen(): void {
     if (writing) {
       if (event.key === "Escape") {
         at.blur();
-        document.getElementById("lanes")?.focus();
+        toLanes();
       }
       return;
     }
     if (helpOpen.peek() && event.key !== "Escape" && event.key !== "?") return;
-    const done = (at.id === "lanes" && inLanes(event)) || anywhere(event);
+    const done = (at.id === "plot" && inLanes(event)) || anywhere(event);
     if (done) event.preventDefault();
   });
 }

@@ -239,17 +239,18 @@ export function Lanes(): JSX.Element {
         </div>
         <canvas ref={axis} aria-hidden="true" class="axis" />
       </div>
-      <div
-        class="lanes-scroll"
-        ref={scroller}
-        id="lanes"
-        tabIndex={0}
-        role="group"
-        aria-label="Lanes: arrow up and down choose an object, arrow left and right a change, Enter shows it. Question mark lists all keys."
-      >
+      <div class="lanes-scroll" ref={scroller} id="lanes">
         <div class="lanes-body" ref={body}>
           <Labels />
-          <div class="plot" ref={plot}>
+          {/* An application, because a screen reader keeps the arrows of anything else to itself. The table stays outside, where it is read as one. */}
+          <div
+            class="plot"
+            ref={plot}
+            id="plot"
+            tabIndex={0}
+            role="application"
+            aria-label="Lanes: arrow up and down choose an object, arrow left and right a change, Enter shows it. Question mark lists all keys."
+          >
             <canvas ref={canvas} aria-hidden="true" />
             {pointed.value && <Tip of={pointed.value} width={width.value} />}
           </div>
@@ -310,11 +311,15 @@ function act(found: Exclude<Hit, null>, extend: boolean): void {
 }
 
 export function describe(mark: Mark): string {
-  if (mark.type === "QUIET") return counted(mark.quiet, "quiet entry", "quiet entries");
-  const areas = mark.areas.filter((area) => area !== "managedFields").join(", ");
-  const by = mark.managers.length > 0 ? ` by ${mark.managers.join(", ")}` : "";
-  const how = mark.evidence === "watched" || mark.evidence === "" ? "" : `, ${mark.evidence}`;
-  return `${mark.type}${areas ? ` ${areas}` : mark.type === "MODIFIED" ? " nothing that matters" : ""}${by}${how}`;
+  return mark.type === "QUIET" ? counted(mark.quiet, "quiet entry", "quiet entries") : inWords(mark);
+}
+
+/** What happened, for the ear; `to`: with the object that it happened to. */
+export function inWords(one: Pick<Mark, "type" | "areas" | "managers" | "evidence">, to = ""): string {
+  const areas = one.areas.filter((area) => area !== "managedFields").join(", ");
+  const by = one.managers.length > 0 ? ` by ${one.managers.join(", ")}` : "";
+  const how = one.evidence === "watched" || one.evidence === "" ? "" : `, ${one.evidence}`;
+  return `${one.type}${areas ? ` ${areas}` : one.type === "MODIFIED" ? " nothing that matters" : ""}${to}${by}${how}`;
 }
 
 /** What is known of a moment at which a lane has no mark. */
@@ -379,6 +384,9 @@ function Labels(): JSX.Element {
   const models = known?.models ?? [];
   const made = useSignal(FIRST_ROWS);
   const total = rows.value.rows.length;
+  // One row is a stop of Tab: the one that the arrows chose, so that five hundred rows are no five hundred stops.
+  const ids = rows.value.rows.flatMap((row) => (row.kind === "lane" ? [models[row.index]?.lane.id] : []));
+  const stop = ids.includes(cursor.value?.lane) ? cursor.value?.lane : ids[0];
   useEffect(() => {
     if (made.value >= total) return;
     const timer = setTimeout(() => (made.value = Math.min(total, made.value * 2)), 30);
@@ -405,7 +413,7 @@ function Labels(): JSX.Element {
               </th>
             </tr>
           ) : (
-            <LaneRow key={models[row.index]?.lane.id} row={row} lane={models[row.index]} />
+            <LaneRow key={models[row.index]?.lane.id} row={row} lane={models[row.index]} stop={models[row.index]?.lane.id === stop} />
           ),
         )}
       </tbody>
@@ -413,7 +421,7 @@ function Labels(): JSX.Element {
   );
 }
 
-function LaneRow({ row, lane }: { row: Extract<Row, { kind: "lane" }>; lane: LaneModel | undefined }): JSX.Element | null {
+function LaneRow({ row, lane, stop }: { row: Extract<Row, { kind: "lane" }>; lane: LaneModel | undefined; stop: boolean }): JSX.Element | null {
   if (!lane) return null;
   const { lane: known } = lane;
   const active = cursor.value?.lane === known.id;
@@ -428,7 +436,7 @@ function LaneRow({ row, lane }: { row: Extract<Row, { kind: "lane" }>; lane: Lan
           <button
             type="button"
             class="fold"
-            tabIndex={-1}
+            tabIndex={stop ? 0 : -1}
             aria-expanded={!row.folded}
             aria-label={plain(`${counted(row.children, "object")} of ${objectName(known)}`)}
             onClick={() => go({ folded: row.folded ? folded.filter((id) => id !== known.id) : [...folded, known.id] }, false)}
@@ -438,7 +446,7 @@ function LaneRow({ row, lane }: { row: Extract<Row, { kind: "lane" }>; lane: Lan
         ) : (
           <span class="fold" />
         )}
-        <a class="name" href={linkTo({ page: "object", object: known.id, at: "", entry: null, against: null })} title={plain(known.id)} tabIndex={-1}>
+        <a class="name" href={linkTo({ page: "object", object: known.id, at: "", entry: null, against: null })} title={plain(known.id)} tabIndex={stop ? 0 : -1}>
           <span class="kind">{short(known.kind)}/</span>
           <Text of={known.name} max={120} fixed />
         </a>
@@ -455,6 +463,12 @@ function LaneRow({ row, lane }: { row: Extract<Row, { kind: "lane" }>; lane: Lan
       <td class="sr" role="cell">{unknown.map((gap) => plain(`${gap.why} until ${full(gap.to, zone)}, for ${gap.from === BEFORE ? "all before" : span(gap.to - gap.from)}`)).join("; ")}</td>
     </tr>
   );
+}
+
+/** Leads the keyboard to the lanes; on a page without them, to the page. */
+export function toLanes(): void {
+  // What a panel covered is reached again when the document is what the view is.
+  setTimeout(() => (document.getElementById("plot") ?? document.getElementById("main"))?.focus({ preventScroll: true }));
 }
 
 /** Brings the row of the cursor into sight. */

@@ -3,10 +3,10 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
-import { Refused, type Summary } from "./api.ts";
+import type { Summary } from "./api.ts";
 import { Empty, EntryTable, Problem, useLoad } from "./parts.tsx";
 import { FIELDS } from "./filters.tsx";
-import { changes, data, view, type Failure } from "./store.ts";
+import { changes, data, failure, view, type Failure } from "./store.ts";
 import { counted } from "./text.ts";
 import { filterKeys } from "./url.ts";
 
@@ -15,11 +15,14 @@ export function LogPage(): JSX.Element {
   const entries = useSignal<Summary[] | null>(null);
   const more = useSignal(false);
   const reached = useSignal<number | null>(null);
-  const problem = useSignal<Failure | null>(null);
+  // What did not come, and where it would have gone on from.
+  const problem = useSignal<(Failure & { before: number | null }) | null>(null);
   const seen = useSignal(0);
   const again = useSignal(0);
-  const reading = useSignal(false);
+  const reading = useSignal(true);
   const asked = useRef(0);
+  const key = JSON.stringify([since, until, filterKeys(filters)]);
+  const shownKey = useRef("");
   const read = async (before: number | null, signal?: AbortSignal): Promise<void> => {
     asked.current += 1;
     const mine = asked.current;
@@ -29,26 +32,30 @@ export function LogPage(): JSX.Element {
       const answer = await data.entries({ since, until }, filters, before, signal);
       // Of another filter, or of a page that was asked for twice.
       if (mine !== asked.current) return;
+      shownKey.current = key;
       entries.value = before === null ? answer.entries : [...(entries.peek() ?? []), ...answer.entries];
       more.value = answer.more;
       reached.value = answer.reached ?? answer.entries[answer.entries.length - 1]?.seq ?? null;
       problem.value = null;
     } catch (error) {
       if (signal?.aborted || mine !== asked.current) return;
-      problem.value = { message: error instanceof Error ? error.message : String(error), key: error instanceof Refused ? error.key : null };
-      // What is there already stays there when an older page does not come.
-      if (before === null) entries.value = null;
+      const found = { ...failure(error), before };
+      problem.value = found;
+      // What is there already stays there when an older page does not come. Nothing is better than what another filter found.
+      if (shownKey.current !== key || (before === null && !found.outage)) entries.value = null;
     }
     reading.value = false;
   };
-  useLoad(JSON.stringify([since, until, filterKeys(filters), again.value]), (signal) => read(null, signal));
+  useLoad(`${again.value} ${key}`, (signal) => read(null, signal));
   const shown = entries.value;
   const fresh = changes.value - seen.value;
+  const failed = problem.value;
+  const trouble = failed && (FIELDS.includes(failed.key ?? "") ? <Empty title="Nothing is shown while a filter is wrong" /> : <Problem of={failed} retry={() => void read(failed.before)} />);
+  const older = failed !== null && failed.before !== null;
   return (
-    <section class="list" aria-label="Log" tabIndex={0}>
-      {problem.value &&
-        (FIELDS.includes(problem.value.key ?? "") ? <Empty title="Nothing is shown while a filter is wrong" /> : <Problem of={problem.value} retry={() => void read(null)} />)}
-      {!shown && !problem.value && <p class="muted pad">Reading the log</p>}
+    <section class="list" aria-label="Log" aria-busy={reading.value} tabIndex={0}>
+      {!older && trouble}
+      {!shown && !failed && <p class="muted pad">Reading the log</p>}
       {shown && fresh > 0 && (
         <button type="button" class="fresh" onClick={() => (again.value += 1)}>
           Show {counted(fresh, "new entry", "new entries")}
@@ -56,7 +63,8 @@ export function LogPage(): JSX.Element {
       )}
       {shown && shown.length === 0 && !more.value && <Empty title="No entry in this window passes the filters" />}
       {shown && shown.length > 0 && <EntryTable entries={shown} caption="Entries, newest first" />}
-      {shown && more.value && (
+      {older && trouble}
+      {shown && more.value && !older && (
         <button type="button" class="older" disabled={reading.value} onClick={() => void read(reached.value)}>
           Show older entries
         </button>

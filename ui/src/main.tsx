@@ -1,3 +1,4 @@
+import type { Signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { render } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
@@ -6,12 +7,12 @@ import { Panel, truncatedText } from "./entry.tsx";
 import { FilterBar, Legend, RangeBar } from "./filters.tsx";
 import { Health, worst } from "./health.tsx";
 import { KEYS, listen } from "./keys.ts";
-import { Lanes } from "./lanes.tsx";
+import { Lanes, toLanes } from "./lanes.tsx";
 import { LogPage } from "./log.tsx";
 import { ObjectPage } from "./object.tsx";
 import { Text } from "./parts.tsx";
 import { StatePage } from "./state.tsx";
-import { choosing, clusters, data, go, helpOpen, linkTo, loaded, loading, now, overview, overviewFailure, picking, range, said, start, theme, view } from "./store.ts";
+import { choosing, clusters, data, go, helpOpen, linkTo, loaded, loading, narrow, now, overview, overviewFailure, phone, picking, range, said, start, theme, view } from "./store.ts";
 import { Strip } from "./strip.tsx";
 import { count, counted, plain } from "./text.ts";
 import { zoneName } from "./time.ts";
@@ -24,14 +25,14 @@ function Header(): JSX.Element {
   const known = overview.value;
   const state = worst(known);
   return (
-    <header class="top">
+    <header class="top" inert={phone.value && view.value.entry !== null}>
       {/* The part behind the # is the view: the link moves the focus and not the address. */}
       <a
         class="skip"
         href="#main"
         onClick={(event) => {
           event.preventDefault();
-          (document.getElementById("lanes") ?? document.getElementById("main"))?.focus();
+          toLanes();
         }}
       >
         {page === "timeline" ? "To the lanes" : "To the page"}
@@ -181,10 +182,19 @@ function Status(): JSX.Element {
   );
 }
 
+/** What the panel covers where there is little room; nothing of it is reached by Tab then. On a phone it covers all. */
+function Beside({ of, children }: { of: Signal<boolean>; children: ComponentChildren }): JSX.Element {
+  return (
+    <div class="beside" inert={of.value && view.value.entry !== null}>
+      {children}
+    </div>
+  );
+}
+
 function Timed({ children }: { children: ComponentChildren }): JSX.Element {
   return (
     <div class={`stage${view.value.entry !== null ? " with-panel" : ""}`}>
-      {children}
+      <Beside of={narrow}>{children}</Beside>
       <Panel />
     </div>
   );
@@ -196,12 +206,14 @@ function Body(): JSX.Element {
     case "timeline":
       return (
         <>
-          <div class="controls">
-            <RangeBar />
-            <FilterBar />
-          </div>
-          <Strip />
-          <Legend />
+          <Beside of={phone}>
+            <div class="controls">
+              <RangeBar />
+              <FilterBar />
+            </div>
+            <Strip />
+            <Legend />
+          </Beside>
           <Timed>
             <Lanes />
           </Timed>
@@ -211,12 +223,14 @@ function Body(): JSX.Element {
     case "log":
       return (
         <>
-          <div class="controls">
-            <RangeBar />
-            <FilterBar />
-          </div>
-          <Strip />
-          <Legend />
+          <Beside of={phone}>
+            <div class="controls">
+              <RangeBar />
+              <FilterBar />
+            </div>
+            <Strip />
+            <Legend />
+          </Beside>
           <Timed>
             <LogPage />
           </Timed>

@@ -15,32 +15,26 @@ import { splitId } from "./url.ts";
 
 export function ObjectPage(): JSX.Element {
   const { object, at } = view.value;
-  const again = useSignal(0);
-  const { answer, problem, stale } = useAnswer<Answer>(`${object} ${at} ${again.value}`, (signal) => data.object(splitId(object), at, signal));
+  const { answer, problem, stale, busy, again } = useAnswer<Answer>(`${object} ${at}`, (signal) => data.object(splitId(object), at, signal));
   const tab = useSignal<"history" | "object" | "blame">("history");
   const seen = useSignal(changes.peek());
   const moment = useSignal(at);
   useEffect(() => {
     moment.value = at;
   }, [at]);
-  if (problem) {
+  // What is known of another object says nothing of this one.
+  if (!answer || (problem && answer.lane.id !== object)) {
     return (
-      <section class="list" tabIndex={0} aria-label="Object">
-        <Problem of={problem} retry={() => (again.value += 1)} />
-      </section>
-    );
-  }
-  if (!answer) {
-    return (
-      <section class="list" tabIndex={0} aria-label="Object">
-        <p class="muted pad">Reading its history</p>
+      <section class="list" tabIndex={0} aria-label="Object" aria-busy={busy}>
+        {problem ? <Problem of={problem} retry={again} /> : <p class="muted pad">Reading its history</p>}
       </section>
     );
   }
   const { lane } = answer;
   const tabs = [["history", "History"], ["object", answer.at === null ? "The object" : `The object at ${answer.at}`], ["blame", "Blame"]] as const;
   return (
-    <section class={`list object-page${stale ? " stale" : ""}`} tabIndex={0} aria-label="Object">
+    <section class={`list object-page${stale ? " stale" : ""}`} tabIndex={0} aria-label="Object" aria-busy={busy}>
+      {problem && <Problem of={problem} retry={again} />}
       <header class="object-head">
         <h2>
           <Text of={objectName(lane)} max={200} />
@@ -142,7 +136,7 @@ export function ObjectPage(): JSX.Element {
                 class="fresh"
                 onClick={() => {
                   seen.value = changes.peek();
-                  again.value += 1;
+                  again();
                 }}
               >
                 The log has grown: read again

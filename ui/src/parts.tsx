@@ -277,13 +277,14 @@ export function Command({ text: command }: { text: string }): JSX.Element {
   );
 }
 
-export function Problem({ of, retry }: { of: Failure; retry?: () => void }): JSX.Element {
+/** What went wrong; where it was not the question, with a way to ask again. */
+export function Problem({ of, retry }: { of: Failure; retry: () => void }): JSX.Element {
   return (
     <div class={`problem${of.message.includes("\n") ? " mono" : ""}`} role="alert">
       <p>
         <Text of={of.message} max={2000} lines />
       </p>
-      {retry && (
+      {of.outage && (
         <button type="button" onClick={retry}>
           Try again
         </button>

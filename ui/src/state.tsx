@@ -24,7 +24,7 @@ export function StatePage(): JSX.Element {
   // Without a moment it is now, and now is not asked again each second.
   const wanted = at === "" ? "0s" : at;
   const narrow = filterKeys({ ...filters, type: [], area: [], where: "", quiet: false });
-  const { answer, problem, stale } = useAnswer<State | Changes>(JSON.stringify([from, wanted, narrow]), (signal) =>
+  const { answer, problem, stale, busy, again } = useAnswer<State | Changes>(JSON.stringify([from, wanted, narrow]), (signal) =>
     from === "" ? data.state(at === "" ? brief(now.peek()) : at, filters, signal) : data.changes(from, at, filters, signal),
   );
   const between = answer && "to" in answer ? answer : null;
@@ -35,7 +35,7 @@ export function StatePage(): JSX.Element {
   const times = [time, parse(between?.from.at ?? "")];
   const unknown = [...new Set(allGaps.value.filter((gap) => times.some((time) => gap.from < time && time < gap.to)).map((gap) => `${gap.resource ?? "everything"}${gap.namespace ? ` in ${gap.namespace}` : ""}`))];
   return (
-    <section class={`list${stale && answer ? " stale" : ""}`} aria-label="As of" tabIndex={0}>
+    <section class={`list${stale && answer ? " stale" : ""}`} aria-label="As of" aria-busy={busy} tabIndex={0}>
       <div class="controls">
         <form
           class="as-of"
@@ -68,7 +68,7 @@ export function StatePage(): JSX.Element {
         </form>
         <FilterBar only="state" />
       </div>
-      {problem && <Problem of={problem} />}
+      {problem && <Problem of={problem} retry={again} />}
       {!answer && !problem && <p class="muted pad">Reading the log</p>}
       {answer && unknown.length > 0 && (
         <p class="pad evidence">

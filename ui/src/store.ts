@@ -1,6 +1,6 @@
 // What the page knows, and what it does about it. Signals, so that the canvas is drawn without a pass over the document.
 
-import { batch, computed, effect, signal } from "@preact/signals";
+import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { MARKS, Refused, Remote, type Clusters, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
 import { Embedded, type FileData } from "./embedded.ts";
 import { follow, type Follower, type Link } from "./follow.ts";
@@ -94,11 +94,14 @@ export function rest(): void {
 export interface Failure {
   message: string;
   key: string | null;
+  /** It does not answer, or cannot now: what it said before is as true as it was. */
+  outage: boolean;
 }
 
-function failure(error: unknown): Failure {
-  if (error instanceof Refused) return { message: error.message, key: error.key };
-  return { message: error instanceof Error ? error.message : String(error), key: null };
+export function failure(error: unknown): Failure {
+  if (error instanceof Refused) return { message: error.message, key: error.key, outage: error.status === 0 || error.status === 429 || error.status >= 500 };
+  // An answer that broke off.
+  return { message: error instanceof Error ? error.message : String(error), key: null, outage: true };
 }
 
 export const overviewFailure = signal<Failure | null>(null);
@@ -380,6 +383,17 @@ export const picking = signal(false);
 /** What a screen reader is to say. */
 export const said = signal("");
 export const helpOpen = signal(false);
+
+function matches(query: string): Signal<boolean> {
+  const asked = matchMedia(query);
+  const found = signal(asked.matches);
+  asked.addEventListener("change", () => (found.value = asked.matches));
+  return found;
+}
+
+/** Where the panel covers the lanes, and where it covers all: as the style sheet has it. */
+export const narrow = matches("(max-width: 900px)");
+export const phone = matches("(max-width: 640px)");
 
 export type Theme = "auto" | "light" | "dark";
 
