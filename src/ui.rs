@@ -514,9 +514,9 @@ fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Re
         "entries" => good(&entries::entries(index, reader, &asked(reader)?, query, &clock, deadline)?),
         "entry" => good(&entries::entry(index, reader, seq("seq")?, &clock, true, deadline)?),
         "diff" => good(&entries::diff(reader, seq("from")?, seq("to")?, &clock)?),
-        "object" => good(&entries::object(index, reader, query, &clock)?),
-        "state" => good(&moments::state(index, reader, &asked(reader)?, query, &clock, deadline)?),
-        "changes" => good(&moments::changes(reader, &asked(reader)?, query, &clock, deadline)?),
+        "object" => good(&entries::object(index, reader, query, &clock, present(reader)?, deadline)?),
+        "state" => good(&moments::state(index, reader, &asked(reader)?, query, &clock, present(reader)?, deadline)?),
+        "changes" => good(&moments::changes(reader, &asked(reader)?, query, &clock, present(reader)?, deadline)?),
         "churn" => {
             let asked = asked(reader)?;
             if let Some(key) = ["type", "area"].into_iter().find(|key| query.one(key).is_some()) {

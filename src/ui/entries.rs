@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::answer::Problem;
 use super::index::{Index, Way};
-use super::lanes::{Lane, id_of, lane};
+use super::lanes::{Lane, Present, Unwatched, id_of, lane, unwatched_of};
 use super::moments::place;
 use super::query::{Asked, Query, Resources, stamp};
 use super::summary::{Summaries, Summary};
@@ -362,6 +362,8 @@ struct Field {
 #[derive(Debug, Serialize)]
 pub(crate) struct ObjectPage {
     lane: Lane,
+    /// When nobody knew of it.
+    unwatched: Vec<Unwatched>,
     entries: Vec<Summary>,
     more: bool,
     at: Option<u64>,
@@ -386,7 +388,14 @@ fn named(reader: &Reader, query: &Query) -> Result<ObjectRow, Problem> {
 }
 
 /// An object: its lane, its entries, and what it was at a moment, with who had set that.
-pub(super) fn object(index: &Index, reader: &mut Reader, query: &Query, clock: &Clock) -> Result<ObjectPage, Problem> {
+pub(super) fn object(
+    index: &Index,
+    reader: &mut Reader,
+    query: &Query,
+    clock: &Clock,
+    present: Present,
+    deadline: Instant,
+) -> Result<ObjectPage, Problem> {
     let row = named(reader, query)?;
     let at = place(reader, query, "at", clock)?;
     let head = reader.head()?;
@@ -405,6 +414,7 @@ pub(super) fn object(index: &Index, reader: &mut Reader, query: &Query, clock: &
     let unrecorded = if at.is_none() { reader.unrecorded(&row)? } else { None };
     let is_there = state.is_some_and(|step| step.kind != EntryType::Deleted) || unrecorded.is_some();
     let mut page = ObjectPage {
+        unwatched: unwatched_of(reader, &row, present, deadline)?,
         lane,
         entries,
         more: steps.len() > OF_OBJECT,

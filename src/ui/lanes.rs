@@ -399,6 +399,35 @@ fn unwatched(
     Ok((found, left))
 }
 
+/// When nobody knew of an object, over the whole log.
+pub(super) fn unwatched_of(
+    reader: &mut Reader,
+    row: &ObjectRow,
+    present: Present,
+    deadline: Instant,
+) -> Result<Vec<Unwatched>, Problem> {
+    let resource = row.resource.full_name();
+    let is_its = |source: &&SourceRow| {
+        source.resource.full_name() == resource && ["", &*row.namespace].contains(&&*source.namespace)
+    };
+    let asked = Asked::of_sources(reader.sources()?.iter().filter(is_its).map(|source| source.id.0).collect());
+    let begin = reader.retained()?.oldest_time.unwrap_or_default();
+    let head = reader.head()?;
+    Ok(unwatched(reader, &asked, head, (begin, present.now), present, deadline)?.0)
+}
+
+/// Of what nobody knows at a moment.
+pub(super) fn unknown_at(
+    reader: &mut Reader,
+    asked: &Asked,
+    time: i64,
+    present: Present,
+    deadline: Instant,
+) -> Result<Vec<Unwatched>, Problem> {
+    let head = reader.head()?;
+    Ok(unwatched(reader, asked, head, (time, time), present, deadline)?.0)
+}
+
 /// The stretch that a GAP is about, where it is of what is asked for.
 fn of_gap(asked: &Asked, (since, until): (i64, i64), sources: &[SourceRow], stored: &StoredEntry) -> Option<Unwatched> {
     let entry = Entry::parse(&stored.line).ok()?;

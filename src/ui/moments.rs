@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::answer::Problem;
 use super::index::Index;
-use super::lanes::id_of;
+use super::lanes::{Present, Unwatched, id_of, unknown_at};
 use super::query::{Asked, Query, stamp};
 use crate::journal::Reader;
 use crate::model::{EntryType, Seq};
@@ -46,6 +46,8 @@ pub(crate) struct State {
     seq: u64,
     objects: Vec<There>,
     truncated: usize,
+    /// Of what nobody knows at that moment.
+    unknown: Vec<Unwatched>,
 }
 
 #[derive(Debug, Serialize)]
@@ -68,13 +70,15 @@ pub(super) fn state(
     asked: &Asked,
     query: &Query,
     clock: &Clock,
+    present: Present,
     deadline: Instant,
 ) -> Result<State, Problem> {
     let limit = query.number("limit", 1000, 5000)?;
     let place = place(reader, query, "at", clock)?;
     let head = reader.head()?;
     let seq = place.map_or(head, |place| place.seq);
-    let at = end(reader, place, seq, clock)?.at;
+    let time = time(reader, place, seq, clock)?;
+    let unknown = unknown_at(reader, asked, time, present, deadline)?;
     let mut rows: Vec<i64> = match &asked.objects {
         Some(objects) => objects.iter().copied().collect(),
         None => {
@@ -122,7 +126,7 @@ pub(super) fn state(
         });
     }
     objects.sort_by(|one, other| one.id.cmp(&other.id));
-    Ok(State { at, seq: seq.0, objects, truncated: left })
+    Ok(State { at: stamp(time), seq: seq.0, objects, truncated: left, unknown })
 }
 
 /// A moment of the log.
@@ -130,6 +134,8 @@ pub(super) fn state(
 struct End {
     at: String,
     seq: u64,
+    /// Of what nobody knows then.
+    unknown: Vec<Unwatched>,
 }
 
 /// What became of objects between two moments.
@@ -169,6 +175,7 @@ pub(super) fn changes(
     asked: &Asked,
     query: &Query,
     clock: &Clock,
+    present: Present,
     deadline: Instant,
 ) -> Result<Changes, Problem> {
     let limit = query.number("limit", 1000, 5000)?;
@@ -186,9 +193,14 @@ pub(super) fn changes(
     }
     // What is left out is the same for each who asks.
     rows.sort_by_cached_key(id_of);
+    let mut end = |place, seq: Seq| -> Result<End, Problem> {
+        let time = time(reader, place, seq, clock)?;
+        let unknown = unknown_at(reader, asked, time, present, deadline)?;
+        Ok(End { at: stamp(time), seq: seq.0, unknown })
+    };
     let mut answer = Changes {
-        from: end(reader, Some(first), from, clock)?,
-        to: end(reader, to, upto, clock)?,
+        from: end(Some(first), from)?,
+        to: end(to, upto)?,
         objects: Vec::new(),
         came_and_went: 0,
         truncated: 0,
@@ -229,11 +241,10 @@ fn changed(id: String, seq: u64, found: Differs) -> Changed {
 }
 
 /// The moment of a place; without one it is now.
-fn end(reader: &Reader, place: Option<Moment>, seq: Seq, clock: &Clock) -> Result<End, Problem> {
-    let time = match place {
+fn time(reader: &Reader, place: Option<Moment>, seq: Seq, clock: &Clock) -> Result<i64, Problem> {
+    Ok(match place {
         Some(Moment { time: Some(time), .. }) => time.as_microsecond(),
         Some(_) => reader.time_of(seq)?.unwrap_or_default(),
         None => clock.now.as_microsecond(),
-    };
-    Ok(End { at: stamp(time), seq: seq.0 })
+    })
 }

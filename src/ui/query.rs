@@ -193,6 +193,21 @@ impl Asked {
         Ok(Self { since, until, objects, sources, by_kind, types, areas, filter, quiet })
     }
 
+    /// What these sources bring.
+    pub(super) fn of_sources(sources: HashSet<i64>) -> Self {
+        Self {
+            since: None,
+            until: None,
+            objects: None,
+            sources: Some(sources),
+            by_kind: false,
+            types: Vec::new(),
+            areas: Vec::new(),
+            filter: None,
+            quiet: false,
+        }
+    }
+
     /// Whether not every entry of the objects is asked for.
     pub(super) const fn is_narrow(&self) -> bool {
         self.filter.is_some() || !self.types.is_empty() || !self.areas.is_empty()

@@ -407,6 +407,17 @@ async fn what_was_watched_and_is_not_is_hatched() {
     assert_eq!(stretches(&mut reader, "what=services", true).0, [stretch("services/", "not_yet")]);
     let later = format!("what=services&since={}", super::query::stamp(known));
     assert_eq!(stretches(&mut reader, &later, true).0, []);
+    // Who asks what was there is told of what nobody knew.
+    let clock = clock();
+    let query = Query::read("at=9").unwrap();
+    let asked = Asked::read(&query, &reader, &clock).unwrap();
+    let present = Present { now: known + 1, watched: true, end: known + 1 };
+    let then =
+        moments::state(&Index::default(), &mut reader, &asked, &query, &clock, present, super::tests::later()).unwrap();
+    let then = serde_json::to_value(then).unwrap();
+    let unknown: Vec<&str> =
+        then["unknown"].as_array().unwrap().iter().map(|one| one["resource"].as_str().unwrap()).collect();
+    assert!(unknown.contains(&"services"), "{}", then["unknown"]);
     // A second list, and what is told of a part that another one knew, are not its first.
     first.list_begin().await.unwrap();
     first.list_done(ResourceVersion::new("9001".to_owned()), None).await.unwrap();
@@ -667,10 +678,12 @@ async fn what_became_of_objects_is_what_was_at_both_moments() {
     write(&journal, &source, 0..2300).await;
     let mut reader = journal.reader().unwrap();
     let (clock, mut became) = (clock(), BTreeSet::new());
+    let now = clock.now.as_microsecond();
+    let present = Present { now, watched: true, end: now };
     let ask = |reader: &mut Reader, text: &str, deadline| {
         let query = Query::read(text).unwrap();
         let asked = Asked::read(&query, reader, &clock).unwrap();
-        serde_json::to_value(moments::changes(reader, &asked, &query, &clock, deadline).unwrap()).unwrap()
+        serde_json::to_value(moments::changes(reader, &asked, &query, &clock, present, deadline).unwrap()).unwrap()
     };
     for (from, to) in [(10, 30), (30, 1100), (900, 1010), (960, 1600), (1, 2300), (1500, 1501), (700, 700)] {
         let (before, after) = (there(&mut reader, from), there(&mut reader, to));
@@ -709,7 +722,7 @@ async fn what_became_of_objects_is_what_was_at_both_moments() {
     for (wrong, key) in [("to=5", "from"), ("from=9&to=5", "from"), ("from=5&to=9999", "to"), ("from=x", "from")] {
         let query = Query::read(wrong).unwrap();
         let asked = Asked::read(&query, &reader, &clock).unwrap();
-        let problem = moments::changes(&mut reader, &asked, &query, &clock, later()).unwrap_err();
+        let problem = moments::changes(&mut reader, &asked, &query, &clock, present, later()).unwrap_err();
         assert_eq!(problem.key, Some(key), "{wrong}: {}", problem.text);
     }
     drop((reader, source, journal));

@@ -225,7 +225,7 @@ export class Api {
     const leftLanes = Math.max(0, ordered.length - most);
     return {
       since: time(from), until: time(to), cursor: this.cursor(), truncated: left + leftLanes > 0 ? { lanes: leftLanes, marks: left } : null, lanes: ordered.slice(0, most),
-      unwatched: this.gaps().filter((gap) => gap.time >= from && Date.parse(gap.gap.since) <= to).map((gap) => ({ resource: gap.resource || null, namespace: "", from: gap.gap.since, to: time(gap.time), why: gap.gap.why, seq: gap.seq })).concat([{ resource: "secrets", namespace: "", from: time(this.log.now - 25 * 60_000), to: time(this.now()), why: "degraded", seq: null }]),
+      unwatched: this.unwatched(from, to),
     };
   }
 
@@ -299,6 +299,15 @@ export class Api {
     };
   }
 
+  unwatched(from, to) {
+    return this.gaps().filter((gap) => gap.time >= from && Date.parse(gap.gap.since) <= to).map((gap) => ({ resource: gap.resource || null, namespace: "", from: gap.gap.since, to: time(gap.time), why: gap.gap.why, seq: gap.seq })).concat([{ resource: "secrets", namespace: "", from: time(this.log.now - 25 * 60_000), to: time(this.now()), why: "degraded", seq: null }]);
+  }
+
+  /** Of what nobody knows at a moment. */
+  unknown(then) {
+    return this.unwatched(then, then).filter((gap) => Date.parse(gap.from) <= then && then <= Date.parse(gap.to));
+  }
+
   state(query) {
     const at = query.get("at") ?? "0s";
     const passes = filters(query);
@@ -315,7 +324,7 @@ export class Api {
     const all = [...there.values()].sort((a, b) => (laneId(a) < laneId(b) ? -1 : 1));
     const most = Number(query.get("limit") ?? 1000);
     return {
-      at: time(limit), seq, truncated: Math.max(0, all.length - most),
+      at: time(limit), seq, truncated: Math.max(0, all.length - most), unknown: this.unknown(limit),
       objects: all.slice(0, most).map((entry) => ({ id: laneId(entry), kind: entry.kind, resource: entry.resource, namespace: entry.namespace, name: entry.name, uid: entry.uid, seq: entry.seq, since: time(entry.time), how: entry.evidence })),
     };
   }
@@ -331,7 +340,7 @@ export class Api {
     const place = (text, key) => {
       const found = /^\d+$/.test(text) ? this.find(text) : null;
       const limit = found?.time ?? moment(text, this.now(), key);
-      return { at: time(limit), seq: found?.seq ?? this.log.entries.filter((entry) => entry.time <= limit).pop()?.seq ?? 0 };
+      return { at: time(limit), unknown: this.unknown(limit), seq: found?.seq ?? this.log.entries.filter((entry) => entry.time <= limit).pop()?.seq ?? 0 };
     };
     const [upto, end] = [place(from, "from"), place(to, "to")];
     if (upto.seq > end.seq) throw new Wrong("from is after to; swap them", "from");

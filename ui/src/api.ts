@@ -224,6 +224,8 @@ export interface State {
   seq: number;
   objects: StateObject[];
   truncated: number;
+  /** Of what nobody knows then. */
+  unknown: Unwatched[];
 }
 
 export interface Became {
@@ -247,8 +249,8 @@ export interface Became {
 }
 
 export interface Changes {
-  from: { at: string; seq: number };
-  to: { at: string; seq: number };
+  from: { at: string; seq: number; unknown: Unwatched[] };
+  to: { at: string; seq: number; unknown: Unwatched[] };
   objects: Became[];
   came_and_went: number;
   truncated: number;

@@ -183,7 +183,7 @@ export class Embedded implements Data {
         since: last?.time ?? bar.from ?? this.file.lanes.since, how: bar.from_how,
       });
     }
-    return { at: rfc3339(limit), seq: newest, objects, truncated: 0 };
+    return { at: rfc3339(limit), seq: newest, objects, truncated: 0, unknown: this.unknown(limit) };
   }
 
   async changes(from: string, to: string, filters: Filters): Promise<Changes> {
@@ -214,7 +214,7 @@ export class Embedded implements Data {
         before: before ? (known[known.length - 1]?.seq ?? null) : null, seq: newest.seq, time: newest.time, how: newest.evidence,
       });
     }
-    const end = (place: { time: number; seq: number }): Changes["from"] => ({ at: rfc3339(place.time), seq: place.seq });
+    const end = (place: { time: number; seq: number }): Changes["from"] => ({ at: rfc3339(place.time), seq: place.seq, unknown: this.unknown(place.time) });
     return { from: end(first), to: end(last), objects, came_and_went: gone, truncated: 0 };
   }
 
@@ -224,6 +224,10 @@ export class Embedded implements Data {
 
   followUrl(): null {
     return null;
+  }
+
+  private unknown(time: number): State["unknown"] {
+    return this.file.lanes.unwatched.filter((gap) => (gap.from === null || parse(gap.from) <= time) && time <= parse(gap.to));
   }
 
   /** A moment, or that of an entry, and the newest entry that there was; without one the end of the file. */

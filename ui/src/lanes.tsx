@@ -8,7 +8,7 @@ import { AFTER, BEFORE, gapsOf, hit, ROW, shift, toTime, toX, zoom, type Hit, ty
 import {
   choose, cursor, dark, gaps, go, lanesFailure, link, linkTo, loaded, loading, move, now, oldest, overview, overviewFailure, range, reload, rest, rows, view, type Loaded,
 } from "./store.ts";
-import { count, counted, objectName, plain, short } from "./text.ts";
+import { count, counted, objectName, plain, short, whyWords } from "./text.ts";
 import { full, parse, span, zoneName } from "./time.ts";
 import { FIELDS } from "./filters.tsx";
 import { Empty, Problem, Text } from "./parts.tsx";
@@ -355,7 +355,7 @@ function Tip({ of, width }: { of: Pointed; width: number }): JSX.Element | null 
     if (mark.type !== "QUIET" && cluster.quiet > 0) lines.push(`${counted(cluster.quiet, "quiet entry", "quiet entries")} folded`);
   } else if (of.hit.kind === "gap") {
     const { gap } = of.hit;
-    lines = [`Nobody knows: ${gap.why}`, `${gap.from === BEFORE ? "from before the log" : `from ${full(gap.from, zone)}`} to ${full(gap.to, zone)}`];
+    lines = [`Nobody knows: ${whyWords(gap.why)}`, `${gap.from === BEFORE ? "from before the log" : `from ${full(gap.from, zone)}`} to ${full(gap.to, zone)}`];
   } else {
     const time = toTime({ ...range.value, width }, of.x);
     lines = [`${full(time, zone)} ${zoneName(zone, time)}`, quiet(lane, time, known)];
@@ -460,7 +460,7 @@ function LaneRow({ row, lane, stop }: { row: Extract<Row, { kind: "lane" }>; lan
       <td class="sr" role="cell">{known.bars.map((bar) => `${bar.from === null ? "there before" : `${bar.from_how} ${full(parse(bar.from), zone)}`} ${bar.to === null ? "and there still" : `until ${full(parse(bar.to), zone)}`}`).join("; ")}</td>
       <td class="sr" role="cell">{counted(known.marks.length, "change")}</td>
       <td class="sr" role="cell">{last ? plain(`${full(parse(last.time), zone)}: ${describe(last)}, entry ${last.seq}`) : "none"}</td>
-      <td class="sr" role="cell">{unknown.map((gap) => plain(`${gap.why} until ${full(gap.to, zone)}, for ${gap.from === BEFORE ? "all before" : span(gap.to - gap.from)}`)).join("; ")}</td>
+      <td class="sr" role="cell">{unknown.map((gap) => plain(`${whyWords(gap.why)} until ${full(gap.to, zone)}, for ${gap.from === BEFORE ? "all before" : span(gap.to - gap.from)}`)).join("; ")}</td>
     </tr>
   );
 }

@@ -8,7 +8,7 @@ import { ChangesList } from "./changes.tsx";
 import { useAnswer } from "./entry.tsx";
 import { FilterBar } from "./filters.tsx";
 import { Empty, ObjectLink, Problem, Text, Time } from "./parts.tsx";
-import { allGaps, data, go, now, view } from "./store.ts";
+import { data, go, now, view } from "./store.ts";
 import { counted } from "./text.ts";
 import { brief, parse, resolve } from "./time.ts";
 import { filterKeys } from "./url.ts";
@@ -31,9 +31,9 @@ export function StatePage(): JSX.Element {
   const then = answer && "at" in answer ? answer : null;
   const time = parse(then?.at ?? between?.to.at ?? "");
   const step = (by: number): void => go({ at: brief((answer ? time : now.peek()) + by) });
-  // What lies in a gap, or after somebody watched last, is what was known before it.
-  const times = [time, parse(between?.from.at ?? "")];
-  const unknown = [...new Set(allGaps.value.filter((gap) => times.some((time) => gap.from < time && time < gap.to)).map((gap) => `${gap.resource ?? "everything"}${gap.namespace ? ` in ${gap.namespace}` : ""}`))];
+  // What lies in a gap, or before somebody watched, or after, is what was known before it.
+  const gaps = then?.unknown ?? (between ? [...between.from.unknown, ...between.to.unknown] : []);
+  const unknown = [...new Set(gaps.map((gap) => `${gap.resource ?? "everything"}${gap.namespace ? ` in ${gap.namespace}` : ""}`))];
   return (
     <section class={`list${stale && answer ? " stale" : ""}`} aria-label="As of" aria-busy={busy} tabIndex={0}>
       <div class="controls">

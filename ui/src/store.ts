@@ -170,9 +170,9 @@ const running = computed<GapModel[]>(() => {
   if (!known || known.mode === "file") return [];
   const found: GapModel[] = [];
   for (const source of known.sources) {
-    if ((known.mode === "daemon" && !BLIND.includes(source.state)) || source.good_at === null) continue;
+    if (known.mode === "daemon" && !BLIND.includes(source.state)) continue;
     const why = known.mode === "journal" ? "no daemon is running" : source.detail ? `${source.state}: ${source.detail}` : source.state;
-    found.push({ from: parse(source.good_at), to: now.value, resource: source.resource, namespace: source.namespace, why, seq: null });
+    found.push({ from: source.good_at === null ? BEFORE : parse(source.good_at), to: now.value, resource: source.resource, namespace: source.namespace, why, seq: null });
   }
   return found;
 });
@@ -180,7 +180,7 @@ const running = computed<GapModel[]>(() => {
 /** Where nobody knows, within what was loaded. */
 export const gaps = computed<GapModel[]>(() => {
   const known = loaded.value?.gaps ?? [];
-  return overview.value?.mode === "file" ? known : [...known.filter((gap) => gap.seq !== null || gap.why === "removed"), ...running.value];
+  return overview.value?.mode === "file" ? known : [...known.filter((gap) => gap.seq !== null || gap.why === "removed" || gap.why === "not_yet"), ...running.value];
 });
 
 /** The same over the whole log, for the strip and for the page of an object. */

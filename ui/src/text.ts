@@ -89,6 +89,13 @@ export function short(kind: string): string {
   return SHORT[kind] ?? kind.toLowerCase();
 }
 
+const WHY: Record<string, string> = { not_yet: "not listed yet", removed: "not configured any more", stopped: "no daemon was running" };
+
+/** Why nobody knows, in words; of a GAP its own. */
+export function whyWords(why: string): string {
+  return WHY[why] ?? why;
+}
+
 export function objectName(object: { kind: string; name: string }): string {
   return `${short(object.kind)}/${object.name}`;
 }
