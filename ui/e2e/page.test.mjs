@@ -525,6 +525,26 @@ test("a live page loses nothing in a reconnect, and shows nothing twice", made, 
   await context.close();
 });
 
+test("what a resting pointer shows is what is under it after a load", made, async () => {
+  const { page, clean, context } = await open("#since=1h");
+  await drawn(page);
+  await page.locator(".live-live").waitFor();
+  const lane = await page.evaluate(() => globalThis.decklog.lanes().find((one, index, all) => all[index - 1]?.id === "deployments.apps/shop/web"));
+  const box = await page.locator("#plot").boundingBox();
+  await page.mouse.move(box.x + box.width / 2, lane.y);
+  await page.locator(".tip strong", { hasText: lane.id.split("/")[2] }).waitFor();
+  // A namespace of its own comes above, and all that stands below moves down.
+  await fetch(`${server.url}dev/append`, { method: "POST", body: JSON.stringify({ type: "ADDED", kind: "Pod", namespace: "a", name: "new", set: { spec: {} }, managers: ["kubelet"] }) });
+  await page.waitForFunction(() => globalThis.decklog.lanes().some((lane) => lane.id === "pods/a/new"));
+  await page.waitForFunction((at) => {
+    const under = globalThis.decklog.lanes().find((lane) => Math.abs(lane.y - at) < 12);
+    const shown = document.querySelector(".tip strong")?.textContent ?? null;
+    return under ? shown?.endsWith(`/${under.id.split("/")[2]}`) : shown === null;
+  }, lane.y, { timeout: 5000 });
+  await clean();
+  await context.close();
+});
+
 test("hostile data is shown and does not run", { skip: given !== null && cluster === null ? "the log has none" : false }, async () => {
   const { lanes } = await api(server.url, "lanes?namespace=hostile&quiet=1");
   const { page, clean, context } = await open("#since=24h&namespace=hostile&quiet=1");
