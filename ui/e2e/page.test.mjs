@@ -545,6 +545,26 @@ test("what a resting pointer shows is what is under it after a load", made, asyn
   await context.close();
 });
 
+test("the page of an object says that there is a newer entry of it", made, async () => {
+  const { page, clean, context } = await open("#page=object&object=deployments.apps/shop/web");
+  const newest = () => page.locator(".entries .seq").first().textContent().then(Number);
+  await page.locator(".entries .seq").first().waitFor();
+  const before = await newest();
+  const change = (name, value) => fetch(`${server.url}dev/append`, { method: "POST", body: JSON.stringify({ type: "MODIFIED", kind: "Deployment", namespace: "shop", name, path: "/spec/replicas", value, managers: ["kubectl"] }) });
+  const notice = page.getByRole("button", { name: "There is a newer entry of this object: read again" });
+  for (const value of [7, 8]) {
+    await change("search", value);
+    await change("web", value);
+    const { head } = await api(server.url, "overview");
+    await notice.click();
+    await page.locator(`.entries [data-seq="${head.seq}"]`).waitFor();
+    await notice.waitFor({ state: "detached" });
+  }
+  assert.ok((await newest()) > before);
+  await clean();
+  await context.close();
+});
+
 test("hostile data is shown and does not run", { skip: given !== null && cluster === null ? "the log has none" : false }, async () => {
   const { lanes } = await api(server.url, "lanes?namespace=hostile&quiet=1");
   const { page, clean, context } = await open("#since=24h&namespace=hostile&quiet=1");

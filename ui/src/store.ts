@@ -3,10 +3,10 @@
 import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { MARKS, Refused, Remote, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
 import { Embedded, type FileData } from "./embedded.ts";
-import { follow, type Follower, type Link } from "./follow.ts";
+import { follow, type Follower, type Heard, type Link } from "./follow.ts";
 import { append, BEFORE, gapModel, layOut, model, type GapModel, type LaneModel, type Rows } from "./layout.ts";
 import { brief, moment, parse, rfc3339 } from "./time.ts";
-import { ALL, filterKeys, fromHash, frozen, isLive, rangeOf, toHash, type Range, type View } from "./url.ts";
+import { ALL, filterKeys, fromHash, frozen, isLive, NO_FILTERS, rangeOf, splitId, toHash, type Range, type View } from "./url.ts";
 
 function open(): Data {
   const kept = document.getElementById("decklog-data");
@@ -287,7 +287,7 @@ function stopFollowing(): void {
 function startFollowing(cursor: string): void {
   stopFollowing();
   const { filters } = view.peek();
-  if (!isLive(view.peek()) || overview.peek()?.mode !== "daemon" || document.hidden) return;
+  if (!isLive(view.peek()) || overview.peek()?.mode !== "daemon" || hidden.peek()) return;
   follower = follow(cursor, (after) => data.followUrl(after, filters) ?? "", {
     entry: arrived,
     reload: () => {
@@ -301,6 +301,14 @@ function startFollowing(cursor: string): void {
       link.value = state;
     },
   });
+}
+
+/** Follows one object, whatever the filters are. */
+export function followObject(id: string, after: string, heard: Heard): Follower | null {
+  if (data.embedded || overview.peek()?.mode !== "daemon") return null;
+  const { resource, namespace, name } = splitId(id);
+  const filters = { ...NO_FILTERS, what: [`${resource}/${name}`], namespace: namespace === "" ? [] : [namespace], quiet: true };
+  return follow(after, (at) => data.followUrl(at, filters) ?? "", heard);
 }
 
 function arrived(entry: Summary): void {
@@ -368,6 +376,8 @@ export const picking = signal(false);
 /** What a screen reader is to say. */
 export const said = signal("");
 export const helpOpen = signal(false);
+/** Nobody sees the page. A browser gives one place a handful of connections, and such a page has no use for one. */
+export const hidden = signal(document.hidden);
 
 function matches(query: string): Signal<boolean> {
   const asked = matchMedia(query);
@@ -448,8 +458,8 @@ export function start(): void {
   });
   void loadOverview();
   if (!data.embedded) {
-    // A browser gives one place a handful of connections, and a page that nobody sees has no use for one.
     document.addEventListener("visibilitychange", () => {
+      hidden.value = document.hidden;
       if (document.hidden) stopFollowing();
       else reload();
     });
@@ -457,7 +467,7 @@ export function start(): void {
       if (overviewFailure.peek() && !overview.peek()) void loadOverview();
     }, 3000);
     setInterval(() => {
-      if (document.hidden) return;
+      if (hidden.peek()) return;
       void loadOverview();
       if (!isLive(view.peek())) return;
       if (histogramKey.peek() !== "") void loadHistogram();
