@@ -1,7 +1,7 @@
 // The canvas: bars, hatching and marks of the rows that are on the screen, and the histogram of the strip.
 
 import type { Histogram } from "./api.ts";
-import { bars, clusters, gapsOf, LOOKS, lowerBound, ROW, rowsBetween, toX, UNSEEN, type GapModel, type LaneModel, type Look, type Rows, type Scale } from "./layout.ts";
+import { bars, clusters, gapsOf, isUnknown, LOOKS, lowerBound, ROW, rowsBetween, toX, UNSEEN, type GapModel, type LaneModel, type Look, type Rows, type Scale } from "./layout.ts";
 import { parse, ticks, type Zone } from "./time.ts";
 import type { Range } from "./url.ts";
 
@@ -250,7 +250,7 @@ function drawLane(context: CanvasRenderingContext2D, sheet: Sprites, scene: Scen
   context.fillStyle = colours.line;
   const begin = Math.max(0, toX(scale, scene.oldest));
   const end = Math.min(scale.width, toX(scale, scene.now));
-  if (end > begin) context.fillRect(begin, Math.round(middle), end - begin, 1);
+  if (end > begin && !isUnknown(lane.lane)) context.fillRect(begin, Math.round(middle), end - begin, 1);
 
   const unknown = gapsOf(lane.lane, scene.gaps);
   const hollow: [number, number][] = [];

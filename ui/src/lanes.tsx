@@ -4,7 +4,7 @@ import { effect, useComputed, useSignal, type ReadonlySignal } from "@preact/sig
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { drawAxis, drawLanes, markIndex, palette, size, sprites, type Scene, type Sprites } from "./draw.ts";
-import { AFTER, BEFORE, gapsOf, hit, ROW, shift, toTime, toX, zoom, type Hit, type LaneModel, type Row, type Scale } from "./layout.ts";
+import { AFTER, BEFORE, gapsOf, hit, isUnknown, ROW, shift, toTime, toX, zoom, type Hit, type LaneModel, type Row, type Scale } from "./layout.ts";
 import {
   choose, cursor, dark, gaps, go, lanesFailure, link, linkTo, loaded, loading, move, moving, now, oldest, overview, overviewFailure, range, reload, rest, rows, view, type Loaded,
 } from "./store.ts";
@@ -326,6 +326,7 @@ function quiet(lane: LaneModel, time: number, known: Loaded): string {
   if (time > now.value) return overview.value?.mode === "file" ? "not in this file" : "not yet";
   if (time < oldest.value) return overview.value?.mode === "file" ? "not in this file" : "before the log began";
   if (time < known.covers.from || (time > known.covers.to && link.value !== "live")) return "not loaded";
+  if (isUnknown(lane.lane)) return "not looked for: only what it owns is shown";
   if (lane.bars.some((bar) => bar.from <= time && time <= bar.to)) return "there, and quiet";
   const next = lane.bars.filter((bar) => bar.from > time).sort((a, b) => a.from - b.from)[0];
   return next && next.bar.from_how !== "watched" ? "it may have been there already: nobody watched when it came" : "watched: it was not there";
@@ -457,7 +458,7 @@ function LaneRow({ row, lane, stop }: { row: Extract<Row, { kind: "lane" }>; lan
           </span>
         )}
       </th>
-      <td class="sr" role="cell">{known.bars.map((bar) => `${bar.from === null ? "there before" : `${bar.from_how} ${full(parse(bar.from), zone)}`} ${bar.to === null ? "and there still" : `until ${full(parse(bar.to), zone)}`}`).join("; ")}</td>
+      <td class="sr" role="cell">{isUnknown(known) ? "not looked for" : known.bars.map((bar) => `${bar.from === null ? "there before" : `${bar.from_how} ${full(parse(bar.from), zone)}`} ${bar.to === null ? "and there still" : `until ${full(parse(bar.to), zone)}`}`).join("; ")}</td>
       <td class="sr" role="cell">{counted(known.marks.length, "change")}</td>
       <td class="sr" role="cell">{last ? plain(`${full(parse(last.time), zone)}: ${describe(last)}, entry ${last.seq}`) : "none"}</td>
       <td class="sr" role="cell">{unknown.map((gap) => plain(`${gap.why} until ${full(gap.to, zone)}, for ${gap.from === BEFORE ? "all before" : span(gap.to - gap.from)}`)).join("; ")}</td>

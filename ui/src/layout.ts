@@ -1,6 +1,6 @@
 // Where things stand, in numbers: no canvas and no document, so that it can be tested by itself.
 
-import type { Bar, Lane, Mark, Summary, Unwatched } from "./api.ts";
+import type { Bar, Lane, Lanes, Mark, Summary, Unwatched } from "./api.ts";
 import { parse } from "./time.ts";
 import type { Range } from "./url.ts";
 
@@ -41,6 +41,21 @@ export interface LaneModel {
   times: Float64Array;
   looks: Uint8Array;
   bars: { from: number; to: number; bar: Bar }[];
+}
+
+/**
+ * Without the lives that nobody looked for. An object that is only shown because it owns another is answered as if it had been
+ * there since before the window; where entries were filtered away or left out, it may as well have come in it.
+ */
+export function withoutGuesses(answer: Lanes, narrowed: boolean): Lanes {
+  if (!narrowed && (answer.truncated?.lanes ?? 0) === 0) return answer;
+  const guessed = (lane: Lane): boolean => lane.marks.length === 0 && lane.quiet === 0 && lane.bars.every((bar) => bar.from === null && bar.to === null);
+  return { ...answer, lanes: answer.lanes.map((lane) => (guessed(lane) ? { ...lane, bars: [] } : lane)) };
+}
+
+/** Nothing is known of its life in the window. */
+export function isUnknown(lane: Lane): boolean {
+  return lane.marks.length === 0 && lane.bars.length === 0;
 }
 
 /** Times that are open reach beyond every window. */

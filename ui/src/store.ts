@@ -4,9 +4,9 @@ import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { MARKS, Refused, Remote, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
 import { Embedded, type FileData } from "./embedded.ts";
 import { follow, type Follower, type Heard, type Link } from "./follow.ts";
-import { append, BEFORE, gapModel, layOut, model, type GapModel, type LaneModel, type Rows } from "./layout.ts";
+import { append, BEFORE, gapModel, layOut, model, withoutGuesses, type GapModel, type LaneModel, type Rows } from "./layout.ts";
 import { brief, moment, parse, rfc3339 } from "./time.ts";
-import { ALL, filterKeys, fromHash, frozen, isLive, NO_FILTERS, rangeOf, splitId, toHash, type Range, type View } from "./url.ts";
+import { ALL, filterKeys, fromHash, frozen, isLive, isNarrow, NO_FILTERS, rangeOf, splitId, toHash, type Range, type View } from "./url.ts";
 
 function open(): Data {
   const kept = document.getElementById("decklog-data");
@@ -208,7 +208,7 @@ async function loadLanes(): Promise<void> {
   const begun = Date.now();
   loading.value = true;
   try {
-    const answer = await data.lanes({ since, until }, filters, mine.signal);
+    const answer = withoutGuesses(await data.lanes({ since, until }, filters, mine.signal), isNarrow(filters));
     if (mine.signal.aborted) return;
     loaded.value = asLoaded(answer, null);
     lanesFailure.value = null;

@@ -61,6 +61,11 @@ export function filterKeys(filters: Filters): [string, string][] {
   return keys;
 }
 
+/** Whether entries of an object that is shown may be left out. */
+export function isNarrow(filters: Filters): boolean {
+  return filters.type.length > 0 || filters.area.length > 0 || filters.where !== "";
+}
+
 export function toHash(view: View): string {
   const keys: [string, string][] = [];
   if (view.page !== "timeline") keys.push(["page", view.page]);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Lane, Mark, Summary } from "../src/api.ts";
-import { append, bars, BIN, clusters, gapModel, gapsOf, hit, layOut, LOOKS, lookOf, model, ROW, rowsBetween, toX, UNSEEN, zoom } from "../src/layout.ts";
+import { append, bars, BIN, clusters, gapModel, gapsOf, hit, isUnknown, layOut, LOOKS, lookOf, model, ROW, rowsBetween, toX, UNSEEN, withoutGuesses, zoom } from "../src/layout.ts";
 import { parse, rfc3339 } from "../src/time.ts";
 
 const T0 = parse("2026-11-25T01:00:00Z");
@@ -112,6 +112,18 @@ test("what nobody saw happen is hollow, and ranks as what it is", () => {
   const found = clusters(model(lane("a", { marks: [mark(1, 102, { type: "ADDED", evidence: "listed" }), mark(2, 103)] })), SCALE);
   assert.equal(found.length, 1);
   assert.equal(found[0]!.look, LOOKS.indexOf("ADDED") | UNSEEN);
+});
+
+test("an owner has a bar only where its life was looked for", () => {
+  const before = [{ uid: "u", from: null, from_how: "before" as const, to: null, to_how: "open" as const }];
+  const lanes = [lane("owner", { bars: before }), lane("changed", { bars: before, marks: [mark(1, 1)] }), lane("written", { bars: before, quiet: 1 }), lane("came")];
+  const answer = { since: "", until: "", cursor: "", truncated: null, lanes, unwatched: [] };
+  const lives = (narrowed: boolean, left = 0): number[] =>
+    withoutGuesses({ ...answer, truncated: left > 0 ? { lanes: left, marks: 0 } : null }, narrowed).lanes.map((one) => one.bars.length);
+  assert.deepEqual(lives(false), [1, 1, 1, 1], "nothing happened to it in the window");
+  assert.deepEqual(lives(true), [0, 1, 1, 1], "what happened to it did not pass");
+  assert.deepEqual(lives(false, 3), [0, 1, 1, 1], "what happened to it may not have fit");
+  assert.deepEqual(withoutGuesses(answer, true).lanes.map(isUnknown), [true, false, false, false]);
 });
 
 test("a pointer finds marks first, then hatching, then the lane", () => {
