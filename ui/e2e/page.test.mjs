@@ -545,6 +545,34 @@ test("what a resting pointer shows is what is under it after a load", made, asyn
   await context.close();
 });
 
+test("the strip says where nothing was counted", made, async () => {
+  const { page, clean, context } = await open();
+  await drawn(page);
+  assert.equal(await page.locator(".uncounted").count(), 0);
+  let edge = "";
+  await page.route(/\/api\/v1\/histogram\?/, async (route) => {
+    const answer = await (await route.fetch()).json();
+    const [from, to] = [Date.parse(answer.since), Date.parse(answer.until)];
+    edge = new Date(from + (to - from) / 2).toISOString();
+    await route.fulfill({ json: { ...answer, truncated: { before: edge } } });
+  });
+  await page.locator(".strip-side select").selectOption("24h");
+  await page.locator(".uncounted").waitFor();
+  const text = await page.locator(".uncounted").innerText();
+  assert.ok(text.startsWith(`Not counted before ${edge.slice(0, 10)}`), text);
+  assert.match(await page.locator(".strip-side .total").innerText(), /entries counted$/);
+  // The edge of the veil is drawn, in the middle.
+  const drawnAt = await page.evaluate(() => {
+    const canvas = document.querySelector(".strip canvas");
+    const { data } = canvas.getContext("2d").getImageData(0, 2, canvas.width, 1);
+    const wanted = getComputedStyle(document.documentElement).getPropertyValue("--edge").trim().match(/\w\w/g).map((one) => parseInt(one, 16));
+    return Array.from({ length: canvas.width }, (_, x) => x).filter((x) => wanted.every((one, at) => Math.abs(one - data[x * 4 + at]) < 8)).map((x) => x / canvas.width);
+  });
+  assert.ok(drawnAt.some((share) => Math.abs(share - 0.5) < 0.01), JSON.stringify(drawnAt));
+  await clean();
+  await context.close();
+});
+
 test("the page of an object says that there is a newer entry of it", made, async () => {
   const { page, clean, context } = await open("#page=object&object=deployments.apps/shop/web");
   const newest = () => page.locator(".entries .seq").first().textContent().then(Number);
