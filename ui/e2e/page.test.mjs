@@ -573,6 +573,26 @@ test("the strip says where nothing was counted", made, async () => {
   await context.close();
 });
 
+test("churn says what was left out, and what to do", made, async () => {
+  const { page, clean, context } = await open();
+  await drawn(page);
+  let left = false;
+  await page.route(/\/api\/v1\/churn\?/, async (route) => {
+    const answer = await (await route.fetch()).json();
+    const writers = Array.from({ length: left ? 100 : 3 }, () => answer.writers[0]);
+    await route.fulfill({ json: { ...answer, writers, truncated: left } });
+  });
+  const said = [page.getByText(/^Only a part of this window was counted: .* Choose a shorter one, or run decklog churn\.$/), page.getByText(/^A list has 100 rows at most/)];
+  await page.evaluate(() => (location.hash = "page=churn&since=6h"));
+  await page.getByRole("heading", { name: "Written most" }).waitFor();
+  for (const one of said) assert.equal(await one.count(), 0);
+  left = true;
+  await page.evaluate(() => (location.hash = "page=churn&since=24h"));
+  for (const one of said) await one.waitFor();
+  await clean();
+  await context.close();
+});
+
 test("the page of an object says that there is a newer entry of it", made, async () => {
   const { page, clean, context } = await open("#page=object&object=deployments.apps/shop/web");
   const newest = () => page.locator(".entries .seq").first().textContent().then(Number);
