@@ -48,7 +48,6 @@ test("an incident is solved by clicks alone", async () => {
     await page.keyboard.down("Control");
     for (let turn = 0; turn < 6; turn += 1) await page.mouse.wheel(0, -60);
     await page.keyboard.up("Control");
-    await page.waitForTimeout(250);
     await settled(page);
   }
   await clickMark(page, mark.seq);
@@ -206,7 +205,7 @@ test("everything by the keyboard", async () => {
   }));
   const size = await width();
   await page.keyboard.press("+");
-  await page.waitForTimeout(300);
+  await settled(page);
   assert.ok((await width()) < size);
   await page.keyboard.press("Escape");
   await page.locator("#panel").waitFor({ state: "detached" });
@@ -515,12 +514,9 @@ test("a live page loses nothing in a reconnect, and shows nothing twice", made, 
   const lanes = asked("lanes").length;
   assert.equal(lanes, loads, "a reconnect does not load the window");
   // Behind: the window is loaded.
+  const loaded = page.waitForResponse(/\/api\/v1\/lanes\?/);
   await fetch(`${server.url}dev/reload`, { method: "POST" });
-  const deadline = Date.now() + 10_000;
-  while (asked("lanes").length <= lanes) {
-    assert.ok(Date.now() < deadline, "reload loads the window");
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
+  await loaded;
   await clean();
   await context.close();
 });
@@ -636,7 +632,8 @@ test("hostile data is shown and does not run", { skip: given !== null && cluster
     }
     for (const one of ["object", "log", "state", "churn"]) {
       await page.evaluate((hash) => (location.hash = hash), `page=${one}&object=${encodeURIComponent(lane.id)}&since=24h&namespace=hostile`);
-      await page.waitForTimeout(250);
+      await page.locator(`.page-${one} .list`).waitFor();
+      await settled(page);
       for (const tab of await page.getByRole("tab").all()) {
         await tab.click();
         await inert();

@@ -28,6 +28,8 @@ interface Place {
 export interface Probe {
   frames: number[];
   width: number;
+  /** The window is being moved, and the view and its address are not yet where it is. */
+  moving: boolean;
   /** The place of an entry on the screen, in CSS pixels of the window. */
   place(seq: number): { x: number; y: number } | null;
   lanes(): { id: string; y: number; marks: number }[];
@@ -496,6 +498,9 @@ function probe(scroller: { current: HTMLElement | null }, plot: { current: HTMLE
     frames,
     get width() {
       return width();
+    },
+    get moving() {
+      return moving.peek() !== null;
     },
     place(seq) {
       for (const model of loaded.peek()?.models ?? []) {
