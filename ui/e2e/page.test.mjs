@@ -589,6 +589,28 @@ test("churn says what was left out, and what to do", made, async () => {
   await context.close();
 });
 
+test("a seventh window side by side still loads", made, async () => {
+  const context = await chrome.newContext({ viewport: { width: 800, height: 600 } });
+  const windows = [];
+  for (let number = 0; number < 7; number += 1) {
+    const { page, clean } = await watched(context, { origin: server.url });
+    await page.goto(`${server.url}#since=1h&what=deploy/web&namespace=shop`, { timeout: 10_000 });
+    await drawn(page);
+    await page.locator(number < 4 ? ".live-live" : ".live-turn").waitFor();
+    windows.push({ page, clean });
+  }
+  // The seventh has the stream when one of the others has gone.
+  for (const { page, clean } of windows.splice(0, 4)) {
+    await clean();
+    await page.close();
+  }
+  const last = windows.pop();
+  await last.page.reload();
+  await last.page.locator(".live-live").waitFor();
+  await last.clean();
+  await context.close();
+});
+
 test("the page of an object says that there is a newer entry of it", made, async () => {
   const { page, clean, context } = await open("#page=object&object=deployments.apps/shop/web");
   const newest = () => page.locator(".entries .seq").first().textContent().then(Number);

@@ -3,7 +3,7 @@
 import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { MARKS, Refused, Remote, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
 import { Embedded, type FileData } from "./embedded.ts";
-import { follow, type Follower, type Heard, type Link } from "./follow.ts";
+import { followInTurn, type Follower, type Heard, type Link } from "./follow.ts";
 import { append, BEFORE, gapModel, layOut, model, withoutGuesses, type GapModel, type LaneModel, type Rows } from "./layout.ts";
 import { brief, moment, parse, rfc3339 } from "./time.ts";
 import { ALL, filterKeys, fromHash, frozen, isLive, isNarrow, NO_FILTERS, rangeOf, splitId, toHash, type Range, type View } from "./url.ts";
@@ -288,7 +288,7 @@ function startFollowing(cursor: string): void {
   stopFollowing();
   const { filters } = view.peek();
   if (!isLive(view.peek()) || overview.peek()?.mode !== "daemon" || hidden.peek()) return;
-  follower = follow(cursor, (after) => data.followUrl(after, filters) ?? "", {
+  follower = followInTurn(cursor, (after) => data.followUrl(after, filters) ?? "", {
     entry: arrived,
     reload: () => {
       link.value = "connecting";
@@ -308,7 +308,7 @@ export function followObject(id: string, after: string, heard: Heard): Follower 
   if (data.embedded || overview.peek()?.mode !== "daemon") return null;
   const { resource, namespace, name } = splitId(id);
   const filters = { ...NO_FILTERS, what: [`${resource}/${name}`], namespace: namespace === "" ? [] : [namespace], quiet: true };
-  return follow(after, (at) => data.followUrl(at, filters) ?? "", heard);
+  return followInTurn(after, (at) => data.followUrl(at, filters) ?? "", heard);
 }
 
 function arrived(entry: Summary): void {
