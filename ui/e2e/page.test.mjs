@@ -237,7 +237,9 @@ test("the keyboard leads into the entry that is shown and back, and what was ope
   const seq = Number(await page.locator("[data-entry]").getAttribute("data-entry"));
   const { summary } = await api(server.url, `entry?seq=${seq}`);
   const areas = summary.areas.filter((area) => area !== "managedFields").join(", ");
-  const spoken = `${summary.type} ${areas} of ${summary.kind}/${summary.name} in ${summary.namespace} by ${summary.managers.join(", ")}, opened`;
+  const by = summary.managers.length > 0 ? ` by ${summary.managers.join(", ")}` : "";
+  const how = summary.evidence === "watched" ? "" : `, ${summary.evidence}`;
+  const spoken = `${summary.type}${areas && ` ${areas}`} of ${summary.kind}/${summary.name} in ${summary.namespace}${by}${how}, opened`;
   await page.locator('.sr[role="status"]').getByText(spoken, { exact: true }).waitFor({ state: "attached" });
   for (const key of ["F6", "e"]) {
     await page.keyboard.press(key);
@@ -459,7 +461,7 @@ test("an entry, an object, a moment and churn stay where decklog cannot answer, 
     await page.locator(".at-form button").click();
     await page.getByRole("tab", { name: "Blame" }).click();
   };
-  await fails("object", moment, page.locator("#tab-panel .grid"), page.getByRole("tab", { name: `The object at ${mark.seq}` }));
+  await fails("object", moment, page.locator("#tab-panel > *"), page.getByRole("tab", { name: `The object at ${mark.seq}` }));
   const then = await api(server.url, `state?at=${entry.previous}`);
   await page.evaluate((hash) => (location.hash = hash), `page=state&at=${mark.seq}`);
   await fails("state", () => page.evaluate((hash) => (location.hash = hash), `page=state&at=${entry.previous}`), page.locator(".grid tbody tr"), page.getByText(`entry ${then.seq}`));

@@ -135,8 +135,7 @@ export function Strip(): JSX.Element {
 function uncounted(before: string): string {
   const time = parse(before);
   const { zone } = view.value;
-  const said = Number.isNaN(time) ? "Not all of it was counted" : `Not counted before ${full(time, zone)} ${zoneName(zone, time)}`;
-  return `${said}: it would take too long`;
+  return Number.isNaN(time) ? "Not all of it was counted" : `Not counted before ${full(time, zone)} ${zoneName(zone, time)}`;
 }
 
 /** One end of the window, for the keyboard: invisible until it has the focus. */
