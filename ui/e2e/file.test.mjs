@@ -70,7 +70,7 @@ test("it opens from disk, offline, and is the same page", async () => {
   for (const one of ["log", "state", "churn", "health"]) {
     await page.evaluate((hash) => (location.hash = hash), `page=${one}`);
     await page.locator(`.page-${one} .list`).waitFor();
-    await page.waitForTimeout(100);
+    await settled(page);
     assert.equal(await page.locator(".problem").count(), 0, one);
   }
   await clean();

@@ -83,6 +83,7 @@ test("what a source does not watch any more is hatched up to now", { skip }, asy
   const deadline = Date.now() + 60_000;
   while ((await state()) === "watching") {
     assert.ok(Date.now() < deadline, "the source of Pods is refused");
+    // The daemon tells nobody of this: it is asked again.
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
   const context = await chrome.newContext({ viewport: { width: 1280, height: 800 } });

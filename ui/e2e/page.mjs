@@ -82,9 +82,9 @@ export async function drawn(page) {
   await settled(page);
 }
 
-/** Nothing is being loaded. */
+/** Nothing is being loaded, and the window rests. */
 export async function settled(page) {
-  await page.waitForFunction(() => document.querySelector('[aria-busy="true"]') === null);
+  await page.waitForFunction(() => document.querySelector('[aria-busy="true"]') === null && globalThis.decklog?.moving !== true);
   await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
 }
 

@@ -48,7 +48,6 @@ test("an incident is solved by clicks alone", async () => {
     await page.keyboard.down("Control");
     for (let turn = 0; turn < 6; turn += 1) await page.mouse.wheel(0, -60);
     await page.keyboard.up("Control");
-    await page.waitForTimeout(250);
     await settled(page);
   }
   await clickMark(page, mark.seq);
@@ -206,7 +205,7 @@ test("everything by the keyboard", async () => {
   }));
   const size = await width();
   await page.keyboard.press("+");
-  await page.waitForTimeout(300);
+  await settled(page);
   assert.ok((await width()) < size);
   await page.keyboard.press("Escape");
   await page.locator("#panel").waitFor({ state: "detached" });
@@ -238,7 +237,9 @@ test("the keyboard leads into the entry that is shown and back, and what was ope
   const seq = Number(await page.locator("[data-entry]").getAttribute("data-entry"));
   const { summary } = await api(server.url, `entry?seq=${seq}`);
   const areas = summary.areas.filter((area) => area !== "managedFields").join(", ");
-  const spoken = `${summary.type} ${areas} of ${summary.kind}/${summary.name} in ${summary.namespace} by ${summary.managers.join(", ")}, opened`;
+  const by = summary.managers.length > 0 ? ` by ${summary.managers.join(", ")}` : "";
+  const how = summary.evidence === "watched" ? "" : `, ${summary.evidence}`;
+  const spoken = `${summary.type}${areas && ` ${areas}`} of ${summary.kind}/${summary.name} in ${summary.namespace}${by}${how}, opened`;
   await page.locator('.sr[role="status"]').getByText(spoken, { exact: true }).waitFor({ state: "attached" });
   for (const key of ["F6", "e"]) {
     await page.keyboard.press(key);
@@ -487,7 +488,7 @@ test("an entry, an object, a moment and churn stay where decklog cannot answer, 
     await page.locator(".at-form button").click();
     await page.getByRole("tab", { name: "Blame" }).click();
   };
-  await fails("object", moment, page.locator("#tab-panel .grid"), page.getByRole("tab", { name: `The object at ${mark.seq}` }));
+  await fails("object", moment, page.locator("#tab-panel > *"), page.getByRole("tab", { name: `The object at ${mark.seq}` }));
   const then = await api(server.url, `state?at=${entry.previous}`);
   await page.evaluate((hash) => (location.hash = hash), `page=state&at=${mark.seq}`);
   await fails("state", () => page.evaluate((hash) => (location.hash = hash), `page=state&at=${entry.previous}`), page.locator(".grid tbody tr"), page.getByText(`entry ${then.seq}`));
@@ -542,12 +543,119 @@ test("a live page loses nothing in a reconnect, and shows nothing twice", made, 
   const lanes = asked("lanes").length;
   assert.equal(lanes, loads, "a reconnect does not load the window");
   // Behind: the window is loaded.
+  const loaded = page.waitForResponse(/\/api\/v1\/lanes\?/);
   await fetch(`${server.url}dev/reload`, { method: "POST" });
-  const deadline = Date.now() + 10_000;
-  while (asked("lanes").length <= lanes) {
-    assert.ok(Date.now() < deadline, "reload loads the window");
-    await new Promise((resolve) => setTimeout(resolve, 50));
+  await loaded;
+  await clean();
+  await context.close();
+});
+
+test("what a resting pointer shows is what is under it after a load", made, async () => {
+  const { page, clean, context } = await open("#since=1h");
+  await drawn(page);
+  await page.locator(".live-live").waitFor();
+  const lane = await page.evaluate(() => globalThis.decklog.lanes().find((one, index, all) => all[index - 1]?.id === "deployments.apps/shop/web"));
+  const box = await page.locator("#plot").boundingBox();
+  await page.mouse.move(box.x + box.width / 2, lane.y);
+  await page.locator(".tip strong", { hasText: lane.id.split("/")[2] }).waitFor();
+  // A namespace of its own comes above, and all that stands below moves down.
+  await fetch(`${server.url}dev/append`, { method: "POST", body: JSON.stringify({ type: "ADDED", kind: "Pod", namespace: "a", name: "new", set: { spec: {} }, managers: ["kubelet"] }) });
+  await page.waitForFunction(() => globalThis.decklog.lanes().some((lane) => lane.id === "pods/a/new"));
+  await page.waitForFunction((at) => {
+    const under = globalThis.decklog.lanes().find((lane) => Math.abs(lane.y - at) < 12);
+    const shown = document.querySelector(".tip strong")?.textContent ?? null;
+    return under ? shown?.endsWith(`/${under.id.split("/")[2]}`) : shown === null;
+  }, lane.y, { timeout: 5000 });
+  await clean();
+  await context.close();
+});
+
+test("the strip says where nothing was counted", made, async () => {
+  const { page, clean, context } = await open();
+  await drawn(page);
+  assert.equal(await page.locator(".uncounted").count(), 0);
+  let edge = "";
+  await page.route(/\/api\/v1\/histogram\?/, async (route) => {
+    const answer = await (await route.fetch()).json();
+    const [from, to] = [Date.parse(answer.since), Date.parse(answer.until)];
+    edge = new Date(from + (to - from) / 2).toISOString();
+    await route.fulfill({ json: { ...answer, truncated: { before: edge } } });
+  });
+  await page.locator(".strip-side select").selectOption("24h");
+  await page.locator(".uncounted").waitFor();
+  const text = await page.locator(".uncounted").innerText();
+  assert.ok(text.startsWith(`Not counted before ${edge.slice(0, 10)}`), text);
+  assert.match(await page.locator(".strip-side .total").innerText(), /entries counted$/);
+  // The edge of the veil is drawn, in the middle.
+  const drawnAt = await page.evaluate(() => {
+    const canvas = document.querySelector(".strip canvas");
+    const { data } = canvas.getContext("2d").getImageData(0, 2, canvas.width, 1);
+    const wanted = getComputedStyle(document.documentElement).getPropertyValue("--edge").trim().match(/\w\w/g).map((one) => parseInt(one, 16));
+    return Array.from({ length: canvas.width }, (_, x) => x).filter((x) => wanted.every((one, at) => Math.abs(one - data[x * 4 + at]) < 8)).map((x) => x / canvas.width);
+  });
+  assert.ok(drawnAt.some((share) => Math.abs(share - 0.5) < 0.01), JSON.stringify(drawnAt));
+  await clean();
+  await context.close();
+});
+
+test("churn says what was left out, and what to do", made, async () => {
+  const { page, clean, context } = await open();
+  await drawn(page);
+  let left = false;
+  await page.route(/\/api\/v1\/churn\?/, async (route) => {
+    const answer = await (await route.fetch()).json();
+    const writers = Array.from({ length: left ? 100 : 3 }, () => answer.writers[0]);
+    await route.fulfill({ json: { ...answer, writers, truncated: left } });
+  });
+  const said = [page.getByText(/^Only a part of this window was counted: .* Choose a shorter one, or run decklog churn\.$/), page.getByText(/^A list has 100 rows at most/)];
+  await page.evaluate(() => (location.hash = "page=churn&since=6h"));
+  await page.getByRole("heading", { name: "Written most" }).waitFor();
+  for (const one of said) assert.equal(await one.count(), 0);
+  left = true;
+  await page.evaluate(() => (location.hash = "page=churn&since=24h"));
+  for (const one of said) await one.waitFor();
+  await clean();
+  await context.close();
+});
+
+test("a seventh window side by side still loads", made, async () => {
+  const context = await chrome.newContext({ viewport: { width: 800, height: 600 } });
+  const windows = [];
+  for (let number = 0; number < 7; number += 1) {
+    const { page, clean } = await watched(context, { origin: server.url });
+    await page.goto(`${server.url}#since=1h&what=deploy/web&namespace=shop`, { timeout: 10_000 });
+    await drawn(page);
+    await page.locator(number < 4 ? ".live-live" : ".live-turn").waitFor();
+    windows.push({ page, clean });
   }
+  // The seventh has the stream when one of the others has gone.
+  for (const { page, clean } of windows.splice(0, 4)) {
+    await clean();
+    await page.close();
+  }
+  const last = windows.pop();
+  await last.page.reload();
+  await last.page.locator(".live-live").waitFor();
+  await last.clean();
+  await context.close();
+});
+
+test("the page of an object says that there is a newer entry of it", made, async () => {
+  const { page, clean, context } = await open("#page=object&object=deployments.apps/shop/web");
+  const newest = () => page.locator(".entries .seq").first().textContent().then(Number);
+  await page.locator(".entries .seq").first().waitFor();
+  const before = await newest();
+  const change = (name, value) => fetch(`${server.url}dev/append`, { method: "POST", body: JSON.stringify({ type: "MODIFIED", kind: "Deployment", namespace: "shop", name, path: "/spec/replicas", value, managers: ["kubectl"] }) });
+  const notice = page.getByRole("button", { name: "There is a newer entry of this object: read again" });
+  for (const value of [7, 8]) {
+    await change("search", value);
+    await change("web", value);
+    const { head } = await api(server.url, "overview");
+    await notice.click();
+    await page.locator(`.entries [data-seq="${head.seq}"]`).waitFor();
+    await notice.waitFor({ state: "detached" });
+  }
+  assert.ok((await newest()) > before);
   await clean();
   await context.close();
 });
@@ -575,7 +683,8 @@ test("hostile data is shown and does not run", { skip: given !== null && cluster
     }
     for (const one of ["object", "log", "state", "churn"]) {
       await page.evaluate((hash) => (location.hash = hash), `page=${one}&object=${encodeURIComponent(lane.id)}&since=24h&namespace=hostile`);
-      await page.waitForTimeout(250);
+      await page.locator(`.page-${one} .list`).waitFor();
+      await settled(page);
       for (const tab of await page.getByRole("tab").all()) {
         await tab.click();
         await inert();

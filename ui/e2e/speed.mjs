@@ -64,7 +64,7 @@ async function measure(chrome, server) {
   await settled(page);
   await run("scrolling", async () => {
     for (let step = 0; step < 40; step += 1) await page.mouse.wheel(0, 120);
-    await page.waitForTimeout(100);
+    await settled(page);
   });
 }
 

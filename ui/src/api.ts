@@ -57,6 +57,7 @@ export interface Histogram {
   buckets: [number, number, number, number][];
   quiet: number[];
   total: number;
+  /** What is older was not counted, because it would have taken too long. */
   truncated?: { before: string };
 }
 
@@ -267,6 +268,7 @@ export interface Churn {
   until: string;
   writers: { id: string; kind: string; namespace: string; name: string; manager: string; writes: number; useless: number; class: string; text: string }[];
   fights: { id: string; kind: string; namespace: string; name: string; path: string; managers: string[]; turns: number; last: number }[];
+  /** Counted for a part of the window, its beginning, or without the writers for which there was no room. */
   truncated: boolean;
 }
 
@@ -305,6 +307,8 @@ export interface Data {
 export const LANES = 500;
 export const MARKS = 10_000;
 export const PAGE = 200;
+/** So many writers, and so many fights, are in an answer at most. It does not say how many more there are. */
+export const LISTED = 100;
 
 export class Remote implements Data {
   readonly embedded = false;

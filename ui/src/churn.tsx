@@ -1,7 +1,7 @@
 // Who writes too often, and which managers fight: `decklog churn`.
 
 import type { JSX } from "preact";
-import type { Churn as Answer } from "./api.ts";
+import { LISTED, type Churn as Answer } from "./api.ts";
 import { useAnswer } from "./entry.tsx";
 import { RangeBar } from "./filters.tsx";
 import { Empty, ObjectLink, Problem, Text, Time } from "./parts.tsx";
@@ -26,8 +26,13 @@ export function Churn(): JSX.Element {
         <>
           <p class="pad muted">
             <Time at={answer.since} /> to <Time at={answer.until} />
-            {answer.truncated && ". There are more than these."}
           </p>
+          {answer.truncated && (
+            <p class="pad cut">
+              Only a part of this window was counted: there was no time for its end, or no room for more writers. {data.embedded ? "" : "Choose a shorter one, or run "}decklog churn{data.embedded && " counts all of it"}.
+            </p>
+          )}
+          {Math.max(answer.writers.length, answer.fights.length) >= LISTED && <p class="pad muted">A list has {LISTED} rows at most, those that weigh most. There may be more: a shorter window has fewer.</p>}
           <h2>Fought over</h2>
           {answer.fights.length === 0 ? (
             <p class="muted pad">No two managers keep changing a field back and forth.</p>

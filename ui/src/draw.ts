@@ -216,12 +216,9 @@ export function drawLanes(context: CanvasRenderingContext2D, sheet: Sprites, sce
   }
 
   // What was not asked for is veiled, until it was.
-  context.globalAlpha = 0.6;
-  context.fillStyle = colours.ground;
   const [left, right] = [toX(scale, scene.covers.from), toX(scale, scene.covers.to)];
-  if (left > 0) context.fillRect(0, 0, Math.min(left, scale.width), height);
-  if (right < scale.width) context.fillRect(Math.max(0, right), 0, scale.width, height);
-  context.globalAlpha = 1;
+  if (left > 0) veil(context, colours, 0, Math.min(left, scale.width), height);
+  if (right < scale.width) veil(context, colours, Math.max(0, right), scale.width, height);
 
   // Before the log began.
   const begin = toX(scale, scene.oldest);
@@ -234,6 +231,13 @@ export function drawLanes(context: CanvasRenderingContext2D, sheet: Sprites, sce
     context.fillStyle = colours.accent;
     context.fillRect(Math.round(present), 0, 1, height);
   }
+}
+
+function veil(context: CanvasRenderingContext2D, colours: Palette, from: number, to: number, height: number): void {
+  context.globalAlpha = 0.6;
+  context.fillStyle = colours.ground;
+  context.fillRect(from, 0, to - from, height);
+  context.globalAlpha = 1;
 }
 
 function drawLane(context: CanvasRenderingContext2D, sheet: Sprites, scene: Scene, lane: LaneModel, index: number, y: number): void {
@@ -418,6 +422,13 @@ export function drawStrip(
     context.fillRect(x, floor, 1, 4);
     context.fillStyle = colours.muted;
     if (x + 40 < scale.width) context.fillText(tick.label, x + 3, height - 6);
+  }
+  // What was not counted is veiled. Nothing stands there that a veil could be seen on, so it has an edge.
+  const counted = shown.truncated ? toX(scale, parse(shown.truncated.before)) : 0;
+  if (counted > 0) {
+    veil(context, colours, 0, counted, height);
+    context.fillStyle = colours.edge;
+    context.fillRect(Math.round(counted) - 1, 0, 1, floor);
   }
 }
 

@@ -258,7 +258,7 @@ export function RangeBar(): JSX.Element {
         </button>
       </div>
       {canFollow && (
-        <button type="button" class={`live live-${link.value}`} aria-pressed={live} title="Follow the log (l)" onClick={() => (live ? go(frozen(window)) : goLive())}>
+        <button type="button" class={`live live-${link.value}`} aria-pressed={live} title={link.value === "turn" ? "Other windows have the streams: this one asks each 15 seconds" : "Follow the log (l)"} onClick={() => (live ? go(frozen(window)) : goLive())}>
           <span class="dot" />
           {live ? LINK[link.value] : "Stopped"}
         </button>
@@ -301,4 +301,4 @@ export function RangeBar(): JSX.Element {
   );
 }
 
-const LINK: Record<string, string> = { off: "Waiting", connecting: "Connecting", live: "Live", lost: "Connecting again" };
+const LINK: Record<string, string> = { off: "Waiting", connecting: "Connecting", live: "Live", lost: "Connecting again", turn: "Each 15 s" };

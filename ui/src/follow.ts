@@ -3,7 +3,8 @@
 
 import type { Summary } from "./api.ts";
 
-export type Link = "off" | "connecting" | "live" | "lost";
+/** `turn`: other windows have the streams, and this one asks now and then. */
+export type Link = "off" | "connecting" | "live" | "lost" | "turn";
 
 export interface Follower {
   stop(): void;
@@ -101,4 +102,63 @@ export function follow(from: string, url: (after: string) => string, heard: Hear
 
   connect();
   return { stop };
+}
+
+// ---- side by side ------------------------------------------------------------------------------------------------------
+
+/** A browser gives one place six connections, and a stream keeps one. So many windows have one; two are left for questions. */
+const STREAMS = 4;
+/** How often a window without a stream asks. */
+const TURN = 15_000;
+
+let release: (() => void) | null = null;
+let users = 0;
+
+/** Takes the right to a stream, unless other windows have them all. A browser without locks, as without HTTPS, counts nothing. */
+async function take(): Promise<boolean> {
+  const locks = navigator.locks as LockManager | undefined;
+  for (let number = 0; locks && release === null && number < STREAMS; number += 1) {
+    const got = await new Promise<(() => void) | null>((resolve) => {
+      const hold = (lock: Lock | null): Promise<void> | null => (lock ? new Promise((end) => resolve(end)) : (resolve(null), null));
+      locks.request(`decklog-stream-${number}`, { ifAvailable: true }, hold).catch(() => resolve(() => {}));
+    });
+    // It may have been taken twice at once.
+    if (release === null) release = got;
+    else got?.();
+  }
+  return !locks || release !== null;
+}
+
+/** Gives the right back, but not between a stream and the next. */
+function leave(): void {
+  setTimeout(() => {
+    if (users > 0) return;
+    release?.();
+    release = null;
+  }, 1000);
+}
+
+/** Follows where this window has the right to, and has the window loaded now and then where it has not. */
+export function followInTurn(from: string, url: (after: string) => string, heard: Heard): Follower {
+  let follower: Follower | null = null;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let stopped = false;
+  users += 1;
+  heard.link("connecting");
+  void take().then((mine) => {
+    if (stopped) return leave();
+    if (mine) return void (follower = follow(from, url, heard));
+    heard.link("turn");
+    timer = setTimeout(() => heard.reload("turn"), TURN);
+  });
+  return {
+    stop() {
+      if (stopped) return;
+      stopped = true;
+      users -= 1;
+      clearTimeout(timer);
+      follower?.stop();
+      leave();
+    },
+  };
 }

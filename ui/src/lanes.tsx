@@ -1,12 +1,12 @@
 // The lanes: names in a table, which is also what a screen reader reads, and the canvas beside them.
 
-import { effect, useSignal } from "@preact/signals";
+import { effect, useComputed, useSignal, type ReadonlySignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { drawAxis, drawLanes, markIndex, palette, size, sprites, type Scene, type Sprites } from "./draw.ts";
 import { AFTER, BEFORE, gapsOf, hit, ROW, shift, toTime, toX, zoom, type Hit, type LaneModel, type Row, type Scale } from "./layout.ts";
 import {
-  choose, cursor, dark, gaps, go, lanesFailure, link, linkTo, loaded, loading, move, now, oldest, overview, overviewFailure, range, reload, rest, rows, view, type Loaded,
+  choose, cursor, dark, gaps, go, lanesFailure, link, linkTo, loaded, loading, move, moving, now, oldest, overview, overviewFailure, range, reload, rest, rows, view, type Loaded,
 } from "./store.ts";
 import { count, counted, objectName, plain, short, whyWords } from "./text.ts";
 import { full, parse, span, zoneName } from "./time.ts";
@@ -19,8 +19,7 @@ const AXIS = 24;
 /** How much is drawn above and below what is seen, so that scrolling does not show an empty canvas. */
 const SPARE = 240;
 
-interface Pointed {
-  hit: Exclude<Hit, null>;
+interface Place {
   x: number;
   y: number;
 }
@@ -29,6 +28,8 @@ interface Pointed {
 export interface Probe {
   frames: number[];
   width: number;
+  /** The window is being moved, and the view and its address are not yet where it is. */
+  moving: boolean;
   /** The place of an entry on the screen, in CSS pixels of the window. */
   place(seq: number): { x: number; y: number } | null;
   lanes(): { id: string; y: number; marks: number }[];
@@ -48,7 +49,13 @@ export function Lanes(): JSX.Element {
   const width = useSignal(0);
   const tall = useSignal(0);
   const scrolled = useSignal(0);
-  const pointed = useSignal<Pointed | null>(null);
+  const pointed = useSignal<Place | null>(null);
+  const under = (at: Place): Hit => {
+    const known = loaded.value;
+    return known && hit(rows.value, known.models, gaps.value, { ...range.value, width: width.value }, at.x, at.y);
+  };
+  // The pointer rests on a place, and what is there changes under it: with a load, an entry, or the time.
+  const spot = useComputed(() => (pointed.value && moving.value === null ? under(pointed.value) : null));
   const sheet = useRef<Sprites | null>(null);
 
   useEffect(() => {
@@ -103,11 +110,11 @@ export function Lanes(): JSX.Element {
       void scrolled.value;
       void tall.value;
       const known = loaded.value;
-      const spot = pointed.value?.hit;
+      const found = spot.value;
       scene = {
         rows: rows.value, lanes: known?.models ?? [], gaps: gaps.value, scale: { ...range.value, width: width.value }, now: now.value, oldest: oldest.value,
         covers: known ? { from: known.covers.from, to: link.value === "live" ? AFTER : known.covers.to } : { from: BEFORE, to: AFTER }, entry: view.value.entry, against: view.value.against, cursor: cursor.value,
-        hover: spot?.kind === "mark" ? { lane: spot.lane, mark: spot.cluster.mark } : null, zone: view.value.zone,
+        hover: found?.kind === "mark" ? { lane: found.lane, mark: found.cluster.mark } : null, zone: view.value.zone,
       };
       if (frame === 0) frame = requestAnimationFrame(draw);
     });
@@ -122,16 +129,6 @@ export function Lanes(): JSX.Element {
 
   const scaleNow = (): Scale => ({ ...range.peek(), width: width.peek() });
 
-  const find = (event: MouseEvent): Pointed | null => {
-    const element = plot.current;
-    const known = loaded.peek();
-    if (!element || !known) return null;
-    const box = element.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    const found = hit(rows.peek(), known.models, gaps.peek(), scaleNow(), x, y);
-    return found ? { hit: found, x, y } : null;
-  };
-
   // Two fingers zoom, one moves; a mouse drags.
   useEffect(() => {
     const element = plot.current;
@@ -139,7 +136,11 @@ export function Lanes(): JSX.Element {
     if (!element || !head) return;
     const held = new Map<number, number>();
     let from: { x: number; range: { from: number; to: number }; moved: boolean } | null = null;
-    const x = (event: MouseEvent): number => event.clientX - element.getBoundingClientRect().left;
+    const place = (event: MouseEvent): Place => {
+      const box = element.getBoundingClientRect();
+      return { x: event.clientX - box.left, y: event.clientY - box.top };
+    };
+    const x = (event: MouseEvent): number => place(event).x;
     const restart = (): void => {
       const first = [...held.values()][0];
       from = first === undefined ? null : { x: first, range: range.peek(), moved: from?.moved ?? false };
@@ -153,7 +154,7 @@ export function Lanes(): JSX.Element {
     const moveTo = (event: PointerEvent): void => {
       const before = held.get(event.pointerId);
       if (before === undefined || !from) {
-        if (event.pointerType === "mouse") pointed.value = find(event);
+        if (event.pointerType === "mouse") pointed.value = place(event);
         return;
       }
       const at = x(event);
@@ -181,8 +182,8 @@ export function Lanes(): JSX.Element {
       element.classList.remove("dragging");
       if (from?.moved) rest();
       else if (event.type === "pointerup") {
-        const found = find(event);
-        if (found) act(found.hit, event.shiftKey);
+        const found = under(place(event));
+        if (found) act(found, event.shiftKey);
       }
       from = null;
     };
@@ -252,7 +253,7 @@ export function Lanes(): JSX.Element {
             aria-label="Lanes: arrow up and down choose an object, arrow left and right a change, Enter shows it. Question mark lists all keys."
           >
             <canvas ref={canvas} aria-hidden="true" />
-            {pointed.value && <Tip of={pointed.value} width={width.value} />}
+            <Tip at={pointed} of={spot} width={width} />
           </div>
         </div>
         {problem && (FIELDS.includes(problem.key ?? "") ? <Empty title="Nothing is shown while a filter is wrong" /> : <Problem of={problem} retry={reload} />)}
@@ -332,32 +333,33 @@ function quiet(lane: LaneModel, time: number, known: Loaded): string {
   return next && next.bar.from_how !== "watched" ? "it may have been there already: nobody watched when it came" : "watched: it was not there";
 }
 
-function Tip({ of, width }: { of: Pointed; width: number }): JSX.Element | null {
+function Tip({ at, of, width }: { at: ReadonlySignal<Place | null>; of: ReadonlySignal<Hit>; width: ReadonlySignal<number> }): JSX.Element | null {
   const element = useRef<HTMLDivElement>(null);
+  const place = at.value;
   useEffect(() => {
     const box = element.current;
-    if (!box) return;
-    const right = of.x > width / 2;
-    box.style.transform = `translate(${Math.round(right ? of.x - box.offsetWidth - 14 : of.x + 14)}px, ${Math.round(of.y + 14)}px)`;
+    if (!box || !place) return;
+    const right = place.x > width.value / 2;
+    box.style.transform = `translate(${Math.round(right ? place.x - box.offsetWidth - 14 : place.x + 14)}px, ${Math.round(place.y + 14)}px)`;
   });
-  const known = loaded.value;
-  const lane = known?.models[of.hit.lane];
-  if (!lane) return null;
+  const [known, found] = [loaded.value, of.value];
+  const lane = found ? known?.models[found.lane] : undefined;
+  if (!known || !found || !lane || !place) return null;
   const { zone } = view.value;
   let lines: string[];
-  if (of.hit.kind === "mark") {
-    const { cluster } = of.hit;
+  if (found.kind === "mark") {
+    const { cluster } = found;
     const mark = lane.lane.marks[cluster.mark];
     if (!mark) return null;
     const time = parse(mark.time);
     lines = [`${full(time, zone, true).slice(0, -3)} ${zoneName(zone, time)}`, describe(mark)];
     if (cluster.marks > 1) lines.push(`and ${counted(cluster.marks - 1, "more change")} here: zoom in to tell them apart`);
     if (mark.type !== "QUIET" && cluster.quiet > 0) lines.push(`${counted(cluster.quiet, "quiet entry", "quiet entries")} folded`);
-  } else if (of.hit.kind === "gap") {
-    const { gap } = of.hit;
+  } else if (found.kind === "gap") {
+    const { gap } = found;
     lines = [`Nobody knows: ${whyWords(gap.why)}`, `${gap.from === BEFORE ? "from before the log" : `from ${full(gap.from, zone)}`} to ${full(gap.to, zone)}`];
   } else {
-    const time = toTime({ ...range.value, width }, of.x);
+    const time = toTime({ ...range.value, width: width.value }, place.x);
     lines = [`${full(time, zone)} ${zoneName(zone, time)}`, quiet(lane, time, known)];
   }
   return (
@@ -495,6 +497,9 @@ function probe(scroller: { current: HTMLElement | null }, plot: { current: HTMLE
     frames,
     get width() {
       return width();
+    },
+    get moving() {
+      return moving.peek() !== null;
     },
     place(seq) {
       for (const model of loaded.peek()?.models ?? []) {

@@ -8,16 +8,21 @@ import { drawAxis, drawLanes, palette, size, sprites } from "./draw.ts";
 import { useAnswer } from "./entry.tsx";
 import { AFTER, BEFORE, gapsOf, layOut, model, ROW } from "./layout.ts";
 import { Command, EntryTable, Problem, Text, Time, useWidth, Yaml } from "./parts.tsx";
-import { allGaps, changes, data, dark, go, linkTo, now, oldest, view } from "./store.ts";
+import { allGaps, data, dark, followObject, go, hidden, linkTo, loadOverview, now, oldest, overview, view } from "./store.ts";
 import { objectName } from "./text.ts";
 import { parse, span } from "./time.ts";
 import { splitId } from "./url.ts";
 
 export function ObjectPage(): JSX.Element {
   const { object, at } = view.value;
-  const { answer, problem, stale, busy, again } = useAnswer<Answer>(`${object} ${at}`, (signal) => data.object(splitId(object), at, signal));
+  // Where the log is when it is asked: what comes after that is followed.
+  const asked = useRef<string | null>(null);
+  const { answer, problem, stale, busy, again } = useAnswer<Answer>(`${object} ${at}`, (signal) => {
+    asked.current = overview.peek()?.cursor ?? null;
+    return data.object(splitId(object), at, signal);
+  });
+  const newer = useNewer(answer, asked.current, again);
   const tab = useSignal<"history" | "object" | "blame">("history");
-  const seen = useSignal(changes.peek());
   const moment = useSignal(at);
   useEffect(() => {
     moment.value = at;
@@ -87,6 +92,11 @@ export function ObjectPage(): JSX.Element {
           </tbody>
         </table>
       </header>
+      {newer && (
+        <button type="button" class="fresh" onClick={again}>
+          There is a newer entry of this object: read again
+        </button>
+      )}
       <div class="tabs">
         <div role="tablist" aria-label="Parts of this page">
           {tabs.map(([key, name]) => (
@@ -130,18 +140,6 @@ export function ObjectPage(): JSX.Element {
       <div role="tabpanel" id="tab-panel" aria-labelledby={`tab-${tab.value}`}>
         {tab.value === "history" && (
           <>
-            {changes.value > seen.value && (
-              <button
-                type="button"
-                class="fresh"
-                onClick={() => {
-                  seen.value = changes.peek();
-                  again();
-                }}
-              >
-                The log has grown: read again
-              </button>
-            )}
             <EntryTable entries={answer.entries} caption="Entries of the object, newest first" withObject={false} />
             {answer.more && <p class="muted pad">It has more entries: on the timeline and in the log you reach them.</p>}
           </>
@@ -159,6 +157,25 @@ export function ObjectPage(): JSX.Element {
       </div>
     </section>
   );
+}
+
+/** Whether the object has an entry that came after the answer. */
+function useNewer(answer: Answer | null, asked: string | null, again: () => void): boolean {
+  const heard = useSignal(0);
+  const newest = answer?.entries[0]?.seq ?? 0;
+  const epoch = overview.value?.epoch;
+  useEffect(() => {
+    heard.value = 0;
+    if (!answer || epoch === undefined || hidden.value) return;
+    const follower = followObject(answer.lane.id, asked ?? `${epoch}:${newest}`, {
+      entry: (entry) => entry.id === answer.lane.id && (heard.value = entry.seq),
+      // With the place of the log as it is then: without it this would begin again at once.
+      reload: () => void loadOverview().then(again),
+      link: () => {},
+    });
+    return () => follower?.stop();
+  }, [answer, epoch, hidden.value]);
+  return heard.value > newest;
 }
 
 function BlameTable({ answer }: { answer: Answer }): JSX.Element {

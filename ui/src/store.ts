@@ -3,10 +3,10 @@
 import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { MARKS, Refused, Remote, type Clusters, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
 import { Embedded, type FileData } from "./embedded.ts";
-import { follow, type Follower, type Link } from "./follow.ts";
+import { followInTurn, type Follower, type Heard, type Link } from "./follow.ts";
 import { append, BEFORE, gapModel, layOut, model, type GapModel, type LaneModel, type Rows } from "./layout.ts";
 import { brief, moment, parse, rfc3339 } from "./time.ts";
-import { ALL, filterKeys, fromHash, frozen, isLive, rangeOf, toHash, type Range, type View } from "./url.ts";
+import { ALL, filterKeys, fromHash, frozen, isLive, NO_FILTERS, rangeOf, splitId, toHash, type Range, type View } from "./url.ts";
 
 function open(): Data {
   const kept = document.getElementById("decklog-data");
@@ -302,8 +302,8 @@ function stopFollowing(): void {
 function startFollowing(cursor: string): void {
   stopFollowing();
   const { filters } = view.peek();
-  if (!isLive(view.peek()) || overview.peek()?.mode !== "daemon" || document.hidden) return;
-  follower = follow(cursor, (after) => data.followUrl(after, filters) ?? "", {
+  if (!isLive(view.peek()) || overview.peek()?.mode !== "daemon" || hidden.peek()) return;
+  follower = followInTurn(cursor, (after) => data.followUrl(after, filters) ?? "", {
     entry: arrived,
     reload: () => {
       link.value = "connecting";
@@ -316,6 +316,14 @@ function startFollowing(cursor: string): void {
       link.value = state;
     },
   });
+}
+
+/** Follows one object, whatever the filters are. */
+export function followObject(id: string, after: string, heard: Heard): Follower | null {
+  if (data.embedded || overview.peek()?.mode !== "daemon") return null;
+  const { resource, namespace, name } = splitId(id);
+  const filters = { ...NO_FILTERS, what: [`${resource}/${name}`], namespace: namespace === "" ? [] : [namespace], quiet: true };
+  return followInTurn(after, (at) => data.followUrl(at, filters) ?? "", heard);
 }
 
 function arrived(entry: Summary): void {
@@ -383,6 +391,8 @@ export const picking = signal(false);
 /** What a screen reader is to say. */
 export const said = signal("");
 export const helpOpen = signal(false);
+/** Nobody sees the page. A browser gives one place a handful of connections, and such a page has no use for one. */
+export const hidden = signal(document.hidden);
 
 function matches(query: string): Signal<boolean> {
   const asked = matchMedia(query);
@@ -463,8 +473,8 @@ export function start(): void {
   });
   void loadOverview();
   if (!data.embedded) {
-    // A browser gives one place a handful of connections, and a page that nobody sees has no use for one.
     document.addEventListener("visibilitychange", () => {
+      hidden.value = document.hidden;
       if (document.hidden) stopFollowing();
       else reload();
     });
@@ -472,7 +482,7 @@ export function start(): void {
       if (overviewFailure.peek() && !overview.peek()) void loadOverview();
     }, 3000);
     setInterval(() => {
-      if (document.hidden) return;
+      if (hidden.peek()) return;
       void loadOverview();
       if (!isLive(view.peek())) return;
       if (histogramKey.peek() !== "") void loadHistogram();

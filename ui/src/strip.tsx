@@ -106,6 +106,7 @@ export function Strip(): JSX.Element {
       <div class="strip-box" ref={box} onPointerDown={onPointerDown}>
         <canvas ref={canvas} aria-hidden="true" />
         <div class="brush" ref={brush} hidden={!shown} />
+        {shown?.truncated && <p class="uncounted cut">{uncounted(shown.truncated.before)}</p>}
         {shown && <Handle end="from" />}
         {shown && <Handle end="to" />}
       </div>
@@ -122,10 +123,19 @@ export function Strip(): JSX.Element {
             {!["", "1h", "6h", "24h", "7d", "30d"].includes(view.value.over) && <option value={view.value.over}>last {view.value.over}</option>}
           </select>
         </label>
-        <span class="muted num total">{shown ? counted(shown.total, "entry", "entries") : ""}</span>
+        <span class="muted num total">
+          {shown ? counted(shown.total, "entry", "entries") : ""}
+          {shown?.truncated && " counted"}
+        </span>
       </div>
     </section>
   );
+}
+
+function uncounted(before: string): string {
+  const time = parse(before);
+  const { zone } = view.value;
+  return Number.isNaN(time) ? "Not all of it was counted" : `Not counted before ${full(time, zone)} ${zoneName(zone, time)}`;
 }
 
 /** One end of the window, for the keyboard: invisible until it has the focus. */
