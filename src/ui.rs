@@ -482,6 +482,9 @@ fn listed(site: &Site, this: Option<&str>) -> Listed {
     Listed { clusters: members.into_iter().map(named).collect(), this: this.map(str::to_owned) }
 }
 
+/// The keys of a query that choose entries.
+const OF_ENTRIES: [&str; 6] = ["type", "area", "where", "quiet", "since", "until"];
+
 /// What the API answers.
 fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Response, Problem> {
     let (clock, deadline) = (clock(), Instant::now() + LOOKS);
@@ -490,6 +493,11 @@ fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Re
     let running = || crate::status::daemon(&book.state).running;
     let present = |reader: &Reader| Present::of(reader, now, running());
     let asked = |reader: &Reader| Asked::read(query, reader, &clock);
+    // What would not count is refused, and not ignored.
+    let without = |keys: &[&'static str]| match keys.iter().find(|key| query.one(key).is_some()) {
+        Some(key) => Err(Problem::wrong(key, format!("{what} is of whole objects; leave {key} out"))),
+        None => Ok(()),
+    };
     let seq = |key| {
         let seq = query.seq(key)?;
         seq.ok_or_else(|| Problem::wrong(key, format!("{key}: say which entry, by its seq")))
@@ -515,13 +523,17 @@ fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Re
         "entry" => good(&entries::entry(index, reader, seq("seq")?, &clock, true, deadline)?),
         "diff" => good(&entries::diff(reader, seq("from")?, seq("to")?, &clock)?),
         "object" => good(&entries::object(index, reader, query, &clock, present(reader)?, deadline)?),
-        "state" => good(&moments::state(index, reader, &asked(reader)?, query, &clock, present(reader)?, deadline)?),
-        "changes" => good(&moments::changes(reader, &asked(reader)?, query, &clock, present(reader)?, deadline)?),
+        "state" => {
+            without(&OF_ENTRIES)?;
+            good(&moments::state(index, reader, &asked(reader)?, query, &clock, present(reader)?, deadline)?)
+        }
+        "changes" => {
+            without(&OF_ENTRIES)?;
+            good(&moments::changes(reader, &asked(reader)?, query, &clock, present(reader)?, deadline)?)
+        }
         "churn" => {
             let asked = asked(reader)?;
-            if let Some(key) = ["type", "area"].into_iter().find(|key| query.one(key).is_some()) {
-                return Err(Problem::wrong(key, format!("churn counts all writes of an object; leave {key} out")));
-            }
+            without(&["type", "area"])?;
             good(&writers::writers(reader, &asked, writers::window(&asked, now), deadline)?)
         }
         _ => return Err(Problem::missing("there is no such question; docs/timeline.md has all of them")),

@@ -238,7 +238,7 @@ impl Scope {
             if steps.is_empty() {
                 continue;
             }
-            match differs(reader, row, from.seq, &steps)? {
+            match differs(reader, row, from.seq, &steps, None)? {
                 Some(found) => difference.objects.push(found),
                 None if is_gone(steps.first()) => difference.came_and_went += 1,
                 None => {}

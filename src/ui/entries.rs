@@ -314,8 +314,18 @@ pub(crate) struct Compared {
 
 /// What is another in the object of the second entry than in that of the first.
 pub(super) fn diff(reader: &mut Reader, from: Seq, to: Seq, clock: &Clock) -> Result<Compared, Problem> {
-    let (one, other) = (stored(reader, from).map_err(|p| p.of("from"))?, stored(reader, to).map_err(|p| p.of("to"))?);
-    let (first, second) = (reader.object_of(from)?, reader.object_of(to)?);
+    let other = stored(reader, to).map_err(|p| p.of("to"))?;
+    let second = reader.object_of(to)?;
+    // What was before the log is kept where it is how an object was when the log began.
+    let kept = match &second {
+        Some(row) => reader.entry_at(row, from)?.filter(|kept| kept.seq == from),
+        None => None,
+    };
+    let is_pinned = from.0 < reader.retained()?.oldest && kept.is_some();
+    let (one, first) = match kept {
+        Some(kept) => (kept, second.clone()),
+        None => (stored(reader, from).map_err(|p| p.of("from"))?, reader.object_of(from)?),
+    };
     let same = first.as_ref().zip(second.as_ref()).is_some_and(|(first, second)| first.is(second));
     let summaries = Summaries::new(clock, reader.head()?);
     let damaged = |seq: Seq| Problem::bug(format!("entry {seq} is damaged; run `decklog verify`"));
@@ -336,7 +346,7 @@ pub(super) fn diff(reader: &mut Reader, from: Seq, to: Seq, clock: &Clock) -> Re
     let patch: Patch<'_> = serde_json::from_str(&change.json).map_err(|_| damaged(to))?;
     tree.revert(&patch.patch).map_err(|_| damaged(to))?;
     let (diff, diff_cut) = difference(tree);
-    let command = second.filter(|_| same && from <= to);
+    let command = second.filter(|_| same && from <= to && !is_pinned);
     Ok(Compared {
         from: summaries.of(&one),
         to: summaries.of(&other),

@@ -187,11 +187,12 @@ impl Index {
             (done, reader) = at_hand;
             match made {
                 Ok(Some((part, data))) => {
+                    let took = begun.elapsed();
                     journal.outline(part, data).await?;
                     // It has a quarter of the time: there is no hurry, and the writer may want every processor.
                     tokio::select! {
                         () = stop.cancelled() => {}
-                        () = tokio::time::sleep(begun.elapsed() * 3) => {}
+                        () = tokio::time::sleep(took * 3) => {}
                     }
                 }
                 Ok(None) => {

@@ -17,7 +17,7 @@ use crate::wire::Entry;
 /// So many stretches are shown of which nobody knows.
 const MOST_GAPS: usize = 500;
 /// So many entries of an owner are looked at that nobody has asked for.
-const LIVED: usize = 10_000;
+const LIVED: usize = 1000;
 /// An owner of an owner of an owner is no lane below.
 const DEEPEST: usize = 2;
 
@@ -179,8 +179,10 @@ pub(super) fn lanes(
             && let Some(row) = row_of(reader, &owner)?
         {
             // Its entries were not asked for, and so not looked at.
-            let found = lived(reader, &row, bounds)?;
-            if !found.turns.is_empty() || was_there(reader, &row, upto)? {
+            let found = if Instant::now() < deadline { lived(reader, &row, bounds)? } else { None };
+            if let Some(found) = found
+                && (!found.turns.is_empty() || was_there(reader, &row, upto)?)
+            {
                 waiting.push((row, found));
             }
         }
@@ -225,9 +227,12 @@ fn was_there(reader: &Reader, row: &ObjectRow, upto: u64) -> Result<bool, Proble
     Ok(reader.step(row, Seq(upto))?.is_some_and(|step| step.kind != EntryType::Deleted))
 }
 
-/// When an object came and went in the window, as far as so many of its entries say.
-fn lived(reader: &mut Reader, row: &ObjectRow, (after, upto): (u64, u64)) -> Result<Found, Problem> {
+/// When an object came and went in the window; nothing where that is more than a look.
+fn lived(reader: &mut Reader, row: &ObjectRow, (after, upto): (u64, u64)) -> Result<Option<Found>, Problem> {
     let steps = reader.history(row, Seq(after), Seq(upto), LIVED)?;
+    if steps.len() == LIVED {
+        return Ok(None);
+    }
     let oldest = steps.last().map(|step| step.kind);
     let mut found = Found { newest: steps.first().map_or(0, |step| step.seq.0), oldest, ..Found::default() };
     for step in steps.iter().filter(|step| matches!(step.kind, EntryType::Added | EntryType::Deleted)) {
@@ -242,7 +247,7 @@ fn lived(reader: &mut Reader, row: &ObjectRow, (after, upto): (u64, u64)) -> Res
             uid: entry.uid.as_deref().unwrap_or_default().to_owned(),
         });
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// The lane of an object.
@@ -428,6 +433,15 @@ pub(super) fn unknown_at(
     Ok(unwatched(reader, asked, head, (time, time), present, deadline)?.0)
 }
 
+/// How many GAPs of what is asked for were journaled after the first of these seqs and up to the second; at most so many.
+pub(super) fn gaps_between(reader: &mut Reader, asked: &Asked, (after, upto): (Seq, Seq)) -> Result<usize, Problem> {
+    let sources = reader.sources()?;
+    let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
+    let page = reader.select(&query, after, Some(upto.next()), true, MOST_GAPS, None)?;
+    let found = page.entries.iter().filter_map(|stored| of_gap(asked, (i64::MIN, i64::MAX), &sources, stored));
+    Ok(found.count())
+}
+
 /// The stretch that a GAP is about, where it is of what is asked for.
 fn of_gap(asked: &Asked, (since, until): (i64, i64), sources: &[SourceRow], stored: &StoredEntry) -> Option<Unwatched> {
     let entry = Entry::parse(&stored.line).ok()?;
@@ -464,12 +478,18 @@ fn now_unwatched(
         if source.good_at.map_or(!source.active, |good_at| good_at >= until) {
             continue;
         }
+        let listed = |other: &SourceRow| other.good_at.is_some();
+        let its = |reader: &Reader| match source.good_at {
+            Some(_) => Ok(vec![source.namespace.clone()]),
+            // Another one may have known a part of what it is to bring.
+            None => nobodys(reader, source, sources, listed),
+        };
         let (namespaces, why) = match source.state {
             _ if !source.active => (left_alone(reader, source, sources)?, "removed"),
-            _ if !present.watched => (vec![source.namespace.clone()], "stopped"),
+            _ if !present.watched => (its(reader)?, "stopped"),
             SourceState::Watching | SourceState::Gone => continue,
             SourceState::Waiting | SourceState::Degraded(_) | SourceState::Listing(_) | SourceState::Recovering => {
-                (vec![source.namespace.clone()], source.state.word())
+                (its(reader)?, source.state.word())
             }
         };
         found.extend(namespaces.into_iter().map(|namespace| Unwatched {
@@ -512,7 +532,7 @@ fn not_yet_watched(
 /// The namespaces that a source which is not configured any more has left to nobody. One that was good later knows more,
 /// whether it is configured or not.
 fn left_alone(reader: &Reader, source: &SourceRow, sources: &[SourceRow]) -> Result<Vec<String>, Problem> {
-    nobodys(reader, source, sources, |other| other.active || other.good_at > source.good_at)
+    nobodys(reader, source, sources, |other| other.active && other.good_at.is_some() || other.good_at > source.good_at)
 }
 
 /// The namespaces of a source of which no other one knows; an empty one stands for all.

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::answer::Problem;
 use super::index::Index;
-use super::lanes::{Present, Unwatched, id_of, unknown_at};
+use super::lanes::{Present, Unwatched, gaps_between, id_of, unknown_at};
 use super::query::{Asked, Query, stamp};
-use crate::journal::Reader;
+use crate::journal::{Reader, Step};
 use crate::model::{EntryType, Seq};
 use crate::wire::Entry;
 use crate::words::clock::Clock;
@@ -17,7 +17,7 @@ use crate::words::names::At;
 use crate::words::object::{self, Moment};
 
 /// So many entries of one object are looked through for what became of it.
-const STEPS: usize = 100_000;
+const STEPS: usize = 20_000;
 
 /// A place in the log: right after an entry, or at a moment. It is one of which something is known.
 pub(super) fn place(
@@ -27,6 +27,9 @@ pub(super) fn place(
     clock: &Clock,
 ) -> Result<Option<Moment>, Problem> {
     let Some(text) = query.one(key) else { return Ok(None) };
+    if text.bytes().all(|byte| byte == b'0') {
+        return Err(Problem::wrong(key, format!("{key}: entries are counted from 1")));
+    }
     let at = match text.bytes().all(|byte| byte.is_ascii_digit()) {
         true => query.seq(key)?.map(At::Seq),
         false => query.moment(key, clock)?.map(At::Time),
@@ -147,6 +150,8 @@ pub(crate) struct Changes {
     /// Objects that were there at neither of them, and in between were.
     came_and_went: usize,
     truncated: usize,
+    /// So many gaps lie between, in which more may have happened; at most 500.
+    gaps: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -169,7 +174,7 @@ struct Changed {
     how: String,
 }
 
-/// What became of objects between `from`, an hour ago where nobody says, and `to`, which is now.
+/// What became of objects between `from` and `to`, which is now where nobody says.
 pub(super) fn changes(
     reader: &mut Reader,
     asked: &Asked,
@@ -186,13 +191,8 @@ pub(super) fn changes(
     if from > upto || first.time.zip(to.and_then(|to| to.time)).is_some_and(|(from, to)| from > to) {
         return Err(Problem::wrong("from", "from is after to; swap them"));
     }
-    let mut rows = Vec::new();
-    for (id, _) in reader.resources()? {
-        let changed = reader.objects_changed(id, None, from)?.into_iter();
-        rows.extend(changed.filter(|row| asked.objects.as_ref().is_none_or(|objects| objects.contains(&row.row()))));
-    }
-    // What is left out is the same for each who asks.
-    rows.sort_by_cached_key(id_of);
+    let mut rows = reader.rows_changed(from)?;
+    rows.retain(|row| asked.objects.as_ref().is_none_or(|objects| objects.contains(row)));
     let mut end = |place, seq: Seq| -> Result<End, Problem> {
         let time = time(reader, place, seq, clock)?;
         let unknown = unknown_at(reader, asked, time, present, deadline)?;
@@ -201,28 +201,39 @@ pub(super) fn changes(
     let mut answer = Changes {
         from: end(Some(first), from)?,
         to: end(to, upto)?,
+        gaps: gaps_between(reader, asked, (from, upto))?,
         objects: Vec::new(),
         came_and_went: 0,
         truncated: 0,
     };
-    for row in &rows {
+    for row in rows {
         if answer.objects.len() >= limit || Instant::now() > deadline {
             answer.truncated += 1;
             continue;
         }
-        let steps = reader.history(row, from, upto, STEPS)?;
+        let Some(row) = reader.object_with(row)? else { continue };
+        let steps = reader.history(&row, from, upto, STEPS)?;
         let Some(newest) = steps.first() else { continue };
-        let last = newest.seq.0;
-        match differs(reader, row, from, &steps)? {
-            Some(found) => answer.objects.push(changed(id_of(row), last, found)),
-            None if is_gone(Some(newest)) => answer.came_and_went += 1,
-            None => {}
+        if steps.len() == STEPS {
+            answer.truncated += 1;
+            continue;
+        }
+        match differs(reader, &row, from, &steps, Some(deadline)) {
+            Ok(Some(found)) => answer.objects.push(changed(id_of(&row), newest, found)),
+            Ok(None) if is_gone(Some(newest)) => answer.came_and_went += 1,
+            Ok(None) => {}
+            // One that is damaged hides no other.
+            Err(error) => {
+                tracing::debug!(%error, "what became of an object is not known");
+                answer.truncated += 1;
+            }
         }
     }
+    answer.objects.sort_by(|one, other| one.id.cmp(&other.id));
     Ok(answer)
 }
 
-fn changed(id: String, seq: u64, found: Differs) -> Changed {
+fn changed(id: String, newest: &Step, found: Differs) -> Changed {
     Changed {
         id,
         kind: found.kind,
@@ -234,8 +245,8 @@ fn changed(id: String, seq: u64, found: Differs) -> Changed {
         areas: found.areas.unwrap_or_default(),
         entries: found.entries.len(),
         before: found.before.map(|stored| stored.seq.0),
-        seq,
-        time: found.time,
+        seq: newest.seq.0,
+        time: stamp(newest.time),
         how: found.evidence,
     }
 }

@@ -138,8 +138,15 @@ impl Overview {
             of_them.map(|source| (source.resource.full_name(), source.namespace.clone())).collect();
         let is_of =
             |resource: &str, namespace: &str| scopes.iter().any(|(of, within)| of == resource && within == namespace);
-        let bounds = asked.bounds(reader, reader.head()?)?;
-        self.gaps = gaps(reader, bounds, |gap| asked.objects.is_none() || is_of(&gap.resource, &gap.namespace))?;
+        let head = reader.head()?;
+        let (after, _) = asked.bounds(reader, head)?;
+        // A GAP is journaled at its end, and may begin in the window.
+        let begins = |gap: &Gap| gap.since.as_deref().unwrap_or_default().parse::<Timestamp>().ok();
+        let within =
+            |gap: &Gap| asked.until.zip(begins(gap)).is_none_or(|(until, begins)| begins.as_microsecond() <= until);
+        self.gaps = gaps(reader, (after, head.0), |gap| {
+            within(gap) && (asked.objects.is_none() || is_of(&gap.resource, &gap.namespace))
+        })?;
         if asked.objects.is_none() {
             return Ok(());
         }

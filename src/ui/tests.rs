@@ -431,6 +431,8 @@ async fn what_was_watched_and_is_not_is_hatched() {
 
     // Another source has a part of it; then all is watched again.
     let part = journal.source(&others("pods", Some("n1"))).await.unwrap().0;
+    part.list_begin().await.unwrap();
+    part.list_done(ResourceVersion::new("9003".to_owned()), None).await.unwrap();
     part.report(SourceState::Watching).await.unwrap();
     journal.flush().await.unwrap();
     let rest = ["pods/n0", "pods/n2", "pods/n3"].map(|of| stretch(of, "removed"));
@@ -786,5 +788,69 @@ async fn an_owner_that_nobody_asked_for_is_there_while_it_was() {
     ];
     assert_eq!(told, expected);
     drop((reader, journal, source, owners));
+    thread.join().unwrap();
+}
+
+fn observed(name: &str, version: u64) -> Observed {
+    let body = format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"shop","uid":"{name}","resourceVersion":"{version}"}},"spec":{{"n":{version}}}}}"#
+    );
+    let body = Redacted { bytes: body.into_bytes(), pointers: Vec::new(), marks: Vec::new() };
+    let (namespace, name, uid) = ("shop".to_owned(), name.to_owned(), name.to_owned());
+    Observed { namespace, name, uid, version: ResourceVersion::new(version.to_string()), body }
+}
+
+/// What was there before anything was known of it did not come, and so did not come and go; and what an object was when the
+/// log began can be compared, however old it is.
+#[tokio::test]
+async fn what_was_there_before_the_log_is_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    let change = |verb, name: &str, version| WatchChange { verb, object: observed(name, version) };
+    source.append(vec![change(Verb::Upsert, "first", 1)]).await.unwrap();
+    source.list_begin().await.unwrap();
+    source.list_page(vec![observed("first", 1), observed("found", 2)]).await.unwrap();
+    source.list_done(ResourceVersion::new("5".to_owned()), None).await.unwrap();
+    let gone = [change(Verb::Delete, "found", 6), change(Verb::Upsert, "short", 7), change(Verb::Delete, "short", 8)];
+    source.append(gone.into()).await.unwrap();
+    journal.flush().await.unwrap();
+    let (mut reader, clock) = (journal.reader().unwrap(), clock());
+    let present = Present { now: clock.now.as_microsecond(), watched: true, end: clock.now.as_microsecond() };
+    let ask = |reader: &mut Reader, text: &str| {
+        let query = Query::read(text).unwrap();
+        let asked = Asked::read(&query, reader, &clock).unwrap();
+        let found = moments::changes(reader, &asked, &query, &clock, present, later()).unwrap();
+        serde_json::to_value(found).unwrap()
+    };
+    let short = |answer: &serde_json::Value| -> Vec<String> {
+        let objects = answer["objects"].as_array().unwrap().iter();
+        objects.map(|one| format!("{} {} {}", one["name"], one["became"], one["before"]).replace('"', "")).collect()
+    };
+    let answer = ask(&mut reader, "from=1");
+    assert_eq!(short(&answer), ["found removed null"]);
+    assert_eq!(answer["came_and_went"], 1);
+
+    // Everything is forgotten but how the objects are, and then one of them changes.
+    let head = reader.head().unwrap();
+    journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, drop_oldest: false }).await.unwrap();
+    until("the log to be forgotten", || reader.retained().unwrap().oldest == head.0).await;
+    source.append(vec![change(Verb::Upsert, "first", 9)]).await.unwrap();
+    journal.flush().await.unwrap();
+    let whole = Bounds { max_size: 1 << 40, max_age: Duration::from_secs(1 << 30), drop_oldest: false };
+    journal.bound(whole).await.unwrap();
+    source.append(vec![change(Verb::Upsert, "first", 10)]).await.unwrap();
+    journal.flush().await.unwrap();
+    let newest = reader.head().unwrap();
+    let kept = reader.retained().unwrap().oldest;
+    let row = reader.object_of(newest).unwrap().unwrap();
+    let pinned = reader.entry_at(&row, Seq(kept - 1)).unwrap().unwrap().seq;
+    assert!(pinned.0 < kept && reader.entry(pinned).unwrap().is_none());
+    let compared = entries::diff(&mut reader, pinned, newest, &clock).unwrap();
+    let compared = serde_json::to_value(compared).unwrap();
+    assert!(compared["diff"].as_str().unwrap().contains("+   \"n\": 10"), "{}", compared["diff"]);
+    assert!(compared["same_object"] == true && compared["command"].is_null(), "no command goes back so far");
+    let problem = entries::diff(&mut reader, Seq(2), newest, &clock).map(drop).unwrap_err();
+    assert!(problem.text.contains("no longer kept"), "{}", problem.text);
+    drop((reader, journal, source));
     thread.join().unwrap();
 }

@@ -1,6 +1,7 @@
 //! What became of an object between two moments.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -79,12 +80,14 @@ pub(crate) fn is_gone(step: Option<&Step>) -> bool {
     step.is_some_and(|step| step.kind == EntryType::Deleted)
 }
 
-/// What became of one object that has entries between the moments, newest first.
+/// What became of one object that has entries between the moments, newest first. After the deadline it is not looked any more
+/// which redacted values are others.
 pub(crate) fn differs(
     reader: &mut Reader,
     row: &ObjectRow,
     from: Seq,
     steps: &[Step],
+    deadline: Option<Instant>,
 ) -> Result<Option<Differs>, Failure> {
     let (newest, oldest) = (&steps[0], &steps[steps.len() - 1]);
     let there = |stored: &StoredEntry| stored.kind != EntryType::Deleted;
@@ -94,17 +97,16 @@ pub(crate) fn differs(
     let Some(last) = reader.entry_of(newest)? else { return Ok(None) };
     let Some(first) = reader.entry_of(oldest)? else { return Ok(None) };
     let entry = object::parse(&last)?;
+    let first = object::parse(&first)?;
+    // What a first list found, or what changed before it had an entry, was there earlier.
+    let seen = !known && (first.op != EntryType::Added || first.evidence.as_deref() == Some("listed"));
     let became = match (&before, there(&last)) {
-        (None, false) => return Ok(None),
-        (Some(_), false) => Became::Removed,
+        (None, false) if !seen => return Ok(None),
+        (_, false) => Became::Removed,
         (Some(before), true) if object::parse(before)?.uid != entry.uid => Became::Replaced,
         (Some(_), true) => Became::Changed,
-        (None, true) => {
-            let first = object::parse(&first)?;
-            // What a first list found, or what changed before it had an entry, was there earlier.
-            let seen = first.op != EntryType::Added || first.evidence.as_deref() == Some("listed");
-            if seen && !known { Became::FirstSeen } else { Became::Added }
-        }
+        (None, true) if seen => Became::FirstSeen,
+        (None, true) => Became::Added,
     };
     let mut found = Differs {
         became,
@@ -145,7 +147,7 @@ pub(crate) fn differs(
         let change = change::compare(from.get().as_bytes(), to.get().as_bytes(), &[], &[]).map_err(|e| damaged(&e))?;
         let mut areas: BTreeSet<String> = change.areas.into_iter().collect();
         if became == Became::Changed && (old.redacted.is_some() || entry.redacted.is_some()) {
-            for step in steps {
+            for step in steps.iter().take_while(|_| deadline.is_none_or(|deadline| Instant::now() < deadline)) {
                 let Some(stored) = reader.entry_of(step)? else { continue };
                 hidden(&object::parse(&stored)?, &mut areas, &mut found.redacted);
             }

@@ -197,6 +197,18 @@ impl Reader {
         )
     }
 
+    /// The rows of all objects that have an entry after `after`.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn rows_changed(&self, after: Seq) -> Result<Vec<i64>> {
+        let what = "objects";
+        let mut select =
+            self.conn.prepare_cached("SELECT id FROM object WHERE last > ? ORDER BY id").map_err(sql(what))?;
+        let rows = select.query_map([after.0.min(i64::MAX as u64)], |row| row.get(0)).map_err(sql(what))?;
+        rows.collect::<Result<_, _>>().map_err(sql(what))
+    }
+
     /// The GAP entries that concern objects of one resource, in one namespace or in all, after `after`: oldest first.
     ///
     /// # Errors

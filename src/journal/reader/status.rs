@@ -124,7 +124,7 @@ impl Reader {
                     state: SourceState::read(&row.get::<_, String>(3)?, row.get(4)?),
                     state_since: row.get(5)?,
                     resume: row.get(6)?,
-                    good_at: row.get(7)?,
+                    good_at: row.get::<_, Option<i64>>(7)?.filter(|at| *at > 0),
                     active: row.get(8)?,
                     gaps: row.get(9)?,
                     audits: row.get(10)?,

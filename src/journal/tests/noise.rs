@@ -201,3 +201,20 @@ async fn a_journal_of_each_earlier_schema_is_migrated_and_reads_the_same() {
         assert_eq!(format!("good_since: {:?}", since(old.path())), known, "what comes later is not its first");
     }
 }
+
+/// As the rows of a leader that is older do, which the shared log brings: its sources were known before that was noted.
+#[tokio::test]
+async fn a_source_that_was_known_before_it_was_noted_was_known_always() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 7)]).await;
+    open.close();
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    assert_eq!(conn.execute("UPDATE source SET good_since = NULL WHERE good_since > 0", []).unwrap(), 1);
+    drop(conn);
+    let open = Open::at(dir.path()).await;
+    open.watch(vec![upsert("a", "u1", 11)]).await;
+    let since = open.journal.reader().unwrap().sources().unwrap()[0].good_since;
+    open.close();
+    assert_eq!(since, Some(0));
+}

@@ -433,8 +433,8 @@ async fn what_an_older_decklog_wrote_is_taken() {
             "INSERT INTO meta VALUES ('epoch', 'e'), ('head', '0');
              INSERT INTO epoch VALUES ('e', 1);
              INSERT INTO resource (id, api_group, plural, facts) VALUES (1, '', 'pods', '{}');
-             INSERT INTO source (id, resource, namespace, label_selector, field_selector, resume)
-                 VALUES (1, 1, '', '', '', '7');",
+             INSERT INTO source (id, resource, namespace, label_selector, field_selector, resume, good_at)
+                 VALUES (1, 1, '', '', '', '7', 1000);",
         )
         .unwrap();
     let tables = writer::rows::tables_of(THEN).unwrap();
