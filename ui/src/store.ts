@@ -264,7 +264,7 @@ export function reload(): void {
   if (histogramKey.peek() !== "") void loadHistogram();
 }
 
-/** Grows with each entry of the stream that passes, so that pages that list entries can offer to show them. */
+/** Grows with each entry of the stream that passes, so that the log can offer to show them. */
 export const changes = signal(0);
 
 // ---- live --------------------------------------------------------------------------------------------------------------
