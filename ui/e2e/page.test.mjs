@@ -608,7 +608,7 @@ test("a seventh window side by side still loads", made, async () => {
     document.dispatchEvent(new Event("visibilitychange"));
   });
   await first.locator(".live-off").waitFor();
-  await last.waitForFunction(() => navigator.locks.query().then(({ held }) => held.length === 3));
+  await last.evaluate(() => navigator.locks.request("decklog-stream-0", () => {}));
   await last.reload();
   await last.locator(".live-live").waitFor();
   for (const { clean } of windows) await clean();
