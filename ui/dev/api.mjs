@@ -294,7 +294,7 @@ export class Api {
     };
     if (there) leaves(Object.fromEntries(Object.entries(then.object).filter(([key]) => !["apiVersion", "kind", "metadata"].includes(key))), "");
     return {
-      lane, entries: mine.slice(-500).reverse().map(summary), more: mine.length > 500, at: there ? then.seq : null, yaml: there ? text.slice(0, YAML) : null, yaml_cut: text.length > YAML,
+      lane, unwatched: this.unwatched(-8.64e15, 8.64e15).filter((gap) => gap.resource === null || gap.resource === lane.resource), entries: mine.slice(-500).reverse().map(summary), more: mine.length > 500, at: there ? then.seq : null, yaml: there ? text.slice(0, YAML) : null, yaml_cut: text.length > YAML,
       blame: blame.slice(0, 500), command: there ? this.command(then) : null,
     };
   }
@@ -372,7 +372,7 @@ export class Api {
       });
     }
     const most = Number(query.get("limit") ?? 1000);
-    return { from: upto, to: end, objects: objects.slice(0, most), came_and_went: gone, truncated: Math.max(0, objects.length - most) };
+    return { from: upto, to: end, objects: objects.slice(0, most), came_and_went: gone, truncated: Math.max(0, objects.length - most), gaps: this.gaps().filter((gap) => gap.seq > upto.seq && gap.seq <= end.seq).length };
   }
 
   churn(query) {

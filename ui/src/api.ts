@@ -198,6 +198,8 @@ export interface Blame {
 
 export interface ObjectPage {
   lane: Lane;
+  /** When nobody knew of it. */
+  unwatched: Unwatched[];
   entries: Summary[];
   more: boolean;
   at: number | null;
@@ -243,8 +245,8 @@ export interface Became {
   entries: number;
   /** The entry with the object as it was at the first moment. */
   before: number | null;
-  /** Its last entry between the moments. */
-  seq: number;
+  /** Its last entry between the moments; null in a file that was written without it. */
+  seq: number | null;
   time: string;
   how: string;
 }
@@ -255,6 +257,8 @@ export interface Changes {
   objects: Became[];
   came_and_went: number;
   truncated: number;
+  /** So many gaps lie between, in which more may have happened. */
+  gaps: number;
 }
 
 /** The clusters of one decklog, and which of them this page is of; none where it has one alone. */

@@ -24,7 +24,7 @@ function Row({ of }: { of: Became }): JSX.Element {
         {WORD[of.became]}
       </td>
       <td>
-        <ObjectLink of={of} at={of.seq} />
+        <ObjectLink of={of} {...(of.seq === null ? {} : { at: of.seq })} />
       </td>
       <td>
         <Text of={of.areas.filter((area) => area !== "managedFields").join(", ")} max={80} />
@@ -35,9 +35,11 @@ function Row({ of }: { of: Became }): JSX.Element {
       </td>
       <td class={of.how === "watched" ? "muted" : "evidence"}>{of.how}</td>
       <td>
-        <button type="button" class="link" onClick={() => go({ entry: of.seq, against: compared ? of.before : null })}>
-          {compared ? "Difference" : `Entry ${of.seq}`}
-        </button>
+        {of.seq !== null && (
+          <button type="button" class="link" onClick={() => go({ entry: of.seq, against: compared ? of.before : null })}>
+            {compared ? "Difference" : `Entry ${of.seq}`}
+          </button>
+        )}
       </td>
     </tr>
   );
@@ -54,6 +56,7 @@ export function ChangesList({ answer }: { answer: Changes }): JSX.Element {
       <p class="pad">
         <Time at={answer.from.at} />, entry <span class="num">{answer.from.seq}</span>, to <Time at={answer.to.at} />, entry <span class="num">{answer.to.seq}</span>:{" "}
         {words.length > 0 ? words.join(", ") : "no difference"}
+        {answer.gaps > 0 && <span class="evidence">; what else happened in {counted(answer.gaps, "gap")} is unknown</span>}
         {answer.truncated > 0 && <strong class="cut"> {counted(answer.truncated, "object")} more were not looked at: narrow the filters or the time.</strong>}
       </p>
       {answer.objects.length === 0 ? (

@@ -5,6 +5,7 @@ import {
   Refused, type Became, type Changes, type Churn, type Clusters, type Data, type Difference, type Entries, type Entry, type Histogram, type Lane, type Lanes, type Mark, type ObjectPage,
   type Overview, type State, type Summary, type Type, type Window,
 } from "./api.ts";
+import { gapModel, gapsOf } from "./layout.ts";
 import { lineDiff } from "./linediff.ts";
 import { objectName, quoted } from "./text.ts";
 import { duration, parse, rfc3339 } from "./time.ts";
@@ -165,7 +166,7 @@ export class Embedded implements Data {
     const then = mine.filter((entry) => (Number.isNaN(wanted) ? entry.time <= limit : entry.summary.seq <= wanted));
     const kept = then.map((entry) => this.file.entries[entry.summary.seq]).filter((entry) => entry !== undefined).pop();
     return {
-      lane, entries: mine.map((entry) => entry.summary).reverse(), more: false, at: kept?.summary.seq ?? null, yaml: kept?.yaml ?? null,
+      lane, unwatched: this.file.lanes.unwatched.filter((gap) => gapsOf(lane, [gapModel(gap)]).length > 0), entries: mine.map((entry) => entry.summary).reverse(), more: false, at: kept?.summary.seq ?? null, yaml: kept?.yaml ?? null,
       yaml_cut: kept?.yaml_cut ?? false, blame: [], command: kept?.command ?? null,
     };
   }
@@ -183,7 +184,7 @@ export class Embedded implements Data {
         since: last?.time ?? bar.from ?? this.file.lanes.since, how: bar.from_how,
       });
     }
-    return { at: rfc3339(limit), seq: newest, objects, truncated: 0, unknown: this.unknown(limit) };
+    return { at: rfc3339(limit), seq: newest, objects, truncated: 0, unknown: this.unknown(limit, filters) };
   }
 
   async changes(from: string, to: string, filters: Filters): Promise<Changes> {
@@ -193,29 +194,37 @@ export class Embedded implements Data {
     let gone = 0;
     for (const lane of this.file.lanes.lanes) {
       if (!filtersObject(filters, lane)) continue;
+      // Bars are of all entries, and marks may be those of some: bars say whether it was there.
       const at = (time: number): Lane["bars"][number] | undefined =>
         lane.bars.find((bar) => (bar.from === null || parse(bar.from) <= time) && (bar.to === null || parse(bar.to) > time));
       const [before, after] = [at(first.time), at(last.time)];
+      const between = (time: string | null): boolean => time !== null && parse(time) > first.time && parse(time) <= last.time;
+      if (!before && !after) {
+        const lived = lane.bars.find((bar) => between(bar.to));
+        if (lived && between(lived.from) && lived.from_how !== "listed") gone += 1;
+        if (!lived || (between(lived.from) && lived.from_how !== "listed")) continue;
+      }
       const marks = lane.marks.filter((mark) => mark.seq > first.seq && mark.seq <= last.seq);
       const real = marks.filter((mark) => mark.type !== "QUIET");
-      const newest = marks[marks.length - 1];
-      if (!newest) continue;
-      if (!before && !after) {
-        gone += 1;
-        continue;
-      }
       const seen = after?.from_how === "listed" || after?.from === null;
-      const became = !before ? (seen ? "first_seen" : "added") : !after ? "removed" : before.uid !== after.uid ? "replaced" : "changed";
+      const became = !after ? "removed" : !before ? (seen ? "first_seen" : "added") : before.uid !== after.uid ? "replaced" : "changed";
       if (became === "changed" && real.length === 0) continue;
+      const newest = marks[marks.length - 1];
       const known = lane.marks.filter((mark) => mark.seq <= first.seq);
+      const end = lane.bars.filter((bar) => between(bar.to)).pop();
+      const [time, how] = after
+        ? became === "changed" ? [newest?.time, newest?.evidence] : [newest?.time ?? after.from, after.from_how]
+        : [end?.to, end?.to_how];
       objects.push({
-        id: lane.id, kind: lane.kind, resource: lane.resource, namespace: lane.namespace, name: lane.name, uid: (after ?? before)?.uid ?? "", became,
-        areas: became === "changed" || became === "replaced" ? [...new Set(real.flatMap((mark) => mark.areas))] : [], entries: marks.length,
-        before: before ? (known[known.length - 1]?.seq ?? null) : null, seq: newest.seq, time: newest.time, how: newest.evidence,
+        id: lane.id, kind: lane.kind, resource: lane.resource, namespace: lane.namespace, name: lane.name, uid: (after ?? before ?? end)?.uid ?? "", became,
+        areas: became === "changed" || became === "replaced" ? [...new Set(real.flatMap((mark) => mark.areas))] : [],
+        entries: marks.reduce((sum, mark) => sum + mark.quiet + (mark.type === "QUIET" ? 0 : 1), 0),
+        before: before ? (known[known.length - 1]?.seq ?? null) : null, seq: newest?.seq ?? null, time: time ?? rfc3339(last.time), how: how ?? "",
       });
     }
-    const end = (place: { time: number; seq: number }): Changes["from"] => ({ at: rfc3339(place.time), seq: place.seq, unknown: this.unknown(place.time) });
-    return { from: end(first), to: end(last), objects, came_and_went: gone, truncated: 0 };
+    const gaps = this.file.overview.gaps.filter((gap) => gap.seq > first.seq && gap.seq <= last.seq && (filters.namespace.length === 0 || gap.namespace === "" || filters.namespace.includes(gap.namespace))).length;
+    const end = (place: { time: number; seq: number }): Changes["from"] => ({ at: rfc3339(place.time), seq: place.seq, unknown: this.unknown(place.time, filters) });
+    return { from: end(first), to: end(last), objects, came_and_went: gone, truncated: 0, gaps };
   }
 
   async churn(): Promise<Churn> {
@@ -226,8 +235,13 @@ export class Embedded implements Data {
     return null;
   }
 
-  private unknown(time: number): State["unknown"] {
-    return this.file.lanes.unwatched.filter((gap) => (gap.from === null || parse(gap.from) <= time) && time <= parse(gap.to));
+  /** Of what nobody knows at a moment, as far as it is of objects that are asked for. */
+  private unknown(time: number, filters: Filters): State["unknown"] {
+    const asked = this.file.lanes.lanes.filter((lane) => filtersObject(filters, lane));
+    const all = filters.what.length === 0 && filters.namespace.length === 0;
+    return this.file.lanes.unwatched.filter(
+      (gap) => (gap.from === null || parse(gap.from) <= time) && time <= parse(gap.to) && (all || asked.some((lane) => gapsOf(lane, [gapModel(gap)]).length > 0)),
+    );
   }
 
   /** A moment, or that of an entry, and the newest entry that there was; without one the end of the file. */
@@ -235,7 +249,7 @@ export class Embedded implements Data {
     const wanted = /^\d+$/.test(text) ? Number(text) : null;
     const time = wanted === null ? this.moment(text) : (this.bySeq.get(wanted)?.time ?? NaN);
     if (Number.isNaN(time)) throw new Refused(`${text} is no moment of this file. Write a time such as 2026-11-20T10:30:00Z, or the number of an entry`, key, 400);
-    this.within(time, text);
+    this.within(time, text, key);
     let seq = wanted ?? 0;
     for (const known of wanted === null ? this.known : []) if (known.time <= time) seq = Math.max(seq, known.summary.seq);
     return { time: Math.min(time, this.now), seq };
@@ -248,11 +262,11 @@ export class Embedded implements Data {
   }
 
   /** Refuses a moment of which the file knows nothing. */
-  private within(time: number, text: string): void {
+  private within(time: number, text: string, key = "at"): void {
     const { since } = this.file.lanes;
     // A time that was written in whole seconds is a little beside the end that it means.
     if (time === Infinity || Number.isNaN(time) || (time >= parse(since) - 1000 && time <= this.now + 1000)) return;
-    throw new Refused(`${text} is not in this file, which goes from ${since} to ${rfc3339(this.now)}`, "at", 404);
+    throw new Refused(`${text} is not in this file, which goes from ${since} to ${rfc3339(this.now)}`, key, 404);
   }
 
   private range(window: Window): { from: number; to: number } {

@@ -250,7 +250,7 @@ export function Lanes(): JSX.Element {
             id="plot"
             tabIndex={0}
             role="application"
-            aria-label="Lanes: arrow up and down choose an object, arrow left and right a change, Enter shows it. Question mark lists all keys."
+            aria-label="Lanes: arrow up and down choose an object, arrow left and right a change, Enter shows it, F6 leads into what is shown. Question mark lists all keys."
           >
             <canvas ref={canvas} aria-hidden="true" />
             <Tip at={pointed} of={spot} width={width} />

@@ -2,15 +2,15 @@
 
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { ObjectPage as Answer } from "./api.ts";
 import { drawAxis, drawLanes, palette, size, sprites } from "./draw.ts";
 import { useAnswer } from "./entry.tsx";
-import { AFTER, BEFORE, gapsOf, layOut, model, ROW } from "./layout.ts";
+import { AFTER, BEFORE, gapModel, gapsOf, layOut, model, ROW } from "./layout.ts";
 import { Command, EntryTable, Problem, Text, Time, useWidth, Yaml } from "./parts.tsx";
-import { allGaps, data, dark, followObject, go, hidden, linkTo, loadOverview, now, oldest, overview, view } from "./store.ts";
+import { data, dark, followObject, go, hidden, linkTo, loadOverview, now, oldest, overview, upToNow, view } from "./store.ts";
 import { objectName } from "./text.ts";
-import { parse, span } from "./time.ts";
+import { parse, resolve, span } from "./time.ts";
 import { splitId } from "./url.ts";
 
 export function ObjectPage(): JSX.Element {
@@ -127,7 +127,7 @@ export function ObjectPage(): JSX.Element {
           class="at-form"
           onSubmit={(event) => {
             event.preventDefault();
-            go({ at: moment.value.trim() });
+            go({ at: resolve(moment.value, now.peek(), view.peek().zone) });
             tab.value = "object";
           }}
         >
@@ -233,7 +233,8 @@ function Lives({ answer }: { answer: Answer }): JSX.Element {
   const axis = useRef<HTMLCanvasElement>(null);
   const width = useWidth(box);  const isDark = dark.value;
   const { zone, entry, against } = view.value;
-  const [holes, to, first] = [allGaps.value, Math.floor(now.value / 1000) * 1000 + 1000, oldest.value];
+  const holes = useMemo(() => upToNow(answer.unwatched.map(gapModel)), [answer, overview.value]);
+  const [to, first] = [Math.floor(now.value / 1000) * 1000 + 1000, oldest.value];
   useEffect(() => {
     if (!canvas.current || !axis.current || width.value === 0) return;
     const sheet = sprites(palette());

@@ -108,7 +108,7 @@ export const overviewFailure = signal<Failure | null>(null);
 export const clusters = signal<Clusters | null>(null);
 
 /** Nobody has said which of several clusters is meant: the page lists them. */
-export const choosing = computed(() => overview.value === null && overviewFailure.value?.key === "cluster" && clusters.value?.this === null);
+export const choosing = computed(() => overview.value === null && overviewFailure.value?.key === "cluster" && (clusters.value === null || clusters.value.this === null));
 
 async function loadClusters(): Promise<void> {
   try {
@@ -170,20 +170,24 @@ const running = computed<GapModel[]>(() => {
   if (!known || known.mode === "file") return [];
   const found: GapModel[] = [];
   for (const source of known.sources) {
-    if (known.mode === "daemon" && !BLIND.includes(source.state)) continue;
+    // Of one that was never listed the answer says what nobody knows: another one may have known a part of it.
+    if ((known.mode === "daemon" && !BLIND.includes(source.state)) || source.good_at === null) continue;
     const why = known.mode === "journal" ? "no daemon is running" : source.detail ? `${source.state}: ${source.detail}` : source.state;
-    found.push({ from: source.good_at === null ? BEFORE : parse(source.good_at), to: now.value, resource: source.resource, namespace: source.namespace, why, seq: null });
+    found.push({ from: parse(source.good_at), to: now.value, resource: source.resource, namespace: source.namespace, why, seq: null });
   }
   return found;
 });
 
-/** Where nobody knows, within what was loaded. */
-export const gaps = computed<GapModel[]>(() => {
-  const known = loaded.value?.gaps ?? [];
-  return overview.value?.mode === "file" ? known : [...known.filter((gap) => gap.seq !== null || gap.why === "removed" || gap.why === "not_yet"), ...running.value];
-});
+/** What an answer says that nobody knew, and what nobody knows by now. */
+export function upToNow(known: GapModel[]): GapModel[] {
+  if (overview.value?.mode === "file") return known;
+  return [...known.filter((gap) => gap.seq !== null || gap.why === "removed" || gap.from === BEFORE), ...running.value];
+}
 
-/** The same over the whole log, for the strip and for the page of an object. */
+/** Where nobody knows, within what was loaded. */
+export const gaps = computed<GapModel[]>(() => upToNow(loaded.value?.gaps ?? []));
+
+/** The same over the whole log, for the strip. */
 export const allGaps = computed<GapModel[]>(() => [
   ...(overview.value?.gaps ?? []).map((gap) => ({
     from: gap.since === null ? parse(gap.time) : parse(gap.since), to: parse(gap.time), resource: gap.resource === "" ? null : gap.resource, namespace: gap.namespace, why: gap.why,
@@ -279,7 +283,7 @@ export function reload(): void {
   if (histogramKey.peek() !== "") void loadHistogram();
 }
 
-/** Grows with each entry of the stream that passes, so that pages that list entries can offer to show them. */
+/** Grows with each entry of the stream that passes, so that the log can offer to show them. */
 export const changes = signal(0);
 
 // ---- live --------------------------------------------------------------------------------------------------------------

@@ -64,24 +64,25 @@ export function moment(text: string, now: number): number {
 
 /**
  * What somebody wrote into a field: words for a day, and times of day, become the time that they mean in the zone that is shown,
- * so that the address means the same to others and tomorrow. Everything else stays as it is; a time that is still to come, too.
+ * so that the address means the same to others and tomorrow. Everything else stays as it is.
  */
 export function resolve(text: string, now: number, zone: Zone): string {
   const wanted = text.trim();
   if (wanted === "now") return "";
-  const match = /^(today|yesterday|\d{4}-\d\d-\d\d)?(?:^|[ T]|$)(?:(\d{1,2}):(\d\d)(?::(\d\d))?)?$/.exec(wanted);
+  const match = /^(today|yesterday|\d{4}-\d\d-\d\d)?(?:^|[ T]|$)(?:(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?)?$/.exec(wanted);
   if (!match || wanted === "") return wanted;
   const [, day, hours, minutes, seconds] = match;
   const today = full(now, zone).slice(0, 10);
   const date = day === undefined || day === "today" || day === "yesterday" ? today : day;
   const [year, month, date_] = date.split("-").map(Number) as [number, number, number];
-  const clock: [number, number, number] = [Number(hours ?? 0), Number(minutes ?? 0), Number(seconds ?? 0)];
-  if (clock[0] > 23 || clock[1] > 59 || clock[2] > 59) return wanted;
+  const whole = Math.floor(Number(seconds ?? 0));
+  const clock: [number, number, number] = [Number(hours ?? 0), Number(minutes ?? 0), whole];
+  if (clock[0] > 23 || clock[1] > 59 || whole > 59) return wanted;
   const of = date_ - (day === "yesterday" ? 1 : 0);
   const time = zone === "utc" ? Date.UTC(year, month - 1, of, ...clock) : new Date(year, month - 1, of, ...clock).getTime();
-  // The 31st of February is no day.
-  const isDay = day === "yesterday" || date_ === new Date(Date.UTC(year, month - 1, date_)).getUTCDate();
-  return Number.isNaN(time) || time > now || !isDay ? wanted : brief(time);
+  // The 31st of February is no day, and a 13th month is none.
+  const isDay = new Date(Date.UTC(year, month - 1, date_)).toISOString().slice(0, 10) === date;
+  return Number.isNaN(time) || !isDay ? wanted : brief(time + (Number(seconds ?? 0) - whole) * SECOND);
 }
 
 /** A length of time in two units at most: `2h 30m`. */

@@ -135,8 +135,8 @@ export function rangeOf(view: { since: string; until: string }, oldest: number, 
   };
   const from = view.since === "" || view.since === ALL ? oldest : read(view.since);
   const to = view.until !== "" ? read(view.until) : view.since === "" || view.since === ALL ? end : now;
-  if (Number.isNaN(from)) return `since: ${view.since} is no time, or one that is still to come. Write a duration such as 2h, a time of day such as 10:30 or yesterday 10:30, or a time such as 2026-11-20T10:30:00Z`;
-  if (Number.isNaN(to)) return `until: ${view.until} is no time, or one that is still to come. Write a duration such as 10m, a time of day such as 10:30 or yesterday 10:30, or a time such as 2026-11-20T10:30:00Z`;
+  if (Number.isNaN(from)) return `since: ${view.since} is no time. Write a duration such as 2h, a time of day such as 10:30 or yesterday 10:30, or a time such as 2026-11-20T10:30:00Z`;
+  if (Number.isNaN(to)) return `until: ${view.until} is no time. Write a duration such as 10m, a time of day such as 10:30 or yesterday 10:30, or a time such as 2026-11-20T10:30:00Z`;
   if (from >= to) return "until has to be later than since";
   return { from, to };
 }

@@ -123,3 +123,24 @@ test("what became of objects between two moments", async () => {
   await assert.rejects(file.changes(asked.to, asked.from, NO_FILTERS), /swap them/);
   await assert.rejects(file.changes("soon", asked.to, NO_FILTERS), /is no moment/);
 });
+
+test("a file that was written with a selection of marks says by its bars what was there", async () => {
+  const copy = JSON.parse(JSON.stringify(served)) as FileData;
+  const asked = ["2026-11-25T00:00:00Z", "2026-11-25T02:00:00Z"] as const;
+  const came = (await file.changes(...asked, NO_FILTERS)).objects.filter((object) => object.became === "added" || object.became === "removed");
+  assert.ok(came.length > 1);
+  for (const lane of copy.lanes.lanes) lane.marks = lane.marks.filter((mark) => mark.type === "MODIFIED");
+  copy.entries = {};
+  const found = await new Embedded(copy).changes(...asked, NO_FILTERS);
+  const short = (objects: typeof came): string[] => objects.map((object) => `${object.id} ${object.became}`);
+  for (const one of short(came)) assert.ok(short(found.objects).includes(one), one);
+  assert.equal(found.came_and_went, (await file.changes(...asked, NO_FILTERS)).came_and_went);
+});
+
+test("of what nobody knew is told where it was asked for", async () => {
+  const copy = JSON.parse(JSON.stringify(served)) as FileData;
+  copy.lanes.unwatched = [{ resource: "pods", namespace: "", from: null, to: "2026-11-25T01:00:00Z", why: "not_yet", seq: null }];
+  const one = new Embedded(copy);
+  const at = async (time: string, what: string[]): Promise<number> => (await one.state(time, { ...NO_FILTERS, what })).unknown.length;
+  assert.deepEqual([await at("2026-11-25T00:30:00Z", []), await at("2026-11-25T00:30:00Z", ["pods"]), await at("2026-11-25T00:30:00Z", ["deploy"]), await at("2026-11-25T01:30:00Z", [])], [1, 1, 0, 0]);
+});

@@ -58,14 +58,23 @@ test("what people write into a field is the time that it means", () => {
   assert.equal(read("2026-02-03 10:30"), "2026-02-03T10:30:00Z");
   assert.equal(read("2026-02-03T10:30"), "2026-02-03T10:30:00Z");
   assert.equal(read("now"), "");
-  // What moves with the present, what is exact, a seq, and what means nothing or is to come.
-  for (const text of ["", "2h", "all", "17", "2026-02-03T10:30:00Z", "2026-02-03T10:30:00+01:00", "soon", "10:31", "24:00", "9:75", "today 9:31", "2026-02-31", "yesterday10:30"]) {
+  assert.equal(read("9:15:07.25"), "2026-03-01T09:15:07.25Z");
+  // What is to come is a time as well, and who is asked for it says so: it must not become one of another zone.
+  assert.equal(read("10:31"), "2026-03-01T10:31:00Z");
+  // What moves with the present, what is exact, a seq, and what means nothing.
+  for (const text of ["", "2h", "all", "17", "2026-02-03T10:30:00Z", "2026-02-03T10:30:00+01:00", "soon", "24:00", "9:75", "2026-02-31", "2025-13-05", "2026-00-10", "yesterday10:30"]) {
     assert.equal(read(text), text);
   }
 });
 
 test("what people write is of the zone that they look at", () => {
+  // In UTC the two zones would be one.
+  const before = process.env["TZ"];
+  process.env["TZ"] = "America/New_York";
   const now = new Date(2026, 2, 1, 9, 30).getTime();
+  assert.notEqual(new Date(now).getTimezoneOffset(), 0);
   assert.equal(parse(resolve("9:15", now, "local")), new Date(2026, 2, 1, 9, 15).getTime());
   assert.equal(parse(resolve("yesterday 22:10", now, "local")), new Date(2026, 1, 28, 22, 10).getTime());
+  if (before === undefined) delete process.env["TZ"];
+  else process.env["TZ"] = before;
 });
