@@ -64,7 +64,7 @@ pub(super) fn compare_costs(table: &mut Table) {
 /// What it costs to pass over the entries of a journal that is on disk, as a sink does that is behind, or a command.
 fn pass_over(table: &mut Table) {
     let dir = tempfile::tempdir().expect("a directory for the bench");
-    let versions = journal::versions();
+    let versions = journal::versions(journal::BATCHES);
     journal::journal(dir.path(), &versions);
     let entries = versions.iter().map(Vec::len).sum::<usize>() as f64;
     let filter = Filter::compile(r#"kind == "Pod" && namespace == "another""#).expect("a filter");

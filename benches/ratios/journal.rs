@@ -19,10 +19,10 @@ use super::{ROUNDS, median};
 
 const OBJECTS: usize = 200;
 const BATCH: usize = 100;
-const BATCHES: usize = 200;
+pub(super) const BATCHES: usize = 200;
 
 pub(super) fn compare(table: &mut Table) {
-    let versions = versions();
+    let versions = versions(BATCHES);
     let (mut ours, mut textbook, mut append) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         // In turns, so that a disk that gets slower is slower for all of them.
@@ -116,15 +116,15 @@ fn plain_append(dir: &Path, versions: &[Vec<Observed>]) {
 }
 
 /// What a watch of the simulated cluster would bring.
-pub(super) fn versions() -> Vec<Vec<Observed>> {
+pub(super) fn versions(batches: usize) -> Vec<Vec<Observed>> {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let sim = runtime.block_on(Sim::start()).expect("a port");
     sim.bulk_pods(OBJECTS).expect("Pods are served");
-    for _ in 0..(BATCH * BATCHES / OBJECTS) {
+    for _ in 0..(BATCH * batches / OBJECTS) {
         sim.touch_bulk(OBJECTS);
     }
     let rows = sim.history_of("pods");
-    let observed = rows.iter().take(BATCH * BATCHES).map(|row| Observed {
+    let observed = rows.iter().take(BATCH * batches).map(|row| Observed {
         namespace: row.namespace.to_string(),
         name: row.name.to_string(),
         uid: row.uid.to_string(),

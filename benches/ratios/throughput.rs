@@ -115,7 +115,7 @@ pub(super) fn compare(table: &mut Table, words: &[&str]) {
     let names: Vec<&str> = NAMES.into_iter().filter(|name| words.contains(name)).collect();
     rustls::crypto::ring::default_provider().install_default().ok();
     let runtime = Runtime::new().expect("a runtime");
-    let versions = journal::versions();
+    let versions = journal::versions(journal::BATCHES);
     runtime.block_on(async {
         let log = Log::new(&versions).await;
         let mut bench = Bench { log, table, runs: 0 };

@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::journal::{spec, versions};
+use super::journal::{BATCHES, spec, versions};
 use super::table::{Table, thousands};
 use super::{ROUNDS, median};
 
@@ -70,7 +70,7 @@ pub(super) fn compare(table: &mut Table) {
 
 /// What the outlines of a log cost while it is written.
 fn cost(table: &mut Table) {
-    let versions = versions();
+    let versions = versions(4 * BATCHES);
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for _ in 0..=COST_ROUNDS {
         without.push(written(&versions, false));

@@ -22,6 +22,9 @@ const OWNERS: usize = 100_000;
 /// An entry names at most so many areas and managers, each of at most so many bytes.
 const MOST_NAMES: usize = 16;
 const LONGEST_NAME: usize = 128;
+/// How long outlines are made before they are handed over, and how long nothing is made then, at least.
+const SLICE: Duration = Duration::from_millis(500);
+const REST: Duration = Duration::from_secs(1);
 /// How often a journal is looked at into which another process writes.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
 
@@ -186,16 +189,19 @@ impl Index {
             .await;
             (done, reader) = at_hand;
             match made {
-                Ok(Some((part, data))) => {
+                Ok(made) if !made.is_empty() => {
                     let took = begun.elapsed();
-                    journal.outline(part, data).await?;
-                    // It has a quarter of the time: there is no hurry, and the writer may want every processor.
+                    for (part, data) in made {
+                        journal.outline(part, data).await?;
+                    }
+                    // It has a quarter of the time at most, and what it made costs a commit: there is no hurry, and the writer
+                    // may want every processor and the disk.
                     tokio::select! {
                         () = stop.cancelled() => {}
-                        () = tokio::time::sleep(took * 3) => {}
+                        () = tokio::time::sleep(REST.max(took * 3)) => {}
                     }
                 }
-                Ok(None) => {
+                Ok(_) => {
                     tokio::select! {
                         () = stop.cancelled() => {}
                         changed = head.changed() => if changed.is_err() { return Ok(()) },
@@ -219,25 +225,29 @@ impl Index {
         Ok(())
     }
 
-    /// The newest part that is whole and of which nothing is kept.
+    /// The newest parts that are whole and of which nothing is kept, as many as are made in a while.
     fn next(
         &self,
         journal: &Journal,
         reader: &mut Option<Reader>,
         done: &mut BTreeSet<u64>,
-    ) -> Result<Option<(u64, Vec<u8>)>, JournalError> {
+    ) -> Result<Vec<(u64, Vec<u8>)>, JournalError> {
         // One for all of them: to open one takes as long as a good part of an outline.
         let reader = match reader {
             Some(reader) => reader,
             None => reader.insert(journal.reader()?),
         };
         self.check(reader)?;
-        let Some(part) = missing(reader, done)? else { return Ok(None) };
-        let head = reader.head()?.0;
-        self.part(reader, part, head)?;
-        // The writer has it from now on; what is read of it until then is made of the entries again.
-        let data = self.lock().forget(part);
-        Ok(data.map(|data| (part, data)))
+        let (begun, mut made) = (Instant::now(), Vec::new());
+        while begun.elapsed() < SLICE
+            && let Some(part) = missing(reader, done)?
+        {
+            let head = reader.head()?.0;
+            self.part(reader, part, head)?;
+            // The writer has it from now on; what is read of it until then is made of the entries again.
+            made.extend(self.lock().forget(part).map(|data| (part, data)));
+        }
+        Ok(made)
     }
 
     /// Makes the outlines that the journal lacks, the newest first, for as long as there is room, until `stop`.
