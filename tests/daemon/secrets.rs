@@ -394,10 +394,18 @@ async fn no_byte_of_a_secret_is_anywhere() {
     let seqs: Vec<u64> =
         pages["entries"].as_array().unwrap().iter().map(|entry| entry["seq"].as_u64().unwrap()).collect();
     assert!(seqs.len() > 15, "{} entries are not what there was", seqs.len());
-    let mut questions: Vec<String> =
-        ["overview", "histogram", "lanes", "lanes?quiet=1", "entries?quiet=1&limit=1000", "state", "churn"]
-            .map(str::to_owned)
-            .into();
+    let mut questions: Vec<String> = [
+        "overview",
+        "histogram",
+        "lanes",
+        "lanes?quiet=1",
+        "entries?quiet=1&limit=1000",
+        "state",
+        "changes?from=1",
+        "churn",
+    ]
+    .map(str::to_owned)
+    .into();
     for seq in &seqs {
         questions.push(format!("entry?seq={seq}"));
         questions.push(format!("diff?from={}&to={seq}", seqs[seqs.len() - 1]));

@@ -492,8 +492,19 @@ async fn only_who_may_see_it_and_only_this_page_asks() {
     daemon.start();
     daemon.ready().await;
     assert_eq!(ask(&at, "/").status, 200);
-    for question in ["overview", "lanes", "entries", "entry?seq=1", "follow", "state", "churn", "histogram", "nothing"]
-    {
+    for question in [
+        "overview",
+        "lanes",
+        "entries",
+        "entry?seq=1",
+        "follow",
+        "state",
+        "changes?from=1",
+        "clusters",
+        "churn",
+        "histogram",
+        "nothing",
+    ] {
         let path = format!("/api/v1/{question}");
         let got = ask(&at, &path);
         assert!(got.refused(401).contains("token_file"), "{path}: {}", got.text());
