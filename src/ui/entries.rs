@@ -317,11 +317,12 @@ pub(super) fn diff(reader: &mut Reader, from: Seq, to: Seq, clock: &Clock) -> Re
     let other = stored(reader, to).map_err(|p| p.of("to"))?;
     let second = reader.object_of(to)?;
     // What was before the log is kept where it is how an object was when the log began.
+    let begin = reader.retained()?;
     let kept = match &second {
-        Some(row) => reader.entry_at(row, from)?.filter(|kept| kept.seq == from),
-        None => None,
+        Some(row) if from.0 < begin.oldest => reader.entry_at(row, Seq(begin.removed))?.filter(|kept| kept.seq == from),
+        Some(_) | None => None,
     };
-    let is_pinned = from.0 < reader.retained()?.oldest && kept.is_some();
+    let is_pinned = kept.is_some();
     let (one, first) = match kept {
         Some(kept) => (kept, second.clone()),
         None => (stored(reader, from).map_err(|p| p.of("from"))?, reader.object_of(from)?),
@@ -441,7 +442,9 @@ pub(super) fn object(
     let found = trace(reader, &row, at, BLAMED)?;
     let (yaml, yaml_cut) = shown(found.object.as_bytes());
     (page.yaml, page.yaml_cut) = (Some(yaml), yaml_cut);
-    page.command = state.map(|step| brings_back(&row, step.seq));
+    // A state from before the log is reached by the moment at which the log begins.
+    let begin = Seq(reader.retained()?.removed);
+    page.command = state.map(|step| brings_back(&row, step.seq.max(begin)));
     page.blame_cut = found.fields.len() > FIELDS;
     page.blame = found
         .fields

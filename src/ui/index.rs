@@ -242,8 +242,15 @@ impl Index {
         while begun.elapsed() < SLICE
             && let Some(part) = missing(reader, done)?
         {
-            let head = reader.head()?.0;
-            self.part(reader, part, head)?;
+            let read = reader.head().and_then(|head| self.part(reader, part, head.0));
+            if let Err(error) = read {
+                // What was made is handed over; the error comes again, alone.
+                done.remove(&part);
+                if made.is_empty() {
+                    return Err(error);
+                }
+                break;
+            }
             // The writer has it from now on; what is read of it until then is made of the entries again.
             made.extend(self.lock().forget(part).map(|data| (part, data)));
         }

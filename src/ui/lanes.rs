@@ -11,7 +11,7 @@ use super::index::{Index, Owned};
 use super::query::{Asked, Resources, lane_id, stamp};
 use super::window::{Before, Found, Gathered, MarkLine, Turn, extent, gather};
 use crate::journal::{EntryQuery, ObjectRow, Reader, SourceRow, SourceState, StoredEntry};
-use crate::model::{EntryType, Evidence, Seq};
+use crate::model::{EntryType, Evidence, Seq, Why};
 use crate::wire::Entry;
 
 /// So many stretches are shown of which nobody knows.
@@ -369,6 +369,7 @@ fn unwatched(
 ) -> Result<(Vec<Unwatched>, usize), Problem> {
     let sources = reader.sources()?;
     let mut found = now_unwatched(reader, asked, window.1, present, &sources)?;
+    found.retain(|one| asked.is_within(&one.namespace));
     // What never was watched, and then what was watched last.
     found.sort_by(|one, other| {
         (one.from.is_some(), &other.from, &other.resource).cmp(&(other.from.is_some(), &one.from, &one.resource))
@@ -396,7 +397,8 @@ fn unwatched(
         }
         before = oldest;
     }
-    let first = not_yet_watched(reader, asked, window, &sources)?;
+    let mut first = not_yet_watched(reader, asked, window, &sources)?;
+    first.retain(|one| asked.is_within(&one.namespace));
     let room = MOST_GAPS.saturating_sub(found.len());
     left += first.len().saturating_sub(room);
     found.extend(first.into_iter().take(room));
@@ -415,7 +417,8 @@ pub(super) fn unwatched_of(
     let is_its = |source: &&SourceRow| {
         source.resource.full_name() == resource && ["", &*row.namespace].contains(&&*source.namespace)
     };
-    let asked = Asked::of_sources(reader.sources()?.iter().filter(is_its).map(|source| source.id.0).collect());
+    let asked =
+        Asked::of_sources(reader.sources()?.iter().filter(is_its).map(|source| source.id.0).collect(), &row.namespace);
     let begin = reader.retained()?.oldest_time.unwrap_or_default();
     let head = reader.head()?;
     Ok(unwatched(reader, &asked, head, (begin, present.now), present, deadline)?.0)
@@ -437,9 +440,15 @@ pub(super) fn unknown_at(
 pub(super) fn gaps_between(reader: &mut Reader, asked: &Asked, (after, upto): (Seq, Seq)) -> Result<usize, Problem> {
     let sources = reader.sources()?;
     let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
-    let page = reader.select(&query, after, Some(upto.next()), true, MOST_GAPS, None)?;
-    let found = page.entries.iter().filter_map(|stored| of_gap(asked, (i64::MIN, i64::MAX), &sources, stored));
-    Ok(found.count())
+    let (mut count, mut before) = (0, upto.next());
+    while count < MOST_GAPS {
+        let page = reader.select(&query, after, Some(before), true, MOST_GAPS, None)?;
+        let found = page.entries.iter().filter_map(|stored| of_gap(asked, (i64::MIN, i64::MAX), &sources, stored));
+        count += found.count();
+        let Some((_, oldest)) = page.looked_at.filter(|_| page.looked == MOST_GAPS) else { break };
+        before = oldest;
+    }
+    Ok(count.min(MOST_GAPS))
 }
 
 /// The stretch that a GAP is about, where it is of what is asked for.
@@ -447,8 +456,18 @@ fn of_gap(asked: &Asked, (since, until): (i64, i64), sources: &[SourceRow], stor
     let entry = Entry::parse(&stored.line).ok()?;
     let gap = entry.gap()?;
     let micros = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_microsecond);
-    let (from, to) = (gap.since.as_deref().and_then(micros), micros(&entry.time).unwrap_or(until));
+    let to = micros(&entry.time).unwrap_or(until);
     let (resource, namespace) = (entry.full_resource(), entry.namespace.as_deref().unwrap_or_default());
+    // A source that takes over from another one of another scope does not say since when; the other one was good up to then.
+    let overlaps = |source: &&SourceRow| {
+        source.resource.full_name() == resource
+            && (source.namespace.is_empty() || namespace.is_empty() || source.namespace == namespace)
+    };
+    let handed_over = || {
+        let good = sources.iter().filter(overlaps).filter_map(|source| source.good_at).filter(|good| *good < to).max();
+        good.filter(|_| gap.why == Why::Scope.as_str())
+    };
+    let from = gap.since.as_deref().and_then(micros).or_else(handed_over);
     let of = |source: &&SourceRow| source.resource.full_name() == resource && source.namespace == namespace;
     let elsewhere = sources.iter().find(of).is_some_and(|source| !asked.is_of(source));
     if elsewhere || to < since || from.is_some_and(|from| from > until) {
@@ -516,7 +535,8 @@ fn not_yet_watched(
     for source in sources.iter().filter(|source| asked.is_of(source)) {
         // What was before the log is not shown.
         let Some(first) = source.good_since.filter(|first| *first > since.max(begin)) else { continue };
-        let knew = |other: &SourceRow| other.good_since.is_none_or(|known| known < first);
+        // Known before that was noted, or noted as earlier; and not one that never was.
+        let knew = |other: &SourceRow| other.good_since.map_or(other.good_at.is_some(), |known| known < first);
         found.extend(nobodys(reader, source, sources, knew)?.into_iter().map(|namespace| Unwatched {
             resource: Some(source.resource.full_name()),
             namespace,

@@ -8,7 +8,7 @@ use super::answer::Problem;
 use super::index::Index;
 use super::lanes::{Present, Unwatched, gaps_between, id_of, unknown_at};
 use super::query::{Asked, Query, stamp};
-use crate::journal::{Reader, Step};
+use crate::journal::{JournalError, Reader, Step};
 use crate::model::{EntryType, Seq};
 use crate::wire::Entry;
 use crate::words::clock::Clock;
@@ -110,7 +110,14 @@ pub(super) fn state(
                 Some(_) | None => continue,
             },
         };
-        let entry = reader.entry(newest)?;
+        // Also one that is kept from before the log. One that is damaged hides no other.
+        let entry = match reader.entry_at(&row, newest) {
+            Err(JournalError::Corrupt(_)) => {
+                left += 1;
+                continue;
+            }
+            entry => entry?,
+        };
         let parsed = entry.as_ref().and_then(|stored| Entry::parse(&stored.line).ok());
         let uid = match &parsed {
             Some(entry) => entry.uid.as_deref().unwrap_or_default().to_owned(),

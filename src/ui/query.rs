@@ -150,6 +150,8 @@ pub(crate) struct Asked {
     pub(super) objects: Option<HashSet<i64>>,
     /// The rows of the sources whose gaps are meant; all where there are none.
     pub(super) sources: Option<HashSet<i64>>,
+    /// The namespaces that are asked for; all where there are none.
+    pub(super) namespaces: Vec<String>,
     /// Objects are named by their kinds, and not by their namespaces alone.
     pub(super) by_kind: bool,
     pub(super) types: Vec<EntryType>,
@@ -190,16 +192,17 @@ impl Asked {
         let (objects, sources) = rows(reader, &named, &namespaces)?;
         let areas = query.all("area").map(str::to_owned).collect();
         let (by_kind, quiet) = (!named.is_empty(), query.is_on("quiet"));
-        Ok(Self { since, until, objects, sources, by_kind, types, areas, filter, quiet })
+        Ok(Self { since, until, objects, sources, namespaces, by_kind, types, areas, filter, quiet })
     }
 
     /// What these sources bring.
-    pub(super) fn of_sources(sources: HashSet<i64>) -> Self {
+    pub(super) fn of_sources(sources: HashSet<i64>, namespace: &str) -> Self {
         Self {
             since: None,
             until: None,
             objects: None,
             sources: Some(sources),
+            namespaces: Some(namespace.to_owned()).filter(|name| !name.is_empty()).into_iter().collect(),
             by_kind: false,
             types: Vec::new(),
             areas: Vec::new(),
@@ -211,6 +214,11 @@ impl Asked {
     /// Whether not every entry of the objects is asked for.
     pub(super) const fn is_narrow(&self) -> bool {
         self.filter.is_some() || !self.types.is_empty() || !self.areas.is_empty()
+    }
+
+    /// Whether something of this namespace, or of all, is asked for.
+    pub(super) fn is_within(&self, namespace: &str) -> bool {
+        namespace.is_empty() || self.namespaces.is_empty() || self.namespaces.iter().any(|asked| asked == namespace)
     }
 
     /// Whether what a source brings is asked for.

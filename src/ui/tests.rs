@@ -437,12 +437,34 @@ async fn what_was_watched_and_is_not_is_hatched() {
     journal.flush().await.unwrap();
     let rest = ["pods/n0", "pods/n2", "pods/n3"].map(|of| stretch(of, "removed"));
     assert_eq!(stretches(&mut reader, "what=pods", true).0, rest);
+    assert_eq!(stretches(&mut reader, "what=pods&namespace=n1", true).0, [], "others are named to nobody");
+    // Who never listed knew nothing that another one would have to say.
+    let never = journal.source(&others("widgets", None)).await.unwrap().0;
+    never.report(SourceState::Degraded("forbidden".to_owned())).await.unwrap();
+    let some = journal.source(&others("widgets", Some("n1"))).await.unwrap().0;
+    some.list_begin().await.unwrap();
+    some.list_done(ResourceVersion::new("9004".to_owned()), None).await.unwrap();
+    some.report(SourceState::Watching).await.unwrap();
+    journal.flush().await.unwrap();
+    assert_eq!(stretches(&mut reader, "what=widgets&namespace=n1", true).0, [stretch("widgets/n1", "not_yet")]);
+    // A source of another scope begins where the one before it was good last.
+    part.list_begin().await.unwrap();
+    part.list_done(ResourceVersion::new("9005".to_owned()), Some(Why::Scope)).await.unwrap();
+    journal.flush().await.unwrap();
+    let asked = Asked::read(&Query::read("what=pods&namespace=n1").unwrap(), &reader, &clock).unwrap();
+    let now = clock.now.as_microsecond() + 3_600_000_000;
+    let present = Present { now, watched: true, end: now };
+    let most = Most { lanes: 1, marks: 1 };
+    let shown = lanes(&Index::default(), &mut reader, &asked, most, present, super::tests::later());
+    let shown = serde_json::to_value(shown.unwrap()).unwrap();
+    let from: Vec<_> = shown["unwatched"].as_array().unwrap().iter().map(|one| one["from"].is_string()).collect();
+    assert_eq!(from, [true], "{}", shown["unwatched"]);
     let again = journal.source(&pods()).await.unwrap().0;
     again.report(SourceState::Watching).await.unwrap();
     journal.retire_source(part.id()).await.unwrap();
     journal.flush().await.unwrap();
-    assert_eq!(stretches(&mut reader, "what=pods", true).0, []);
-    drop((journal, source, first, inside, part, again));
+    assert_eq!(stretches(&mut reader, "what=pods", true).0, [("pods/n1".to_owned(), "scope".to_owned(), true)]);
+    drop((journal, source, first, inside, part, again, never, some));
     thread.join().unwrap();
 }
 

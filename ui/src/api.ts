@@ -358,7 +358,7 @@ export class Remote implements Data {
 
   state(at: string, filters: Filters, signal?: AbortSignal): Promise<State> {
     const narrow = filterKeys({ ...filters, type: [], area: [], where: "", quiet: false });
-    return this.get("state", [["at", at], ...narrow, ["limit", "1000"]], signal);
+    return this.get("state", [...(at === "" ? [] : [["at", at] as [string, string]]), ...narrow, ["limit", "1000"]], signal);
   }
 
   changes(from: string, to: string, filters: Filters, signal?: AbortSignal): Promise<Changes> {

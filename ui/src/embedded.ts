@@ -164,7 +164,9 @@ export class Embedded implements Data {
     const limit = this.moment(at);
     this.within(limit, at);
     const then = mine.filter((entry) => (Number.isNaN(wanted) ? entry.time <= limit : entry.summary.seq <= wanted));
-    const kept = then.map((entry) => this.file.entries[entry.summary.seq]).filter((entry) => entry !== undefined).pop();
+    // A deletion has the last state in it, and is the end of it.
+    const gone = then[then.length - 1]?.summary.type === "DELETED";
+    const kept = gone ? undefined : then.map((entry) => this.file.entries[entry.summary.seq]).filter((entry) => entry !== undefined).pop();
     return {
       lane, unwatched: this.file.lanes.unwatched.filter((gap) => gapsOf(lane, [gapModel(gap)]).length > 0), entries: mine.map((entry) => entry.summary).reverse(), more: false, at: kept?.summary.seq ?? null, yaml: kept?.yaml ?? null,
       yaml_cut: kept?.yaml_cut ?? false, blame: [], command: kept?.command ?? null,
@@ -222,7 +224,8 @@ export class Embedded implements Data {
         before: before ? (known[known.length - 1]?.seq ?? null) : null, seq: newest?.seq ?? null, time: time ?? rfc3339(last.time), how: how ?? "",
       });
     }
-    const gaps = this.file.overview.gaps.filter((gap) => gap.seq > first.seq && gap.seq <= last.seq && (filters.namespace.length === 0 || gap.namespace === "" || filters.namespace.includes(gap.namespace))).length;
+    const of = this.asked(filters);
+    const gaps = this.file.overview.gaps.filter((gap) => gap.seq > first.seq && gap.seq <= last.seq && of({ resource: gap.resource === "" ? null : gap.resource, namespace: gap.namespace })).length;
     const end = (place: { time: number; seq: number }): Changes["from"] => ({ at: rfc3339(place.time), seq: place.seq, unknown: this.unknown(place.time, filters) });
     return { from: end(first), to: end(last), objects, came_and_went: gone, truncated: 0, gaps };
   }
@@ -237,11 +240,15 @@ export class Embedded implements Data {
 
   /** Of what nobody knows at a moment, as far as it is of objects that are asked for. */
   private unknown(time: number, filters: Filters): State["unknown"] {
+    const of = this.asked(filters);
+    return this.file.lanes.unwatched.filter((gap) => (gap.from === null || parse(gap.from) <= time) && time <= parse(gap.to) && of(gap));
+  }
+
+  /** Whether a gap is of an object that is asked for. */
+  private asked(filters: Filters): (gap: { resource: string | null; namespace: string }) => boolean {
+    if (filters.what.length === 0 && filters.namespace.length === 0) return () => true;
     const asked = this.file.lanes.lanes.filter((lane) => filtersObject(filters, lane));
-    const all = filters.what.length === 0 && filters.namespace.length === 0;
-    return this.file.lanes.unwatched.filter(
-      (gap) => (gap.from === null || parse(gap.from) <= time) && time <= parse(gap.to) && (all || asked.some((lane) => gapsOf(lane, [gapModel(gap)]).length > 0)),
-    );
+    return (gap) => asked.some((lane) => (gap.resource === null || gap.resource === lane.resource) && (gap.namespace === "" || gap.namespace === lane.namespace));
   }
 
   /** A moment, or that of an entry, and the newest entry that there was; without one the end of the file. */

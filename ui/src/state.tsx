@@ -25,7 +25,7 @@ export function StatePage(): JSX.Element {
   const wanted = at === "" ? "0s" : at;
   const narrow = filterKeys({ ...filters, type: [], area: [], where: "", quiet: false });
   const { answer, problem, stale, busy, again } = useAnswer<State | Changes>(JSON.stringify([from, wanted, narrow]), (signal) =>
-    from === "" ? data.state(at === "" ? brief(now.peek()) : at, filters, signal) : data.changes(from, at, filters, signal),
+    from === "" ? data.state(at, filters, signal) : data.changes(from, at, filters, signal),
   );
   const between = answer && "to" in answer ? answer : null;
   const then = answer && "at" in answer ? answer : null;

@@ -135,6 +135,7 @@ export async function loadOverview(): Promise<void> {
     if (lanesFailure.peek()?.key === null && lanesKey.peek() !== "") void loadLanes();
     if (histogramFailure.peek()?.key === null && histogramKey.peek() !== "") void loadHistogram();
   } catch (error) {
+    if (mine !== asking) return;
     overviewFailure.value = failure(error);
     if (overviewFailure.value.key === "cluster") void loadClusters();
     return;
@@ -181,7 +182,10 @@ const running = computed<GapModel[]>(() => {
 /** What an answer says that nobody knew, and what nobody knows by now. */
 export function upToNow(known: GapModel[]): GapModel[] {
   if (overview.value?.mode === "file") return known;
-  return [...known.filter((gap) => gap.seq !== null || gap.why === "removed" || gap.from === BEFORE), ...running.value];
+  const rest = known.filter((gap) => gap.seq !== null || gap.why === "removed" || gap.from === BEFORE);
+  // What lasts goes on while the page is looked at.
+  const lasting = (gap: GapModel): boolean => gap.seq === null && gap.why !== "not_yet";
+  return [...rest.map((gap) => (lasting(gap) ? { ...gap, to: Math.max(gap.to, now.value) } : gap)), ...running.value];
 }
 
 /** Where nobody knows, within what was loaded. */
