@@ -141,7 +141,7 @@ function leave(): void {
 /** Follows where this window has the right to, and has the window loaded now and then where it has not. */
 export function followInTurn(from: string, url: (after: string) => string, heard: Heard): Follower {
   let follower: Follower | null = null;
-  let timer: ReturnType<typeof setTimeout> | undefined;
+  let timer: ReturnType<typeof setInterval> | undefined;
   let stopped = false;
   users += 1;
   heard.link("connecting");
@@ -149,14 +149,15 @@ export function followInTurn(from: string, url: (after: string) => string, heard
     if (stopped) return leave();
     if (mine) return void (follower = follow(from, url, heard));
     heard.link("turn");
-    timer = setTimeout(() => heard.reload("turn"), TURN);
+    // Until it is stopped: where a question fails, the next one may not.
+    timer = setInterval(() => heard.reload("turn"), TURN);
   });
   return {
     stop() {
       if (stopped) return;
       stopped = true;
       users -= 1;
-      clearTimeout(timer);
+      clearInterval(timer);
       follower?.stop();
       leave();
     },
