@@ -228,7 +228,11 @@ pub async fn scenario(version: Version, mut engine: Engine) {
     assert!(!log.iter().any(|line| line.contains("\"type\":\"GAP\"")), "somebody was watching all the time");
     let other = told([&two, &one][leader]);
     assert_eq!(other[..], log[..other.len()], "both have one log");
-    assert_eq!(engine.consumed().await, log, "the output is the log");
+    // It has the last change since before the stop. The leader goes on renewing its Lease, which is watched as well: what came in the
+    // moment of the stop is delivered at the next start.
+    let consumed = engine.consumed().await;
+    assert_eq!(consumed[..], log[..consumed.len().min(log.len())], "the output is the log");
+    assert!(log[consumed.len()..].iter().all(|line| line.contains("\"kind\":\"Lease\"")), "{:?}", log.last());
     let copy = cluster.path("copy.jsonl");
     fs::write(&copy, log.join("\n") + "\n").unwrap();
     let verified = one.command(&["verify", copy.to_str().unwrap()]);
