@@ -124,18 +124,22 @@ export interface Actor {
   certainty?: string;
 }
 
-export interface Summary {
-  seq: number;
-  time: string;
-  happened?: string;
-  type: Type;
-  evidence: string;
+/** What an object is called, and which of those of that name it is. */
+export interface OneObject {
   id: string;
   kind: string;
   resource: string;
   namespace: string;
   name: string;
   uid: string;
+}
+
+export interface Summary extends OneObject {
+  seq: number;
+  time: string;
+  happened?: string;
+  type: Type;
+  evidence: string;
   areas: string[];
   managers: string[];
   quiet: boolean;
@@ -210,13 +214,7 @@ export interface ObjectPage {
   command: string | null;
 }
 
-export interface StateObject {
-  id: string;
-  kind: string;
-  resource: string;
-  namespace: string;
-  name: string;
-  uid: string;
+export interface StateObject extends OneObject {
   seq: number;
   since: string | null;
   how: string;
@@ -231,13 +229,7 @@ export interface State {
   unknown: Unwatched[];
 }
 
-export interface Became {
-  id: string;
-  kind: string;
-  resource: string;
-  namespace: string;
-  name: string;
-  uid: string;
+export interface Became extends OneObject {
   /** `first_seen`: it is there, and nothing is known of it at the first moment. */
   became: "added" | "removed" | "changed" | "replaced" | "first_seen";
   areas: string[];

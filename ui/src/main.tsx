@@ -200,20 +200,27 @@ function Timed({ children }: { children: ComponentChildren }): JSX.Element {
   );
 }
 
+/** What chooses the entries that are shown, above them. */
+function Choice(): JSX.Element {
+  return (
+    <Beside of={phone}>
+      <div class="controls">
+        <RangeBar />
+        <FilterBar />
+      </div>
+      <Strip />
+      <Legend />
+    </Beside>
+  );
+}
+
 function Body(): JSX.Element {
   if (choosing.value) return <ClusterList />;
   switch (view.value.page) {
     case "timeline":
       return (
         <>
-          <Beside of={phone}>
-            <div class="controls">
-              <RangeBar />
-              <FilterBar />
-            </div>
-            <Strip />
-            <Legend />
-          </Beside>
+          <Choice />
           <Timed>
             <Lanes />
           </Timed>
@@ -223,14 +230,7 @@ function Body(): JSX.Element {
     case "log":
       return (
         <>
-          <Beside of={phone}>
-            <div class="controls">
-              <RangeBar />
-              <FilterBar />
-            </div>
-            <Strip />
-            <Legend />
-          </Beside>
+          <Choice />
           <Timed>
             <LogPage />
           </Timed>
