@@ -1,8 +1,24 @@
-//! Names of machines.
+//! Names of machines, and the cryptography of every TLS connection.
+
+pub mod proxy;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use reqwest::Url;
+use rustls::crypto::CryptoProvider;
+
+/// The cryptography of every TLS connection: AWS-LC, which signs and verifies with P-521 as the TLS of Go does.
+#[must_use]
+pub fn crypto_provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// Makes [`crypto_provider`] the one of the whole process, for libraries that take no other. One that was installed first
+/// stays.
+pub fn install_crypto_provider() {
+    rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
+}
 
 /// Whether a host is this machine.
 #[must_use]

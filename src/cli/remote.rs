@@ -169,7 +169,7 @@ impl Server {
     async fn client(&self) -> Result<Client, Failure> {
         let wrong = |text: String| Failure::new(Exit::Config, text);
         // The provider of the whole process.
-        rustls::crypto::ring::default_provider().install_default().ok();
+        crate::net::install_crypto_provider();
         let builder = Client::builder()
             .user_agent(concat!("decklog/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())

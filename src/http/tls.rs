@@ -67,7 +67,7 @@ impl Identity {
 impl Files {
     fn make(&self) -> Result<ServerConfig, String> {
         let wrong = |file: &Followed, what: &str| format!("{} {what}", file.path().display());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = crate::net::crypto_provider();
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .expect("the provider has the default versions");

@@ -226,7 +226,7 @@ impl HttpClient {
 
     fn builder(&self) -> ClientBuilder {
         // The provider of the whole process: kube uses it as well. Another one that was there first serves too.
-        rustls::crypto::ring::default_provider().install_default().ok();
+        crate::net::install_crypto_provider();
         let builder = Client::builder();
         let builder = if self.http2 { builder.http2_prior_knowledge() } else { builder };
         // A proxy would resolve the name, and nobody here would see to where.

@@ -89,7 +89,7 @@ impl Tls {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = crate::net::crypto_provider();
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("the provider has the default versions")

@@ -520,7 +520,7 @@ async fn requests_are_signed_with_every_key_of_the_file() {
 async fn mutual(dir: &Path) -> (String, JoinSet<()>) {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = crate::net::crypto_provider();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(dir.join("ca.pem")).unwrap()).unwrap();
     let clients = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));

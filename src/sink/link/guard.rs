@@ -198,7 +198,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let steps = ["127.0.0.1", "169.254.169.254", "fd00:ec2::254"].map(|text| text.parse().unwrap()).to_vec();
         let asked = Arc::new(AtomicUsize::new(0));
-        rustls::crypto::ring::default_provider().install_default().ok();
+        crate::net::install_crypto_provider();
         let client = reqwest::Client::builder()
             .tls_certs_only([])
             .no_proxy()

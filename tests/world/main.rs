@@ -1,0 +1,15 @@
+//! The world that decklog meets: clusters, networks and files that differ from the ones of its authors. Each file is a kind of
+//! difference, as a table: a row says what the server, the proxy or the file does, what kubectl does with it, and what decklog
+//! has to do. A row that another suite proves more cheaply does not stand here.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "../real/judge.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
+mod judge;
+#[path = "../real/ports.rs"]
+#[allow(dead_code, reason = "shared with other suites, which use more of it")]
+mod ports;
+#[path = "../daemon/support.rs"]
+#[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]
+mod support;
