@@ -113,7 +113,7 @@ const NAMES: [&str; 12] = [
 /// Measures the sinks among these words; all of them where none is named.
 pub(super) fn compare(table: &mut Table, words: &[&str]) {
     let names: Vec<&str> = NAMES.into_iter().filter(|name| words.contains(name)).collect();
-    rustls::crypto::ring::default_provider().install_default().ok();
+    decklog::net::install_crypto_provider();
     let runtime = Runtime::new().expect("a runtime");
     let versions = journal::versions(journal::BATCHES);
     runtime.block_on(async {
