@@ -75,6 +75,7 @@ fn quick() -> Timings {
         rate: 100_000,
         discovery: Duration::from_millis(100),
         legacy_discovery: Duration::from_millis(100),
+        grace: Duration::from_millis(100),
         ..Timings::default()
     }
 }
