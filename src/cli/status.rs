@@ -588,8 +588,8 @@ mod tests {
                 },
             ],
             waiting: vec!["widgets.example.com".into()],
-            waiting_because: std::collections::BTreeMap::new(),
-            discovery: std::collections::BTreeMap::new(),
+            waiting_because: BTreeMap::new(),
+            discovery: BTreeMap::new(),
         };
         status.judge();
         status

@@ -39,6 +39,10 @@ const AT_ONCE: usize = 8;
 /// For how long the answer of one root waits for that of the other.
 const HALF: Duration = Duration::from_secs(2);
 
+/// What brings new resources, as group and plural.
+pub const DEFINITIONS: [(&str, &str); 2] =
+    [("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices")];
+
 /// What is served and can be listed and watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovered {
@@ -52,9 +56,9 @@ pub struct Discovered {
     /// Roots below which there may be groups that the answer does not name.
     pub roots: BTreeMap<&'static str, RootDoubt>,
     /// The groups that the answer names.
-    answered: BTreeSet<String>,
+    pub(crate) answered: BTreeSet<String>,
     /// Groups with resources whose names cannot be read.
-    nameless: BTreeSet<String>,
+    pub(crate) nameless: BTreeSet<String>,
 }
 
 /// Why there may be more below a root than the answer says.

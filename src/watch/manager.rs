@@ -136,7 +136,7 @@ impl SourceManagerHandle {
 
     /// Notified of every step that a source or discovery makes.
     #[cfg(test)]
-    pub(super) fn steps(&self) -> crate::ambient::Listener {
+    pub(super) fn steps(&self) -> ambient::Listener {
         self.progress.listen()
     }
 
@@ -545,7 +545,15 @@ async fn keep_discovering(shared: &Shared) {
                 let pause = if cheap { shared.timings.discovery } else { shared.timings.legacy_discovery };
                 pace.rest(shared, pause, cheap).await;
             }
-            Err(failure) => retries.wait(shared, &failure).await,
+            Err(failure) => {
+                // What has just changed may be what was missing.
+                let woken = pace.rest(shared, shared.timings.legacy_discovery.max(REMIND), true);
+                tokio::select! {
+                    biased;
+                    () = retries.wait(shared, &failure) => {}
+                    () = woken => {}
+                }
+            }
         }
     }
 }

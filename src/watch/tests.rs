@@ -2,6 +2,7 @@
 
 mod audit;
 mod chaos;
+mod discovering;
 mod excluded;
 mod large;
 mod lies;

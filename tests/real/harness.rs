@@ -602,7 +602,8 @@ impl Drop for Cluster {
     }
 }
 
-async fn client_of(kubeconfig: &Path) -> Result<kube::Client, String> {
+/// A client of whoever the kubeconfig is for.
+pub async fn client_of(kubeconfig: &Path) -> Result<kube::Client, String> {
     let config = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
     let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
     kube::Client::try_from(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())

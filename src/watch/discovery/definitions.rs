@@ -164,7 +164,7 @@ const AT_ONCE: u32 = 12;
 /// … and then one in so long, where one document holds everything …
 const EVERY: Duration = Duration::from_secs(1);
 /// … or every group is asked by itself, which takes as many requests as there are groups.
-const EVERY_OF_GROUPS: Duration = Duration::from_secs(5);
+const EVERY_OF_GROUPS: Duration = Duration::from_secs(2);
 
 impl Pace {
     pub(in crate::watch) fn new(changed: Listener) -> Self {
@@ -195,7 +195,7 @@ impl Pace {
     fn allowed(&mut self, cheap: bool) -> Instant {
         let every = if cheap { EVERY } else { EVERY_OF_GROUPS };
         let now = Instant::now();
-        let most = if cheap { AT_ONCE } else { AT_ONCE / 4 };
+        let most = if cheap { AT_ONCE } else { AT_ONCE / 2 };
         let grown = now.duration_since(self.filled).as_nanos() / every.as_nanos();
         let grown = u32::try_from(grown).unwrap_or(u32::MAX);
         self.filled += every.saturating_mul(grown);
