@@ -21,8 +21,8 @@ use crate::sink::registry::SinkKind;
 use crate::spelling;
 use crate::status;
 use crate::ui;
-use crate::watch::discovery::Discoverer;
-use crate::watch::select::{WhyWaiting, check_access, check_selectors, select};
+use crate::watch::discovery::{DEFINITIONS, Discoverer};
+use crate::watch::select::{WhyWaiting, check_access, check_selectors, may_come, select};
 
 /// Arguments of `decklog check`.
 #[derive(Args, Debug)]
@@ -370,6 +370,9 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
             }
         }
     }
+    if may_come(&config.watch, &discovered) {
+        definitions(&api, found).await;
+    }
     if config.cluster.request_metrics {
         counters(&api, found).await;
     }
@@ -444,6 +447,22 @@ async fn namespaces(config: &Config, api: &Api, found: &mut Findings) {
                     }
                 }
                 Err(error) => found.bad("cluster-namespace", format!("the namespace {name} cannot be read: {error}")),
+            }
+        }
+    }
+}
+
+/// Notes where what brings new kinds may not be watched, which is allowed.
+async fn definitions(api: &Api, found: &mut Findings) {
+    for (group, plural) in DEFINITIONS {
+        for verb in ["list", "watch"] {
+            // Where the API server does not say, the sources' own rights were a problem above.
+            if matches!(api.can_i(verb, group, plural, None).await, Ok(false)) {
+                found.note(
+                    "rights-definitions",
+                    format!("{plural}.{group} may not be {verb}ed, so a new kind is found some seconds after it is served; `decklog rbac` prints the rights"),
+                );
+                break;
             }
         }
     }

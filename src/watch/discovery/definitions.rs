@@ -58,6 +58,8 @@ where
                 said = true;
                 LATER
             }
+            // The question itself is refused, and so would be what it is about.
+            Err(Failure::Forbidden(_) | Failure::NotFound | Failure::Refused(_)) => LATER,
             Err(_) => {
                 tries += 1;
                 shared.timings.backoff.wait(tries)
@@ -188,6 +190,8 @@ impl Pace {
                 () = shared.rest(due.saturating_duration_since(Instant::now())) => break,
             }
         }
+        // What has grown until now is counted before this question takes its part.
+        self.allowed(cheap);
         self.left = self.left.saturating_sub(1);
     }
 

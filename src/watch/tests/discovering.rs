@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::outages::Stage;
 use super::*;
-use crate::sim::faults::{At, How, Then};
 
 const WIDGETS: &str = "widgets.example.com";
 
@@ -76,7 +75,6 @@ fn failing(roots: &[&str], act: &Act) -> Vec<Fault> {
 
 #[tokio::test]
 async fn what_the_journal_knows_goes_on_while_discovery_fails() {
-    let half = Act::tamper(At::Byte(2000), How::Nothing, Then::End);
     for (name, act) in [
         ("hangs", Act::Hang),
         ("500", Act::refuse(&Refusal::new(500, "InternalError", "no"))),
@@ -84,7 +82,7 @@ async fn what_the_journal_knows_goes_on_while_discovery_fails() {
         ("406", Act::refuse(&Refusal::new(406, "NotAcceptable", "no"))),
         ("304", text(304, "")),
         ("a page of a proxy", Act::html(200)),
-        ("cut", half),
+        ("cut", Act::end_after_bytes(20)),
         ("a Status", text(200, r#"{"kind":"Status","status":"Failure"}"#)),
     ] {
         for roots in [&["/apis"][..], &["/api", "/apis"]] {
@@ -109,7 +107,7 @@ async fn what_the_journal_knows_goes_on_while_discovery_fails() {
             let lists = place.sim.requests();
             let lists = lists.iter().filter(|seen| seen.is_list(WIDGETS) && !probe(&seen.query)).count();
             assert_eq!(lists, 0, "{name}: it resumes");
-            daemon.until_holds("the trouble is known", || !daemon.handle.troubles().is_empty()).await;
+            daemon.until_holds(&format!("{name}: the trouble is known"), || !daemon.handle.troubles().is_empty()).await;
             // And everything else when discovery is well.
             place.sim.heal();
             place.sim.define(crd("gadgets")).unwrap();

@@ -53,10 +53,11 @@ impl Stage {
                     refused.fetch_add(1, Ordering::Relaxed);
                     return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
                 }
-                let (mut head, _) = request.into_parts();
+                let (mut head, body) = request.into_parts();
+                let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
                 let token = format!("Bearer {}", crate::sim::TOKEN).parse().unwrap();
                 head.headers.insert(http::header::AUTHORIZATION, token);
-                let request = http::Request::from_parts(head, bytes::Bytes::new());
+                let request = http::Request::from_parts(head, body);
                 let answer: Response<crate::sim::Body> = sim.answer(request).await.map_err(std::io::Error::other)?;
                 Ok(match idle {
                     Some(idle) => answer.map(|body| cut_when_idle(body, idle)),
