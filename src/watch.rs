@@ -99,7 +99,7 @@ pub struct Timings {
     pub discovery: Duration,
     /// How often an old server is asked, group by group.
     pub legacy_discovery: Duration,
-    /// How long a start waits for discovery before what the journal knows is read without it.
+    /// Time that a start waits for discovery before what the journal knows is read without it.
     pub grace: Duration,
     /// CustomResourceDefinitions and APIServices are watched where they may bring something that is configured. Simulated
     /// time goes without: a watcher of `kube_runtime` draws its own random numbers.

@@ -16,11 +16,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Api;
 use super::client::USER_AGENT;
 
-/// So many requests may come in a row …
+/// Requests that may come in a row.
 const BURST: u32 = 30;
-/// … and then one in this time.
+/// Time between two requests after that.
 const EVERY: Duration = Duration::from_millis(500);
-/// An answer, or what comes of one watch, has at most this many bytes.
+/// Bytes of an answer, or of one watch, at most.
 const LIMIT: usize = 64 << 20;
 
 impl Api {

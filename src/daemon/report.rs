@@ -28,7 +28,7 @@ impl Running {
         let head = self.journal.head().borrow().0;
         let mut line = format!("seq {head}; {} sources", overview.sources.len());
         if !overview.waiting.is_empty() {
-            line.push_str(&format!(", {} not served yet", overview.waiting.len()));
+            line.push_str(&format!(", waiting for {} more", overview.waiting.len()));
         }
         if let Some(pause) = &*self.journal.paused().borrow() {
             line.push_str(&format!("; paused: {}", pause.detail));

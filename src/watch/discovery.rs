@@ -36,10 +36,10 @@ const PLAIN: &str = "application/json";
 const LIMIT: usize = 64 << 20;
 /// How many groups of an old server are asked at once.
 const AT_ONCE: usize = 8;
-/// For how long the answer of one root waits for that of the other.
+/// Time that the answer of one root waits for that of the other.
 const HALF: Duration = Duration::from_secs(2);
 
-/// What brings new resources, as group and plural.
+/// Resources that bring other resources, as group and plural.
 pub const DEFINITIONS: [(&str, &str); 2] =
     [("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices")];
 
@@ -49,7 +49,7 @@ pub struct Discovered {
     /// Every served version of every resource: groups in the API server's order (core first), and within a group
     /// the preferred version first.
     pub served: Vec<Resource>,
-    /// What is served, and cannot be listed and watched.
+    /// Resources that are served, and cannot be listed and watched.
     pub unlistable: Vec<Resource>,
     /// Groups that could not be learned, or not recently, and why.
     pub uncertain: BTreeMap<String, Doubt>,
@@ -61,10 +61,10 @@ pub struct Discovered {
     pub(crate) nameless: BTreeSet<String>,
 }
 
-/// Why there may be more below a root than the answer says.
+/// Reason for which there may be more below a root than the answer says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootDoubt {
-    /// What is the matter, as the end of a sentence.
+    /// The reason, as the end of a sentence.
     pub why: String,
     /// The API server says that it has nothing there, which some have not.
     absent: bool,
@@ -256,7 +256,7 @@ impl Root {
     }
 }
 
-/// What one root has come to by now; nothing where it has not answered.
+/// Answer of one root; nothing where it has not answered.
 type Looked = Option<Result<Part, Failure>>;
 
 impl Discoverer {
@@ -317,7 +317,7 @@ impl Discoverer {
     }
 }
 
-/// What both roots say.
+/// Puts together the answers of both roots.
 fn together(core: &Looked, groups: &Looked) -> Discovered {
     let mut found = Discovered::default();
     for (path, looked) in [(CORE, core), (GROUPS, groups)] {

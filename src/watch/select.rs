@@ -33,11 +33,11 @@ pub struct Selection {
 pub struct Waiting {
     /// As it is in the configuration.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub why: WhyWaiting,
 }
 
-/// Why nothing is watched of a name.
+/// Reason for which nothing is watched of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyWaiting {
     /// Nothing served answers to it.

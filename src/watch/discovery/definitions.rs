@@ -21,9 +21,9 @@ use super::super::Shared;
 use crate::ambient::Listener;
 use crate::cluster::Failure;
 
-/// What is not granted, or not served, is asked for again after this long.
+/// Time until what is not granted, or not served, is asked for again.
 const LATER: Duration = Duration::from_mins(10);
-/// The first list comes within this time, or is asked for again.
+/// Time within which each part of the first list comes; otherwise the list is asked for again.
 const FIRST: Duration = Duration::from_secs(60);
 /// Objects in a page: the annotations of a definition may be a quarter of a megabyte.
 const PAGE: u32 = 50;
@@ -78,7 +78,7 @@ async fn is_granted<K: Resource<DynamicType = ()>>(shared: &Shared) -> Result<bo
     Ok(true)
 }
 
-/// Why a watcher is given up.
+/// Reason for which a watcher is given up.
 enum Stopped {
     /// The API server refuses it, or has nothing there.
     Refused,
@@ -139,16 +139,16 @@ fn is_refused(error: &watcher::Error) -> bool {
     status.is_forbidden() || status.is_not_found()
 }
 
-/// When discovery is asked: at its pace, and a few times in a row after a definition has changed, because what it
-/// brings is served a moment later. The latter is bounded, whatever the API server does.
+/// Times of the questions to discovery: at its pace, and a few in a row after a definition has changed, because what it
+/// brings is served a moment later. The latter are bounded, whatever the API server does.
 #[derive(Debug)]
 pub(in crate::watch) struct Pace {
     changed: Listener,
     /// The waits that are left after the last change.
     steps: &'static [Duration],
-    /// So many questions are left …
+    /// Questions that may follow at once.
     left: u32,
-    /// … and another one comes after each [`EVERY`] from here on.
+    /// Moment from which the next ones are counted: one for each [`EVERY`].
     filled: Instant,
 }
 
@@ -161,11 +161,11 @@ const STEPS: [Duration; 6] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
 ];
-/// So many questions in a row …
+/// Questions in a row that definitions may cause.
 const AT_ONCE: u32 = 12;
-/// … and then one in so long, where one document holds everything …
+/// Time between two questions after that, where one document holds everything.
 const EVERY: Duration = Duration::from_secs(1);
-/// … or every group is asked by itself, which takes as many requests as there are groups.
+/// The same where every group is asked by itself, which takes as many requests as there are groups.
 const EVERY_OF_GROUPS: Duration = Duration::from_secs(2);
 
 impl Pace {

@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 
 use crate::model::Resource;
 
-/// Why a group, or some of its versions, is not known.
+/// Reason for which a group, or some of its versions, is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// What is the matter, as the end of a sentence.
+    /// The reason, as the end of a sentence.
     pub why: String,
     /// The versions in question; `None` for any.
     versions: Option<BTreeSet<String>>,
@@ -35,20 +35,20 @@ impl Doubt {
     }
 }
 
-/// What the documents below one root say.
+/// Contents of the documents below one root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Part {
-    /// What can be listed and watched, in the order of the server.
+    /// Resources that can be listed and watched, in the order of the server.
     pub(super) served: Vec<Resource>,
-    /// What is served and cannot be listed and watched.
+    /// Resources that are served and cannot be listed and watched.
     pub(super) unlistable: Vec<Resource>,
     /// The groups that have a name.
     pub(super) answered: BTreeSet<String>,
-    /// What is uncertain of them.
+    /// Doubts about them.
     pub(super) doubts: BTreeMap<String, Doubt>,
     /// Groups with resources whose names cannot be read.
     pub(super) nameless: BTreeSet<String>,
-    /// Why there may be other groups beside those that have a name.
+    /// Reason for which there may be other groups beside those that have a name.
     pub(super) unnamed: Option<String>,
     /// Every resource so far by group, version and plural: a document may name one twice.
     known: BTreeMap<(String, String, String), bool>,

@@ -10,13 +10,13 @@ use crate::cluster::Failure;
 pub struct Trouble {
     /// An API group, or a root of discovery; empty where nothing of discovery can be known.
     pub about: String,
-    /// What is the matter, as the end of a sentence.
+    /// The reason, as the end of a sentence.
     pub why: String,
-    /// Since when.
+    /// Beginning of the first attempt that found it.
     pub since: Timestamp,
 }
 
-/// Everything that is the matter now.
+/// Every trouble of the last attempt.
 #[derive(Debug, Default)]
 pub(in crate::watch) struct Troubles(Vec<Trouble>);
 
