@@ -618,6 +618,6 @@ async fn is_ready(client: &kube::Client) -> Result<(), String> {
 /// A client for etcd's health.
 fn plain_http() -> reqwest::Client {
     // Another test may have installed it already.
-    let _installed = rustls::crypto::ring::default_provider().install_default();
+    let _installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
     reqwest::Client::builder().no_proxy().build().unwrap()
 }

@@ -105,7 +105,7 @@ impl Oracle {
     /// now or further, from there.
     pub async fn follow(url: &str, known: Option<Vec<Row>>) -> Self {
         // Another test may have installed it already.
-        let _installed = rustls::crypto::ring::default_provider().install_default();
+        let _installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let mut start = 1;
         let mut history = History::default();

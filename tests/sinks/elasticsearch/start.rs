@@ -27,7 +27,7 @@ impl OpenSearch {
             command
         };
         let server = Server::start("opensearch", dir.path(), port, command).await;
-        rustls::crypto::ring::default_provider().install_default().ok();
+        rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
         let client = reqwest::Client::builder().tls_certs_only([]).no_proxy().build().unwrap();
         let search = Self { server, dir, client };
         search.is_up().await;
