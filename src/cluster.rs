@@ -8,6 +8,7 @@ mod client;
 mod credentials;
 pub mod failure;
 mod kubeconfig;
+mod lent;
 mod narrow;
 mod settings;
 #[cfg(test)]

@@ -79,6 +79,9 @@ pub struct Settings {
     pub legacy_discovery: bool,
     /// API groups whose backend does not answer.
     pub stale_groups: BTreeSet<String>,
+    /// Elements that stand first in the document of `/apis`, however odd, each in the aggregated form and in the old one:
+    /// what other servers behind this one say of themselves.
+    pub more_groups: Vec<[Value; 2]>,
     /// Resources that have an etcd each of their own, with revisions of its own (`--etcd-servers-overrides`). Counts when
     /// the server starts.
     pub own_etcd: BTreeSet<String>,
@@ -101,6 +104,7 @@ impl Default for Settings {
             counts: true,
             legacy_discovery: false,
             stale_groups: BTreeSet::new(),
+            more_groups: Vec::new(),
             own_etcd: BTreeSet::new(),
             drop_compacted: false,
         }

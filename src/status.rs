@@ -7,6 +7,7 @@ mod alarm;
 mod ha;
 mod live;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +18,7 @@ use serde::Serialize;
 
 pub use alarm::{Alarm, NAMES as ALARMS, failing, refused};
 pub use ha::{HaView, Role};
-pub use live::{FILE as LIVE, Jump, Live, Part, Trouble, in_one_line};
+pub use live::{Because, FILE as LIVE, Jump, Live, Part, Trouble, in_one_line};
 
 use crate::journal::{JournalError, Reader, SinkState, SourceState};
 use crate::model::Seq;
@@ -49,6 +50,12 @@ pub struct Status {
     /// Configured resources that the API server does not serve.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<String>,
+    /// Why each of them waits, by name.
+    #[serde(skip)]
+    pub waiting_because: BTreeMap<String, Because>,
+    /// What the API server does not say of the resources that there are, by API group; empty for all of it.
+    #[serde(skip)]
+    pub discovery: BTreeMap<String, Trouble>,
     /// Sinks, those configured first.
     pub sinks: Vec<SinkStatus>,
 }
@@ -383,6 +390,8 @@ impl Status {
                 })
                 .collect(),
             waiting: live.waiting,
+            waiting_because: live.waiting_because,
+            discovery: live.discovery,
         };
         status.sources.sort_by_key(|source| !source.active);
         status.sinks.sort_by_key(|sink| !sink.active);

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The watch is read by ourselves and not by `kube_runtime`, because that one cannot begin at a version, shows no
-//! bookmarks, goes past what it cannot decode, and keeps no bytes.
+//! bookmarks, goes past what it cannot decode, and keeps no bytes. It wakes discovery, where none of that matters.
 
 mod audit;
 pub mod decode;
@@ -35,10 +35,11 @@ mod tests;
 mod verified;
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{Mutex, Notify, Semaphore, watch};
 use tokio::time::Instant;
 
@@ -46,13 +47,13 @@ pub use manager::{Overview, Plan, SourceManager, SourceManagerError, SourceManag
 pub use settings::{FirstList, Settings};
 pub use stats::SourceStats;
 
-use crate::ambient::Signal;
+use crate::ambient::{self, Signal};
 use crate::backoff::Backoff;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Failure, RecoverBounds};
 use crate::journal::Journal;
 use crate::model::Resource;
-use discovery::{Discovered, Discoverer};
+use discovery::{Discovered, Discoverer, Troubles};
 use limiter::Limiter;
 use machine::Thresholds;
 use news::News;
@@ -98,6 +99,11 @@ pub struct Timings {
     pub discovery: Duration,
     /// How often an old server is asked, group by group.
     pub legacy_discovery: Duration,
+    /// Time that a start waits for discovery before what the journal knows is read without it.
+    pub grace: Duration,
+    /// CustomResourceDefinitions and APIServices are watched where they may bring something that is configured. Simulated
+    /// time goes without: a watcher of `kube_runtime` draws its own random numbers.
+    pub definitions: bool,
 }
 
 impl Default for Timings {
@@ -120,6 +126,8 @@ impl Default for Timings {
             recover: Some(RecoverBounds::default()),
             discovery: Duration::from_secs(5),
             legacy_discovery: Duration::from_secs(60),
+            grace: Duration::from_secs(2),
+            definitions: true,
         }
     }
 }
@@ -139,6 +147,10 @@ struct Shared {
     progress: Signal,
     discoverer: Arc<Mutex<Discoverer>>,
     discovered: watch::Sender<Option<Discovered>>,
+    /// What is the matter with discovery.
+    troubles: Arc<std::sync::Mutex<Troubles>>,
+    /// Notified when a CustomResourceDefinition or an APIService has changed.
+    definitions: Signal,
     verified: Arc<Mutex<Verified>>,
     /// What the sources know of the API server's revisions.
     revisions: Arc<Revisions>,
@@ -186,16 +198,28 @@ impl Shared {
 
     /// Asks discovery now, and lets the source manager know what it says.
     async fn discover(&self) -> Result<Discovered, Failure> {
-        let found = self.discoverer.lock().await.discover(&self.api).await?;
+        let mut discoverer = self.discoverer.lock().await;
+        let began = ambient::now();
+        let result = discoverer.discover_by_halves(&self.api, |half| self.publish(half)).await;
+        self.note_discovery(began, result.as_ref());
+        let found = result?;
         self.progressed();
+        self.publish(&found);
+        Ok(found)
+    }
+
+    fn publish(&self, found: &Discovered) {
         self.discovered.send_if_modified(|last| {
-            let changed = last.as_ref() != Some(&found);
+            let changed = last.as_ref() != Some(found);
             if changed {
                 *last = Some(found.clone());
             }
             changed
         });
-        Ok(found)
+    }
+
+    fn note_discovery(&self, began: Timestamp, result: Result<&Discovered, &Failure>) {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).note(began, result);
     }
 
     /// Whether discovery says for certain, now, that the resource is not served.

@@ -21,8 +21,8 @@ use crate::sink::registry::SinkKind;
 use crate::spelling;
 use crate::status;
 use crate::ui;
-use crate::watch::discovery::Discoverer;
-use crate::watch::select::{check_access, check_selectors, select};
+use crate::watch::discovery::{DEFINITIONS, Discoverer};
+use crate::watch::select::{WhyWaiting, check_access, check_selectors, may_come, select};
 
 /// Arguments of `decklog check`.
 #[derive(Args, Debug)]
@@ -312,10 +312,10 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
             return identity;
         }
     };
-    for group in &discovered.uncertain {
+    for (about, why) in discovered.troubles() {
         found.bad(
             "cluster-group-silent",
-            format!("the API group {group} does not answer at the moment; its resources wait"),
+            format!("the API server does not say what there is of {about}: {why}; its resources wait"),
         );
     }
     let selection = select(&config.watch, &discovered);
@@ -323,11 +323,14 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
         found.bad("watch-unwatchable", problem);
     }
     for waiting in &selection.waiting {
-        let meant = waiting.suggestion.as_ref().map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
-        found.bad(
-            "watch-waiting",
-            format!("the cluster serves no {}{meant}; decklog waits for it to appear", waiting.name),
-        );
+        let text = match &waiting.why {
+            WhyWaiting::Unserved { suggestion } => {
+                let meant = suggestion.as_ref().map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
+                format!("the cluster serves no {}{meant}; decklog waits for it to appear", waiting.name)
+            }
+            WhyWaiting::Unlistable | WhyWaiting::Unknown(_) => format!("{waiting}; {}", waiting.remedy()),
+        };
+        found.bad("watch-waiting", text);
     }
     idle_rules(config, &selection.sources, found);
     namespaces(config, &api, found).await;
@@ -366,6 +369,9 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
                 );
             }
         }
+    }
+    if may_come(&config.watch, &discovered) {
+        definitions(&api, found).await;
     }
     if config.cluster.request_metrics {
         counters(&api, found).await;
@@ -441,6 +447,22 @@ async fn namespaces(config: &Config, api: &Api, found: &mut Findings) {
                     }
                 }
                 Err(error) => found.bad("cluster-namespace", format!("the namespace {name} cannot be read: {error}")),
+            }
+        }
+    }
+}
+
+/// Notes where what brings new kinds may not be watched, which is allowed.
+async fn definitions(api: &Api, found: &mut Findings) {
+    for (group, plural) in DEFINITIONS {
+        for verb in ["list", "watch"] {
+            // Where the API server does not say, the sources' own rights were a problem above.
+            if matches!(api.can_i(verb, group, plural, None).await, Ok(false)) {
+                found.note(
+                    "rights-definitions",
+                    format!("{plural}.{group} may not be {verb}ed, so a new kind is found some seconds after it is served; `decklog rbac` prints the rights"),
+                );
+                break;
             }
         }
     }

@@ -11,8 +11,9 @@ use crate::cluster::{Api, Limits};
 use crate::config::Config;
 use crate::ha::{self, LeaseName};
 use crate::watch;
+use crate::watch::discovery::DEFINITIONS;
 use crate::watch::discovery::{Discovered, Discoverer};
-use crate::watch::select::{resolve, select};
+use crate::watch::select::{may_come, resolve, select};
 
 /// Arguments of `decklog rbac`.
 #[derive(Args, Debug)]
@@ -29,9 +30,10 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     let mut rights = rights(&config.watch, &discovered);
     rights.lease = config.ha.as_ref().map(|ha| ha.lease(&cluster));
     rights.counters = config.cluster.request_metrics;
+    rights.definitions = may_come(&config.watch, &discovered);
     if !rights.unknown.is_empty() {
         super::complain(&format!(
-            "the cluster does not serve {} now; the rights for that are printed as the configuration spells it, which has to be PLURAL.GROUP",
+            "the cluster does not serve {} now, or does not say so; the rights for that are printed as the configuration spells it, which has to be PLURAL.GROUP",
             rights.unknown.iter().cloned().collect::<Vec<_>>().join(", ")
         ));
     }
@@ -78,6 +80,8 @@ struct Rights {
     enumerated: bool,
     /// The API server's own counters.
     counters: bool,
+    /// What brings new resources.
+    definitions: bool,
     /// The Lease that says who leads.
     lease: Option<LeaseName>,
 }
@@ -170,6 +174,9 @@ fn manifests(rights: &Rights) -> String {
             .expect("a String takes all text");
     }
     rules(&mut out, &rights.everywhere);
+    if rights.definitions {
+        definitions(&mut out, &rights.everywhere);
+    }
     for (namespace, rights) in &rights.namespaces {
         out.push_str("---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog\n");
         // A namespace's name needs no quotes but where YAML would read a number or a word of its own.
@@ -196,6 +203,24 @@ fn manifests(rights: &Rights) -> String {
         .expect("a String takes all text");
     }
     out
+}
+
+/// The rights on what brings new resources, as far as the others do not have them.
+fn definitions(out: &mut String, granted: &Rules) {
+    let has = |group: &str, plural: &str| {
+        let plurals = [group, "*"].into_iter().filter_map(|group| granted.get(group)).flatten();
+        plurals.into_iter().any(|granted| granted == plural || granted == "*")
+    };
+    let missing: Vec<_> = DEFINITIONS.iter().filter(|(group, plural)| !has(group, plural)).collect();
+    if !missing.is_empty() {
+        out.push_str(
+            "# What brings new kinds: with them decklog records a new kind at once, and without them a little later.\n",
+        );
+    }
+    for (group, plural) in missing {
+        write!(out, "- apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [\"list\", \"watch\"]\n")
+            .expect("a String takes all text");
+    }
 }
 
 fn rules(out: &mut String, rules: &Rules) {
@@ -287,6 +312,36 @@ rules:
         let (cluster, namespace) = text.split_once("---").unwrap();
         assert!(cluster.contains("- nonResourceURLs: [\"/metrics\"]\n  verbs: [\"get\"]\n"), "{text}");
         assert!(!namespace.contains("nonResourceURLs"), "no Role can have such a rule: {text}");
+    }
+
+    #[test]
+    fn what_brings_new_kinds_is_granted_where_it_may_and_once() {
+        let granted = |resources: &[&str], namespaces: &[&str]| {
+            let watches = [watch(resources, namespaces)];
+            let rights = rights(&watches, &served());
+            let definitions = may_come(&watches, &served());
+            let text = manifests(&Rights { definitions, ..rights });
+            let cluster = text.split("---").next().unwrap().to_owned();
+            assert_eq!(text.matches("What brings").count(), cluster.matches("What brings").count(), "{text}");
+            DEFINITIONS.map(|(group, plural)| {
+                let rule =
+                    format!("- apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [\"list\", \"watch\"]\n");
+                cluster.matches(&rule).count()
+            })
+        };
+        for (resources, namespaces, expected) in [
+            (&["*"][..], &[][..], [0, 0]),
+            (&["*"], &["shop"], [1, 1]),
+            (&["*.example.com"], &[], [1, 1]),
+            (&["widgets.example.com"], &[], [1, 1]),
+            (&["later.example.org"], &[], [1, 1]),
+            (&["later"], &["shop"], [1, 1]),
+            (&["*.apiextensions.k8s.io", "*.example.com"], &[], [0, 1]),
+            (&["pods", "deployments.apps", "nodes"], &[], [0, 0]),
+            (&["*.apps"], &[], [0, 0]),
+        ] {
+            assert_eq!(granted(resources, namespaces), expected, "{resources:?} in {namespaces:?}");
+        }
     }
 
     #[test]

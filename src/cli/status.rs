@@ -588,6 +588,8 @@ mod tests {
                 },
             ],
             waiting: vec!["widgets.example.com".into()],
+            waiting_because: BTreeMap::new(),
+            discovery: BTreeMap::new(),
         };
         status.judge();
         status

@@ -109,7 +109,7 @@ impl Api {
     }
 
     /// The client and its generation, built anew first where its credentials have changed or are about to run out.
-    async fn client(&self) -> (Client, u64) {
+    pub(super) async fn client(&self) -> (Client, u64) {
         if self.current(|current| current.expires() || current.looked.elapsed() > LOOK) {
             let due = {
                 let mut current = self.inner.current.write().unwrap_or_else(PoisonError::into_inner);
@@ -249,12 +249,14 @@ impl Api {
         self.read(body, limit).await
     }
 
-    /// As [`Api::get`], where `etag` is that of the answer which the caller has.
+    /// As [`Api::get`] for what costs the API server little, where `etag` is that of the answer which the caller has. A
+    /// busy API server lets a request wait for a quarter of a minute at most, so the head comes soon after that or never.
     ///
     /// # Errors
     /// As [`Api::get`].
     pub async fn fetch(&self, path: &str, accept: &str, limit: usize, etag: Option<&str>) -> Result<Fetched, Failure> {
-        let response = self.ask(Method::GET, path, accept, Vec::new(), etag, self.limits().head).await?;
+        let limit_of_head = (self.limits().brief * 2).min(self.limits().head);
+        let response = self.ask(Method::GET, path, accept, Vec::new(), etag, limit_of_head).await?;
         if response.status() == StatusCode::NOT_MODIFIED {
             return Ok(Fetched::Unchanged);
         }

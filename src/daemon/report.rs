@@ -7,8 +7,19 @@ use jiff::Timestamp;
 use super::clock::Seen;
 use super::{Running, descriptors};
 use crate::journal::SourceState;
-use crate::status::{HaView, Live, Trouble};
+use crate::status::{Because, HaView, Live, Trouble, in_one_line};
 use crate::watch::SourceView;
+use crate::watch::select::{Waiting, WhyWaiting};
+
+/// Why a configured name is not watched.
+fn because(waiting: &Waiting) -> Because {
+    let what = match waiting.why {
+        WhyWaiting::Unserved { .. } => "it is configured, and the API server does not serve it".to_owned(),
+        WhyWaiting::Unlistable => "it is configured, and cannot be listed and watched".to_owned(),
+        WhyWaiting::Unknown(_) => waiting.to_string(),
+    };
+    Because { what, remedy: waiting.remedy().to_owned() }
+}
 
 impl Running {
     /// One line for `systemctl status`.
@@ -17,7 +28,7 @@ impl Running {
         let head = self.journal.head().borrow().0;
         let mut line = format!("seq {head}; {} sources", overview.sources.len());
         if !overview.waiting.is_empty() {
-            line.push_str(&format!(", {} not served yet", overview.waiting.len()));
+            line.push_str(&format!(", waiting for {} more", overview.waiting.len()));
         }
         if let Some(pause) = &*self.journal.paused().borrow() {
             line.push_str(&format!("; paused: {}", pause.detail));
@@ -58,7 +69,13 @@ impl Running {
         let files = descriptors::look();
         // No lock is taken while `live` is: whoever scrapes the metrics holds theirs and reads it.
         let ready = *self.sources.ready().borrow();
-        let waiting: Vec<String> = self.sources.overview().waiting.into_iter().map(|waiting| waiting.name).collect();
+        let waiting = self.sources.overview().waiting;
+        let waiting_because = waiting.iter().map(|waiting| (waiting.name.clone(), because(waiting))).collect();
+        let waiting: Vec<String> = waiting.into_iter().map(|waiting| waiting.name).collect();
+        let discovery = self.sources.troubles().into_iter();
+        let discovery = discovery
+            .map(|trouble| (trouble.about, Trouble { since: trouble.since, why: in_one_line(&trouble.why), times: 1 }))
+            .collect();
         let tries = self.sinks.tries();
         let paused = self.journal.paused().borrow().clone();
         let changed = self.live.send_if_modified(|live| {
@@ -66,6 +83,8 @@ impl Running {
                 ready,
                 stalled,
                 waiting,
+                waiting_because,
+                discovery,
                 tries,
                 paused,
                 open_files: files.open,

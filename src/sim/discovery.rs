@@ -1,11 +1,12 @@
 //! Discovery: what is served, in the aggregated form and in the old one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::Settings;
 use super::resources::Served;
 
 /// The media type of aggregated discovery.
@@ -51,30 +52,30 @@ fn priority(version: &str) -> (u8, u32, u32) {
 }
 
 /// What the document of a root is of: it changes where the document does. The real server takes a hash of the document too.
-pub(super) fn etag(served: &[Arc<Served>], root: &str, stale: &BTreeSet<String>) -> String {
+pub(super) fn etag(served: &[Arc<Served>], root: &str, settings: &Settings) -> String {
     let mut hasher = DefaultHasher::new();
-    (root, stale).hash(&mut hasher);
+    (root, &settings.stale_groups).hash(&mut hasher);
+    settings.more_groups.iter().for_each(|forms| forms[0].to_string().hash(&mut hasher));
     served.iter().for_each(|one| one.hash(&mut hasher));
     format!("\"{:016X}\"", hasher.finish())
 }
 
 /// `/api` or `/apis` in one document.
-pub(super) fn aggregated(served: &[Arc<Served>], core: bool, stale: &BTreeSet<String>) -> Value {
-    let items: Vec<Value> = groups(served)
-        .into_iter()
-        .filter(|(group, _)| group.is_empty() == core)
-        .map(|(group, versions)| {
-            let freshness = if stale.contains(group) { "Stale" } else { "Current" };
-            let versions: Vec<Value> = versions
-                .iter()
-                .map(|(version, resources)| {
-                    let resources: Vec<Value> = resources.iter().map(|one| aggregated_resource(one)).collect();
-                    json!({ "version": version, "resources": resources, "freshness": freshness })
-                })
-                .collect();
-            json!({ "metadata": { "name": group, "creationTimestamp": null }, "versions": versions })
-        })
-        .collect();
+pub(super) fn aggregated(served: &[Arc<Served>], core: bool, settings: &Settings) -> Value {
+    let stale = &settings.stale_groups;
+    let more = settings.more_groups.iter().filter(|_| !core).map(|[aggregated, _]| aggregated.clone());
+    let items = groups(served).into_iter().filter(|(group, _)| group.is_empty() == core).map(|(group, versions)| {
+        let freshness = if stale.contains(group) { "Stale" } else { "Current" };
+        let versions: Vec<Value> = versions
+            .iter()
+            .map(|(version, resources)| {
+                let resources: Vec<Value> = resources.iter().map(|one| aggregated_resource(one)).collect();
+                json!({ "version": version, "resources": resources, "freshness": freshness })
+            })
+            .collect();
+        json!({ "metadata": { "name": group, "creationTimestamp": null }, "versions": versions })
+    });
+    let items: Vec<Value> = more.chain(items).collect();
     json!({ "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items })
 }
 
@@ -112,9 +113,11 @@ pub(super) fn core_versions(address: &str) -> Value {
 }
 
 /// `/apis` in the old form. A stale group is there all the same: only its resources can not be had.
-pub(super) fn group_list(served: &[Arc<Served>]) -> Value {
-    let list: Vec<Value> =
-        groups(served).iter().filter(|(group, _)| !group.is_empty()).map(|(name, v)| group_value(name, v)).collect();
+pub(super) fn group_list(served: &[Arc<Served>], settings: &Settings) -> Value {
+    let more = settings.more_groups.iter().map(|[_, legacy]| legacy.clone());
+    let groups = groups(served);
+    let list = groups.iter().filter(|(group, _)| !group.is_empty()).map(|(name, v)| group_value(name, v));
+    let list: Vec<Value> = more.chain(list).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": list })
 }
 

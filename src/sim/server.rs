@@ -343,16 +343,16 @@ fn other(state: &State, seen: &Seen) -> Result<Reply, Refusal> {
         }
         ["metrics"] => Ok(Reply::text("text/plain; version=0.0.4; charset=utf-8", metrics(&state.counters))),
         [root @ ("api" | "apis")] if aggregated => {
-            let etag = discovery::etag(served, root, &settings.stale_groups);
+            let etag = discovery::etag(served, root, settings);
             let reply = if seen.if_none_match == etag {
                 Reply { status: 304, ..Reply::ok(Source::Whole(None)) }
             } else {
-                Reply::json(&discovery::aggregated(served, *root == "api", &settings.stale_groups))
+                Reply::json(&discovery::aggregated(served, *root == "api", settings))
             };
             Ok(Reply { content_type: discovery::AGGREGATED.to_owned(), etag: Some(etag), ..reply })
         }
         ["api"] => Ok(Reply::json(&discovery::core_versions("127.0.0.1"))),
-        ["apis"] => Ok(Reply::json(&discovery::group_list(served))),
+        ["apis"] => Ok(Reply::json(&discovery::group_list(served, settings))),
         ["api", version] => {
             discovery::resource_list(served, "", version).map(|v| Reply::json(&v)).ok_or_else(Refusal::not_served)
         }

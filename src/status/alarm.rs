@@ -28,7 +28,7 @@ pub struct Alarm {
 }
 
 /// Every name that an alarm can have.
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 25] = [
     DAEMON_DOWN,
     DAEMON_FAILING,
     CONFIGURATION_REFUSED,
@@ -44,6 +44,7 @@ pub const NAMES: [&str; 24] = [
     JOURNAL_PAUSED,
     DISK_LOW,
     WAL_LARGE,
+    DISCOVERY_FAILING,
     SOURCE_DEGRADED,
     SOURCE_SILENT,
     SOURCE_STARTING,
@@ -70,6 +71,7 @@ const BACKLOG_OVERFLOWED: &str = "backlog-overflowed";
 const JOURNAL_PAUSED: &str = "journal-paused";
 const DISK_LOW: &str = "disk-low";
 const WAL_LARGE: &str = "wal-large";
+const DISCOVERY_FAILING: &str = "discovery-failing";
 const SOURCE_DEGRADED: &str = "source-degraded";
 const SOURCE_SILENT: &str = "source-silent";
 const SOURCE_STARTING: &str = "source-starting";
@@ -95,6 +97,8 @@ const FIRST_BOOKMARK: SignedDuration = SignedDuration::from_secs(120);
 const STARTING: SignedDuration = SignedDuration::from_mins(15);
 /// A gap is news for this long.
 const NEWS: SignedDuration = SignedDuration::from_hours(1);
+/// An API server that begins, and an API service that moves, are not known for some seconds.
+const UNKNOWN_FOR: SignedDuration = SignedDuration::from_secs(30);
 /// What a sink may lag.
 const BEHIND: i64 = 300;
 /// A Lease is somebody else's within 17 s, and an engine that fails over takes less.
@@ -110,6 +114,7 @@ pub(super) fn alarms(status: &Status) -> Vec<Alarm> {
     all.extend(journal(status));
     // What the daemon said before it ended is not how things are.
     if status.daemon.running {
+        all.extend(discovery(status));
         all.extend(sources(status));
     }
     all.extend(sinks(status));
@@ -361,17 +366,48 @@ fn sources(status: &Status) -> Vec<Alarm> {
         }
     }
     all.extend(status.waiting.iter().map(|name| {
+        let because = status.waiting_because.get(name);
         Alarm {
             alarm: RESOURCE_WAITING,
             about: name.clone(),
             since: None,
-            what: "it is configured, and the API server does not serve it".to_owned(),
-            remedy:
-                "correct the name in [[watch]] resources, or install its CustomResourceDefinition; decklog waits for it"
-                    .to_owned(),
+            what: because.map_or_else(
+                || "it is configured, and the API server does not serve it".to_owned(),
+                |because| because.what.clone(),
+            ),
+            remedy: because.map_or_else(
+                || "correct the name in [[watch]] resources, or install its CustomResourceDefinition; decklog waits for it".to_owned(),
+                |because| because.remedy.clone(),
+            ),
         }
     }));
     all
+}
+
+/// That it is not known which resources there are.
+fn discovery(status: &Status) -> Vec<Alarm> {
+    let lasting = status.discovery.iter();
+    let lasting = lasting.filter(|(_, trouble)| status.time.duration_since(trouble.since) >= UNKNOWN_FOR);
+    lasting
+        .map(|(about, Trouble { since, why, .. })| {
+            let (what, remedy) = if about.is_empty() {
+                (
+                    format!("the API server does not say which resources there are: {why}"),
+                    "do what it says; decklog retries by itself, and what it knows from before is watched meanwhile"
+                        .to_owned(),
+                )
+            } else {
+                let path = if about.starts_with('/') { about.clone() } else { format!("/apis/{about}") };
+                (
+                    format!("it is not known what there is of this API group: {why}"),
+                    format!(
+                        "look at `kubectl get apiservices` and at `kubectl get --raw {path}`: bring back what serves it, or delete the APIService; all other resources are watched"
+                    ),
+                )
+            };
+            Alarm { alarm: DISCOVERY_FAILING, about: about.clone(), since: Some(*since), what, remedy }
+        })
+        .collect()
 }
 
 /// That a gap was recorded. Nothing brings back what is missing, so it is a notice and no alarm.
@@ -454,6 +490,8 @@ fn plural(entries: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::{
         ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, Jump, LastGap, PauseStatus, Place, Refused, SinkStatus,
         SourceStatus,
@@ -528,6 +566,8 @@ mod tests {
             gaps: GapsStatus { count: 0, last: None, recovered: 0 },
             sources: vec![source],
             waiting: Vec::new(),
+            waiting_because: BTreeMap::new(),
+            discovery: BTreeMap::new(),
             sinks: vec![sink],
         }
     }
@@ -544,6 +584,10 @@ mod tests {
 
     fn at(text: &str) -> Option<Timestamp> {
         Some(time(text))
+    }
+
+    fn unknown(since: &str) -> Trouble {
+        Trouble { since: time(since), why: "what serves it does not answer the API server".into(), times: 1 }
     }
 
     #[test]
@@ -595,6 +639,24 @@ mod tests {
             (JOURNAL_PAUSED, Box::new(|status| status.journal.paused = Some(pause()))),
             (DISK_LOW, Box::new(|status| status.journal.disk_bytes = Some(FREE * 11))),
             (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),
+            (
+                DISCOVERY_FAILING,
+                Box::new(|status| {
+                    status.discovery.insert("metrics.k8s.io".into(), unknown("2026-11-21T11:59:30Z"));
+                }),
+            ),
+            (
+                DISCOVERY_FAILING,
+                Box::new(|status| {
+                    status.discovery.insert(String::new(), unknown("2026-11-21T11:59:30Z"));
+                }),
+            ),
+            (
+                "",
+                Box::new(|status| {
+                    status.discovery.insert("metrics.k8s.io".into(), unknown("2026-11-21T11:59:31Z"));
+                }),
+            ),
             (SOURCE_DEGRADED, Box::new(|status| status.sources[0].state = SourceState::Degraded(String::new()))),
             (SOURCE_SILENT, Box::new(|status| status.sources[0].lag_seconds = Some(SILENT + 1))),
             (
@@ -660,6 +722,7 @@ mod tests {
         status.sources[0].state = SourceState::Degraded(String::new());
         status.sinks[0].state = SinkState::Halted(String::new());
         status.journal.paused = Some(pause());
+        status.discovery.insert(String::new(), unknown("2026-11-21T11:00:00Z"));
         let raised: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
         assert_eq!(raised, [DAEMON_DOWN]);
     }

@@ -55,6 +55,10 @@ pub struct Live {
     pub stalled: Vec<String>,
     /// Configured resources that the API server does not serve.
     pub waiting: Vec<String>,
+    /// Why each of them waits, and what to do about it, by name.
+    pub waiting_because: BTreeMap<String, Because>,
+    /// What the API server does not say of the resources that there are, by API group; empty for all of it.
+    pub discovery: BTreeMap<String, Trouble>,
     /// The file descriptors that it has open.
     pub open_files: u64,
     /// The most that it may have.
@@ -73,6 +77,15 @@ pub struct Live {
     pub refused: Option<Trouble>,
     /// Set while nothing runs, because the last run ended by an error; it is begun again.
     pub failed: Option<Trouble>,
+}
+
+/// Why something waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Because {
+    /// What is the matter: a sentence.
+    pub what: String,
+    /// What to do.
+    pub remedy: String,
 }
 
 /// What keeps a daemon from running as its configuration says.

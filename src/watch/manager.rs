@@ -1,6 +1,7 @@
 //! All sources of the daemon: begun, followed and ended as the configuration and the API server say.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,15 +9,15 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::discovery::{Discovered, Discoverer};
+use super::discovery::{Discovered, Discoverer, Pace, Trouble, Troubles, watch_definitions};
 use super::limiter::Limiter;
 use super::news::News;
 use super::requests::Stop;
-use super::select::{Selection, Waiting, select};
+use super::select::{Selection, Waiting, may_come, select};
 use super::source::{Driver, Outcome};
 use super::stats::SourceStats;
 use super::{Shared, Timings};
-use crate::ambient::Signal;
+use crate::ambient::{self, Signal};
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Failure};
 use crate::journal::{Journal, JournalError, SourceId, SourceState};
@@ -68,8 +69,6 @@ pub struct Overview {
     pub waiting: Vec<Waiting>,
     /// What of the configuration has no effect.
     pub problems: Vec<String>,
-    /// API groups that discovery is uncertain about.
-    pub uncertain: Vec<String>,
     /// The API server's version, once it has answered.
     pub version: String,
 }
@@ -81,6 +80,7 @@ pub struct SourceManagerHandle {
     in_force: watch::Receiver<Option<Arc<Redactor>>>,
     ready: watch::Receiver<bool>,
     overview: Arc<Mutex<Overview>>,
+    troubles: Arc<Mutex<Troubles>>,
     progress: Signal,
     reconnects: Signal,
     news: News,
@@ -128,9 +128,15 @@ impl SourceManagerHandle {
         self.overview.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns what is the matter with discovery.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<Trouble> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).list()
+    }
+
     /// Notified of every step that a source or discovery makes.
     #[cfg(test)]
-    pub(super) fn steps(&self) -> crate::ambient::Listener {
+    pub(super) fn steps(&self) -> ambient::Listener {
         self.progress.listen()
     }
 
@@ -159,6 +165,8 @@ struct Running {
 enum Finished {
     Source(Key, Option<Outcome>),
     Discovery,
+    /// Nothing that definitions bring is configured any more.
+    Definitions,
 }
 
 /// All sources.
@@ -178,6 +186,8 @@ pub struct SourceManager {
     redacting: Option<Arc<Redactor>>,
     /// What the journal knew when the manager began.
     remembered: Vec<Resource>,
+    /// Ends the watch of what brings new resources, while there is one.
+    definitions: Option<CancellationToken>,
     tasks: Supervisor<JournalError, Finished>,
 }
 
@@ -209,6 +219,8 @@ impl SourceManager {
             progress: progress.clone(),
             discoverer: Arc::new(tokio::sync::Mutex::new(Discoverer::default())),
             discovered: watch::Sender::new(None),
+            troubles: Arc::default(),
+            definitions: Signal::default(),
             verified: Arc::default(),
             revisions: Arc::default(),
             walking: Arc::default(),
@@ -228,6 +240,7 @@ impl SourceManager {
             in_force: in_force_receiver,
             ready: ready_receiver,
             overview: Arc::clone(&overview),
+            troubles: Arc::clone(&shared.troubles),
             progress,
             reconnects,
             news,
@@ -245,6 +258,7 @@ impl SourceManager {
             running: BTreeMap::new(),
             redacting: None,
             remembered: Vec::new(),
+            definitions: None,
             tasks: Supervisor::new(CancellationToken::new()),
         };
         (manager, handle)
@@ -269,7 +283,11 @@ impl SourceManager {
         let shared = Arc::clone(&self.shared);
         identify(&shared, &self.overview).await?;
         self.remembered = self.known_resources()?;
+        let remembered = Discovered::remembered(&self.remembered);
+        *shared.discoverer.lock().await = Discoverer::remembering(remembered.clone());
         let mut discovered = shared.discovered.subscribe();
+        let mut grace = pin!(tokio::time::sleep(shared.timings.grace));
+        let mut early = !remembered.served.is_empty();
         self.tasks.spawn("discovery", {
             let shared = Arc::clone(&shared);
             async move {
@@ -286,6 +304,13 @@ impl SourceManager {
                     }
                 }
                 () = shared.settled.notified() => self.look_ready(),
+                // Whatever discovery has to say, these sources know where they were.
+                () = &mut grace, if early => {
+                    early = false;
+                    if shared.discovered.borrow().is_none() {
+                        shared.publish(&remembered);
+                    }
+                }
                 // Whoever can send is `shared` itself, or has given the plan up for good.
                 Ok(()) = discovered.changed() => self.reconcile().await?,
                 Ok(()) = self.plan.changed() => self.reconcile().await?,
@@ -319,6 +344,7 @@ impl SourceManager {
                 // It may have come back while its source was ending.
                 Ok(gone || outcome == Some(Outcome::Elsewhere))
             }
+            Ok(Finished::Definitions) => Ok(false),
             Ok(Finished::Discovery) => Err(SourceManagerError::Task { name, why: "it returned".to_owned() }),
             Err(Failed::Error(error)) => Err(error.into()),
             Err(Failed::Panicked(text)) => Err(SourceManagerError::Task { name, why: format!("it panicked ({text})") }),
@@ -377,9 +403,26 @@ impl SourceManager {
         if changed {
             self.journal.narrow().await?;
         }
-        self.publish(selection, &discovered);
+        self.follow_definitions(may_come(&plan.watch, &discovered));
+        self.publish(selection);
         self.look_ready();
         Ok(again)
+    }
+
+    /// Begins or ends the watch of what brings new resources.
+    fn follow_definitions(&mut self, wanted: bool) {
+        let wanted = wanted && self.timings.definitions;
+        if !wanted && let Some(cancel) = self.definitions.take() {
+            cancel.cancel();
+        }
+        if wanted && self.definitions.is_none() {
+            let (shared, cancel) = (Arc::clone(&self.shared), CancellationToken::new());
+            self.definitions = Some(cancel.clone());
+            self.tasks.spawn("definitions", async move {
+                cancel.run_until_cancelled(watch_definitions(&shared)).await;
+                Ok(Finished::Definitions)
+            });
+        }
     }
 
     /// The newest plan. No other one is given while this notes by which rules the first sources are going to read.
@@ -431,6 +474,8 @@ impl SourceManager {
                 progress: self.shared.progress.clone(),
                 discoverer: Arc::clone(&self.shared.discoverer),
                 discovered: self.shared.discovered.clone(),
+                troubles: Arc::clone(&self.shared.troubles),
+                definitions: self.shared.definitions.clone(),
                 verified: Arc::clone(&self.shared.verified),
                 revisions: Arc::clone(&self.shared.revisions),
                 walking: Arc::clone(&self.shared.walking),
@@ -444,18 +489,17 @@ impl SourceManager {
         Arc::clone(&self.shared)
     }
 
-    fn publish(&self, selection: Selection, discovered: &Discovered) {
+    fn publish(&self, selection: Selection) {
         let mut overview = self.overview.lock().unwrap_or_else(PoisonError::into_inner);
         for problem in selection.problems.iter().filter(|problem| !overview.problems.contains(problem)) {
             tracing::warn!("{problem}");
         }
         for waiting in selection.waiting.iter().filter(|waiting| !overview.waiting.contains(waiting)) {
-            tracing::warn!("{waiting}; waiting for it to appear");
+            tracing::warn!("{waiting}; waiting for it");
         }
         overview.sources = self.running.values().map(|running| running.view.clone()).collect();
         overview.waiting = selection.waiting;
         overview.problems = selection.problems;
-        overview.uncertain = discovered.uncertain.iter().cloned().collect();
     }
 
     fn look_ready(&self) {
@@ -471,6 +515,7 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Sou
     let mut retries = Retries::default();
     loop {
         shared.progressed();
+        let began = ambient::now();
         let generation = shared.api.generation().await;
         match shared.patiently(shared.verify(None, generation)).await {
             Ok(()) => {
@@ -479,7 +524,10 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Sou
                 }
                 return Ok(());
             }
-            Err(Stop::Failure(failure)) => retries.wait(shared, &failure).await,
+            Err(Stop::Failure(failure)) => {
+                shared.note_discovery(began, Err(&failure));
+                retries.wait(shared, &failure).await;
+            }
             Err(Stop::Journal(error)) => return Err(error.into()),
         }
     }
@@ -488,15 +536,24 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Sou
 /// Looks at discovery again and again; never returns.
 async fn keep_discovering(shared: &Shared) {
     let mut retries = Retries::default();
+    let mut pace = Pace::new(shared.definitions.listen());
     loop {
         match shared.patiently(shared.discover()).await {
             Ok(_) => {
                 retries = Retries::default();
                 let cheap = shared.discoverer.lock().await.is_cheap();
                 let pause = if cheap { shared.timings.discovery } else { shared.timings.legacy_discovery };
-                shared.rest(pause).await;
+                pace.rest(shared, pause, cheap).await;
             }
-            Err(failure) => retries.wait(shared, &failure).await,
+            Err(failure) => {
+                // What has just changed may be what was missing.
+                let woken = pace.rest(shared, shared.timings.legacy_discovery.max(REMIND), true);
+                tokio::select! {
+                    biased;
+                    () = retries.wait(shared, &failure) => {}
+                    () = woken => {}
+                }
+            }
         }
     }
 }

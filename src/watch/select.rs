@@ -28,20 +28,139 @@ pub struct Selection {
     pub problems: Vec<String>,
 }
 
-/// A name that nothing served answers to.
+/// A name of which nothing is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// As it is in the configuration.
     pub name: String,
-    /// What may have been meant.
-    pub suggestion: Option<String>,
+    /// The reason.
+    pub why: WhyWaiting,
+}
+
+/// Reason for which nothing is watched of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhyWaiting {
+    /// Nothing served answers to it.
+    Unserved {
+        /// What may have been meant.
+        suggestion: Option<String>,
+    },
+    /// It is served, and cannot be listed and watched.
+    Unlistable,
+    /// A group that may serve it is not known at the moment; the text names the group and says why.
+    Unknown(String),
+}
+
+impl Waiting {
+    /// Returns what to do about it.
+    #[must_use]
+    pub const fn remedy(&self) -> &'static str {
+        match self.why {
+            WhyWaiting::Unserved { .. } => {
+                "correct the name in [[watch]] resources, or install its CustomResourceDefinition; decklog waits for it"
+            }
+            WhyWaiting::Unlistable => "leave it out of [[watch]] resources: what serves it offers no list and no watch",
+            WhyWaiting::Unknown(_) => {
+                "bring back what serves the group (`kubectl get apiservices` names it); decklog waits for it"
+            }
+        }
+    }
 }
 
 impl std::fmt::Display for Waiting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the API server serves nothing called {}", self.name)?;
-        self.suggestion.as_ref().map_or(Ok(()), |suggestion| write!(f, " (did you mean {suggestion}?)"))
+        let name = &self.name;
+        match &self.why {
+            WhyWaiting::Unserved { suggestion } => {
+                write!(f, "the API server serves nothing called {name}")?;
+                suggestion.as_ref().map_or(Ok(()), |suggestion| write!(f, " (did you mean {suggestion}?)"))
+            }
+            WhyWaiting::Unlistable => write!(f, "the API server serves {name}, which cannot be listed and watched"),
+            WhyWaiting::Unknown(why) => write!(f, "it is not known whether the API server serves {name}: {why}"),
+        }
     }
+}
+
+/// Finds out why nothing is watched of a name that nothing listable answers to.
+fn why_waiting(name: &str, discovered: &Discovered) -> WhyWaiting {
+    if let Some(group) = name.strip_prefix("*.") {
+        let unlistable = discovered.unlistable.iter().any(|resource| resource.group == group);
+        return match doubt(discovered, group) {
+            Some(why) => WhyWaiting::Unknown(why),
+            None if unlistable => WhyWaiting::Unlistable,
+            None => WhyWaiting::Unserved { suggestion: None },
+        };
+    }
+    let spelling = Spelling::of(name);
+    if discovered.unlistable.iter().any(|other| spelling.form(other).is_some() && spelling.is_where(other)) {
+        return WhyWaiting::Unlistable;
+    }
+    let unknown = match name.split_once('.') {
+        // `GROUP`, `VERSION.GROUP`, or `VERSION`, which is core's.
+        Some((_, qualifier)) => {
+            let (_, group) = qualifier.split_once('.').unwrap_or((qualifier, ""));
+            doubt(discovered, qualifier).or_else(|| doubt(discovered, group))
+        }
+        None => any_doubt(discovered),
+    };
+    unknown.map_or_else(|| WhyWaiting::Unserved { suggestion: suggest(name, discovered) }, WhyWaiting::Unknown)
+}
+
+/// Returns why it is not known what there is of a group, as a sentence.
+fn doubt(discovered: &Discovered, group: &str) -> Option<String> {
+    let why = discovered.doubt(group)?;
+    let group = if group.is_empty() { "the core group".to_owned() } else { format!("the API group {group}") };
+    Some(format!("{group} cannot be read ({why})"))
+}
+
+/// Returns why it is not known what there is of some group.
+fn any_doubt(discovered: &Discovered) -> Option<String> {
+    let of_root = discovered.roots.iter().map(|(root, doubt)| format!("{root} cannot be read ({})", doubt.why)).next();
+    of_root.or_else(|| discovered.doubtful().find_map(|group| doubt(discovered, group)))
+}
+
+/// Groups of Kubernetes itself: no CustomResourceDefinition brings anything to them.
+const BUILT_IN: [&str; 18] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+/// Returns `true` for a group that an extension brings. Those of Kubernetes that are older than names with a domain have
+/// no dot, and a CustomResourceDefinition needs one.
+fn is_extension(group: &str) -> bool {
+    group.contains('.') && !BUILT_IN.contains(&group)
+}
+
+/// Returns `true` where a CustomResourceDefinition or an APIService can bring, change or take away something that is
+/// configured: a wildcard, a name that nothing answers to, or a resource of an extension.
+#[must_use]
+pub fn may_come(watches: &[Settings], discovered: &Discovered) -> bool {
+    watches.iter().flat_map(|watch| &watch.resources).any(|name| {
+        if is_everything(name) {
+            return true;
+        }
+        if let Some(group) = name.strip_prefix("*.") {
+            return is_extension(group);
+        }
+        let found = resolve(name, discovered);
+        found.is_empty() || found.iter().any(|resource| is_extension(&resource.group))
+    })
 }
 
 /// Group and plural of what is stored: one key for every name of one storage.
@@ -76,8 +195,7 @@ pub fn select(watches: &[Settings], discovered: &Discovered) -> Selection {
             }
             // A wildcard of which everything is excluded waits for nothing.
             if found.is_empty() && !everything && resolve(name, discovered).is_empty() {
-                let suggestion = if wildcard { None } else { suggest(name, discovered) };
-                let waiting = Waiting { name: name.clone(), suggestion };
+                let waiting = Waiting { name: name.clone(), why: why_waiting(name, discovered) };
                 if !selection.waiting.contains(&waiting) {
                     selection.waiting.push(waiting);
                 }
@@ -380,8 +498,14 @@ mod tests {
     fn a_name_that_nothing_answers_to_waits_and_gets_what_may_be_meant() {
         let found = select(&[watch(&["deploymnets.apps", "widgets.example.com", "pdos", "*.other.io"])], &served());
         assert!(found.sources.is_empty());
-        let waiting: Vec<(&str, Option<&str>)> =
-            found.waiting.iter().map(|waiting| (waiting.name.as_str(), waiting.suggestion.as_deref())).collect();
+        let waiting: Vec<(&str, Option<&str>)> = found
+            .waiting
+            .iter()
+            .map(|waiting| {
+                let WhyWaiting::Unserved { suggestion } = &waiting.why else { panic!("{waiting}") };
+                (waiting.name.as_str(), suggestion.as_deref())
+            })
+            .collect();
         assert_eq!(
             found.waiting[0].to_string(),
             "the API server serves nothing called deploymnets.apps (did you mean deployments.apps?)"

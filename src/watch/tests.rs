@@ -2,6 +2,7 @@
 
 mod audit;
 mod chaos;
+mod discovering;
 mod excluded;
 mod large;
 mod lies;
@@ -75,6 +76,7 @@ fn quick() -> Timings {
         rate: 100_000,
         discovery: Duration::from_millis(100),
         legacy_discovery: Duration::from_millis(100),
+        grace: Duration::from_millis(100),
         ..Timings::default()
     }
 }

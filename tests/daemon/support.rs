@@ -634,11 +634,12 @@ pub(crate) fn scope(sim: &Sim, started: u64, resources: &[&str]) -> Scope {
 }
 
 /// The lists that were asked for: neither further pages, nor the question whether the server has a version already
-/// (one object, not older than it).
+/// (one object, not older than it), nor the metadata of what brings new kinds.
 pub(crate) fn lists(sim: &Sim) -> Vec<String> {
     let first = |seen: &Seen| {
         let probe = seen.param("limit").as_deref() == Some("1") && seen.query.contains("NotOlderThan");
-        On::list("*").matches(seen) && !probe && seen.param("continue").is_none()
+        let wakes = seen.accept.contains("PartialObjectMetadata");
+        On::list("*").matches(seen) && !probe && !wakes && seen.param("continue").is_none()
     };
     sim.requests().into_iter().filter(first).map(|seen| seen.path).collect()
 }

@@ -266,6 +266,7 @@ impl Life {
         let timings = Timings {
             recover: Some(RecoverBounds { within: Span::from_secs(3600), ..RecoverBounds::default() }),
             audit: Some(Duration::from_secs(120)),
+            definitions: false,
             ..Timings::default()
         };
         let plan = Plan { watch: vec![watch], redactor };

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on says why and fails")]
 #![allow(unreachable_pub, missing_docs, reason = "nobody else can reach into a test")]
 
+mod aggregating;
 mod charted;
 mod churning;
 mod decklog;
@@ -56,8 +57,8 @@ macro_rules! against {
         mod $module {
             use crate::harness::Version::$version;
             use crate::{
-                churning, electing, excluding, extensions, forgetting, living, outages, quiet, recovering, returning,
-                rights, writing,
+                aggregating, churning, electing, excluding, extensions, forgetting, living, outages, quiet, recovering,
+                returning, rights, writing,
             };
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,6 +75,12 @@ macro_rules! against {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn resources_that_come_and_go() {
                 Box::pin(extensions::scenario($version)).await;
+            }
+
+            /// API servers behind this one that have subresources alone, with and without aggregated discovery.
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn what_another_server_says_of_itself_stops_nothing() {
+                Box::pin(aggregating::scenario($version)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,7 @@ use decklog::change::redact::Redactor;
 use decklog::cluster::{Api, Limits};
 use decklog::journal::{Journal, Reader, SourceState, WriterThread};
 use decklog::model::Seq;
+use decklog::watch::discovery::Trouble;
 use decklog::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, SourceStats, Timings};
 use decklog::{cluster, watch};
 use tempfile::TempDir;
@@ -46,6 +47,11 @@ impl Reading {
     /// The counters of every source.
     pub fn sources(&self) -> Vec<Arc<SourceStats>> {
         self.handle.overview().sources.into_iter().map(|source| source.stats).collect()
+    }
+
+    /// What is the matter with discovery.
+    pub fn troubles(&self) -> Vec<Trouble> {
+        self.handle.troubles()
     }
 
     /// How many of its sources watch.

@@ -147,6 +147,8 @@ impl Life {
             page: place.setup.page,
             line_limit: place.setup.line_limit,
             discovery: Duration::from_secs(45),
+            // Its library draws random numbers of its own, which no seed would repeat.
+            definitions: false,
             audit: place.setup.audit,
             // A server that is away for long is no reason to give up what etcd still has.
             recover: Some(RecoverBounds { within: Span::from_secs(3600), ..RecoverBounds::default() }),

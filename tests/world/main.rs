@@ -13,3 +13,5 @@ mod ports;
 #[path = "../daemon/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]
 mod support;
+
+mod discovery;

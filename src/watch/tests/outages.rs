@@ -13,8 +13,8 @@ use crate::journal::JournalError;
 use crate::sim::faults::{At, How, Then};
 
 /// A cluster that is reached through nothing, and a daemon of one thread.
-struct Stage {
-    sim: Sim,
+pub(super) struct Stage {
+    pub(super) sim: Sim,
     dir: TempDir,
     down: Arc<AtomicBool>,
     /// Requests that nobody was there for.
@@ -24,15 +24,15 @@ struct Stage {
     _simulation: ambient::Simulation,
 }
 
-struct Running {
+pub(super) struct Running {
     journal: Journal,
-    handle: SourceManagerHandle,
+    pub(super) handle: SourceManagerHandle,
     _tasks: JoinSet<Result<(), SourceManagerError>>,
     _writing: JoinSet<Result<(), JournalError>>,
 }
 
 impl Stage {
-    fn new(namespaces: usize) -> Self {
+    pub(super) fn new(namespaces: usize) -> Self {
         let _simulation = ambient::simulate(7, "2026-01-01T00:00:00Z".parse().unwrap());
         let sim = Sim::unconnected(Settings::default()).unwrap();
         for number in 0..namespaces {
@@ -42,7 +42,7 @@ impl Stage {
         Self { sim, dir: tempfile::tempdir().unwrap(), down, refused, idle: None, _simulation }
     }
 
-    async fn start(&self, watches: Vec<watch::Settings>) -> Running {
+    pub(super) async fn start(&self, watches: Vec<watch::Settings>) -> Running {
         let (sim, down, refused) = (self.sim.clone(), Arc::clone(&self.down), Arc::clone(&self.refused));
         let idle = self.idle;
         let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -53,10 +53,11 @@ impl Stage {
                     refused.fetch_add(1, Ordering::Relaxed);
                     return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
                 }
-                let (mut head, _) = request.into_parts();
+                let (mut head, body) = request.into_parts();
+                let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
                 let token = format!("Bearer {}", crate::sim::TOKEN).parse().unwrap();
                 head.headers.insert(http::header::AUTHORIZATION, token);
-                let request = http::Request::from_parts(head, bytes::Bytes::new());
+                let request = http::Request::from_parts(head, body);
                 let answer: Response<crate::sim::Body> = sim.answer(request).await.map_err(std::io::Error::other)?;
                 Ok(match idle {
                     Some(idle) => answer.map(|body| cut_when_idle(body, idle)),
@@ -89,7 +90,7 @@ impl Stage {
 }
 
 impl Running {
-    fn log(&self, stage: &Stage) -> Vec<String> {
+    pub(super) fn log(&self, stage: &Stage) -> Vec<String> {
         log_at(&stage.dir.path().join("state"))
     }
 
@@ -105,7 +106,7 @@ impl Running {
         self.handle.overview().sources.iter().all(|source| source.stats.state() == SourceState::Watching)
     }
 
-    async fn until_recorded(&self, stage: &Stage, end: &str) {
+    pub(super) async fn until_recorded(&self, stage: &Stage, end: &str) {
         let mut head = self.journal.head();
         while !self.log(stage).iter().any(|line| line.contains(end)) {
             head.changed().await.unwrap();

@@ -86,6 +86,33 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 Rules, as YAML, for the watches in `watches`; what `decklog rbac` prints for them. A name without a group is one of the core
 group's: no other can be told from here, where the cluster is not asked.
 */}}
+{{/* The rights on what brings new kinds, where a watch may take in what an extension serves. */}}
+{{- define "decklog.definitions" -}}
+{{- $builtIn := list "admissionregistration.k8s.io" "apiextensions.k8s.io" "apiregistration.k8s.io" "authentication.k8s.io" "authorization.k8s.io" "certificates.k8s.io" "coordination.k8s.io" "discovery.k8s.io" "events.k8s.io" "flowcontrol.apiserver.k8s.io" "internal.apiserver.k8s.io" "networking.k8s.io" "node.k8s.io" "rbac.authorization.k8s.io" "resource.k8s.io" "scheduling.k8s.io" "storage.k8s.io" "storagemigration.k8s.io" -}}
+{{- $extensions := false -}}
+{{- $all := false -}}
+{{- range $watch := .watches -}}
+{{- range $name := $watch.resources -}}
+{{- $group := regexReplaceAll "^[^.]*[.]?" $name "" -}}
+{{- if or (eq $name "*") (eq $name "*.*") -}}
+  {{- $extensions = true -}}
+  {{- $all = or $all (not $watch.namespaces) -}}
+{{- else if and (contains "." $group) (not (has $group $builtIn)) -}}
+  {{- $extensions = true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $extensions (not $all) }}
+# With them decklog records a new kind at once, and without them a little later.
+- apiGroups: ["apiextensions.k8s.io"]
+  resources: ["customresourcedefinitions"]
+  verbs: ["list", "watch"]
+- apiGroups: ["apiregistration.k8s.io"]
+  resources: ["apiservices"]
+  verbs: ["list", "watch"]
+{{- end -}}
+{{- end -}}
+
 {{- define "decklog.rules" -}}
 {{- $core := list "configmaps" "endpoints" "events" "limitranges" "namespaces" "nodes" "persistentvolumeclaims" "persistentvolumes" "pods" "podtemplates" "replicationcontrollers" "resourcequotas" "secrets" "serviceaccounts" "services" -}}
 {{- $groups := dict -}}
