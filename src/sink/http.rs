@@ -159,7 +159,7 @@ impl HttpSink {
             Ok(request) => request.headers(headers).body(body.clone()),
             Err(error) => return Answer::Error(error),
         };
-        let answer = match self.link.ask(request, ANSWER_BYTES).await {
+        let answer = match self.link.ask_status(request, ANSWER_BYTES).await {
             Ok(answer) => answer,
             Err(error) => return Answer::Error(error),
         };

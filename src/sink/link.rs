@@ -37,6 +37,12 @@ const COMMON: usize = 16;
 /// What is shorter is no secret.
 const SHORTEST: usize = 4;
 
+/// How many headers an answer may have.
+const MOST_HEADERS: usize = 1000;
+
+/// How long the body of an answer may take whose status says all that is needed.
+const BODY_WAIT: Duration = Duration::from_secs(5);
+
 /// The longest wait that a server may ask for.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
@@ -240,6 +246,11 @@ impl HttpClient {
             // One that was just used may not be back when the next request goes out: with a single one, many requests
             // would make a connection of their own.
             .pool_max_idle_per_host(2)
+            // A header that breaks the rules of HTTP changes nothing about what the status says.
+            .http1_max_headers(MOST_HEADERS)
+            .http1_ignore_invalid_headers_in_responses(true)
+            .http1_allow_spaces_after_header_name_in_responses(true)
+            .http1_allow_obsolete_multiline_headers_in_responses(true)
     }
 
     fn build(&self, builder: ClientBuilder) -> Result<Client, SinkError> {
@@ -270,40 +281,17 @@ impl HttpClient {
         Ok(client.request(method, url).headers(self.headers.clone().unwrap_or_default()))
     }
 
-    /// Sends a request and reads the answer, not more than so many bytes of it.
+    /// Sends a request and reads the answer, with at most `most` bytes of its body.
     pub(super) async fn ask(&self, request: RequestBuilder, most: usize) -> Result<Answer, SinkError> {
-        Ok(self.read(self.send(request).await.map_err(SinkError::retry)?, most).await)
+        let response = self.send(request).await.map_err(SinkError::retry)?;
+        Ok(read(response, most, self.timeout).await)
     }
 
-    /// Reads an answer, not more than so many bytes of it.
-    pub(super) async fn read(&self, response: Response, most: usize) -> Answer {
-        let (head, mut body) = http::Response::<reqwest::Body>::from(response).into_parts();
-        let mut answer = Answer {
-            status: head.status,
-            headers: head.headers,
-            body: Vec::new(),
-            trailers: HeaderMap::new(),
-            whole: false,
-        };
-        loop {
-            match body.frame().await {
-                None => {
-                    answer.whole = true;
-                    return answer;
-                }
-                Some(Err(_)) => return answer,
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => {
-                        let room = most - answer.body.len();
-                        answer.body.extend_from_slice(&data[..data.len().min(room)]);
-                        if data.len() > room {
-                            return answer;
-                        }
-                    }
-                    Err(frame) => answer.trailers.extend(frame.into_trailers().ok().into_iter().flatten()),
-                },
-            }
-        }
+    /// Sends a request whose answer is its status. A body that breaks off, or takes longer than [`BODY_WAIT`], leaves the
+    /// status what it is.
+    pub(super) async fn ask_status(&self, request: RequestBuilder, most: usize) -> Result<Answer, SinkError> {
+        let response = self.send(request).await.map_err(SinkError::retry)?;
+        Ok(read(response, most, BODY_WAIT.min(self.timeout)).await)
     }
 
     /// What a status means at every server; none for those that mean something else at each. `heal` says how to renew
@@ -390,6 +378,39 @@ impl HttpClient {
             .any(|part| memmem::find(answer, part).is_some());
         (!said.is_empty() && !repeats && !betrays).then_some(said)
     }
+}
+
+/// Reads an answer: at most `most` bytes of its body, and what of it comes `within` that time.
+async fn read(response: Response, most: usize, within: Duration) -> Answer {
+    let (head, mut body) = http::Response::<reqwest::Body>::from(response).into_parts();
+    let mut answer = Answer {
+        status: head.status,
+        headers: head.headers,
+        body: Vec::new(),
+        trailers: HeaderMap::new(),
+        whole: false,
+    };
+    let rest = async {
+        loop {
+            match body.frame().await {
+                None => return true,
+                Some(Err(_)) => return false,
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => {
+                        let room = most - answer.body.len();
+                        answer.body.extend_from_slice(&data[..data.len().min(room)]);
+                        if data.len() > room {
+                            return false;
+                        }
+                    }
+                    Err(frame) => answer.trailers.extend(frame.into_trailers().ok().into_iter().flatten()),
+                },
+            }
+        }
+    };
+    let whole = tokio::time::timeout(within, rest).await.unwrap_or(false);
+    answer.whole = whole;
+    answer
 }
 
 impl Answer {
