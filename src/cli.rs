@@ -11,6 +11,9 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use rustix::process::{Resource, Signal, getrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::config::{self, Config, Files, Loaded, Problems};
 use crate::journal::Reader;
 pub use crate::terminal::complain;
@@ -349,6 +352,7 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
 /// Parses the command line, does what it says, and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::telemetry::quiet_panics();
+    outlive_file_limit();
     let args = counted_back(args.into_iter().collect());
     if let Err(failure) = guest::become_one() {
         return failed(&failure).into();
@@ -375,6 +379,18 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(failure) => Err(failure),
     };
     done.unwrap_or_else(|failure| failed(&failure)).into()
+}
+
+/// Has a write beyond the limit of a file's size (`ulimit -f`) fail like one on a full disk: without a handler, SIGXFSZ ends
+/// the process. The handler that tokio installs stays for good.
+fn outlive_file_limit() {
+    if getrlimit(Resource::Fsize).current.is_none() {
+        return;
+    }
+    if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() {
+        let _entered = runtime.enter();
+        drop(signal(SignalKind::from_raw(Signal::XFSZ.as_raw())));
+    }
 }
 
 /// Says what failed.

@@ -447,6 +447,10 @@ impl Sink for ElasticsearchSink {
         .boxed()
     }
 
+    fn through(&self) -> String {
+        self.link.through()
+    }
+
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
         async {
             let has_template = self.has_template().await?;

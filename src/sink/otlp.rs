@@ -460,6 +460,10 @@ impl Sink for OtlpSink {
         self.warned = None;
     }
 
+    fn through(&self) -> String {
+        self.link.through()
+    }
+
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
         async {
             // A request without a log record: a receiver answers it as any other.

@@ -577,6 +577,10 @@ impl Sink for S3Sink {
         .boxed()
     }
 
+    fn through(&self) -> String {
+        self.store.through()
+    }
+
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
         self.store.verify().boxed()
     }

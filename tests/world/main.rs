@@ -13,3 +13,7 @@ mod ports;
 #[path = "../daemon/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]
 mod support;
+
+mod limits;
+mod receivers;
+mod sink_proxies;
