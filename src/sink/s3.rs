@@ -14,6 +14,7 @@
 //! once more. Whoever stood still in between finds either that object, and so writes under the one name, or a manifest
 //! that has gone on. That object goes when the manifest is written.
 
+mod client;
 mod segment;
 mod settings;
 mod shared;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
-use object_store::client::{ClientOptions, HttpClient, HttpConnector};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
@@ -17,6 +16,7 @@ use object_store::{
 use reqwest::{Client, Method, StatusCode, redirect};
 use rustix::fs::{Access, access};
 
+use super::client::Connector;
 use super::{BucketUrl, Settings};
 use crate::sink::credential_files::Followed;
 use crate::sink::link::{self, Route, chain};
@@ -337,16 +337,6 @@ fn route(config: &Settings) -> Route {
 /// A word as shells have it.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-/// Gives the library our client, with our idea of TLS.
-#[derive(Debug)]
-struct Connector(Client);
-
-impl HttpConnector for Connector {
-    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(self.0.clone()))
-    }
 }
 
 /// An access key in a file as the AWS programs have it.
