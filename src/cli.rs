@@ -11,6 +11,9 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use rustix::process::{Resource, Signal, getrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::config::{self, Config, Files, Loaded, Problems};
 use crate::journal::Reader;
 pub use crate::terminal::complain;
@@ -349,7 +352,8 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
 /// Parses the command line, does what it says, and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::telemetry::quiet_panics();
-    let args: Vec<OsString> = args.into_iter().collect();
+    outlive_file_limit();
+    let args = counted_back(args.into_iter().collect());
     if let Err(failure) = guest::become_one() {
         return failed(&failure).into();
     }
@@ -377,6 +381,18 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     done.unwrap_or_else(|failure| failed(&failure)).into()
 }
 
+/// Has a write beyond the limit of a file's size (`ulimit -f`) fail like one on a full disk: without a handler, SIGXFSZ ends
+/// the process. The handler that tokio installs stays for good.
+fn outlive_file_limit() {
+    if getrlimit(Resource::Fsize).current.is_none() {
+        return;
+    }
+    if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() {
+        let _entered = runtime.enter();
+        drop(signal(SignalKind::from_raw(Signal::XFSZ.as_raw())));
+    }
+}
+
 /// Says what failed.
 fn failed(failure: &Failure) -> Exit {
     if !failure.text().is_empty() {
@@ -396,6 +412,20 @@ fn understood(matches: &ArgMatches) {
             }
         }
     }
+}
+
+/// Lets `diff` take a moment that is counted back among its objects, as in `decklog diff -1h..`: no option of it begins with
+/// a digit, so that a minus sign takes the place of the hyphen.
+fn counted_back(mut args: Vec<OsString>) -> Vec<OsString> {
+    let diff = args.iter().position(|arg| arg == "diff").unwrap_or(args.len());
+    for arg in args.iter_mut().skip(diff).take_while(|arg| **arg != "--") {
+        if let Some(moment) = arg.to_str().and_then(|arg| arg.strip_prefix('-'))
+            && moment.starts_with(|first: char| first.is_ascii_digit())
+        {
+            *arg = format!("\u{2212}{moment}").into();
+        }
+    }
+    args
 }
 
 /// kubectl calls what it finds under this name for `kubectl decklog`.
@@ -577,6 +607,71 @@ mod tests {
                 "version"
             ]
         );
+    }
+
+    /// A minus before a duration says what the option says already.
+    #[test]
+    fn a_moment_with_a_minus_is_that_long_ago() {
+        let read = |line: &str| {
+            let words = line.replace('~', " ");
+            let args = words.split('|').map(OsString::from).collect();
+            parse(&counted_back(args)).map(|(cli, _)| cli.command)
+        };
+        let since = |command: &Command| match command {
+            Command::Log(args) => args.only.since,
+            Command::Tail(args) => args.select.only.since,
+            Command::Timeline(args) => args.since,
+            other => panic!("{other:?}"),
+        };
+        let now = clock::clock().now;
+        let ten_minutes = jiff::SignedDuration::from_mins(10);
+        for line in [
+            "decklog|log|deploy/web|--since|10m",
+            "decklog|log|deploy/web|--since|-10m",
+            "decklog|log|deploy/web|--since=-10m",
+            "decklog|log|deploy/web|--since|-~10m",
+            "decklog|log|deploy/web|--since|\u{2212}10m",
+            "decklog|log|deploy/web|--since|-10~minutes",
+            "decklog|log|deploy/web|--since|-10m|-n|shop",
+            "decklog|tail|--since|-10m",
+            "decklog|timeline|--html|-|--since|-10m",
+        ] {
+            let command = read(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            assert_eq!(since(&command).map(|since| now.duration_since(since)), Some(ten_minutes), "{line}");
+        }
+        let ago = |minutes: i64| Some(names::At::Ago(now - jiff::SignedDuration::from_mins(minutes)));
+        for line in ["decklog|diff|--from|-2h|--to|-1h", "decklog|diff|--from=-2h|--to=-60m"] {
+            let Ok(Command::Diff(args)) = read(line) else { panic!("{line}") };
+            assert_eq!((args.from, args.to), (ago(120), ago(60)), "{line}");
+        }
+        for (line, objects) in [
+            ("decklog|diff|-2h..-1h", &["\u{2212}2h..-1h"][..]),
+            ("decklog|diff|deploy/web|-2h..|-n|shop", &["deploy/web", "\u{2212}2h.."]),
+            ("decklog|diff|-2h|-1h", &["\u{2212}2h", "\u{2212}1h"]),
+        ] {
+            let Ok(Command::Diff(args)) = read(line) else { panic!("{line}") };
+            assert_eq!(args.objects, objects, "{line}");
+            let moments = args.objects.iter().filter(|word| !word.contains('/')).flat_map(|word| word.split(".."));
+            for moment in moments.filter(|moment| !moment.is_empty()) {
+                assert!(matches!(names::at(moment), Ok(names::At::Ago(_))), "{moment}");
+            }
+        }
+        let Ok(Command::Get(args)) = read("decklog|get|deploy|web|--at|-10m") else { panic!() };
+        assert_eq!(args.at, ago(10));
+        let Ok(Command::Blame(args)) = read("decklog|blame|deploy/web|--at|-10m") else { panic!() };
+        assert_eq!(args.at, ago(10));
+        for (line, says) in [
+            ("decklog|log|deploy/web|--since|-n|shop", "the moment is missing before the option -n"),
+            ("decklog|log|deploy/web|--since|--until|10m", "the moment is missing before the option --until"),
+            ("decklog|get|deploy|--at|-n|shop", "the moment is missing before the option -n"),
+            ("decklog|log|deploy/web|--since", "a value is required"),
+            ("decklog|log|deploy/web|--since|-10", "expected a duration like 10m"),
+            ("decklog|log|deploy/web|--since|+10m", "+10m is still to come; 10m is that long ago"),
+            ("decklog|diff|--from|-o", "the moment is missing before the option -o"),
+        ] {
+            let error = read(line).expect_err(line).to_string();
+            assert!(error.contains(says), "{line}: {error}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod reader;
 mod recent;
 mod restore;
 mod retention;
+mod room;
 mod schema;
 mod settings;
 mod settled;

@@ -313,6 +313,12 @@ pub trait Sink: Send {
         std::future::ready(Ok("it needs nothing to be made".to_owned())).boxed()
     }
 
+    /// The proxy that it delivers through, as a part of a sentence: ` through http://proxy.example:3128 ($HTTPS_PROXY)`. Empty
+    /// where it connects directly.
+    fn through(&self) -> String {
+        String::new()
+    }
+
     /// What would keep it from working, for `decklog check`. Delivers nothing and changes nothing.
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>>;
 }

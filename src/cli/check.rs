@@ -519,7 +519,7 @@ async fn sinks(config: &Config, running: bool, found: &mut Findings) {
         match config.open(&Cluster::default()) {
             Err(text) => found.bad("sink-unusable", format!("{}: {text}", config.name)),
             Ok(mut sink) => match sink.check().await {
-                Ok(()) => found.good("sink-ready", format!("{} can be delivered to", config.name)),
+                Ok(()) => found.good("sink-ready", format!("{} can be delivered to{}", config.name, sink.through())),
                 Err(error) => found.bad("sink-not-ready", format!("{}: {error}", config.name)),
             },
         }

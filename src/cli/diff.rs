@@ -35,10 +35,10 @@ pub struct DiffArgs {
     pub all_namespaces: bool,
     /// The first moment: so long ago (30m), a time (10:00, 'yesterday 10:00', '2026-11-21 10:00', RFC 3339), or right after an
     /// entry (its seq) [default: an hour ago]
-    #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
+    #[arg(long, value_name = "TIME or SEQ", value_parser = at, allow_hyphen_values = true)]
     pub from: Option<At>,
     /// The second moment, as for --from [default: now]
-    #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
+    #[arg(long, value_name = "TIME or SEQ", value_parser = at, allow_hyphen_values = true)]
     pub to: Option<At>,
 }
 

@@ -19,7 +19,7 @@ use super::{COMMON, Cli, Exit, Failure, Outcome, block_on, follow, guest};
 use crate::http::frames::{self, Frame};
 use crate::http::reading::{ALIVE_EVERY, Ask};
 use crate::net::is_loopback;
-use crate::sink::link::cause;
+use crate::sink::link::{Route, cause, refusal};
 use crate::sink::settings;
 use crate::sink::tls::Tls;
 
@@ -115,6 +115,14 @@ pub(super) fn named(args: &ServerArgs) -> Result<Option<Server>, Failure> {
 }
 
 impl Place {
+    /// The way to it. `http://` is for this machine alone.
+    fn route(&self) -> Route {
+        match self {
+            Self::Url(url) => Route::to(url),
+            Self::Unix(_) => Route::direct(),
+        }
+    }
+
     fn read(text: &str) -> Result<Self, Failure> {
         if let Some(path) = text.strip_prefix("unix:").or_else(|| text.starts_with('/').then_some(text)) {
             return Ok(Self::Unix(path.trim_start_matches("//").into()));
@@ -175,11 +183,12 @@ impl Server {
             .redirect(redirect::Policy::none())
             .connect_timeout(PATIENCE);
         let builder: ClientBuilder = match &self.at {
-            Place::Unix(path) => builder.unix_socket(path.as_path()).tls_certs_only([]),
+            Place::Unix(path) => builder.no_proxy().unix_socket(path.as_path()).tls_certs_only([]),
             Place::Url(url) if url.scheme() == "http" => builder.no_proxy().tls_certs_only([]),
             Place::Url(_) => {
                 let mut tls = Tls::new(&self.tls).map_err(wrong)?;
                 let (config, _) = tls.refresh().await.map_err(|error| wrong(error.to_string()))?;
+                let builder = self.at.route().set(builder).map_err(wrong)?;
                 builder.tls_backend_preconfigured((*config).clone())
             }
         };
@@ -203,9 +212,15 @@ impl Server {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 let what = if error.is_connect() { "cannot connect to" } else { "no answer from" };
-                return Err(Failure::new(Exit::Io, format!("{what} {at}: {}", cause(&error.without_url()))));
+                let error = error.without_url();
+                let (through, why) =
+                    (at.route().through(), refusal(&error).map_or_else(|| cause(&error), str::to_owned));
+                return Err(Failure::new(Exit::Io, format!("{what} {at}{through}: {why}")));
             }
-            Err(_elapsed) => return Err(Failure::new(Exit::Io, format!("{at} did not answer within {PATIENCE:?}"))),
+            Err(_elapsed) => {
+                let through = at.route().through();
+                return Err(Failure::new(Exit::Io, format!("{at} did not answer within {PATIENCE:?}{through}")));
+            }
         };
         let status = response.status();
         let is_ours = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == frames::CONTENT_TYPE);

@@ -83,6 +83,8 @@ pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
+    /// Never looked at: with a handler, a write beyond the limit of a file's size fails, and does not end the process.
+    _file_size: Signal,
 }
 
 impl Signals {
@@ -91,6 +93,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
+            _file_size: signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
     }
 

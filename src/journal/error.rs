@@ -59,6 +59,14 @@ pub enum JournalError {
         /// Why it failed.
         source: rusqlite::Error,
     },
+    /// A write was refused for want of room that SQLite does not report as such: by a quota, or by the limit of a file's size.
+    #[error("{what}: {source}; {}: nothing that was taken is lost", super::room::advice(.source))]
+    NoRoom {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
     /// What is stored contradicts itself.
     #[error("{0}")]
     Corrupt(String),
@@ -78,6 +86,7 @@ impl JournalError {
     pub(super) fn is_full(&self) -> bool {
         match self {
             Self::Sqlite { source, .. } => source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
+            Self::NoRoom { .. } => true,
             Self::Locked { .. }
             | Self::Newer { .. }
             | Self::Missing(_)

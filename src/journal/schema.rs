@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 
-use super::JournalError;
+use super::{JournalError, room};
 use crate::ambient;
 
 /// The database in the state directory.
@@ -141,7 +141,7 @@ pub(super) fn open_writer(dir: &Path) -> Result<Connection, JournalError> {
     }
     let sql = |what: &'static str| {
         let what = format!("{what} {}", path.display());
-        move |source| JournalError::Sqlite { what, source }
+        move |error| room::refused(what, error)
     };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(&path, flags).map_err(sql("cannot open"))?;

@@ -38,6 +38,7 @@ use super::codec::Codec;
 use super::error::Result;
 use super::recent::AtHand;
 use super::retention::{Bounds, Pause};
+use super::room;
 use super::shared::{Shared, Sharing};
 use super::{JournalError, Settled, SourceId, Waiting};
 use crate::ambient::{self, watch};
@@ -143,7 +144,7 @@ impl Facts {
 }
 
 pub(super) fn sql(what: &'static str) -> impl FnOnce(rusqlite::Error) -> JournalError {
-    move |source| JournalError::Sqlite { what: format!("the journal cannot {what}"), source }
+    move |error| room::refused(format!("the journal cannot {what}"), error)
 }
 
 fn micros(time: Timestamp) -> i64 {

@@ -43,7 +43,8 @@ const BATCH_BYTES: usize = 4 << 20;
 const ANSWER_BYTES: usize = 16 << 20;
 
 /// What the answer to a bulk request is to hold.
-const FILTER: (&str, &str) = ("filter_path", "items.*._index,items.*.status,items.*.error.type,items.*.error.reason");
+const FILTER: (&str, &str) =
+    ("filter_path", "errors,items.*._index,items.*.status,items.*.error.type,items.*.error.reason");
 
 /// The longest name of an index.
 const INDEX_BYTES: usize = 255;
@@ -134,7 +135,7 @@ impl ElasticsearchSink {
             };
             let several = part.len() > 1;
             match answer.status {
-                StatusCode::OK => match self.judge(&answer, part, &mut apart, &body).await {
+                status if status.is_success() => match self.judge(&answer, part, &mut apart, &body).await {
                     (more, None) => taken += more,
                     (more, Some(error)) => return fail(more, error),
                 },
@@ -222,8 +223,17 @@ impl ElasticsearchSink {
     ) -> (usize, Option<SinkError>) {
         let (url, sent) = (&self.link.shown, part.len());
         let bulk: Option<Bulk<'_>> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.whole);
+        // Some that speak this protocol do not list what they took.
+        if bulk.as_ref().is_some_and(|bulk| bulk.errors == Some(false) && bulk.items.is_empty()) {
+            return (sent, None);
+        }
         let Some(bulk) = bulk.filter(|bulk| bulk.items.len() == sent) else {
-            let text = format!("{url} did not answer what became of each of {sent} documents; is it Elasticsearch?");
+            // Nobody knows what it took. A document that is there already is not made again.
+            let status = answer.status;
+            let text = format!(
+                "{url} answered {status} without what became of each of {sent} documents; set `url` to an Elasticsearch or \
+                 OpenSearch, or let the proxy before it pass its answers on"
+            );
             return (0, Some(SinkError::retry(text)));
         };
         let there = bulk.items.iter().take_while(|item| item.create.is_there()).count();
@@ -256,7 +266,7 @@ impl ElasticsearchSink {
         let request = self.link.request_at(Method::POST, &["_mget"], &[source])?;
         let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let answer = self.ask(request.body(body.clone())).await?;
-        if answer.status != StatusCode::OK {
+        if !answer.status.is_success() {
             return Err(self.problem(&answer, body.as_bytes()));
         }
         let found: Option<Found<'_>> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.whole);
@@ -435,6 +445,10 @@ impl Sink for ElasticsearchSink {
             }
         }
         .boxed()
+    }
+
+    fn through(&self) -> String {
+        self.link.through()
     }
 
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {

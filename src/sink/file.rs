@@ -160,8 +160,14 @@ impl Writer {
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
                 format!("cannot {what} {path}: {error}; let decklog's user write to the file and to its directory")
             }
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
                 format!("cannot {what} {path}: {error}; free some space: nothing is lost, delivery then goes on")
+            }
+            ErrorKind::FileTooLarge => {
+                format!(
+                    "cannot {what} {path}: {error}; set `rotate_size` below the limit of a file's size (LimitFSIZE=, ulimit -f), \
+                     or raise that limit: nothing is lost, delivery then goes on"
+                )
             }
             _ => format!("cannot {what} {path}: {error}"),
         };

@@ -2,7 +2,7 @@
 //!
 //! A 2xx answer means taken. Everything that may work later is tried again, and a lost answer is a repeat with the same
 //! id and the same bytes. Redirects are not followed: a log with redacted but private facts goes only where the
-//! configuration says, and never to a link-local address. Proxies are used only as the environment says (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`).
+//! configuration says, and never to a link-local address. A proxy is used where the environment names one and `allow_networks` names nothing (`sink::link::Route`).
 
 mod settings;
 mod sign;
@@ -159,7 +159,7 @@ impl HttpSink {
             Ok(request) => request.headers(headers).body(body.clone()),
             Err(error) => return Answer::Error(error),
         };
-        let answer = match self.link.ask(request, ANSWER_BYTES).await {
+        let answer = match self.link.ask_status(request, ANSWER_BYTES).await {
             Ok(answer) => answer,
             Err(error) => return Answer::Error(error),
         };
@@ -212,6 +212,10 @@ impl Sink for HttpSink {
         self.signer.iter_mut().for_each(Signer::forget);
     }
 
+    fn through(&self) -> String {
+        self.link.through()
+    }
+
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
         async {
             self.refresh().await?;
@@ -223,6 +227,11 @@ impl Sink for HttpSink {
                 return Err(SinkError::halt(format!(
                     "{url} answers {status}, and decklog does not follow redirects; set `url` to where events are taken"
                 )));
+            }
+            if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
+                && let Some(error) = self.link.proxy_refused()
+            {
+                return Err(error);
             }
             if status == StatusCode::UNAUTHORIZED {
                 return Err(SinkError::retry(format!("{url} answers {status}; correct the credentials")));

@@ -2,6 +2,7 @@
 //! it. Shared by the sinks whose servers speak HTTP.
 
 mod guard;
+mod route;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -27,6 +28,7 @@ use super::tls::{self, Tls};
 use super::{CREDENTIALS_WAIT, Item, SinkError};
 use crate::ambient;
 use guard::{Allowed, Guard};
+pub(crate) use route::{Route, refusal};
 
 /// The longest text of an answer that is quoted.
 const SAID: usize = 200;
@@ -36,6 +38,12 @@ const COMMON: usize = 16;
 
 /// What is shorter is no secret.
 const SHORTEST: usize = 4;
+
+/// How many headers an answer may have.
+const MOST_HEADERS: usize = 1000;
+
+/// How long the body of an answer may take whose status says all that is needed.
+const BODY_WAIT: Duration = Duration::from_secs(5);
 
 /// The longest wait that a server may ask for.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_hours(1);
@@ -106,6 +114,7 @@ pub(super) struct HttpClient {
     tls: Tls,
     /// Where it may connect to.
     allowed: Allowed,
+    route: Route,
     http2: bool,
     /// The fixed headers, and those last read from files.
     headers: Option<HeaderMap>,
@@ -128,13 +137,15 @@ impl HttpClient {
         let url = endpoint.url.clone();
         let allowed = Allowed(endpoint.allow_networks.to_vec());
         guard::look_at(&url, &allowed)?;
+        // A proxy resolves the name, and nobody here sees to where: with networks of its own a sink does without.
+        let route = if allowed.is_everything() { Route::to(&url) } else { Route::direct() };
         let mut fixed = HeaderMap::new();
         for (name, value) in endpoint.headers.into_iter().flatten() {
             add(&mut fixed, name, value).map_err(|error| format!("`headers`: {error}"))?;
         }
         Ok(Self {
             shown: shown(url.as_str()),
-            private: private(&url),
+            private: private(&url).into_iter().chain(route.secret()).collect(),
             url,
             timeout: endpoint.timeout,
             fixed,
@@ -142,11 +153,17 @@ impl HttpClient {
             login: endpoint.login,
             tls: Tls::new(endpoint.tls)?,
             allowed,
+            route,
             http2: endpoint.http2,
             headers: None,
             client: None,
             wire: None,
         })
+    }
+
+    /// The proxy that it is reached through, as a part of a sentence.
+    pub(super) fn through(&self) -> String {
+        self.route.through()
     }
 
     /// Whether the URL names more than a server.
@@ -229,20 +246,37 @@ impl HttpClient {
         crate::net::install_crypto_provider();
         let builder = Client::builder();
         let builder = if self.http2 { builder.http2_prior_knowledge() } else { builder };
-        // A proxy would resolve the name, and nobody here would see to where.
-        let builder = if self.allowed.is_everything() { builder } else { builder.no_proxy() };
+        // With a proxy only its own name is looked up here, and that is the operator's word.
+        let builder = match self.route.proxy() {
+            Some(_) => builder,
+            None => builder.dns_resolver(Arc::new(Guard(guard::System, self.allowed.clone()))),
+        };
         builder
             .user_agent(concat!("decklog/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())
             .referer(false)
-            .dns_resolver(Arc::new(Guard(guard::System, self.allowed.clone())))
             .timeout(self.timeout)
             // One that was just used may not be back when the next request goes out: with a single one, many requests
             // would make a connection of their own.
             .pool_max_idle_per_host(2)
+            // A header that breaks the rules of HTTP changes nothing about what the status says.
+            .http1_max_headers(MOST_HEADERS)
+            .http1_ignore_invalid_headers_in_responses(true)
+            .http1_allow_spaces_after_header_name_in_responses(true)
+            .http1_allow_obsolete_multiline_headers_in_responses(true)
     }
 
     fn build(&self, builder: ClientBuilder) -> Result<Client, SinkError> {
+        if let Some(proxy) = self.route.proxy()
+            && self.http2
+            && self.url.scheme() == "http"
+            && !proxy.is_socks()
+        {
+            return Err(SinkError::halt(format!(
+                "HTTP/2 without TLS does not pass {proxy}; set `url` to https://, or name the host in $NO_PROXY and restart decklog"
+            )));
+        }
+        let builder = self.route.set(builder).map_err(SinkError::halt)?;
         builder.build().map_err(|error| SinkError::retry(format!("cannot set up TLS: {}", chain(&error))))
     }
 
@@ -270,40 +304,17 @@ impl HttpClient {
         Ok(client.request(method, url).headers(self.headers.clone().unwrap_or_default()))
     }
 
-    /// Sends a request and reads the answer, not more than so many bytes of it.
+    /// Sends a request and reads the answer, with at most `most` bytes of its body.
     pub(super) async fn ask(&self, request: RequestBuilder, most: usize) -> Result<Answer, SinkError> {
-        Ok(self.read(self.send(request).await.map_err(SinkError::retry)?, most).await)
+        let response = self.send(request).await.map_err(SinkError::retry)?;
+        Ok(read(response, most, self.timeout).await)
     }
 
-    /// Reads an answer, not more than so many bytes of it.
-    pub(super) async fn read(&self, response: Response, most: usize) -> Answer {
-        let (head, mut body) = http::Response::<reqwest::Body>::from(response).into_parts();
-        let mut answer = Answer {
-            status: head.status,
-            headers: head.headers,
-            body: Vec::new(),
-            trailers: HeaderMap::new(),
-            whole: false,
-        };
-        loop {
-            match body.frame().await {
-                None => {
-                    answer.whole = true;
-                    return answer;
-                }
-                Some(Err(_)) => return answer,
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => {
-                        let room = most - answer.body.len();
-                        answer.body.extend_from_slice(&data[..data.len().min(room)]);
-                        if data.len() > room {
-                            return answer;
-                        }
-                    }
-                    Err(frame) => answer.trailers.extend(frame.into_trailers().ok().into_iter().flatten()),
-                },
-            }
-        }
+    /// Sends a request whose answer is its status. A body that breaks off, or takes longer than [`BODY_WAIT`], leaves the
+    /// status what it is.
+    pub(super) async fn ask_status(&self, request: RequestBuilder, most: usize) -> Result<Answer, SinkError> {
+        let response = self.send(request).await.map_err(SinkError::retry)?;
+        Ok(read(response, most, BODY_WAIT.min(self.timeout)).await)
     }
 
     /// What a status means at every server; none for those that mean something else at each. `heal` says how to renew
@@ -320,6 +331,7 @@ impl HttpClient {
             )));
         }
         match status {
+            StatusCode::PROXY_AUTHENTICATION_REQUIRED if self.route.proxy().is_some() => self.proxy_refused(),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
                 Some(SinkError::Retry {
                     text: format!("{url} answered {status}{said}; {heal}: the files are read again before each try"),
@@ -332,6 +344,14 @@ impl HttpClient {
             _ if status.is_success() || status.is_client_error() => None,
             _ => Some(SinkError::Retry { text: format!("{url} answered {status}{said}"), after: wait }),
         }
+    }
+
+    /// What a proxy means that answers 407.
+    pub(super) fn proxy_refused(&self) -> Option<SinkError> {
+        let (url, through) = (&self.shown, self.route.through());
+        let why = route::ASKS_FOR_A_PASSWORD;
+        let text = format!("no answer from {url}{through}: {why}, and restart decklog");
+        self.route.proxy().map(|_| SinkError::renew(text))
     }
 
     /// A sentence about an answer, which quotes what may be quoted of it.
@@ -352,12 +372,16 @@ impl HttpClient {
 
     /// A sentence about a request that had no answer.
     fn failed(&self, error: reqwest::Error) -> String {
-        let url = &self.shown;
+        let (url, through) = (&self.shown, self.route.through());
         if error.is_timeout() {
-            return format!("{url} did not answer within {:?}", self.timeout);
+            return format!("{url} did not answer within {:?}{through}", self.timeout);
         }
         let what = if error.is_connect() { "cannot connect to" } else { "no answer from" };
-        format!("{what} {url}: {}", cause(&error.without_url()))
+        let error = error.without_url();
+        match refusal(&error) {
+            Some(refusal) => format!("{what} {url}{through}: {refusal}"),
+            None => format!("{what} {url}{through}: {}", cause(&error)),
+        }
     }
 
     /// The text of an answer in one short line; none where it repeats what was sent, which may be private.
@@ -390,6 +414,39 @@ impl HttpClient {
             .any(|part| memmem::find(answer, part).is_some());
         (!said.is_empty() && !repeats && !betrays).then_some(said)
     }
+}
+
+/// Reads an answer: at most `most` bytes of its body, and what of it comes `within` that time.
+async fn read(response: Response, most: usize, within: Duration) -> Answer {
+    let (head, mut body) = http::Response::<reqwest::Body>::from(response).into_parts();
+    let mut answer = Answer {
+        status: head.status,
+        headers: head.headers,
+        body: Vec::new(),
+        trailers: HeaderMap::new(),
+        whole: false,
+    };
+    let rest = async {
+        loop {
+            match body.frame().await {
+                None => return true,
+                Some(Err(_)) => return false,
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => {
+                        let room = most - answer.body.len();
+                        answer.body.extend_from_slice(&data[..data.len().min(room)]);
+                        if data.len() > room {
+                            return false;
+                        }
+                    }
+                    Err(frame) => answer.trailers.extend(frame.into_trailers().ok().into_iter().flatten()),
+                },
+            }
+        }
+    };
+    let whole = tokio::time::timeout(within, rest).await.unwrap_or(false);
+    answer.whole = whole;
+    answer
 }
 
 impl Answer {

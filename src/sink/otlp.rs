@@ -3,6 +3,7 @@
 //!
 //! The body of a log record is the entry's line, byte for byte; what one searches by is in its attributes.
 
+mod answer;
 mod grpc;
 mod proto;
 mod settings;
@@ -74,6 +75,8 @@ pub struct OtlpSink {
     compress: Gzip,
     /// Whether the server has ever answered.
     answered: bool,
+    /// The last warning about what the server took. An answer that says the same again is no news.
+    warned: Option<String>,
 }
 
 impl OtlpSink {
@@ -110,6 +113,7 @@ impl OtlpSink {
             bytes: BATCH_BYTES,
             compress: config.compress,
             answered: false,
+            warned: None,
         })
     }
 
@@ -165,13 +169,17 @@ impl OtlpSink {
             && !self.answered
             && !text.starts_with("cannot connect")
         {
-            let protocol = match self.protocol {
-                Protocol::Grpc => "grpc",
-                Protocol::Http => "http",
-            };
-            text.push_str(&format!("; does that port take `protocol` = {protocol:?}?"));
+            *text = self.doubt(std::mem::take(text));
         }
         error
+    }
+
+    fn doubt(&self, text: String) -> String {
+        let protocol = match self.protocol {
+            Protocol::Grpc => "grpc",
+            Protocol::Http => "http",
+        };
+        format!("{text}; does that port take `protocol` = {protocol:?}?")
     }
 
     async fn ask(&self, message: &[u8]) -> Result<Answer, SinkError> {
@@ -197,7 +205,11 @@ impl OtlpSink {
             Protocol::Grpc => grpc::framed(&body, gzipped),
             Protocol::Http => body,
         };
-        let mut answer = self.link.ask(request.body(body), ANSWER_BYTES).await?;
+        let request = request.body(body);
+        let mut answer = match self.protocol {
+            Protocol::Http => self.link.ask_status(request, ANSWER_BYTES).await?,
+            Protocol::Grpc => self.link.ask(request, ANSWER_BYTES).await?,
+        };
         if !answer.status.is_success()
             && let Ok(status) = proto::Status::decode(&answer.body[..])
             && !status.message.is_empty()
@@ -207,30 +219,45 @@ impl OtlpSink {
         Ok(answer)
     }
 
-    fn judge(&self, answer: &Answer, sent: &[u8], records: usize) -> End {
-        let url = &self.link.shown;
+    fn judge(&mut self, answer: &Answer, sent: &[u8], records: usize) -> End {
         if !answer.status.is_success() {
             return self.judge_status(answer, sent, records);
         }
-        let message = match self.protocol {
-            Protocol::Http => Some((&answer.body[..]).into()),
+        let partial = match self.protocol {
+            // The status has said that it is taken. What is cut off may have been longer.
+            Protocol::Http if answer.whole => answer::partial_success(&answer.body, ANSWER_BYTES),
+            Protocol::Http => None,
             Protocol::Grpc => {
-                let Some(status) = grpc::status(answer) else {
-                    return End::Error(SinkError::retry(format!("{url} ended its answer too early")));
-                };
-                if status.code != Code::OK {
-                    return self.judge_code(&status, sent);
+                let message = grpc::message(&answer.body, ANSWER_BYTES).and_then(|bytes| answer::of_message(&bytes));
+                match grpc::status(answer) {
+                    Some(status) if status.code != Code::OK => return self.judge_code(&status, sent),
+                    Some(_) => message,
+                    // Who answers a call has done it: what lost the trailers stands in between.
+                    None if message.is_some() => message,
+                    None => {
+                        let (url, status) = (&self.link.shown, answer.status);
+                        return End::Error(SinkError::retry(
+                            self.doubt(format!("{url} answered {status} without the status of gRPC")),
+                        ));
+                    }
                 }
-                grpc::message(&answer.body, ANSWER_BYTES)
             }
         };
-        let message = message.filter(|_| answer.whole);
-        let Some(response) = message.and_then(|bytes| proto::ExportLogsServiceResponse::decode(&bytes[..]).ok()) else {
-            return End::Error(SinkError::retry(format!(
-                "{url} did not answer as OTLP asks for; is it a receiver of logs?"
-            )));
-        };
-        let partial = response.partial_success.unwrap_or_default();
+        match partial {
+            Some(partial) => self.judge_partial(&partial, sent, records),
+            None => {
+                let (url, status) = (&self.link.shown, answer.status);
+                self.warn(format!(
+                    "{url} answered {status}, so it took what it was sent, with a body that is no answer to OTLP; see \
+                     whether `url` names a receiver of logs"
+                ));
+                End::Taken
+            }
+        }
+    }
+
+    fn judge_partial(&mut self, partial: &proto::ExportLogsPartialSuccess, sent: &[u8], records: usize) -> End {
+        let url = &self.link.shown;
         let said = self.link.quotable(partial.error_message.as_bytes(), sent);
         let said = said.map(|said| format!(": {said}")).unwrap_or_default();
         if partial.rejected_log_records > 0 {
@@ -240,9 +267,17 @@ impl OtlpSink {
             ));
         }
         if !partial.error_message.is_empty() {
-            tracing::warn!("{url} took what it was sent, with a warning{said}");
+            self.warn(format!("{url} took what it was sent, with a warning{said}"));
         }
         End::Taken
+    }
+
+    /// Says once what is odd about what the server took.
+    fn warn(&mut self, text: String) {
+        if self.warned.as_ref() != Some(&text) {
+            tracing::warn!("{text}");
+            self.warned = Some(text);
+        }
     }
 
     /// A status of HTTP, which a server of gRPC or what stands before it may answer too.
@@ -422,6 +457,11 @@ impl Sink for OtlpSink {
     fn reopen(&mut self) {
         self.link.renew();
         self.bytes = BATCH_BYTES;
+        self.warned = None;
+    }
+
+    fn through(&self) -> String {
+        self.link.through()
     }
 
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {

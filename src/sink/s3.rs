@@ -14,6 +14,7 @@
 //! once more. Whoever stood still in between finds either that object, and so writes under the one name, or a manifest
 //! that has gone on. That object goes when the manifest is written.
 
+mod client;
 mod segment;
 mod settings;
 mod shared;
@@ -575,6 +576,10 @@ impl Sink for S3Sink {
             Ok(if made { format!("{shown} was made") } else { format!("{shown} is there already") })
         }
         .boxed()
+    }
+
+    fn through(&self) -> String {
+        self.store.through()
     }
 
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {

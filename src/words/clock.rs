@@ -164,12 +164,22 @@ impl Clock {
         if text == "now" {
             return plain(self.now, Form::Civil);
         }
+        if let Some(ahead) = text.strip_prefix('+') {
+            let ahead = ahead.trim_start();
+            return Err(format!("{text} is still to come; {ahead} is that long ago; {EXPECTED}"));
+        }
+        let back = text.strip_prefix(MINUS).map(str::trim_start);
+        let length = back.unwrap_or(text);
         // Hours, minutes and seconds with colons would be a duration as well.
-        if !text.contains(':')
-            && let Ok(ago) = parse_signed(text)
+        if !length.contains(':')
+            && !length.starts_with(MINUS)
+            && let Ok(ago) = parse_signed(length)
         {
             let time = self.now.checked_sub(ago.abs()).map_err(|_| EXPECTED.to_owned())?;
             return plain(time, Form::Ago);
+        }
+        if back.is_some() {
+            return Err(EXPECTED.to_owned());
         }
         let (rest, zone) = self.zone_of(text)?;
         let today = self.now.to_zoned(zone.clone()).date();
@@ -268,6 +278,9 @@ impl Clock {
     }
 }
 
+/// How people write that a duration is counted back: as the keyboard has it, as a minus sign, and as a dash.
+const MINUS: [char; 3] = ['-', '\u{2212}', '\u{2013}'];
+
 /// What a date looks like.
 const DATE: &str = "2026-11-21";
 
@@ -355,6 +368,16 @@ mod tests {
             ("2 hours ago", "2026-11-22T06:22:00Z"),
             ("1h30m", "2026-11-22T06:52:00Z"),
             ("2d", "2026-11-20T08:22:00Z"),
+            ("-10m", "2026-11-22T08:12:00Z"),
+            ("- 10m", "2026-11-22T08:12:00Z"),
+            (" -10m ", "2026-11-22T08:12:00Z"),
+            ("-10m ago", "2026-11-22T08:12:00Z"),
+            ("-2 hours ago", "2026-11-22T06:22:00Z"),
+            ("-1h30m", "2026-11-22T06:52:00Z"),
+            ("-1.5h", "2026-11-22T06:52:00Z"),
+            ("-PT1H", "2026-11-22T07:22:00Z"),
+            ("\u{2212}10m", "2026-11-22T08:12:00Z"),
+            ("\u{2013}2d", "2026-11-20T08:22:00Z"),
             ("2026-11-22", "2026-11-21T23:00:00Z"),
             ("2026-07-01", "2026-06-30T22:00:00Z"),
             ("2026-11-22 09:10", "2026-11-22T08:10:00Z"),
@@ -368,10 +391,32 @@ mod tests {
             let read = clock.read(text).map(|written| (written.time.to_string(), written.note));
             assert_eq!(read, Ok((expected.to_owned(), None)), "{text}");
         }
-        for text in
-            ["", "noon", "25:00", "10:", "-", "2026-13-01", "10", "yesterday-ish", "2026-11-22T09", "10:30+01:00"]
-        {
+        for text in [
+            "",
+            "noon",
+            "25:00",
+            "10:",
+            "-",
+            "--",
+            "--10m",
+            "-10",
+            "-10:30",
+            "-now",
+            "-n",
+            "-today",
+            "-1h -30m",
+            "-2026-11-21",
+            "2026-13-01",
+            "10",
+            "yesterday-ish",
+            "2026-11-22T09",
+            "10:30+01:00",
+        ] {
             assert_eq!(clock.read(text), Err(EXPECTED.to_owned()), "{text}");
+        }
+        for (text, ahead) in [("+10m", "10m"), ("+ 2 hours", "2 hours"), ("+10:30", "10:30")] {
+            let error = format!("{text} is still to come; {ahead} is that long ago; {EXPECTED}");
+            assert_eq!(clock.read(text), Err(error));
         }
         for text in ["today noon", "tomorrow 10:30", "2026-11-22 09:10 Berlin", "09:10 yesterday"] {
             assert_eq!(clock.read(text), Err(EXPECTED.to_owned()), "{text}");

@@ -116,7 +116,10 @@ impl From<JournalError> for Failure {
             | JournalError::Missing(_)
             | JournalError::OtherCluster { .. }
             | JournalError::Foreign(_) => Exit::Config,
-            JournalError::Io { .. } | JournalError::Sqlite { .. } | JournalError::Corrupt(_) => Exit::Io,
+            JournalError::Io { .. }
+            | JournalError::Sqlite { .. }
+            | JournalError::NoRoom { .. }
+            | JournalError::Corrupt(_) => Exit::Io,
             JournalError::Stopped(_) | JournalError::Superseded(_) => Exit::Internal,
         };
         Self::new(exit, error.to_string())

@@ -13,7 +13,14 @@ use crate::model::{Resource, Seq};
 /// # Errors
 /// What is expected instead.
 pub fn ago(text: &str) -> Result<Timestamp, String> {
-    clock().read(text).map(|written| written.time)
+    clock().read(text).map(|written| written.time).map_err(|expected| missing(text, expected))
+}
+
+/// What is expected, and that nothing was given where the next option stands in the place of a moment.
+fn missing(text: &str, expected: String) -> String {
+    let is_option =
+        text.starts_with("--") || text.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_alphabetic));
+    if is_option { format!("the moment is missing before the option {text}; {expected}") } else { expected }
 }
 
 /// A place in history: an entry or a moment.
@@ -38,7 +45,7 @@ pub fn at(text: &str) -> Result<At, String> {
     match clock().read(text) {
         Ok(written) if written.form == Form::Ago => Ok(At::Ago(written.time)),
         Ok(written) => Ok(At::Time(written.time)),
-        Err(expected) if expected == EXPECTED => Err(format!("{expected}, or a seq like 1234")),
+        Err(expected) if expected == EXPECTED => Err(missing(text, format!("{expected}, or a seq like 1234"))),
         Err(other) => Err(other),
     }
 }

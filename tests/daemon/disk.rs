@@ -55,36 +55,6 @@ impl Drop for Small {
     }
 }
 
-/// No file may grow beyond a bound, as with a quota. Needs no rights, so it is tested everywhere.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_may_not_grow_end_it_and_lose_nothing() {
-    let sim = cluster().await;
-    let mut dice = Dice(5);
-    let started = sim.revision();
-    let mut daemon = Daemon::new(&sim, &["configmaps"]);
-    // The sink has its own disk.
-    let config = daemon.config("resources = [\"configmaps\"]", "");
-    let without = config.split("[[sink]]").next().unwrap().to_owned();
-    daemon.configure(&without);
-    daemon.start_in_room(1500);
-    daemon.ready().await;
-    fill(&sim, &mut dice, 6000);
-    let status = daemon.end().await;
-    assert_eq!(status.code(), Some(74), "{}", daemon.last_words());
-    let said = daemon.last_words();
-    assert!(said.contains("decklog: ") && said.contains("journal"), "{said}");
-    assert!(said.contains("check the disk") || said.contains("free some space"), "it says what to do: {said}");
-    // With room again it goes on where it was.
-    fill(&sim, &mut dice, 100);
-    daemon.configure(&config);
-    daemon.start();
-    let done = scope(&sim, started, &["configmaps"]);
-    daemon.catch_up(&sim, &done).await;
-    daemon.stop().await;
-    daemon.judged(&sim, &done).await;
-    assert!(daemon.entries().iter().all(|entry| entry.gap.is_none()), "the server forgot nothing");
-}
-
 /// Faults 47 and 48: the disk is full. It pauses, says so, and goes on by itself when there is space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_pauses_it_and_loses_nothing() {

@@ -243,12 +243,6 @@ impl Daemon {
         self.start_by(Command::new(env!("CARGO_BIN_EXE_decklog")), change);
     }
 
-    /// Starts it with what is left of the room for a file: a disk of so many KiB, for a process that is not asked
-    /// who it is.
-    pub(crate) fn start_in_room(&mut self, kib: u64) {
-        self.start_limited(&format!("ulimit -f {kib}; trap '' XFSZ"));
-    }
-
     /// Starts it after the shell has done this, such as to set a limit.
     pub(crate) fn start_limited(&mut self, before: &str) {
         let mut command = Command::new("bash");

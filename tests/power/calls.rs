@@ -13,8 +13,10 @@ use crate::trace::under_shim;
 
 const EIO: i32 = 5;
 const EMFILE: i32 = 24;
+const EFBIG: i32 = 27;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
+const EDQUOT: i32 = 122;
 /// Every call there will be.
 const ALWAYS: u32 = 1_000_000;
 
@@ -120,34 +122,25 @@ async fn syncs_of_the_wal_that_always_fail_end_each_start() {
     broken.exact().await;
 }
 
-/// Fault 47: no room in the WAL. It ends, or waits for room; either way it says so, and goes on where it was.
+/// Fault 47: no room in the WAL: on the disk, in a quota, or below the limit of a file's size. It pauses, says which, and goes on
+/// where it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_room_in_the_wal_loses_nothing() {
-    let mut broken = Broken::new().await;
-    broken.start(&format!("write,journal.db-wal,{ENOSPC},3,{ALWAYS}"));
-    broken.daemon.ready().await;
-    broken.catch_up().await;
-    broken.breaks();
-    broken.write(&["a", "b"]);
-    let ended = until("it to say what it lacks", async || {
-        if let Some(status) = broken.daemon.ended() {
-            return Ok(Some(status));
-        }
-        let says = broken.daemon.said().contains("paused");
-        if says { Ok(None) } else { Err(broken.daemon.last_words()) }
-    })
-    .await;
-    if let Some(status) = ended {
-        let words = broken.daemon.last_words();
-        assert!(status.code() == Some(74) && words.contains("free some space"), "{words}");
-        broken.heals();
-        broken.daemon.start();
-    } else {
+    for (errno, says) in
+        [(ENOSPC, "is full; free some space"), (EDQUOT, "raise the quota"), (EFBIG, "raise the limit of a file's size")]
+    {
+        let mut broken = Broken::new().await;
+        broken.start(&format!("write,journal.db-wal,{errno},3,{ALWAYS}"));
+        broken.daemon.ready().await;
+        broken.catch_up().await;
+        broken.breaks();
+        broken.write(&["a", "b"]);
         // The journal cannot say that it is paused, and `status` does all the same.
         until("the pause to be in the status", async || {
             broken.daemon.must_run();
-            let status = broken.daemon.status().await;
-            if status["journal"]["paused"]["why"] == "disk_full" { Ok(()) } else { Err(status.to_string()) }
+            let paused = broken.daemon.status().await["journal"]["paused"].clone();
+            let is_said = paused["detail"].as_str().is_some_and(|detail| detail.contains(says));
+            if paused["why"] == "disk_full" && is_said { Ok(()) } else { Err(paused.to_string()) }
         })
         .await;
         let noted = Reader::open(&broken.daemon.state()).unwrap().retained().unwrap().paused;
@@ -155,9 +148,9 @@ async fn no_room_in_the_wal_loses_nothing() {
         let text = broken.daemon.command(&["status"]).await.done();
         assert!(text.contains("alarm    journal-paused"), "{text}");
         broken.heals();
+        broken.write(&["c"]);
+        broken.exact().await;
     }
-    broken.write(&["c"]);
-    broken.exact().await;
 }
 
 /// Fault 48: the WAL cannot be written back. It grows meanwhile; what is told goes on.
@@ -208,6 +201,7 @@ async fn a_file_sink_takes_back_what_was_not_synced() {
     for fault in [
         "sync,log.jsonl,5,1,2",
         "write,log.jsonl,28,1,2",
+        "write,log.jsonl,27,1,2",
         "write,log.jsonl,0,1,1;write,log.jsonl,28,1,2",
         "trunc,log.jsonl,5,1,1;sync,log.jsonl,5,1,1",
     ] {

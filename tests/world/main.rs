@@ -15,3 +15,6 @@ mod ports;
 mod support;
 
 mod discovery;
+mod limits;
+mod receivers;
+mod sink_proxies;

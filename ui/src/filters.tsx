@@ -225,7 +225,7 @@ export function RangeBar(): JSX.Element {
   const problem = typeof asked.value === "string" ? asked.value : (problemOf("since") ?? problemOf("until"));
   const canFollow = overview.value?.mode === "daemon" && known.page !== "churn";
   const relative = !Number.isNaN(duration(known.since)) && live;
-  const title = relative ? `Last ${known.since}` : known.since === ALL && live ? "Whole log" : `${full(window.from, zone)} for ${span(window.to - window.from)}`;
+  const title = relative ? `Last ${resolve(known.since, window.to, zone)}` : known.since === ALL && live ? "Whole log" : `${full(window.from, zone)} for ${span(window.to - window.from)}`;
   const goLive = (): void => {
     const size = window.to - window.from;
     const back = QUICK.find((quick) => duration(quick) >= size * 0.99) ?? "7d";

@@ -48,9 +48,9 @@ export function brief(time: number): string {
 
 const UNITS: Record<string, number> = { us: 1e-3, ms: 1, s: SECOND, m: MINUTE, h: HOUR, d: DAY, w: 7 * DAY };
 
-/** `2h`, `1h30m`, `7d`, in milliseconds. NaN where it is no duration. */
+/** `2h`, `1h30m`, `7d`, and the same with a minus before it, in milliseconds. NaN where it is no duration. */
 export function duration(text: string): number {
-  if (!/^(\d+(us|ms|s|m|h|d|w))+$/.test(text)) return NaN;
+  if (!/^[-\u2212\u2013]?(\d+(us|ms|s|m|h|d|w))+$/.test(text)) return NaN;
   let sum = 0;
   for (const match of text.matchAll(/(\d+)(us|ms|s|m|h|d|w)/g)) sum += Number(match[1]) * (UNITS[match[2] ?? ""] ?? NaN);
   return sum;
@@ -67,7 +67,8 @@ export function moment(text: string, now: number): number {
  * so that the address means the same to others and tomorrow. Everything else stays as it is.
  */
 export function resolve(text: string, now: number, zone: Zone): string {
-  const wanted = text.trim();
+  // What is counted back is counted back without a minus as well.
+  const wanted = text.trim().replace(/^[-\u2212\u2013]\s*(?=\d+[a-z])/, "");
   if (wanted === "now") return "";
   const match = /^(today|yesterday|\d{4}-\d\d-\d\d)?(?:^|[ T]|$)(?:(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?)?$/.exec(wanted);
   if (!match || wanted === "") return wanted;

@@ -24,8 +24,8 @@ test("durations are those of the command line", () => {
   assert.equal(duration("2h"), 7_200_000);
   assert.equal(duration("1h30m"), 5_400_000);
   assert.equal(duration("7d"), 604_800_000);
-  for (const text of ["", "h", "2 h", "-2h", "2x"]) assert.ok(Number.isNaN(duration(text)), text);
-  assert.equal(moment("10m", 1_000_000), 400_000);
+  for (const text of ["", "h", "2 h", "--2h", "+2h", "2h-", "-", "2x"]) assert.ok(Number.isNaN(duration(text)), text);
+  for (const text of ["10m", "-10m", "\u221210m", "\u201310m"]) assert.equal(moment(text, 1_000_000), 400_000, text);
 });
 
 test("spans have two units at most", () => {
@@ -58,11 +58,13 @@ test("what people write into a field is the time that it means", () => {
   assert.equal(read("2026-02-03 10:30"), "2026-02-03T10:30:00Z");
   assert.equal(read("2026-02-03T10:30"), "2026-02-03T10:30:00Z");
   assert.equal(read("now"), "");
+  // So long ago, with a minus or without.
+  for (const text of ["2h", "-2h", " - 2h ", "\u22122h", "\u20132h"]) assert.equal(read(text), "2h", text);
   assert.equal(read("9:15:07.25"), "2026-03-01T09:15:07.25Z");
   // What is to come is a time as well, and who is asked for it says so: it must not become one of another zone.
   assert.equal(read("10:31"), "2026-03-01T10:31:00Z");
   // What moves with the present, what is exact, a seq, and what means nothing.
-  for (const text of ["", "2h", "all", "17", "2026-02-03T10:30:00Z", "2026-02-03T10:30:00+01:00", "soon", "24:00", "9:75", "2026-02-31", "2025-13-05", "2026-00-10", "yesterday10:30"]) {
+  for (const text of ["", "2h", "all", "17", "2026-02-03T10:30:00Z", "2026-02-03T10:30:00+01:00", "soon", "-", "-now", "-9:15", "+2h", "24:00", "9:75", "2026-02-31", "2025-13-05", "2026-00-10", "yesterday10:30"]) {
     assert.equal(read(text), text);
   }
 });

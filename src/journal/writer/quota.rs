@@ -22,6 +22,8 @@ use crate::ambient;
 use crate::ambient::watch;
 use crate::journal::JournalError;
 use crate::journal::retention::{Bounds, PAGE, Pause, PauseReason, Sizes};
+use crate::journal::room::{self, file_limit};
+use crate::units::ByteSize;
 
 /// How often a full disk is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -42,8 +44,9 @@ struct Reserve {
 }
 
 impl Reserve {
-    /// Makes it, where there is room for it and as much again; says whether there is.
+    /// Makes it, where there is room for it and as much again; says whether there is. It is never larger than a file may be.
     fn make(&self, bytes: u64) -> bool {
+        let bytes = bytes.min(file_limit().unwrap_or(u64::MAX));
         if fs::metadata(&self.path).is_ok_and(|meta| meta.len() == bytes) {
             return true;
         }
@@ -91,6 +94,10 @@ pub(super) struct Quota {
     /// Since when sources wait, and for what.
     closed: Option<(Instant, PauseReason)>,
     disk_full: bool,
+    /// Why the write-ahead log could not be written back when that was last tried, where it was for want of room.
+    stuck: Option<JournalError>,
+    /// How many bytes a file may have, as the sizes go by it.
+    file_limit: Option<u64>,
     next_try: Instant,
     reserve: Reserve,
     /// The bytes of the database that are in use, when it was last looked at.
@@ -113,6 +120,8 @@ impl Quota {
             need: 0,
             closed: None,
             disk_full: false,
+            stuck: None,
+            file_limit: None,
             next_try: Instant::now(),
             reserve: Reserve { path: dir.join("reserve") },
             used: 0,
@@ -156,21 +165,29 @@ impl Quota {
     }
 }
 
+impl Quota {
+    /// What there is no room in, and what makes room.
+    fn what_is_full(&self) -> String {
+        let dir = self.dir.display();
+        let lost = "nothing that was taken is lost";
+        let Some(JournalError::NoRoom { source, .. }) = &self.stuck else {
+            return format!("the disk of {dir} is full; free some space: {lost}");
+        };
+        let advice = room::advice(source);
+        if source.kind() != std::io::ErrorKind::FileTooLarge {
+            return format!("decklog's user has no room left on the disk of {dir}; {advice}: {lost}");
+        }
+        let limit = self.file_limit.map(|limit| format!(" than {}", ByteSize(limit))).unwrap_or_default();
+        format!("no file in {dir} may be larger{limit}; {advice}: {lost}")
+    }
+}
+
 impl Writer {
     /// Holds the journal to what the configuration asks for, from now on.
     pub(super) fn set_bounds(&mut self, bounds: Bounds) -> Result {
-        let disk =
-            rustix::fs::statvfs(&self.quota.dir).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
-        let sizes = Sizes::of(bounds.max_size, disk);
         self.quota.bounds = Some(bounds);
-        self.quota.sizes = sizes;
-        let set = format!(
-            "PRAGMA max_page_count = {}; PRAGMA wal_autocheckpoint = {}; PRAGMA journal_size_limit = {};",
-            sizes.database / PAGE,
-            sizes.checkpoint / PAGE,
-            sizes.checkpoint * 2,
-        );
-        self.disk.conn.execute_batch(&set).map_err(sql("set its bounds"))?;
+        self.set_sizes()?;
+        let sizes = self.quota.sizes;
         if !self.quota.reserve.make(sizes.reserve) {
             tracing::warn!(
                 "there is hardly any space left on the disk of {}: nothing can be reserved for the moment when it is full",
@@ -195,6 +212,30 @@ impl Writer {
         Ok(())
     }
 
+    /// Divides what there is among the files of the journal. Where no file may be large, the write-ahead log stays below
+    /// that, as on a disk of twice the size.
+    fn set_sizes(&mut self) -> Result {
+        let Some(bounds) = self.quota.bounds else { return Ok(()) };
+        let disk =
+            rustix::fs::statvfs(&self.quota.dir).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+        let limit = file_limit();
+        let sizes = Sizes::of(bounds.max_size, disk.min(limit.unwrap_or(u64::MAX).saturating_mul(2)));
+        self.quota.sizes = sizes;
+        self.quota.file_limit = limit;
+        let set = format!(
+            "PRAGMA max_page_count = {}; PRAGMA wal_autocheckpoint = {}; PRAGMA journal_size_limit = {};",
+            sizes.database / PAGE,
+            sizes.checkpoint / PAGE,
+            sizes.checkpoint * 2,
+        );
+        self.disk.conn.execute_batch(&set).map_err(sql("set its bounds"))
+    }
+
+    /// Goes by the limit of a file's size that holds now: `prlimit` changes that of a running process.
+    fn heed_file_limit(&mut self) -> Result {
+        if file_limit() == self.quota.file_limit { Ok(()) } else { self.set_sizes() }
+    }
+
     /// Measures, and opens or closes the lanes.
     pub(super) fn look(&mut self) -> Result {
         if self.quota.bounds.is_none() {
@@ -207,6 +248,7 @@ impl Writer {
             }
             self.quota.next_try = now + RETRY;
             self.quota.open.control = true;
+            self.heed_file_limit()?;
             if !self.quota.reserve.make(self.quota.sizes.reserve) {
                 return self.record();
             }
@@ -217,11 +259,12 @@ impl Writer {
         if self.quota.wal_bytes > self.quota.sizes.wal_for_sources() {
             if now >= self.quota.next_try {
                 self.quota.next_try = now + RETRY_WAL;
+                self.heed_file_limit()?;
                 self.checkpoint()?;
                 self.measure()?;
             }
             if self.quota.wal_bytes > self.quota.sizes.wal_for_sources() {
-                why = Some(PauseReason::Reader);
+                why = Some(if self.quota.stuck.is_some() { PauseReason::DiskFull } else { PauseReason::Reader });
             }
         }
         self.quota.open.control = self.quota.wal_bytes <= self.quota.sizes.wal_for_all();
@@ -266,16 +309,19 @@ impl Writer {
     }
 
     /// Writes the write-ahead log back and empties it, where nobody reads it.
-    pub(super) fn checkpoint(&self) -> Result {
+    pub(super) fn checkpoint(&mut self) -> Result {
         let what = "empty its write-ahead log";
         self.disk.conn.busy_timeout(CHECKPOINT_WAIT).map_err(sql(what))?;
         let done = self.disk.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        let done = done.map_err(sql(what));
         self.disk.conn.busy_timeout(BUSY).map_err(sql(what))?;
-        match done.map_err(sql(what)) {
-            Err(error) if !error.is_full() => Err(error),
+        self.quota.stuck = match done {
+            Ok(()) => None,
             // On a full disk it stays as it is, and is tried again.
-            _ => Ok(()),
-        }
+            Err(error) if error.is_full() => Some(error),
+            Err(error) => return Err(error),
+        };
+        Ok(())
     }
 
     /// A transaction did not fit: what it brought is tried again later. `bytes` are what it brought from sources, `None`
@@ -299,7 +345,9 @@ impl Writer {
             }
             return self.look();
         }
+        self.heed_file_limit()?;
         self.quota.disk_full = true;
+        self.quota.stuck = Some(error);
         self.quota.open = Open { sources: false, control: bytes.is_some() };
         self.quota.next_try = Instant::now() + RETRY;
         self.quota.reserve.release();
@@ -320,9 +368,7 @@ impl Writer {
                 "the journal in {dir} has its full size, and a sink has not taken the oldest entries; get the sink going, \
                  remove it from the configuration, or raise [state] max_size"
             ),
-            PauseReason::DiskFull => {
-                format!("the disk of {dir} is full; free some space: nothing that was taken is lost")
-            }
+            PauseReason::DiskFull => self.quota.what_is_full(),
             PauseReason::Reader => format!(
                 "{} the journal in {dir} without an end, so that its write-ahead log only grows; end that",
                 readers(&self.quota.dir)

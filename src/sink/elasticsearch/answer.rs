@@ -14,13 +14,17 @@ pub(super) struct Granted {
 /// The answer to a bulk request, as far as it is asked for.
 #[derive(Deserialize)]
 pub(super) struct Bulk<'a> {
-    #[serde(borrow)]
+    /// Whether something went wrong with a document.
+    #[serde(default)]
+    pub(super) errors: Option<bool>,
+    #[serde(borrow, default)]
     pub(super) items: Vec<Created<'a>>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct Created<'a> {
-    #[serde(borrow)]
+    // Some that speak this protocol make every action an `index`.
+    #[serde(borrow, alias = "index", alias = "update")]
     pub(super) create: Outcome<'a>,
 }
 

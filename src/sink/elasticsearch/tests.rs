@@ -95,7 +95,7 @@ async fn a_document_has_the_id_of_its_entry_and_its_line() {
     assert_eq!(seen.len(), 1);
     assert_eq!(
         seen[0].what,
-        "POST /es/_bulk?filter_path=items.*._index%2Citems.*.status%2Citems.*.error.type%2Citems.*.error.reason"
+        "POST /es/_bulk?filter_path=errors%2Citems.*._index%2Citems.*.status%2Citems.*.error.type%2Citems.*.error.reason"
     );
     assert_eq!(seen[0].headers[CONTENT_TYPE], "application/x-ndjson");
     let lines = seen[0].lines();
@@ -460,5 +460,37 @@ fn credentials_that_can_never_work_are_refused_at_once() {
     ] {
         let text = with(config).unwrap_err();
         assert!(text.contains(says), "{text}");
+    }
+}
+
+/// What it took is known from its answer, or from its answer to the same documents once more.
+#[tokio::test]
+async fn what_a_2xx_says_of_documents_counts() {
+    let listed = r#"{"errors":false,"items":[{"create":{"status":201}},{"create":{"status":201}}]}"#;
+    let other_action = r#"{"errors":false,"items":[{"index":{"status":200}},{"index":{"status":201}}]}"#;
+    for (status, body, taken) in [
+        (200, listed, true),
+        (201, listed, true),
+        (207, listed, true),
+        (200, other_action, true),
+        (200, r#"{"took":1,"errors":false}"#, true),
+        (200, r#"{"took":1,"errors":false,"items":[]}"#, true),
+        (200, r#"{"took":1,"errors":true}"#, false),
+        (200, r#"{"errors":false,"items":[{"create":{"status":201}}]}"#, false),
+        (200, "<html>maintenance</html>", false),
+        (200, "{}", false),
+        (202, "", false),
+        (204, "", false),
+        (200, &listed[..40], false),
+    ] {
+        let text = body.to_owned();
+        let (mut sink, seen) = sink(&config(), move |_, _| (status, text.clone()));
+        let end = sink.deliver(&items(1..=2)).await;
+        assert_eq!((end.is_ok(), seen.lock().unwrap().len()), (taken, 1), "{status} {body}: {end:?}");
+        if let Err(failure) = end {
+            let text = failure.error.to_string();
+            assert!(failure.taken == 0 && matches!(failure.error, SinkError::Retry { .. }), "{failure:?}");
+            assert!(text.contains("without what became of each of 2 documents; set `url` to"), "{text}");
+        }
     }
 }

@@ -298,26 +298,125 @@ async fn each_status_means_what_the_protocol_says() {
     assert!(matches!(error, SinkError::Retry { after: Some(wait), .. } if wait == Duration::from_secs(7)), "{error:?}");
 }
 
+/// An answer with this status, content type and body over HTTP.
+fn says(status: u16, content_type: &str, body: &[u8]) -> Says {
+    let headers = match content_type {
+        "" => Vec::new(),
+        content_type => vec![("content-type", content_type.to_owned())],
+    };
+    (status, headers, body.to_vec(), Vec::new())
+}
+
+/// The status says that it is taken, whatever the body is.
 #[tokio::test]
-async fn an_answer_that_is_cut_off_is_no_success() {
-    let cut = |body: Vec<u8>, trailers: Vec<(&'static str, String)>| -> Says { (200, Vec::new(), body, trailers) };
-    let ok = || vec![("grpc-status", "0".to_owned())];
-    for (protocol, says) in [
-        (Protocol::Grpc, cut(b"\0\0\0\0\0".to_vec(), Vec::new())),
-        (Protocol::Grpc, cut(b"\0\0\0\0\x05ab".to_vec(), ok())),
-        (Protocol::Grpc, cut(Vec::new(), ok())),
-        (Protocol::Http, cut(b"<html>".to_vec(), Vec::new())),
+async fn what_a_2xx_took_is_never_sent_again() {
+    let mut gzipped = says(200, "text/html", &gzip(b"<html></html>"));
+    gzipped.1.push(("content-encoding", "gzip".to_owned()));
+    let huge = vec![b'x'; 2 * ANSWER_BYTES];
+    for (answer, warns) in [
+        (says(200, "application/json", b"{}"), false),
+        (says(200, "application/json", br#"{"partialSuccess":{}}"#), false),
+        (says(200, "application/x-protobuf", b""), false),
+        (says(202, "", b""), false),
+        (says(204, "", b""), false),
+        (says(207, "", b"x"), true),
+        (says(208, "", b"x"), true),
+        (says(200, "application/json", br#"{"ok": 1}"#), true),
+        (says(200, "application/json", br#"{"ok": "#), true),
+        (says(200, "", br#"[1]"#), true),
+        (says(200, "text/plain", b"OK"), true),
+        (says(201, "text/html", b"<html>"), true),
+        (says(200, "application/x-protobuf", b"\xff\xff\xff"), true),
+        (says(200, "application/x-protobuf", &huge), true),
+        (gzipped, true),
     ] {
-        let (mut sink, _) = sink(&config(protocol), move |_, _| says.clone());
-        let failure = sink.deliver(&items(1..=1)).await.unwrap_err();
-        assert!(failure.taken == 0 && RETRY(&failure.error), "{failure:?}");
+        let told = answer.clone();
+        let (mut sink, seen) = sink(&config(Protocol::Http), move |_, _| told.clone());
+        for _ in 0..3 {
+            sink.deliver(&items(1..=3)).await.unwrap_or_else(|error| panic!("{error}: {answer:?}"));
+        }
+        assert_eq!(seen.lock().unwrap().len(), 3, "{answer:?}");
+        assert_eq!(sink.warned.is_some(), warns, "{answer:?}: {:?}", sink.warned);
     }
-    // An answer without a word is all that there is to say.
-    for (protocol, says) in
-        [(Protocol::Grpc, cut(b"\0\0\0\0\0".to_vec(), ok())), (Protocol::Http, cut(Vec::new(), Vec::new()))]
-    {
-        let (mut sink, _) = sink(&config(protocol), move |_, _| says.clone());
-        sink.deliver(&items(1..=1)).await.unwrap();
+}
+
+/// A call of gRPC was done where the server says so, or where it answers it.
+#[tokio::test]
+async fn what_a_call_took_is_never_sent_again() {
+    let says = |headers: &[(&'static str, &str)], body: &[u8], trailers: &[(&'static str, &str)]| -> Says {
+        let owned = |pairs: &[(&'static str, &str)]| -> Vec<_> {
+            pairs.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+        };
+        (200, owned(headers), body.to_vec(), owned(trailers))
+    };
+    let ok = [("grpc-status", "0")];
+    let whole = b"\0\0\0\0\0";
+    for (answer, taken) in [
+        (says(&[], whole, &ok), true),
+        (says(&ok, b"", &[]), true),
+        (says(&ok, whole, &[]), true),
+        (says(&[], b"", &ok), true),
+        (says(&[], b"\0\0\0\0\x05ab", &ok), true),
+        (says(&[], b"<html>", &ok), true),
+        (says(&[], whole, &[]), true),
+        (says(&[], whole, &[("grpc-status", "fine")]), true),
+        (says(&[], b"", &[]), false),
+        (says(&[], b"\0\0\0\0\x05ab", &[]), false),
+        (says(&[("content-type", "text/html")], b"<html></html>", &[]), false),
+    ] {
+        let told = answer.clone();
+        let (mut sink, seen) = sink(&config(Protocol::Grpc), move |_, _| told.clone());
+        let end = sink.deliver(&items(1..=3)).await;
+        assert_eq!((end.is_ok(), seen.lock().unwrap().len()), (taken, 1), "{answer:?}");
+        if let Err(failure) = end {
+            assert!(failure.taken == 0 && RETRY(&failure.error), "{failure:?}");
+            assert_eq!(
+                failure.error.to_string(),
+                "http://127.0.0.1:1/ answered 200 OK without the status of gRPC; does that port take `protocol` = \"grpc\"?"
+            );
+        }
+    }
+}
+
+/// What a receiver says in JSON counts as what it says in Protocol Buffers.
+#[tokio::test]
+async fn a_partial_success_in_json_is_read() {
+    for (content_type, body) in [
+        ("application/json", r#"{"partialSuccess":{"rejectedLogRecords":"1","errorMessage":"too old"}}"#),
+        ("application/json", r#"{"partial_success":{"rejected_log_records":1,"error_message":"too old"}}"#),
+        ("application/x-protobuf", r#"{"partialSuccess":{"rejectedLogRecords":1,"errorMessage":"too old"}}"#),
+        ("", r#" {"partialSuccess":{"rejectedLogRecords":1,"errorMessage":"too old"}}"#),
+    ] {
+        let rejects = move |_: usize, seen: &Seen| match seen.seqs().contains(&2) {
+            true => says(200, content_type, body.as_bytes()),
+            false => says(200, content_type, b"{}"),
+        };
+        let (mut sink, _) = sink(&config(Protocol::Http), rejects);
+        let failure = sink.deliver(&items(1..=3)).await.unwrap_err();
+        assert!(failure.taken == 1 && REFUSED(&failure.error), "{failure:?}");
+        let text = failure.error.to_string();
+        assert_eq!(text, "http://127.0.0.1:1/ rejected 1 of 1 log records: too old", "{body}");
+        sink.deliver(&items(3..=3)).await.unwrap();
+    }
+}
+
+/// The status has come, and the rest never does.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_never_ends_is_not_waited_for() {
+    for (status, taken) in [(200, true), (503, false)] {
+        let mut sink = OtlpSink::new(&config(Protocol::Http)).unwrap();
+        sink.link.wire = Some(Arc::new(move |_| {
+            let drip = futures::stream::unfold((), |()| async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Some((Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from_static(b"."))), ()))
+            });
+            let body = reqwest::Body::wrap(StreamBody::new(Box::pin(drip)));
+            let answer = http::Response::builder().status(status).body(body).map(reqwest::Response::from);
+            std::future::ready(Ok(answer.unwrap())).boxed()
+        }));
+        let begun = tokio::time::Instant::now();
+        assert_eq!(sink.deliver(&items(1..=1)).await.is_ok(), taken);
+        assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
     }
 }
 

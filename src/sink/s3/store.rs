@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
-use object_store::client::{ClientOptions, HttpClient, HttpConnector};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
@@ -17,9 +16,10 @@ use object_store::{
 use reqwest::{Client, Method, StatusCode, redirect};
 use rustix::fs::{Access, access};
 
+use super::client::Connector;
 use super::{BucketUrl, Settings};
 use crate::sink::credential_files::Followed;
-use crate::sink::link::{self, chain};
+use crate::sink::link::{self, Route, chain};
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};
 
@@ -47,6 +47,7 @@ pub(super) struct Store {
     region: Option<String>,
     credentials: Option<Followed>,
     tls: Tls,
+    route: Route,
     timeout: Duration,
     open: Option<Open>,
 }
@@ -77,6 +78,7 @@ impl Store {
             region: config.region.clone(),
             credentials: config.credentials_file.as_deref().map(Followed::new),
             tls: Tls::new(&config.tls)?,
+            route: route(config),
             timeout: *config.timeout,
             open: None,
         })
@@ -110,7 +112,8 @@ impl Store {
         }
         let open = match (&self.place, tls) {
             (BucketUrl::Bucket { prefix, .. }, Some((tls, _))) => {
-                let client = Client::builder()
+                let builder = self.route.set_each(Client::builder()).map_err(SinkError::halt)?;
+                let client = builder
                     .user_agent(concat!("decklog/", env!("CARGO_PKG_VERSION")))
                     .redirect(redirect::Policy::none())
                     .referer(false)
@@ -175,9 +178,14 @@ impl Store {
         builder.build().map_err(|error| SinkError::halt(format!("{} cannot be used: {error}", self.shown)))
     }
 
+    /// The proxy that it is reached through, as a part of a sentence.
+    pub(super) fn through(&self) -> String {
+        self.route.through()
+    }
+
     /// A sentence about what failed.
     pub(super) fn failed(&self, what: &str, error: &object_store::Error) -> SinkError {
-        let shown = &self.shown;
+        let shown = &format!("{}{}", self.shown, self.route.through());
         let (said, all) = (said(error), chain(error));
         if said.contains("NoSuchBucket") {
             return SinkError::retry(format!(
@@ -313,19 +321,22 @@ impl Store {
     }
 }
 
+/// The way to the server: the one of `endpoint`, or Amazon's.
+fn route(config: &Settings) -> Route {
+    let amazon = || {
+        let region = config.region.clone().or_else(|| std::env::var("AWS_REGION").ok());
+        format!("https://s3.{}.amazonaws.com", region.as_deref().unwrap_or(REGION)).parse().ok()
+    };
+    match (&config.url, &config.endpoint) {
+        (BucketUrl::Folder(_), _) => Route::direct(),
+        (BucketUrl::Bucket { .. }, Some(endpoint)) => Route::to(endpoint),
+        (BucketUrl::Bucket { .. }, None) => amazon().map_or(Route::direct(), |url| Route::to(&url)),
+    }
+}
+
 /// A word as shells have it.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-/// Gives the library our client, with our idea of TLS.
-#[derive(Debug)]
-struct Connector(Client);
-
-impl HttpConnector for Connector {
-    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(self.0.clone()))
-    }
 }
 
 /// An access key in a file as the AWS programs have it.

@@ -345,6 +345,14 @@ struct Bucket {
 impl Bucket {
     /// It is as it should be where `answer` gives no status and no code of its own.
     async fn start(answer: impl Fn(&Seen) -> Option<(u16, &'static str)> + Send + Sync + 'static) -> Self {
+        Self::start_with(answer, true).await
+    }
+
+    /// As [`Bucket::start`], and whether it gives objects an ETag.
+    async fn start_with(
+        answer: impl Fn(&Seen) -> Option<(u16, &'static str)> + Send + Sync + 'static,
+        tags: bool,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let objects: Arc<Mutex<BTreeMap<String, Bytes>>> = Arc::default();
@@ -368,7 +376,8 @@ impl Bucket {
                             Some((status, code)) => (status, format!("<Error><Code>{code}</Code></Error>").into()),
                             None => Self::does(&mut objects.lock().unwrap(), &seen, body),
                         };
-                        let response = Response::builder().status(status).header("etag", "\"x\"");
+                        let response = Response::builder().status(status);
+                        let response = if tags { response.header("etag", "\"x\"") } else { response };
                         Ok::<_, hyper::Error>(response.body(Full::new(text)).unwrap())
                     }
                 });
@@ -487,6 +496,38 @@ async fn an_object_that_is_too_large_is_halved_and_one_entry_refused() {
         sink.deliver(&batch[5..]).await.unwrap();
         assert!(bucket.sizes().iter().filter(|size| **size <= most).count() >= 3);
     }
+}
+
+/// S3 may begin with 200 and end with an error: then nothing was stored, and it is stored again.
+#[tokio::test]
+async fn a_200_with_an_error_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = AtomicBool::new(true);
+    let bucket = Bucket::start(move |seen| {
+        let fails = seen.method == Method::PUT && seen.key.ends_with(".zst") && first.swap(false, Ordering::SeqCst);
+        fails.then_some((200, "InternalError"))
+    })
+    .await;
+    let mut sink = bucket.sink(dir.path());
+    let failure = sink.deliver(&[item(1)]).await.unwrap_err();
+    assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Retry { .. } }), "{failure}");
+    assert!(failure.to_string().contains("InternalError"), "{failure}");
+    sink.deliver(&[item(1)]).await.unwrap();
+    assert_eq!(bucket.objects.lock().unwrap().keys().filter(|key| key.ends_with(".zst")).count(), 1);
+}
+
+/// A server that gives no ETags has stored what it says that it stored.
+#[tokio::test]
+async fn an_answer_without_an_etag_is_a_success() {
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = Bucket::start_with(|_| None, false).await;
+    let mut sink = bucket.sink(dir.path());
+    for seq in 1..=3 {
+        sink.deliver(&[item(seq)]).await.unwrap();
+    }
+    let segments = bucket.objects.lock().unwrap().keys().filter(|key| key.ends_with(".zst")).count();
+    let written = bucket.sizes().len();
+    assert_eq!((segments, written), (3, 3), "each is sent once");
 }
 
 /// Fault 76: somebody is at work on the same name.
