@@ -75,7 +75,7 @@ async fn build(
     context: Option<&str>,
     limits: Limits,
 ) -> Result<Built, ClusterError> {
-    let Found { mut config, file, context, cluster, plugin, unasked, files } = find(settings, caller, context).await?;
+    let Found { mut config, file, context, cluster, plugin, unasked, files } = find(settings, caller, context)?;
     // We retry ourselves: kube's own retries would hide for minutes what the API server says.
     config.default_retry = false;
     config.connect_timeout = Some(limits.connect);

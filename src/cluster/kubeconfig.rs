@@ -73,7 +73,7 @@ impl Caller {
 }
 
 /// `context` is the one that was found before, and stays: another current context is often another cluster.
-pub(super) async fn find(settings: &Settings, caller: Caller, context: Option<&str>) -> Result<Found, ClusterError> {
+pub(super) fn find(settings: &Settings, caller: Caller, context: Option<&str>) -> Result<Found, ClusterError> {
     let (paths, looked) = candidates(settings);
     let mut files: Vec<(PathBuf, Stamp)> = paths.into_iter().map(stamped).collect();
     let (entries, file) = load(settings, &files)?;
