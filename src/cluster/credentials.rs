@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::client::AuthError;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
 
-use super::kubeconfig::{Caller, Found, Stamp, find, stamp};
+use super::kubeconfig::{Caller, Found, Stamp, find, read_bounded, stamp};
 use super::{ClusterError, Limits, Settings, failure, narrow};
 
 /// How often credential files are looked at, at most.
@@ -76,7 +75,7 @@ async fn build(
     context: Option<&str>,
     limits: Limits,
 ) -> Result<Built, ClusterError> {
-    let Found { mut config, file, context, cluster, plugin, unasked, files } = find(settings, caller, context).await?;
+    let Found { mut config, file, context, cluster, plugin, unasked, files } = find(settings, caller, context)?;
     // We retry ourselves: kube's own retries would hide for minutes what the API server says.
     config.default_retry = false;
     config.connect_timeout = Some(limits.connect);
@@ -85,15 +84,13 @@ async fn build(
     config.read_timeout = None;
     let unusable =
         |file: String, error: &kube::Error| ClusterError::Client { file, why: client_text(error, plugin.as_deref()) };
-    // kube would send a line end that somebody left after the token, and no header may hold one. The file is looked at
-    // by us whenever it changes.
-    if let Some(path) = config.auth_info.token_file.take()
-        && config.auth_info.token.is_none()
-    {
-        let token = tokio::fs::read_to_string(&path).await.map_err(|error| {
-            unusable(file.clone(), &kube::Error::Auth(AuthError::ReadTokenFile(error, PathBuf::from(&path))))
-        })?;
-        config.auth_info.token = Some(token.trim().to_owned().into());
+    if let Some(path) = config.auth_info.token_file.take() {
+        match token(&path) {
+            Ok(token) => config.auth_info.token = Some(token.into()),
+            // As kubectl does: the other one counts while there is none in the file.
+            Err(_) if config.auth_info.token.is_some() => {}
+            Err(why) => return Err(ClusterError::Client { file, why }),
+        }
     }
     let bare = connect(bare(&config)).map_err(|error| unusable(file.clone(), &error))?;
     let client = connect(config).map_err(|error| unusable(file, &error))?;
@@ -103,6 +100,18 @@ async fn build(
 fn connect(config: Config) -> Result<Client, kube::Error> {
     let is_plain = config.cluster_url.scheme_str() == Some("http") && config.proxy_url.is_none();
     if is_plain { narrow::client(&config) } else { Client::try_from(config) }
+}
+
+/// Reads a token file, without the line end that somebody left after the token: no header may hold one. The file is read
+/// again when it changes.
+fn token(path: &str) -> Result<String, String> {
+    let name = failure::bounded(path);
+    let bytes = read_bounded(path).map_err(|why| format!("the token file {name} {why}"))?;
+    let text = String::from_utf8(bytes).map_err(|_error| format!("the token file {name} holds no text"))?;
+    match text.trim() {
+        "" => Err(format!("the token file {name} is empty")),
+        token => Ok(token.to_owned()),
+    }
 }
 
 /// Of the credentials only what TLS shows.

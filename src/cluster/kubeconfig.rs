@@ -1,29 +1,29 @@
-//! Kubeconfigs: which one counts, what of it has to be allowed first, and which files it names.
+//! Kubeconfigs: which ones count, what of them has to be allowed first, and which files they name. They mean what they mean to
+//! kubectl: the rules are those of client-go (`tools/clientcmd`), which the loader of kube does not follow.
 
-use std::io::IsTerminal;
+mod address;
+mod entries;
+mod in_cluster;
+mod tree;
+mod usable;
+
+use std::fs::File;
+use std::io::{IsTerminal, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use kube::Config;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
+use self::entries::Entries;
+use self::usable::{Chosen, Unusable};
 use super::{ClusterError, Settings, failure};
 use crate::net::is_loopback;
 
-/// What is wrong with a kubeconfig. kube's own texts quote lines of the file, and those may hold credentials.
-#[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that quote the file")]
-fn kubeconfig_text(error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::Parse(error) => match error.location() {
-            Some(at) => format!("it is no kubeconfig (line {}, column {})", at.line(), at.column()),
-            None => "it is no kubeconfig".to_owned(),
-        },
-        KubeconfigError::ReadConfig(error, _) => format!("failed to read it: {error}"),
-        KubeconfigError::ParseCertificates(_) => "its certificates are not PEM".to_owned(),
-        other => failure::bounded(&other.to_string()),
-    }
-}
+pub(super) use self::usable::read as read_bounded;
+
+/// The most names of contexts in a message.
+const NAMED: usize = 20;
 
 /// When a file was changed, and its length.
 pub(super) type Stamp = Option<(SystemTime, u64)>;
@@ -67,132 +67,145 @@ impl Caller {
     /// Whether it is a person with kubeconfigs of their own: who runs kubectl with them runs these programs anyway.
     fn owns(self, files: &[(PathBuf, Stamp)]) -> bool {
         let is_own = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.uid() == self.user);
-        !self.is_service && self.at_terminal && files.iter().all(|(path, _)| is_own(path))
+        let mut present = files.iter().filter(|(_, stamp)| stamp.is_some());
+        !self.is_service && self.at_terminal && present.all(|(path, _)| is_own(path))
     }
 }
 
 /// `context` is the one that was found before, and stays: another current context is often another cluster.
-pub(super) async fn find(settings: &Settings, caller: Caller, context: Option<&str>) -> Result<Found, ClusterError> {
+pub(super) fn find(settings: &Settings, caller: Caller, context: Option<&str>) -> Result<Found, ClusterError> {
     let (paths, looked) = candidates(settings);
-    if paths.is_empty() {
-        return match Config::incluster() {
-            Ok(config) if context.is_none() => Ok(Found {
-                config,
-                file: "the in-cluster service account".to_owned(),
-                context: None,
-                cluster: "in-cluster".to_owned(),
-                plugin: None,
-                unasked: false,
-                // kube reads the token and the authority again by itself.
-                files: Vec::new(),
-            }),
-            Ok(_) | Err(_) => Err(ClusterError::NoKubeconfig { looked }),
-        };
+    let mut files: Vec<(PathBuf, Stamp)> = paths.into_iter().map(stamped).collect();
+    let (entries, file) = load(settings, &files)?;
+    // An explicit file that is empty is a mistake; the others may be.
+    if entries.is_empty() && settings.kubeconfig.is_none() {
+        return service_account(context, looked);
     }
-    let file = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-    let stamped = |path: PathBuf| {
-        let seen = stamp(&path);
-        (path, seen)
+    let unusable = |why: Unusable| match why {
+        Unusable::Kubeconfig(why) => ClusterError::Kubeconfig { file: file.clone(), why },
+        Unusable::File(why) => ClusterError::Client { file: file.clone(), why },
     };
-    let mut files: Vec<_> = paths.into_iter().map(stamped).collect();
-    let mut kubeconfig = Kubeconfig::default();
-    for (path, _) in &files {
-        kubeconfig = Kubeconfig::read_from(path).and_then(|next| kubeconfig.merge(next)).map_err(|error| {
-            ClusterError::Kubeconfig { file: path.display().to_string(), why: kubeconfig_text(&error) }
-        })?;
+    let wanted = context.or(settings.context.as_deref()).unwrap_or(&entries.current_context);
+    let known = || entries.contexts.keys().take(NAMED).map(|name| failure::bounded(name)).collect();
+    if wanted.is_empty() {
+        return Err(ClusterError::NoCurrentContext { file, known: known() });
     }
-    let known: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
-    let wanted = context.map(str::to_owned).or_else(|| settings.context.clone());
-    let Some(wanted) = wanted.or_else(|| kubeconfig.current_context.clone()) else {
-        return Err(ClusterError::NoCurrentContext { file, known });
+    let Some(context) = entries.contexts.get(wanted).cloned() else {
+        return Err(ClusterError::NoContext { file, wanted: failure::bounded(wanted), known: known() });
     };
-    let Some(context) =
-        kubeconfig.contexts.iter().find(|context| context.name == wanted).and_then(|context| context.context.clone())
-    else {
-        return Err(ClusterError::NoContext { file, wanted, known });
+    let Some(cluster) = entries.clusters.get(&context.cluster).cloned() else {
+        let why = format!(
+            "its context {:?} names the cluster {:?}, which it does not have",
+            failure::bounded(wanted),
+            failure::bounded(&context.cluster)
+        );
+        return Err(ClusterError::Kubeconfig { file, why });
     };
-    let user = user(&kubeconfig, &context);
-    let plugin = user.and_then(|user| user.exec.as_ref()?.command.as_deref());
+    // As kubectl does: without an entry the user is nobody.
+    let user = entries.users.get(&context.user).cloned().unwrap_or_default();
+    let chosen = Chosen::new(context, cluster, user).map_err(|why| unusable(why.into()))?;
+    let plugin = chosen.user.exec.as_ref().map(|exec| exec.command.as_str());
     let plugin = plugin.map(|program| program.rsplit('/').next().unwrap_or(program).to_owned());
-    let gives_program = user.is_some_and(|user| user.exec.is_some() || user.auth_provider.is_some());
+    let gives_program = chosen.user.exec.is_some() || chosen.user.auth_provider.is_some();
     let unasked = settings.allow_exec.is_none() && gives_program;
     let allow_exec = settings.allow_exec.unwrap_or_else(|| caller.owns(&files));
-    if let Some(why) = forbidden(allow_exec, settings, &kubeconfig, &context) {
+    if let Some(why) = forbidden(allow_exec, settings, &chosen) {
         return Err(ClusterError::Kubeconfig { file, why });
     }
-    files.extend(credential_files(&kubeconfig, &context).into_iter().map(stamped));
-    let options = KubeConfigOptions { context: Some(wanted.clone()), cluster: None, user: None };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options)
-        .await
-        .map_err(|error| ClusterError::Kubeconfig { file: file.clone(), why: kubeconfig_text(&error) })?;
-    Ok(Found { config, file, context: Some(wanted), cluster: context.cluster, plugin, unasked, files })
+    files.extend(credential_files(&chosen).map(stamped));
+    let config = chosen.config().map_err(unusable)?;
+    let cluster = chosen.context.cluster;
+    Ok(Found { config, file, context: Some(wanted.to_owned()), cluster, plugin, unasked, files })
 }
 
-/// The kubeconfig files to read, and for people where we looked. None: try the service account.
+/// The merged entries of the files that there are, and their names for people.
+fn load(settings: &Settings, files: &[(PathBuf, Stamp)]) -> Result<(Entries, String), ClusterError> {
+    let mut entries = Entries::default();
+    let mut names = Vec::new();
+    for (path, _) in files {
+        let name = path.display().to_string();
+        let cannot = |why: String| ClusterError::Kubeconfig { file: name.clone(), why };
+        let bytes = match read(path) {
+            Ok(bytes) => bytes,
+            // Of several files, some may be missing.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && settings.kubeconfig.is_none() => continue,
+            Err(error) => return Err(cannot(format!("failed to read it: {error}"))),
+        };
+        if bytes.len() as u64 > tree::LARGEST {
+            return Err(cannot("it is no kubeconfig: it is larger than 8 MiB".to_owned()));
+        }
+        entries.merge(Entries::read(&bytes, path).map_err(cannot)?);
+        names.push(name);
+    }
+    Ok((entries, names.join(", ")))
+}
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(tree::LARGEST + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn service_account(context: Option<&str>, looked: Vec<String>) -> Result<Found, ClusterError> {
+    match in_cluster::config(Path::new(in_cluster::MOUNT), |name| std::env::var(name).ok()) {
+        Some((config, token)) if context.is_none() => Ok(Found {
+            config,
+            file: "the in-cluster service account".to_owned(),
+            context: None,
+            cluster: "in-cluster".to_owned(),
+            plugin: None,
+            unasked: false,
+            // kube reads the authority again by itself.
+            files: vec![stamped(token)],
+        }),
+        Some(_) | None => Err(ClusterError::NoKubeconfig { looked }),
+    }
+}
+
+/// The kubeconfig files to read, of which some may be missing, and for people where we looked.
 fn candidates(settings: &Settings) -> (Vec<PathBuf>, Vec<String>) {
     if let Some(path) = &settings.kubeconfig {
         return (vec![path.clone()], Vec::new());
     }
-    let mut looked = Vec::new();
     if let Some(value) = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()) {
         let named: Vec<PathBuf> = std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()).collect();
-        looked.extend(named.iter().map(|path| format!("{} ($KUBECONFIG)", path.display())));
-        // As kubectl does: of several files, some may be missing.
-        let present: Vec<PathBuf> = named.into_iter().filter(|path| path.exists()).collect();
-        return (present, looked);
+        let looked = named.iter().map(|path| format!("{} ($KUBECONFIG)", path.display())).collect();
+        return (named, looked);
     }
-    looked.push("$KUBECONFIG (not set)".to_owned());
-    match std::env::home_dir() {
-        Some(home) => {
-            let path = home.join(".kube/config");
-            looked.push(path.display().to_string());
-            (path.exists().then_some(path).into_iter().collect(), looked)
-        }
-        None => (Vec::new(), looked),
-    }
-}
-
-fn user<'a>(kubeconfig: &'a Kubeconfig, context: &kube::config::Context) -> Option<&'a AuthInfo> {
-    let name = context.user.as_ref();
-    kubeconfig.auth_infos.iter().find(|named| Some(&named.name) == name)?.auth_info.as_ref()
+    let mut looked = vec!["$KUBECONFIG (not set)".to_owned()];
+    let path = std::env::home_dir().map(|home| home.join(".kube/config"));
+    looked.extend(path.iter().map(|path| path.display().to_string()));
+    (path.into_iter().collect(), looked)
 }
 
 /// What a kubeconfig asks for that has to be allowed first: it may come from somebody else, and would run a program as
 /// our user, or hand our credentials to whoever answers. The names in it are quoted, its values never.
-fn forbidden(
-    allow_exec: bool,
-    settings: &Settings,
-    kubeconfig: &Kubeconfig,
-    context: &kube::config::Context,
-) -> Option<String> {
-    let user = user(kubeconfig, context);
+fn forbidden(allow_exec: bool, settings: &Settings, chosen: &Chosen) -> Option<String> {
     if !allow_exec
-        && let Some(what) = user.and_then(|user| match (&user.exec, &user.auth_provider) {
+        && let Some(what) = match (&chosen.user.exec, &chosen.user.auth_provider) {
             (Some(_), _) => Some("exec"),
             (None, Some(_)) => Some("auth-provider"),
             (None, None) => None,
-        })
+        }
     {
         return Some(format!(
             "its user {:?} has credentials that a program gives ({what}), and decklog runs no program unless you allow \
              it: set [cluster] allow_exec = true, or give it a token or a client certificate",
-            failure::bounded(context.user.as_deref().unwrap_or_default())
+            failure::bounded(&chosen.context.user)
         ));
     }
-    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
     if settings.allow_insecure_tls {
         return None;
     }
-    let name = failure::bounded(&context.cluster);
-    if cluster.insecure_skip_tls_verify == Some(true) {
+    let name = failure::bounded(&chosen.context.cluster);
+    if chosen.cluster.insecure_skip_tls_verify {
         return Some(format!(
             "its cluster {name:?} has insecure-skip-tls-verify, so that anyone in between could read the credentials and \
              make up the log: set [cluster] allow_insecure_tls = true, or give it certificate-authority"
         ));
     }
-    let server: Option<http::Uri> = cluster.server.as_deref().and_then(|server| server.parse().ok());
-    let plain = server.filter(|server| server.scheme_str() == Some("http"));
-    let elsewhere = plain.is_some_and(|server| !is_loopback(server.host().unwrap_or_default()));
+    let is_plain = chosen.server.scheme_str() == Some("http");
+    let elsewhere = is_plain && !is_loopback(chosen.server.host().unwrap_or_default());
     elsewhere.then(|| {
         format!(
             "its cluster {name:?} is reached over http://, so that anyone in between could read the credentials and make \
@@ -201,12 +214,17 @@ fn forbidden(
     })
 }
 
-fn credential_files(kubeconfig: &Kubeconfig, context: &kube::config::Context) -> Vec<PathBuf> {
-    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster);
-    let authority = cluster.and_then(|named| named.cluster.as_ref()?.certificate_authority.clone());
-    let user = user(kubeconfig, context);
-    let own = user.map(|user| [user.client_certificate.clone(), user.client_key.clone(), user.token_file.clone()]);
-    authority.into_iter().chain(own.into_iter().flatten().flatten()).map(PathBuf::from).collect()
+fn credential_files(chosen: &Chosen) -> impl Iterator<Item = PathBuf> {
+    let user = &chosen.user;
+    [&chosen.cluster.certificate_authority, &user.client_certificate, &user.client_key, &user.token_file]
+        .into_iter()
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from)
+}
+
+fn stamped(path: PathBuf) -> (PathBuf, Stamp) {
+    let seen = stamp(&path);
+    (path, seen)
 }
 
 pub(super) fn stamp(path: &Path) -> Stamp {

@@ -83,7 +83,7 @@ async fn a_person_at_a_terminal_runs_the_programs_of_their_own_kubeconfig() {
     let settings = Settings { allow_exec: None, ..with_plugin(dir.path(), "exit 3") };
     let user = std::fs::metadata(dir.path().join("config")).unwrap().uid();
     let person = Caller { is_service: false, at_terminal: true, user };
-    let is_allowed = async |settings: &Settings, caller: Caller| match find(settings, caller, None).await {
+    let is_allowed = async |settings: &Settings, caller: Caller| match find(settings, caller, None) {
         Ok(_) => true,
         Err(error) => {
             assert!(error.to_string().contains("set [cluster] allow_exec = true"), "{error}");
@@ -118,7 +118,7 @@ async fn programs_and_missing_tls_have_to_be_allowed() {
     let closed = Settings { allow_exec: Some(false), ..settings };
     refused(&closed, &["\"me\"", "exec", "[cluster] allow_exec = true"]).await;
     assert!(!marker.exists(), "nothing was run");
-    let unsaid = find(&Settings { allow_exec: None, ..closed.clone() }, SERVICE, None).await.err().unwrap();
+    let unsaid = find(&Settings { allow_exec: None, ..closed.clone() }, SERVICE, None).err().unwrap();
     assert!(unsaid.to_string().contains("[cluster] allow_exec = true"), "{unsaid}");
     let provider = TWO.replace("{tokenFile: token}", "{auth-provider: {name: gcp, config: {cmd-path: /bin/hunter2}}}");
     std::fs::write(dir.path().join("config"), provider).unwrap();

@@ -17,6 +17,7 @@
 mod bounds;
 mod harness;
 mod json;
+mod kubeconfigs;
 mod objects;
 mod stored;
 mod texts;
