@@ -36,6 +36,9 @@ use crate::model::{Checkpoint, ResourceVersion, Why};
 /// Versions without an order that are remembered.
 const SEEN: usize = 10_000;
 
+/// A list for which there is no room is begun again after as long as it took, and at most after this.
+const LONG: Duration = Duration::from_secs(600);
+
 /// A source's state.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -56,6 +59,8 @@ pub struct Machine {
     /// how far the server is.
     unrelated: bool,
     listed: Option<Listed>,
+    /// When the list in progress, or what is recovered, was begun.
+    began: Duration,
     /// Failures in a row, and when the newest came.
     tries: u32,
     failed: Option<Duration>,
@@ -87,6 +92,7 @@ impl Machine {
             paged: true,
             unrelated: false,
             listed: None,
+            began: Duration::ZERO,
             tries: 0,
             failed: None,
             failures: FailureHistory::default(),
@@ -148,6 +154,7 @@ impl Machine {
             input,
             Input::Probed(_)
                 | Input::Page { .. }
+                | Input::Endless(_)
                 | Input::Latest(_)
                 | Input::Opened
                 | Input::Recovered(_)
@@ -171,6 +178,16 @@ impl Machine {
             Input::Page { version, next, newer } => {
                 self.unrelated |= newer;
                 self.page(now, version, next, &mut out);
+            }
+            Input::Endless(text) => {
+                // What has no end in pages may have one in one piece.
+                self.broken_list();
+                self.list_given_up(now, Duration::ZERO, text, &mut out);
+            }
+            Input::NoRoom(text) => {
+                // It takes the disk no more than half of the time.
+                let took = now.saturating_sub(self.began).min(LONG);
+                self.list_given_up(now, took.max(self.thresholds.slow), text, &mut out);
             }
             Input::Committed => self.committed(now, &mut out),
             Input::Recovered(version) => self.settled(now, version, &mut out),
@@ -260,12 +277,14 @@ impl Machine {
                 }
             }
             None if self.loss.remedy == Remedy::Recover && !self.unrelated => {
-                self.report(SourceState::Recovering, out);
+                self.report_unless_given_up(SourceState::Recovering, out);
+                self.began = now;
                 self.ask(now, Effect::Recover { sure: self.loss.sure }, out);
                 self.phase = Phase::Recovering;
             }
             None => {
-                self.report(SourceState::Listing(0), out);
+                self.report_unless_given_up(SourceState::Listing(0), out);
+                self.began = now;
                 let at = match &self.loss.remedy {
                     Remedy::ListAt(version) => Some(version.clone()),
                     Remedy::List | Remedy::Recover => None,
@@ -396,7 +415,7 @@ impl Machine {
         self.loss = Loss::default();
         // The list was consistent, so the API server has this version.
         self.check = Check::Nothing;
-        self.failures.undecodable = 0;
+        (self.failures.undecodable, self.failures.given_up) = (0, 0);
         self.listed = Some(Listed { at: now, is_newest: true });
         self.presence.well();
         self.mark = None;
@@ -641,6 +660,25 @@ impl Machine {
                 }
                 self.retry(now, Duration::ZERO, Some(&text), out);
             }
+        }
+    }
+
+    /// A list that does not end, or that there is no room for, is begun again after a wait that grows.
+    fn list_given_up(&mut self, now: Duration, at_least: Duration, text: String, out: &mut Vec<Effect>) {
+        if let Remedy::ListAt(_) = self.loss.remedy {
+            self.loss.remedy = Remedy::Recover;
+        }
+        out.push(Effect::Count(Anomaly::ListGivenUp));
+        self.count_failure(now);
+        self.failures.given_up = self.failures.given_up.saturating_add(1);
+        self.report(SourceState::Degraded(text), out);
+        self.wait(self.tries.max(self.failures.given_up), at_least, out);
+    }
+
+    /// A source whose list was given up is degraded until a list is complete.
+    fn report_unless_given_up(&mut self, state: SourceState, out: &mut Vec<Effect>) {
+        if self.failures.given_up == 0 {
+            self.report(state, out);
         }
     }
 

@@ -141,7 +141,11 @@ impl Driver {
 
     /// Gives the machine an input, does what needs no answer, and returns what does.
     async fn step(&mut self, input: Input) -> Result<Option<Effect>, JournalError> {
-        let listed = matches!(input, Input::Page { .. });
+        let listed = matches!(input, Input::Page { .. } | Input::Endless(_));
+        if matches!(input, Input::NoRoom(_)) {
+            // Only a person can help.
+            self.stats.settle(&self.shared);
+        }
         if matches!(input, Input::Committed) {
             self.listing = Listing::default();
         }
@@ -204,7 +208,8 @@ impl Driver {
             self.shared.revisions.reset();
         }
         match anomaly {
-            Anomaly::Replay => {}
+            // The report that comes with it says more.
+            Anomaly::Replay | Anomaly::ListGivenUp => {}
             Anomaly::Disorder => {
                 tracing::warn!(source = self.spec.name(), "the API server sent versions out of order");
             }
@@ -450,6 +455,7 @@ impl Driver {
                 tracing::warn!(source, "what the watch missed cannot be recovered: {text}");
                 Input::Unrecoverable
             }
+            recover::Outcome::NoRoom(text) => Input::NoRoom(text),
             recover::Outcome::Lacking(text) => {
                 tracing::warn!(source, "{text}");
                 Input::Lacking(text)

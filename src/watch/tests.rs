@@ -2,6 +2,7 @@
 
 mod audit;
 mod chaos;
+mod endless;
 mod excluded;
 mod large;
 mod lies;

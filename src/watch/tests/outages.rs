@@ -9,40 +9,46 @@ use kube::client::Body;
 
 use super::*;
 use crate::ambient;
-use crate::journal::JournalError;
+use crate::journal::{Bounds, JournalError};
 use crate::sim::faults::{At, How, Then};
 
 /// A cluster that is reached through nothing, and a daemon of one thread.
-struct Stage {
-    sim: Sim,
-    dir: TempDir,
+pub(super) struct Stage {
+    pub(super) sim: Sim,
+    pub(super) dir: TempDir,
     down: Arc<AtomicBool>,
     /// Requests that nobody was there for.
     refused: Arc<AtomicUsize>,
     /// Somebody in between cuts what is idle for this long.
     idle: Option<Duration>,
+    /// How large the journal may become.
+    pub(super) max_size: Option<u64>,
+    pub(super) timings: Timings,
     _simulation: ambient::Simulation,
 }
 
-struct Running {
-    journal: Journal,
-    handle: SourceManagerHandle,
+pub(super) struct Running {
+    pub(super) journal: Journal,
+    pub(super) handle: SourceManagerHandle,
     _tasks: JoinSet<Result<(), SourceManagerError>>,
     _writing: JoinSet<Result<(), JournalError>>,
 }
 
 impl Stage {
-    fn new(namespaces: usize) -> Self {
+    pub(super) fn new(namespaces: usize) -> Self {
         let _simulation = ambient::simulate(7, "2026-01-01T00:00:00Z".parse().unwrap());
         let sim = Sim::unconnected(Settings::default()).unwrap();
         for number in 0..namespaces {
             sim.create_namespace(&format!("n{number}")).unwrap();
         }
         let (down, refused) = (Arc::default(), Arc::default());
-        Self { sim, dir: tempfile::tempdir().unwrap(), down, refused, idle: None, _simulation }
+        // Discovery has its own pace, and is not what is counted here.
+        let timings = Timings { discovery: Duration::from_secs(3600), ..Timings::default() };
+        let dir = tempfile::tempdir().unwrap();
+        Self { sim, dir, down, refused, idle: None, max_size: None, timings, _simulation }
     }
 
-    async fn start(&self, watches: Vec<watch::Settings>) -> Running {
+    pub(super) async fn start(&self, watches: Vec<watch::Settings>) -> Running {
         let (sim, down, refused) = (self.sim.clone(), Arc::clone(&self.down), Arc::clone(&self.refused));
         let idle = self.idle;
         let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -68,9 +74,11 @@ impl Stage {
         let (journal, writing) = Journal::inline(&self.dir.path().join("state"), |_| Ok(())).unwrap();
         let mut written = JoinSet::new();
         written.spawn(writing);
-        // Discovery has its own pace, and is not what is counted here.
-        let timings = Timings { discovery: Duration::from_secs(3600), ..Timings::default() };
-        let (manager, handle) = SourceManager::new(api, journal.clone(), plan(watches), timings);
+        if let Some(max_size) = self.max_size {
+            let max_age = Duration::from_secs(86_400);
+            journal.bound(Bounds { max_size, max_age, drop_oldest: true }).await.unwrap();
+        }
+        let (manager, handle) = SourceManager::new(api, journal.clone(), plan(watches), self.timings.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(manager.run(CancellationToken::new()));
         let mut ready = handle.ready();
@@ -83,13 +91,13 @@ impl Stage {
         self.sim.signal("*", &Signal::Reset);
     }
 
-    fn map(&self, namespace: &str, name: &str) {
+    pub(super) fn map(&self, namespace: &str, name: &str) {
         self.sim.create("configmaps", objects::config_map(namespace, name, "1")).unwrap();
     }
 }
 
 impl Running {
-    fn log(&self, stage: &Stage) -> Vec<String> {
+    pub(super) fn log(&self, stage: &Stage) -> Vec<String> {
         log_at(&stage.dir.path().join("state"))
     }
 
@@ -105,7 +113,7 @@ impl Running {
         self.handle.overview().sources.iter().all(|source| source.stats.state() == SourceState::Watching)
     }
 
-    async fn until_recorded(&self, stage: &Stage, end: &str) {
+    pub(super) async fn until_recorded(&self, stage: &Stage, end: &str) {
         let mut head = self.journal.head();
         while !self.log(stage).iter().any(|line| line.contains(end)) {
             head.changed().await.unwrap();

@@ -32,6 +32,8 @@ pub(super) fn any_input() -> impl Strategy<Value = Input> {
         1 => Just(Input::Unrelated),
         4 => (version.clone(), prop::option::of(Just("t".to_owned())), prop::bool::weighted(0.05))
             .prop_map(|(version, next, newer)| Input::Page { version, next, newer }),
+        1 => Just(Input::Endless("on and on".to_owned())),
+        1 => Just(Input::NoRoom("full".to_owned())),
         4 => Just(Input::Opened),
         1 => Just(Input::Stood),
         4 => version.clone().prop_map(Input::Changed),
@@ -50,10 +52,10 @@ pub(super) fn answers(action: &Effect, open: bool, input: &Input) -> bool {
     match (action, input) {
         (Effect::Probe(_), Input::Probed(_) | Input::Failed(_))
         | (Effect::AskLatest, Input::Latest(_) | Input::Unrelated | Input::Failed(_))
-        | (Effect::List { .. }, Input::Page { .. } | Input::Failed(_))
+        | (Effect::List { .. }, Input::Page { .. } | Input::Endless(_) | Input::NoRoom(_) | Input::Failed(_))
         | (
             Effect::Recover { .. },
-            Input::Recovered(_) | Input::Compacted(_) | Input::Unrecoverable | Input::Failed(_),
+            Input::Recovered(_) | Input::Compacted(_) | Input::Unrecoverable | Input::NoRoom(_) | Input::Failed(_),
         )
         | (Effect::Confirm, Input::Confirmed(_)) => true,
         (Effect::Watch(_), Input::Stood | Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
