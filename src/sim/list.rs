@@ -205,7 +205,8 @@ pub(super) fn decide(
             EndlessPage::Empty => page.clear(),
             EndlessPage::New(objects, bytes) => {
                 let first = EndlessToken::page(&options.token) * objects as u64;
-                page = (first..first + objects as u64).map(|number| invented(served, revision, number, bytes)).collect();
+                page =
+                    (first..first + objects as u64).map(|number| invented(served, revision, number, bytes)).collect();
             }
         }
         metadata.push_str(&format!(r#","continue":"{}""#, endless.token.after(&options.token)));

@@ -107,6 +107,13 @@ impl Lister<'_> {
         Ok(if newer { Input::Unrelated } else { Input::Latest(version) })
     }
 
+    /// The version of a consistent list, where it says anything about objects.
+    pub(super) async fn newest(&self) -> Result<Option<ResourceVersion>, Failure> {
+        let params = ListParams { limit: Some(1), ..list_params(self.spec) };
+        let (version, newer) = self.glance(&params).await?;
+        Ok(Some(version).filter(|_| !newer))
+    }
+
     /// Whether the API server takes this field selector.
     pub(super) async fn select(&self, fields: &str) -> Result<(), Failure> {
         let params = ListParams { limit: Some(1), field_selector: selector(fields), ..list_params(self.spec) };

@@ -74,6 +74,8 @@ pub struct Machine {
     quiet: Quiet,
     /// Whether the watch before, or this one, has brought a bookmark.
     bookmarks: bool,
+    /// A watch that ended when it was asked to has brought none.
+    lacks_bookmarks: bool,
     /// The versions without an order that have come, as far as there is room for them.
     seen: BTreeSet<String>,
 }
@@ -102,6 +104,7 @@ impl Machine {
             mark: None,
             quiet: Quiet::default(),
             bookmarks: false,
+            lacks_bookmarks: false,
             seen: BTreeSet::new(),
         }
     }
@@ -132,6 +135,18 @@ impl Machine {
     #[must_use]
     pub const fn has_bookmarks(&self) -> bool {
         self.bookmarks
+    }
+
+    /// The newest version that was handed to the journal.
+    #[must_use]
+    pub fn newest(&self) -> Option<&ResourceVersion> {
+        self.checkpoint.applied.as_ref().or(self.checkpoint.resume.as_ref())
+    }
+
+    /// Whether a watch has come to its end without a bookmark.
+    #[must_use]
+    pub const fn lacks_bookmarks(&self) -> bool {
+        self.lacks_bookmarks
     }
 
     /// How long a watch may be, because something between us and the API server cuts what is idle for longer.
@@ -209,6 +224,7 @@ impl Machine {
                     self.report(SourceState::Watching, &mut out);
                 }
             }
+            Input::Overlapped(version) => self.overlapped(now, version, &mut out),
             Input::Stood => {
                 self.failures.cut = 0;
                 self.presence.stable();
@@ -459,7 +475,7 @@ impl Machine {
         }
         let news =
             self.checkpoint.applied.as_ref() != Some(&version) && (version.is_ordered() || self.is_unseen(&version));
-        self.bookmarks = true;
+        (self.bookmarks, self.lacks_bookmarks) = (true, false);
         self.mark = None;
         self.checkpoint.bookmark(&version);
         // A server that only repeats what we know has shown nothing.
@@ -492,11 +508,25 @@ impl Machine {
         let newest = self.checkpoint.applied.clone();
         let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| newest.is_before(mark));
         let Some(mark) = self.mark.take().filter(is_newer) else { return };
-        self.bookmarks = false;
+        (self.bookmarks, self.lacks_bookmarks) = (false, true);
         if let Some(mark) = self.quiet.over(mark, lived, self.thresholds.quiet).filter(is_newer) {
             self.checkpoint.bookmark(&mark);
             out.push(Effect::Bookmark(mark));
         }
+    }
+
+    /// The position is compacted, and is as good as this version, from which a watch is open.
+    fn overlapped(&mut self, now: Duration, version: ResourceVersion, out: &mut Vec<Effect>) {
+        let is_newer = self.checkpoint.applied.as_ref().is_some_and(|newest| newest.is_before(&version));
+        if is_newer && self.checkpoint.resume.is_some() {
+            self.checkpoint.bookmark(&version);
+            out.push(Effect::Bookmark(version));
+        }
+        let Some(from) = self.checkpoint.resume.clone() else { return self.failed(now, Failure::Expired, out) };
+        self.mark = None;
+        self.quiet.news();
+        self.ask(now, Effect::Watch(from), out);
+        self.phase = Phase::Opening;
     }
 
     fn ended(&mut self, now: Duration, end: End, out: &mut Vec<Effect>) {

@@ -97,10 +97,9 @@ impl Pages {
             self.counted = Some(self.counted.map_or(counted, |before| before.min(counted)));
         }
         match self.counted {
-            Some(counted) if self.came > counted.saturating_add(counted / 10 + SLACK) => Err(endless(&format!(
-                "{} objects have come, and by remainingItemCount there are {counted}",
-                self.came
-            ))),
+            Some(counted) if self.came > counted.saturating_add(counted / 10 + SLACK) => {
+                Err(endless(&format!("{} objects have come, and by remainingItemCount there are {counted}", self.came)))
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -159,7 +158,9 @@ mod tests {
         assert!(soon(given_up(9_999, |number| (number..number + 1, token(number), Some(0)))) < 600);
         // Rings that are longer than what is kept.
         assert!(soon(given_up(999_999, |number| (number..number + 1, token(number % 100_000), None))) < 220_000);
-        assert!(soon(given_up(999_999, |number| (number % 100_000..number % 100_000 + 1, token(number), None))) < 220_000);
+        assert!(
+            soon(given_up(999_999, |number| (number % 100_000..number % 100_000 + 1, token(number), None))) < 220_000
+        );
     }
 
     #[test]

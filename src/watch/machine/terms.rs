@@ -85,6 +85,9 @@ pub enum Input {
     Unrecoverable,
     /// The API server has accepted the watch.
     Opened,
+    /// The position is compacted. The watch before had brought everything up to this version at least, and one from there is
+    /// open, which the next watch is.
+    Overlapped(ResourceVersion),
     /// The watch is open for as long as [`Machine::stands_after`](super::Machine::stands_after) asks for.
     Stood,
     /// A change was handed to the journal.

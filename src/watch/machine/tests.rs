@@ -48,6 +48,7 @@ fn parse(line: &str) -> (Duration, Input) {
         "unrelated" => Input::Unrelated,
         "committed" => Input::Committed,
         "opened" => Input::Opened,
+        "overlapped" => Input::Overlapped(rv(rest[0])),
         "stood" => Input::Stood,
         "over" => Input::Ended(End::Over),
         "changed" => Input::Changed(rv(rest[0])),

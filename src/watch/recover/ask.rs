@@ -17,8 +17,8 @@ use crate::model::SourceSpec;
 use crate::watch::audit::METADATA;
 use crate::watch::decode::{self, Page};
 use crate::watch::frame::{Item, Items};
-use crate::watch::pages::Pages;
 use crate::watch::intake::{SLOW, caught, observed};
+use crate::watch::pages::Pages;
 use crate::watch::requests::{Stop, list_params, selector, unbuilt};
 
 /// How often a question is asked again that fails in a way that passes.

@@ -36,6 +36,7 @@ pub(super) fn any_input() -> impl Strategy<Value = Input> {
         1 => Just(Input::NoRoom("full".to_owned())),
         4 => Just(Input::Opened),
         1 => Just(Input::Stood),
+        1 => version.clone().prop_map(Input::Overlapped),
         4 => version.clone().prop_map(Input::Changed),
         2 => version.clone().prop_map(Input::Bookmark),
         2 => prop_oneof![Just(End::Closed), Just(End::Over), Just(End::Cut("cut".to_owned())), Just(End::Silent)].prop_map(Input::Ended),
@@ -60,6 +61,7 @@ pub(super) fn answers(action: &Effect, open: bool, input: &Input) -> bool {
         | (Effect::Confirm, Input::Confirmed(_)) => true,
         (Effect::Watch(_), Input::Stood | Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
         (Effect::Watch(_), Input::Opened) => !open,
+        (Effect::Watch(_), Input::Overlapped(_)) => true,
         (Effect::Watch(_), Input::Failed(_) | Input::Warned | Input::Differs | Input::Inconsistent) => true,
         _ => false,
     }
