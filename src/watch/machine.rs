@@ -202,7 +202,7 @@ impl Machine {
             Input::NoRoom(text) => {
                 // It takes the disk no more than half of the time.
                 let took = now.saturating_sub(self.began).min(LONG);
-                self.list_given_up(now, took.max(self.thresholds.slow), text, &mut out);
+                self.list_given_up(now, took, text, &mut out);
             }
             Input::Committed => self.committed(now, &mut out),
             Input::Recovered(version) => self.settled(now, version, &mut out),

@@ -52,6 +52,7 @@ async fn a_list_without_room_is_given_up_and_costs_nobody_anything() {
         open.source.list_page(page(&mut noise, 0, 10)).await.unwrap();
         open.source.list_done(rv(200_000), None).await.unwrap();
         assert_eq!(log(&mut open.journal.reader().unwrap()).len(), 130);
+        drop(other);
         open.close();
     }
 }
@@ -79,6 +80,7 @@ async fn the_largest_list_is_given_up() {
     assert_eq!(other.lists_given_up(), 0);
     other.list_done(rv(200_000), None).await.unwrap();
     assert_eq!(log(&mut open.journal.reader().unwrap()).len() as u64, pages * 20);
+    drop(other);
     open.close();
 }
 

@@ -9,7 +9,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,13 +40,25 @@ const PART: u32 = 6;
 pub(super) struct Overlap {
     /// The version that it is from, which the API server had before it was opened.
     pub(super) from: ResourceVersion,
-    pub(super) body: Body,
+    /// Never locked: it makes the driver that keeps it `Sync`, which a body is not.
+    body: Mutex<Body>,
     /// What has come of it.
     pub(super) first: Option<Bytes>,
     /// When its version was asked for.
     pub(super) asked: Instant,
     /// When its time is over.
     pub(super) over: Instant,
+}
+
+impl Overlap {
+    fn body(&mut self) -> &mut Body {
+        self.body.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The rest of the watch, behind what has come of it.
+    pub(super) fn into_body(self) -> Body {
+        self.body.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 type Opening = Pin<Box<dyn Future<Output = Result<Option<Overlap>, Failure>> + Send>>;
@@ -90,7 +102,7 @@ impl Beside {
             if open.first.is_some() {
                 return std::future::pending().await;
             }
-            match next_part(&mut open.body, LONG).await {
+            match next_part(open.body(), LONG).await {
                 Ok(Some(part)) if !is_error(&part) => open.first = Some(part),
                 Ok(_) | Err(_) => (self.open, self.due) = (None, Some(Instant::now() + lead)),
             }
@@ -110,11 +122,9 @@ impl Beside {
         }
     }
 
-    /// Waits until the next watch is far enough from the newest one.
-    pub(super) async fn rest(&self, apart: Duration) {
-        if let Some(asked) = self.asked {
-            sleep_until(asked + apart).await;
-        }
+    /// When the next watch is far enough from the newest one.
+    pub(super) fn rested(&self, apart: Duration) -> Instant {
+        self.asked.map_or_else(Instant::now, |asked| asked + apart)
     }
 
     /// What the first watch leaves, which has ended like this and brought everything up to `newest`.
@@ -171,7 +181,7 @@ impl Opener {
         let body = self.api.send(Method::GET, &uri, "application/json", Vec::new()).await?.into_body();
         drop(room);
         let over = Instant::now() + Duration::from_secs(u64::from(self.seconds));
-        Ok(Some(Overlap { from, body, first: None, asked, over }))
+        Ok(Some(Overlap { from, body: Mutex::new(body), first: None, asked, over }))
     }
 }
 

@@ -39,9 +39,10 @@ impl Driver {
         self.repeats = None;
         let overlap = if std::mem::take(&mut self.goes_on) { self.overlap.take() } else { None };
         let (body, first, over, since) = match overlap {
-            Some(overlap) => {
+            Some(mut overlap) => {
                 self.repeats = self.machine.newest().filter(|newest| overlap.from.is_before(newest)).cloned();
-                (overlap.body, overlap.first, overlap.over, overlap.asked)
+                let (first, over, asked) = (overlap.first.take(), overlap.over, overlap.asked);
+                (overlap.into_body(), first, over, asked)
             }
             None => {
                 let uri = watch_request(&self.spec, &self.fields, seconds, from).map_err(unbuilt)?;
@@ -59,7 +60,7 @@ impl Driver {
         let mut beside = Beside::new(self.needs_overlap(), seconds, since, apart);
         let ended = self.read(body, first, over - AGREED, &mut beside).await;
         // However it ended, two watches are that far apart.
-        beside.rest(apart).await;
+        tokio::time::sleep_until(beside.rested(apart)).await;
         match &ended {
             Ok(Input::Ended(end)) => self.overlap = beside.left(end, self.machine.newest()),
             // Its position may be compacted, and then the one before it counts.

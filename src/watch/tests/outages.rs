@@ -393,7 +393,7 @@ async fn a_quiet_resource_without_bookmarks_has_no_gap() {
 /// What a resource without bookmarks lives in: how long its watches are asked for, when the API server ends them by itself, how often
 /// etcd is compacted, and by how much its history is behind then.
 struct Short {
-    watches: std::ops::RangeInclusive<u32>,
+    watches: RangeInclusive<u32>,
     ends: Option<u64>,
     every: u64,
     keeps: u64,
