@@ -31,7 +31,7 @@ mod state;
 pub(crate) mod tests;
 mod writer;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -103,6 +103,7 @@ struct Inner {
     waiting: Arc<Waiting>,
     at_hand: AtHand,
     inconsistent: watch::Receiver<BTreeSet<SourceId>>,
+    given_up: watch::Receiver<BTreeMap<SourceId, u64>>,
     shared: watch::Receiver<Shared>,
     step_down: Arc<watch::Sender<bool>>,
 }
@@ -292,7 +293,7 @@ impl Journal {
             Some(sharing) => writer.share(sharing, shared_sender, stepping_down)?,
         }
         let (turns, waiting, at_hand) = (writer.turns(), writer.waiting(), writer.at_hand());
-        let inconsistent = writer.inconsistent();
+        let (inconsistent, given_up) = (writer.inconsistent(), writer.given_up());
         let epoch = writer.epoch();
         let failure = Arc::new(OnceLock::new());
         let writing: Writing = {
@@ -321,6 +322,7 @@ impl Journal {
             waiting,
             at_hand,
             inconsistent,
+            given_up,
             shared,
             step_down: Arc::new(step_down),
         };

@@ -23,6 +23,7 @@ mod lister;
 pub mod machine;
 mod manager;
 mod news;
+mod pages;
 mod prober;
 mod recover;
 mod requests;

@@ -342,6 +342,11 @@ fn reading(registry: &mut Registry, process: &Process) {
         register(registry, "source_replays", "Changes that came again since the start, as after every resume");
     let disorders: Count =
         register(registry, "source_disorders", "Versions that came out of order since the start: the API server errs");
+    let lists_given_up: Count = register(
+        registry,
+        "source_lists_given_up",
+        "Lists given up since the start, because they do not end or max_size leaves no room for them",
+    );
     let undecided: Count =
         register(registry, "audits_undecided", "Audits since the start that could not be brought to an end");
     let held: Gauge<i64, AtomicI64> =
@@ -358,6 +363,7 @@ fn reading(registry: &mut Registry, process: &Process) {
         desyncs.get_or_create(labels).inc_by(stats.desyncs.load(Relaxed));
         replays.get_or_create(labels).inc_by(stats.replays.load(Relaxed));
         disorders.get_or_create(labels).inc_by(stats.disorders.load(Relaxed));
+        lists_given_up.get_or_create(labels).inc_by(stats.lists_given_up.load(Relaxed));
         undecided.get_or_create(labels).inc_by(stats.audits_undecided.load(Relaxed));
         for (reason, count) in stats.failures() {
             let mut labels = labels.clone();

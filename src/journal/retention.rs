@@ -88,6 +88,8 @@ pub(super) struct Sizes {
     pub(super) database: u64,
     /// While it holds more than this, the oldest entries are truncated where that is allowed.
     pub(super) high: u64,
+    /// Of that, so much is free for lists in progress.
+    pub(super) staging: u64,
     /// The write-ahead log never has more.
     pub(super) wal: u64,
     /// The write-ahead log is written back into the database when it has this much.
@@ -108,9 +110,10 @@ impl Sizes {
         let database = max_size.max(MIB).saturating_sub(wal);
         // A slice or a group on its way fits between the two.
         let high = database - (database / 8).min(32 * MIB);
+        let staging = (database / 8).min(1 << 30);
         let checkpoint = (reserve / 4 * 3).max(16 * PAGE);
         let group = usize::try_from((whole / 64).min(8 * MIB)).unwrap_or(usize::MAX);
-        Self { database, high, wal, checkpoint, group, reserve }
+        Self { database, high, staging, wal, checkpoint, group, reserve }
     }
 
     /// Nothing is taken from a source while the write-ahead log has more than this: what follows is for cursors, and for

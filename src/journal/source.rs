@@ -116,6 +116,14 @@ impl SourceJournal {
         self.send(OfSource::ListPage(objects), bytes, share.hand_over(bytes)).await
     }
 
+    /// How many lists of this source the journal has given up since it was opened, because what they staged left no room for
+    /// what other sources bring. Of such a list nothing is written: [`SourceJournal::list_done`] and
+    /// [`SourceJournal::part_done`] return without effect.
+    #[must_use]
+    pub fn lists_given_up(&self) -> u64 {
+        self.journal.inner.given_up.borrow().get(&self.id).copied().unwrap_or_default()
+    }
+
     /// The list is complete at `version`: declares the gap where `why` is given, writes the net difference, moves the
     /// position. Returns when it is on disk.
     pub async fn list_done(&self, version: ResourceVersion, why: Option<Why>) -> Result {

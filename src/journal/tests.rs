@@ -5,6 +5,7 @@ mod noise;
 mod pushdown;
 mod retention;
 mod sharing;
+mod staging;
 mod suppressed;
 mod trust;
 

@@ -16,6 +16,7 @@ mod register;
 mod requests;
 pub(super) mod rows;
 mod sharing;
+mod staging;
 mod standing_by;
 mod store;
 #[cfg(test)]
@@ -24,7 +25,7 @@ mod transaction;
 mod truncate;
 pub(super) mod unit;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -82,6 +83,8 @@ pub(super) struct Writer {
     committed: Committed,
     visible: watch::Sender<Seq>,
     inconsistent: watch::Sender<BTreeSet<SourceId>>,
+    /// How many lists of each source were given up for want of room.
+    given_up: watch::Sender<BTreeMap<SourceId, u64>>,
     turns: Arc<AtomicU64>,
     waiting: Arc<Waiting>,
     /// Commands that wait for a job.
@@ -186,6 +189,7 @@ impl Writer {
             committed: facts.committed(),
             visible,
             inconsistent: watch::Sender::default(),
+            given_up: watch::Sender::default(),
             turns: Arc::default(),
             waiting: Arc::default(),
             deferred: VecDeque::new(),
@@ -236,6 +240,10 @@ impl Writer {
 
     pub(super) fn inconsistent(&self) -> watch::Receiver<BTreeSet<SourceId>> {
         self.inconsistent.subscribe()
+    }
+
+    pub(super) fn given_up(&self) -> watch::Receiver<BTreeMap<SourceId, u64>> {
+        self.given_up.subscribe()
     }
 
     pub(super) fn turns(&self) -> Arc<AtomicU64> {
@@ -308,7 +316,9 @@ impl Writer {
                 false
             }
         };
-        if self.quota.open.sources && self.committed.may_step() {
+        // What makes room goes on also where nothing is taken from sources.
+        let open = self.quota.open.sources || self.quota.has_wal() && self.committed.clear_first();
+        if open && self.committed.may_step() {
             match self.transact(|transaction| transaction.step()) {
                 Ok(done) => {
                     self.quota.fitted();
@@ -336,7 +346,10 @@ impl Writer {
         let mut transaction = self.disk.transaction(&self.committed, &self.quota);
         while let Some(queued) = next {
             transaction.changes.started |= matches!(queued.command, Command::Register(..) | Command::Redaction(_));
-            if transaction.must_wait(&queued.command) {
+            // What is dropped waits for nothing, unless it is of a list that waits for its beginning.
+            let is_dropped = transaction.is_dropped(&queued.command)
+                && !self.deferred.iter().any(|waits| waits.command.moves() == queued.command.moves());
+            if !is_dropped && transaction.must_wait(&queued.command) {
                 self.deferred.push_back(queued);
             } else {
                 let flush = matches!(queued.command, Command::Flush(_));
@@ -409,7 +422,7 @@ impl Writer {
 
     /// Makes known to others what is on disk.
     fn tell(&mut self, heard: Heard) {
-        let Heard { taken, inconsistent, answers } = heard;
+        let Heard { taken, inconsistent, given_up, answers } = heard;
         let head = Seq(self.committed.head);
         {
             let mut epoch = self.epoch.write().unwrap_or_else(PoisonError::into_inner);
@@ -426,6 +439,13 @@ impl Writer {
             }
             news
         });
+        if !given_up.is_empty() {
+            self.given_up.send_modify(|lists| {
+                for id in given_up {
+                    *lists.entry(SourceId(id)).or_default() += 1;
+                }
+            });
+        }
         for (id, changes) in taken {
             self.waiting.subtract(SourceId(id), changes);
         }

@@ -232,6 +232,58 @@ pub enum Lie {
     /// `remainingItemCount` is so many too high (or too low, not below 0), also where it would not be there because
     /// nothing is left.
     Miscount(isize),
+    /// Each page names a next one, whatever was asked for.
+    Endless(Endless),
+}
+
+/// A list that does not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endless {
+    /// What is on its pages.
+    pub page: EndlessPage,
+    /// The token of the next page.
+    pub token: EndlessToken,
+    /// `remainingItemCount` of each page, as it is written; none leaves it out.
+    pub left: Option<&'static str>,
+}
+
+/// What is on the pages of a list that does not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndlessPage {
+    /// The same objects each time: those of the first page.
+    Same,
+    /// No object.
+    Empty,
+    /// Objects that never existed, so many of so many bytes on each page. They are other ones with each token.
+    New(usize, usize),
+}
+
+/// The tokens of a list that does not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndlessToken {
+    /// Always this text.
+    Same(&'static str),
+    /// So many tokens, by turns.
+    Ring(u64),
+    /// Another one each time.
+    New,
+}
+
+impl EndlessToken {
+    /// The token that leads to the page after the one that `token` led to.
+    pub(super) fn after(self, token: &str) -> String {
+        let next = Self::page(token) + 1;
+        match self {
+            Self::Same(text) => text.to_owned(),
+            Self::Ring(length) => format!("page-{}", next % length),
+            Self::New => format!("page-{next}"),
+        }
+    }
+
+    /// The number of the page that a token leads to.
+    pub(super) fn page(token: &str) -> u64 {
+        token.strip_prefix("page-").and_then(|number| number.parse().ok()).unwrap_or(0)
+    }
 }
 
 /// Where in a body, what is changed, and how it goes on.

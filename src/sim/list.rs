@@ -8,8 +8,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::faults::{Lie, Refusal};
-use super::object::{Form, Row};
+use super::faults::{EndlessPage, EndlessToken, Lie, Refusal};
+use super::object::{Content, Form, Kind, Object, Row};
 use super::resources::Served;
 use super::selector::Selector;
 use super::store::Store;
@@ -149,7 +149,10 @@ pub(super) fn decide(
     let asked = asked.filter(|_| manner.lie != Some(Lie::Newest));
     let etcd = store.etcd(&served.storage);
     let mut start = String::new();
-    let revision = if options.token.is_empty() {
+    let endless = if let Some(Lie::Endless(endless)) = manner.lie { Some(endless) } else { None };
+    let revision = if endless.is_some() {
+        etcd.revision
+    } else if options.token.is_empty() {
         match asked {
             Some(revision) if exact && manner.future_is_internal && revision > etcd.revision => {
                 return Err(Refusal::future_revision());
@@ -176,7 +179,7 @@ pub(super) fn decide(
     let limit = if asked == Some(0) || limit == 0 { usize::MAX } else { limit };
     let state = match manner.lie {
         Some(Lie::Shifted(by)) => revision.saturating_add_signed(by),
-        Some(Lie::Newest | Lie::NoCount | Lie::Miscount(_)) | None => revision,
+        Some(Lie::Newest | Lie::NoCount | Lie::Miscount(_) | Lie::Endless(_)) | None => revision,
     };
     // The one object of a name is looked up by its key, where the path says enough to know it.
     let name = selector.name().filter(|_| namespace.is_some() || !served.resource.namespaced);
@@ -196,17 +199,31 @@ pub(super) fn decide(
         }
     }
     let mut metadata = format!(r#""resourceVersion":"{revision}""#);
-    if let (true, Some(last)) = (left > 0, page.last()) {
+    if let Some(endless) = endless {
+        match endless.page {
+            EndlessPage::Same => {}
+            EndlessPage::Empty => page.clear(),
+            EndlessPage::New(objects, bytes) => {
+                let first = EndlessToken::page(&options.token) * objects as u64;
+                page =
+                    (first..first + objects as u64).map(|number| invented(served, revision, number, bytes)).collect();
+            }
+        }
+        metadata.push_str(&format!(r#","continue":"{}""#, endless.token.after(&options.token)));
+        if let Some(left) = endless.left {
+            metadata.push_str(&format!(r#","remainingItemCount":{left}"#));
+        }
+    } else if let (true, Some(last)) = (left > 0, page.last()) {
         let token = Token::write(i64::try_from(revision).unwrap_or(i64::MAX), &last.key());
         metadata.push_str(&format!(r#","continue":"{token}""#));
     }
     let count = match manner.lie {
         Some(Lie::Miscount(by)) => Some(left.saturating_add_signed(by)),
         Some(Lie::NoCount) => None,
-        Some(Lie::Newest | Lie::Shifted(_)) | None => Some(left).filter(|left| *left > 0),
+        Some(Lie::Newest | Lie::Shifted(_) | Lie::Endless(_)) | None => Some(left).filter(|left| *left > 0),
     };
     // Of keys that may not match the real server gives no number.
-    if let Some(count) = count.filter(|_| manner.counts && selector.is_empty()) {
+    if let Some(count) = count.filter(|_| endless.is_none() && manner.counts && selector.is_empty()) {
         metadata.push_str(&format!(r#","remainingItemCount":{count}"#));
     }
     let kind = format!("{}List", served.resource.kind);
@@ -225,6 +242,31 @@ pub(super) fn decide(
         any: false,
         over: false,
     }))
+}
+
+/// An object that never existed. Its text is one that no compression makes small.
+fn invented(served: &Served, revision: u64, number: u64, bytes: usize) -> Arc<Row> {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let text: String = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        format!("{state:016x}")
+    })
+    .take(bytes / 16)
+    .collect();
+    let (name, uid) = (format!("invented-{number}"), format!("invented-uid-{number}"));
+    let metadata = serde_json::json!({ "name": name, "namespace": "shop", "uid": uid });
+    let object = Object::from(serde_json::json!({ "metadata": metadata, "data": { "text": text } }));
+    Arc::new(Row {
+        revision,
+        kind: Kind::Added,
+        resource: served.storage.as_str().into(),
+        namespace: "shop".into(),
+        name: name.into(),
+        uid: uid.into(),
+        content: Content::Kept(object.render(&served.head(), revision)),
+    })
 }
 
 fn too_old_token() -> Refusal {

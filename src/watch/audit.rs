@@ -21,6 +21,7 @@ use tokio::time::{MissedTickBehavior, timeout};
 use super::Shared;
 use super::decode;
 use super::frame::{Item, Items};
+use super::pages::Pages;
 use super::requests::{Stop, list_params, request, selector, unbuilt};
 use crate::ambient::{self, watch};
 use crate::cluster::{Failure, next_part};
@@ -32,6 +33,9 @@ pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadataList
 
 /// Of what is longer only what names it is read.
 const ITEM_LIMIT: usize = 256 << 10;
+
+/// A list of an audit may have this many objects beyond what the log knows.
+const MORE: u64 = 100_000;
 
 /// Two pages are at least this far apart, whatever is in them.
 const PACE: Duration = Duration::from_millis(20);
@@ -117,6 +121,15 @@ impl Auditor {
         }
     }
 
+    /// How many objects a list may have: twice as many as the log knows, and some more.
+    async fn most(&self) -> Result<u64, Stop> {
+        let (journal, id) = (self.shared.journal.clone(), self.id);
+        let known = ambient::blocking(move || journal.reader()?.losses(id)).await;
+        let unreadable = |error: JournalError| Failure::Unreachable(format!("the journal cannot be read: {error}"));
+        let (known, _) = known.map_err(unreadable)?;
+        Ok(known.saturating_mul(2).saturating_add(MORE))
+    }
+
     /// The whole list, at one version.
     async fn list(&self, keys: &RandomState) -> Result<Listed, Stop> {
         let shared = &self.shared;
@@ -124,7 +137,8 @@ impl Auditor {
         shared.verify(None, generation).await?;
         let api = shared.api.pinned(generation);
         let _room = shared.limiter.audit().await;
-        let mut listed = Listed::default();
+        let most = self.most().await?;
+        let (mut listed, mut pages) = (Listed::default(), Pages::default());
         let (mut token, mut accept) = (None, METADATA);
         let mut pace = tokio::time::interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -154,6 +168,7 @@ impl Auditor {
                 items.push(&part, |item| -> Result<(), Failure> {
                     let (Item::Whole(item) | Item::Outline(item)) = item;
                     let object = decode::item(&self.spec.resource, item).map_err(Failure::Undecodable)?;
+                    pages.object(&object.namespace, &object.name);
                     if self.spec.leaves_out(&object.namespace) {
                         return Ok(());
                     }
@@ -165,6 +180,11 @@ impl Auditor {
             let page = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?;
             if !first && page.version != listed.version {
                 return Err(Failure::Unreachable("a list changed its version between two pages".to_owned()).into());
+            }
+            pages.end_of_page(page.next.as_deref(), page.left).map_err(Failure::Server)?;
+            if listed.objects.len() as u64 > most {
+                let text = format!("the list of an audit has more than {most} objects, which the log does not know");
+                return Err(Failure::Server(text).into());
             }
             listed.version = page.version;
             token = page.next;

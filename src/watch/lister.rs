@@ -10,6 +10,7 @@ use super::decode;
 use super::frame::{Item, Items};
 use super::intake::{SLOW, caught, observed, unread};
 use super::machine::{Input, Machine};
+use super::pages::Pages;
 use super::requests::{Stop, list_params, request, selector, unbuilt};
 use super::stats::SourceStats;
 use crate::ambient;
@@ -50,8 +51,10 @@ impl Newest {
 pub(super) struct Listing {
     /// Held from its first page until it is written, or given up.
     permit: Option<OwnedSemaphorePermit>,
-    /// Objects so far.
-    objects: u64,
+    /// Its pages so far.
+    pages: Pages,
+    /// How often the journal had given up a list of this source before this one.
+    given_up: u64,
 }
 
 /// Which page to ask for.
@@ -104,6 +107,13 @@ impl Lister<'_> {
         Ok(if newer { Input::Unrelated } else { Input::Latest(version) })
     }
 
+    /// The version of a consistent list, where it says anything about objects.
+    pub(super) async fn newest(&self) -> Result<Option<ResourceVersion>, Failure> {
+        let params = ListParams { limit: Some(1), ..list_params(self.spec) };
+        let (version, newer) = self.glance(&params).await?;
+        Ok(Some(version).filter(|_| !newer))
+    }
+
     /// Whether the API server takes this field selector.
     pub(super) async fn select(&self, fields: &str) -> Result<(), Failure> {
         let params = ListParams { limit: Some(1), field_selector: selector(fields), ..list_params(self.spec) };
@@ -140,7 +150,8 @@ impl Lister<'_> {
         }
         if token.is_none() {
             self.stats.listed();
-            listing.objects = 0;
+            listing.pages = Pages::default();
+            listing.given_up = self.journal.lists_given_up();
             self.journal.list_begin().await?;
         }
         // No version is asked for, which makes the list a consistent one.
@@ -166,9 +177,9 @@ impl Lister<'_> {
         let mut bytes = 0;
         while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
             self.stats.received(part.len());
-            let (shared, spec, mut count) = (self.shared, self.spec, 0);
+            let reported = listing.pages.came() / PROGRESS;
+            let (shared, spec, pages) = (self.shared, self.spec, &mut listing.pages);
             items.push(&part, |item| -> Result<(), Failure> {
-                count += 1;
                 let object = caught(|| {
                     let is_whole = matches!(item, Item::Whole(_));
                     let (Item::Whole(item) | Item::Outline(item)) = item;
@@ -176,6 +187,8 @@ impl Lister<'_> {
                     if is_whole {
                         newest.meet(&object.version);
                     }
+                    // With those that are left out: an empty list is one that has nothing at all.
+                    pages.object(&object.namespace, &object.name);
                     if spec.leaves_out(&object.namespace) {
                         return Ok(None);
                     }
@@ -192,9 +205,6 @@ impl Lister<'_> {
                 Ok(())
             })?;
             drop(part);
-            let reported = listing.objects / PROGRESS;
-            // With those that are left out: an empty list is one that has nothing at all.
-            listing.objects += count;
             // What a large object holds goes with it, before anything more is read.
             if bytes >= STAGE_BYTES || share.is_holding() && !staged.is_empty() {
                 self.journal.list_page_held(std::mem::take(&mut staged), &mut share).await?;
@@ -204,14 +214,22 @@ impl Lister<'_> {
             if share.should_yield(self.shared.timings.silence) {
                 return Err(Failure::Unreachable(SLOW.to_owned()).into());
             }
-            if listing.objects / PROGRESS > reported {
-                self.stats.report(self.journal, SourceState::Listing(listing.objects)).await?;
+            let came = listing.pages.came();
+            // A list that was given up before is reported as that until one is complete.
+            if came / PROGRESS > reported && !matches!(self.stats.state(), SourceState::Degraded(_)) {
+                self.stats.report(self.journal, SourceState::Listing(came)).await?;
             }
         }
         // A list that broke off has no whole envelope.
         let page = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?;
         if !staged.is_empty() {
             self.journal.list_page_held(staged, &mut share).await?;
+        }
+        if let Err(text) = listing.pages.end_of_page(page.next.as_deref(), page.left) {
+            return Ok(Input::Endless(text));
+        }
+        if let Some(no_room) = self.no_room(listing) {
+            return Ok(no_room);
         }
         let newer = newest.is_after(&page.version);
         Ok(Input::Page { version: page.version, next: page.next, newer })
@@ -229,18 +247,35 @@ impl Lister<'_> {
         // Without a gap it is a first list, and nothing is known that it could lack.
         if !sure && why.is_some() {
             self.shared.journal.flush().await?;
+            if let Some(no_room) = self.no_room(listing) {
+                return Ok(no_room);
+            }
             let (journal, id) = (self.shared.journal.clone(), self.journal.id());
             let losses = ambient::blocking(move || journal.reader()?.losses(id)).await;
             // Whoever cannot read now, for want of descriptors for instance, asks again.
             let (known, lost) =
                 losses.map_err(|error| Failure::Unreachable(format!("the journal cannot be read: {error}")))?;
-            if lost * 2 > known && (lost >= MANY || listing.objects == 0) {
+            if lost * 2 > known && (lost >= MANY || listing.pages.came() == 0) {
                 let text = format!("a list lacks {lost} of {known} objects; listing again before recording deletions");
                 tracing::warn!(source = self.spec.name(), "{text}");
                 return Ok(Input::Lacking(text));
             }
         }
         self.journal.list_done(version, why).await?;
-        Ok(Input::Committed)
+        // Of a list that it has given up the journal writes nothing.
+        Ok(self.no_room(listing).unwrap_or(Input::Committed))
     }
+
+    /// The answer where the journal has given the list up for want of room.
+    fn no_room(&self, listing: &Listing) -> Option<Input> {
+        (self.journal.lists_given_up() != listing.given_up).then(|| Input::NoRoom(no_room(listing.pages.came())))
+    }
+}
+
+/// Why a list of so many objects is given up, and what to do.
+pub(super) fn no_room(objects: u64) -> String {
+    format!(
+        "the journal has no room for the list of this resource: {objects} objects had come; raise [state] max_size, or watch \
+         less of it"
+    )
 }

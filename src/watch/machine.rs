@@ -36,6 +36,9 @@ use crate::model::{Checkpoint, ResourceVersion, Why};
 /// Versions without an order that are remembered.
 const SEEN: usize = 10_000;
 
+/// A list for which there is no room is begun again after as long as it took, and at most after this.
+const LONG: Duration = Duration::from_secs(600);
+
 /// A source's state.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -56,6 +59,8 @@ pub struct Machine {
     /// how far the server is.
     unrelated: bool,
     listed: Option<Listed>,
+    /// When the list in progress, or what is recovered, was begun.
+    began: Duration,
     /// Failures in a row, and when the newest came.
     tries: u32,
     failed: Option<Duration>,
@@ -69,6 +74,8 @@ pub struct Machine {
     quiet: Quiet,
     /// Whether the watch before, or this one, has brought a bookmark.
     bookmarks: bool,
+    /// A watch that ended when it was asked to has brought none.
+    lacks_bookmarks: bool,
     /// The versions without an order that have come, as far as there is room for them.
     seen: BTreeSet<String>,
 }
@@ -87,6 +94,7 @@ impl Machine {
             paged: true,
             unrelated: false,
             listed: None,
+            began: Duration::ZERO,
             tries: 0,
             failed: None,
             failures: FailureHistory::default(),
@@ -96,6 +104,7 @@ impl Machine {
             mark: None,
             quiet: Quiet::default(),
             bookmarks: false,
+            lacks_bookmarks: false,
             seen: BTreeSet::new(),
         }
     }
@@ -128,6 +137,18 @@ impl Machine {
         self.bookmarks
     }
 
+    /// The newest version that was handed to the journal.
+    #[must_use]
+    pub fn newest(&self) -> Option<&ResourceVersion> {
+        self.checkpoint.applied.as_ref().or(self.checkpoint.resume.as_ref())
+    }
+
+    /// Whether a watch has come to its end without a bookmark.
+    #[must_use]
+    pub const fn lacks_bookmarks(&self) -> bool {
+        self.lacks_bookmarks
+    }
+
     /// How long a watch may be, because something between us and the API server cuts what is idle for longer.
     #[must_use]
     pub fn longest_watch(&self, now: Duration) -> Option<Duration> {
@@ -148,6 +169,7 @@ impl Machine {
             input,
             Input::Probed(_)
                 | Input::Page { .. }
+                | Input::Endless(_)
                 | Input::Latest(_)
                 | Input::Opened
                 | Input::Recovered(_)
@@ -172,6 +194,16 @@ impl Machine {
                 self.unrelated |= newer;
                 self.page(now, version, next, &mut out);
             }
+            Input::Endless(text) => {
+                // What has no end in pages may have one in one piece.
+                self.broken_list();
+                self.list_given_up(now, Duration::ZERO, text, &mut out);
+            }
+            Input::NoRoom(text) => {
+                // It takes the disk no more than half of the time.
+                let took = now.saturating_sub(self.began).min(LONG);
+                self.list_given_up(now, took, text, &mut out);
+            }
             Input::Committed => self.committed(now, &mut out),
             Input::Recovered(version) => self.settled(now, version, &mut out),
             Input::Compacted(version) => {
@@ -192,6 +224,7 @@ impl Machine {
                     self.report(SourceState::Watching, &mut out);
                 }
             }
+            Input::Overlapped(version) => self.overlapped(now, version, &mut out),
             Input::Stood => {
                 self.failures.cut = 0;
                 self.presence.stable();
@@ -260,12 +293,14 @@ impl Machine {
                 }
             }
             None if self.loss.remedy == Remedy::Recover && !self.unrelated => {
-                self.report(SourceState::Recovering, out);
+                self.report_unless_given_up(SourceState::Recovering, out);
+                self.began = now;
                 self.ask(now, Effect::Recover { sure: self.loss.sure }, out);
                 self.phase = Phase::Recovering;
             }
             None => {
-                self.report(SourceState::Listing(0), out);
+                self.report_unless_given_up(SourceState::Listing(0), out);
+                self.began = now;
                 let at = match &self.loss.remedy {
                     Remedy::ListAt(version) => Some(version.clone()),
                     Remedy::List | Remedy::Recover => None,
@@ -396,7 +431,7 @@ impl Machine {
         self.loss = Loss::default();
         // The list was consistent, so the API server has this version.
         self.check = Check::Nothing;
-        self.failures.undecodable = 0;
+        (self.failures.undecodable, self.failures.given_up) = (0, 0);
         self.listed = Some(Listed { at: now, is_newest: true });
         self.presence.well();
         self.mark = None;
@@ -440,7 +475,7 @@ impl Machine {
         }
         let news =
             self.checkpoint.applied.as_ref() != Some(&version) && (version.is_ordered() || self.is_unseen(&version));
-        self.bookmarks = true;
+        (self.bookmarks, self.lacks_bookmarks) = (true, false);
         self.mark = None;
         self.checkpoint.bookmark(&version);
         // A server that only repeats what we know has shown nothing.
@@ -473,11 +508,25 @@ impl Machine {
         let newest = self.checkpoint.applied.clone();
         let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| newest.is_before(mark));
         let Some(mark) = self.mark.take().filter(is_newer) else { return };
-        self.bookmarks = false;
+        (self.bookmarks, self.lacks_bookmarks) = (false, true);
         if let Some(mark) = self.quiet.over(mark, lived, self.thresholds.quiet).filter(is_newer) {
             self.checkpoint.bookmark(&mark);
             out.push(Effect::Bookmark(mark));
         }
+    }
+
+    /// The position is compacted, and is as good as this version, from which a watch is open.
+    fn overlapped(&mut self, now: Duration, version: ResourceVersion, out: &mut Vec<Effect>) {
+        let is_newer = self.checkpoint.applied.as_ref().is_some_and(|newest| newest.is_before(&version));
+        if is_newer && self.checkpoint.resume.is_some() {
+            self.checkpoint.bookmark(&version);
+            out.push(Effect::Bookmark(version));
+        }
+        let Some(from) = self.checkpoint.resume.clone() else { return self.failed(now, Failure::Expired, out) };
+        self.mark = None;
+        self.quiet.news();
+        self.ask(now, Effect::Watch(from), out);
+        self.phase = Phase::Opening;
     }
 
     fn ended(&mut self, now: Duration, end: End, out: &mut Vec<Effect>) {
@@ -641,6 +690,25 @@ impl Machine {
                 }
                 self.retry(now, Duration::ZERO, Some(&text), out);
             }
+        }
+    }
+
+    /// A list that does not end, or that there is no room for, is begun again after a wait that grows.
+    fn list_given_up(&mut self, now: Duration, at_least: Duration, text: String, out: &mut Vec<Effect>) {
+        if let Remedy::ListAt(_) = self.loss.remedy {
+            self.loss.remedy = Remedy::Recover;
+        }
+        out.push(Effect::Count(Anomaly::ListGivenUp));
+        self.count_failure(now);
+        self.failures.given_up = self.failures.given_up.saturating_add(1);
+        self.report(SourceState::Degraded(text), out);
+        self.wait(self.tries.max(self.failures.given_up), at_least, out);
+    }
+
+    /// A source whose list was given up is degraded until a list is complete.
+    fn report_unless_given_up(&mut self, state: SourceState, out: &mut Vec<Effect>) {
+        if self.failures.given_up == 0 {
+            self.report(state, out);
         }
     }
 

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::decode;
-use super::lister::MANY;
+use super::lister::{MANY, no_room};
 use super::requests::Stop;
 use super::stats::SourceStats;
 use crate::ambient;
@@ -74,6 +74,8 @@ pub(super) enum Outcome {
     Hopeless(String),
     /// So much seems to be gone that whoever answers may be somebody else.
     Lacking(String),
+    /// The journal has no room for what was found.
+    NoRoom(String),
 }
 
 /// Why a window came to nothing.
@@ -81,6 +83,7 @@ enum WindowError {
     Compacted,
     Hopeless(String),
     Lacking(String),
+    NoRoom(String),
     Claimed,
     Stop(Stop),
 }
@@ -150,6 +153,7 @@ impl Recovery<'_> {
             Ok(outcome) => Ok(outcome),
             Err(WindowError::Hopeless(text)) => Ok(Outcome::Hopeless(text)),
             Err(WindowError::Lacking(text)) => Ok(Outcome::Lacking(text)),
+            Err(WindowError::NoRoom(text)) => Ok(Outcome::NoRoom(text)),
             Err(WindowError::Compacted | WindowError::Claimed) => {
                 Ok(Outcome::Hopeless("the API server's history goes while it is read".to_owned()))
             }
@@ -186,6 +190,7 @@ impl Recovery<'_> {
         let mut asked = Instant::now();
         loop {
             let to = newest.min(from + size);
+            let given_up = self.journal.lists_given_up();
             match self.window(from, to, from.max(applied), &recorded, alone).await {
                 Ok(()) => {}
                 Err(WindowError::Compacted) => {
@@ -206,6 +211,9 @@ impl Recovery<'_> {
                 newest = self.newest_of(self.spec).await?.max(to);
             }
             self.journal.part_done(version(to), to == newest).await?;
+            if self.journal.lists_given_up() != given_up {
+                return Err(WindowError::NoRoom(no_room(objects)));
+            }
             from = to;
             recorded.clear();
             if to == newest {

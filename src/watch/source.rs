@@ -4,6 +4,7 @@
 //! taken is asked for again.
 
 mod auditing;
+mod overlap;
 mod stream;
 
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use super::news::Event;
 use super::recover::{self, Recovery, Spent};
 use super::requests::Stop;
 use super::stats::SourceStats;
+use overlap::Overlap;
+
 use crate::ambient::{Listener, watch};
 use crate::backoff::random_up_to;
 use crate::cluster::{Api, Failure};
@@ -69,6 +72,12 @@ pub(super) struct Driver {
     inconsistency: Inconsistency,
     /// When the journal is compared with the API server; only while a watch is open, because that is what catches up.
     audit_due: Option<Instant>,
+    /// A watch that the last one left open, from a version up to which the last one has brought everything.
+    overlap: Option<Overlap>,
+    /// The next watch is that one.
+    goes_on: bool,
+    /// What is older than this has come by the watch before the one that is open.
+    repeats: Option<ResourceVersion>,
     /// What the audit waits for: everything up to here was handed to the journal.
     position: watch::Sender<Option<ResourceVersion>>,
 }
@@ -110,6 +119,9 @@ impl Driver {
             warned: false,
             inconsistency,
             audit_due: None,
+            overlap: None,
+            goes_on: false,
+            repeats: None,
             position: watch::Sender::default(),
         }
     }
@@ -141,7 +153,11 @@ impl Driver {
 
     /// Gives the machine an input, does what needs no answer, and returns what does.
     async fn step(&mut self, input: Input) -> Result<Option<Effect>, JournalError> {
-        let listed = matches!(input, Input::Page { .. });
+        let listed = matches!(input, Input::Page { .. } | Input::Endless(_));
+        if matches!(input, Input::NoRoom(_)) {
+            // Only a person can help.
+            self.stats.settle(&self.shared);
+        }
         if matches!(input, Input::Committed) {
             self.listing = Listing::default();
         }
@@ -204,7 +220,8 @@ impl Driver {
             self.shared.revisions.reset();
         }
         match anomaly {
-            Anomaly::Replay => {}
+            // The report that comes with it says more.
+            Anomaly::Replay | Anomaly::ListGivenUp => {}
             Anomaly::Disorder => {
                 tracing::warn!(source = self.spec.name(), "the API server sent versions out of order");
             }
@@ -257,6 +274,9 @@ impl Driver {
         if !matches!(action, Effect::List { .. } | Effect::Commit { .. }) {
             // Whatever comes after a list, however it ended: others may list now.
             self.listing = Listing::default();
+        }
+        if !matches!(action, Effect::Probe(_) | Effect::Watch(_)) {
+            self.overlap = None;
         }
         if matches!(action, Effect::List { token: None, .. } | Effect::Recover { .. }) {
             // Either is as good as an audit.
@@ -314,7 +334,13 @@ impl Driver {
             Effect::Commit { version, why, sure } => self.lister().commit(&self.listing, version, why, sure).await,
             Effect::Watch(_) if self.warning() => Ok(Input::Warned),
             Effect::Watch(_) if self.inconsistency.is_found() => Ok(Input::Inconsistent),
-            Effect::Watch(version) => self.watch(&version).await,
+            Effect::Watch(version) => match self.watch(&version).await {
+                Err(Stop::Failure(Failure::Expired)) if let Some(overlap) = &self.overlap => {
+                    self.goes_on = true;
+                    Ok(Input::Overlapped(overlap.from.clone()))
+                }
+                ended => ended,
+            },
             Effect::Wait { tries, at_least } => {
                 tokio::time::sleep(self.pause(tries, at_least)).await;
                 Ok(Input::Waited)
@@ -337,6 +363,7 @@ impl Driver {
         if self.unverified_since.is_some() || self.generation != Some(generation) {
             self.shared.verify(self.unverified_since, generation).await?;
             self.unverified_since = None;
+            self.overlap = None;
             self.generation = Some(generation);
             self.api = self.shared.api.pinned(generation);
         }
@@ -450,6 +477,7 @@ impl Driver {
                 tracing::warn!(source, "what the watch missed cannot be recovered: {text}");
                 Input::Unrecoverable
             }
+            recover::Outcome::NoRoom(text) => Input::NoRoom(text),
             recover::Outcome::Lacking(text) => {
                 tracing::warn!(source, "{text}");
                 Input::Lacking(text)

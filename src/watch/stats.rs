@@ -29,6 +29,8 @@ pub struct SourceStats {
     pub disorders: AtomicU64,
     /// Positions lost: each makes a list and a GAP.
     pub desyncs: AtomicU64,
+    /// Lists that were given up, because they do not end or the journal has no room for them.
+    pub lists_given_up: AtomicU64,
     /// Audits that came to no answer.
     pub audits_undecided: AtomicU64,
     /// When a change last came, in microseconds since 1970; 0 for never.
@@ -53,6 +55,7 @@ impl Default for SourceStats {
             replays: AtomicU64::default(),
             disorders: AtomicU64::default(),
             desyncs: AtomicU64::default(),
+            lists_given_up: AtomicU64::default(),
             audits_undecided: AtomicU64::default(),
             last_change: AtomicU64::default(),
             last_contact: AtomicU64::default(),
@@ -110,6 +113,7 @@ impl SourceStats {
         let count = match anomaly {
             Anomaly::Replay => &self.replays,
             Anomaly::Disorder => &self.disorders,
+            Anomaly::ListGivenUp => &self.lists_given_up,
             Anomaly::Desync(_) | Anomaly::Inconsistent => &self.desyncs,
         };
         count.fetch_add(1, Relaxed);

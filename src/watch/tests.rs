@@ -3,6 +3,7 @@
 mod audit;
 mod chaos;
 mod discovering;
+mod endless;
 mod excluded;
 mod large;
 mod lies;

@@ -142,7 +142,7 @@ async fn what_is_wrong_with_one_cluster_touches_no_other() {
     several.add("corrupt", "").await;
     fs::create_dir_all(several.state("corrupt")).unwrap();
     fs::write(several.state("corrupt").join("journal.db"), vec![7; 8192]).unwrap();
-    // Its sink takes nothing, so that what it has cannot go, and its journal is full at once.
+    // Its journal has no room for its first list.
     several.add("full", "[[sink]]\nname = \"away\"\ntype = \"http\"\nurl = \"http://127.0.0.1:9/\"\n").await;
     several.configure(
         "full",
@@ -172,7 +172,7 @@ async fn what_is_wrong_with_one_cluster_touches_no_other() {
         ("nowhere", "daemon-failing", "nowhere.kubeconfig"),
         ("corrupt", "daemon-failing", "journal"),
         ("typo", "configuration-refused", "lug"),
-        ("full", "journal-paused", "max_size"),
+        ("full", "source-degraded", "max_size"),
     ] {
         until(&format!("the alarm of {name}"), async || {
             several.daemon.must_run();

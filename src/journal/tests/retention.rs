@@ -10,10 +10,10 @@ use bytes::Bytes;
 
 use super::*;
 
-const AGES: Duration = Duration::from_secs(100 * 24 * 3600);
+pub(super) const AGES: Duration = Duration::from_secs(100 * 24 * 3600);
 
 /// Text that no compression makes small.
-struct Noise(u64);
+pub(super) struct Noise(pub(super) u64);
 
 impl Noise {
     fn next(&mut self) -> u64 {
@@ -31,7 +31,7 @@ impl Noise {
     }
 }
 
-fn noisy(noise: &mut Noise, name: &str, uid: &str, version: u64, length: usize) -> Observed {
+pub(super) fn noisy(noise: &mut Noise, name: &str, uid: &str, version: u64, length: usize) -> Observed {
     let mut object = pod(name, uid, version);
     object.body.bytes = format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"shop","uid":"{uid}","resourceVersion":"{version}"}},"noise":"{}"}}"#,

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use rusqlite::{OptionalExtension, params};
 
 use super::queue::{Command, Reply};
+use super::staging::{Staged, row_bytes};
 use super::{Known, SILENT, Transaction, known_row, marks_json, marks_of, pointers_json, sql};
 use crate::journal::error::Result;
 use crate::journal::schema::OF_SOURCE;
@@ -87,7 +88,10 @@ impl Transaction<'_> {
         for (id, complete, recorded) in found {
             self.load_source(id)?;
             let work = match (complete, recorded) {
-                (false, _) => Work::Begin,
+                (false, _) => {
+                    self.find_staged(id)?;
+                    Work::Begin
+                }
                 (true, DELETIONS_TOLD | DAMAGED) => Work::List(Step::Changes),
                 (true, _) => Work::List(Step::Gap),
             };
@@ -102,7 +106,7 @@ impl Transaction<'_> {
         Ok(Job { source, plural, work, recovered: false, reply })
     }
 
-    fn add_job(&mut self, source: i64, work: Work, reply: Option<Reply<()>>) -> Result {
+    pub(super) fn add_job(&mut self, source: i64, work: Work, reply: Option<Reply<()>>) -> Result {
         let job = self.job(source, work, reply)?;
         self.begin_job(job);
         Ok(())
@@ -135,6 +139,9 @@ impl Transaction<'_> {
             Work::Narrow(retired, recorded) => self.step_of_narrowing(retired, *recorded)?,
         };
         let done = next.is_none();
+        if done && matches!(job.work, Work::Begin | Work::Gone(_)) {
+            self.unstaged(job.source);
+        }
         if let Some(reply) = job.reply.as_ref().filter(|_| done) {
             self.later(reply, ());
         }
@@ -212,6 +219,8 @@ impl Transaction<'_> {
     /// A list begins: what an earlier, unfinished one has staged goes first.
     pub(super) fn begin_list(&mut self, id: i64) -> Result {
         self.execute("begin a list", "UPDATE source SET listed_at = ? WHERE id = ?", params![self.at, id])?;
+        let staged = self.staged(id);
+        self.set_staged(id, Staged { given_up: false, ..staged });
         self.execute("begin a list", "DELETE FROM unread WHERE source = ? AND staged = 1", params![id])?;
         let staged: bool = self
             .conn
@@ -224,6 +233,9 @@ impl Transaction<'_> {
     /// Stages what was recovered of the API server's history, until a whole part of it is there. What is gone has no
     /// body: its last state is known by then.
     pub(super) fn stage_found(&mut self, id: i64, found: &Found) -> Result {
+        if self.staged(id).given_up {
+            return Ok(());
+        }
         match found {
             Found::Version(object) => {
                 let body = self.codec.compress(None, &object.body.bytes);
@@ -236,6 +248,11 @@ impl Transaction<'_> {
     /// Everything up to `version` is staged that happened since the position was lost, or since the part before. Unless it
     /// is the last part, the position stays lost, from here on.
     pub(super) fn complete_part(&mut self, id: i64, version: &ResourceVersion, last: bool, reply: Reply<()>) -> Result {
+        if self.staged(id).given_up {
+            self.later(&reply, ());
+            return Ok(());
+        }
+        self.unstaged(id);
         self.execute(
             "complete what is recovered",
             "UPDATE source SET pending = ?, pending_told = ?, recovering = ? WHERE id = ?",
@@ -256,6 +273,9 @@ impl Transaction<'_> {
 
     /// Stages one listed object until its list is complete.
     pub(super) fn stage(&mut self, id: i64, object: &Observed) -> Result {
+        if self.staged(id).given_up {
+            return Ok(());
+        }
         let source = self.source(id)?;
         // After a rollback the cluster may have given the same version to something else.
         let by_version = source.lost != Some(Why::Rollback);
@@ -274,7 +294,10 @@ impl Transaction<'_> {
         self.keep_staged(id, object, body.as_deref(), false)
     }
 
-    fn keep_staged(&self, id: i64, object: &Observed, body: Option<&[u8]>, gone: bool) -> Result {
+    fn keep_staged(&mut self, id: i64, object: &Observed, body: Option<&[u8]>, gone: bool) -> Result {
+        if !self.take_room(id, row_bytes(object, body))? {
+            return Ok(());
+        }
         self.execute(
             "stage an object",
             "INSERT INTO listing (source, namespace, name, uid, version, body, marks, pointers, gone)
@@ -301,6 +324,12 @@ impl Transaction<'_> {
         why: Option<Why>,
         reply: Reply<()>,
     ) -> Result {
+        if self.staged(id).given_up {
+            // Without all of its rows it would delete what it had.
+            self.later(&reply, ());
+            return Ok(());
+        }
+        self.unstaged(id);
         let source = self.source(id)?;
         // What the server compacted while nothing was read for want of room is missing for that reason.
         let paused = why == Some(Why::Expired) && source.good_at < self.quota.paused_until;

@@ -102,6 +102,10 @@ pub(super) struct Quota {
     reserve: Reserve,
     /// The bytes of the database that are in use, when it was last looked at.
     pub(super) used: u64,
+    /// Bytes of it that lists in progress take, rather too many than too few.
+    staged: u64,
+    /// Bytes that are free on the disk.
+    pub(super) disk_left: u64,
     /// Pages that could go back to the file system.
     pub(super) free_pages: u64,
     pub(super) wal_bytes: u64,
@@ -125,6 +129,8 @@ impl Quota {
             next_try: Instant::now(),
             reserve: Reserve { path: dir.join("reserve") },
             used: 0,
+            staged: 0,
+            disk_left: u64::MAX,
             free_pages: 0,
             wal_bytes: 0,
         }
@@ -151,9 +157,11 @@ impl Quota {
         self.wal_bytes <= self.sizes.wal / 4 * 3 && !self.disk_full
     }
 
-    /// Whether the database holds so much that the oldest entries have to go.
+    /// Whether the log holds so much that the oldest entries have to go. Lists in progress have a share of their own, and never
+    /// make it forget.
     pub(super) const fn is_high(&self) -> bool {
-        self.used > self.sizes.high || self.is_short()
+        let log = self.used.saturating_sub(self.staged);
+        log > self.sizes.high - self.sizes.staging || self.staged == 0 && self.is_short()
     }
 
     const fn is_short(&self) -> bool {
@@ -268,7 +276,9 @@ impl Writer {
             }
         }
         self.quota.open.control = self.quota.wal_bytes <= self.quota.sizes.wal_for_all();
+        let mut makes_room = false;
         if why.is_none() && self.quota.is_short() {
+            makes_room = self.make_room()?;
             why = Some(PauseReason::MaxSize);
         }
         match why {
@@ -283,7 +293,7 @@ impl Writer {
                 };
                 self.quota.closed = Some((since, why));
                 // What can be truncated is, and then it goes on at once.
-                let hopeless = why != PauseReason::MaxSize || self.truncatable()?.is_none();
+                let hopeless = !makes_room && (why != PauseReason::MaxSize || self.truncatable()?.is_none());
                 if hopeless && now.duration_since(since) >= TELL_AFTER {
                     self.pause(why);
                 }
@@ -304,6 +314,9 @@ impl Writer {
         let (pages, free) = (count("page_count")?, count("freelist_count")?);
         self.quota.used = pages.saturating_sub(free) * PAGE;
         self.quota.free_pages = free;
+        self.quota.staged = self.committed.staged_bytes();
+        let disk = rustix::fs::statvfs(&self.quota.dir);
+        self.quota.disk_left = disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
         self.quota.wal_bytes = fs::metadata(self.quota.dir.join("journal.db-wal")).map_or(0, |meta| meta.len());
         Ok(())
     }

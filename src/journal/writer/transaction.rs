@@ -15,6 +15,7 @@ use super::listing::{Job, Work};
 use super::queue::Reply;
 use super::quota::Quota;
 use super::sql;
+use super::staging::Staged;
 use crate::change::Noise;
 use crate::change::redact::Redactor;
 use crate::journal::JournalError;
@@ -109,6 +110,8 @@ pub(super) struct Committed {
     pub(super) sources: BTreeMap<i64, Source>,
     /// What is long and written in slices.
     pub(super) jobs: VecDeque<Job>,
+    /// Lists in progress, by source.
+    pub(super) staged: BTreeMap<i64, Staged>,
     pub(super) rules: Option<Rules>,
     /// The rules of redaction have changed since the start: what was staged may have been redacted by others.
     pub(super) redacted_anew: bool,
@@ -125,6 +128,7 @@ impl Committed {
             log_start,
             sources: BTreeMap::new(),
             jobs: VecDeque::new(),
+            staged: BTreeMap::new(),
             rules: None,
             redacted_anew: false,
             started: false,
@@ -133,14 +137,28 @@ impl Committed {
 
     /// Takes over what a transaction has brought. Gives what others are to hear of it.
     pub(super) fn apply(&mut self, changes: Changes) -> Heard {
-        let Changes { head, log_start, epoch, cluster, sources, jobs, stepped, rules, redacted_anew, started, heard } =
-            changes;
+        let Changes {
+            head,
+            log_start,
+            epoch,
+            cluster,
+            sources,
+            jobs,
+            staged,
+            stepped,
+            rules,
+            redacted_anew,
+            started,
+            heard,
+        } = changes;
         (self.head, self.log_start) = (head, log_start);
         (self.redacted_anew, self.started) = (redacted_anew, started);
         self.epoch = epoch.unwrap_or_else(|| std::mem::take(&mut self.epoch));
         self.cluster = cluster.unwrap_or_else(|| std::mem::take(&mut self.cluster));
         self.rules = rules.or_else(|| self.rules.take());
         self.sources.extend(sources);
+        self.staged.extend(staged);
+        self.staged.retain(|_, staged| *staged != Staged::default());
         if let Some(next) = stepped
             && let Some(mut job) = self.jobs.pop_front()
         {
@@ -161,6 +179,20 @@ impl Committed {
         heard
     }
 
+    /// Bytes of the database that lists in progress take.
+    pub(super) fn staged_bytes(&self) -> u64 {
+        self.staged.values().map(|staged| staged.bytes).sum()
+    }
+
+    /// What takes rows away that nobody needs is next. Returns whether there is such a job.
+    pub(super) fn clear_first(&mut self) -> bool {
+        let place = self.jobs.iter().position(|job| job.work == Work::Begin && (self.started || !job.recovered));
+        if let Some(place) = place {
+            self.jobs.rotate_left(place);
+        }
+        place.is_some()
+    }
+
     /// Whether the next job may go on. What the last daemon left waits until the sinks have had their look at the journal
     /// and the rules of redaction are known.
     pub(super) fn may_step(&self) -> bool {
@@ -178,6 +210,8 @@ pub(super) struct Heard {
     pub(super) taken: BTreeMap<i64, usize>,
     /// Sources whose watch was found inconsistent, or is no more.
     pub(super) inconsistent: Vec<(i64, bool)>,
+    /// Sources whose list was given up for want of room.
+    pub(super) given_up: Vec<i64>,
     pub(super) answers: Vec<Answer>,
 }
 
@@ -192,12 +226,21 @@ pub(super) struct Changes {
     sources: BTreeMap<i64, Source>,
     /// What it begins.
     jobs: Vec<Job>,
+    /// Lists in progress that it moves, as they are after it.
+    pub(super) staged: BTreeMap<i64, Staged>,
     /// What is left to do of the first job, where a slice of it was done; nothing where that was the last.
     stepped: Option<Option<Work>>,
     pub(super) rules: Option<Rules>,
     pub(super) redacted_anew: bool,
     pub(super) started: bool,
     heard: Heard,
+}
+
+impl Changes {
+    /// The source of a list hears that it was given up.
+    pub(super) fn given_up(&mut self, source: i64) {
+        self.heard.given_up.push(source);
+    }
 }
 
 /// The database, and what of it is at hand.

@@ -17,6 +17,8 @@ pub(super) struct FailureHistory {
     pub(super) cut: u32,
     /// Lines that did not decode, in a row.
     pub(super) undecodable: u32,
+    /// Lists in a row that were given up, because they do not end or the journal has no room for them.
+    pub(super) given_up: u32,
     /// Refused watches in a row.
     pub(super) refused: u32,
     /// Whether lists have to stand in for watches.

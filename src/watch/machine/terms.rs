@@ -71,6 +71,10 @@ pub enum Input {
         /// An object in it is newer than the list, which cannot be where their versions are of one order.
         newer: bool,
     },
+    /// The pages of the list contradict each other in a way that no list does which ends. The sentence says how.
+    Endless(String),
+    /// The journal has given the list up, because what it staged left no room. The sentence says what to do.
+    NoRoom(String),
     /// The list is on disk.
     Committed,
     /// Everything up to this version is recovered, and on disk.
@@ -81,6 +85,9 @@ pub enum Input {
     Unrecoverable,
     /// The API server has accepted the watch.
     Opened,
+    /// The position is compacted. The watch before had brought everything up to this version at least, and one from there is
+    /// open, which the next watch is.
+    Overlapped(ResourceVersion),
     /// The watch is open for as long as [`Machine::stands_after`](super::Machine::stands_after) asks for.
     Stood,
     /// A change was handed to the journal.
@@ -201,6 +208,8 @@ pub enum Anomaly {
     Desync(Why),
     /// Likewise, and the journal has marked it.
     Inconsistent,
+    /// A list that does not end, or that the journal has no room for, was given up.
+    ListGivenUp,
 }
 
 impl Effect {

@@ -43,9 +43,12 @@ fn parse(line: &str) -> (Duration, Input) {
             let next = rest.get(if newer { 2 } else { 1 }).map(|token| (*token).to_owned());
             Input::Page { version: rv(rest[0]), next, newer }
         }
+        "endless" => Input::Endless(text()),
+        "noroom" => Input::NoRoom(text()),
         "unrelated" => Input::Unrelated,
         "committed" => Input::Committed,
         "opened" => Input::Opened,
+        "overlapped" => Input::Overlapped(rv(rest[0])),
         "stood" => Input::Stood,
         "over" => Input::Ended(End::Over),
         "changed" => Input::Changed(rv(rest[0])),
@@ -111,6 +114,7 @@ fn show(effect: &Effect) -> String {
         Effect::Count(Anomaly::Replay) => "replay".to_owned(),
         Effect::Count(Anomaly::Disorder) => "disorder".to_owned(),
         Effect::Count(Anomaly::Desync(why)) => format!("desync {}", why.as_str()),
+        Effect::Count(Anomaly::ListGivenUp) => "given up".to_owned(),
         Effect::Count(Anomaly::Inconsistent) => "inconsistent".to_owned(),
     }
 }

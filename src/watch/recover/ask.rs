@@ -18,6 +18,7 @@ use crate::watch::audit::METADATA;
 use crate::watch::decode::{self, Page};
 use crate::watch::frame::{Item, Items};
 use crate::watch::intake::{SLOW, caught, observed};
+use crate::watch::pages::Pages;
 use crate::watch::requests::{Stop, list_params, selector, unbuilt};
 
 /// How often a question is asked again that fails in a way that passes.
@@ -147,7 +148,7 @@ impl Recovery<'_> {
         mut each: impl FnMut(decode::Object<'_>) -> Result<(), Failure>,
     ) -> Result<(), WindowError> {
         let path = self.spec.resource.path(self.spec.namespace.as_deref());
-        let mut token = None;
+        let (mut token, mut pages) = (None, Pages::default());
         loop {
             let params = ListParams {
                 limit: Some(self.shared.timings.page),
@@ -156,9 +157,11 @@ impl Recovery<'_> {
                 ..list_params(self.spec)
             };
             let each = |object: decode::Object<'_>| {
+                pages.object(&object.namespace, &object.name);
                 if self.spec.leaves_out(&object.namespace) { Ok(()) } else { each(object) }
             };
             let page = self.page(&path, Some(at), params, each).await?;
+            pages.end_of_page(page.next.as_deref(), page.left).map_err(WindowError::Hopeless)?;
             token = page.next;
             if token.is_none() {
                 return Ok(());

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::Method;
 use kube::client::Body;
 use kube::core::params::WatchParams;
 use tokio::time::Instant;
 
 use super::Driver;
+use super::overlap::Beside;
 use crate::backoff::random_up_to;
 use crate::cluster::failure::{self, Failure};
 use crate::cluster::next_part;
@@ -17,7 +19,7 @@ use crate::watch::Shared;
 use crate::watch::decode::{self, Line};
 use crate::watch::frame::{Lines, Oversize};
 use crate::watch::intake::{SLOW, caught, observed};
-use crate::watch::machine::{Effect, End, Input};
+use crate::watch::machine::{Anomaly, Effect, End, Input};
 use crate::watch::requests::{Stop, request, selector, unbuilt};
 
 /// A watch may end this much before the time that it was opened for, as we see it.
@@ -27,29 +29,52 @@ impl Driver {
     /// Opens a watch and reads it to its end, which is the answer.
     pub(super) async fn watch(&mut self, from: &ResourceVersion) -> Result<Input, Stop> {
         let timings = &self.shared.timings;
+        let apart = timings.thresholds.apart;
         let seconds = if self.machine.has_bookmarks() { &timings.watch_seconds } else { &timings.short_watch_seconds };
         let spread = Duration::from_secs(u64::from(seconds.end() - seconds.start()));
         let seconds = seconds.start() + u32::try_from(random_up_to(spread).as_secs()).unwrap_or_default();
         let longest = self.machine.longest_watch(self.began.elapsed());
         let longest = longest.and_then(|longest| u32::try_from(longest.as_secs()).ok());
         let seconds = longest.map_or(seconds, |longest| seconds.min(longest));
-        let params = WatchParams {
-            label_selector: selector(&self.spec.label_selector),
-            field_selector: selector(&self.fields),
-            timeout: Some(seconds),
-            bookmarks: true,
-            ..WatchParams::default()
+        self.repeats = None;
+        let overlap = if std::mem::take(&mut self.goes_on) { self.overlap.take() } else { None };
+        let (body, first, over, since) = match overlap {
+            Some(mut overlap) => {
+                self.repeats = self.machine.newest().filter(|newest| overlap.from.is_before(newest)).cloned();
+                let (first, over, asked) = (overlap.first.take(), overlap.over, overlap.asked);
+                (overlap.into_body(), first, over, asked)
+            }
+            None => {
+                let uri = watch_request(&self.spec, &self.fields, seconds, from).map_err(unbuilt)?;
+                let room = self.shared.limiter.request().await;
+                let body = self.api.send(Method::GET, &uri, "application/json", Vec::new()).await?.into_body();
+                drop(room);
+                (body, None, Instant::now() + Duration::from_secs(u64::from(seconds)), Instant::now())
+            }
         };
-        let uri = request(&self.spec).watch(&params, from.as_str()).map_err(unbuilt)?.uri().to_string();
-        let room = self.shared.limiter.request().await;
-        let body = self.api.send(Method::GET, &uri, "application/json", Vec::new()).await?.into_body();
-        drop(room);
         self.stats.opened();
         (self.warned, self.spent) = (false, None);
         // Nothing is to be done about an open watch but to read it.
         self.step(Input::Opened).await?;
         self.schedule_audit();
-        self.read(body, Instant::now() + Duration::from_secs(u64::from(seconds)) - AGREED).await
+        let mut beside = Beside::new(self.needs_overlap(), seconds, since, apart);
+        let ended = self.read(body, first, over - AGREED, &mut beside).await;
+        // However it ended, two watches are that far apart.
+        tokio::time::sleep_until(beside.rested(apart)).await;
+        match &ended {
+            Ok(Input::Ended(end)) => self.overlap = beside.left(end, self.machine.newest()),
+            // Its position may be compacted, and then the one before it counts.
+            Err(Stop::Failure(Failure::Expired)) => {}
+            Ok(_) | Err(_) => self.overlap = None,
+        }
+        ended
+    }
+
+    /// Whether a second watch is to be opened beside the first: where no bookmarks come, as of Events, or as it turned out.
+    fn needs_overlap(&self) -> bool {
+        let is_events =
+            self.spec.resource.plural == "events" && matches!(&*self.spec.resource.group, "" | "events.k8s.io");
+        !self.machine.has_bookmarks() && (is_events || self.machine.lacks_bookmarks())
     }
 
     /// Lets the audit know how far we are.
@@ -65,7 +90,13 @@ impl Driver {
     }
 
     /// A watch that ends after `over` was ended by the API server because its time was over.
-    async fn read(&mut self, mut body: Body, over: Instant) -> Result<Input, Stop> {
+    async fn read(
+        &mut self,
+        mut body: Body,
+        mut first: Option<Bytes>,
+        over: Instant,
+        beside: &mut Beside,
+    ) -> Result<Input, Stop> {
         let timings = &self.shared.timings;
         let opened = Instant::now();
         let mut lines = Lines::new(timings.line_limit);
@@ -83,6 +114,7 @@ impl Driver {
             let stands = self.machine.stands_after().map(|after| opened + after);
             let part = tokio::select! {
                 biased;
+                part = async { first.take() }, if first.is_some() => Ok(part),
                 part = next_part(&mut body, patience) => part,
                 () = tokio::time::sleep_until(stands.unwrap_or(opened)), if stands.is_some() => {
                     self.step(Input::Stood).await?;
@@ -95,6 +127,7 @@ impl Driver {
                     return Ok(Input::Warned);
                 }
                 () = inconsistency.found() => return Ok(Input::Inconsistent),
+                () = beside.turn(self) => continue,
                 found = self.audit(&mut audit) => {
                     audit = None;
                     if self.audited(found).await? {
@@ -117,6 +150,8 @@ impl Driver {
             if let Err(failure) = self.take_lines(&mut lines, &mut share).await? {
                 return Err(failure.into());
             }
+            self.overlap = None;
+            beside.news(self.needs_overlap());
             share.hold(lines.pending()).await;
             // However long that took: it was not the API server that was silent.
             self.stats.contact();
@@ -144,6 +179,10 @@ impl Driver {
                 }
             };
             match caught(|| news(&self.shared, &self.spec, &line)) {
+                Ok(News::Change(change)) if self.is_repeated(&change.object.version) => {
+                    self.stats.count(Anomaly::Replay);
+                }
+                Ok(News::LeftOut(version, _)) if self.is_repeated(&version) => {}
                 Ok(News::Change(change)) => {
                     changes.effects.extend(self.machine.changed(&change.object.version));
                     changes.kept.push(change);
@@ -168,6 +207,11 @@ impl Driver {
         Ok(result)
     }
 
+    /// Whether the watch before this one, which it overlaps, has brought this version. Several deletions may have the newest of them.
+    fn is_repeated(&self, version: &ResourceVersion) -> bool {
+        self.repeats.as_ref().is_some_and(|newest| version.is_before(newest))
+    }
+
     async fn append(&mut self, changes: &mut Batch, share: &mut Share<'_>) -> Result<(), JournalError> {
         let Batch { kept, left_out, effects } = std::mem::take(changes);
         if kept.is_empty() && !left_out {
@@ -185,6 +229,23 @@ impl Driver {
         }
         self.carry_out(effects).await.map(drop)
     }
+}
+
+/// The request that watches from a version for so many seconds.
+pub(super) fn watch_request(
+    spec: &SourceSpec,
+    fields: &str,
+    seconds: u32,
+    from: &ResourceVersion,
+) -> Result<String, kube::core::request::Error> {
+    let params = WatchParams {
+        label_selector: selector(&spec.label_selector),
+        field_selector: selector(fields),
+        timeout: Some(seconds),
+        bookmarks: true,
+        ..WatchParams::default()
+    };
+    Ok(request(spec).watch(&params, from.as_str())?.uri().to_string())
 }
 
 /// What the lines that were ready at once bring.

@@ -9,23 +9,28 @@ use kube::client::Body;
 
 use super::*;
 use crate::ambient;
-use crate::journal::JournalError;
+use crate::journal::{Bounds, JournalError};
 use crate::sim::faults::{At, How, Then};
 
 /// A cluster that is reached through nothing, and a daemon of one thread.
 pub(super) struct Stage {
     pub(super) sim: Sim,
-    dir: TempDir,
+    pub(super) dir: TempDir,
     down: Arc<AtomicBool>,
     /// Requests that nobody was there for.
     refused: Arc<AtomicUsize>,
     /// Somebody in between cuts what is idle for this long.
     idle: Option<Duration>,
+    /// The API server ends each watch after so many seconds, whatever was asked for.
+    ends: Option<u64>,
+    /// How large the journal may become.
+    pub(super) max_size: Option<u64>,
+    pub(super) timings: Timings,
     _simulation: ambient::Simulation,
 }
 
 pub(super) struct Running {
-    journal: Journal,
+    pub(super) journal: Journal,
     pub(super) handle: SourceManagerHandle,
     _tasks: JoinSet<Result<(), SourceManagerError>>,
     _writing: JoinSet<Result<(), JournalError>>,
@@ -39,12 +44,15 @@ impl Stage {
             sim.create_namespace(&format!("n{number}")).unwrap();
         }
         let (down, refused) = (Arc::default(), Arc::default());
-        Self { sim, dir: tempfile::tempdir().unwrap(), down, refused, idle: None, _simulation }
+        // Discovery has its own pace, and is not what is counted here.
+        let timings = Timings { discovery: Duration::from_secs(3600), ..Timings::default() };
+        let dir = tempfile::tempdir().unwrap();
+        Self { sim, dir, down, refused, idle: None, ends: None, max_size: None, timings, _simulation }
     }
 
     pub(super) async fn start(&self, watches: Vec<watch::Settings>) -> Running {
         let (sim, down, refused) = (self.sim.clone(), Arc::clone(&self.down), Arc::clone(&self.refused));
-        let idle = self.idle;
+        let (idle, ends) = (self.idle, self.ends);
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let (sim, down, refused) = (sim.clone(), Arc::clone(&down), Arc::clone(&refused));
             async move {
@@ -55,6 +63,14 @@ impl Stage {
                 }
                 let (mut head, body) = request.into_parts();
                 let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+                if let Some(ends) = ends {
+                    let uri = head.uri.to_string();
+                    let ended = uri.split('&').map(|part| match part.split_once("timeoutSeconds=") {
+                        Some((before, _)) => format!("{before}timeoutSeconds={ends}"),
+                        None => part.to_owned(),
+                    });
+                    head.uri = ended.collect::<Vec<_>>().join("&").parse().unwrap();
+                }
                 let token = format!("Bearer {}", crate::sim::TOKEN).parse().unwrap();
                 head.headers.insert(http::header::AUTHORIZATION, token);
                 let request = http::Request::from_parts(head, body);
@@ -69,9 +85,11 @@ impl Stage {
         let (journal, writing) = Journal::inline(&self.dir.path().join("state"), |_| Ok(())).unwrap();
         let mut written = JoinSet::new();
         written.spawn(writing);
-        // Discovery has its own pace, and is not what is counted here.
-        let timings = Timings { discovery: Duration::from_secs(3600), ..Timings::default() };
-        let (manager, handle) = SourceManager::new(api, journal.clone(), plan(watches), timings);
+        if let Some(max_size) = self.max_size {
+            let max_age = Duration::from_secs(86_400);
+            journal.bound(Bounds { max_size, max_age, drop_oldest: true }).await.unwrap();
+        }
+        let (manager, handle) = SourceManager::new(api, journal.clone(), plan(watches), self.timings.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(manager.run(CancellationToken::new()));
         let mut ready = handle.ready();
@@ -84,7 +102,7 @@ impl Stage {
         self.sim.signal("*", &Signal::Reset);
     }
 
-    fn map(&self, namespace: &str, name: &str) {
+    pub(super) fn map(&self, namespace: &str, name: &str) {
         self.sim.create("configmaps", objects::config_map(namespace, name, "1")).unwrap();
     }
 }
@@ -370,5 +388,91 @@ async fn a_quiet_resource_without_bookmarks_has_no_gap() {
             }
         }
         assert_eq!(running.log(&stage).len(), 10, "{idle:?}: {:#?}", running.log(&stage));
+    }
+}
+
+/// What a resource without bookmarks lives in: how long its watches are asked for, when the API server ends them by itself, how often
+/// etcd is compacted, and by how much its history is behind then.
+struct Short {
+    watches: RangeInclusive<u32>,
+    ends: Option<u64>,
+    every: u64,
+    keeps: u64,
+}
+
+const SHORTS: [Short; 6] = [
+    Short { watches: 60..=70, ends: None, every: 12, keeps: 0 },
+    Short { watches: 60..=70, ends: Some(30), every: 12, keeps: 0 },
+    Short { watches: 30..=30, ends: None, every: 12, keeps: 0 },
+    Short { watches: 30..=30, ends: None, every: 12, keeps: 12 },
+    Short { watches: 60..=70, ends: None, every: 12, keeps: 12 },
+    Short { watches: 60..=70, ends: None, every: 1, keeps: 0 },
+];
+
+/// Other resources change each second, and etcd is compacted, for so many seconds.
+async fn live_with(stage: &Stage, short: &Short, seconds: u64, mut each: impl FnMut(u64)) {
+    let mut revisions = Vec::new();
+    for second in 1..=seconds {
+        stage.map("n0", &format!("m{}", stage.sim.revision()));
+        revisions.push(stage.sim.revision());
+        tokio::time::sleep(SECOND).await;
+        if second % short.every == 0 {
+            let then = usize::try_from(second - 1 - short.keeps.min(second - 1)).unwrap();
+            stage.sim.compact(if short.keeps == 0 { stage.sim.revision() } else { revisions[then] });
+        }
+        each(second);
+    }
+}
+
+/// Issue 30, point 11: whatever is compacted, a watch that was open and ended well has brought what happened.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_resource_whose_history_is_short_has_no_gap() {
+    for (row, short) in SHORTS.iter().enumerate() {
+        let mut stage = Stage::new(1);
+        (stage.timings.short_watch_seconds, stage.ends) = (short.watches.clone(), short.ends);
+        let running = stage.start(vec![watch(&["events"])]).await;
+        stage.sim.wait_for_watches("events", 1).await.unwrap();
+        live_with(&stage, short, 300, |_| {}).await;
+        assert_eq!(running.log(&stage), Vec::<String>::new(), "row {row}");
+        // What comes and goes is recorded, at any place in the life of a watch.
+        let mut brief = 0;
+        live_with(&stage, short, 300, |second| {
+            if second % 7 == 0 {
+                let name = format!("brief{second}");
+                stage.sim.create("events", objects::event("n0", &name, "web-1", "Started")).unwrap();
+                stage.sim.delete("events", "n0", &name).unwrap();
+                brief += 1;
+            }
+        })
+        .await;
+        let log = running.log(&stage);
+        assert!(log.iter().all(|line| line.contains(" watched ")), "row {row}: {log:#?}");
+        assert_eq!(log.len(), 2 * brief, "row {row}: {log:#?}");
+        let watches = stage.sim.most_within(SECOND / 2, |seen| seen.is_watch("events"));
+        assert!(watches <= 2, "row {row}: {watches} watches at once");
+        assert!(stage.sim.busiest_second("events", None) <= OF_ONE, "row {row}");
+    }
+}
+
+/// What came and went while nothing watched and is compacted is a gap, as ever.
+#[tokio::test(start_paused = true)]
+async fn what_a_quiet_resource_really_lost_is_a_gap() {
+    for (row, short) in SHORTS.iter().enumerate() {
+        let mut stage = Stage::new(1);
+        (stage.timings.short_watch_seconds, stage.ends) = (short.watches.clone(), short.ends);
+        let running = stage.start(vec![watch(&["events"])]).await;
+        stage.sim.wait_for_watches("events", 1).await.unwrap();
+        live_with(&stage, short, 45, |_| {}).await;
+        for loss in 1..=3 {
+            stage.stop();
+            let name = format!("lost{loss}");
+            stage.sim.create("events", objects::event("n0", &name, "web-1", "Started")).unwrap();
+            stage.sim.delete("events", "n0", &name).unwrap();
+            live_with(&stage, short, 15, |_| {}).await;
+            stage.sim.compact_all();
+            stage.down.store(false, Ordering::Relaxed);
+            live_with(&stage, short, 45, |_| {}).await;
+            assert_eq!(running.gaps(&stage), loss, "row {row}: {:#?}", running.log(&stage));
+        }
     }
 }

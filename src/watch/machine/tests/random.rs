@@ -32,8 +32,11 @@ pub(super) fn any_input() -> impl Strategy<Value = Input> {
         1 => Just(Input::Unrelated),
         4 => (version.clone(), prop::option::of(Just("t".to_owned())), prop::bool::weighted(0.05))
             .prop_map(|(version, next, newer)| Input::Page { version, next, newer }),
+        1 => Just(Input::Endless("on and on".to_owned())),
+        1 => Just(Input::NoRoom("full".to_owned())),
         4 => Just(Input::Opened),
         1 => Just(Input::Stood),
+        1 => version.clone().prop_map(Input::Overlapped),
         4 => version.clone().prop_map(Input::Changed),
         2 => version.clone().prop_map(Input::Bookmark),
         2 => prop_oneof![Just(End::Closed), Just(End::Over), Just(End::Cut("cut".to_owned())), Just(End::Silent)].prop_map(Input::Ended),
@@ -50,14 +53,15 @@ pub(super) fn answers(action: &Effect, open: bool, input: &Input) -> bool {
     match (action, input) {
         (Effect::Probe(_), Input::Probed(_) | Input::Failed(_))
         | (Effect::AskLatest, Input::Latest(_) | Input::Unrelated | Input::Failed(_))
-        | (Effect::List { .. }, Input::Page { .. } | Input::Failed(_))
+        | (Effect::List { .. }, Input::Page { .. } | Input::Endless(_) | Input::NoRoom(_) | Input::Failed(_))
         | (
             Effect::Recover { .. },
-            Input::Recovered(_) | Input::Compacted(_) | Input::Unrecoverable | Input::Failed(_),
+            Input::Recovered(_) | Input::Compacted(_) | Input::Unrecoverable | Input::NoRoom(_) | Input::Failed(_),
         )
         | (Effect::Confirm, Input::Confirmed(_)) => true,
         (Effect::Watch(_), Input::Stood | Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
         (Effect::Watch(_), Input::Opened) => !open,
+        (Effect::Watch(_), Input::Overlapped(_)) => true,
         (Effect::Watch(_), Input::Failed(_) | Input::Warned | Input::Differs | Input::Inconsistent) => true,
         _ => false,
     }

@@ -161,3 +161,65 @@ fn a_list_of_the_same_version_again_is_not_made() {
          340 waited => watch 51",
     );
 }
+
+/// A list that does not end is begun again ever later, at last in one piece, and reported until one is complete.
+#[test]
+fn a_list_that_does_not_end_is_given_up_and_reported_until_one_does() {
+    check(
+        new(),
+        "0 start => listing, list
+         1 page 7 t1 => list after t1
+         2 endless a token came twice => given up, degraded (a token came twice), wait #1
+         3 waited => list
+         4 endless a token came twice => given up, wait #2
+         5 waited => list in one piece
+         400 endless on and on => given up, degraded (on and on), wait #3
+         401 waited => list in one piece
+         402 page 9 => commit 9
+         402 committed => watch 9
+         403 opened => watching",
+    );
+    // The position that is to be made good is as lost as before.
+    check_recovering(
+        known(),
+        "0 start => probe 12
+         0 expired => desync expired, recovering, recover
+         1 unrecoverable => listing, list
+         1 endless on and on => given up, degraded (on and on), wait #1
+         3 waited => list
+         3 page 50 => commit 50 with a gap: expired
+         3 committed => watch 50",
+    );
+}
+
+/// A list that there is no room for takes the disk no more than half of the time.
+#[test]
+fn a_list_without_room_waits_as_long_as_it_took() {
+    check(
+        new(),
+        "0 start => listing, list
+         1 page 7 t1 => list after t1
+         2 noroom raise max_size => given up, degraded (raise max_size), wait #1 at least 2s
+         40 waited => list
+         41 page 7 t1 => list after t1
+         140 noroom raise max_size => given up, wait #2 at least 100s
+         250 waited => list
+         9999 noroom raise max_size => given up, wait #3 at least 600s
+         10700 waited => list
+         10701 page 9 => commit 9
+         10702 noroom raise max_size => given up, wait #4 at least 2s
+         10740 waited => list
+         10741 page 9 => commit 9
+         10742 committed => watch 9
+         10742 opened => watching",
+    );
+    check_recovering(
+        known(),
+        "0 start => probe 12
+         0 expired => desync expired, recovering, recover
+         90 noroom raise max_size => given up, degraded (raise max_size), wait #1 at least 90s
+         200 waited => recover
+         210 recovered 60 => watch 60
+         210 opened => watching",
+    );
+}

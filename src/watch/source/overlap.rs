@@ -1,0 +1,191 @@
+//! A second watch of a source that gets no bookmarks, opened while the first one is open.
+//!
+//! Where no bookmarks come, the position of a quiet source is as old as what happened last, and when its watch ends, the
+//! API server may have compacted it. So while a watch from a position P is open, the source asks which version V the API
+//! server has, and opens a second watch from there, which is not read. The first one has brought everything up to V where it
+//! brought something later than V, because versions come in order, and where the API server ended it, a twelfth of its time after V
+//! was asked for at least. The source still goes on from P, as ever. Only where P turns out to be compacted it goes on by the
+//! watch that is open, and no compaction in between makes a gap.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use kube::client::Body;
+use tokio::time::{Instant, sleep_until};
+
+use super::Driver;
+use crate::cluster::{Failure, next_part};
+use crate::journal::SourceJournal;
+use crate::model::{ResourceVersion, SourceSpec};
+use crate::watch::Shared;
+use crate::watch::lister::Lister;
+use crate::watch::machine::End;
+use crate::watch::requests::unbuilt;
+use crate::watch::source::stream::watch_request;
+use crate::watch::stats::SourceStats;
+
+/// It ends by itself long before.
+const LONG: Duration = Duration::from_secs(3600);
+/// A second watch is opened again when the first one has brought something so many times since: all of it comes twice where it is
+/// needed.
+const MANY: u32 = 50;
+/// Part of the time of a watch after which another one is opened beside it.
+const PART: u32 = 6;
+
+/// A watch that is open and not read.
+pub(super) struct Overlap {
+    /// The version that it is from, which the API server had before it was opened.
+    pub(super) from: ResourceVersion,
+    /// Never locked: it makes the driver that keeps it `Sync`, which a body is not.
+    body: Mutex<Body>,
+    /// What has come of it.
+    pub(super) first: Option<Bytes>,
+    /// When its version was asked for.
+    pub(super) asked: Instant,
+    /// When its time is over.
+    pub(super) over: Instant,
+}
+
+impl Overlap {
+    fn body(&mut self) -> &mut Body {
+        self.body.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The rest of the watch, behind what has come of it.
+    pub(super) fn into_body(self) -> Body {
+        self.body.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Opening = Pin<Box<dyn Future<Output = Result<Option<Overlap>, Failure>> + Send>>;
+
+/// What is opened beside a watch that is being read.
+pub(super) struct Beside {
+    /// How long the first watch is open before.
+    lead: Duration,
+    seconds: u32,
+    due: Option<Instant>,
+    opening: Option<Opening>,
+    open: Option<Overlap>,
+    /// How often the first watch has brought something since.
+    news: u32,
+    /// When the newest one was asked for.
+    asked: Option<Instant>,
+}
+
+impl Beside {
+    /// Beside a watch of so many seconds that was asked for at `since`; nothing where that is not needed.
+    pub(super) fn new(needed: bool, seconds: u32, since: Instant, apart: Duration) -> Self {
+        let lead = (Duration::from_secs(u64::from(seconds)) / PART).max(2 * apart);
+        let due = needed.then(|| Instant::now().max(since + lead));
+        Self { lead, seconds, due, opening: None, open: None, news: 0, asked: None }
+    }
+
+    /// The first watch has brought something.
+    pub(super) fn news(&mut self, needed: bool) {
+        self.news += 1;
+        if !needed {
+            (self.opening, self.open, self.due) = (None, None, None);
+        } else if self.news > MANY && self.open.is_some() {
+            (self.open, self.due) = (None, Some(Instant::now() + self.lead));
+        }
+    }
+
+    /// Goes on with what is opened beside. Dropping it at any moment is safe.
+    pub(super) async fn turn(&mut self, driver: &Driver) {
+        let lead = self.lead;
+        if let Some(open) = &mut self.open {
+            if open.first.is_some() {
+                return std::future::pending().await;
+            }
+            match next_part(open.body(), LONG).await {
+                Ok(Some(part)) if !is_error(&part) => open.first = Some(part),
+                Ok(_) | Err(_) => (self.open, self.due) = (None, Some(Instant::now() + lead)),
+            }
+        } else if let Some(opening) = &mut self.opening {
+            match opening.await {
+                Ok(Some(overlap)) => self.open = Some(overlap),
+                // Nothing is new, or it cannot be had now.
+                Ok(None) | Err(_) => self.due = Some(Instant::now() + lead),
+            }
+            self.opening = None;
+        } else if let Some(due) = self.due {
+            sleep_until(due).await;
+            (self.due, self.asked, self.news) = (None, Some(Instant::now()), 0);
+            self.opening = Some(Box::pin(Opener::new(driver, self.seconds).open()));
+        } else {
+            std::future::pending().await
+        }
+    }
+
+    /// When the next watch is far enough from the newest one.
+    pub(super) fn rested(&self, apart: Duration) -> Instant {
+        self.asked.map_or_else(Instant::now, |asked| asked + apart)
+    }
+
+    /// What the first watch leaves, which has ended like this and brought everything up to `newest`.
+    pub(super) fn left(self, end: &End, newest: Option<&ResourceVersion>) -> Option<Overlap> {
+        let long = self.lead / 2;
+        let ended = |open: &Overlap| matches!(end, End::Over | End::Closed) && open.asked.elapsed() >= long;
+        let passed = |open: &Overlap| newest.is_some_and(|newest| open.from.is_before(newest));
+        self.open.filter(|open| ended(open) || passed(open))
+    }
+}
+
+/// Opens a second watch.
+struct Opener {
+    shared: Arc<Shared>,
+    api: crate::cluster::Api,
+    spec: SourceSpec,
+    fields: String,
+    journal: SourceJournal,
+    stats: Arc<SourceStats>,
+    position: Option<ResourceVersion>,
+    seconds: u32,
+}
+
+impl Opener {
+    fn new(driver: &Driver, seconds: u32) -> Self {
+        Self {
+            shared: Arc::clone(&driver.shared),
+            api: driver.api.clone(),
+            spec: driver.spec.clone(),
+            fields: driver.fields.clone(),
+            journal: driver.journal.clone(),
+            stats: Arc::clone(&driver.stats),
+            position: driver.machine.newest().cloned(),
+            seconds,
+        }
+    }
+
+    async fn open(self) -> Result<Option<Overlap>, Failure> {
+        let lister = Lister {
+            shared: &self.shared,
+            api: &self.api,
+            spec: &self.spec,
+            fields: &self.fields,
+            journal: &self.journal,
+            stats: &self.stats,
+        };
+        let asked = Instant::now();
+        let Some(from) = lister.newest().await? else { return Ok(None) };
+        if !self.position.is_some_and(|position| position.is_before(&from)) {
+            return Ok(None);
+        }
+        let uri = watch_request(&self.spec, &self.fields, self.seconds, &from).map_err(unbuilt)?;
+        let room = self.shared.limiter.request().await;
+        let body = self.api.send(Method::GET, &uri, "application/json", Vec::new()).await?.into_body();
+        drop(room);
+        let over = Instant::now() + Duration::from_secs(u64::from(self.seconds));
+        Ok(Some(Overlap { from, body: Mutex::new(body), first: None, asked, over }))
+    }
+}
+
+/// Whether the API server refuses the watch after all: it does so in its first line.
+fn is_error(part: &[u8]) -> bool {
+    part.get(..part.len().min(64)).is_some_and(|begin| begin.windows(5).any(|word| word == b"ERROR"))
+}
