@@ -152,17 +152,21 @@ pub(in crate::watch) struct Pace {
     filled: Instant,
 }
 
-/// The waits after a change: a CustomResourceDefinition is in discovery some tenths of a second after it is served.
-const STEPS: [Duration; 6] = [
-    Duration::from_millis(50),
-    Duration::from_millis(150),
-    Duration::from_millis(300),
-    Duration::from_millis(500),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-];
+/// The waits after a change: what a CustomResourceDefinition brings is in the aggregated document one or two seconds after
+/// it is served, and asking for a document that has not changed costs little.
+const STEPS: [Duration; 12] = steps(50, 250);
+/// The same where every group is asked by itself.
+const STEPS_OF_GROUPS: [Duration; 12] = steps(100, 1000);
+
+/// Returns waits of so many milliseconds, of which the first is shorter.
+const fn steps(first: u64, next: u64) -> [Duration; 12] {
+    let mut steps = [Duration::from_millis(next); 12];
+    steps[0] = Duration::from_millis(first);
+    steps
+}
+
 /// Questions in a row that definitions may cause.
-const AT_ONCE: u32 = 12;
+const AT_ONCE: u32 = 20;
 /// Time between two questions after that, where one document holds everything.
 const EVERY: Duration = Duration::from_secs(1);
 /// The same where every group is asked by itself, which takes as many requests as there are groups.
@@ -175,6 +179,7 @@ impl Pace {
 
     /// Waits until discovery is to be asked again: after `pause`, or sooner where a definition has changed.
     pub(in crate::watch) async fn rest(&mut self, shared: &Shared, pause: Duration, cheap: bool) {
+        let steps: &'static [Duration] = if cheap { &STEPS } else { &STEPS_OF_GROUPS };
         let mut due = Instant::now() + pause;
         if let Some((step, rest)) = self.steps.split_first() {
             self.steps = rest;
@@ -184,8 +189,8 @@ impl Pace {
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {
-                    self.steps = &STEPS[1..];
-                    due = due.min(self.allowed(cheap).max(Instant::now() + STEPS[0]));
+                    self.steps = &steps[1..];
+                    due = due.min(self.allowed(cheap).max(Instant::now() + steps[0]));
                 }
                 () = shared.rest(due.saturating_duration_since(Instant::now())) => break,
             }
@@ -199,7 +204,7 @@ impl Pace {
     fn allowed(&mut self, cheap: bool) -> Instant {
         let every = if cheap { EVERY } else { EVERY_OF_GROUPS };
         let now = Instant::now();
-        let most = if cheap { AT_ONCE } else { AT_ONCE / 2 };
+        let most = if cheap { AT_ONCE } else { AT_ONCE / 4 };
         let grown = now.duration_since(self.filled).as_nanos() / every.as_nanos();
         let grown = u32::try_from(grown).unwrap_or(u32::MAX);
         self.filled += every.saturating_mul(grown);
