@@ -43,11 +43,10 @@ impl Proxy {
         let address = listener.local_addr().unwrap().to_string();
         let asked = Asked::default();
         let (serve, seen) = (Arc::new(serve), Arc::clone(&asked));
-        // It ends with the process of the tests.
-        thread::spawn(move || {
+        begin(move || {
             while let Ok((stream, _)) = listener.accept() {
                 let (serve, seen) = (Arc::clone(&serve), Arc::clone(&seen));
-                thread::spawn(move || serve(stream, seen));
+                begin(move || serve(stream, seen));
             }
         });
         Self { address, asked }
@@ -58,13 +57,18 @@ impl Proxy {
     }
 }
 
+/// A thread that ends with the process of the tests, or with its connection.
+fn begin<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) {
+    drop(thread::Builder::new().name("far".to_owned()).spawn(work).unwrap());
+}
+
 /// A server that answers every request with 200 and an empty object.
 fn server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
+    begin(move || {
         while let Ok((mut stream, _)) = listener.accept() {
-            thread::spawn(move || -> Option<()> {
+            begin(move || -> Option<()> {
                 loop {
                     request(&mut stream)?;
                     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").ok()?;
@@ -98,7 +102,7 @@ fn header(head: &str, name: &str) -> String {
 /// Passes on what comes from either side until one of them ends.
 fn join(one: TcpStream, other: TcpStream) -> Option<()> {
     let (mut from, mut to) = (one.try_clone().ok()?, other.try_clone().ok()?);
-    thread::spawn(move || {
+    begin(move || {
         drop(std::io::copy(&mut from, &mut to));
         drop(to.shutdown(Shutdown::Both));
     });
@@ -122,7 +126,7 @@ fn http(mut stream: TcpStream, does: Does, asked: &Asked) -> Option<()> {
         let says = match does {
             Does::Authenticates if authorization != wanted => "407 Proxy Authentication Required",
             Does::Refuses => "403 Forbidden",
-            _ => "",
+            Does::Passes | Does::Authenticates => "",
         };
         if !says.is_empty() {
             stream.write_all(format!("HTTP/1.1 {says}\r\nContent-Length: 0\r\n\r\n").as_bytes()).ok()?;

@@ -23,7 +23,7 @@ impl Route {
     }
 
     fn by(proxies: &Proxies, url: &Url) -> Self {
-        Self(proxies.for_url(url).map(|proxy| proxy.cloned()))
+        Self(proxies.for_url(url).map(Option::<&Proxy>::cloned))
     }
 
     /// The proxy, where there is one that can be used.

@@ -42,10 +42,11 @@ fn of_json(text: &[u8]) -> Option<ExportLogsPartialSuccess> {
     if response.is_empty() {
         return Some(ExportLogsPartialSuccess::default());
     }
-    let partial = match either(&response, "partialSuccess", "partial_success")? {
-        Value::Null => return Some(ExportLogsPartialSuccess::default()),
-        other => other.as_object()?,
-    };
+    let partial = either(&response, "partialSuccess", "partial_success")?;
+    if partial.is_null() {
+        return Some(ExportLogsPartialSuccess::default());
+    }
+    let partial = partial.as_object()?;
     let rejected_log_records = match either(partial, "rejectedLogRecords", "rejected_log_records") {
         None | Some(Value::Null) => 0,
         Some(Value::String(number)) => whole(number.trim())?,
