@@ -151,7 +151,7 @@ fn documents(server: &str) -> Vec<Row> {
     let anchors = format!(
         "base: &base {{server: \"http://{server}\", tls-server-name: x}}\n\
          {}",
-        of("<<: *base, tls-server-name: y", &format!("token: {TOKEN}"))
+        of("<<: *base, tls-server-name: z", &format!("token: {TOKEN}"))
     );
     let without = |line: &str| {
         plain.lines().filter(|text| !text.starts_with(line)).map(|text| format!("{text}\n")).collect::<String>()
@@ -188,9 +188,9 @@ fn documents(server: &str) -> Vec<Row> {
         ),
         row(
             "a list in place of a map",
-            plain.replace("user: {token", "user: [{token").replace("}}]\n", "}]}]\n"),
+            plain.replace(&format!("user: {{token: {TOKEN}}}"), "user: [x]"),
             false,
-            Refused(""),
+            Refused("its users[0].user is no map"),
         ),
         row("another kind", format!("kind: Pod\n{plain}"), false, Refused("its kind names another kind")),
         row("another version", format!("apiVersion: v2\n{plain}"), false, Refused("its apiVersion names another kind")),

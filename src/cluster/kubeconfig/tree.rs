@@ -17,6 +17,8 @@ pub(super) const LARGEST: u64 = 8 << 20;
 /// The most bytes of its tree, aliases written out. A node counts [`NODE`] bytes and its text.
 const TREE: usize = 64 << 20;
 const NODE: usize = 64;
+/// The most values, about.
+const MOST: usize = 1_000_000;
 /// The deepest nesting.
 const DEEPEST: usize = 100;
 
@@ -51,7 +53,11 @@ impl Node {
 pub(super) fn read(bytes: &[u8]) -> Result<Node, String> {
     let text = decoded(bytes).ok_or_else(|| "it is no kubeconfig: it is neither UTF-8 nor UTF-16 text".to_owned())?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    if nesting(text) > DEEPEST {
+    let (deepest, values) = measured(text);
+    if values > MOST {
+        return Err(format!("it is no kubeconfig: it has more than {MOST} values"));
+    }
+    if deepest > DEEPEST {
         return Err(format!("it is no kubeconfig: its values are nested deeper than {DEEPEST}"));
     }
     // The library hides the tags of YAML itself, and shows others.
@@ -87,10 +93,12 @@ fn decoded(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// An upper bound of the nesting of flow collections: the scanner of the library takes time for each level of each token.
-fn nesting(text: &str) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
+/// Upper bounds of the nesting of flow collections and of the number of values. The library takes time for each level of
+/// each token, and memory for each value, before it hands out the first.
+fn measured(text: &str) -> (usize, usize) {
+    let (mut depth, mut deepest, mut values) = (0_usize, 0, 0);
     for byte in text.bytes() {
+        values += usize::from(b"[{,:-?*\n".contains(&byte));
         match byte {
             b'[' | b'{' => depth += 1,
             b']' | b'}' => depth = depth.saturating_sub(1),
@@ -98,7 +106,7 @@ fn nesting(text: &str) -> usize {
         }
         deepest = deepest.max(depth);
     }
-    deepest
+    (deepest, values)
 }
 
 struct Budget {
@@ -177,6 +185,11 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_unit<E: Error>(self) -> Result<Node, E> {
         self.spend(0).map(|()| Node::Null)
+    }
+
+    /// Of an empty text.
+    fn visit_none<E: Error>(self) -> Result<Node, E> {
+        self.visit_unit()
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Node, E> {
