@@ -377,9 +377,10 @@ async fn a_quiet_resource_without_bookmarks_has_no_gap() {
             if minute % 60 == 59 {
                 // It came and went, and the next time while nobody watched.
                 if minute > 100 {
+                    let before = stage.sim.count(&On::watch("events"));
                     stage.sim.fault(Fault::new(On::watch("events"), Act::Delay(30 * SECOND)));
                     stage.sim.signal("events", &Signal::End);
-                    stage.sim.wait_for_watches("events", 0).await.unwrap();
+                    stage.sim.wait_for_count(&On::watch("events"), before + 1).await.unwrap();
                 }
                 let name = format!("brief{minute}");
                 stage.sim.create("events", objects::event("n0", &name, "web-1", "Started")).unwrap();
