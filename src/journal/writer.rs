@@ -23,6 +23,7 @@ mod tests;
 mod transaction;
 mod truncate;
 pub(super) mod unit;
+mod unread;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};

@@ -153,12 +153,13 @@ impl Auditor {
             while let Some(part) = next_part(&mut body, shared.api.limits().read).await? {
                 items.push(&part, |item| -> Result<(), Failure> {
                     let (Item::Whole(item) | Item::Outline(item)) = item;
-                    let object = decode::item(&self.spec.resource, item).map_err(Failure::Undecodable)?;
-                    if self.spec.leaves_out(&object.namespace) {
-                        return Ok(());
+                    let odd = match decode::item(&self.spec.resource, item) {
+                        Ok(object) => object.into(),
+                        Err(odd) => odd,
+                    };
+                    if !self.spec.leaves_out(&odd.namespace) {
+                        listed.meet(keys, &odd);
                     }
-                    let name = keys.hash_one((&*object.namespace, &*object.name));
-                    listed.objects.insert(name, keys.hash_one((&*object.uid, &*object.version)));
                     Ok(())
                 })?;
             }
@@ -180,6 +181,19 @@ impl Auditor {
 struct Listed {
     version: ResourceVersion,
     objects: HashMap<u64, u64>,
+    /// Whether it has objects that nothing names: each may be any of those that it seems to lack.
+    has_nameless: bool,
+}
+
+impl Listed {
+    fn meet(&mut self, keys: &RandomState, object: &decode::Odd) {
+        if object.name.is_empty() {
+            self.has_nameless = true;
+            return;
+        }
+        let name = keys.hash_one((&*object.namespace, &*object.name));
+        self.objects.insert(name, keys.hash_one((&*object.uid, &*object.version)));
+    }
 }
 
 /// Compares a list with objects of the journal, which has passed the version of the list.
@@ -213,8 +227,10 @@ impl<'a> Judge<'a> {
         }
         match known.version.compare(&self.listed.version) {
             Some(Ordering::Less | Ordering::Equal) if known.present => {
-                if self.listed.objects.remove(&name) != Some(state) {
-                    self.differences.insert(name);
+                match self.listed.objects.remove(&name) {
+                    Some(found) if found == state => {}
+                    None if self.listed.has_nameless => {}
+                    Some(_) | None => drop(self.differences.insert(name)),
                 }
             }
             // Dead before the list: what it has under this name is another one, or was never recorded.
@@ -240,7 +256,7 @@ mod tests {
     /// The names that differ between a list at 20 and what is known.
     fn differing(listed: &[(&str, &str, &str)], known: &[(&str, &str, &str, bool)]) -> Vec<String> {
         let keys = RandomState::new();
-        let mut list = Listed { version: ResourceVersion::new("20"), objects: HashMap::new() };
+        let mut list = Listed { version: ResourceVersion::new("20"), ..Listed::default() };
         for (name, uid, version) in listed {
             list.objects.insert(keys.hash_one(("shop", *name)), keys.hash_one((*uid, *version)));
         }
