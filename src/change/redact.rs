@@ -229,7 +229,9 @@ impl Redactor {
         let mut mac = self.keyed.clone();
         mac.update(b"decklog unread\0");
         mac.update(bytes);
-        mac.finalize().into_bytes()[..16].iter().fold(String::with_capacity(32), |text, byte| text + &format!("{byte:02x}"))
+        mac.finalize().into_bytes()[..16]
+            .iter()
+            .fold(String::with_capacity(32), |text, byte| text + &format!("{byte:02x}"))
     }
 
     /// What an earlier redaction has left of an object, after the present rules. What that one put in the place of

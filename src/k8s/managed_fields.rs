@@ -12,9 +12,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::bookkeeping::MANAGED_FIELDS;
-use crate::json::{Shape, Text};
 use crate::json::pointer::unescape;
 use crate::json::tree::{Id, Kind, Tree, View};
+use crate::json::{Shape, Text};
 
 /// Who wrote, as managedFields says. An earlier decklog wrote what stood there, of whatever type it was: what is no text is
 /// read as if it were not there.

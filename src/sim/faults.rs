@@ -217,6 +217,9 @@ pub enum Act {
     Tamper(Tamper),
     /// A list says what is not so; other requests are answered.
     Lie(Lie),
+    /// A list has these items behind its own, on its last page: any bytes, with a comma between two of them. Other requests
+    /// are answered.
+    Extra(Bytes),
 }
 
 /// What a list says that is not so.

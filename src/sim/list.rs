@@ -84,14 +84,23 @@ impl Token {
     }
 }
 
+/// What a fault makes of one list.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Twist {
+    /// See [`Act::Lie`](super::faults::Act::Lie).
+    pub(super) lie: Option<Lie>,
+    /// See [`Act::Extra`](super::faults::Act::Extra).
+    pub(super) extra: Option<Bytes>,
+}
+
 /// How this server answers lists, where servers differ.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Manner {
     /// See [`Settings`](super::Settings).
     pub(super) exact: bool,
     pub(super) future_is_internal: bool,
     pub(super) counts: bool,
-    pub(super) lie: Option<Lie>,
+    pub(super) twist: Twist,
 }
 
 /// A LIST that has to be answered, or has to wait for a revision in the future.
@@ -146,7 +155,7 @@ pub(super) fn decide(
             )));
         }
     };
-    let asked = asked.filter(|_| manner.lie != Some(Lie::Newest));
+    let asked = asked.filter(|_| manner.twist.lie != Some(Lie::Newest));
     let etcd = store.etcd(&served.storage);
     let mut start = String::new();
     let revision = if options.token.is_empty() {
@@ -174,7 +183,7 @@ pub(super) fn decide(
         }
     };
     let limit = if asked == Some(0) || limit == 0 { usize::MAX } else { limit };
-    let state = match manner.lie {
+    let state = match manner.twist.lie {
         Some(Lie::Shifted(by)) => revision.saturating_add_signed(by),
         Some(Lie::Newest | Lie::NoCount | Lie::Miscount(_)) | None => revision,
     };
@@ -200,7 +209,7 @@ pub(super) fn decide(
         let token = Token::write(i64::try_from(revision).unwrap_or(i64::MAX), &last.key());
         metadata.push_str(&format!(r#","continue":"{token}""#));
     }
-    let count = match manner.lie {
+    let count = match manner.twist.lie {
         Some(Lie::Miscount(by)) => Some(left.saturating_add_signed(by)),
         Some(Lie::NoCount) => None,
         Some(Lie::Newest | Lie::Shifted(_)) | None => Some(left).filter(|left| *left > 0),
@@ -222,6 +231,7 @@ pub(super) fn decide(
         item_head,
         metadata_only,
         rows: page.into_iter(),
+        extra: manner.twist.extra.filter(|_| left == 0),
         any: false,
         over: false,
     }))
@@ -244,6 +254,8 @@ pub(super) struct Pages {
     item_head: Option<String>,
     metadata_only: bool,
     rows: std::vec::IntoIter<Arc<Row>>,
+    /// What a fault puts behind them.
+    extra: Option<Bytes>,
     any: bool,
     over: bool,
 }
@@ -266,6 +278,10 @@ impl Pages {
         };
         while out.len() < most {
             let Some(row) = self.rows.next() else {
+                if let Some(extra) = self.extra.take() {
+                    out.extend_from_slice(if self.any { b"," } else { b"" });
+                    out.extend_from_slice(&extra);
+                }
                 out.extend_from_slice(b"]}\n");
                 self.over = true;
                 break;

@@ -226,13 +226,11 @@ impl<'a> Judge<'a> {
             return;
         }
         match known.version.compare(&self.listed.version) {
-            Some(Ordering::Less | Ordering::Equal) if known.present => {
-                match self.listed.objects.remove(&name) {
-                    Some(found) if found == state => {}
-                    None if self.listed.has_nameless => {}
-                    Some(_) | None => drop(self.differences.insert(name)),
-                }
-            }
+            Some(Ordering::Less | Ordering::Equal) if known.present => match self.listed.objects.remove(&name) {
+                Some(found) if found == state => {}
+                None if self.listed.has_nameless => {}
+                Some(_) | None => drop(self.differences.insert(name)),
+            },
             // Dead before the list: what it has under this name is another one, or was never recorded.
             Some(Ordering::Less | Ordering::Equal) => {}
             // Newer than the list, which therefore says nothing about it.

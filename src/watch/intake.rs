@@ -53,7 +53,9 @@ pub(super) fn unread(shared: &Shared, spec: &SourceSpec, odd: decode::Odd, why: 
     let digest = if is_named { String::new() } else { shared.redactor.digest_of(bytes) };
     let resource = spec.resource.full_name();
     if why == Why::Oversize {
-        tracing::warn!("{resource} {namespace:?}/{name:?} is larger than decklog takes: it is not read, and the log has a GAP");
+        tracing::warn!(
+            "{resource} {namespace:?}/{name:?} is larger than decklog takes: it is not read, and the log has a GAP"
+        );
     } else {
         tracing::warn!("{resource} {namespace:?}/{name:?} cannot be recorded, and the log has a GAP: {text}");
     }
@@ -88,7 +90,9 @@ pub(super) fn taken(shared: &Shared, spec: &SourceSpec, item: Item<'_>, newest: 
                         Err(failure) => decode::Odd { why: failure.to_string(), ..named.into() },
                     }
                 }
-                Item::Whole(_) => decode::Odd { why: "it is in another namespace than was asked for".to_owned(), ..named.into() },
+                Item::Whole(_) => {
+                    decode::Odd { why: "it is in another namespace than was asked for".to_owned(), ..named.into() }
+                }
                 Item::Outline(_) => named.into(),
             }
         }

@@ -5,6 +5,7 @@ mod chaos;
 mod excluded;
 mod large;
 mod lies;
+mod odd;
 mod outages;
 mod reading;
 mod recovering;

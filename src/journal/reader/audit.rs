@@ -75,7 +75,9 @@ impl Reader {
         let what = "objects that cannot be recorded";
         let mut select = self
             .conn
-            .prepare_cached("SELECT namespace, name, uid, version FROM unread WHERE source = ? AND staged = 0 AND name <> ''")
+            .prepare_cached(
+                "SELECT namespace, name, uid, version FROM unread WHERE source = ? AND staged = 0 AND name <> ''",
+            )
             .map_err(sql(what))?;
         let rows = select
             .query_map([source.0], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))

@@ -163,7 +163,8 @@ impl Writer {
                     commands.push(Queued { command, at, bytes: 0, room: None });
                     continue;
                 }
-                if let Some(verb) = [Verb::Upsert, Verb::Delete].into_iter().zip(UNREAD).find(|(_, code)| *code == verb) {
+                if let Some(verb) = [Verb::Upsert, Verb::Delete].into_iter().zip(UNREAD).find(|(_, code)| *code == verb)
+                {
                     let command = Command::Source(source, OfSource::Unread(verb.0, Box::new(unread_of(object))));
                     commands.push(Queued { command, at, bytes: 0, room: None });
                     continue;

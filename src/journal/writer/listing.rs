@@ -348,7 +348,11 @@ impl Transaction<'_> {
 
     /// Invariant 2: objects that one complete, consistent list does not have are gone. Looks at one slice of what is
     /// known, after this namespace and name; says how far it came, `None` for to the end.
-    pub(super) fn write_deletions(&mut self, id: i64, after: Option<&(String, String)>) -> Result<Option<(String, String)>> {
+    pub(super) fn write_deletions(
+        &mut self,
+        id: i64,
+        after: Option<&(String, String)>,
+    ) -> Result<Option<(String, String)>> {
         let what = "find what is gone";
         let (resource, scope) = {
             let source = self.source(id)?;

@@ -88,7 +88,9 @@ impl Transaction<'_> {
     /// Whether the newest list of a source has an object that neither a name nor a uid names.
     pub(super) fn has_nameless(&self, id: i64) -> Result<bool> {
         self.conn
-            .prepare_cached("SELECT EXISTS (SELECT 1 FROM unread WHERE source = ? AND staged = 0 AND name = '' AND uid = '')")
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM unread WHERE source = ? AND staged = 0 AND name = '' AND uid = '')",
+            )
             .and_then(|mut select| select.query_row([id], |row| row.get(0)))
             .map_err(sql("find objects that cannot be recorded"))
     }
