@@ -90,7 +90,7 @@ pub(super) struct Twist {
     /// See [`Act::Lie`](super::faults::Act::Lie).
     pub(super) lie: Option<Lie>,
     /// See [`Act::Extra`](super::faults::Act::Extra).
-    pub(super) extra: Option<Bytes>,
+    pub(super) extra: Vec<Bytes>,
 }
 
 /// How this server answers lists, where servers differ.
@@ -209,6 +209,8 @@ pub(super) fn decide(
         let token = Token::write(i64::try_from(revision).unwrap_or(i64::MAX), &last.key());
         metadata.push_str(&format!(r#","continue":"{token}""#));
     }
+    let extra = if name.is_none() { manner.twist.extra } else { Vec::new() };
+    let left = if left > 0 { left + extra.len() } else { 0 };
     let count = match manner.twist.lie {
         Some(Lie::Miscount(by)) => Some(left.saturating_add_signed(by)),
         Some(Lie::NoCount) => None,
@@ -231,7 +233,7 @@ pub(super) fn decide(
         item_head,
         metadata_only,
         rows: page.into_iter(),
-        extra: manner.twist.extra.filter(|_| left == 0),
+        extra: if left == 0 { extra } else { Vec::new() },
         any: false,
         over: false,
     }))
@@ -255,7 +257,7 @@ pub(super) struct Pages {
     metadata_only: bool,
     rows: std::vec::IntoIter<Arc<Row>>,
     /// What a fault puts behind them.
-    extra: Option<Bytes>,
+    extra: Vec<Bytes>,
     any: bool,
     over: bool,
 }
@@ -278,9 +280,10 @@ impl Pages {
         };
         while out.len() < most {
             let Some(row) = self.rows.next() else {
-                if let Some(extra) = self.extra.take() {
+                for item in std::mem::take(&mut self.extra) {
                     out.extend_from_slice(if self.any { b"," } else { b"" });
-                    out.extend_from_slice(&extra);
+                    out.extend_from_slice(&item);
+                    self.any = true;
                 }
                 out.extend_from_slice(b"]}\n");
                 self.over = true;

@@ -211,8 +211,8 @@ pub(super) async fn serve(
         Some(Act::Answer(answer)) => Reply::from(answer),
         act => {
             let twist = match act {
-                Some(Act::Lie(lie)) => Twist { lie: Some(lie), extra: None },
-                Some(Act::Extra(items)) => Twist { lie: None, extra: Some(items) },
+                Some(Act::Lie(lie)) => Twist { lie: Some(lie), extra: Vec::new() },
+                Some(Act::Extra(items)) => Twist { lie: None, extra: items },
                 _ => Twist::default(),
             };
             let answered = answer(shared, request, &route, &seen, options, twist).await;

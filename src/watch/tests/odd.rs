@@ -20,8 +20,9 @@ fn of(why: &str, names: &[&str]) -> Vec<(String, String)> {
     names.iter().map(|name| (why.to_owned(), (*name).to_owned())).collect()
 }
 
-fn extra(items: &str) -> Fault {
-    Fault::new(On::list("configmaps"), Act::Extra(items.to_owned().into())).always()
+fn extra<'i>(items: impl IntoIterator<Item = &'i str>) -> Fault {
+    let items = items.into_iter().map(|item| item.to_owned().into()).collect();
+    Fault::new(On::list("configmaps"), Act::Extra(items)).always()
 }
 
 /// A ConfigMap of a list with this in its metadata, and this behind it.
@@ -73,7 +74,7 @@ async fn what_cannot_be_recorded_of_a_list_is_a_gap_once_and_the_rest_is_recorde
         item(&format!(r#""name":"{}",{whole}"#, "n".repeat(4 << 10)), ""),
     ];
     let items: Vec<&str> = rows.iter().map(|row| &*row.0).chain(fine.iter().map(|item| &**item)).collect();
-    place.sim.fault(extra(&items.join(",")));
+    place.sim.fault(extra(items));
     place.map("a", "1");
     place.map("b", "1");
     let daemon = place.ready(maps()).await;
@@ -121,7 +122,7 @@ async fn a_deletion_is_recorded_only_where_the_list_proves_it() {
         place.drop("b");
         place.change("c", "2");
         place.sim.compact_all();
-        place.sim.fault(extra(&items));
+        place.sim.fault(extra([&*items]));
         let daemon = place.ready(maps()).await;
         let log = daemon.until_last(&place, "MODIFIED inferred c@").await;
         let gone: Vec<&str> =
@@ -151,7 +152,7 @@ async fn a_list_of_nothing_but_odd_objects_has_a_bounded_number_of_gaps() {
     let place = Place::with_gaps().await;
     let items: Vec<String> =
         (0..250).map(|n| item(&format!(r#""name":"odd-{n:03}","resourceVersion":"3""#), "")).collect();
-    place.sim.fault(extra(&items.join(",")));
+    place.sim.fault(extra(items.iter().map(|item| &**item)));
     place.map("a", "1");
     let daemon = place.ready(maps()).await;
     let log = daemon.until_last(&place, "listed a@").await;
@@ -218,8 +219,8 @@ async fn an_odd_event_of_a_watch_is_a_gap_once_and_the_watch_goes_on() {
 #[tokio::test]
 async fn an_object_without_a_uid_leaves_a_recovery_possible() {
     let place = Place::new().await;
-    let odd = item(r#""name":"odd","resourceVersion":"3""#, "") + "," + &item(r#""name":"none","uid":"u""#, "");
-    place.sim.fault(extra(&odd));
+    let odd = [item(r#""name":"odd","resourceVersion":"3""#, ""), item(r#""name":"none","uid":"u""#, "")];
+    place.sim.fault(extra(odd.iter().map(|item| &**item)));
     place.map("a", "1");
     let daemon = place.ready(maps()).await;
     daemon.until(&place, |log| log.len() == 3).await;
