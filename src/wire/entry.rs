@@ -38,7 +38,7 @@ pub struct Header<'a> {
     pub resource: Cow<'a, str>,
     /// Namespace, where there is one.
     pub namespace: Option<Cow<'a, str>>,
-    /// Name, on a change.
+    /// Name, on a change, and on the GAP of one object.
     pub name: Option<Cow<'a, str>>,
     /// uid, on a change.
     pub uid: Option<Cow<'a, str>>,
