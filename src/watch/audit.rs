@@ -183,6 +183,8 @@ struct Listed {
     objects: HashMap<u64, u64>,
     /// Whether it has objects that nothing names: each may be any of those that it seems to lack.
     has_nameless: bool,
+    /// Names that it has more than once: which of them the log has last says nothing.
+    twice: HashSet<u64>,
 }
 
 impl Listed {
@@ -192,7 +194,9 @@ impl Listed {
             return;
         }
         let name = keys.hash_one((&*object.namespace, &*object.name));
-        self.objects.insert(name, keys.hash_one((&*object.uid, &*object.version)));
+        if self.objects.insert(name, keys.hash_one((&*object.uid, &*object.version))).is_some() {
+            self.twice.insert(name);
+        }
     }
 }
 
@@ -201,13 +205,15 @@ struct Judge<'a> {
     listed: Listed,
     keys: &'a RandomState,
     differences: HashSet<u64>,
-    /// Names of what the list has as the log says that it could not be read.
+    /// Names of what the list has as the log says that it could not be recorded, and of what it has twice.
     excused: HashSet<u64>,
 }
 
 impl<'a> Judge<'a> {
-    fn new(listed: Listed, keys: &'a RandomState) -> Self {
-        Self { listed, keys, differences: HashSet::new(), excused: HashSet::new() }
+    fn new(mut listed: Listed, keys: &'a RandomState) -> Self {
+        let excused = std::mem::take(&mut listed.twice);
+        listed.objects.retain(|name, _| !excused.contains(name));
+        Self { listed, keys, differences: HashSet::new(), excused }
     }
 
     /// A version that is too large to be kept, and recorded as such, is no difference.
@@ -292,6 +298,31 @@ mod tests {
             ("long dead", "u7", "5", false),
         ];
         assert_eq!(differing(&listed, &known), Vec::<String>::new());
+    }
+
+    /// Each audit would find the difference again, because the log has one of them last.
+    #[test]
+    fn a_name_that_a_list_has_twice_is_no_difference() {
+        let keys = RandomState::new();
+        let odd = |uid: &str, version: &str| decode::Odd {
+            name: "a".to_owned(),
+            uid: uid.to_owned(),
+            version: version.to_owned(),
+            ..decode::Odd::default()
+        };
+        let mut listed = Listed { version: ResourceVersion::new("20"), ..Listed::default() };
+        for object in [odd("u2", "7"), odd("u1", "5")] {
+            listed.meet(&keys, &object);
+        }
+        let mut judge = Judge::new(listed, &keys);
+        judge.meet(&KnownObject {
+            namespace: String::new(),
+            name: "a".to_owned(),
+            uid: "u2".to_owned(),
+            version: ResourceVersion::new("7"),
+            present: true,
+        });
+        assert!(judge.differences().is_empty());
     }
 
     #[test]
