@@ -158,15 +158,8 @@ impl Writer {
                 let (id, source, at, verb, mut object, blob) = read(row).map_err(sql(KEEP))?;
                 last = Some(id);
                 let source = SourceId(source);
-                if verb == BOOKMARK {
-                    let command = Command::Source(source, OfSource::Bookmark(object.version));
-                    commands.push(Queued { command, at, bytes: 0, room: None });
-                    continue;
-                }
-                if let Some(verb) = [Verb::Upsert, Verb::Delete].into_iter().zip(UNREAD).find(|(_, code)| *code == verb)
-                {
-                    let command = Command::Source(source, OfSource::Unread(verb.0, Box::new(unread_of(object))));
-                    commands.push(Queued { command, at, bytes: 0, room: None });
+                if let Some(command) = without_body(verb, &object) {
+                    commands.push(Queued { command: Command::Source(source, command), at, bytes: 0, room: None });
                     continue;
                 }
                 object.body.bytes = self
@@ -250,12 +243,20 @@ pub(super) fn insert_bookmark(conn: &Connection, id: i64, at: i64, version: &Res
     Ok((conn.last_insert_rowid(), 100))
 }
 
-/// As it was kept by [`keep_unread`]: reason and digest stand where other rows have the pointers of what was redacted.
-fn unread_of(kept: Observed) -> Unread {
-    let Observed { namespace, name, uid, version, body } = kept;
-    let mut kept = body.pointers.into_iter();
-    let why = kept.next().and_then(|why| Why::parse(&why)).unwrap_or(Why::Undecodable);
-    Unread { namespace, name, uid, version, digest: kept.next().unwrap_or_default(), why }
+/// What was kept without an object: a bookmark, or what names an object that cannot be recorded, as [`keep_unread`] keeps
+/// it. Reason and digest stand where other rows have the pointers of what was redacted.
+fn without_body(verb: i64, kept: &Observed) -> Option<OfSource> {
+    let verb = match verb {
+        BOOKMARK => return Some(OfSource::Bookmark(kept.version.clone())),
+        verb if verb == UNREAD[0] => Verb::Upsert,
+        verb if verb == UNREAD[1] => Verb::Delete,
+        _ => return None,
+    };
+    let Observed { namespace, name, uid, version, body } = kept.clone();
+    let mut rest = body.pointers.into_iter();
+    let why = rest.next().and_then(|why| Why::parse(&why)).unwrap_or(Why::Undecodable);
+    let digest = rest.next().unwrap_or_default();
+    Some(OfSource::Unread(verb, Box::new(Unread { namespace, name, uid, version, digest, why })))
 }
 
 /// Keeps an object that cannot be recorded. One without a version moves no position, so a watch brings it again; it is
