@@ -335,6 +335,12 @@ impl SourceSpec {
         self.exclude_namespaces.iter().any(|pattern| pattern.covers(namespace))
     }
 
+    /// Whether an object of this namespace, empty for none, can be one of its own.
+    #[must_use]
+    pub fn takes(&self, namespace: &str) -> bool {
+        self.namespace.as_deref().is_none_or(|own| own == namespace)
+    }
+
     /// The field selector, and behind it a requirement for each of these namespaces that are left out. With all of them it
     /// is what the journal knows of the scope: another text is another scope.
     #[must_use]
@@ -370,6 +376,23 @@ pub struct Observed {
     pub version: ResourceVersion,
     /// The bytes that came, except for what was redacted.
     pub body: Redacted,
+}
+
+/// An object that the API server has and the log cannot record: what names it, as far as that can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// metadata.namespace; empty for none.
+    pub namespace: String,
+    /// metadata.name; empty where it cannot be read.
+    pub name: String,
+    /// metadata.uid; empty where it cannot be read.
+    pub uid: String,
+    /// metadata.resourceVersion; empty where it cannot be read.
+    pub version: ResourceVersion,
+    /// A keyed digest of its bytes, which distinguishes it from others; empty where name and version do.
+    pub digest: String,
+    /// `Oversize` or `Undecodable`.
+    pub why: Why,
 }
 
 /// Object bytes without secrets.

@@ -1,6 +1,8 @@
 //! The log in words: what people call objects and moments, an entry on a line, an object as YAML, what changed in it, and
 //! who did it. Commands print it, and the timeline page shows it.
 
+#[cfg(test)]
+mod agreement;
 pub mod clock;
 pub mod failure;
 pub mod names;

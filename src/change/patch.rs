@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::json::one_line;
 use crate::json::pointer::unescape;
-use crate::json::tree::{Id, Tree, View};
+use crate::json::tree::{Id, Kind, Tree, View};
 use crate::k8s::bookkeeping::{GENERATION, RESOURCE_VERSION, is_of_managed_fields};
 use crate::k8s::managed_fields::{self, Books, By};
 
@@ -79,18 +79,24 @@ pub(super) fn write_move(out: &mut Vec<u8>, from: &str, path: &str) {
 }
 
 /// Writes whom an entry of managedFields belongs to, as entries have it, and how it is known that they made the change.
-/// Writes nothing where the entry says nothing.
+/// Nobody checks what stands there, so only texts are written. Writes nothing where the entry says nothing.
 fn write_manager(out: &mut Vec<u8>, tree: View<'_, '_>, entry: Id, by: By) {
     let mut separator = if out.is_empty() { "{" } else { ",{" };
     for name in ["manager", "operation", "subresource", "time"] {
-        let Some(value) = tree.member(entry, name).map(|id| tree.bytes(id)) else { continue };
+        let Some(id) = tree.member(entry, name).filter(|&id| tree.kind(id) == Kind::String) else { continue };
+        let value = tree.bytes(id);
         if name == "subresource" && value == b"\"\"" {
             continue;
         }
         out.extend_from_slice(separator.as_bytes());
         write_json(out, name);
         out.push(b':');
-        out.extend_from_slice(value);
+        if value.contains(&b'\\') {
+            // An escape may stand for what no text can hold.
+            write_json(out, &*tree.string(id));
+        } else {
+            out.extend_from_slice(value);
+        }
         separator = ",";
     }
     if separator == "," {

@@ -222,6 +222,18 @@ impl Redactor {
         Ok(redacted)
     }
 
+    /// A keyed digest of bytes that are no object that could be redacted: 32 hexadecimal digits, which say nothing of them
+    /// to anybody without the key.
+    #[must_use]
+    pub fn digest_of(&self, bytes: &[u8]) -> String {
+        let mut mac = self.keyed.clone();
+        mac.update(b"decklog unread\0");
+        mac.update(bytes);
+        mac.finalize().into_bytes()[..16]
+            .iter()
+            .fold(String::with_capacity(32), |text, byte| text + &format!("{byte:02x}"))
+    }
+
     /// What an earlier redaction has left of an object, after the present rules. What that one put in the place of
     /// values stays, because a digest of a digest would look like a change.
     ///

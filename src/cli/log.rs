@@ -337,7 +337,8 @@ fn events(
     for ((resource, namespace), (from, to)) in lives {
         for gap in reader.gaps(resource, Some(namespace), Seq(from.0.saturating_sub(1)))? {
             let time = object::parse(&gap)?.time.parse::<Timestamp>().map_or(0, Timestamp::as_microsecond);
-            if gap.seq <= to && wanted(EntryType::Gap, time) {
+            let of_family = || family.iter().any(|row| row.resource_id == resource && object::concerns(&gap, row));
+            if gap.seq <= to && wanted(EntryType::Gap, time) && of_family() {
                 events.insert(gap.seq, Event::Gap(gap));
             }
         }
@@ -353,7 +354,8 @@ fn began(reader: &mut Reader, row: &ObjectRow, first: &Step) -> Result<Seq, Fail
         return Ok(first.seq);
     }
     let gaps = reader.gaps(row.resource_id, Some(&row.namespace), Seq(0))?;
-    Ok(gaps.iter().map(|gap| gap.seq).rfind(|gap| *gap < first.seq).unwrap_or(first.seq))
+    let concerned = gaps.iter().filter(|gap| object::concerns(gap, row));
+    Ok(concerned.map(|gap| gap.seq).filter(|gap| *gap < first.seq).last().unwrap_or(first.seq))
 }
 
 /// An object and everything that it owns, itself first, as far as it is watched and as it was last known.

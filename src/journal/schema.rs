@@ -39,6 +39,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0010_shared.sql"),
     include_str!("../../migrations/0011_outline.sql"),
     include_str!("../../migrations/0012_since.sql"),
+    include_str!("../../migrations/0013_unread.sql"),
 ];
 
 /// Of objects `o` those of a source `s`: of its namespace, or of all. A range, because an `OR` would look at every object of

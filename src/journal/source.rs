@@ -8,7 +8,7 @@ use super::error::Result;
 use super::writer::{Command, OfSource, Reply};
 use super::{Counted, Held, Journal, Share, SourceState};
 use crate::ambient::watch;
-use crate::model::{Checkpoint, Observed, ResourceVersion, Verb, Why};
+use crate::model::{Checkpoint, Observed, ResourceVersion, Unread, Verb, Why};
 
 /// A source as the journal knows it, for the life of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,8 +104,13 @@ impl SourceJournal {
         self.send(OfSource::ListBegin, 0, None).await
     }
 
-    /// Stages one page of a list in progress; nothing is visible before [`SourceJournal::list_done`]. An object without
-    /// bytes is one that is too large to be kept: it exists, and its last known state stays.
+    /// Hands over an event of an open watch whose object cannot be recorded, behind the changes that came before it: a GAP
+    /// for that object, once for each version, and the position moves past it where it has a version.
+    pub async fn append_unread(&self, verb: Verb, object: Unread) -> Result {
+        self.send(OfSource::Unread(verb, Box::new(object)), 0, None).await
+    }
+
+    /// Stages one page of a list in progress; nothing is visible before [`SourceJournal::list_done`].
     pub async fn list_page(&self, objects: Vec<Observed>) -> Result {
         self.list_page_held(objects, &mut self.journal.budget().share()).await
     }
@@ -122,6 +127,11 @@ impl SourceJournal {
     #[must_use]
     pub fn lists_given_up(&self) -> u64 {
         self.journal.inner.given_up.borrow().get(&self.id).copied().unwrap_or_default()
+    }
+
+    /// Stages objects of a list in progress that cannot be recorded. They exist, and their last known state stays.
+    pub async fn list_unread(&self, objects: Vec<Unread>) -> Result {
+        self.send(OfSource::ListUnread(objects), 0, None).await
     }
 
     /// The list is complete at `version`: declares the gap where `why` is given, writes the net difference, moves the

@@ -24,6 +24,7 @@ mod tests;
 mod transaction;
 mod truncate;
 pub(super) mod unit;
+mod unread;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};

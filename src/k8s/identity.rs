@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// What names an object. Of a member that comes twice the last counts, as in Go, so that what a client and the API
@@ -16,6 +16,9 @@ pub(crate) struct Identity<'a> {
     pub(crate) api_version: Option<Cow<'a, str>>,
     /// Its metadata.
     pub(crate) metadata: Option<Metadata<'a>>,
+    /// Whether a member that names it is of another type: a number as `kind`, a list as `metadata`. `null` is a member
+    /// that is not there, as in Go.
+    pub(crate) is_odd: bool,
 }
 
 /// What of an object's metadata names it.
@@ -29,12 +32,80 @@ pub(crate) struct Metadata<'a> {
     pub(crate) uid: Option<Cow<'a, str>>,
     /// metadata.resourceVersion.
     pub(crate) version: Option<Cow<'a, str>>,
+    /// Whether one of them is no text.
+    pub(crate) is_odd: bool,
 }
 
 /// A text, borrowed where it has no escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// A value that should be a text or an object, of whatever type it is.
+enum Loose<T> {
+    Right(T),
+    Null,
+    Odd,
+}
+
+impl<T> Loose<T> {
+    /// The value, where it is of the right type; notes where it is of another.
+    fn take(self, is_odd: &mut bool) -> Option<T> {
+        match self {
+            Self::Right(value) => Some(value),
+            Self::Null => None,
+            Self::Odd => {
+                *is_odd = true;
+                None
+            }
+        }
+    }
+}
+
+/// The methods of a visitor that takes values of every type but one for odd ones.
+macro_rules! odd {
+    ($($method:ident($type:ty)),*) => {
+        $(fn $method<E: Error>(self, _: $type) -> Result<Self::Value, E> {
+            Ok(Loose::Odd)
+        })*
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(Loose::Null)
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(Loose::Odd)
+        }
+    };
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Loose<Cow<'a, str>> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Value;
+        impl<'de> Visitor<'de> for Value {
+            type Value = Loose<Cow<'de, str>>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            odd!(visit_bool(bool), visit_i64(i64), visit_u64(u64), visit_f64(f64));
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Loose::Right(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Loose::Right(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Loose::Odd)
+            }
+        }
+        deserializer.deserialize_any(Value)
+    }
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Identity<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -53,7 +124,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Identity<'a> {
                         "kind" => &mut identity.kind,
                         "apiVersion" => &mut identity.api_version,
                         "metadata" => {
-                            identity.metadata = map.next_value()?;
+                            identity.metadata = map.next_value::<Loose<Metadata<'de>>>()?.take(&mut identity.is_odd);
                             continue;
                         }
                         _ => {
@@ -61,7 +132,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Identity<'a> {
                             continue;
                         }
                     };
-                    *text = map.next_value::<Option<Text<'de>>>()?.map(|Text(text)| text);
+                    *text = map.next_value::<Loose<Cow<'de, str>>>()?.take(&mut identity.is_odd);
                 }
                 Ok(identity)
             }
@@ -70,15 +141,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for Identity<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Metadata<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for Loose<Metadata<'a>> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Members;
         impl<'de> Visitor<'de> for Members {
-            type Value = Metadata<'de>;
+            type Value = Loose<Metadata<'de>>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
+
+            odd!(visit_bool(bool), visit_i64(i64), visit_u64(u64), visit_f64(f64), visit_str(&str));
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut metadata = Metadata::default();
@@ -93,12 +166,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Metadata<'a> {
                             continue;
                         }
                     };
-                    *member = map.next_value::<Option<Text<'de>>>()?.map(|Text(text)| text);
+                    *member = map.next_value::<Loose<Cow<'de, str>>>()?.take(&mut metadata.is_odd);
                 }
-                Ok(metadata)
+                Ok(Loose::Right(metadata))
             }
         }
-        deserializer.deserialize_map(Members)
+        deserializer.deserialize_any(Members)
     }
 }
 

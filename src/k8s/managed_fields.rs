@@ -8,31 +8,48 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 use super::bookkeeping::MANAGED_FIELDS;
-use crate::json::Shape;
 use crate::json::pointer::unescape;
 use crate::json::tree::{Id, Kind, Tree, View};
+use crate::json::{Shape, Text};
 
-/// Who wrote, as managedFields says.
+/// Who wrote, as managedFields says. An earlier decklog wrote what stood there, of whatever type it was: what is no text is
+/// read as if it were not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Manager {
     /// What the writer calls itself.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text_or_empty")]
     pub manager: String,
     /// Apply or Update.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text_or_empty")]
     pub operation: String,
     /// The subresource that was written, where it was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "text_or_none", skip_serializing_if = "Option::is_none")]
     pub subresource: Option<String>,
     /// When, to the second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "text_or_none", skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// How it is known that it made a change, where it is said to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// How it is known that it made a change, where it is said to. A later decklog may know more ways.
+    #[serde(default, deserialize_with = "known_way", skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
+}
+
+/// A text; nothing for a value of another type.
+fn text_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let raw = <&RawValue>::deserialize(deserializer)?;
+    Ok(serde_json::from_str::<Text<'_>>(raw.get()).ok().map(|Text(text)| text.into_owned()))
+}
+
+fn text_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    text_or_none(deserializer).map(Option::unwrap_or_default)
+}
+
+fn known_way<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<By>, D::Error> {
+    let word = text_or_none(deserializer)?;
+    Ok(By::ALL.into_iter().find(|by| Some(by.as_str()) == word.as_deref()))
 }
 
 /// How it is known that a manager made a change.

@@ -217,6 +217,9 @@ pub enum Act {
     Tamper(Tamper),
     /// A list says what is not so; other requests are answered.
     Lie(Lie),
+    /// A list has these items behind its own, on its last page, unless it asks for one name: any bytes. Other requests are
+    /// answered.
+    Extra(Vec<Bytes>),
 }
 
 /// What a list says that is not so.

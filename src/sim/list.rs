@@ -84,14 +84,23 @@ impl Token {
     }
 }
 
+/// What a fault makes of one list.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Twist {
+    /// See [`Act::Lie`](super::faults::Act::Lie).
+    pub(super) lie: Option<Lie>,
+    /// See [`Act::Extra`](super::faults::Act::Extra).
+    pub(super) extra: Vec<Bytes>,
+}
+
 /// How this server answers lists, where servers differ.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Manner {
     /// See [`Settings`](super::Settings).
     pub(super) exact: bool,
     pub(super) future_is_internal: bool,
     pub(super) counts: bool,
-    pub(super) lie: Option<Lie>,
+    pub(super) twist: Twist,
 }
 
 /// A LIST that has to be answered, or has to wait for a revision in the future.
@@ -146,7 +155,7 @@ pub(super) fn decide(
             )));
         }
     };
-    let asked = asked.filter(|_| manner.lie != Some(Lie::Newest));
+    let asked = asked.filter(|_| manner.twist.lie != Some(Lie::Newest));
     let etcd = store.etcd(&served.storage);
     let mut start = String::new();
     let endless = if let Some(Lie::Endless(endless)) = manner.lie { Some(endless) } else { None };
@@ -177,7 +186,7 @@ pub(super) fn decide(
         }
     };
     let limit = if asked == Some(0) || limit == 0 { usize::MAX } else { limit };
-    let state = match manner.lie {
+    let state = match manner.twist.lie {
         Some(Lie::Shifted(by)) => revision.saturating_add_signed(by),
         Some(Lie::Newest | Lie::NoCount | Lie::Miscount(_) | Lie::Endless(_)) | None => revision,
     };
@@ -217,7 +226,9 @@ pub(super) fn decide(
         let token = Token::write(i64::try_from(revision).unwrap_or(i64::MAX), &last.key());
         metadata.push_str(&format!(r#","continue":"{token}""#));
     }
-    let count = match manner.lie {
+    let extra = if name.is_none() { manner.twist.extra } else { Vec::new() };
+    let left = if left > 0 { left + extra.len() } else { 0 };
+    let count = match manner.twist.lie {
         Some(Lie::Miscount(by)) => Some(left.saturating_add_signed(by)),
         Some(Lie::NoCount) => None,
         Some(Lie::Newest | Lie::Shifted(_) | Lie::Endless(_)) | None => Some(left).filter(|left| *left > 0),
@@ -239,6 +250,7 @@ pub(super) fn decide(
         item_head,
         metadata_only,
         rows: page.into_iter(),
+        extra: if left == 0 { extra } else { Vec::new() },
         any: false,
         over: false,
     }))
@@ -286,6 +298,8 @@ pub(super) struct Pages {
     item_head: Option<String>,
     metadata_only: bool,
     rows: std::vec::IntoIter<Arc<Row>>,
+    /// What a fault puts behind them.
+    extra: Vec<Bytes>,
     any: bool,
     over: bool,
 }
@@ -308,6 +322,11 @@ impl Pages {
         };
         while out.len() < most {
             let Some(row) = self.rows.next() else {
+                for item in std::mem::take(&mut self.extra) {
+                    out.extend_from_slice(if self.any { b"," } else { b"" });
+                    out.extend_from_slice(&item);
+                    self.any = true;
+                }
                 out.extend_from_slice(b"]}\n");
                 self.over = true;
                 break;

@@ -23,8 +23,8 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::faults::{Act, Answer, Asked, Lie, Refusal, Seen, Tamper};
-use super::list::{self, Decided, Manner, Options, is_true};
+use super::faults::{Act, Answer, Asked, Refusal, Seen, Tamper};
+use super::list::{self, Decided, Manner, Options, Twist, is_true};
 use super::object::{Form, Object, Row};
 use super::resources::Served;
 use super::store::EVENTS;
@@ -178,7 +178,9 @@ fn note(state: &mut State, seen: &Seen) -> (usize, Script) {
             Some(Act::Delay(delay)) => script.delay += delay,
             Some(Act::Chop(most)) => script.chop = Some(most),
             Some(Act::Tamper(tamper)) => script.tamper = Some(tamper),
-            Some(act @ (Act::Answer(_) | Act::Reset | Act::Hang | Act::Lie(_))) => script.act = Some(act),
+            Some(act @ (Act::Answer(_) | Act::Reset | Act::Hang | Act::Lie(_) | Act::Extra(_))) => {
+                script.act = Some(act)
+            }
         }
     }
     state.faults.retain(|fault| !fault.is_spent());
@@ -208,8 +210,12 @@ pub(super) async fn serve(
         Some(Act::Hang) => std::future::pending::<Reply>().await,
         Some(Act::Answer(answer)) => Reply::from(answer),
         act => {
-            let lie = if let Some(Act::Lie(lie)) = act { Some(lie) } else { None };
-            let answered = answer(shared, request, &route, &seen, options, lie).await;
+            let twist = match act {
+                Some(Act::Lie(lie)) => Twist { lie: Some(lie), extra: Vec::new() },
+                Some(Act::Extra(items)) => Twist { lie: None, extra: items },
+                _ => Twist::default(),
+            };
+            let answered = answer(shared, request, &route, &seen, options, twist).await;
             answered.unwrap_or_else(|refusal| refusal.answer().into())
         }
     };
@@ -278,7 +284,7 @@ async fn answer(
     route: &Route,
     seen: &Seen,
     options: Options,
-    lie: Option<Lie>,
+    twist: Twist,
 ) -> Result<Reply, Refusal> {
     shared.lock().authenticate(seen)?;
     let Route::Resource { group, version, namespace, plural, name, sub } = route else {
@@ -316,7 +322,7 @@ async fn answer(
     };
     let metadata_only = seen.accept.contains("as=PartialObjectMetadata");
     match seen.asked {
-        Asked::List => list(shared, &served, namespace.as_deref(), &options, metadata_only, lie).await,
+        Asked::List => list(shared, &served, namespace.as_deref(), &options, metadata_only, twist).await,
         Asked::Watch => watch(shared, served, namespace.clone(), &options, metadata_only).await,
         Asked::Get => {
             let row = shared.lock().store.find(&served, namespace.as_deref().unwrap_or_default(), name)?;
@@ -400,12 +406,12 @@ async fn list(
     namespace: Option<&str>,
     options: &Options,
     metadata_only: bool,
-    lie: Option<Lie>,
+    twist: Twist,
 ) -> Result<Reply, Refusal> {
     let decide = || {
         let State { store, settings, .. } = &*shared.lock();
         let &Settings { exact, future_is_internal, counts, .. } = settings;
-        let manner = Manner { exact, future_is_internal, counts, lie };
+        let manner = Manner { exact, future_is_internal, counts, twist: twist.clone() };
         list::decide(store, served, namespace, options, metadata_only, manner)
     };
     if let Decided::Later(revision) = decide()? {

@@ -167,13 +167,14 @@ impl Auditor {
             while let Some(part) = next_part(&mut body, shared.api.limits().read).await? {
                 items.push(&part, |item| -> Result<(), Failure> {
                     let (Item::Whole(item) | Item::Outline(item)) = item;
-                    let object = decode::item(&self.spec.resource, item).map_err(Failure::Undecodable)?;
-                    pages.object(&object.namespace, &object.name);
-                    if self.spec.leaves_out(&object.namespace) {
-                        return Ok(());
+                    let odd = match decode::item(&self.spec.resource, item) {
+                        Ok(object) => object.into(),
+                        Err(odd) => odd,
+                    };
+                    pages.object(&odd.namespace, &odd.name);
+                    if !self.spec.leaves_out(&odd.namespace) {
+                        listed.meet(keys, &odd);
                     }
-                    let name = keys.hash_one((&*object.namespace, &*object.name));
-                    listed.objects.insert(name, keys.hash_one((&*object.uid, &*object.version)));
                     Ok(())
                 })?;
             }
@@ -200,6 +201,23 @@ impl Auditor {
 struct Listed {
     version: ResourceVersion,
     objects: HashMap<u64, u64>,
+    /// Whether it has objects that nothing names: each may be any of those that it seems to lack.
+    has_nameless: bool,
+    /// Names that it has more than once: which of them the log has last says nothing.
+    twice: HashSet<u64>,
+}
+
+impl Listed {
+    fn meet(&mut self, keys: &RandomState, object: &decode::Odd) {
+        if object.name.is_empty() {
+            self.has_nameless = true;
+            return;
+        }
+        let name = keys.hash_one((&*object.namespace, &*object.name));
+        if self.objects.insert(name, keys.hash_one((&*object.uid, &*object.version))).is_some() {
+            self.twice.insert(name);
+        }
+    }
 }
 
 /// Compares a list with objects of the journal, which has passed the version of the list.
@@ -207,13 +225,15 @@ struct Judge<'a> {
     listed: Listed,
     keys: &'a RandomState,
     differences: HashSet<u64>,
-    /// Names of what the list has as the log says that it could not be read.
+    /// Names of what the list has as the log says that it could not be recorded, and of what it has twice.
     excused: HashSet<u64>,
 }
 
 impl<'a> Judge<'a> {
-    fn new(listed: Listed, keys: &'a RandomState) -> Self {
-        Self { listed, keys, differences: HashSet::new(), excused: HashSet::new() }
+    fn new(mut listed: Listed, keys: &'a RandomState) -> Self {
+        let excused = std::mem::take(&mut listed.twice);
+        listed.objects.retain(|name, _| !excused.contains(name));
+        Self { listed, keys, differences: HashSet::new(), excused }
     }
 
     /// A version that is too large to be kept, and recorded as such, is no difference.
@@ -232,11 +252,11 @@ impl<'a> Judge<'a> {
             return;
         }
         match known.version.compare(&self.listed.version) {
-            Some(Ordering::Less | Ordering::Equal) if known.present => {
-                if self.listed.objects.remove(&name) != Some(state) {
-                    self.differences.insert(name);
-                }
-            }
+            Some(Ordering::Less | Ordering::Equal) if known.present => match self.listed.objects.remove(&name) {
+                Some(found) if found == state => {}
+                None if self.listed.has_nameless => {}
+                Some(_) | None => drop(self.differences.insert(name)),
+            },
             // Dead before the list: what it has under this name is another one, or was never recorded.
             Some(Ordering::Less | Ordering::Equal) => {}
             // Newer than the list, which therefore says nothing about it.
@@ -260,7 +280,7 @@ mod tests {
     /// The names that differ between a list at 20 and what is known.
     fn differing(listed: &[(&str, &str, &str)], known: &[(&str, &str, &str, bool)]) -> Vec<String> {
         let keys = RandomState::new();
-        let mut list = Listed { version: ResourceVersion::new("20"), objects: HashMap::new() };
+        let mut list = Listed { version: ResourceVersion::new("20"), ..Listed::default() };
         for (name, uid, version) in listed {
             list.objects.insert(keys.hash_one(("shop", *name)), keys.hash_one((*uid, *version)));
         }
@@ -298,6 +318,31 @@ mod tests {
             ("long dead", "u7", "5", false),
         ];
         assert_eq!(differing(&listed, &known), Vec::<String>::new());
+    }
+
+    /// Each audit would find the difference again, because the log has one of them last.
+    #[test]
+    fn a_name_that_a_list_has_twice_is_no_difference() {
+        let keys = RandomState::new();
+        let odd = |uid: &str, version: &str| decode::Odd {
+            name: "a".to_owned(),
+            uid: uid.to_owned(),
+            version: version.to_owned(),
+            ..decode::Odd::default()
+        };
+        let mut listed = Listed { version: ResourceVersion::new("20"), ..Listed::default() };
+        for object in [odd("u2", "7"), odd("u1", "5")] {
+            listed.meet(&keys, &object);
+        }
+        let mut judge = Judge::new(listed, &keys);
+        judge.meet(&KnownObject {
+            namespace: String::new(),
+            name: "a".to_owned(),
+            uid: "u2".to_owned(),
+            version: ResourceVersion::new("7"),
+            present: true,
+        });
+        assert!(judge.differences().is_empty());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::frame;
 use crate::k8s::identity::{Identity, Metadata};
 use crate::model::{Resource, ResourceVersion};
 
@@ -19,14 +20,67 @@ pub enum Line<'a> {
     Upsert(Object<'a>),
     /// DELETED.
     Delete(Object<'a>),
+    /// ADDED or MODIFIED, or else DELETED, of an object that does not say which one it is; and its bytes.
+    Odd(Odd, bool, &'a [u8]),
     /// Everything up to this version was sent.
     Bookmark(ResourceVersion),
     /// An ERROR: the `Status` that it carries.
     Error(&'a [u8]),
 }
 
+/// An object that is JSON and does not say which one it is, or one that is no JSON: what names it, as far as it can be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Odd {
+    /// What is wrong with it, without anything of what it holds.
+    pub why: String,
+    /// metadata.namespace, empty where there is none that can be read.
+    pub namespace: String,
+    /// Likewise metadata.name.
+    pub name: String,
+    /// Likewise metadata.uid.
+    pub uid: String,
+    /// Likewise metadata.resourceVersion.
+    pub version: String,
+}
+
+impl Odd {
+    /// What can be read of an object that does not decode. Members that are no texts are left out, each by itself.
+    fn of(why: String, object: &[u8]) -> Self {
+        let outline = frame::outline(object);
+        let read = std::str::from_utf8(&outline).ok().and_then(|text| serde_json::from_str::<Identity<'_>>(text).ok());
+        Self::named(why, read.and_then(|identity| identity.metadata).unwrap_or_default())
+    }
+
+    fn named(why: String, metadata: Metadata<'_>) -> Self {
+        let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned).unwrap_or_default();
+        let Metadata { namespace, name, uid, version, .. } = metadata;
+        let version = Some(owned(version)).filter(|version| version != NO_VERSION).unwrap_or_default();
+        Self { why, namespace: owned(namespace), name: owned(name), uid: owned(uid), version }
+    }
+}
+
+impl From<Object<'_>> for Odd {
+    fn from(object: Object<'_>) -> Self {
+        let named = object.named();
+        let text = |text: Cow<'_, str>| Some(Cow::Owned(text.into_owned()));
+        Self::named(
+            String::new(),
+            Metadata {
+                namespace: text(named.namespace),
+                name: text(named.name),
+                uid: text(named.uid),
+                version: text(named.version),
+                is_odd: false,
+            },
+        )
+    }
+}
+
+/// The resourceVersion that no object has: in a request it means any version.
+const NO_VERSION: &str = "0";
+
 /// An object's identity, and its bytes.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object<'a> {
     /// What it says it is; empty where it does not say.
     pub kind: Cow<'a, str>,
@@ -113,12 +167,20 @@ fn said<'a>(
     object: &'a str,
     identity: Result<Identity<'a>, serde_json::Error>,
 ) -> Result<Line<'a>, String> {
-    let identity = || identity.map_err(|error| format!("an object has no readable metadata ({})", place(&error)));
+    let unreadable = |error: &serde_json::Error| format!("an object has no readable metadata ({})", place(error));
+    let object_of = |identity: Result<Identity<'a>, serde_json::Error>| match identity {
+        Ok(identity) => Ok(whole(identity, object)),
+        // It is JSON, and no object.
+        Err(error) if error.is_data() => Ok(Err(Odd::of(unreadable(&error), object.as_bytes()))),
+        Err(error) => Err(unreadable(&error)),
+    };
     match kind {
-        "ADDED" | "MODIFIED" => Ok(Line::Upsert(whole(identity()?, object)?)),
-        "DELETED" => Ok(Line::Delete(whole(identity()?, object)?)),
+        "ADDED" | "MODIFIED" => {
+            Ok(object_of(identity)?.map_or_else(|odd| Line::Odd(odd, false, object.as_bytes()), Line::Upsert))
+        }
+        "DELETED" => Ok(object_of(identity)?.map_or_else(|odd| Line::Odd(odd, true, object.as_bytes()), Line::Delete)),
         "BOOKMARK" => {
-            let metadata = identity()?.metadata.unwrap_or_default();
+            let metadata = identity.map_err(|error| unreadable(&error))?.metadata.unwrap_or_default();
             let version = metadata.version.filter(|version| !version.is_empty());
             Ok(Line::Bookmark(ResourceVersion::new(version.ok_or("a bookmark has no resourceVersion")?)))
         }
@@ -127,20 +189,38 @@ fn said<'a>(
     }
 }
 
-fn whole<'a>(identity: Identity<'a>, object: &'a str) -> Result<Object<'a>, String> {
-    let Metadata { namespace, name, uid, version } = identity.metadata.ok_or("an object has no metadata")?;
-    let need = |value: Option<Cow<'a, str>>, what| {
-        value.filter(|value| !value.is_empty()).ok_or_else(|| format!("an object has no {what}"))
+/// The object, where it says which one it is.
+fn whole<'a>(identity: Identity<'a>, object: &'a str) -> Result<Object<'a>, Odd> {
+    let Some(metadata) = identity.metadata else {
+        return Err(Odd { why: "an object has no metadata".to_owned(), ..Odd::default() });
     };
-    Ok(Object {
-        kind: identity.kind.unwrap_or_default(),
-        api_version: identity.api_version.unwrap_or_default(),
-        namespace: namespace.unwrap_or_default(),
-        name: need(name, "metadata.name")?,
-        uid: need(uid, "metadata.uid")?,
-        version: need(version, "metadata.resourceVersion")?,
-        bytes: Cow::Borrowed(object.as_bytes()),
-    })
+    let is_odd = identity.is_odd || metadata.is_odd;
+    let lacks = |text: &Option<Cow<'_, str>>| text.as_ref().is_none_or(|text| text.is_empty());
+    let why = if is_odd {
+        "what names an object is no text".to_owned()
+    } else if lacks(&metadata.name) {
+        lack("name")
+    } else if lacks(&metadata.uid) {
+        lack("uid")
+    } else if lacks(&metadata.version) || metadata.version.as_deref() == Some(NO_VERSION) {
+        lack("resourceVersion")
+    } else {
+        let Metadata { namespace, name, uid, version, .. } = metadata;
+        return Ok(Object {
+            kind: identity.kind.unwrap_or_default(),
+            api_version: identity.api_version.unwrap_or_default(),
+            namespace: namespace.unwrap_or_default(),
+            name: name.unwrap_or_default(),
+            uid: uid.unwrap_or_default(),
+            version: version.unwrap_or_default(),
+            bytes: Cow::Borrowed(object.as_bytes()),
+        });
+    };
+    Err(Odd::named(why, metadata))
+}
+
+fn lack(what: &str) -> String {
+    format!("an object has no metadata.{what}")
 }
 
 /// Where JSON is broken. serde_json's own text would quote what it found there.
@@ -157,11 +237,11 @@ fn place(error: &serde_json::Error) -> String {
 /// says once for all of them, and API servers write these two first, in this order.
 ///
 /// # Errors
-/// What is wrong with it, without anything of what it holds.
-pub fn item<'a>(resource: &Resource, item: &'a [u8]) -> Result<Object<'a>, String> {
-    let text = std::str::from_utf8(item).map_err(|_| "an item of the list is not UTF-8".to_owned())?;
+/// What is wrong with it, without anything of what it holds, and what names it all the same.
+pub fn item<'a>(resource: &Resource, item: &'a [u8]) -> Result<Object<'a>, Odd> {
+    let text = std::str::from_utf8(item).map_err(|_| Odd::of("an item of the list is not UTF-8".to_owned(), item))?;
     let identity: Identity<'_> = serde_json::from_str(text)
-        .map_err(|error| format!("an item of the list has no readable metadata ({})", place(&error)))?;
+        .map_err(|error| Odd::of(format!("an item of the list has no readable metadata ({})", place(&error)), item))?;
     let complete = identity.kind.is_some() || identity.api_version.is_some();
     let mut object = whole(identity, text)?;
     if !complete {
@@ -205,6 +285,12 @@ pub fn envelope(bytes: &[u8]) -> Result<Page, String> {
     #[derive(Deserialize)]
     struct List {
         metadata: Meta,
+        /// Without it the answer is no list: a Table, for instance, or one object. Go writes an empty list as null.
+        #[serde(rename = "items", deserialize_with = "list_or_null")]
+        _items: (),
+    }
+    fn list_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+        Option::<Vec<serde::de::IgnoredAny>>::deserialize(deserializer).map(drop)
     }
     #[derive(Deserialize)]
     struct Meta {
@@ -303,10 +389,7 @@ mod tests {
         let secret = "hunter2";
         for text in [
             secret.to_owned(),
-            format!(r#"{{"type":"ADDED","object":{{"metadata":{{"name":"{secret}"}}}}}}"#),
             format!(r#"{{"type":"{secret}","object":{POD}}}"#),
-            format!(r#"{{"type":"ADDED","object":"{secret}"}}"#),
-            format!(r#"{{"type":"ADDED","object":{{"metadata":"{secret}"}}}}"#),
             format!(r#"{{"type":"ADDED","object":{POD}"#),
             format!(
                 r#"{{"type":"ADDED","object":{{"metadata":{{"name":"a","uid":"u","resourceVersion":"{secret}"}}}}{secret}}}"#
@@ -317,6 +400,81 @@ mod tests {
             assert!(!error.contains(secret), "{error}");
         }
         assert!(line(b"{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"\xff\"}}}").is_err());
+    }
+
+    /// What is read of an object that cannot be recorded: name, uid and version, with what is wrong.
+    fn odd(metadata: &str) -> [String; 4] {
+        let object = format!(r#"{{"metadata":{metadata}}}"#);
+        let read = item(&pods(), object.as_bytes()).expect_err(metadata);
+        let event = format!(r#"{{"type":"MODIFIED","object":{object}}}"#);
+        assert_eq!(line(event.as_bytes()), Ok(Line::Odd(read.clone(), false, object.as_bytes())), "{metadata}");
+        let event = format!(r#"{{ "object": {object}, "type": "DELETED" }}"#);
+        assert_eq!(line(event.as_bytes()), Ok(Line::Odd(read.clone(), true, object.as_bytes())), "{metadata}");
+        [read.name, read.uid, read.version, read.why]
+    }
+
+    /// kubectl prints most of these, by name; client-go's informers hold all that have one under namespace and name.
+    #[test]
+    fn an_object_that_does_not_say_which_it_is_is_named_as_far_as_it_can_be() {
+        let wrong = ["null", "5", "1.5e300", "true", "[]", r#"["a"]"#, "{}", r#"{"a":1}"#];
+        let members = [("name", "a"), ("uid", "u"), ("resourceVersion", "7")];
+        for (at, (odd_member, _)) in members.iter().enumerate() {
+            for value in wrong.iter().copied().chain([r#""""#, "-"]) {
+                let texts = members.map(|(member, text)| match (member == *odd_member, value) {
+                    (true, "-") => String::new(),
+                    (true, value) => format!(r#""{member}":{value},"#),
+                    (false, _) => format!(r#""{member}":"{text}","#),
+                });
+                let read = odd(&format!(r#"{{{}"labels":{{}}}}"#, texts.concat()));
+                let mut expected = members.map(|(_, text)| text);
+                expected[at] = "";
+                assert_eq!(read[..3], expected, "{odd_member} {value}");
+                let says = if matches!(value, "null" | "-" | r#""""#) { "has no metadata." } else { "is no text" };
+                assert!(read[3].contains(says), "{odd_member} {value}: {}", read[3]);
+            }
+        }
+        let zero = odd(r#"{"name":"a","uid":"u","resourceVersion":"0"}"#);
+        assert_eq!((zero[2].as_str(), zero[3].as_str()), ("", "an object has no metadata.resourceVersion"));
+        assert_eq!(odd(r#"{"name":"a","uid":"u","resourceVersion":"7","namespace":[1]}"#)[..3], ["a", "u", "7"]);
+        for metadata in ["null", "5", r#""hunter2""#, "[]", "true"] {
+            let read = odd(metadata);
+            assert_eq!(read[..3], ["", "", ""], "{metadata}");
+            assert!(!read[3].contains("hunter2") && !read[3].is_empty());
+        }
+    }
+
+    /// An item of a list that is no JSON, or no object, still is one, and is named where a name stands in it.
+    #[test]
+    fn an_item_that_is_no_object_is_named_where_a_name_stands_in_it() {
+        let named = |rest: &str| format!(r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"7"}}{rest}}}"#);
+        let raw = [named(r#","x":""#).as_bytes(), b"\xff\"}"].concat();
+        let rows: [(Vec<u8>, &str); 14] = [
+            (b"null".to_vec(), ""),
+            (b"5".to_vec(), ""),
+            (b"\"text\"".to_vec(), ""),
+            (b"[]".to_vec(), ""),
+            (b"{}".to_vec(), ""),
+            (Vec::new(), ""),
+            (named(r#","x":NaN"#).into(), "a"),
+            (named(r#","x":[1,]"#).into(), "a"),
+            (named(",").into(), "a"),
+            (named(r#","x":{"a" 1}"#).into(), "a"),
+            (named(",\"x\":\"a\u{7}b\"").into(), "a"),
+            (raw, "a"),
+            (br#"{"metadata":{"name":"\ud800","uid":"u","resourceVersion":"7"}}"#.to_vec(), ""),
+            (br#"{"metadata":{"uid":"u","name":5,"resourceVersion":"7"},"x":NaN}"#.to_vec(), ""),
+        ];
+        for (bytes, name) in rows {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let read = item(&pods(), &bytes).expect_err(&text);
+            assert_eq!(read.name, name, "{text}");
+            assert!(!read.why.is_empty() && name.is_empty() || read.version == "7", "{text}: {read:?}");
+        }
+        // What is deep, or holds what no text can hold, is an object as any other.
+        let deep = named(&format!(r#","x":{}{}"#, "[".repeat(10_000), "]".repeat(10_000)));
+        for whole in [deep, named(r#","x":"\ud800""#), named(r#","x":1,"x":2"#)] {
+            assert_eq!(item(&pods(), whole.as_bytes()).unwrap().name, "a");
+        }
     }
 
     fn pods() -> Resource {
@@ -369,6 +527,13 @@ mod tests {
             r#"{"metadata":{"resourceVersion":"7"},"items":["#,
             r#"{"metadata":{},"items":[]}"#,
             r#"{"items":[]}"#,
+            r#"{"kind":"Table","metadata":{"resourceVersion":"7"},"rows":[]}"#,
+            r#"{"metadata":{"resourceVersion":"7"},"items":{}}"#,
+            r#"{"metadata":{"resourceVersion":"7"},"items":"[]"}"#,
+            r#"{"metadata":{"resourceVersion":null},"items":[]}"#,
+            r#"{"metadata":{"resourceVersion":7},"items":[]}"#,
+            r#"{"metadata":{"resourceVersion":"0"},"items":[]}"#,
+            r#"{"metadata":null,"items":[]}"#,
             "",
             "<html>",
         ] {

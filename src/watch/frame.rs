@@ -76,6 +76,12 @@ impl Lines {
     }
 }
 
+/// What names an object whose text does not decode, as an object of that alone: the members that are whole texts.
+#[must_use]
+pub fn outline(object: &[u8]) -> Vec<u8> {
+    Outline::of(object)
+}
+
 /// An item of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {

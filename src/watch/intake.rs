@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Shared;
-use super::decode;
-use super::frame::Oversize;
+use super::decode::{self, Object};
+use super::frame::{Item, Oversize};
 use crate::cluster::Failure;
 use crate::json;
-use crate::model::{Observed, Redacted, Resource, ResourceVersion};
+use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Unread, Why};
 
 /// What is wrong with a server that says so.
 const OTHER_KIND: &str = "the API server sent an object of another kind than was asked for";
@@ -25,7 +25,7 @@ pub(super) fn caught<T>(read: impl FnOnce() -> Result<T, Failure>) -> Result<T, 
 }
 
 /// The object as the journal takes it: without what must not be kept.
-pub(super) fn observed(shared: &Shared, resource: &Resource, object: decode::Object<'_>) -> Result<Observed, Failure> {
+pub(super) fn observed(shared: &Shared, resource: &Resource, object: Object<'_>) -> Result<Observed, Failure> {
     if !object.is_one_of(resource) {
         return Err(Failure::Undecodable(OTHER_KIND.to_owned()));
     }
@@ -46,18 +46,70 @@ pub(super) fn observed(shared: &Shared, resource: &Resource, object: decode::Obj
     })
 }
 
-/// An object of a list that is too large: which one it is, and nothing of what it holds. Its last known state stays.
-pub(super) fn unread(resource: &Resource, object: decode::Object<'_>) -> Result<Observed, Failure> {
-    if !object.is_one_of(resource) {
-        return Err(Failure::Undecodable(OTHER_KIND.to_owned()));
+/// An object that cannot be recorded: which one it is, as far as it says so. `bytes` is all of it that is at hand.
+pub(super) fn unread(shared: &Shared, spec: &SourceSpec, odd: decode::Odd, why: Why, bytes: &[u8]) -> Unread {
+    let decode::Odd { why: text, namespace, name, uid, version } = odd;
+    let is_named = !name.is_empty() && !version.is_empty();
+    let digest = if is_named { String::new() } else { shared.redactor.digest_of(bytes) };
+    let resource = spec.resource.full_name();
+    if why == Why::Oversize {
+        tracing::warn!(
+            "{resource} {namespace:?}/{name:?} is larger than decklog takes: it is not read, and the log has a GAP"
+        );
+    } else {
+        tracing::warn!("{resource} {namespace:?}/{name:?} cannot be recorded, and the log has a GAP: {text}");
     }
-    let (namespace, name) = (object.namespace.into_owned(), object.name.into_owned());
-    tracing::warn!(
-        "{} {namespace:?}/{name:?} is larger than decklog takes: it is not read, and the log has a GAP",
-        resource.full_name()
-    );
-    let (uid, version) = (object.uid.into_owned(), ResourceVersion::new(object.version));
-    Ok(Observed { namespace, name, uid, version, body: Redacted::default() })
+    Unread { namespace, name, uid, version: ResourceVersion::new(version), digest, why }
+}
+
+/// What an item of a list is.
+pub(super) enum Taken {
+    /// Of a namespace that is left out.
+    Nothing,
+    Object(Observed),
+    Unread(Unread),
+}
+
+/// An item of a list, whatever it is: one that cannot be recorded keeps no other out of the log. `met` gets its namespace and
+/// its name, and the version of one that was read whole.
+pub(super) fn taken(
+    shared: &Shared,
+    spec: &SourceSpec,
+    item: Item<'_>,
+    met: impl FnOnce(&str, &str, Option<&str>),
+) -> Taken {
+    let (Item::Whole(bytes) | Item::Outline(bytes)) = item;
+    let odd = match decode::item(&spec.resource, bytes) {
+        Ok(object) => {
+            let version = matches!(item, Item::Whole(_)).then_some(&*object.version);
+            met(&object.namespace, &object.name, version);
+            if spec.leaves_out(&object.namespace) {
+                return Taken::Nothing;
+            }
+            let named = Object { bytes: Cow::Borrowed(&[]), ..object.clone() };
+            match item {
+                Item::Whole(_) if spec.takes(&object.namespace) => {
+                    match caught(|| observed(shared, &spec.resource, object)) {
+                        Ok(object) => return Taken::Object(object),
+                        Err(failure) => decode::Odd { why: failure.to_string(), ..named.into() },
+                    }
+                }
+                Item::Whole(_) => {
+                    decode::Odd { why: "it is in another namespace than was asked for".to_owned(), ..named.into() }
+                }
+                Item::Outline(_) => named.into(),
+            }
+        }
+        Err(odd) => {
+            met(&odd.namespace, &odd.name, None);
+            if spec.leaves_out(&odd.namespace) {
+                return Taken::Nothing;
+            }
+            odd
+        }
+    };
+    let why = if matches!(item, Item::Outline(_)) { Why::Oversize } else { Why::Undecodable };
+    Taken::Unread(unread(shared, spec, odd, why, bytes))
 }
 
 impl From<Oversize> for Failure {

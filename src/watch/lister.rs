@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::Shared;
 use super::decode;
 use super::frame::{Item, Items};
-use super::intake::{SLOW, caught, observed, unread};
+use super::intake::{SLOW, Taken, taken};
 use super::machine::{Input, Machine};
 use super::pages::Pages;
 use super::requests::{Stop, list_params, request, selector, unbuilt};
@@ -173,35 +173,26 @@ impl Lister<'_> {
         let journal = self.shared.journal.clone();
         let mut share = journal.budget().share();
         let mut newest = Newest::default();
-        let mut staged = Vec::new();
+        let (mut staged, mut unread) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
             self.stats.received(part.len());
             let reported = listing.pages.came() / PROGRESS;
             let (shared, spec, pages) = (self.shared, self.spec, &mut listing.pages);
             items.push(&part, |item| -> Result<(), Failure> {
-                let object = caught(|| {
-                    let is_whole = matches!(item, Item::Whole(_));
-                    let (Item::Whole(item) | Item::Outline(item)) = item;
-                    let object = decode::item(&spec.resource, item).map_err(Failure::Undecodable)?;
-                    if is_whole {
-                        newest.meet(&object.version);
-                    }
+                let mut met = |namespace: &str, name: &str, version: Option<&str>| {
                     // With those that are left out: an empty list is one that has nothing at all.
-                    pages.object(&object.namespace, &object.name);
-                    if spec.leaves_out(&object.namespace) {
-                        return Ok(None);
+                    pages.object(namespace, name);
+                    version.into_iter().for_each(|version| newest.meet(version));
+                };
+                match taken(shared, spec, item, &mut met) {
+                    Taken::Nothing => {}
+                    Taken::Object(object) => {
+                        bytes += object.body.bytes.len();
+                        staged.push(object);
                     }
-                    let read = if is_whole {
-                        observed(shared, &spec.resource, object)
-                    } else {
-                        unread(&spec.resource, object)
-                    };
-                    read.map(Some)
-                })?;
-                let Some(object) = object else { return Ok(()) };
-                bytes += object.body.bytes.len();
-                staged.push(object);
+                    Taken::Unread(object) => unread.push(object),
+                }
                 Ok(())
             })?;
             drop(part);
@@ -209,6 +200,9 @@ impl Lister<'_> {
             if bytes >= STAGE_BYTES || share.is_holding() && !staged.is_empty() {
                 self.journal.list_page_held(std::mem::take(&mut staged), &mut share).await?;
                 bytes = 0;
+            }
+            if !unread.is_empty() {
+                self.journal.list_unread(std::mem::take(&mut unread)).await?;
             }
             share.hold(items.pending()).await;
             if share.should_yield(self.shared.timings.silence) {

@@ -62,6 +62,11 @@ impl Pages {
     /// An object of the page that is being read.
     pub(super) fn object(&mut self, namespace: &str, name: &str) {
         self.came += 1;
+        if name.is_empty() {
+            // Nothing tells two of them apart.
+            self.new += 1;
+            return;
+        }
         match self.objects.meet(self.keys.hash_one((namespace, name))) {
             Some(true) => self.new += 1,
             Some(false) => self.repeated += 1,

@@ -335,8 +335,14 @@ impl Recovery<'_> {
         let mut differ = Vec::new();
         self.list(window.to, |object| {
             listed += 1;
-            let key = (object.namespace.to_string(), object.name.to_string());
+            let key = (object.namespace.clone(), object.name.clone());
             let name = window.keys.hash_one(&key);
+            if object.version.is_empty() && unread.contains(&(name, window.keys.hash_one(&object.uid), 0)) {
+                // It has no version, and is recorded as such.
+                missing.remove(&name);
+                plan.same();
+                return Ok(());
+            }
             let state = window.state(&object)?;
             if unread.contains(&(name, state.uid, state.version)) {
                 // It is too large, and recorded as such.
@@ -485,7 +491,7 @@ impl Window {
         plan.recorded(key, history.there.as_ref().map(number), &versions)
     }
 
-    fn state(&self, object: &decode::Object<'_>) -> Result<State, Failure> {
+    fn state(&self, object: &decode::Odd) -> Result<State, Failure> {
         let version = number(&ResourceVersion::new(&*object.version)).filter(|version| *version <= self.to);
         let version = version.ok_or_else(newer)?;
         Ok(State { uid: self.keys.hash_one(&*object.uid), version })

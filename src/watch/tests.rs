@@ -7,6 +7,7 @@ mod endless;
 mod excluded;
 mod large;
 mod lies;
+mod odd;
 mod outages;
 mod reading;
 mod recovering;

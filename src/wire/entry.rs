@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{VERSION, scan};
+use super::{Change, VERSION, scan};
 use crate::model::{EntryType, ResourceVersion, Seq};
 
 /// Which entry it is, and what happened to which object: the members of an entry that come before the change, the object
@@ -38,7 +38,7 @@ pub struct Header<'a> {
     pub resource: Cow<'a, str>,
     /// Namespace, where there is one.
     pub namespace: Option<Cow<'a, str>>,
-    /// Name, on a change.
+    /// Name, on a change, and on the GAP of one object.
     pub name: Option<Cow<'a, str>>,
     /// uid, on a change.
     pub uid: Option<Cow<'a, str>>,
@@ -154,6 +154,9 @@ pub enum EntryError {
     /// A type that version 1 does not have.
     #[error("an entry of an unknown type")]
     Type,
+    /// A part of it is missing, or is not what every decklog writes there.
+    #[error("an entry whose {0} cannot be read")]
+    Part(&'static str),
 }
 
 impl<'a> Entry<'a> {
@@ -186,6 +189,25 @@ impl<'a> Entry<'a> {
             resource_version: line.resource_version,
         };
         Ok(Self { header, change: line.change, object: line.object, gap: line.gap, redacted: line.redacted })
+    }
+
+    /// Reads its parts, as everything that reads the log does: an entry that passes is damaged to nobody.
+    ///
+    /// # Errors
+    /// Which part cannot be read.
+    pub fn check(&self) -> Result<(), EntryError> {
+        let is_object = |raw: &RawValue| raw.get().starts_with('{');
+        match self.op {
+            EntryType::Gap if self.gap().is_none() => return Err(EntryError::Part("gap")),
+            EntryType::Gap => {}
+            EntryType::Added | EntryType::Modified | EntryType::Deleted if !self.object.is_some_and(is_object) => {
+                return Err(EntryError::Part("object"));
+            }
+            EntryType::Modified if Change::of(self).is_err() => return Err(EntryError::Part("change")),
+            EntryType::Added | EntryType::Modified | EntryType::Deleted => {}
+        }
+        let read = |raw: &RawValue| serde_json::from_str::<Vec<Cow<'_, str>>>(raw.get()).is_ok();
+        if self.redacted.is_none_or(read) { Ok(()) } else { Err(EntryError::Part("redacted")) }
     }
 
     /// The gap it records, on a GAP.

@@ -29,7 +29,7 @@ pub struct EntryBuilder<'a> {
     pub resource: &'a str,
     /// Namespace of the object (or of the source, on a gap); empty for none.
     pub namespace: &'a str,
-    /// Name of the object; empty on a gap.
+    /// Name of the object; empty on a gap of more than one object.
     pub name: &'a str,
     /// uid of the object; empty on a gap.
     pub uid: &'a str,

@@ -54,7 +54,7 @@ pub fn entry_schema() -> Value {
             "kind": text("kind of the object; of a GAP, that of the source."),
             "resource": text("The plural, as in the URL."),
             "namespace": text("Namespace of the object; absent for cluster-scoped ones."),
-            "name": text("Name of the object."),
+            "name": text("Name of the object. A GAP has one where it is of that object alone, which could not be recorded."),
             "uid": text("uid of the object."),
             "resourceVersion": text("resourceVersion of the change."),
             "change": change_schema(),

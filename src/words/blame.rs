@@ -183,7 +183,7 @@ pub(crate) fn trace(
     }
     tree.settle();
     let gaps = reader.gaps(row.resource_id, Some(&row.namespace), oldest)?;
-    let gaps = gaps.iter().filter(|gap| gap.seq <= upto).count();
+    let gaps = gaps.iter().filter(|gap| gap.seq <= upto && object::concerns(gap, row)).count();
     let fields = tree.leaves().iter().map(|leaf| field(&mut origins, leaf.node, &leaf.path)).collect::<Result<_, _>>();
     Ok(Found { uid, fields: fields.map_err(damaged(row.last))?, gaps, object: text })
 }

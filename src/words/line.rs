@@ -98,7 +98,9 @@ impl Lines {
     /// Where one of the lines is no entry.
     pub(crate) fn gaps<'l>(&mut self, lines: impl Iterator<Item = &'l [u8]>) -> Result<Option<String>, EntryError> {
         let entries = lines.map(Entry::parse).collect::<Result<Vec<_>, _>>()?;
-        let Some(first) = entries.first().filter(|_| entries.len() >= FEW_GAPS) else { return Ok(None) };
+        // One that names an object has its own line, because nothing else would say which one that is.
+        let is_one = entries.len() >= FEW_GAPS && entries.iter().all(|entry| entry.name.is_none());
+        let Some(first) = entries.first().filter(|_| is_one) else { return Ok(None) };
         let (mut out, mut row) = self.begin(first);
         row.uncut();
         row.put(Some(Ink::Alarm), &format!("{:<8}", EntryType::Gap.as_str())).put(None, " ");

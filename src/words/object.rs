@@ -288,6 +288,14 @@ pub(crate) fn place_of(reader: &mut Reader, rows: &mut Vec<ObjectRow>, at: At) -
     Ok(place)
 }
 
+/// Whether a GAP concerns an object: one that names another object says nothing of this one.
+pub(crate) fn concerns(gap: &crate::journal::StoredEntry, row: &ObjectRow) -> bool {
+    Entry::parse(&gap.line).is_ok_and(|gap| match gap.name.as_deref() {
+        Some(name) => name == row.name && gap.namespace.as_deref().unwrap_or_default() == row.namespace,
+        None => true,
+    })
+}
+
 /// What is not known of a moment: where it lies in a gap of the object's resource, the sentence that says so.
 ///
 /// # Errors
@@ -301,7 +309,11 @@ pub(crate) fn doubt(
 ) -> Result<Option<String>, Failure> {
     let Some(time) = place.time else { return Ok(None) };
     for stored in reader.gaps(resource, namespace, place.seq)? {
+        // One that names an object leaves nothing else in doubt; the log of that object shows it.
         let Ok(entry) = Entry::parse(&stored.line) else { continue };
+        if entry.name.is_some() {
+            continue;
+        }
         let since = entry.gap().and_then(|gap| gap.since?.parse::<Timestamp>().ok());
         if let Some(since) = since.filter(|since| *since < time) {
             return Ok(Some(format!(
@@ -379,7 +391,12 @@ pub(crate) fn not_yet(reader: &mut Reader, row: &ObjectRow, place: Option<Moment
 /// # Errors
 /// Where it is damaged.
 pub(crate) fn parse(stored: &crate::journal::StoredEntry) -> Result<Entry<'_>, Failure> {
-    Entry::parse(&stored.line).map_err(|error| damaged(stored.seq, &error))
+    let parsed = Entry::parse(&stored.line).and_then(|entry| match entry.op {
+        // Whoever reads an object or a change finds by itself what is wrong with it.
+        EntryType::Gap => entry.check().map(|()| entry),
+        EntryType::Added | EntryType::Modified | EntryType::Deleted => Ok(entry),
+    });
+    parsed.map_err(|error| damaged(stored.seq, &error))
 }
 
 /// What is to be said of a damaged entry.

@@ -9,6 +9,7 @@ mod kubeconfig;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
+mod objects;
 #[path = "../real/ports.rs"]
 #[allow(dead_code, reason = "shared with other suites, which use more of it")]
 mod ports;

@@ -39,6 +39,43 @@ fn has(names: &[&str]) -> Value {
     Value::Object(names.iter().map(|name| (format!("f:{name}"), json!({}))).collect())
 }
 
+/// Nobody checks what an API server puts there; an entry's schema has texts alone.
+#[test]
+fn managers_of_any_type_are_written_as_texts_or_not_at_all() {
+    let odd = [json!(null), json!(5), json!([]), json!(["x"]), json!({}), json!({"a": 1}), json!(true), json!(1.5e300)];
+    let fields = ["manager", "operation", "subresource", "time", "apiVersion", "fieldsType", "fieldsV1"];
+    let old = object(&[], json!({"spec": {"replicas": 1}}));
+    let mut cases: Vec<(String, Value)> = Vec::new();
+    for value in &odd {
+        // The list itself, an element of it, and each member of an element.
+        cases.push((format!("managedFields {value}"), value.clone()));
+        cases.push((format!("element {value}"), json!([value])));
+        for field in fields {
+            let mut one = entry("m Update scale", 9, json!({"f:spec": has(&["replicas"])}));
+            one[field] = value.clone();
+            cases.push((format!("{field} {value}"), json!([one])));
+        }
+    }
+    for (case, managed) in cases {
+        let mut new = json!({"spec": {"replicas": 2}});
+        new["metadata"]["managedFields"] = managed;
+        for (before, after) in [(&old, &new.to_string()), (&new.to_string(), &old)] {
+            let change = compare(before.as_bytes(), after.as_bytes(), &[], &[]).unwrap();
+            let json: Value = serde_json::from_str(&change.json).unwrap();
+            for manager in json["managers"].as_array().unwrap() {
+                let members = manager.as_object().unwrap();
+                assert!(!members.is_empty() && members.values().all(Value::is_string), "{case}: {manager}");
+            }
+            serde_json::from_str::<crate::wire::Change<'_>>(&change.json).expect(&case);
+        }
+    }
+    // What no text can hold, and what is to be escaped.
+    let raw = r#"{"metadata":{"managedFields":[{"manager":"a\ud800\u0007\"b","time":"t","fieldsV1":{"f:spec":{}}}]},"spec":1}"#;
+    let change = compare(br#"{"spec":2}"#, raw.as_bytes(), &[], &[]).unwrap();
+    let read: crate::wire::Change<'_> = serde_json::from_str(&change.json).unwrap();
+    assert_eq!(read.managers[0].manager, "a\u{fffd}\u{7}\"b");
+}
+
 #[test]
 fn the_writer_gained_or_moved_its_time_and_a_loser_did_neither() {
     let replicas = |n: u8| json!({"spec": {"replicas": n, "paused": true}});

@@ -138,6 +138,11 @@ impl Checker {
         };
         self.found.entries += 1;
         self.found.gaps += u64::from(entry.op == EntryType::Gap);
+        if let Err(error) = entry.check()
+            && entry.object.is_some()
+        {
+            self.problem(format!("{place}: entry {}: {error}", entry.seq));
+        }
         if let Err(why) = check_form(&entry, line) {
             self.problem(format!("{place}: entry {} {why}", entry.seq));
         }

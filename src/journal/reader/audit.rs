@@ -66,15 +66,18 @@ impl Reader {
         Ok(())
     }
 
-    /// Objects of a source that its last list had and that are too large to be kept: namespace, name, uid and version.
+    /// Objects of a source that its last list had, or a watch since, and that could not be recorded: namespace, name, uid and
+    /// version. One that nothing names is not among them.
     ///
     /// # Errors
     /// Where the database cannot be read.
     pub fn unread(&self, source: SourceId) -> Result<Vec<[String; 4]>> {
-        let what = "objects that are too large";
+        let what = "objects that cannot be recorded";
         let mut select = self
             .conn
-            .prepare_cached("SELECT namespace, name, uid, version FROM unread WHERE source = ? AND staged = 0")
+            .prepare_cached(
+                "SELECT namespace, name, uid, version FROM unread WHERE source = ? AND staged = 0 AND name <> ''",
+            )
             .map_err(sql(what))?;
         let rows = select
             .query_map([source.0], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))

@@ -109,7 +109,11 @@ impl Reader {
 pub(super) fn chosen(row: &Row<'_>, choice: EntryFilter<'_>) -> rusqlite::Result<Option<bool>> {
     let text = |at: usize| -> rusqlite::Result<Option<&str>> { Ok(row.get_ref(at)?.as_str_or_null()?) };
     let (Some(op), Some(resource)) = (type_of(row.get(1)?), text(5)?) else { return Ok(None) };
-    let (namespace, name) = if op == EntryType::Gap { (text(6)?, Some("")) } else { (text(7)?, text(8)?) };
+    // A GAP of one object names it, and its row does not.
+    if op == EntryType::Gap {
+        return Ok(None);
+    }
+    let (namespace, name) = (text(7)?, text(8)?);
     let (Some(namespace), Some(name), Some(kind)) = (namespace, name, text(9)?) else { return Ok(None) };
     let header =
         wire::RowHeader { seq: Seq(row.get(0)?), time: &rfc3339(row.get(4)?), op, kind, resource, namespace, name };

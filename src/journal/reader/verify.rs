@@ -311,6 +311,9 @@ impl Reader {
             let entry = match self.unpack(Stored { blob, ..row.stored }) {
                 Ok(entry) => match wire::Entry::parse(&entry.line) {
                     Ok(parsed) => {
+                        if let Err(error) = parsed.check() {
+                            found.problem(format!("entry {seq}: {error}"));
+                        }
                         for check in [check_entry(&entry, &parsed, row.time, epochs), check_row(&row, &entry, &parsed)]
                         {
                             if let Err(problem) = check {

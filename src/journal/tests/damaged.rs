@@ -1,6 +1,7 @@
 //! What is found, and what goes on, where somebody or something else has changed the journal.
 
 use super::*;
+use crate::journal::codec::Codec;
 
 #[tokio::test]
 async fn verify_finds_what_was_changed_behind_our_back() {
@@ -42,6 +43,40 @@ async fn verify_finds_what_was_changed_behind_our_back() {
         drop(conn);
         let found = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap();
         assert!(found.problems.iter().any(|problem| problem.contains(symptom)), "{sabotage}: {:?}", found.problems);
+    }
+}
+
+/// An entry as another decklog may have written it: `verify` finds what no reader can read, and nothing else.
+#[tokio::test]
+async fn verify_reads_each_entry_as_readers_do() {
+    let cases = [
+        ("managers\":[]", "managers\":[{\"manager\":null,\"operation\":5,\"time\":[],\"by\":\"later\"}]", None),
+        ("managers\":[]", "managers\":[null]", Some("entry 2: an entry whose change cannot be read")),
+        ("managers\":[]", "managers\":5", Some("entry 2: an entry whose change cannot be read")),
+        ("\"areas\":[", "\"areas\":[null,", Some("entry 2: an entry whose change cannot be read")),
+        ("\"path\":\"/spec/n\"", "\"path\":{}", Some("entry 2: an entry whose change cannot be read")),
+    ];
+    for (from, to, problem) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let open = Open::at(dir.path()).await;
+        open.list(10, None, &[pod("a", "u1", 1)]).await;
+        open.watch(vec![upsert("a", "u1", 11)]).await;
+        let stored = open.journal.reader().unwrap().entry(Seq(2)).unwrap().unwrap();
+        open.close();
+        let line = String::from_utf8(stored.line.to_vec()).unwrap();
+        assert!(line.contains(from), "{line}");
+        let line = line.replacen(from, to, 1);
+        let start = line.find("\"object\":").unwrap() + 9;
+        let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+        conn.execute(
+            "UPDATE entry SET line = ?, base = NULL, object_start = ?, object_end = ? WHERE seq = 2",
+            rusqlite::params![Codec::default().compress(None, line.as_bytes()), start, line.len() - 1],
+        )
+        .unwrap();
+        conn.execute("UPDATE object SET base = 2", []).unwrap();
+        drop(conn);
+        let found = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap();
+        assert_eq!(found.problems.first().map(String::as_str), problem, "{to}");
     }
 }
 

@@ -12,13 +12,15 @@ use crate::change::redact::Redactor;
 use crate::journal::codec::Codec;
 use crate::journal::error::Result;
 use crate::journal::{JournalError, SourceId, SourceState, WatchChange};
-use crate::model::{Checkpoint, Cluster, Observed, Redacted, ResourceVersion, SourceSpec, Verb};
+use crate::model::{Checkpoint, Cluster, Observed, Redacted, ResourceVersion, SourceSpec, Unread, Verb, Why};
 
 /// About so many bytes of it are handed to the writer at once.
 const FEED_BYTES: usize = 4 << 20;
 
 pub(super) const KEEP: &str = "keep what its watches bring";
 const BOOKMARK: i64 = 2;
+/// An object that cannot be recorded, which is there or is deleted.
+const UNREAD: [i64; 2] = [3, 4];
 
 /// What is kept of one source beyond the shared log.
 #[derive(Default)]
@@ -156,9 +158,8 @@ impl Writer {
                 let (id, source, at, verb, mut object, blob) = read(row).map_err(sql(KEEP))?;
                 last = Some(id);
                 let source = SourceId(source);
-                if verb == BOOKMARK {
-                    let command = Command::Source(source, OfSource::Bookmark(object.version));
-                    commands.push(Queued { command, at, bytes: 0, room: None });
+                if let Some(command) = without_body(verb, &object) {
+                    commands.push(Queued { command: Command::Source(source, command), at, bytes: 0, room: None });
                     continue;
                 }
                 object.body.bytes = self
@@ -240,6 +241,49 @@ pub(super) fn insert_bookmark(conn: &Connection, id: i64, at: i64, version: &Res
     .and_then(|mut insert| insert.execute(params![id, at, version.as_str()]))
     .map_err(sql(KEEP))?;
     Ok((conn.last_insert_rowid(), 100))
+}
+
+/// What was kept without an object: a bookmark, or what names an object that cannot be recorded, as [`keep_unread`] keeps
+/// it. Reason and digest stand where other rows have the pointers of what was redacted.
+fn without_body(verb: i64, kept: &Observed) -> Option<OfSource> {
+    let verb = match verb {
+        BOOKMARK => return Some(OfSource::Bookmark(kept.version.clone())),
+        verb if verb == UNREAD[0] => Verb::Upsert,
+        verb if verb == UNREAD[1] => Verb::Delete,
+        _ => return None,
+    };
+    let Observed { namespace, name, uid, version, body } = kept.clone();
+    let mut rest = body.pointers.into_iter();
+    let why = rest.next().and_then(|why| Why::parse(&why)).unwrap_or(Why::Undecodable);
+    let digest = rest.next().unwrap_or_default();
+    Some(OfSource::Unread(verb, Box::new(Unread { namespace, name, uid, version, digest, why })))
+}
+
+/// Keeps an object that cannot be recorded. One without a version moves no position, so a watch brings it again; it is
+/// kept under the version before it, and not where that is none.
+pub(super) fn keep_unread(
+    conn: &Connection,
+    standby: &mut Standby,
+    id: i64,
+    at: i64,
+    verb: Verb,
+    object: &Unread,
+) -> Result {
+    let before = standby.ahead.get(&id).and_then(|ahead| ahead.rows.back()).map(|(_, version, _)| version.clone());
+    let has_version = !object.version.as_str().is_empty();
+    let Some(under) = Some(object.version.clone()).filter(|_| has_version).or(before) else { return Ok(()) };
+    let kept = [object.why.as_str(), &object.digest];
+    let pointers = serde_json::to_string(&kept).expect("texts always serialise into memory");
+    let row = conn
+        .prepare_cached("INSERT INTO backlog (source, at, verb, namespace, name, uid, version, pointers) VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
+        .and_then(|mut insert| {
+            let verb = UNREAD[usize::from(verb == Verb::Delete)];
+            let (name, version) = (&object.name, object.version.as_str());
+            insert.execute(params![id, at, verb, object.namespace, name, object.uid, version, pointers])
+        })
+        .map_err(sql(KEEP))
+        .map(|_| (conn.last_insert_rowid(), 200));
+    keep_rows(standby, id, [(&under, row)].into_iter())
 }
 
 /// Notes rows of a source, unless something of it was dropped.

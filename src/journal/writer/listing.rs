@@ -167,7 +167,7 @@ impl Transaction<'_> {
                 self.record_gap(id)?;
                 Step::Deletions(None)
             }
-            Step::Deletions(after) => match self.write_deletions(id, after.as_ref())? {
+            Step::Deletions(after) => match self.list_lacks(id, after.as_ref())? {
                 Some(upto) => Step::Deletions(Some(upto)),
                 None => {
                     self.execute(
@@ -282,19 +282,11 @@ impl Transaction<'_> {
         let known = self.known(source.resource, &object.namespace, &object.name)?;
         let same = by_version
             && known.is_some_and(|known| known.present && known.uid == object.uid && known.version == object.version);
-        let unread = object.body.bytes.is_empty();
-        if unread {
-            self.execute(
-                "stage an object that is too large",
-                "INSERT OR REPLACE INTO unread (source, staged, namespace, name, uid, version) VALUES (?, 1, ?, ?, ?, ?)",
-                params![id, object.namespace, object.name, object.uid, object.version.as_str()],
-            )?;
-        }
-        let body = (!same && !unread).then(|| self.codec.compress(None, &object.body.bytes));
+        let body = (!same).then(|| self.codec.compress(None, &object.body.bytes));
         self.keep_staged(id, object, body.as_deref(), false)
     }
 
-    fn keep_staged(&mut self, id: i64, object: &Observed, body: Option<&[u8]>, gone: bool) -> Result {
+    pub(super) fn keep_staged(&mut self, id: i64, object: &Observed, body: Option<&[u8]>, gone: bool) -> Result {
         if !self.take_room(id, row_bytes(object, body))? {
             return Ok(());
         }
@@ -354,6 +346,12 @@ impl Transaction<'_> {
             .map_err(sql("write a list"))
     }
 
+    /// As [`Transaction::write_deletions`], of a complete list. Where the list has an object that nothing names, it may be any
+    /// of those that it seems to lack, so none of them is recorded as gone.
+    fn list_lacks(&mut self, id: i64, after: Option<&(String, String)>) -> Result<Option<(String, String)>> {
+        if self.has_nameless(id)? { Ok(None) } else { self.write_deletions(id, after) }
+    }
+
     /// Invariant 3: the gap comes before what follows it.
     fn record_gap(&mut self, id: i64) -> Result {
         let (version, why, recorded) = self.pending(id)?;
@@ -369,38 +367,21 @@ impl Transaction<'_> {
             } else {
                 self.last_good(id)?
             };
-            self.gap(id, why, from, Some(version.clone()))?;
+            self.gap(id, why, from, Some(version.clone()), None)?;
         }
-        if self.note_unread(id)? && why != Some(Why::Oversize) {
-            let from = self.last_good(id)?;
-            self.gap(id, Why::Oversize, from, Some(version))?;
-        }
+        self.record_unread(id, why, &version)?;
         // In the same transaction, so that a crash does not record them again.
         self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_RECORDED, id])?;
         Ok(())
     }
 
-    /// What the list has and could not be read takes the place of what its predecessor could not read. Says whether
-    /// there is any version among it that was not recorded.
-    fn note_unread(&self, id: i64) -> Result<bool> {
-        let what = "note objects that are too large";
-        let news = self
-            .conn
-            .prepare_cached(
-                "SELECT EXISTS (SELECT 1 FROM unread n WHERE n.source = ?1 AND n.staged = 1 AND NOT EXISTS
-                     (SELECT 1 FROM unread o WHERE o.source = ?1 AND o.staged = 0 AND o.namespace = n.namespace
-                         AND o.name = n.name AND o.uid = n.uid AND o.version = n.version))",
-            )
-            .and_then(|mut select| select.query_row([id], |row| row.get(0)))
-            .map_err(sql(what))?;
-        self.execute(what, "DELETE FROM unread WHERE source = ? AND staged = 0", params![id])?;
-        self.execute(what, "UPDATE unread SET staged = 0 WHERE source = ?", params![id])?;
-        Ok(news)
-    }
-
     /// Invariant 2: objects that one complete, consistent list does not have are gone. Looks at one slice of what is
     /// known, after this namespace and name; says how far it came, `None` for to the end.
-    fn write_deletions(&mut self, id: i64, after: Option<&(String, String)>) -> Result<Option<(String, String)>> {
+    pub(super) fn write_deletions(
+        &mut self,
+        id: i64,
+        after: Option<&(String, String)>,
+    ) -> Result<Option<(String, String)>> {
         let what = "find what is gone";
         let (resource, scope) = {
             let source = self.source(id)?;
@@ -432,8 +413,10 @@ impl Transaction<'_> {
                          AND (namespace, name) <= (coalesce(?6, iif(?2 = '', x'', ?2)), coalesce(?7, x''))
                          AND NOT EXISTS
                          (SELECT 1 FROM listing l WHERE l.source = ?5 AND l.namespace = o.namespace AND l.name = o.name
-                             -- What is too large is there without its body, and may be another incarnation.
-                             AND (l.body IS NOT NULL OR l.uid = o.uid))
+                             -- What cannot be recorded is there without its body, and may be another incarnation.
+                             AND (l.body IS NOT NULL OR l.uid IN (o.uid, '')))
+                         AND NOT EXISTS (SELECT 1 FROM unread u WHERE u.source = ?5 AND u.staged = 0
+                             AND u.name = '' AND u.uid = o.uid AND o.uid <> '')
                      ORDER BY namespace, name",
                 )
                 .map_err(sql(what))?;
@@ -719,7 +702,7 @@ impl Transaction<'_> {
         }
         if !recorded {
             let from = self.last_good(id)?;
-            self.gap(id, Why::Scope, from, None)?;
+            self.gap(id, Why::Scope, from, None, None)?;
         }
         for (known, namespace, name) in &left {
             self.vanished(id, known, namespace, name)?;
@@ -750,7 +733,7 @@ impl Transaction<'_> {
         };
         // Also without objects something may have come and gone between our last look and the end.
         if known || listed {
-            self.gap(id, Why::Scope, from, None)?;
+            self.gap(id, Why::Scope, from, None, None)?;
         }
         Ok(known)
     }
@@ -763,7 +746,7 @@ impl Transaction<'_> {
             source.moved = true;
         }
         self.set_inconsistent(id, false);
-        self.execute("forget what is too large", "DELETE FROM unread WHERE source = ?", params![id])?;
+        self.execute("forget what cannot be recorded", "DELETE FROM unread WHERE source = ?", params![id])?;
         self.execute(
             "note a source's state",
             "UPDATE source SET state = 'gone', detail = '', pending_why = NULL, given_up = NULL WHERE id = ?",

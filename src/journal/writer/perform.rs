@@ -93,7 +93,7 @@ impl Transaction<'_> {
         // What it brings stands behind something that a standby could not keep: nothing counts until it is registered again.
         if self.is_shared()
             && self.find_source(id).is_none()
-            && matches!(command, OfSource::Changes(_) | OfSource::Bookmark(_))
+            && matches!(command, OfSource::Changes(_) | OfSource::Unread(..) | OfSource::Bookmark(_))
         {
             if let OfSource::Changes(changes) = command {
                 self.take(id, changes.len());
@@ -105,12 +105,14 @@ impl Transaction<'_> {
                 self.take(id, changes.len());
                 changes.iter().try_for_each(|change| self.change(id, change))
             }
+            OfSource::Unread(verb, object) => self.unread_change(id, *verb, object),
             OfSource::Bookmark(version) => {
                 self.bookmark(id, version);
                 Ok(())
             }
             OfSource::ListBegin => self.begin_list(id),
             OfSource::ListPage(objects) => objects.iter().try_for_each(|object| self.stage(id, object)),
+            OfSource::ListUnread(objects) => objects.iter().try_for_each(|object| self.stage_unread(id, object)),
             OfSource::ListDone(version, why, reply) => self.complete_list(id, version, *why, reply.clone()),
             OfSource::Found(found) => found.iter().try_for_each(|found| self.stage_found(id, found)),
             OfSource::PartDone(version, last, reply) => self.complete_part(id, version, *last, reply.clone()),

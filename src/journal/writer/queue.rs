@@ -13,7 +13,7 @@ use crate::journal::{
     Audit, Found, Held, JournalError, Recast, RequestCounts, Settled, SinkStart, SinkState, SourceId, SourceMemory,
     SourceState, WatchChange,
 };
-use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Why};
+use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Unread, Verb, Why};
 
 /// Where an answer goes, once. It can be given again, because what is answered in a transaction that fails is done
 /// and answered again when it is tried again.
@@ -79,9 +79,12 @@ pub(in crate::journal) enum Command {
 /// What is asked of one source.
 pub(in crate::journal) enum OfSource {
     Changes(Vec<WatchChange>),
+    /// An event of a watch whose object cannot be recorded.
+    Unread(Verb, Box<Unread>),
     Bookmark(ResourceVersion),
     ListBegin,
     ListPage(Vec<Observed>),
+    ListUnread(Vec<Unread>),
     ListDone(ResourceVersion, Option<Why>, Reply<()>),
     Found(Vec<Found>),
     PartDone(ResourceVersion, bool, Reply<()>),
@@ -167,6 +170,8 @@ impl Command {
         if let OfSource::Changes(changes) = command {
             changes.len()
         } else if let OfSource::ListPage(objects) = command {
+            objects.len()
+        } else if let OfSource::ListUnread(objects) = command {
             objects.len()
         } else if let OfSource::Found(found) = command {
             found.len()

@@ -126,7 +126,11 @@ impl Transaction<'_> {
 
     /// Whether this is of a list that was given up, so that nothing of it is kept.
     pub(super) fn is_dropped(&self, command: &Command) -> bool {
-        let Command::Source(SourceId(id), OfSource::ListPage(_) | OfSource::Found(_)) = command else { return false };
+        let Command::Source(SourceId(id), OfSource::ListPage(_) | OfSource::ListUnread(_) | OfSource::Found(_)) =
+            command
+        else {
+            return false;
+        };
         self.staged(*id).given_up
     }
 

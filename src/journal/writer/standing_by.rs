@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use rusqlite::Connection;
 use tokio::time::Instant;
 
-use super::backlog::{KEEP, Standby, insert, insert_bookmark, keep_rows, position};
+use super::backlog::{KEEP, Standby, insert, insert_bookmark, keep_rows, keep_unread, position};
 use super::queue::{Command, OfSource, Open, Queue, Queued, Reply, Woken};
 use super::rows;
 use super::sharing::Place;
@@ -389,6 +389,9 @@ impl Writer {
                     taken.push((*id, changes.len()));
                     let mut each = |change: &WatchChange| insert(conn, &mut self.codec, *id, at, change);
                     keep_rows(standby, *id, changes.iter().map(|change| (&change.object.version, each(change))))
+                }
+                Command::Source(SourceId(id), OfSource::Unread(verb, object)) => {
+                    keep_unread(conn, standby, *id, at, *verb, object)
                 }
                 Command::Source(SourceId(id), OfSource::Bookmark(version)) => {
                     keep_rows(standby, *id, [(version, insert_bookmark(conn, *id, at, version))].into_iter())

@@ -10,7 +10,7 @@ use crate::journal::JournalError;
 use crate::journal::codec::Codec;
 use crate::journal::error::Result;
 use crate::journal::recent::{Line, Packed};
-use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, ResourceVersion, Seq, Why};
+use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, ResourceVersion, Seq, Unread, Why};
 use crate::wire::{self, EntryBuilder};
 
 /// So far, in microseconds, the clock of the API server may be ahead of ours.
@@ -140,12 +140,14 @@ impl Transaction<'_> {
             .cloned())
     }
 
+    /// Writes a GAP: of the whole source, or of one object that cannot be recorded.
     pub(super) fn gap(
         &mut self,
         source_id: i64,
         why: Why,
         from: Option<ResourceVersion>,
         to: Option<ResourceVersion>,
+        of: Option<&Unread>,
     ) -> Result {
         let now = micros(ambient::now());
         let recovered = self
@@ -160,6 +162,11 @@ impl Transaction<'_> {
             if gap.why == Why::Audit { source.verified.as_ref().map_or(0, |(_, at)| *at) } else { source.good_at };
         let since = (good_at > 0).then(|| rfc3339(good_at));
         let seq = self.changes.head + 1;
+        // A source of one namespace has nothing of another.
+        let namespace = match of {
+            Some(of) if source.namespace.is_empty() => &of.namespace,
+            Some(_) | None => &source.namespace,
+        };
         let rendered = wire::render(&EntryBuilder {
             seq: Seq(seq),
             epoch: self.epoch(),
@@ -171,8 +178,8 @@ impl Transaction<'_> {
             api_version: &source.api_version,
             kind: &source.facts.kind,
             resource: &source.facts.plural,
-            namespace: &source.namespace,
-            name: "",
+            namespace,
+            name: of.map_or("", |of| &of.name),
             uid: "",
             version: "",
             change: None,

@@ -79,7 +79,7 @@ pub(super) fn read(file: &File, known: Option<&LogPosition>) -> io::Result<Resul
                 }
             }
             Err(EntryError::Version(version)) => return Ok(Err(Foreign::Version(version))),
-            Ok(None) | Err(EntryError::Json(_) | EntryError::Type) => {
+            Ok(None) | Err(EntryError::Json(_) | EntryError::Type | EntryError::Part(_)) => {
                 let torn = line.starts_with(&BEGINNING[..BEGINNING.len().min(line.len())]) || line.contains(&0);
                 if !torn {
                     return Ok(Err(Foreign::Text));

@@ -31,6 +31,13 @@ impl Outline {
         }
     }
 
+    /// The object of the kept members, of a text that is at hand.
+    pub(super) fn of(bytes: &[u8]) -> Vec<u8> {
+        let mut outline = Self::default();
+        outline.push(bytes);
+        outline.finish()
+    }
+
     /// The object of the kept members.
     pub(super) fn finish(&self) -> Vec<u8> {
         [b"{", &*self.outer, br#""metadata":{"#, self.inner.strip_suffix(b",").unwrap_or_default(), b"}}"].concat()

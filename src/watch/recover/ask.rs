@@ -45,6 +45,9 @@ impl Recovery<'_> {
                 let (mut count, mut changed) = (0, Vec::new());
                 self.list(at, |object| {
                     count += 1;
+                    if object.version.is_empty() {
+                        return Ok(());
+                    }
                     let state = window.state(&object)?;
                     if state.version > window.from {
                         changed.push(((object.namespace.to_string(), object.name.to_string()), state));
@@ -61,7 +64,7 @@ impl Recovery<'_> {
     pub(super) async fn count(&self, at: u64) -> Result<Option<u64>, WindowError> {
         let mut items = 0;
         let params = ListParams { limit: Some(1), ..list_params(self.spec) };
-        let count = |_: decode::Object<'_>| {
+        let count = |_: decode::Odd| {
             items += 1;
             Ok(())
         };
@@ -103,7 +106,7 @@ impl Recovery<'_> {
                     return Err(Failure::Oversize("a version is larger than decklog takes".to_owned()));
                 };
                 let object = caught(|| {
-                    let object = decode::item(&self.spec.resource, item).map_err(Failure::Undecodable)?;
+                    let object = decode::item(&self.spec.resource, item).map_err(|odd| Failure::Refused(odd.why))?;
                     observed(self.shared, &self.spec.resource, object)
                 })?;
                 if found.replace(object).is_some() {
@@ -145,7 +148,7 @@ impl Recovery<'_> {
     pub(super) async fn list(
         &self,
         at: u64,
-        mut each: impl FnMut(decode::Object<'_>) -> Result<(), Failure>,
+        mut each: impl FnMut(decode::Odd) -> Result<(), Failure>,
     ) -> Result<(), WindowError> {
         let path = self.spec.resource.path(self.spec.namespace.as_deref());
         let (mut token, mut pages) = (None, Pages::default());
@@ -156,9 +159,16 @@ impl Recovery<'_> {
                 field_selector: selector(self.fields),
                 ..list_params(self.spec)
             };
-            let each = |object: decode::Object<'_>| {
+            let each = |object: decode::Odd| {
                 pages.object(&object.namespace, &object.name);
-                if self.spec.leaves_out(&object.namespace) { Ok(()) } else { each(object) }
+                if self.spec.leaves_out(&object.namespace) {
+                    return Ok(());
+                }
+                if object.name.is_empty() {
+                    // It may be any of the objects that the list seems to lack.
+                    return Err(Failure::Refused("the API server's list has an object that nothing names".to_owned()));
+                }
+                each(object)
             };
             let page = self.page(&path, Some(at), params, each).await?;
             pages.end_of_page(page.next.as_deref(), page.left).map_err(WindowError::Hopeless)?;
@@ -175,7 +185,7 @@ impl Recovery<'_> {
         path: &str,
         at: Option<u64>,
         params: ListParams,
-        mut each: impl FnMut(decode::Object<'_>) -> Result<(), Failure>,
+        mut each: impl FnMut(decode::Odd) -> Result<(), Failure>,
     ) -> Result<Page, WindowError> {
         let params = at.map_or_else(|| params.clone(), |at| exactly(at, &params));
         let mut tries = 0;
@@ -189,8 +199,10 @@ impl Recovery<'_> {
                     self.stats.received(part.len());
                     items.push(&part, |item| -> Result<(), Failure> {
                         let (Item::Whole(item) | Item::Outline(item)) = item;
-                        let object = decode::item(&self.spec.resource, item).map_err(Failure::Undecodable)?;
-                        objects.push(object.named());
+                        objects.push(match decode::item(&self.spec.resource, item) {
+                            Ok(object) => object.into(),
+                            Err(odd) => odd,
+                        });
                         Ok(())
                     })?;
                 }

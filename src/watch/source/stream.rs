@@ -14,11 +14,11 @@ use crate::backoff::random_up_to;
 use crate::cluster::failure::{self, Failure};
 use crate::cluster::next_part;
 use crate::journal::{JournalError, Share, WatchChange};
-use crate::model::{ResourceVersion, SourceSpec, Verb};
+use crate::model::{ResourceVersion, SourceSpec, Unread, Verb, Why};
 use crate::watch::Shared;
 use crate::watch::decode::{self, Line};
 use crate::watch::frame::{Lines, Oversize};
-use crate::watch::intake::{SLOW, caught, observed};
+use crate::watch::intake::{SLOW, caught, observed, unread};
 use crate::watch::machine::{Anomaly, Effect, End, Input};
 use crate::watch::requests::{Stop, request, selector, unbuilt};
 
@@ -192,6 +192,16 @@ impl Driver {
                     changes.effects.extend(self.machine.changed(&version));
                     changes.left_out = true;
                 }
+                Ok(News::Unread(object, verb)) => {
+                    self.append(&mut changes, share).await?;
+                    let version = object.version.clone();
+                    self.journal.append_unread(verb, object).await?;
+                    if !version.as_str().is_empty() {
+                        self.shared.revisions.note(self.id, std::iter::once((&version, verb == Verb::Delete)));
+                        let effects = self.machine.changed(&version);
+                        self.carry_out(effects).await?;
+                    }
+                }
                 Ok(News::Bookmark(version)) => {
                     self.append(&mut changes, share).await?;
                     self.step(Input::Bookmark(version)).await?;
@@ -262,6 +272,8 @@ enum News {
     Change(WatchChange),
     /// A change in a namespace that is left out.
     LeftOut(ResourceVersion, Verb),
+    /// A change of an object that does not say which one it is.
+    Unread(Unread, Verb),
     Bookmark(ResourceVersion),
 }
 
@@ -269,6 +281,13 @@ fn news(shared: &Shared, spec: &SourceSpec, line: &[u8]) -> Result<News, Failure
     let (verb, object) = match decode::line(line).map_err(Failure::Undecodable)? {
         Line::Upsert(object) => (Verb::Upsert, object),
         Line::Delete(object) => (Verb::Delete, object),
+        Line::Odd(odd, is_gone, bytes) => {
+            let verb = if is_gone { Verb::Delete } else { Verb::Upsert };
+            if spec.leaves_out(&odd.namespace) {
+                return Ok(News::LeftOut(ResourceVersion::new(odd.version), verb));
+            }
+            return Ok(News::Unread(unread(shared, spec, odd, Why::Undecodable, bytes), verb));
+        }
         Line::Bookmark(version) => return Ok(News::Bookmark(version)),
         Line::Error(status) => return Err(failure::error_event(status)),
     };

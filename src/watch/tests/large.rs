@@ -18,7 +18,7 @@ fn words(log: &[String]) -> Vec<&str> {
 }
 
 /// Waits for an audit that began after this call, and says how many objects all of them found to differ.
-async fn audited(daemon: &Daemon) -> u64 {
+pub(super) async fn audited(daemon: &Daemon) -> u64 {
     let rows = || daemon.journal.reader().unwrap().sources().unwrap();
     let done = rows()[0].audits;
     daemon.until_holds("audits are done", || rows()[0].audits >= done + 2).await;
