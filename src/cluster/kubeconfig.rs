@@ -40,6 +40,8 @@ pub(super) struct Found {
     /// The configuration does not say whether to run it; who runs decklog does.
     pub(super) unasked: bool,
     pub(super) files: Vec<(PathBuf, Stamp)>,
+    /// What the kubeconfig has as `proxy-url`.
+    pub(super) proxy_url: Option<String>,
 }
 
 /// Who runs decklog, as far as it is known: whether a kubeconfig may name programs where the configuration does not say.
@@ -85,6 +87,7 @@ pub(super) async fn find(settings: &Settings, caller: Caller, context: Option<&s
                 unasked: false,
                 // kube reads the token and the authority again by itself.
                 files: Vec::new(),
+                proxy_url: None,
             }),
             Ok(_) | Err(_) => Err(ClusterError::NoKubeconfig { looked }),
         };
@@ -121,11 +124,20 @@ pub(super) async fn find(settings: &Settings, caller: Caller, context: Option<&s
         return Err(ClusterError::Kubeconfig { file, why });
     }
     files.extend(credential_files(&kubeconfig, &context).into_iter().map(stamped));
+    let proxy_url = take_proxy_url(&mut kubeconfig, &context.cluster);
     let options = KubeConfigOptions { context: Some(wanted.clone()), cluster: None, user: None };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
         .map_err(|error| ClusterError::Kubeconfig { file: file.clone(), why: kubeconfig_text(&error) })?;
-    Ok(Found { config, file, context: Some(wanted), cluster: context.cluster, plugin, unasked, files })
+    Ok(Found { config, file, context: Some(wanted), cluster: context.cluster, plugin, unasked, files, proxy_url })
+}
+
+/// Takes the `proxy-url` of a cluster out. kube gets another one, so that it does not look for one in the environment,
+/// which it reads otherwise than kubectl does.
+fn take_proxy_url(kubeconfig: &mut Kubeconfig, cluster: &str) -> Option<String> {
+    let named = kubeconfig.clusters.iter_mut().find(|named| named.name == cluster)?;
+    let found = named.cluster.as_mut()?.proxy_url.replace("http://proxy.invalid".to_owned());
+    found.filter(|address| !address.is_empty())
 }
 
 /// The kubeconfig files to read, and for people where we looked. None: try the service account.
