@@ -5,14 +5,17 @@
 
 mod calls;
 mod client;
+mod connect;
 mod credentials;
 pub mod failure;
 mod kubeconfig;
 mod lent;
-mod narrow;
+mod link;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod through;
+mod tls;
 
 pub use settings::{Off, Recover, RecoverBounds, Settings};
 
@@ -20,6 +23,8 @@ use std::time::Duration;
 
 pub use client::{Api, Fetched, next_part};
 pub use failure::Failure;
+
+use crate::net::proxy::InvalidProxy;
 
 /// How long the parts of a request may take.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +91,9 @@ pub enum ClusterError {
         /// Why, without anything of what it holds.
         why: String,
     },
+    /// What leads to the API server is no proxy.
+    #[error("no connection to the API server can be made: {0}")]
+    Proxy(#[from] InvalidProxy),
     /// No client can be made of it.
     #[error("no connection to the API server can be made with {file}: {why}")]
     Client {

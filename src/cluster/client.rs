@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::credentials::{Builder, Built, ClientSource, Current, LOOK};
 use super::kubeconfig::Caller;
-use super::{ClusterError, Failure, Limits, Settings, failure};
+use super::{ClusterError, Failure, Limits, Settings, failure, through};
 
 /// Credentials that are not accepted are read again this often, at most, while no file has changed: a plugin may
 /// have others by then.
@@ -66,10 +66,10 @@ impl Api {
 
     async fn begin(source: ClientSource, name: Option<String>, limits: Limits) -> Result<Self, ClusterError> {
         let builder = Builder { source, limits, room: Arc::new(Semaphore::new(1)) };
-        let Built { client, bare, context, cluster, unasked, files } = builder.build(None).await?;
+        let Built { client, bare, context, cluster, unasked, files, proxy } = builder.build(None).await?;
         let name = name.unwrap_or(cluster);
         let now = Instant::now();
-        let current = RwLock::new(Current { client, bare, generation: 0, built: now, looked: now, files });
+        let current = RwLock::new(Current { client, bare, generation: 0, built: now, looked: now, files, proxy });
         let inner = Inner { builder, name, context, unasked, current, building: Mutex::new(now) };
         Ok(Self { inner: Arc::new(inner), pinned: None })
     }
@@ -96,6 +96,12 @@ impl Api {
     #[must_use]
     pub fn runs_unasked(&self) -> bool {
         self.inner.unasked
+    }
+
+    /// The proxy by which the API server is reached, without credentials, and the variable or the key that named it.
+    #[must_use]
+    pub fn proxy(&self) -> Option<String> {
+        self.current(|current| current.proxy.as_ref().map(ToString::to_string))
     }
 
     /// How long the parts of a request may take.
@@ -149,10 +155,10 @@ impl Api {
 
     async fn build_again(&self) {
         match self.inner.builder.build(self.inner.context.as_deref()).await {
-            Ok(Built { client, bare, files, .. }) => {
+            Ok(Built { client, bare, files, proxy, .. }) => {
                 let mut current = self.inner.current.write().unwrap_or_else(PoisonError::into_inner);
                 let (generation, now) = (current.generation + 1, Instant::now());
-                *current = Current { client, bare, generation, built: now, looked: now, files };
+                *current = Current { client, bare, generation, built: now, looked: now, files, proxy };
                 tracing::info!("read the cluster's credentials again");
             }
             // A file may be half written; the old client goes on, and the next look tries again.
@@ -218,6 +224,12 @@ impl Api {
             return Ok(response);
         }
         let (head, body) = response.into_parts();
+        // No API server asks for the credentials of a proxy.
+        if head.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
+            && let Some(text) = self.current(|current| current.proxy.as_ref().map(|proxy| through::refused(proxy, 407, path)))
+        {
+            return Err(Failure::Away(text));
+        }
         // What cannot be read of an error's text does not change what its code means.
         let text = self.read(body, ERROR_BODY).await.unwrap_or_default();
         Err(failure::answer(head.status, &head.headers, &text))

@@ -12,7 +12,9 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::kubeconfig::{Caller, Found, Stamp, find, read_bounded, stamp};
-use super::{ClusterError, Limits, Settings, failure, narrow};
+use super::tls::{Tls, TlsError};
+use super::{ClusterError, Limits, Settings, connect, failure};
+use crate::net::proxy::{Proxies, Proxy};
 
 /// How often credential files are looked at, at most.
 pub(super) const LOOK: Duration = Duration::from_secs(5);
@@ -24,10 +26,10 @@ const BEFORE_EXPIRY: Duration = Duration::from_secs(60);
 fn client_text(error: &kube::Error, plugin: Option<&str>) -> String {
     match error {
         kube::Error::Auth(error) => failure::auth_text(error, plugin),
-        // The address may have a password in it.
-        kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. } => {
-            "the protocol of its proxy-url is not supported".to_owned()
-        }
+        kube::Error::RustlsTls(_) => match plugin {
+            Some(plugin) => format!("the certificate that the credential plugin {} gave cannot be used; look at what it prints", failure::bounded(plugin)),
+            None => "its certificates cannot be used; write them as PEM".to_owned(),
+        },
         other => failure::bounded(&other.to_string()),
     }
 }
@@ -43,6 +45,8 @@ pub(super) struct Current {
     pub(super) built: Instant,
     pub(super) looked: Instant,
     pub(super) files: Vec<(PathBuf, Stamp)>,
+    /// The proxy that leads to the API server.
+    pub(super) proxy: Option<Proxy>,
 }
 
 impl Current {
@@ -67,6 +71,7 @@ pub(super) struct Built {
     pub(super) cluster: String,
     pub(super) unasked: bool,
     pub(super) files: Vec<(PathBuf, Stamp)>,
+    pub(super) proxy: Option<Proxy>,
 }
 
 async fn build(
@@ -76,6 +81,10 @@ async fn build(
     limits: Limits,
 ) -> Result<Built, ClusterError> {
     let Found { mut config, file, context, cluster, plugin, unasked, files } = find(settings, caller, context)?;
+    let named_by = format!("proxy-url of the cluster {cluster:?} in the kubeconfig");
+    let proxy_url = config.proxy_url.take().map(|address| address.to_string());
+    let key = proxy_url.as_deref().map(|address| (address, named_by.as_str()));
+    let proxy = connect::proxy(&config.cluster_url, key, &Proxies::from_environment())?;
     // We retry ourselves: kube's own retries would hide for minutes what the API server says.
     config.default_retry = false;
     config.connect_timeout = Some(limits.connect);
@@ -92,14 +101,17 @@ async fn build(
             Err(why) => return Err(ClusterError::Client { file, why }),
         }
     }
-    let bare = connect(bare(&config)).map_err(|error| unusable(file.clone(), &error))?;
-    let client = connect(config).map_err(|error| unusable(file, &error))?;
-    Ok(Built { client, bare, context, cluster, unasked, files })
-}
-
-fn connect(config: Config) -> Result<Client, kube::Error> {
-    let is_plain = config.cluster_url.scheme_str() == Some("http") && config.proxy_url.is_none();
-    if is_plain { narrow::client(&config) } else { Client::try_from(config) }
+    let client = |config: &Config| {
+        let tls = Tls::of(config).map_err(|error| match error {
+            TlsError::Said(why) => ClusterError::Client { file: file.clone(), why },
+            TlsError::Plugin(error) => unusable(file.clone(), &error),
+        })?;
+        let failed = |error: kube::Error| unusable(file.clone(), &error);
+        connect::client(config, tls, proxy.as_ref()).map_err(failed)
+    };
+    let bare = client(&bare(&config))?;
+    let client = client(&config)?;
+    Ok(Built { client, bare, context, cluster, unasked, files, proxy })
 }
 
 /// Reads a token file, without the line end that somebody left after the token: no header may hold one. The file is read
@@ -160,6 +172,7 @@ impl Builder {
                     cluster: String::new(),
                     unasked: false,
                     files: Vec::new(),
+                    proxy: None,
                 });
             }
         };

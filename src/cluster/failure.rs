@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use super::connect::ConnectError;
+use super::tls::KUBECONFIG;
+use crate::net::tls::sentence;
 use crate::terminal::is_obeyed;
 use http::{HeaderMap, StatusCode, header};
 use kube::client::AuthError;
@@ -136,7 +139,9 @@ const TEXT: usize = 300;
 /// Whether an answer, whatever it says, is one of somebody who is ready for questions.
 #[must_use]
 pub fn is_answer(code: StatusCode) -> bool {
-    code != StatusCode::TOO_MANY_REQUESTS && !code.is_server_error()
+    // A proxy that asks for credentials is not the one that was asked.
+    let is_of_another = [StatusCode::TOO_MANY_REQUESTS, StatusCode::PROXY_AUTHENTICATION_REQUIRED].contains(&code);
+    !is_of_another && !code.is_server_error()
 }
 
 /// What an answer other than 2xx means.
@@ -234,6 +239,9 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
         if let Some(error) = current.downcast_ref::<AuthError>() {
             return Failure::Unreachable(auth_text(error, None));
         }
+        if let Some(ConnectError(failure)) = current.downcast_ref() {
+            return failure.clone();
+        }
         if let Some(error) = current.downcast_ref::<rustls::Error>() {
             tls = Some(error.clone());
         }
@@ -251,7 +259,7 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
         next = current.source();
     }
     if let Some(error) = tls {
-        return Failure::Tls(tls_text(&error));
+        return Failure::Tls(sentence(&error, &KUBECONFIG));
     }
     if descriptors {
         return Failure::Unreachable(
@@ -265,35 +273,6 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
         );
     }
     Failure::Away(format!("cannot reach the API server: {}", bounded(&innermost.to_string())))
-}
-
-#[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that a person can act on")]
-fn tls_text(error: &rustls::Error) -> String {
-    use rustls::{AlertDescription, CertificateError, Error};
-    match error {
-        // Where two authorities have one name, only the signature distinguishes them.
-        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-            "the API server's certificate is not signed by the authority in the kubeconfig; renew certificate-authority"
-                .to_owned()
-        }
-        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-            "the API server's certificate has expired; renew it, or check this machine's clock".to_owned()
-        }
-        Error::InvalidCertificate(
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "the API server's certificate is for another name; set tls-server-name in the kubeconfig, or use an address that it names".to_owned(),
-        Error::AlertReceived(AlertDescription::CertificateExpired) => {
-            "the client certificate has expired; renew it in the kubeconfig".to_owned()
-        }
-        Error::AlertReceived(
-            AlertDescription::BadCertificate
-            | AlertDescription::UnknownCA
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::CertificateRequired
-            | AlertDescription::AccessDenied,
-        ) => "the API server does not accept the client certificate; it may have expired, or be of another cluster".to_owned(),
-        other => format!("TLS with the API server failed: {other}"),
-    }
 }
 
 #[cfg(test)]
