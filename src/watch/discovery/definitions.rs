@@ -5,7 +5,6 @@
 //! Where the rights for it are missing, discovery is asked at its pace, and new resources come a little later.
 
 use std::fmt::Debug;
-use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -94,7 +93,7 @@ where
     PartialObjectMeta<K>: Resource<DynamicType = ()>,
 {
     let objects: kube::Api<PartialObjectMeta<K>> = kube::Api::all(client.clone());
-    let mut events = pin!(watcher::watcher(objects, watcher::Config::default().page_size(PAGE)));
+    let mut events = watcher::watcher(objects, watcher::Config::default().page_size(PAGE)).boxed();
     let mut reconnects = shared.reconnects.listen();
     let mut listed = false;
     loop {
@@ -129,12 +128,12 @@ where
 
 fn is_refused(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
-    let status = match error {
-        InitialListFailed(kube::Error::Api(status))
-        | WatchStartFailed(kube::Error::Api(status))
-        | WatchFailed(kube::Error::Api(status))
-        | WatchError(status) => status,
-        _ => return false,
+    let (InitialListFailed(kube::Error::Api(status))
+    | WatchStartFailed(kube::Error::Api(status))
+    | WatchFailed(kube::Error::Api(status))
+    | WatchError(status)) = error
+    else {
+        return false;
     };
     status.is_forbidden() || status.is_not_found()
 }

@@ -119,13 +119,16 @@ impl Document {
         let Ok(fields) = serde_json::from_str::<Fields<'_>>(&text) else { return Self::Unreadable };
         let kind = fields.text("kind");
         let has = |name: &str| !matches!(fields.list(name), Seen::Absent);
-        let aggregated = match &kind {
-            Seen::Is(kind) if kind == "APIGroupDiscoveryList" => true,
-            Seen::Is(kind) if kind == "APIGroupList" || kind == "APIVersions" => false,
-            Seen::Is(kind) if !kind.is_empty() => return Self::Unreadable,
-            _ if has("items") => true,
-            _ if has("groups") || has("versions") => false,
-            _ => return Self::Unreadable,
+        let kind = match &kind {
+            Seen::Is(kind) if !kind.is_empty() => Some(kind.as_str()),
+            Seen::Absent | Seen::Is(_) | Seen::Wrong => None,
+        };
+        let aggregated = match kind {
+            Some("APIGroupDiscoveryList") => true,
+            Some("APIGroupList" | "APIVersions") => false,
+            None if has("items") => true,
+            None if has("groups") || has("versions") => false,
+            Some(_) | None => return Self::Unreadable,
         };
         let mut part = Part::default();
         let read = match (aggregated, core) {
