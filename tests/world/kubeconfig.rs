@@ -109,7 +109,7 @@ fn credentials(server: &str, dir: &Path) -> Vec<Row> {
     let file = || With("Bearer from-file".to_owned());
     vec![
         row("none", of(""), true, With(String::new())),
-        row("null", of("token: null, exec: ~, as-groups: null, extensions:"), true, With(String::new())),
+        row("null", of("token: null, exec: ~, as-groups: null, extensions: ~"), true, With(String::new())),
         row("token", of("token: t"), true, With("Bearer t".to_owned())),
         row("token with a line end", of("token: \"t\\n\""), true, With("Bearer t".to_owned())),
         row("token and file", of("token: t, tokenFile: token"), true, file()),
