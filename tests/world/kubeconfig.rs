@@ -384,7 +384,10 @@ async fn a_kubeconfig_means_what_it_means_to_kubectl() {
     for (at, Row { what, text, kubectl, comes }) in rows(&server, dir.path()).into_iter().enumerate() {
         let path = dir.path().join(format!("config-{at}"));
         fs::write(&path, text).unwrap();
-        let did = asked_by_kubectl(&sim, |command| drop(command.arg("--kubeconfig").arg(&path))).await;
+        let did = asked_by_kubectl(&sim, |command| {
+            command.arg("--kubeconfig").arg(&path);
+        })
+        .await;
         if did != kubectl {
             wrong.push(format!("{what}: kubectl asked: {did}"));
         }
@@ -447,7 +450,10 @@ async fn kubeconfigs_of_a_list_are_merged_as_by_kubectl() {
         (vec!["empty"], false, None),
     ] {
         let joined = std::env::join_paths(list.iter().map(|name| dir.path().join(name))).unwrap();
-        let asked = asked_by_kubectl(&sim, |command| drop(command.env("KUBECONFIG", &joined))).await;
+        let asked = asked_by_kubectl(&sim, |command| {
+            command.env("KUBECONFIG", &joined);
+        })
+        .await;
         assert_eq!(asked, kubectl, "kubectl with {list:?}");
         sim.clear_requests();
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_decklog"));

@@ -124,6 +124,7 @@ mod tests {
             ("https://a.example:99999", None),
             ("https://a.example:x", None),
             ("https://[::1", None),
+            ("https://[zz]:1", None),
             ("https://a b", None),
             (" https://a.example", None),
             ("https://a.example\n", None),
