@@ -8,7 +8,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// What stands in every value that may be a credential.
+/// The text in every value that may be a credential.
 const SECRET: &str = "hunter2";
 
 /// A kubeconfig with every key. The secrets stand where no name does.
