@@ -8,7 +8,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// What stands in every value that may be a credential.
+/// The text in every value that may be a credential.
 const SECRET: &str = "hunter2";
 
 /// A kubeconfig with every key. The secrets stand where no name does.
@@ -103,20 +103,24 @@ fn scene() -> (Runtime, tempfile::TempDir) {
     (runtime, tempfile::tempdir().unwrap())
 }
 
-/// Each odd value in each place, with the credentials of either user.
+/// Each odd value in each place.
 #[test]
 fn one_odd_value_is_one_sentence() {
     let (runtime, dir) = scene();
     let mut all = Vec::new();
     places(&valid(), "", &mut all);
-    for user in ["u", "v"] {
-        for place in &all {
-            for odd in odd() {
-                let mut config = valid();
-                config["contexts"][0]["context"]["user"] = json!(user);
-                *config.pointer_mut(place).unwrap() = odd;
-                check(&runtime, &dir.path().join("config"), config.to_string().as_bytes(), &format!("{user}: {place}"));
+    for place in &all {
+        for odd in odd() {
+            let mut config = valid();
+            // The other user is the one whose credentials count.
+            let user = if place.starts_with("/users/1") { "v" } else { "u" };
+            config["contexts"][0]["context"]["user"] = json!(user);
+            if !place.ends_with("proxy-url") {
+                // A client that goes through a proxy reads the roots of the system, which takes most of the time.
+                config["clusters"][0]["cluster"].as_object_mut().unwrap().remove("proxy-url");
             }
+            *config.pointer_mut(place).unwrap() = odd;
+            check(&runtime, &dir.path().join("config"), config.to_string().as_bytes(), place);
         }
     }
 }

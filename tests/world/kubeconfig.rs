@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use decklog::cluster::{Api, Limits, Settings};
 use decklog::sim::{Sim, TOKEN};
 
-/// What a row must come to in decklog.
+/// The outcome that a row must have in decklog.
 enum Comes {
     /// A request, with this `authorization`.
     With(String),
@@ -26,7 +26,7 @@ use Comes::{Refused, With};
 struct Row {
     what: &'static str,
     text: Vec<u8>,
-    /// Whether kubectl sends a request.
+    /// True where kubectl sends a request.
     kubectl: bool,
     comes: Comes,
 }
@@ -58,6 +58,7 @@ fn rows(server: &str, dir: &Path) -> Vec<Row> {
     rows.extend(credentials(server, dir));
     rows.extend(documents(server));
     rows.extend(contradictions(server, dir));
+    rows.extend(contradictions_of_users(server));
     rows
 }
 
@@ -109,7 +110,7 @@ fn credentials(server: &str, dir: &Path) -> Vec<Row> {
     let file = || With("Bearer from-file".to_owned());
     vec![
         row("none", of(""), true, With(String::new())),
-        row("null", of("token: null, exec: ~, as-groups: null, extensions:"), true, With(String::new())),
+        row("null", of("token: null, exec: ~, as-groups: null, extensions: ~"), true, With(String::new())),
         row("token", of("token: t"), true, With("Bearer t".to_owned())),
         row("token with a line end", of("token: \"t\\n\""), true, With("Bearer t".to_owned())),
         row("token and file", of("token: t, tokenFile: token"), true, file()),
@@ -217,8 +218,6 @@ fn contradictions(server: &str, dir: &Path) -> Vec<Row> {
     let http = format!("server: \"http://{server}\"");
     let https = format!("server: \"https://{server}\"");
     fs::write(dir.join("some.pem"), "x").unwrap();
-    let exec = |rest: &str| of(&http, &format!("exec: {{{rest}}}"));
-    let v1 = "apiVersion: client.authentication.k8s.io/v1";
     vec![
         row(
             "an authority twice",
@@ -299,6 +298,14 @@ fn contradictions(server: &str, dir: &Path) -> Vec<Row> {
             false,
             Refused("is neither true nor false"),
         ),
+    ]
+}
+
+fn contradictions_of_users(server: &str) -> Vec<Row> {
+    let http = format!("server: \"http://{server}\"");
+    let exec = |rest: &str| of(&http, &format!("exec: {{{rest}}}"));
+    let v1 = "apiVersion: client.authentication.k8s.io/v1";
+    vec![
         row("a certificate without a key", of(&http, "client-certificate-data: eA=="), false, Refused("without a key")),
         row(
             "a certificate twice",
@@ -363,7 +370,7 @@ fn settings(path: PathBuf) -> Settings {
     Settings { kubeconfig: Some(path), allow_exec: Some(true), allow_insecure_tls: true, ..Settings::default() }
 }
 
-/// Asks kubectl for the version. Whether a request came.
+/// Asks kubectl for the version. True where a request came.
 async fn asked_by_kubectl(sim: &Sim, change: impl FnOnce(&mut tokio::process::Command)) -> bool {
     sim.clear_requests();
     let mut command = tokio::process::Command::new(kubectl());
@@ -374,7 +381,7 @@ async fn asked_by_kubectl(sim: &Sim, change: impl FnOnce(&mut tokio::process::Co
     !sim.requests().is_empty()
 }
 
-/// Point 8: what connects with kubectl connects with decklog, and what does not is one sentence.
+/// A kubeconfig that kubectl connects with connects decklog, and any other is one sentence.
 #[tokio::test]
 async fn a_kubeconfig_means_what_it_means_to_kubectl() {
     let sim = Sim::start().await.unwrap();
@@ -384,7 +391,10 @@ async fn a_kubeconfig_means_what_it_means_to_kubectl() {
     for (at, Row { what, text, kubectl, comes }) in rows(&server, dir.path()).into_iter().enumerate() {
         let path = dir.path().join(format!("config-{at}"));
         fs::write(&path, text).unwrap();
-        let did = asked_by_kubectl(&sim, |command| drop(command.arg("--kubeconfig").arg(&path))).await;
+        let did = asked_by_kubectl(&sim, |command| {
+            command.arg("--kubeconfig").arg(&path);
+        })
+        .await;
         if did != kubectl {
             wrong.push(format!("{what}: kubectl asked: {did}"));
         }
@@ -447,7 +457,10 @@ async fn kubeconfigs_of_a_list_are_merged_as_by_kubectl() {
         (vec!["empty"], false, None),
     ] {
         let joined = std::env::join_paths(list.iter().map(|name| dir.path().join(name))).unwrap();
-        let asked = asked_by_kubectl(&sim, |command| drop(command.env("KUBECONFIG", &joined))).await;
+        let asked = asked_by_kubectl(&sim, |command| {
+            command.env("KUBECONFIG", &joined);
+        })
+        .await;
         assert_eq!(asked, kubectl, "kubectl with {list:?}");
         sim.clear_requests();
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_decklog"));

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use http::Uri;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-/// What no path of a URL holds as it is.
+/// Characters that no path of a URL holds as they are.
 const PATH: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
 
@@ -124,6 +124,7 @@ mod tests {
             ("https://a.example:99999", None),
             ("https://a.example:x", None),
             ("https://[::1", None),
+            ("https://[zz]:1", None),
             ("https://a b", None),
             (" https://a.example", None),
             ("https://a.example\n", None),

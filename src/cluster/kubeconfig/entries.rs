@@ -116,7 +116,7 @@ impl Entries {
         add(&mut self.contexts, later.contexts);
     }
 
-    /// Whether there is nothing in it: kubectl then asks for a service account.
+    /// True where there is nothing in it: kubectl then asks for a service account.
     pub(super) fn is_empty(&self) -> bool {
         self.current_context.is_empty() && self.clusters.is_empty() && self.users.is_empty() && self.contexts.is_empty()
     }
@@ -219,7 +219,7 @@ fn context(node: &Node) -> Reading<Context> {
     })
 }
 
-/// What is wrong, and the keys on the way there, innermost first.
+/// A value that cannot be read, and the keys on the way there, innermost first.
 struct Wrong {
     way: Vec<String>,
     what: &'static str,

@@ -61,7 +61,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Node, String> {
         return Err(format!("it is no kubeconfig: its values are nested deeper than {DEEPEST}"));
     }
     // The library hides the tags of YAML itself, and shows others.
-    let text = BINARY.replace_all(text, "$before!binary$after");
+    let text = BINARY.replace_all(text, format!("${{before}}{SHOWN}${{after}}"));
     let budget = Budget { left: Cell::new(TREE), refusal: Cell::new(None) };
     let Some(document) = serde_yaml_ng::Deserializer::from_str(&text).next() else { return Ok(Node::Null) };
     Seed { budget: &budget, depth: 0 }.deserialize(document).map_err(|error| {
@@ -73,6 +73,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Node, String> {
         }
     })
 }
+
+/// The tag that stands for `!!binary` while the library reads.
+const SHOWN: &str = "!x-yaml-binary";
 
 /// `!!binary` in its two spellings, where a tag may stand.
 static BINARY: LazyLock<Regex> = LazyLock::new(|| {
@@ -217,7 +220,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Node, E> {
-        self.spend(text.len()).map(|()| Node::Text(text.to_owned()))
+        self.spend(text.len())?;
+        // Of a text that only has the word in it.
+        Ok(Node::Text(if text.contains(SHOWN) { text.replace(SHOWN, "!!binary") } else { text.to_owned() }))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
@@ -250,7 +255,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         let (tag, content) = access.variant_seed(self.deeper()?)?;
         let node = content.newtype_variant_seed(self.deeper()?)?;
         match (tag, node) {
-            (Node::Text(tag), Node::Text(text)) if tag == "binary" => {
+            (Node::Text(tag), Node::Text(text)) if Some(tag.as_str()) == SHOWN.strip_prefix('!') => {
                 let text: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
                 STANDARD
                     .decode(text)

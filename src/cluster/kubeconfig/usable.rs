@@ -21,7 +21,7 @@ use super::entries::{Cluster, Context, Exec, User};
 /// The most bytes of a file that a kubeconfig names.
 const LARGEST: u64 = 8 << 20;
 
-/// Why a context cannot be used.
+/// The reason that a context cannot be used.
 pub(super) enum Unusable {
     /// Only another kubeconfig helps.
     Kubeconfig(String),
@@ -178,7 +178,7 @@ fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// What contradicts itself in a user.
+/// Refuses a user that contradicts itself.
 fn check(user: &User, name: &str) -> Result<(), String> {
     let says = |what: &str| Err(format!("its user {:?} {what}", bounded(name)));
     let has_basic = !user.username.is_empty() || !user.password.is_empty();
