@@ -274,18 +274,24 @@ pub enum EndlessToken {
 
 impl EndlessToken {
     /// The token that leads to the page after the one that `token` led to.
-    pub(super) fn after(self, token: &str) -> String {
+    pub(super) fn after(self, token: &str, revision: u64) -> String {
         let next = Self::page(token) + 1;
         match self {
             Self::Same(text) => text.to_owned(),
-            Self::Ring(length) => format!("page-{}", next % length),
-            Self::New => format!("page-{next}"),
+            Self::Ring(length) => format!("page-{}-{revision}", next % length),
+            Self::New => format!("page-{next}-{revision}"),
         }
+    }
+
+    /// The revision of the list that a token belongs to, where it says so.
+    pub(super) fn revision(token: &str) -> Option<u64> {
+        token.strip_prefix("page-")?.split_once('-')?.1.parse().ok()
     }
 
     /// The number of the page that a token leads to.
     pub(super) fn page(token: &str) -> u64 {
-        token.strip_prefix("page-").and_then(|number| number.parse().ok()).unwrap_or(0)
+        let number = token.strip_prefix("page-").and_then(|rest| rest.split_once('-'));
+        number.and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
     }
 }
 

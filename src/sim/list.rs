@@ -160,7 +160,7 @@ pub(super) fn decide(
     let mut start = String::new();
     let endless = if let Some(Lie::Endless(endless)) = manner.lie { Some(endless) } else { None };
     let revision = if endless.is_some() {
-        etcd.revision
+        EndlessToken::revision(&options.token).unwrap_or(etcd.revision)
     } else if options.token.is_empty() {
         match asked {
             Some(revision) if exact && manner.future_is_internal && revision > etcd.revision => {
@@ -218,7 +218,7 @@ pub(super) fn decide(
                     (first..first + objects as u64).map(|number| invented(served, revision, number, bytes)).collect();
             }
         }
-        metadata.push_str(&format!(r#","continue":"{}""#, endless.token.after(&options.token)));
+        metadata.push_str(&format!(r#","continue":"{}""#, endless.token.after(&options.token, revision)));
         if let Some(left) = endless.left {
             metadata.push_str(&format!(r#","remainingItemCount":{left}"#));
         }

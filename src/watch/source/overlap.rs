@@ -68,6 +68,8 @@ pub(super) struct Beside {
     /// How long the first watch is open before.
     lead: Duration,
     seconds: u32,
+    /// When the time of the first watch is over.
+    over: Instant,
     due: Option<Instant>,
     opening: Option<Opening>,
     open: Option<Overlap>,
@@ -78,11 +80,12 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// Beside a watch of so many seconds that was asked for at `since`; nothing where that is not needed.
-    pub(super) fn new(needed: bool, seconds: u32, since: Instant, apart: Duration) -> Self {
+    /// Beside a watch that was asked for at `since`, until `over`; nothing where that is not needed. Watches are of so many
+    /// seconds, and longer where they would end soon after the first one.
+    pub(super) fn new(needed: bool, seconds: u32, (since, over): (Instant, Instant), apart: Duration) -> Self {
         let lead = (Duration::from_secs(u64::from(seconds)) / PART).max(2 * apart);
         let due = needed.then(|| Instant::now().max(since + lead));
-        Self { lead, seconds, due, opening: None, open: None, news: 0, asked: None }
+        Self { lead, seconds, over, due, opening: None, open: None, news: 0, asked: None }
     }
 
     /// The first watch has brought something.
@@ -104,19 +107,21 @@ impl Beside {
             }
             match next_part(open.body(), LONG).await {
                 Ok(Some(part)) if !is_error(&part) => open.first = Some(part),
-                Ok(_) | Err(_) => (self.open, self.due) = (None, Some(Instant::now() + lead)),
+                Ok(_) | Err(_) => (self.open, self.due) = (None, Some(Instant::now() + lead / 4)),
             }
         } else if let Some(opening) = &mut self.opening {
             match opening.await {
                 Ok(Some(overlap)) => self.open = Some(overlap),
                 // Nothing is new, or it cannot be had now.
-                Ok(None) | Err(_) => self.due = Some(Instant::now() + lead),
+                Ok(None) | Err(_) => self.due = Some(Instant::now() + lead / 4),
             }
             self.opening = None;
         } else if let Some(due) = self.due {
             sleep_until(due).await;
             (self.due, self.asked, self.news) = (None, Some(Instant::now()), 0);
-            self.opening = Some(Box::pin(Opener::new(driver, self.seconds).open()));
+            let left = self.over.saturating_duration_since(Instant::now()) + lead;
+            let seconds = self.seconds.max(u32::try_from(left.as_secs()).unwrap_or(self.seconds));
+            self.opening = Some(Box::pin(Opener::new(driver, seconds).open()));
         } else {
             std::future::pending().await
         }

@@ -57,7 +57,7 @@ impl Driver {
         // Nothing is to be done about an open watch but to read it.
         self.step(Input::Opened).await?;
         self.schedule_audit();
-        let mut beside = Beside::new(self.needs_overlap(), seconds, since, apart);
+        let mut beside = Beside::new(self.needs_overlap(), seconds, (since, over), apart);
         let ended = self.read(body, first, over - AGREED, &mut beside).await;
         // However it ended, two watches are that far apart.
         tokio::time::sleep_until(beside.rested(apart)).await;
