@@ -158,7 +158,7 @@ pub(super) fn decide(
     let asked = asked.filter(|_| manner.twist.lie != Some(Lie::Newest));
     let etcd = store.etcd(&served.storage);
     let mut start = String::new();
-    let endless = if let Some(Lie::Endless(endless)) = manner.lie { Some(endless) } else { None };
+    let endless = if let Some(Lie::Endless(endless)) = manner.twist.lie { Some(endless) } else { None };
     let revision = if endless.is_some() {
         EndlessToken::revision(&options.token).unwrap_or(etcd.revision)
     } else if options.token.is_empty() {
