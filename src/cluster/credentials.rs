@@ -122,6 +122,10 @@ fn token(path: &str) -> Result<String, String> {
     let text = String::from_utf8(bytes).map_err(|_error| format!("the token file {name} holds no text"))?;
     match text.trim() {
         "" => Err(format!("the token file {name} is empty")),
+        // tower-http panics at one that no header may hold.
+        token if http::HeaderValue::from_str(token).is_err() => {
+            Err(format!("the token file {name} has characters that no token has"))
+        }
         token => Ok(token.to_owned()),
     }
 }

@@ -73,6 +73,11 @@ impl Chosen {
         }
         check(&user, &context.user)?;
         rest(&mut user);
+        // tower-http panics at one that no header may hold.
+        if http::HeaderValue::from_str(&user.token).is_err() {
+            let user = bounded(&context.user);
+            return Err(format!("the token of its user {user:?} has characters that no token has: copy it again"));
+        }
         Ok(Self { context, cluster, server: server.url, user })
     }
 
