@@ -277,6 +277,9 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
             return None;
         }
     };
+    if let Some(proxy) = api.proxy() {
+        found.note("cluster-proxy", format!("requests to {} go through the proxy {proxy}", api.name()));
+    }
     let version = match api.version().await {
         Ok(version) => version,
         Err(error) => {

@@ -68,6 +68,9 @@ impl Api {
         let builder = Builder { source, limits, room: Arc::new(Semaphore::new(1)) };
         let Built { client, bare, context, cluster, unasked, files, proxy } = builder.build(None).await?;
         let name = name.unwrap_or(cluster);
+        if let Some(proxy) = &proxy {
+            tracing::info!("requests to the API server go through the proxy {proxy}");
+        }
         let now = Instant::now();
         let current = RwLock::new(Current { client, bare, generation: 0, built: now, looked: now, files, proxy });
         let inner = Inner { builder, name, context, unasked, current, building: Mutex::new(now) };
@@ -226,7 +229,8 @@ impl Api {
         let (head, body) = response.into_parts();
         // No API server asks for the credentials of a proxy.
         if head.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
-            && let Some(text) = self.current(|current| current.proxy.as_ref().map(|proxy| through::refused(proxy, 407, path)))
+            && let Some(text) =
+                self.current(|current| current.proxy.as_ref().map(|proxy| through::refused(proxy, 407, path)))
         {
             return Err(Failure::Away(text));
         }

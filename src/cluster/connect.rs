@@ -48,7 +48,11 @@ const PROXY: Place = Place {
 ///
 /// # Errors
 /// Where what counts names no proxy.
-pub(super) fn proxy(server: &Uri, key: Option<(&str, &str)>, environment: &Proxies) -> Result<Option<Proxy>, InvalidProxy> {
+pub(super) fn proxy(
+    server: &Uri,
+    key: Option<(&str, &str)>,
+    environment: &Proxies,
+) -> Result<Option<Proxy>, InvalidProxy> {
     if let Some((address, named_by)) = key {
         // client-go takes no others there.
         let is_known = ["http://", "https://", "socks5://"].iter().any(|scheme| address.starts_with(scheme));
@@ -180,18 +184,27 @@ impl Way {
     }
 
     /// A way through the proxy, as far as the API server for TLS, or else to the proxy alone, which gets whole addresses.
-    async fn by_proxy(&self, proxy: &Proxy, host: &str, bracketed: &str, port: u16, is_secure: bool) -> Result<Hop, String> {
+    async fn by_proxy(
+        &self,
+        proxy: &Proxy,
+        host: &str,
+        bracketed: &str,
+        port: u16,
+        is_secure: bool,
+    ) -> Result<Hop, String> {
         let (proxy_host, proxy_port) = proxy.host_and_port();
-        let uri: Uri = format!("http://{proxy_host}:{proxy_port}/").parse().map_err(|_| {
-            through::unreachable(proxy, "its host is no name of a machine")
-        })?;
-        let stream = self.tcp.clone().oneshot(uri).await.map_err(|error| through::unreachable(proxy, &cause(&error)))?;
+        let uri: Uri = format!("http://{proxy_host}:{proxy_port}/")
+            .parse()
+            .map_err(|_| through::unreachable(proxy, "its host is no name of a machine"))?;
+        let stream =
+            self.tcp.clone().oneshot(uri).await.map_err(|error| through::unreachable(proxy, &cause(&error)))?;
         let stream = stream.into_inner();
         let mut hop = match &self.to_proxy {
             None => Hop::Tcp(stream),
             Some(config) => {
                 let name = server_name(proxy_host.trim_start_matches('[').trim_end_matches(']'));
-                let name = name.ok_or_else(|| through::unreachable(proxy, "its host is no name that a certificate can have"))?;
+                let name =
+                    name.ok_or_else(|| through::unreachable(proxy, "its host is no name that a certificate can have"))?;
                 let stream = handshake(config, name, stream).await;
                 let stream = stream.map_err(|error| match tls_error(&error) {
                     Some(error) => format!("TLS with {} failed: {}", through::shown(proxy), sentence(error, &PROXY)),

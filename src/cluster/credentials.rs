@@ -27,7 +27,10 @@ fn client_text(error: &kube::Error, plugin: Option<&str>) -> String {
     match error {
         kube::Error::Auth(error) => failure::auth_text(error, plugin),
         kube::Error::RustlsTls(_) => match plugin {
-            Some(plugin) => format!("the certificate that the credential plugin {} gave cannot be used; look at what it prints", failure::bounded(plugin)),
+            Some(plugin) => format!(
+                "the certificate that the credential plugin {} gave cannot be used; look at what it prints",
+                failure::bounded(plugin)
+            ),
             None => "its certificates cannot be used; write them as PEM".to_owned(),
         },
         other => failure::bounded(&other.to_string()),

@@ -30,7 +30,10 @@ pub(super) async fn connect<S>(stream: &mut S, proxy: &Proxy, host: &str, port: 
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: {}\r\n", super::client::USER_AGENT);
+    let mut request = format!(
+        "CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: {}\r\n",
+        super::client::USER_AGENT
+    );
     if let Some(value) = authorization(proxy) {
         let value = value.to_str().expect("base64 is ASCII");
         request.push_str(&format!("Proxy-Authorization: {value}\r\n"));
@@ -66,10 +69,15 @@ pub(super) fn refused(proxy: &Proxy, code: u16, to: &str) -> String {
         407 if proxy.credentials().is_some() => {
             format!("{proxy_shown} does not accept the user and the password in {by} (407); correct them there")
         }
-        407 => format!("{proxy_shown} asks for a user and a password (407); write http://USER:PASSWORD@HOST:PORT in {by}"),
+        407 => {
+            format!("{proxy_shown} asks for a user and a password (407); write http://USER:PASSWORD@HOST:PORT in {by}")
+        }
         400..=499 => format!("{proxy_shown} refuses to connect to {to} ({code}); allow it there{}", or_without(proxy)),
         502..=504 => {
-            format!("{proxy_shown} cannot reach {to} ({code}); check that the address is right and can be reached from the proxy{}", or_without(proxy))
+            format!(
+                "{proxy_shown} cannot reach {to} ({code}); check that the address is right and can be reached from the proxy{}",
+                or_without(proxy)
+            )
         }
         _ => format!("{proxy_shown} answered {code} when it was to connect to {to}; look at what it logs about it"),
     }
@@ -93,7 +101,13 @@ where
     match (chosen, credentials) {
         ([5, 0], _) => {}
         ([5, 2], Some((user, password))) => {
-            let long = || format!("the user or the password of {} is longer than 255 bytes; shorten it in {}", shown(proxy), proxy.named_by());
+            let long = || {
+                format!(
+                    "the user or the password of {} is longer than 255 bytes; shorten it in {}",
+                    shown(proxy),
+                    proxy.named_by()
+                )
+            };
             let lengths = (u8::try_from(user.len()), u8::try_from(password.len()));
             let (Ok(user_length), Ok(password_length)) = lengths else { return Err(long()) };
             let mut login = vec![1, user_length];
@@ -112,8 +126,13 @@ where
             }
         }
         ([5, 0xff], credentials) => {
-            let what = if credentials.is_some() { "takes no user and password" } else { "asks for a user and a password" };
-            return Err(format!("{} {what}; write socks5://USER:PASSWORD@HOST:PORT in {}", shown(proxy), proxy.named_by()));
+            let what =
+                if credentials.is_some() { "takes no user and password" } else { "asks for a user and a password" };
+            return Err(format!(
+                "{} {what}; write socks5://USER:PASSWORD@HOST:PORT in {}",
+                shown(proxy),
+                proxy.named_by()
+            ));
         }
         _ => return Err(odd()),
     }
@@ -122,7 +141,8 @@ where
         Ok(IpAddr::V4(address)) => request.extend([&[1][..], &address.octets()].concat()),
         Ok(IpAddr::V6(address)) => request.extend([&[4][..], &address.octets()].concat()),
         Err(_) => {
-            let length = u8::try_from(host.len()).map_err(|_| "the API server's name is longer than 255 bytes".to_owned())?;
+            let length =
+                u8::try_from(host.len()).map_err(|_| "the API server's name is longer than 255 bytes".to_owned())?;
             request.extend([3, length]);
             request.extend(host.as_bytes());
         }
@@ -134,7 +154,9 @@ where
     let to = format!("{host}:{port}");
     match reply {
         [5, 0, ..] => {}
-        [5, 2, ..] => return Err(format!("{} refuses to connect to {to}; allow it there{}", shown(proxy), or_without(proxy))),
+        [5, 2, ..] => {
+            return Err(format!("{} refuses to connect to {to}; allow it there{}", shown(proxy), or_without(proxy)));
+        }
         [5, ..] => {
             return Err(format!(
                 "{} cannot reach {to} ({}); check that the address is right and can be reached from the proxy{}",

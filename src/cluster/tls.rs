@@ -74,7 +74,8 @@ impl Tls {
         };
         let name = config.tls_server_name.as_deref().filter(|name| !name.is_empty());
         let name = name.map(|name| {
-            server_name(name).ok_or_else(|| TlsError::Said("its tls-server-name is no name that a certificate can have".to_owned()))
+            server_name(name)
+                .ok_or_else(|| TlsError::Said("its tls-server-name is no name that a certificate can have".to_owned()))
         });
         let config = Arc::new(tls::client(verifier, identity));
         Ok(Some(Self { config, name: name.transpose()?, place, is_of_plugin }))
@@ -130,7 +131,8 @@ fn of_plugin(config: &Config) -> Result<Option<Identity>, kube::Error> {
 
 fn of_kubeconfig(user: &AuthInfo) -> Result<Option<Identity>, String> {
     let key_data = user.client_key_data.as_ref().map(|secret| secret.expose_secret());
-    let certificate = part("client-certificate", user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
+    let certificate =
+        part("client-certificate", user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
     let key = part("client-key", key_data, user.client_key.as_deref())?;
     match (certificate, key) {
         (None, None) => Ok(None),
@@ -147,7 +149,9 @@ fn part(key: &str, data: Option<&str>, file: Option<&str>) -> Result<Option<(Vec
     if let Some(data) = data.filter(|data| !data.is_empty()) {
         let name = format!("{key}-data");
         let plain: String = data.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-        let read = STANDARD.decode(plain).map_err(|_| format!("its {name} is no base64; encode the PEM file, as with `base64 -w0`"))?;
+        let read = STANDARD
+            .decode(plain)
+            .map_err(|_| format!("its {name} is no base64; encode the PEM file, as with `base64 -w0`"))?;
         return Ok(Some((read, format!("its {name}"))));
     }
     let Some(file) = file.filter(|file| !file.is_empty()) else { return Ok(None) };

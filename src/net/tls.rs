@@ -20,7 +20,9 @@ use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_t
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, TrustAnchor, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
+};
 
 pub use pem::certificates;
 pub use words::{Place, sentence};
@@ -151,8 +153,7 @@ impl ServerCertVerifier for Verifier {
             }
         };
         let all = self.algorithms.all;
-        let verdict =
-            verify_server_cert_signed_by_trust_anchor(&parsed, &roots.store(now), intermediates, now, all);
+        let verdict = verify_server_cert_signed_by_trust_anchor(&parsed, &roots.store(now), intermediates, now, all);
         if let Err(error) = verdict {
             match (Search { roots: &roots.0, intermediates, algorithms: all, now }).verify(end_entity) {
                 Ok(()) => {}
@@ -246,7 +247,10 @@ impl Identity {
         if let (Some(public), Some(read)) = (key.public_key(), Certificate::read(own))
             && public.as_ref() != read.key_info
         {
-            return Err(format!("{} and {} do not fit each other: give the key that the certificate was made for", names.0, names.1));
+            return Err(format!(
+                "{} and {} do not fit each other: give the key that the certificate was made for",
+                names.0, names.1
+            ));
         }
         // rustls would read the certificate, and refuse X.509 version 1, which is for the other end to decide.
         Ok(Self(Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, key)))))
@@ -262,7 +266,10 @@ impl Identity {
 fn no_certificate(text: &[u8], names: (&str, &str)) -> String {
     let name = names.0;
     if pem::blocks(text).iter().any(|block| block.label.ends_with("PRIVATE KEY")) {
-        return format!("{name} holds a private key in the place of a PEM certificate; it may have been exchanged with {}", names.1);
+        return format!(
+            "{name} holds a private key in the place of a PEM certificate; it may have been exchanged with {}",
+            names.1
+        );
     }
     format!("{name} holds no PEM certificate; write one that begins with -----BEGIN CERTIFICATE-----")
 }
@@ -274,10 +281,14 @@ fn private_key(text: &[u8], name: &str) -> Result<Arc<dyn rustls::sign::SigningK
         return Err(format!("{name} holds no PEM private key; write one that begins with -----BEGIN PRIVATE KEY-----"));
     };
     if block.label == "ENCRYPTED PRIVATE KEY" || block.headers.iter().any(|header| header.contains("ENCRYPTED")) {
-        return Err(format!("{name} holds a private key that is encrypted; decrypt it first, as with `openssl pkey -in KEY -out KEY`"));
+        return Err(format!(
+            "{name} holds a private key that is encrypted; decrypt it first, as with `openssl pkey -in KEY -out KEY`"
+        ));
     }
     let unusable = |why: &str| {
-        format!("{name} holds a private key that cannot be used: {why}; give one of RSA with 2048 bits or more, of P-256, P-384 or P-521, or of Ed25519")
+        format!(
+            "{name} holds a private key that cannot be used: {why}; give one of RSA with 2048 bits or more, of P-256, P-384 or P-521, or of Ed25519"
+        )
     };
     let why = match block.label.as_str() {
         "DSA PRIVATE KEY" => "TLS has no DSA any more",

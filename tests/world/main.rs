@@ -21,3 +21,4 @@ mod discovery;
 mod limits;
 mod receivers;
 mod sink_proxies;
+mod tls;

@@ -190,10 +190,6 @@ impl Search<'_> {
     fn expiry(&self, certificate: &Certificate<'_>) -> Option<Refusal> {
         let now = i64::try_from(self.now.as_secs()).unwrap_or(i64::MAX);
         let (from, until) = certificate.valid;
-        if now < from {
-            Some(Refusal::NotYet(from))
-        } else {
-            (now > until).then_some(Refusal::Expired(until))
-        }
+        if now < from { Some(Refusal::NotYet(from)) } else { (now > until).then_some(Refusal::Expired(until)) }
     }
 }

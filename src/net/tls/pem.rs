@@ -57,9 +57,8 @@ mod tests {
     #[test]
     fn a_broken_block_takes_no_other_with_it() {
         let good = |label: &str| format!("-----BEGIN {label}-----\nAQID\n-----END {label}-----\n");
-        let read = |text: &str| {
-            blocks(text.as_bytes()).into_iter().map(|block| (block.label, block.der)).collect::<Vec<_>>()
-        };
+        let read =
+            |text: &str| blocks(text.as_bytes()).into_iter().map(|block| (block.label, block.der)).collect::<Vec<_>>();
         let one = vec![("CERTIFICATE".to_owned(), vec![1, 2, 3])];
         for before in [
             "",
@@ -68,7 +67,7 @@ mod tests {
             "-----BEGIN CERTIFICATE-----\nAQID\n",
             "-----BEGIN CERTIFICATE-----\nAQID\n-----END OTHER-----\n",
             "-----END CERTIFICATE-----\n",
-            "-----BEGIN ",
+            "-----BEGIN \n",
             "\u{feff}\n",
         ] {
             assert_eq!(read(&format!("{before}{}", good("CERTIFICATE"))), one, "{before}");

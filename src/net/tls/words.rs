@@ -135,7 +135,9 @@ fn refused(refusal: &Refusal, place: &Place) -> String {
             "{peer} shows the certificate {subject}, which is signed with SHA-1 or MD5; issue it again with SHA-256"
         ),
         Refusal::WeakKey(subject, bits) => {
-            format!("the key of {subject} has {bits} bits; issue {peer}'s certificates with RSA keys of 2048 bits or more")
+            format!(
+                "the key of {subject} has {bits} bits; issue {peer}'s certificates with RSA keys of 2048 bits or more"
+            )
         }
         Refusal::Restricted => format!(
             "an authority that signed {peer}'s certificate does not allow it: its name constraints, its path length or its extended key usage say no; {name}, or issue it by another authority"

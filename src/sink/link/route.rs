@@ -130,7 +130,7 @@ mod tests {
             let route = route(variable, value, url);
             assert_eq!(route.through(), through, "{variable}={value} {url}");
             assert_eq!(route.secret().is_some_and(|secret| secret == "hunter2"), value.contains("hunter2"));
-            route.set(reqwest::Client::builder()).unwrap();
+            route.set(reqwest::Client::builder()).map(drop).unwrap();
         }
     }
 
