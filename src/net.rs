@@ -9,6 +9,9 @@ use std::sync::Arc;
 use reqwest::Url;
 use rustls::crypto::CryptoProvider;
 
+/// The name of decklog in requests: what an API server's audit log and a proxy's log call it.
+pub const USER_AGENT: &str = concat!("decklog/", env!("CARGO_PKG_VERSION"));
+
 /// The cryptography of every TLS connection: AWS-LC, which signs and verifies with P-521 as the TLS of Go does.
 #[must_use]
 pub fn crypto_provider() -> Arc<CryptoProvider> {

@@ -6,10 +6,10 @@ use kube::client::Body;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::client::USER_AGENT;
 use super::credentials::LOOK;
 use super::{Api, Failure, failure};
 use crate::model::Cluster;
+use crate::net::USER_AGENT;
 
 impl Api {
     /// A GET whose answer is small, and made at once: whoever does not give it stands still.

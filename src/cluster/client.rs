@@ -13,15 +13,14 @@ use tokio::time::{Instant, timeout};
 
 use super::credentials::{Builder, Built, ClientSource, Current, LOOK};
 use super::kubeconfig::Caller;
-use super::{ClusterError, Failure, Limits, Settings, failure, through};
+use super::{ClusterError, Failure, Limits, Settings, failure};
+use crate::net::USER_AGENT;
 
 /// Credentials that are not accepted are read again this often, at most, while no file has changed: a plugin may
 /// have others by then.
 const AGAIN: Duration = Duration::from_secs(10);
 /// An answer other than 2xx is read up to here.
 const ERROR_BODY: usize = 64 << 10;
-/// What decklog calls itself in the API server's audit log.
-pub(super) const USER_AGENT: &str = concat!("decklog/", env!("CARGO_PKG_VERSION"));
 
 /// The API server, for the whole life of the daemon; cheap to clone.
 #[derive(Clone)]
@@ -230,7 +229,7 @@ impl Api {
         // No API server asks for the credentials of a proxy.
         if head.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
             && let Some(text) =
-                self.current(|current| current.proxy.as_ref().map(|proxy| through::refused(proxy, 407, path)))
+                self.current(|current| current.proxy.as_ref().map(|proxy| failure::refused(proxy, 407, path)))
         {
             return Err(Failure::Away(text));
         }

@@ -26,10 +26,10 @@ use tokio_rustls::client::TlsStream;
 use tower::util::{MapRequestLayer, option_layer};
 use tower::{BoxError, Service, ServiceExt};
 
-use super::Failure;
+use super::failure::ConnectError;
 use super::link::{Hop, Link};
-use super::tls::Tls;
-use super::{failure, through};
+use super::tls::{Tls, server_name};
+use super::{Failure, failure, through};
 use crate::net::proxy::{InvalidProxy, Proxies, Proxy};
 use crate::net::tls::{Place, Roots, Verifier, sentence};
 
@@ -61,11 +61,6 @@ pub(super) fn proxy(
     let Ok(server) = Url::parse(&server.to_string()) else { return Ok(None) };
     environment.for_url(&server).map(|proxy| proxy.cloned())
 }
-
-/// What was learned when a connection could not be made.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct ConnectError(pub(super) Failure);
 
 /// Makes connections.
 #[derive(Clone)]
@@ -207,7 +202,7 @@ impl Way {
                     name.ok_or_else(|| through::unreachable(proxy, "its host is no name that a certificate can have"))?;
                 let stream = handshake(config, name, stream).await;
                 let stream = stream.map_err(|error| match tls_error(&error) {
-                    Some(error) => format!("TLS with {} failed: {}", through::shown(proxy), sentence(error, &PROXY)),
+                    Some(error) => format!("TLS with {} failed: {}", failure::shown(proxy), sentence(error, &PROXY)),
                     None => through::unreachable(proxy, "it closed the connection when TLS was to begin"),
                 })?;
                 Hop::Tls(Box::new(stream))
@@ -233,7 +228,7 @@ impl Way {
 
     /// For the middle of a sentence.
     fn by_words(&self) -> String {
-        self.proxy.as_ref().map(|proxy| format!(" (through {})", through::shown(proxy))).unwrap_or_default()
+        self.proxy.as_ref().map(|proxy| format!(" (through {})", failure::shown(proxy))).unwrap_or_default()
     }
 }
 
@@ -242,11 +237,6 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     TlsConnector::from(Arc::clone(config)).connect(name, stream).await
-}
-
-/// The name that a certificate has to have for a host. As for Go, a dot at the end of it does not count.
-pub(super) fn server_name(host: &str) -> Option<ServerName<'static>> {
-    ServerName::try_from(host.strip_suffix('.').unwrap_or(host).to_owned()).ok()
 }
 
 fn tls_error(error: &io::Error) -> Option<&rustls::Error> {

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::connect::ConnectError;
-use super::tls::KUBECONFIG;
-use crate::net::tls::sentence;
+use crate::net::proxy::Proxy;
+use crate::net::tls::{Place, sentence};
 use crate::terminal::is_obeyed;
 use http::{HeaderMap, StatusCode, header};
 use kube::client::AuthError;
@@ -129,6 +128,21 @@ impl Status {
 /// sentence, because API servers look at it only after TLS.
 pub(crate) const UNAUTHORIZED: &str =
     "the API server does not accept the credentials (401); renew the token or the client certificate in the kubeconfig";
+
+/// How sentences name things where the kubeconfig has an authority.
+pub(super) const KUBECONFIG: Place = Place {
+    peer: "the API server",
+    authority: "the authority in the kubeconfig",
+    trust: "renew certificate-authority",
+    name: "set tls-server-name in the kubeconfig, or use an address that it names",
+    own: "the client certificate in the kubeconfig",
+    give: "name one in the kubeconfig, as client-certificate and client-key",
+};
+
+/// What was learned when a connection could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct ConnectError(pub(super) Failure);
 
 /// An API server may ask us to wait, but not for longer than this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -273,6 +287,37 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
         );
     }
     Failure::Away(format!("cannot reach the API server: {}", bounded(&innermost.to_string())))
+}
+
+/// What it means that a proxy answers with a code other than 200. `to` is where the tunnel was to lead.
+pub(super) fn refused(proxy: &Proxy, code: u16, to: &str) -> String {
+    let (proxy_shown, by) = (shown(proxy), proxy.named_by());
+    match code {
+        407 if proxy.credentials().is_some() => {
+            format!("{proxy_shown} does not accept the user and the password in {by} (407); correct them there")
+        }
+        407 => {
+            format!("{proxy_shown} asks for a user and a password (407); write http://USER:PASSWORD@HOST:PORT in {by}")
+        }
+        400..=499 => format!("{proxy_shown} refuses to connect to {to} ({code}); allow it there{}", or_without(proxy)),
+        502..=504 => {
+            format!(
+                "{proxy_shown} cannot reach {to} ({code}); check that the address is right and can be reached from the proxy{}",
+                or_without(proxy)
+            )
+        }
+        _ => format!("{proxy_shown} answered {code} when it was to connect to {to}; look at what it logs about it"),
+    }
+}
+
+/// What a proxy is called in a sentence.
+pub(super) fn shown(proxy: &Proxy) -> String {
+    format!("the proxy {proxy}")
+}
+
+/// A variable has exceptions; a key of the kubeconfig has none.
+pub(super) fn or_without(proxy: &Proxy) -> &'static str {
+    if proxy.named_by().starts_with('$') { ", or name the API server's host in NO_PROXY to do without it" } else { "" }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Api;
-use super::client::USER_AGENT;
+use crate::net::USER_AGENT;
 
 /// Requests that may come in a row.
 const BURST: u32 = 30;

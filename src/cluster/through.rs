@@ -9,6 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use super::failure::{or_without, refused, shown};
+use crate::net::USER_AGENT;
 use crate::net::proxy::Proxy;
 
 /// The longest head of an answer to CONNECT, in bytes.
@@ -30,10 +32,8 @@ pub(super) async fn connect<S>(stream: &mut S, proxy: &Proxy, host: &str, port: 
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut request = format!(
-        "CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: {}\r\n",
-        super::client::USER_AGENT
-    );
+    let mut request =
+        format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: {}\r\n", USER_AGENT);
     if let Some(value) = authorization(proxy) {
         let value = value.to_str().expect("base64 is ASCII");
         request.push_str(&format!("Proxy-Authorization: {value}\r\n"));
@@ -60,27 +60,6 @@ async fn head<S: AsyncRead + Unpin>(stream: &mut S, proxy: &Proxy) -> Result<Str
         }
     }
     Ok(String::from_utf8_lossy(&head).into_owned())
-}
-
-/// What it means that a proxy answers with a code other than 200. `to` is where the tunnel was to lead.
-pub(super) fn refused(proxy: &Proxy, code: u16, to: &str) -> String {
-    let (proxy_shown, by) = (shown(proxy), proxy.named_by());
-    match code {
-        407 if proxy.credentials().is_some() => {
-            format!("{proxy_shown} does not accept the user and the password in {by} (407); correct them there")
-        }
-        407 => {
-            format!("{proxy_shown} asks for a user and a password (407); write http://USER:PASSWORD@HOST:PORT in {by}")
-        }
-        400..=499 => format!("{proxy_shown} refuses to connect to {to} ({code}); allow it there{}", or_without(proxy)),
-        502..=504 => {
-            format!(
-                "{proxy_shown} cannot reach {to} ({code}); check that the address is right and can be reached from the proxy{}",
-                or_without(proxy)
-            )
-        }
-        _ => format!("{proxy_shown} answered {code} when it was to connect to {to}; look at what it logs about it"),
-    }
 }
 
 /// Asks a SOCKS 5 proxy (RFC 1928, RFC 1929) for a connection. The proxy resolves names.
@@ -210,16 +189,6 @@ fn cut(proxy: &Proxy, error: &io::Error) -> String {
     format!("the connection to {} broke ({}); check that it runs", shown(proxy), error.kind())
 }
 
-/// What a proxy is called in a sentence.
-pub(super) fn shown(proxy: &Proxy) -> String {
-    format!("the proxy {proxy}")
-}
-
 fn correct(proxy: &Proxy) -> String {
     format!("correct {}{}", proxy.named_by(), or_without(proxy))
-}
-
-/// A variable has exceptions; a key of the kubeconfig has none.
-fn or_without(proxy: &Proxy) -> &'static str {
-    if proxy.named_by().starts_with('$') { ", or name the API server's host in NO_PROXY to do without it" } else { "" }
 }

@@ -12,18 +12,8 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{CertificateDer, ServerName};
 use secrecy::ExposeSecret;
 
-use super::connect::server_name;
+use super::failure::KUBECONFIG;
 use crate::net::tls::{self, Identity, Place, Roots, Verifier};
-
-/// How sentences name things where the kubeconfig has an authority.
-pub(super) const KUBECONFIG: Place = Place {
-    peer: "the API server",
-    authority: "the authority in the kubeconfig",
-    trust: "renew certificate-authority",
-    name: "set tls-server-name in the kubeconfig, or use an address that it names",
-    own: "the client certificate in the kubeconfig",
-    give: "name one in the kubeconfig, as client-certificate and client-key",
-};
 
 /// The same where it has none.
 const MACHINE: Place = Place {
@@ -160,4 +150,9 @@ fn part(key: &str, data: Option<&str>, file: Option<&str>) -> Result<Option<(Vec
         Ok(read) => Ok(Some((read, name))),
         Err(error) => Err(format!("{name} cannot be read: {error}")),
     }
+}
+
+/// The name that a certificate has to have for a host. As for Go, a dot at the end of it does not count.
+pub(super) fn server_name(host: &str) -> Option<ServerName<'static>> {
+    ServerName::try_from(host.strip_suffix('.').unwrap_or(host).to_owned()).ok()
 }

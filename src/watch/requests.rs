@@ -1,10 +1,10 @@
 //! What every request for the objects of a source has in common, and why it came to nothing.
 
-use kube::core::params::ListParams;
+use kube::core::params::{ListParams, WatchParams};
 
 use crate::cluster::Failure;
 use crate::journal::JournalError;
-use crate::model::SourceSpec;
+use crate::model::{ResourceVersion, SourceSpec};
 
 /// Either what was asked for failed, or the journal did and everything ends.
 pub(super) enum Stop {
@@ -36,6 +36,23 @@ pub(super) fn list_params(spec: &SourceSpec) -> ListParams {
         field_selector: selector(&spec.field_selector),
         ..ListParams::default()
     }
+}
+
+/// The request that watches from a version for so many seconds.
+pub(super) fn watch_request(
+    spec: &SourceSpec,
+    fields: &str,
+    seconds: u32,
+    from: &ResourceVersion,
+) -> Result<String, kube::core::request::Error> {
+    let params = WatchParams {
+        label_selector: selector(&spec.label_selector),
+        field_selector: selector(fields),
+        timeout: Some(seconds),
+        bookmarks: true,
+        ..WatchParams::default()
+    };
+    Ok(request(spec).watch(&params, from.as_str())?.uri().to_string())
 }
 
 pub(super) fn selector(text: &str) -> Option<String> {

@@ -13,6 +13,7 @@ mod objects;
 #[path = "../real/ports.rs"]
 #[allow(dead_code, reason = "shared with other suites, which use more of it")]
 mod ports;
+mod proxies;
 #[path = "../daemon/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]
 mod support;

@@ -15,14 +15,14 @@ use crate::support::decklog;
 type Asked = Arc<Mutex<Vec<(String, String)>>>;
 
 /// A proxy that finds every host on this machine, and the server behind it.
-struct Proxy {
+pub(crate) struct Proxy {
     address: String,
     asked: Asked,
 }
 
 /// What a proxy does with who asks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Does {
+pub(crate) enum Does {
     Passes,
     /// Asks for `user` with the password `hunter2`.
     Authenticates,
@@ -30,11 +30,11 @@ enum Does {
 }
 
 impl Proxy {
-    fn http(does: Does) -> Self {
+    pub(crate) fn http(does: Does) -> Self {
         Self::start(move |stream, asked| http(stream, does, &asked))
     }
 
-    fn socks(does: Does) -> Self {
+    pub(crate) fn socks(does: Does) -> Self {
         Self::start(move |stream, asked| socks(stream, does, &asked))
     }
 
@@ -52,7 +52,12 @@ impl Proxy {
         Self { address, asked }
     }
 
-    fn asked(&self) -> Vec<(String, String)> {
+    /// Host and port.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn asked(&self) -> Vec<(String, String)> {
         self.asked.lock().unwrap().clone()
     }
 }

@@ -35,7 +35,8 @@ impl Material {
     }
 
     fn openssl(&self, arguments: &str) {
-        let run = Command::new("openssl").args(arguments.split(' ')).current_dir(self.0.path()).output().unwrap();
+        let run =
+            Command::new("openssl").args(arguments.split_whitespace()).current_dir(self.0.path()).output().unwrap();
         assert!(run.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&run.stderr));
     }
 
@@ -221,10 +222,10 @@ async fn what_cannot_be_shown_to_an_api_server_names_the_key_of_the_kubeconfig()
             vec!["its client-key ", "secret.key holds a private key that is encrypted; decrypt it"],
         ),
         (shown("me.crt", "me.crt"), vec!["its client-key ", "me.crt holds no PEM private key"]),
-        (shown("absent", "me.key"), vec!["its client-certificate ", "absent cannot be read"]),
+        (shown("absent", "me.key"), vec!["the client-certificate of its user", "absent, cannot be read"]),
         (
             ", client-certificate-data: '!', client-key-data: '!'".to_owned(),
-            vec!["its client-certificate-data is no base64"],
+            vec!["client-certificate-data is not base64"],
         ),
         (
             ", client-certificate-data: AQID, client-key-data: AQID".to_owned(),

@@ -271,6 +271,16 @@ impl Transaction<'_> {
         Ok(dropped < SLICE)
     }
 
+    /// Whether the rows of a list of this source are being removed.
+    pub(super) fn begins_list(&self, id: i64) -> bool {
+        self.jobs().any(|job| job.source == id && job.work == Work::Begin)
+    }
+
+    /// Removes what is staged of a list of this source, in slices.
+    pub(super) fn clear_list(&mut self, id: i64) -> Result {
+        self.add_job(id, Work::Begin, None)
+    }
+
     /// Stages one listed object until its list is complete.
     pub(super) fn stage(&mut self, id: i64, object: &Observed) -> Result {
         if self.staged(id).given_up {

@@ -6,7 +6,6 @@
 
 use rusqlite::params;
 
-use super::listing::Work;
 use super::queue::{Command, OfSource};
 use super::quota::Quota;
 use super::{Transaction, Writer, sql};
@@ -109,14 +108,14 @@ impl Transaction<'_> {
 
     /// Whether the rows of a list are on their way out.
     fn is_going(&self, id: i64) -> bool {
-        self.staged(id).given_up || self.jobs().any(|job| job.source == id && job.work == Work::Begin)
+        self.staged(id).given_up || self.begins_list(id)
     }
 
     fn give_list_up(&mut self, id: i64) -> Result {
         let staged = self.staged(id);
         self.set_staged(id, Staged { given_up: true, ..staged });
         self.changes.given_up(id);
-        self.add_job(id, Work::Begin, None)
+        self.clear_list(id)
     }
 
     fn all_staged(&self) -> impl Iterator<Item = (i64, Staged)> {

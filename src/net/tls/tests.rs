@@ -35,7 +35,8 @@ impl Material {
     }
 
     fn openssl(&self, arguments: &str) {
-        let run = Command::new("openssl").args(arguments.split(' ')).current_dir(self.0.path()).output().unwrap();
+        let run =
+            Command::new("openssl").args(arguments.split_whitespace()).current_dir(self.0.path()).output().unwrap();
         assert!(run.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&run.stderr));
     }
 

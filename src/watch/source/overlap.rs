@@ -24,8 +24,7 @@ use crate::model::{ResourceVersion, SourceSpec};
 use crate::watch::Shared;
 use crate::watch::lister::Lister;
 use crate::watch::machine::End;
-use crate::watch::requests::unbuilt;
-use crate::watch::source::stream::watch_request;
+use crate::watch::requests::{unbuilt, watch_request};
 use crate::watch::stats::SourceStats;
 
 /// It ends by itself long before.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Method;
 use kube::client::Body;
-use kube::core::params::WatchParams;
 use tokio::time::Instant;
 
 use super::Driver;
@@ -20,7 +19,7 @@ use crate::watch::decode::{self, Line};
 use crate::watch::frame::{Lines, Oversize};
 use crate::watch::intake::{SLOW, caught, observed, unread};
 use crate::watch::machine::{Anomaly, Effect, End, Input};
-use crate::watch::requests::{Stop, request, selector, unbuilt};
+use crate::watch::requests::{Stop, unbuilt, watch_request};
 
 /// A watch may end this much before the time that it was opened for, as we see it.
 const AGREED: Duration = Duration::from_millis(500);
@@ -239,23 +238,6 @@ impl Driver {
         }
         self.carry_out(effects).await.map(drop)
     }
-}
-
-/// The request that watches from a version for so many seconds.
-pub(super) fn watch_request(
-    spec: &SourceSpec,
-    fields: &str,
-    seconds: u32,
-    from: &ResourceVersion,
-) -> Result<String, kube::core::request::Error> {
-    let params = WatchParams {
-        label_selector: selector(&spec.label_selector),
-        field_selector: selector(fields),
-        timeout: Some(seconds),
-        bookmarks: true,
-        ..WatchParams::default()
-    };
-    Ok(request(spec).watch(&params, from.as_str())?.uri().to_string())
 }
 
 /// What the lines that were ready at once bring.
