@@ -200,9 +200,10 @@ impl Machine {
                 self.list_given_up(now, Duration::ZERO, text, &mut out);
             }
             Input::NoRoom(text) => {
-                // It takes the disk no more than half of the time.
-                let took = now.saturating_sub(self.began).min(LONG);
-                self.list_given_up(now, took, text, &mut out);
+                // It takes the disk no more than half of the time, and ever less.
+                let took = now.saturating_sub(self.began).max(self.thresholds.slow);
+                let grown = took.saturating_mul(1 << self.failures.given_up.min(8)).min(LONG);
+                self.list_given_up(now, grown, text, &mut out);
             }
             Input::Committed => self.committed(now, &mut out),
             Input::Recovered(version) => self.settled(now, version, &mut out),

@@ -61,7 +61,7 @@ impl Material {
             format!("-CA {by}.crt -CAkey {by}.key -CAcreateserial")
         };
         let extended = if extensions.is_empty() { "" } else { " -extfile extensions" };
-        fs::write(self.path("extensions"), extensions.replace(';', "\n")).unwrap();
+        fs::write(self.path("extensions"), extensions.replace(';', "\n").replace('#', ";")).unwrap();
         let digest = if kind == "ed25519" && by == name { "" } else { digest };
         self.openssl(
             format!("x509 -req -in {name}.csr {signer} -days {days}{extended} {digest} -out {name}.crt").trim_end(),
@@ -102,7 +102,7 @@ fn material(wanted: &[&str]) -> Material {
             "cawithin",
             "P-256",
             "cawithin",
-            "basicConstraints=critical,CA:TRUE;nameConstraints=critical,permitted;DNS:example",
+            "basicConstraints=critical,CA:TRUE;nameConstraints=critical,permitted#DNS:example",
             3650,
             "-sha256",
         ),

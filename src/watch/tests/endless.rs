@@ -88,9 +88,15 @@ fn both() -> Vec<watch::Settings> {
 #[tokio::test(start_paused = true)]
 async fn a_list_that_never_ends_stops_nothing_else() {
     for known in [false, true] {
-        for Kind { name, lie, max_size, reason } in KINDS {
+        for (number, Kind { name, lie, max_size, reason }) in KINDS.into_iter().enumerate() {
+            // What a lost position adds is the same for every kind: one of each reason shows it.
+            if known && ![0, 7, 8].contains(&number) {
+                continue;
+            }
             let mut stage = Stage::new(1);
             stage.max_size = max_size;
+            // A position that is lost needs a list.
+            stage.timings.recover = None;
             for number in 0..5 {
                 stage.map("n0", &format!("m{number}"));
             }
@@ -100,7 +106,6 @@ async fn a_list_that_never_ends_stops_nothing_else() {
             }
             let running = stage.start(both()).await;
             if known {
-                // Its position is lost, and what follows cannot be recovered.
                 endless();
                 stage.sim.compact_all();
                 stage.sim.signal("configmaps", &Signal::Error(Refusal::expired(1, 2)));
@@ -111,10 +116,10 @@ async fn a_list_that_never_ends_stops_nothing_else() {
             running.records_a_secret(&stage, "first").await;
             stage.sim.clear_requests();
             let before = maps.lists_given_up.load(Ordering::Relaxed);
-            for second in 0..120 {
-                running.records_a_secret(&stage, &format!("s{second}")).await;
+            for step in 0..24 {
+                running.records_a_secret(&stage, &format!("s{step}")).await;
                 assert!(degraded(&maps.state()), "{name}: {:?}", maps.state());
-                tokio::time::sleep(SECOND).await;
+                tokio::time::sleep(5 * SECOND).await;
             }
             let again = maps.lists_given_up.load(Ordering::Relaxed) - before;
             assert!((1..30).contains(&again), "{name}: {again} lists in two minutes");
@@ -127,7 +132,7 @@ async fn a_list_that_never_ends_stops_nothing_else() {
             let log = running.log(&stage);
             let maps: Vec<&String> = log.iter().filter(|line| line.contains(" m") || line.contains("GAP")).collect();
             assert_eq!(maps.len(), if known { 6 } else { 5 }, "{name}: {maps:#?}");
-            assert_eq!(log.len(), maps.len() + 122, "{name}: {log:#?}");
+            assert_eq!(log.len(), maps.len() + 26, "{name}: {log:#?}");
         }
     }
 }

@@ -199,19 +199,19 @@ fn a_list_without_room_waits_as_long_as_it_took() {
         new(),
         "0 start => listing, list
          1 page 7 t1 => list after t1
-         2 noroom raise max_size => given up, degraded (raise max_size), wait #1 at least 2s
+         2 noroom raise max_size => given up, degraded (raise max_size), wait #1 at least 30s
          40 waited => list
          41 page 7 t1 => list after t1
-         140 noroom raise max_size => given up, wait #2 at least 100s
+         140 noroom raise max_size => given up, wait #2 at least 200s
          250 waited => list
          9999 noroom raise max_size => given up, wait #3 at least 600s
          10700 waited => list
          10701 page 9 => commit 9
-         10702 noroom raise max_size => given up, wait #4 at least 2s
-         10740 waited => list
-         10741 page 9 => commit 9
-         10742 committed => watch 9
-         10742 opened => watching",
+         10702 noroom raise max_size => given up, wait #4 at least 240s
+         10950 waited => list
+         10951 page 9 => commit 9
+         10952 committed => watch 9
+         10952 opened => watching",
     );
     check_recovering(
         known(),
