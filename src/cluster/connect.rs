@@ -83,6 +83,8 @@ pub(super) fn client(config: &Config, tls: Option<Tls>, proxy: Option<&Proxy>) -
     let of_plugin = tls.as_ref().filter(|tls| tls.is_of_plugin).is_some();
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
+    // It is divided among the addresses of a name.
+    tcp.set_connect_timeout(config.connect_timeout);
     let is_absolute = tls.is_none() && proxy.is_some_and(|proxy| !proxy.is_socks());
     let authorization = proxy.filter(|_| is_absolute).and_then(through::authorization);
     let is_secure = |proxy: &&Proxy| proxy.url().scheme() == "https";

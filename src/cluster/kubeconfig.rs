@@ -155,8 +155,8 @@ fn service_account(context: Option<&str>, looked: Vec<String>) -> Result<Found, 
             cluster: "in-cluster".to_owned(),
             plugin: None,
             unasked: false,
-            // kube reads the authority again by itself.
-            files: vec![stamped(token)],
+            // An authority that is not there yet is looked for again.
+            files: [token, Path::new(in_cluster::MOUNT).join("ca.crt")].map(stamped).into(),
         }),
         Some(_) | None => Err(ClusterError::NoKubeconfig { looked }),
     }
@@ -205,7 +205,10 @@ fn forbidden(allow_exec: bool, settings: &Settings, chosen: &Chosen) -> Option<S
         ));
     }
     let is_plain = chosen.server.scheme_str() == Some("http");
-    let elsewhere = is_plain && !is_loopback(chosen.server.host().unwrap_or_default());
+    // What a proxy elsewhere reaches as this machine is its own.
+    let is_far =
+        address::proxy(&chosen.cluster.proxy_url).is_ok_and(|proxy| !is_loopback(proxy.host().unwrap_or_default()));
+    let elsewhere = is_plain && (!is_loopback(chosen.server.host().unwrap_or_default()) || is_far);
     elsewhere.then(|| {
         format!(
             "its cluster {name:?} is reached over http://, so that anyone in between could read the credentials and make \

@@ -41,7 +41,10 @@ where
     request.push_str("\r\n");
     stream.write_all(request.as_bytes()).await.map_err(|error| cut(proxy, &error))?;
     let head = head(stream, proxy).await?;
-    let code = head.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)).and_then(|code| code.parse().ok());
+    let code = head
+        .strip_prefix("HTTP/1.")
+        .and_then(|rest| rest.split([' ', '\r', '\n']).nth(1))
+        .and_then(|code| code.parse().ok());
     match code {
         Some(200) => Ok(()),
         Some(code) => Err(refused(proxy, code, &format!("{host}:{port}"))),

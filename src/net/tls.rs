@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{ResolvesClientCert, verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::client::{ResolvesClientCert, Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, TrustAnchor, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -42,22 +42,22 @@ struct Root {
     anchor: Option<TrustAnchor<'static>>,
     /// Seconds of Unix time.
     valid: (i64, i64),
+    /// The most intermediates that may follow, where the certificate bounds them. A trust anchor of webpki has no such bound.
+    most: Option<u64>,
 }
 
 impl Root {
-    /// Nothing where neither Go nor webpki can read it.
+    /// Nothing where it cannot be read: Go skips such a certificate.
     fn read(der: CertificateDer<'static>) -> Option<Self> {
         let mut store = RootCertStore::empty();
         let anchor = store.add(der.clone()).ok().and_then(|()| store.roots.pop());
-        let Some(certificate) = Certificate::read(&der) else {
-            anchor.as_ref()?;
-            return Some(Self { der, anchor, valid: (i64::MIN, i64::MAX) });
-        };
+        let certificate = Certificate::read(&der)?;
         let may_sign = certificate.may_issue()
             && certificate.extensions.for_servers != Some(false)
             && !certificate.extensions.unknown_critical;
         let valid = certificate.valid;
-        Some(Self { anchor: anchor.filter(|_| may_sign), der, valid })
+        let most = certificate.extensions.constraints.and_then(|(_, most)| most);
+        Some(Self { anchor: anchor.filter(|_| may_sign), der, valid, most })
     }
 }
 
@@ -84,10 +84,12 @@ impl Roots {
         self.0.is_empty()
     }
 
-    /// The authorities that are valid at a time.
-    fn store(&self, now: UnixTime) -> RootCertStore {
+    /// The authorities that are valid at a time and may have so many intermediates below them.
+    fn store(&self, now: UnixTime, intermediates: usize) -> RootCertStore {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        let valid = self.0.iter().filter(|root| (root.valid.0..=root.valid.1).contains(&now));
+        let valid = self.0.iter().filter(|root| {
+            (root.valid.0..=root.valid.1).contains(&now) && root.most.is_none_or(|most| intermediates as u64 <= most)
+        });
         valid.filter_map(|root| root.anchor.clone()).collect()
     }
 }
@@ -153,7 +155,15 @@ impl ServerCertVerifier for Verifier {
             }
         };
         let all = self.algorithms.all;
-        let verdict = verify_server_cert_signed_by_trust_anchor(&parsed, &roots.store(now), intermediates, now, all);
+        // webpki does not look at the key usage of an intermediate, which Go does.
+        let usable: Vec<CertificateDer<'_>> = intermediates
+            .iter()
+            .filter(|der| Certificate::read(der).is_some_and(|certificate| certificate.may_issue()))
+            .filter(|der| !roots.0.iter().any(|root| root.der == **der))
+            .cloned()
+            .collect();
+        let store = roots.store(now, usable.len());
+        let verdict = verify_server_cert_signed_by_trust_anchor(&parsed, &store, &usable, now, all);
         if let Err(error) = verdict {
             match (Search { roots: &roots.0, intermediates, algorithms: all, now }).verify(end_entity) {
                 Ok(()) => {}
@@ -307,10 +317,13 @@ pub fn client(verifier: Arc<dyn ServerCertVerifier>, identity: Option<Identity>)
         .expect("the provider has the default versions")
         .dangerous()
         .with_custom_certificate_verifier(verifier);
-    match identity {
+    let mut config = match identity {
         Some(Identity(resolver)) => builder.with_client_cert_resolver(resolver),
         None => builder.with_no_client_auth(),
-    }
+    };
+    // A session that is resumed skips the verifier. Go verifies every connection, and connections here are few and long.
+    config.resumption = Resumption::disabled();
+    config
 }
 
 /// Returns a verifier that takes every certificate.

@@ -125,6 +125,12 @@ impl Machine {
         self.checkpoint.resume.as_ref()
     }
 
+    /// Whether the versions of lists say nothing about those of objects.
+    #[must_use]
+    pub const fn is_unrelated(&self) -> bool {
+        self.unrelated
+    }
+
     /// Whether a server that consistently has `version` would have gone back in time.
     #[must_use]
     pub fn is_past(&self, version: &ResourceVersion) -> bool {

@@ -602,7 +602,7 @@ impl Drop for Cluster {
     }
 }
 
-async fn client_of(kubeconfig: &Path) -> Result<kube::Client, String> {
+pub(crate) async fn client_of(kubeconfig: &Path) -> Result<kube::Client, String> {
     let config = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
     let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
     kube::Client::try_from(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())

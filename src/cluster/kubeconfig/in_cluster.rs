@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 use kube::Config;
 use kube::config::AuthInfo;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 
 use super::address;
+use crate::net::tls::certificates;
 
 /// The directory that kubelet mounts into each Pod.
 pub(super) const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -23,9 +22,7 @@ pub(super) fn config(mount: &Path, variable: impl Fn(&str) -> Option<String>) ->
     let mut config = Config::new(address::server(&format!("https://{host}:{port}")).ok()?.url);
     let authority = mount.join("ca.crt");
     let found: Vec<_> = std::fs::read(&authority)
-        .map(|pem| {
-            CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).map(|der| der.as_ref().to_vec()).collect()
-        })
+        .map(|pem| certificates(&pem).into_iter().map(|der| der.to_vec()).collect())
         .unwrap_or_default();
     if !found.is_empty() {
         config.root_cert = Some(found);

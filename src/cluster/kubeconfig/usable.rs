@@ -11,12 +11,11 @@ use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use kube::Config;
 use kube::config::{AuthInfo, AuthProviderConfig, ExecAuthCluster, ExecConfig, ExecInteractiveMode};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 
 use super::super::failure::bounded;
 use super::address;
 use super::entries::{Cluster, Context, Exec, User};
+use crate::net::tls::certificates;
 
 /// The most bytes of a file that a kubeconfig names.
 const LARGEST: u64 = 8 << 20;
@@ -102,7 +101,7 @@ impl Chosen {
         }
         let mut config = Config::new(self.server.clone());
         if !authority.is_empty() && self.server.scheme_str() == Some("https") {
-            let found: Vec<_> = CertificateDer::pem_slice_iter(&authority).filter_map(Result::ok).collect();
+            let found: Vec<_> = certificates(&authority);
             if found.is_empty() {
                 return Err(Unusable::Kubeconfig(format!(
                     "the certificate authority of its cluster {name:?} holds no certificate in PEM"

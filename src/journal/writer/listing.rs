@@ -227,7 +227,12 @@ impl Transaction<'_> {
             .prepare_cached("SELECT EXISTS (SELECT 1 FROM listing WHERE source = ?)")
             .and_then(|mut select| select.query_row([id], |row| row.get(0)))
             .map_err(sql("drop an unfinished list"))?;
-        if staged { self.add_job(id, Work::Begin, None) } else { Ok(()) }
+        if staged {
+            return self.add_job(id, Work::Begin, None);
+        }
+        // Objects without a name took room and no row.
+        self.unstaged(id);
+        Ok(())
     }
 
     /// Stages what was recovered of the API server's history, until a whole part of it is there. What is gone has no
@@ -729,6 +734,8 @@ impl Transaction<'_> {
 
     /// Says whether there is anything that is gone with it.
     fn begin_gone(&mut self, id: i64) -> Result<bool> {
+        // What could not be recorded goes with the rest.
+        self.execute("forget what cannot be recorded", "DELETE FROM unread WHERE source = ?", params![id])?;
         let (known, listed, from): (bool, bool, _) = {
             let source = self.source(id)?;
             let known = self

@@ -280,7 +280,9 @@ impl<'a> Der<'a> {
         let mut part = || parts.next().flatten();
         let date = Date::new(year, part()?, part()?).ok()?;
         let time = jiff::civil::Time::new(part()?, part()?, part()?, 0).ok()?;
-        Some(date.to_datetime(time).to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
+        // 9999-12-31T23:59:59Z, which is no end (RFC 5280), is beyond the moments of jiff.
+        let epoch = jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0);
+        Some(date.to_datetime(time).duration_since(epoch).as_secs())
     }
 }
 

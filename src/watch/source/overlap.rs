@@ -3,12 +3,10 @@
 //! Where no bookmarks come, the position of a quiet source is as old as what happened last, and when its watch ends, the
 //! API server may have compacted it. So while a watch from a position P is open, the source asks which version V the API
 //! server has, and opens a second watch from there, which is not read. The first one has brought everything up to V where it
-//! brought something later than V, because versions come in order, and where the API server ended it, a twelfth of its time after V
-//! was asked for at least. The source still goes on from P, as ever. Only where P turns out to be compacted it goes on by the
+//! brought something later than V, because versions come in order, and where its time was over when the API server ended it, after it was
+//! waited for in vain for a sixth of its time and ten seconds, at least, since V was asked for. The source still goes on from P, as ever. Only where P turns out to be compacted it goes on by the
 //! watch that is open, and no compaction in between makes a gap.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +14,7 @@ use bytes::Bytes;
 use http::Method;
 use kube::client::Body;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Driver;
 use crate::cluster::{Failure, next_part};
@@ -32,6 +31,8 @@ const LONG: Duration = Duration::from_secs(3600);
 /// A second watch is opened again when the first one has brought something so many times since: all of it comes twice where it is
 /// needed.
 const MANY: u32 = 50;
+/// The shortest time for which the first watch has to be waited for in vain, after the version of the second one was asked for.
+const IDLE: Duration = Duration::from_secs(10);
 /// Part of the time of a watch after which another one is opened beside it.
 const PART: u32 = 6;
 
@@ -60,7 +61,8 @@ impl Overlap {
     }
 }
 
-type Opening = Pin<Box<dyn Future<Output = Result<Option<Overlap>, Failure>> + Send>>;
+/// A task of its own: it holds places that others wait for, and goes on while the driver waits for the journal.
+type Opening = AbortOnDropHandle<Result<Option<Overlap>, Failure>>;
 
 /// What is opened beside a watch that is being read.
 pub(super) struct Beside {
@@ -76,6 +78,9 @@ pub(super) struct Beside {
     news: u32,
     /// When the newest one was asked for.
     asked: Option<Instant>,
+    /// Since when the first watch is waited for: what was on its way before may still be in a buffer of the API server, which is
+    /// thrown away when it ends a watch that is not read.
+    idle_since: Instant,
 }
 
 impl Beside {
@@ -84,7 +89,12 @@ impl Beside {
     pub(super) fn new(needed: bool, seconds: u32, (since, over): (Instant, Instant), apart: Duration) -> Self {
         let lead = (Duration::from_secs(u64::from(seconds)) / PART).max(2 * apart);
         let due = needed.then(|| Instant::now().max(since + lead));
-        Self { lead, seconds, over, due, opening: None, open: None, news: 0, asked: None }
+        Self { lead, seconds, over, due, opening: None, open: None, news: 0, asked: None, idle_since: Instant::now() }
+    }
+
+    /// The first watch is waited for from now on.
+    pub(super) fn waits(&mut self) {
+        self.idle_since = Instant::now();
     }
 
     /// The first watch has brought something.
@@ -110,9 +120,9 @@ impl Beside {
             }
         } else if let Some(opening) = &mut self.opening {
             match opening.await {
-                Ok(Some(overlap)) => self.open = Some(overlap),
+                Ok(Ok(Some(overlap))) => self.open = Some(overlap),
                 // Nothing is new, or it cannot be had now.
-                Ok(None) | Err(_) => self.due = Some(Instant::now() + lead / 4),
+                Ok(Ok(None) | Err(_)) | Err(_) => self.due = Some(Instant::now() + lead / 4),
             }
             self.opening = None;
         } else if let Some(due) = self.due {
@@ -120,7 +130,7 @@ impl Beside {
             (self.due, self.asked, self.news) = (None, Some(Instant::now()), 0);
             let left = self.over.saturating_duration_since(Instant::now()) + lead;
             let seconds = self.seconds.max(u32::try_from(left.as_secs()).unwrap_or(self.seconds));
-            self.opening = Some(Box::pin(Opener::new(driver, seconds).open()));
+            self.opening = Some(AbortOnDropHandle::new(tokio::spawn(Opener::new(driver, seconds).open())));
         } else {
             std::future::pending().await
         }
@@ -133,8 +143,8 @@ impl Beside {
 
     /// What the first watch leaves, which has ended like this and brought everything up to `newest`.
     pub(super) fn left(self, end: &End, newest: Option<&ResourceVersion>) -> Option<Overlap> {
-        let long = self.lead / 2;
-        let ended = |open: &Overlap| matches!(end, End::Over | End::Closed) && open.asked.elapsed() >= long;
+        let (long, idle_since) = (self.lead.max(IDLE), self.idle_since);
+        let ended = |open: &Overlap| *end == End::Over && open.asked.max(idle_since).elapsed() >= long;
         let passed = |open: &Overlap| newest.is_some_and(|newest| open.from.is_before(newest));
         self.open.filter(|open| ended(open) || passed(open))
     }

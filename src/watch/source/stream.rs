@@ -73,7 +73,7 @@ impl Driver {
     fn needs_overlap(&self) -> bool {
         let is_events =
             self.spec.resource.plural == "events" && matches!(&*self.spec.resource.group, "" | "events.k8s.io");
-        !self.machine.has_bookmarks() && (is_events || self.machine.lacks_bookmarks())
+        !self.machine.has_bookmarks() && !self.machine.is_unrelated() && (is_events || self.machine.lacks_bookmarks())
     }
 
     /// Lets the audit know how far we are.
@@ -108,6 +108,7 @@ impl Driver {
         let mut audit = None;
         loop {
             self.publish_position();
+            beside.waits();
             // Others may wait for what a line in the middle holds.
             let patience = if share.is_holding() { pause } else { silence };
             let stands = self.machine.stands_after().map(|after| opened + after);
@@ -182,6 +183,7 @@ impl Driver {
                     self.stats.count(Anomaly::Replay);
                 }
                 Ok(News::LeftOut(version, _)) if self.is_repeated(&version) => {}
+                Ok(News::Unread(object, _)) if self.is_repeated(&object.version) => self.stats.count(Anomaly::Replay),
                 Ok(News::Change(change)) => {
                     changes.effects.extend(self.machine.changed(&change.object.version));
                     changes.kept.push(change);
@@ -275,6 +277,12 @@ fn news(shared: &Shared, spec: &SourceSpec, line: &[u8]) -> Result<News, Failure
     };
     if spec.leaves_out(&object.namespace) {
         return Ok(News::LeftOut(ResourceVersion::new(object.version), verb));
+    }
+    if !spec.takes(&object.namespace) {
+        let why = "it is in another namespace than was asked for".to_owned();
+        let bytes = object.bytes.clone();
+        let odd = decode::Odd { why, ..object.into() };
+        return Ok(News::Unread(unread(shared, spec, odd, Why::Undecodable, &bytes), verb));
     }
     Ok(News::Change(WatchChange { verb, object: observed(shared, &spec.resource, object)? }))
 }
