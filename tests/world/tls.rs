@@ -231,7 +231,7 @@ async fn what_cannot_be_shown_to_an_api_server_names_the_key_of_the_kubeconfig()
             ", client-certificate-data: AQID, client-key-data: AQID".to_owned(),
             vec!["its client-certificate-data holds no PEM certificate"],
         ),
-        (format!(", client-certificate: {:?}", made.path("me.crt")), vec!["a client-certificate without a client-key"]),
+        (format!(", client-certificate: {:?}", made.path("me.crt")), vec!["has a client certificate without a key"]),
     ] {
         let error = open(made.0.path(), "https://127.0.0.1:1", "", &user).await.unwrap_err();
         let text = error.to_string();
