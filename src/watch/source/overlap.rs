@@ -3,7 +3,7 @@
 //! Where no bookmarks come, the position of a quiet source is as old as what happened last, and when its watch ends, the
 //! API server may have compacted it. So while a watch from a position P is open, the source asks which version V the API
 //! server has, and opens a second watch from there, which is not read. The first one has brought everything up to V where it
-//! brought something later than V, because versions come in order, and where its time was over when the API server ended it, after it was
+//! brought something later than V, because versions come in order, and where the API server ended it after it was
 //! waited for in vain for a sixth of its time and ten seconds, at least, since V was asked for. The source still goes on from P, as ever. Only where P turns out to be compacted it goes on by the
 //! watch that is open, and no compaction in between makes a gap.
 
@@ -144,7 +144,7 @@ impl Beside {
     /// What the first watch leaves, which has ended like this and brought everything up to `newest`.
     pub(super) fn left(self, end: &End, newest: Option<&ResourceVersion>) -> Option<Overlap> {
         let (long, idle_since) = (self.lead.max(IDLE), self.idle_since);
-        let ended = |open: &Overlap| *end == End::Over && open.asked.max(idle_since).elapsed() >= long;
+        let ended = |open: &Overlap| matches!(end, End::Over | End::Closed) && open.asked.max(idle_since).elapsed() >= long;
         let passed = |open: &Overlap| newest.is_some_and(|newest| open.from.is_before(newest));
         self.open.filter(|open| ended(open) || passed(open))
     }
