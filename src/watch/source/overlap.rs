@@ -4,7 +4,7 @@
 //! API server may have compacted it. So while a watch from a position P is open, the source asks which version V the API
 //! server has, and opens a second watch from there, which is not read. The first one has brought everything up to V where it
 //! brought something later than V, because versions come in order, and where the API server ended it after it was
-//! waited for in vain for a sixth of its time and ten seconds, at least, since V was asked for. The source still goes on from P, as ever. Only where P turns out to be compacted it goes on by the
+//! waited for in vain for a twelfth of its time, and for five seconds at least, since V was asked for. The source still goes on from P, as ever. Only where P turns out to be compacted it goes on by the
 //! watch that is open, and no compaction in between makes a gap.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +32,7 @@ const LONG: Duration = Duration::from_secs(3600);
 /// needed.
 const MANY: u32 = 50;
 /// The shortest time for which the first watch has to be waited for in vain, after the version of the second one was asked for.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(5);
 /// Part of the time of a watch after which another one is opened beside it.
 const PART: u32 = 6;
 
@@ -128,7 +128,7 @@ impl Beside {
         } else if let Some(due) = self.due {
             sleep_until(due).await;
             (self.due, self.asked, self.news) = (None, Some(Instant::now()), 0);
-            let left = self.over.saturating_duration_since(Instant::now()) + lead;
+            let left = self.over.saturating_duration_since(Instant::now()) + lead.max(2 * IDLE);
             let seconds = self.seconds.max(u32::try_from(left.as_secs()).unwrap_or(self.seconds));
             self.opening = Some(AbortOnDropHandle::new(tokio::spawn(Opener::new(driver, seconds).open())));
         } else {
@@ -143,7 +143,7 @@ impl Beside {
 
     /// What the first watch leaves, which has ended like this and brought everything up to `newest`.
     pub(super) fn left(self, end: &End, newest: Option<&ResourceVersion>) -> Option<Overlap> {
-        let (long, idle_since) = (self.lead.max(IDLE), self.idle_since);
+        let (long, idle_since) = ((self.lead / 2).max(IDLE), self.idle_since);
         let ended = |open: &Overlap| matches!(end, End::Over | End::Closed) && open.asked.max(idle_since).elapsed() >= long;
         let passed = |open: &Overlap| newest.is_some_and(|newest| open.from.is_before(newest));
         self.open.filter(|open| ended(open) || passed(open))
