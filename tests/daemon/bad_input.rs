@@ -220,7 +220,10 @@ async fn expired_certificates_are_named_by_whose_they_are() {
     let sim = cluster().await;
     for (until, sentence) in [
         ("20990101000000Z", "the client certificate in the kubeconfig has expired; renew it"),
-        ("20210101000000Z", "the API server's certificate has expired; renew it, or check this machine's clock"),
+        (
+            "20210101000000Z",
+            "the API server's certificate has expired, at 2021-01-01T00:00:00Z; renew it, or check this machine's clock",
+        ),
     ] {
         let mut daemon = Daemon::new(&sim, &["configmaps"]);
         let pki = daemon.path("pki");
@@ -240,7 +243,12 @@ async fn expired_certificates_are_named_by_whose_they_are() {
 async fn a_server_that_may_be_another_is_refused() {
     let sim = cluster().await;
     for (names, from, to, sentence) in [
-        ("other", "", "", "the API server's certificate is for another name (other.example); set tls-server-name in the kubeconfig"),
+        (
+            "other",
+            "",
+            "",
+            "the API server's certificate is for another name (other.example); set tls-server-name in the kubeconfig",
+        ),
         ("server", "/ca.pem", "/stranger.pem", "certificate is not signed by the authority in the kubeconfig"),
     ] {
         let mut daemon = Daemon::new(&sim, &["configmaps"]);

@@ -170,7 +170,7 @@ fn shared_log() {
         backlog: 1 << 20,
         key: "key".to_owned(),
         poll: Duration::from_millis(5),
-        worth_a_base: 4200,
+        worth_a_base: 6000,
     };
     let lines = |dir: &Path| -> Vec<String> {
         let mut reader = Reader::open(dir).unwrap();

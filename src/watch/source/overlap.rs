@@ -144,7 +144,8 @@ impl Beside {
     /// What the first watch leaves, which has ended like this and brought everything up to `newest`.
     pub(super) fn left(self, end: &End, newest: Option<&ResourceVersion>) -> Option<Overlap> {
         let (long, idle_since) = ((self.lead / 2).max(IDLE), self.idle_since);
-        let ended = |open: &Overlap| matches!(end, End::Over | End::Closed) && open.asked.max(idle_since).elapsed() >= long;
+        let ended =
+            |open: &Overlap| matches!(end, End::Over | End::Closed) && open.asked.max(idle_since).elapsed() >= long;
         let passed = |open: &Overlap| newest.is_some_and(|newest| open.from.is_before(newest));
         self.open.filter(|open| ended(open) || passed(open))
     }
