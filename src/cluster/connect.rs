@@ -59,7 +59,7 @@ pub(super) fn proxy(
         return Proxy::parse(if is_known { address } else { "://" }, named_by).map(Some);
     }
     let Ok(server) = Url::parse(&server.to_string()) else { return Ok(None) };
-    environment.for_url(&server).map(|proxy| proxy.cloned())
+    environment.for_url(&server).map(Option::<&Proxy>::cloned)
 }
 
 /// Makes connections.

@@ -32,8 +32,7 @@ pub(super) async fn connect<S>(stream: &mut S, proxy: &Proxy, host: &str, port: 
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut request =
-        format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: {}\r\n", USER_AGENT);
+    let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: {USER_AGENT}\r\n");
     if let Some(value) = authorization(proxy) {
         let value = value.to_str().expect("base64 is ASCII");
         request.push_str(&format!("Proxy-Authorization: {value}\r\n"));

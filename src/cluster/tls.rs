@@ -120,7 +120,7 @@ fn of_plugin(config: &Config) -> Result<Option<Identity>, kube::Error> {
 }
 
 fn of_kubeconfig(user: &AuthInfo) -> Result<Option<Identity>, String> {
-    let key_data = user.client_key_data.as_ref().map(|secret| secret.expose_secret());
+    let key_data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
     let certificate =
         part("client-certificate", user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
     let key = part("client-key", key_data, user.client_key.as_deref())?;

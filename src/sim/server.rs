@@ -179,7 +179,7 @@ fn note(state: &mut State, seen: &Seen) -> (usize, Script) {
             Some(Act::Chop(most)) => script.chop = Some(most),
             Some(Act::Tamper(tamper)) => script.tamper = Some(tamper),
             Some(act @ (Act::Answer(_) | Act::Reset | Act::Hang | Act::Lie(_) | Act::Extra(_))) => {
-                script.act = Some(act)
+                script.act = Some(act);
             }
         }
     }

@@ -66,6 +66,8 @@ pub(super) fn unread(shared: &Shared, spec: &SourceSpec, odd: decode::Odd, why: 
 pub(super) enum Taken {
     /// Of a namespace that is left out.
     Nothing,
+    /// No JSON, and nobody has asked for it again yet.
+    Damaged,
     Object(Observed),
     Unread(Unread),
 }
@@ -76,6 +78,7 @@ pub(super) fn taken(
     shared: &Shared,
     spec: &SourceSpec,
     item: Item<'_>,
+    doubts: bool,
     met: impl FnOnce(&str, &str, Option<&str>),
 ) -> Taken {
     let (Item::Whole(bytes) | Item::Outline(bytes)) = item;
@@ -100,6 +103,7 @@ pub(super) fn taken(
                 Item::Outline(_) => named.into(),
             }
         }
+        Err(_) if doubts && serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_err() => return Taken::Damaged,
         Err(odd) => {
             met(&odd.namespace, &odd.name, None);
             if spec.leaves_out(&odd.namespace) {

@@ -65,6 +65,8 @@ pub(super) struct ListRequest {
     pub(super) paged: bool,
     /// The version to ask for, if not for a consistent list.
     pub(super) at: Option<ResourceVersion>,
+    /// An item that is no JSON may have been damaged on the way: the list is asked for again, before it is a GAP.
+    pub(super) doubts: bool,
 }
 
 /// Asks for lists of one source.
@@ -144,7 +146,7 @@ impl Lister<'_> {
 
     /// A page of the list, which goes to the journal and counts only when the whole list is written.
     pub(super) async fn list(&self, listing: &mut Listing, page: ListRequest) -> Result<Input, Stop> {
-        let ListRequest { token, paged, at } = page;
+        let ListRequest { token, paged, at, doubts } = page;
         if listing.permit.is_none() {
             listing.permit = Some(self.shared.limiter.list().await);
         }
@@ -185,8 +187,12 @@ impl Lister<'_> {
                     pages.object(namespace, name);
                     version.into_iter().for_each(|version| newest.meet(version));
                 };
-                match taken(shared, spec, item, &mut met) {
+                match taken(shared, spec, item, doubts, &mut met) {
                     Taken::Nothing => {}
+                    Taken::Damaged => {
+                        let text = "an object of a list is no JSON: it may have been damaged on the way";
+                        return Err(Failure::Undecodable(text.to_owned()));
+                    }
                     Taken::Object(object) => {
                         bytes += object.body.bytes.len();
                         staged.push(object);

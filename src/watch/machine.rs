@@ -125,6 +125,12 @@ impl Machine {
         self.checkpoint.resume.as_ref()
     }
 
+    /// Whether what cannot be read may have been damaged on the way: it is asked for again before anything is concluded.
+    #[must_use]
+    pub const fn doubts(&self) -> bool {
+        self.failures.undecodable < self.thresholds.undecodable
+    }
+
     /// Whether the versions of lists say nothing about those of objects.
     #[must_use]
     pub const fn is_unrelated(&self) -> bool {

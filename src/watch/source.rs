@@ -326,7 +326,10 @@ impl Driver {
             Effect::AskLatest => self.lister().latest(&self.machine).await.map_err(Stop::from),
             Effect::List { token, paged, at } => {
                 let mut listing = std::mem::take(&mut self.listing);
-                let listed = self.lister().list(&mut listing, ListRequest { token, paged, at }).await;
+                let listed = self
+                    .lister()
+                    .list(&mut listing, ListRequest { token, paged, at, doubts: self.machine.doubts() })
+                    .await;
                 self.listing = listing;
                 listed
             }

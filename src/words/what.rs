@@ -24,7 +24,7 @@ impl<'e> Described<'e> {
     /// What is wrong with it, where it is damaged.
     pub(crate) fn read(entry: &Entry<'e>) -> Result<Self, String> {
         let damaged = |error: serde_json::Error| error.to_string();
-        let object = entry.object.map(|object| object.get()).filter(|object| object.starts_with('{'));
+        let object = entry.object.map(serde_json::value::RawValue::get).filter(|object| object.starts_with('{'));
         let object = object.ok_or("it has no object")?;
         let tree = Node::parse(object.as_bytes()).map_err(damaged)?;
         Ok(match (entry.op, entry.evidence.as_deref()) {

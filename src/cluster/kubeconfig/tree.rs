@@ -87,7 +87,7 @@ static BINARY: LazyLock<Regex> = LazyLock::new(|| {
 fn decoded(bytes: &[u8]) -> Option<String> {
     let units = |bytes: &[u8], unit: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| unit([pair[0], pair[1]])).collect();
-        (bytes.len() % 2 == 0).then(|| String::from_utf16(&units).ok()).flatten()
+        bytes.len().is_multiple_of(2).then(|| String::from_utf16(&units).ok()).flatten()
     };
     match bytes {
         [0xff, 0xfe, rest @ ..] => units(rest, u16::from_le_bytes),

@@ -13,8 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Method;
 use kube::client::Body;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::task::AbortOnDropHandle;
 
 use super::Driver;
 use crate::cluster::{Failure, next_part};
@@ -62,7 +62,7 @@ impl Overlap {
 }
 
 /// A task of its own: it holds places that others wait for, and goes on while the driver waits for the journal.
-type Opening = AbortOnDropHandle<Result<Option<Overlap>, Failure>>;
+type Opening = JoinSet<Result<Option<Overlap>, Failure>>;
 
 /// What is opened beside a watch that is being read.
 pub(super) struct Beside {
@@ -119,10 +119,10 @@ impl Beside {
                 Ok(_) | Err(_) => (self.open, self.due) = (None, Some(Instant::now() + lead / 4)),
             }
         } else if let Some(opening) = &mut self.opening {
-            match opening.await {
-                Ok(Ok(Some(overlap))) => self.open = Some(overlap),
+            match opening.join_next().await {
+                Some(Ok(Ok(Some(overlap)))) => self.open = Some(overlap),
                 // Nothing is new, or it cannot be had now.
-                Ok(Ok(None) | Err(_)) | Err(_) => self.due = Some(Instant::now() + lead / 4),
+                Some(Ok(Ok(None) | Err(_)) | Err(_)) | None => self.due = Some(Instant::now() + lead / 4),
             }
             self.opening = None;
         } else if let Some(due) = self.due {
@@ -130,9 +130,11 @@ impl Beside {
             (self.due, self.asked, self.news) = (None, Some(Instant::now()), 0);
             let left = self.over.saturating_duration_since(Instant::now()) + lead.max(2 * IDLE);
             let seconds = self.seconds.max(u32::try_from(left.as_secs()).unwrap_or(self.seconds));
-            self.opening = Some(AbortOnDropHandle::new(tokio::spawn(Opener::new(driver, seconds).open())));
+            let mut opening = JoinSet::new();
+            opening.spawn(Opener::new(driver, seconds).open());
+            self.opening = Some(opening);
         } else {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
