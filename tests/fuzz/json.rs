@@ -122,7 +122,7 @@ fn event() {
         match read {
             // What names no object is a GAP of its own, with the bytes as they came.
             Ok(Line::Odd(_, _, bytes)) => {
-                assert!(input.windows(bytes.len().max(1)).any(|part| part == bytes) || bytes.is_empty())
+                assert!(input.windows(bytes.len().max(1)).any(|part| part == bytes) || bytes.is_empty());
             }
             Ok(Line::Upsert(object) | Line::Delete(object)) => {
                 let text = std::str::from_utf8(input).unwrap();
