@@ -30,7 +30,8 @@ async fn an_api_server_is_reached_as_kubectl_reaches_it() {
         "own",
         "subjectAltName=DNS:api.invalid,IP:127.0.0.1\nbasicConstraints=critical,CA:TRUE",
     );
-    let port = front(made.acceptor("own", None), &sim).await.port();
+    let front = front(made.acceptor("own", None), &sim).await;
+    let port = front.address.port();
     let plain = sim.url().rsplit(':').next().unwrap().to_owned();
     let authority = format!(", certificate-authority: {:?}", made.path("own.crt"));
     let (secure, here) = (format!("https://api.invalid:{port}"), format!("https://127.0.0.1:{port}"));
@@ -81,7 +82,8 @@ async fn socks_leads_to_the_api_server() {
     let sim = Sim::start().await.unwrap();
     let made = Material::new();
     made.certificate("own", "P-256", "own", "subjectAltName=DNS:api.invalid\nbasicConstraints=critical,CA:TRUE");
-    let port = front(made.acceptor("own", None), &sim).await.port();
+    let front = front(made.acceptor("own", None), &sim).await;
+    let port = front.address.port();
     let authority = format!(", certificate-authority: {:?}", made.path("own.crt"));
     for (address, does) in [
         ("socks5://PROXY", Does::Passes),

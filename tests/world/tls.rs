@@ -17,6 +17,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 pub(crate) const LEAF: &str = "subjectAltName=DNS:api.example,IP:127.0.0.1";
@@ -78,22 +79,29 @@ impl Material {
     }
 }
 
-/// TLS before a simulated API server. Ends with the runtime of its test.
-pub(crate) async fn front(acceptor: TlsAcceptor, sim: &Sim) -> SocketAddr {
+/// TLS before a simulated API server, as long as it is kept.
+pub(crate) struct Front {
+    pub(crate) address: SocketAddr,
+    _accepting: JoinSet<()>,
+}
+
+pub(crate) async fn front(acceptor: TlsAcceptor, sim: &Sim) -> Front {
     let behind = sim.url().trim_start_matches("http://").to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
+    let mut accepting = JoinSet::new();
+    accepting.spawn(async move {
+        let mut connections = JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, behind) = (acceptor.clone(), behind.clone());
-            tokio::spawn(async move {
+            connections.spawn(async move {
                 let Ok(mut stream) = acceptor.accept(stream).await else { return };
                 let mut behind = TcpStream::connect(behind).await.unwrap();
                 drop(tokio::io::copy_bidirectional(&mut stream, &mut behind).await);
             });
         }
     });
-    address
+    Front { address, _accepting: accepting }
 }
 
 /// Writes a kubeconfig with more keys for its cluster and its user, and opens it.
@@ -166,7 +174,8 @@ async fn certificates_of_every_kind_connect_or_are_named() {
             "is for another name (api.example, 127.0.0.1); set tls-server-name",
         ),
     ] {
-        let address = front(made.acceptor(shows, clients), &sim).await;
+        let front = front(made.acceptor(shows, clients), &sim).await;
+        let address = front.address;
         let api = open(made.0.path(), &format!("https://{address}"), &cluster, &user).await.unwrap();
         let said = api.version().await.err();
         let text = said.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -192,7 +201,8 @@ async fn a_port_without_tls_is_named_as_that() {
     // kubectl: EOF.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    let mut closing = JoinSet::new();
+    closing.spawn(async move { while listener.accept().await.is_ok() {} });
     let api = open(made.0.path(), &format!("https://{address}"), "", "").await.unwrap();
     let said = api.version().await.unwrap_err();
     let text = said.to_string();
