@@ -64,6 +64,12 @@ impl Identity {
     }
 }
 
+/// What is wrong with a certificate that signs nobody.
+const UNFIT: &str =
+    "holds a certificate that cannot be an authority; give the one that signs the clients' certificates";
+/// Keys that TLS takes.
+const KEYS: &str = "one of RSA with 2048 bits or more, of P-256, P-384 or P-521, or of Ed25519";
+
 impl Files {
     fn make(&self) -> Result<ServerConfig, String> {
         let wrong = |file: &Followed, what: &str| format!("{} {what}", file.path().display());
@@ -76,20 +82,24 @@ impl Files {
             Some(file) => {
                 let mut roots = RootCertStore::empty();
                 for certificate in certificates(file)? {
-                    roots.add(certificate).map_err(|error| wrong(file, &format!("cannot be used: {error}")))?;
+                    roots.add(certificate).map_err(|_| wrong(file, UNFIT))?;
                 }
                 // Probes and scrapes show none.
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                     .allow_unauthenticated()
                     .build()
-                    .map_err(|error| wrong(file, &format!("cannot be used: {error}")))?;
+                    .map_err(|_| wrong(file, UNFIT))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
         let key = PrivateKeyDer::from_pem_slice(self.key.bytes());
         let key = key.map_err(|_| wrong(&self.key, "holds no PEM private key"))?;
-        let mut config = builder.with_single_cert(certificates(&self.cert)?, key).map_err(|error| {
-            wrong(&self.cert, &format!("and {} do not fit each other: {error}", self.key.path().display()))
+        let mut config = builder.with_single_cert(certificates(&self.cert)?, key).map_err(|_| {
+            let key = self.key.path().display();
+            wrong(
+                &self.cert,
+                &format!("and {key} do not fit each other; give the key that the certificate was made for: {KEYS}"),
+            )
         })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)

@@ -20,8 +20,6 @@ use jiff::fmt::rfc2822;
 use memchr::memmem;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, StatusCode, Url, redirect};
-use rustls::CertificateError;
-use rustls::pki_types::UnixTime;
 
 use super::settings::{self, Network};
 use super::tls::{self, Tls};
@@ -526,7 +524,7 @@ fn private(url: &Url) -> Vec<String> {
 /// Texts of errors that only say that a cause follows.
 const WRAPPERS: [&str; 4] = ["error sending request", "dns error", "error resolving DNS", "tcp connect error"];
 
-/// An error and what caused it, in one line, and what to do where it is TLS that fails.
+/// An error and what caused it, in one line.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     for error in all(error) {
@@ -540,14 +538,13 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
         }
         text.push_str(&more);
     }
-    advised(text, error)
+    text
 }
 
-/// What is at the bottom of an error, in one line, and what to do where it is TLS that fails: what libraries lay over
+/// What is at the bottom of an error, in one line: what libraries lay over
 /// it helps nobody.
 pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
-    let bottom = all(error).last().unwrap_or(error);
-    advised(words(bottom), error)
+    words(all(error).last().unwrap_or(error))
 }
 
 /// An error, what caused it, and so on.
@@ -555,34 +552,17 @@ fn all<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Er
     std::iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| (*error).source())
 }
 
-fn advised(text: String, error: &(dyn Error + 'static)) -> String {
-    match all(error).find_map(tls::advice) {
-        Some(advice) => format!("{text}; {advice}"),
-        None => text,
-    }
-}
-
-/// What one error says. A certificate that has expired says at each try by how much, and would be news for ever.
+/// What one error says. One of TLS says what to do, and the same at each try.
 fn words(error: &(dyn Error + 'static)) -> String {
-    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-    let tls = inner.and_then(|inner| inner.downcast_ref()).or_else(|| error.downcast_ref());
-    let date = |time: &UnixTime| {
-        let seconds = time.as_secs().try_into().unwrap_or_default();
-        jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
-    };
-    match tls {
-        Some(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
-            format!("invalid peer certificate: it has expired, at {}", date(not_after))
-        }
-        Some(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. })) => {
-            format!("invalid peer certificate: it is not valid before {}", date(not_before))
-        }
-        _ => error.to_string().split_whitespace().collect::<Vec<_>>().join(" "),
-    }
+    let plain = || error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    tls::meaning(error).unwrap_or_else(plain)
 }
 
 #[cfg(test)]
 mod tests {
+    use rustls::CertificateError;
+    use rustls::pki_types::UnixTime;
+
     use super::*;
 
     #[test]
@@ -596,14 +576,14 @@ mod tests {
         for now in [1_700_000_000, 1_700_000_009] {
             assert_eq!(
                 says(CertificateError::ExpiredContext { time: at(now), not_after: at(1_609_459_200) }),
-                "invalid peer certificate: it has expired, at 2021-01-01T00:00:00Z; renew the server's certificate"
+                "the server's certificate has expired, at 2021-01-01T00:00:00Z; renew it, or check this machine's clock"
             );
             assert_eq!(
                 says(CertificateError::NotValidYetContext { time: at(now), not_before: at(1_800_000_000) }),
-                "invalid peer certificate: it is not valid before 2027-01-15T08:00:00Z"
+                "the server's certificate is not valid before 2027-01-15T08:00:00Z; check this machine's clock"
             );
         }
         assert!(says(CertificateError::UnknownIssuer).ends_with("in `ca_file`"));
-        assert_eq!(says(CertificateError::Revoked), "invalid peer certificate: Revoked");
+        assert_eq!(says(CertificateError::Revoked), "the server's certificate is revoked; renew it");
     }
 }

@@ -4,13 +4,12 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage, RootCertStore};
+use rustls::ClientConfig;
 
 use super::SinkError;
 use super::credential_files::Followed;
 use super::settings;
+use crate::net::tls::{self, Identity, Place, Roots, Verifier};
 
 /// The files of [`settings::Tls`], and what was made of them.
 #[derive(Debug)]
@@ -73,74 +72,47 @@ impl Tls {
     }
 
     fn make(&self) -> Result<ClientConfig, SinkError> {
-        let mut roots = RootCertStore::empty();
-        match &self.authorities {
+        let roots = match &self.authorities {
             Some(file) => {
-                let problem = || SinkError::retry(format!("{} holds no PEM certificate", file.path().display()));
-                for certificate in certificates(file).map_err(|_| problem())? {
-                    roots.add(certificate).map_err(|_| problem())?;
-                }
+                let roots = Roots::read(tls::certificates(file.bytes()));
                 if roots.is_empty() {
-                    return Err(problem());
+                    return Err(SinkError::retry(format!("{} holds no PEM certificate", file.path().display())));
                 }
+                roots
             }
-            None => {
-                // A machine may hold some that nobody can read; without any, the connection itself says so.
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            // Without any, the connection itself says so.
+            None => Roots::of_this_machine(),
+        };
+        let identity = match &self.own {
+            Some((cert, key)) => {
+                let names = [cert, key].map(|file| file.path().display().to_string());
+                let read = Identity::read(cert.bytes(), key.bytes(), (&names[0], &names[1]));
+                Some(read.map_err(SinkError::retry)?)
             }
-        }
-        let provider = crate::net::crypto_provider();
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("the provider has the default versions")
-            .with_root_certificates(roots);
-        let Some((cert, key)) = &self.own else { return Ok(builder.with_no_client_auth()) };
-        let problem = |file: &Followed, what: &str| SinkError::retry(format!("{} {what}", file.path().display()));
-        let chain = certificates(cert).ok().filter(|chain| !chain.is_empty());
-        let chain = chain.ok_or_else(|| problem(cert, "holds no PEM certificate"))?;
-        let secret =
-            PrivateKeyDer::from_pem_slice(key.bytes()).map_err(|_| problem(key, "holds no PEM private key"))?;
-        builder
-            .with_client_auth_cert(chain, secret)
-            .map_err(|error| problem(cert, &format!("and {} do not fit each other: {error}", key.path().display())))
+            None => None,
+        };
+        Ok(tls::client(Arc::new(Verifier::new(roots)), identity))
     }
 }
 
-fn certificates(file: &Followed) -> Result<Vec<CertificateDer<'static>>, rustls::pki_types::pem::Error> {
-    CertificateDer::pem_slice_iter(file.bytes()).collect()
-}
+/// How sentences name things where a sink connects.
+const SERVER: Place = Place {
+    peer: "the server",
+    authority: "an authority that decklog trusts here",
+    trust: "name the authority that signed the server's certificate in `ca_file`",
+    name: "connect to a name that is in the server's certificate",
+    own: "the certificate in `cert_file`",
+    give: "give it one in `cert_file` and `key_file`",
+};
 
-/// What to do about an error of TLS; none where it is another one, or says so itself.
-#[expect(clippy::wildcard_enum_match_arm, reason = "there are dozens of errors, and most say themselves what to do")]
-pub(crate) fn advice(error: &(dyn Error + 'static)) -> Option<&'static str> {
+/// What an error of TLS means, and what to do about it; nothing where it is another error.
+pub(crate) fn meaning(error: &(dyn Error + 'static)) -> Option<String> {
     let mut error = error;
     // An error of I/O that holds another one says only what that one says, and does not name it as its cause.
     while let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         error = inner;
     }
-    match error.downcast_ref::<rustls::Error>()? {
-        // A bad signature is that of another authority with the same name.
-        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-            Some("name the authority that signed the server's certificate in `ca_file`")
-        }
-        rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-            Some("renew the server's certificate")
-        }
-        rustls::Error::InvalidCertificate(
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => Some("connect to a name that is in the server's certificate"),
-        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Some("that port does not speak TLS"),
-        rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
-            Some("that port does not speak HTTP/2, which gRPC needs")
-        }
-        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
-            Some("the server asks for a certificate: give it one in `cert_file` and `key_file`")
-        }
-        rustls::Error::AlertReceived(
-            AlertDescription::UnknownCA | AlertDescription::BadCertificate | AlertDescription::CertificateExpired,
-        ) => Some("the server does not take the certificate in `cert_file`"),
-        _ => None,
-    }
+    Some(tls::sentence(error.downcast_ref::<rustls::Error>()?, &SERVER))
 }
 
 #[cfg(test)]
@@ -157,11 +129,11 @@ mod tests {
         #[derive(Debug, thiserror::Error)]
         #[error("client error (Connect)")]
         struct Outer(#[source] io::Error);
-        let unknown = || rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let unknown = || rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let held = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let text = chain(&Outer(io::Error::other(held(unknown()))));
-        let wanted = "invalid peer certificate: UnknownIssuer; name the authority that signed the server's certificate \
-                      in `ca_file`";
+        let wanted = "the server's certificate is not signed by an authority that decklog trusts here; name the authority \
+                      that signed the server's certificate in `ca_file`";
         assert_eq!(text, wanted);
         assert_eq!(chain(&unknown()), wanted);
         assert_eq!(chain(&io::Error::other("two\n lines\n")), "two lines");

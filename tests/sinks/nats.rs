@@ -770,7 +770,7 @@ async fn nats_with_tls_and_a_credentials_file() {
     // The account signs its users, and nobody else.
     let stranger = KeyPair::new_account();
     for (credentials, ca, says) in [
-        (credentials(&account), "stranger.pem", "invalid peer certificate"),
+        (credentials(&account), "stranger.pem", "certificate is not signed by"),
         (credentials(&stranger), "ca.pem", "refuses the credentials"),
         ("none".to_owned(), "ca.pem", "holds no credentials as `nsc` makes them"),
     ] {

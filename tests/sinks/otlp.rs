@@ -221,7 +221,7 @@ async fn otlp_over_tls_with_certificates_that_are_right_and_wrong() {
             |ca: &str| json!({ "ca_file": path(ca), "cert_file": path("client.crt"), "key_file": path("client.key") });
         let [right, expired] = ports[..] else { panic!("{ports:?}") };
         for (port, keys, says) in [
-            (expired, own("ca.crt"), "; renew the server's certificate"),
+            (expired, own("ca.crt"), "; renew it, or check this machine's clock"),
             (right, own("other.crt"), "; name the authority that signed the server's certificate in `ca_file`"),
             (right, json!({ "ca_file": path("ca.crt") }), "no answer from"),
             (right, json!({ "ca_file": path("absent") }), "cannot read"),
@@ -260,5 +260,5 @@ async fn otlp_where_nobody_takes_it() {
     assert!(error.to_string().ends_with("; does that port take `protocol` = \"grpc\"?"), "{error}");
     // And TLS where none is spoken.
     let error = open("http", &format!("https://127.0.0.1:{}", collector.port()), &json!({})).check().await.unwrap_err();
-    assert!(error.to_string().ends_with("; that port does not speak TLS"), "{error}");
+    assert!(error.to_string().ends_with(": that port does not speak TLS"), "{error}");
 }

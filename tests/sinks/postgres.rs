@@ -650,7 +650,7 @@ async fn postgres_over_tls_is_verified() {
     let used = far.audit("SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.application_name = 'decklog' AND s.ssl").await;
     assert_eq!(used, ["1"]);
     for (url, ca, says) in [
-        (url.as_str(), "other.pem", "UnknownIssuer; name the authority"),
+        (url.as_str(), "other.pem", "; name the authority"),
         (&url.replace("127.0.0.1", "localhost"), "ca.pem", "not valid for name"),
     ] {
         let error = with(url, ca).check().await.unwrap_err();

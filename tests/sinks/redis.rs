@@ -486,7 +486,7 @@ async fn redis_over_tls() {
     for (certificate, authority, says) in [
         ("server", "ca.pem", None),
         ("server", "stranger.pem", Some("; name the authority that signed")),
-        ("expired", "ca.pem", Some("; renew the server's certificate")),
+        ("expired", "ca.pem", Some("; renew it, or check this machine's clock")),
     ] {
         let (cert, key) = (path(&format!("{certificate}.pem")), path(&format!("{certificate}.key")));
         let tls = ["--tls-auth-clients", "no", "--tls-ca-cert-file", &path("ca.pem"), "--tls-cert-file", &cert];
