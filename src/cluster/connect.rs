@@ -80,7 +80,7 @@ struct Way {
 
 /// Makes a client for the API server of a configuration, by a proxy or directly.
 pub(super) fn client(config: &Config, tls: Option<Tls>, proxy: Option<&Proxy>) -> Result<Client, kube::Error> {
-    let of_plugin = tls.as_ref().filter(|tls| tls.is_of_plugin).is_some();
+    let of_plugin = tls.as_ref().and_then(|tls| tls.of_plugin);
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     // It is divided among the addresses of a name.
@@ -109,14 +109,17 @@ pub(super) fn client(config: &Config, tls: Option<Tls>, proxy: Option<&Proxy>) -
         })
     };
     // A plugin that gives a certificate gives no token, and is not run again to find that out.
-    let auth = if of_plugin { None } else { config.auth_layer()? };
+    let auth = if of_plugin.is_some() { None } else { config.auth_layer()? };
     let client = ClientBuilder::new(client, config.default_namespace.clone())
         .with_layer(&option_layer(authorization.map(identify)))
         .with_layer(&config.extra_headers_layer()?)
         .with_layer(&option_layer(auth))
         .with_layer(&config.base_uri_layer())
         .build();
-    Ok(if of_plugin { super::tls::bounded(client, config) } else { client })
+    Ok(match of_plugin {
+        Some(until) => client.with_valid_until(until),
+        None => client,
+    })
 }
 
 impl Service<Uri> for Connector {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use kube::client::ConfigExt;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
@@ -36,8 +37,8 @@ pub(super) struct Tls {
     /// The `tls-server-name`.
     pub(super) name: Option<ServerName<'static>>,
     pub(super) place: &'static Place,
-    /// A program gave the certificate that we show, and so no token.
-    pub(super) is_of_plugin: bool,
+    /// Where a program gave the certificate that we show, and so no token: the time until which it counts, if it said one.
+    pub(super) of_plugin: Option<Option<Timestamp>>,
 }
 
 /// Why there can be no TLS.
@@ -58,9 +59,14 @@ impl Tls {
             return Ok(None);
         }
         let (verifier, place) = verifier(config).map_err(TlsError::Said)?;
-        let (identity, is_of_plugin) = match of_plugin(config).map_err(TlsError::Plugin)? {
-            Some(identity) => (Some(identity), true),
-            None => (of_kubeconfig(&config.auth_info).map_err(TlsError::Said)?, false),
+        let (identity, until) = match of_plugin(config).map_err(TlsError::Plugin)? {
+            Some(first) => {
+                // kube alone reads what the program says, and runs it for each question: a certificate that is given later
+                // counts at least as long.
+                let until = valid_until(config);
+                (of_plugin(config).map_err(TlsError::Plugin)?.or(Some(first)), Some(until))
+            }
+            None => (of_kubeconfig(&config.auth_info).map_err(TlsError::Said)?, None),
         };
         let name = config.tls_server_name.as_deref().filter(|name| !name.is_empty());
         let name = name.map(|name| {
@@ -68,16 +74,13 @@ impl Tls {
                 .ok_or_else(|| TlsError::Said("its tls-server-name is no name that a certificate can have".to_owned()))
         });
         let config = Arc::new(tls::client(verifier, identity));
-        Ok(Some(Self { config, name: name.transpose()?, place, is_of_plugin }))
+        Ok(Some(Self { config, name: name.transpose()?, place, of_plugin: until }))
     }
 }
 
-/// The client, to be used as long as the credentials count which a program gave with a certificate.
-pub(super) fn bounded(client: Client, config: &Config) -> Client {
-    // kube alone reads what the program says, and says only here how long that counts.
-    let asked = trusting(config);
-    let until = Client::try_from(asked).ok().and_then(|asked| *asked.valid_until());
-    client.with_valid_until(until)
+/// The time until which the credentials of a program count, as it says.
+fn valid_until(config: &Config) -> Option<Timestamp> {
+    Client::try_from(trusting(config)).ok().and_then(|client| *client.valid_until())
 }
 
 fn verifier(config: &Config) -> Result<(Arc<dyn ServerCertVerifier>, &'static Place), String> {

@@ -526,9 +526,14 @@ const WRAPPERS: [&str; 4] = ["error sending request", "dns error", "error resolv
 
 /// An error and what caused it, in one line.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    // Some libraries quote what rustls says, and name it as their cause as well.
+    let tls = all(error).find_map(|error| Some((tls::of(error)?.to_string(), tls::meaning(error)?)));
     let mut text = String::new();
     for error in all(error) {
-        let more = words(error);
+        let mut more = words(error);
+        if let Some((quoted, meaning)) = &tls {
+            more = more.replace(quoted, meaning);
+        }
         let says_nothing = WRAPPERS.contains(&more.as_str()) || more.starts_with("client error (");
         if text.contains(&more) || (says_nothing && error.source().is_some()) {
             continue;
@@ -541,8 +546,13 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// What is at the bottom of an error, in one line: what libraries lay over
-/// it helps nobody.
+/// Whether TLS caused an error; what it says then says what to do.
+#[cfg(feature = "nats")]
+pub(super) fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
+    all(error).any(|error| tls::of(error).is_some())
+}
+
+/// The innermost cause of an error, in one line: what libraries lay over it helps nobody.
 pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
     words(all(error).last().unwrap_or(error))
 }

@@ -105,14 +105,19 @@ const SERVER: Place = Place {
     give: "give it one in `cert_file` and `key_file`",
 };
 
-/// What an error of TLS means, and what to do about it; nothing where it is another error.
+/// The meaning of an error of TLS, and what to do about it; nothing where it is another error.
 pub(crate) fn meaning(error: &(dyn Error + 'static)) -> Option<String> {
-    let mut error = error;
+    Some(tls::sentence(of(error)?, &SERVER))
+}
+
+/// The error of TLS that an error is or holds, without its causes.
+pub(super) fn of<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    let mut error: &'e (dyn Error + 'static) = error;
     // An error of I/O that holds another one says only what that one says, and does not name it as its cause.
     while let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         error = inner;
     }
-    Some(tls::sentence(error.downcast_ref::<rustls::Error>()?, &SERVER))
+    error.downcast_ref()
 }
 
 #[cfg(test)]
@@ -136,6 +141,10 @@ mod tests {
                       that signed the server's certificate in `ca_file`";
         assert_eq!(text, wanted);
         assert_eq!(chain(&unknown()), wanted);
+        #[derive(Debug, thiserror::Error)]
+        #[error("IO error: {0}")]
+        struct Quoting(#[source] io::Error);
+        assert_eq!(chain(&Quoting(held(unknown()))), format!("IO error: {wanted}"));
         assert_eq!(chain(&io::Error::other("two\n lines\n")), "two lines");
     }
 

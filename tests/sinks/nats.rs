@@ -822,7 +822,13 @@ async fn an_expired_certificate_is_named() {
     let keys = format!("[[sink]]\nname = \"far\"\n{}ca_file = {:?}\n", sink(nats.server.port(), "log"), file("ca.pem"));
     daemon.configure(&daemon.config("resources = [\"configmaps\"]", &keys));
     let checked = daemon.command(&["check"]).await;
-    assert!(checked.code == 1 && checked.out.contains("certificate expired"), "{checked:#?}");
+    assert!(
+        checked.code == 1
+            && checked
+                .out
+                .contains(": IO error: the server's certificate has expired, at 2021-01-01T00:00:00Z; renew it"),
+        "{checked:#?}"
+    );
 }
 
 /// What `--print` gives is what a server takes, and what `sink init` makes.

@@ -155,7 +155,7 @@ async fn syslog_servers_that_cannot_be_used_are_told_in_a_sentence() {
         (tls(server.port(), "stranger.pem"), "certificate is not signed by"),
         (
             format!("url = \"tls://127.0.0.1:{}\"\nca_file = {:?}", expired.port(), expired.path("ca.pem")),
-            "it has expired, at 2021",
+            "certificate has expired, at 2021",
         ),
         ("url = \"tcp://nowhere.invalid:6514\"".to_owned(), "cannot connect to tcp://nowhere.invalid:6514"),
         (format!("url = \"unix://{}\"", missing.display()), "No such file"),

@@ -183,6 +183,37 @@ async fn who_takes_over_goes_on_without_a_gap_and_who_led_is_refused() {
     again_thread.join().unwrap();
 }
 
+/// An object without a name or a version, which only the watch of the standby has brought, is a GAP after a take-over also
+/// where the leader has committed something else meanwhile; and is kept no longer once the leader's position has moved on.
+#[tokio::test]
+async fn an_object_without_a_version_outlives_its_leader() {
+    for moved in [false, true] {
+        let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let engine = Engine::default();
+        let one = leader(a.path(), &engine).await;
+        let (two, thread) = open(b.path(), &engine, "two");
+        follows(&two, &one.journal).await;
+        let (source, _) = two.source(&pods()).await.unwrap();
+        let none = String::new;
+        let (version, digest, why) = (ResourceVersion(none()), "d".to_owned(), Why::Undecodable);
+        let odd = crate::model::Unread { namespace: none(), name: none(), uid: none(), version, digest, why };
+        source.append_unread(Verb::Upsert, odd).await.unwrap();
+        two.flush().await.unwrap();
+        if moved {
+            one.watch(vec![upsert("a", "ua", 6)]).await;
+        }
+        drop(one.sink("s").await);
+        follows(&two, &one.journal).await;
+        two.lead().await.unwrap().unwrap();
+        two.flush().await.unwrap();
+        let told = log(&mut two.reader().unwrap());
+        assert_eq!(told.iter().any(|line| line.contains(" GAP ")), !moved, "{told:#?}");
+        drop((one.journal, one.source, two, source));
+        thread.join().unwrap();
+        drop(one.thread.join());
+    }
+}
+
 /// Nothing is seen before the shared log has it, and an engine that is away is waited for.
 #[tokio::test]
 async fn what_the_engine_does_not_have_is_not_seen() {

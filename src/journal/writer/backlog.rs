@@ -30,6 +30,8 @@ pub(super) struct Ahead {
     pub(super) bytes: u64,
     /// Something of it was dropped: nothing counts until it is registered again.
     pub(super) lost: bool,
+    /// The position of the shared log under which an object without a version is kept, until the position is another.
+    beyond: Option<ResourceVersion>,
 }
 
 /// What a standby knows beside its journal.
@@ -66,16 +68,23 @@ pub(super) fn position(conn: &Connection, spec: &SourceSpec) -> Result<Option<(i
     .map_err(sql("read a source"))
 }
 
+/// The position of a source in the shared log, as far as it is here.
+fn resume(conn: &Connection, id: i64) -> Result<Option<ResourceVersion>> {
+    let resume: Option<Option<String>> = conn
+        .prepare_cached("SELECT resume FROM source WHERE id = ?")
+        .and_then(|mut select| select.query_row([id], |row| row.get(0)).optional())
+        .map_err(sql("read a source"))?;
+    Ok(resume.flatten().map(ResourceVersion))
+}
+
 impl Standby {
     /// What the shared log has by now is kept no longer.
     pub(super) fn prune(&mut self, conn: &Connection) -> Result {
         for (id, ahead) in &mut self.ahead {
-            let resume: Option<String> = conn
-                .prepare_cached("SELECT resume FROM source WHERE id = ?")
-                .and_then(|mut select| select.query_row([id], |row| row.get(0)).optional())
-                .map_err(sql("read a source"))?
-                .flatten();
-            let Some(resume) = resume.map(ResourceVersion) else { continue };
+            let Some(resume) = resume(conn, *id)? else { continue };
+            if ahead.beyond.as_ref() == Some(&resume) {
+                continue;
+            }
             let has = |version: &ResourceVersion| version.is_not_after(&resume);
             let count = if resume.is_ordered() {
                 ahead.rows.iter().take_while(|(_, version, _)| has(version)).count()
@@ -259,8 +268,8 @@ fn without_body(verb: i64, kept: &Observed) -> Option<OfSource> {
     Some(OfSource::Unread(verb, Box::new(Unread { namespace, name, uid, version, digest, why })))
 }
 
-/// Keeps an object that cannot be recorded. One without a version moves no position, so a watch brings it again; it is
-/// kept under the version before it, and not where that is none.
+/// Keeps an object that cannot be recorded. One without a version is kept under the version before it: of what is kept last,
+/// or the position of the source. A source without a position lists after a take-over, and meets the object there.
 pub(super) fn keep_unread(
     conn: &Connection,
     standby: &mut Standby,
@@ -269,9 +278,16 @@ pub(super) fn keep_unread(
     verb: Verb,
     object: &Unread,
 ) -> Result {
-    let before = standby.ahead.get(&id).and_then(|ahead| ahead.rows.back()).map(|(_, version, _)| version.clone());
-    let has_version = !object.version.as_str().is_empty();
-    let Some(under) = Some(object.version.clone()).filter(|_| has_version).or(before) else { return Ok(()) };
+    let ahead = standby.ahead.entry(id).or_default();
+    let mut under = Some(object.version.clone()).filter(|version| !version.as_str().is_empty());
+    if under.is_none() {
+        under = ahead.rows.back().map(|(_, version, _)| version.clone());
+    }
+    if under.is_none() {
+        under = resume(conn, id)?;
+        ahead.beyond.clone_from(&under);
+    }
+    let Some(under) = under else { return Ok(()) };
     let kept = [object.why.as_str(), &object.digest];
     let pointers = serde_json::to_string(&kept).expect("texts always serialise into memory");
     let row = conn

@@ -36,7 +36,7 @@ pub(in crate::journal) struct Table {
 /// The tables that travelled where the schema was this one: an upgrade goes one machine after the other, and what the
 /// shared log has from before stays what it is. A column that a row of then does not have gets its default; a migration that
 /// does more than add has to say here what becomes of such rows: `good_since` of a source, which `Transaction::write_checkpoints`
-/// fills.
+/// fills; `unread`, whose key got the column `digest`, which is empty in a row of before and in every object that has a name.
 pub(in crate::journal) fn tables_of(schema: usize) -> Result<Vec<Table>> {
     let conn = Connection::open_in_memory().map_err(sql("read its tables"))?;
     for migration in &schema::MIGRATIONS[..schema] {

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::Settings;
 use crate::sink::SinkError;
 use crate::sink::credential_files::Followed;
-use crate::sink::link::chain;
+use crate::sink::link::{chain, is_of_tls};
 use crate::sink::tls::Tls;
 
 /// Who decklog says it is.
@@ -219,12 +219,8 @@ impl Link {
             return SinkError::renew(text);
         }
         let why = chain(error);
-        let hint = if why.contains("certificate") {
-            "check `ca_file`, and the servers' certificate"
-        } else {
-            "check `addresses`, and whether they run"
-        };
-        SinkError::retry(format!("cannot connect to {shown}: {why}; {hint}"))
+        let hint = if is_of_tls(error) { "" } else { "; check `addresses`, and whether they run" };
+        SinkError::retry(format!("cannot connect to {shown}: {why}{hint}"))
     }
 }
 
