@@ -63,6 +63,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 Asked::List if seen.param("limit").as_deref() == Some("1") && seen.query.contains("NotOlderThan") => {
                     println!("probe {resource}");
                 }
+                // What brings new kinds is watched from any state: no source is listed so.
+                Asked::List if seen.param("resourceVersion").as_deref() == Some("0") => {
+                    println!("definitions {resource}")
+                }
                 Asked::List => println!("list {resource}"),
                 Asked::Watch => println!("watch {resource}"),
                 Asked::Get | Asked::Write | Asked::Other => {}

@@ -201,6 +201,8 @@ async fn an_object_without_a_version_outlives_its_leader() {
         two.flush().await.unwrap();
         if moved {
             one.watch(vec![upsert("a", "ua", 6)]).await;
+            one.source.bookmark(rv(8)).await.unwrap();
+            one.journal.flush().await.unwrap();
         }
         drop(one.sink("s").await);
         follows(&two, &one.journal).await;

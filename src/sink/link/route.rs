@@ -54,6 +54,7 @@ impl Route {
     ///
     /// # Errors
     /// As [`Route::set`].
+    #[cfg(feature = "s3")]
     pub(crate) fn set_each(&self, builder: ClientBuilder) -> Result<ClientBuilder, String> {
         if let Err(invalid) = &self.0 {
             return Err(format!("{invalid}, and restart decklog"));
