@@ -63,10 +63,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 Asked::List if seen.param("limit").as_deref() == Some("1") && seen.query.contains("NotOlderThan") => {
                     println!("probe {resource}");
                 }
-                // What brings new kinds is watched from any state: no source is listed so.
-                Asked::List if seen.param("resourceVersion").as_deref() == Some("0") => {
-                    println!("definitions {resource}")
-                }
+                // Of what brings new kinds decklog lists the metadata at each start. A source is listed whole.
+                Asked::List if seen.accept.contains("PartialObjectMetadata") => println!("metadata {resource}"),
                 Asked::List => println!("list {resource}"),
                 Asked::Watch => println!("watch {resource}"),
                 Asked::Get | Asked::Write | Asked::Other => {}

@@ -93,9 +93,7 @@ where
     PartialObjectMeta<K>: Resource<DynamicType = ()>,
 {
     let objects: kube::Api<PartialObjectMeta<K>> = kube::Api::all(client.clone());
-    // Whatever state the API server has at hand will do.
-    let config = watcher::Config::default().any_semantic().page_size(PAGE);
-    let mut events = watcher::watcher(objects, config).boxed();
+    let mut events = watcher::watcher(objects, watcher::Config::default().page_size(PAGE)).boxed();
     let mut reconnects = shared.reconnects.listen();
     let mut listed = false;
     loop {
