@@ -84,7 +84,7 @@ pub fn compare_shaped(
     let shape = match shape {
         Some(shape) => shape,
         None => {
-            read = Tree::parse_shallow(old).map_err(|error| format!("the version before is {error}"))?.into_shape();
+            read = Tree::parse_bounded(old).map_err(|error| format!("the version before is {error}"))?.into_shape();
             &read
         }
     };

@@ -6,6 +6,7 @@ pub(crate) mod pointer;
 pub(crate) mod scan;
 mod text;
 pub(crate) mod tree;
+pub(crate) mod weight;
 
 pub(crate) use members::Members;
 pub use scan::one_line;

@@ -1,13 +1,17 @@
 //! The difference of two versions of an object, as a patch (RFC 6902).
+//!
+//! What is built for a value takes many times the bytes of a small one, so there is an end to it ([`NODES`]): parts of an
+//! object that hold more values are compared in the order of their elements, and at last replaced as a whole.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::patch::{self, METADATA, ROOM, area_of, insert, metadata_area, write_move, write_operation};
 use super::{Change, happened};
 use crate::json::Shape;
 use crate::json::pointer::push_segment;
 use crate::json::tree::{Id, Kind, Tree};
+use crate::json::weight::{MANY, Weight};
 use crate::k8s::bookkeeping::RESOURCE_VERSION;
 use crate::k8s::managed_fields;
 use crate::k8s::merge_keys;
@@ -24,6 +28,31 @@ const SMALL: usize = 64 * 64;
 
 /// At most so many marks are looked up in the objects. If more change at once, only the areas and `touched` show them.
 const MANY_MARKS: usize = 1000;
+
+/// Values and names of members, in both versions together, for which trees are built: 20 bytes each, and up to 100 more where
+/// members are looked up.
+const NODES: usize = 2 * MANY;
+
+/// Members or elements, in both versions together, that are compared one by one where the values below them are too many.
+const CHILDREN: usize = 20_000;
+
+/// Below this depth such parts are not looked into.
+const HEAVY_DEPTH: usize = 16;
+
+/// Elements of two lists, together, that are paired by names or texts: that takes about 200 bytes each.
+const PAIRED: usize = 1 << 16;
+
+/// Leaves that are noted as touched before whole containers stand for what is in them.
+const TOUCHED: usize = 50_000;
+
+/// Bytes of pointers for the same.
+const TOUCHED_BYTES: usize = 4 << 20;
+
+/// Bytes by which a patch may be longer than both versions before a container is replaced as a whole.
+const LONGER: usize = 1 << 20;
+
+/// Areas that are named.
+const AREAS: usize = 1000;
 
 /// What names an element: the texts of its members or its own text, and how often that came before.
 type Identity<'a> = ([&'a str; 4], usize);
@@ -62,6 +91,27 @@ enum Aligned {
 /// than that is worth.
 const MANY_MOVES: usize = 256;
 
+/// Elements of a list that stayed: where a run of them stood, where it stands, and how long it is.
+#[derive(Debug, Default)]
+struct Stayed(BTreeMap<usize, (usize, usize)>);
+
+impl Stayed {
+    fn note(&mut self, old: usize, new: usize, count: usize) {
+        if count == 0 {
+            return;
+        }
+        match self.0.range_mut(..old).next_back() {
+            Some((&begin, (to, length))) if begin + *length == old && *to + *length == new => *length += count,
+            _ => drop(self.0.insert(old, (new, count))),
+        }
+    }
+
+    fn of(&self, old: usize) -> Option<usize> {
+        let (begin, (to, length)) = self.0.range(..=old).next_back()?;
+        (old < begin + length).then(|| to + (old - begin))
+    }
+}
+
 /// The keyed digest of a value that was masked or dropped, and where the value was.
 pub(super) type Mark = (String, [u8; 16]);
 
@@ -92,7 +142,7 @@ pub(super) fn replaced(new: &[u8]) -> Result<(Change, Shape), String> {
 fn differ<'a>(old: &'a [u8], shape: Option<&Shape>, new: &'a [u8]) -> Result<Differ<'a>, String> {
     let old = match shape.and_then(|shape| Tree::of_shape(old, shape)) {
         Some(old) => old,
-        None => Tree::parse_shallow(old).map_err(|error| format!("the version before is {error}"))?,
+        None => Tree::parse_bounded(old).map_err(|error| format!("the version before is {error}"))?,
     };
     let new = Tree::parse_like(new, &old).map_err(|error| format!("the new version is {error}"))?;
     for tree in [&old, &new] {
@@ -120,14 +170,23 @@ struct Differ<'a> {
     set: Vec<String>,
     /// Where a stamp may have been set.
     stamped: Vec<String>,
-    /// Where there are marks: for each list that differs the new index of every old element that is still there.
-    moves: Option<HashMap<String, HashMap<usize, usize>>>,
+    /// Where there are marks: for each list that differs the old elements that are still there.
+    moves: Option<HashMap<String, Stayed>>,
+    /// Where the versions hold more than [`NODES`]: how many more may be looked into.
+    left: Option<usize>,
+    /// All that is below the present value is paid for.
+    paid: bool,
 }
 
 impl<'a> Differ<'a> {
     fn new(old: Tree<'a>, new: Tree<'a>) -> Self {
+        let (before, after) = (old.bytes(Tree::ROOT), new.bytes(Tree::ROOT));
+        let is_heavy = before.len() + after.len() > NODES
+            && Weight::of(before, NODES).nodes + Weight::of(after, NODES).nodes > NODES;
         Self {
-            room: 2 * (old.bytes(Tree::ROOT).len() + new.bytes(Tree::ROOT).len()) + ROOM,
+            left: is_heavy.then_some(NODES),
+            paid: false,
+            room: (2 * (before.len() + after.len())).min(TOUCHED_BYTES) + ROOM,
             old,
             new,
             path: String::new(),
@@ -146,14 +205,20 @@ impl<'a> Differ<'a> {
         if before == after {
             return;
         }
-        self.read(old, new);
+        let paid = self.paid;
         let (patch, touched) = (self.patch.len(), self.touched.len());
         // Long names above many changes would make a patch far longer than the object.
-        let room = 4 * (before.len() + after.len()) + ROOM;
-        let whole = match (self.old.kind(old), self.new.kind(new)) {
-            (Kind::Object, Kind::Object) if depth < MAX_DEPTH => !self.members(old, new, depth, patch + room),
-            (Kind::Array, Kind::Array) if depth < MAX_DEPTH => !self.elements(old, new, depth, patch + room),
-            _ => true,
+        let both = before.len() + after.len();
+        let room = (4 * both).min(both + LONGER) + ROOM;
+        let is_alike = self.old.kind(old) == self.new.kind(new) && self.old.is_container(old) && depth < MAX_DEPTH;
+        let opens = is_alike && self.pay(before, after, depth);
+        if opens {
+            self.read(old, new);
+        }
+        let whole = match self.old.kind(old) {
+            Kind::Object if opens => !self.members(old, new, depth, patch + room),
+            Kind::Array if opens => !self.elements(old, new, depth, patch + room),
+            Kind::Object | Kind::Array | Kind::String | Kind::Scalar => true,
         };
         if whole {
             self.patch.truncate(patch);
@@ -162,11 +227,37 @@ impl<'a> Differ<'a> {
             }
             self.touched.truncate(touched);
             self.operation("replace", Some(old), Some(new));
-            self.leaves(Side::Old, old, depth);
-            if self.old.is_container(old) || self.new.is_container(new) {
-                self.leaves(Side::New, new, depth);
+            if is_alike && !opens {
+                // Whoever asks for less than all of it has to see that more was touched.
+                self.touch();
+            } else {
+                self.leaves(Side::Old, old, depth);
+                if self.old.is_container(old) || self.new.is_container(new) {
+                    self.leaves(Side::New, new, depth);
+                }
             }
         }
+        self.paid = paid;
+    }
+
+    /// Pays for looking into two values, wholly or at what stands in them alone. Returns whether there was enough left.
+    fn pay(&mut self, before: &[u8], after: &[u8], depth: usize) -> bool {
+        let Some(left) = self.left.filter(|_| !self.paid) else { return true };
+        let nodes = Weight::of(before, left).nodes + Weight::of(after, left).nodes;
+        if nodes <= left {
+            (self.left, self.paid) = (Some(left - nodes), true);
+            return true;
+        }
+        if depth >= HEAVY_DEPTH {
+            return false;
+        }
+        let children = Weight::of(before, usize::MAX).children + Weight::of(after, usize::MAX).children;
+        let cost = 2 * children;
+        let enough = children <= CHILDREN && cost <= left;
+        if enough {
+            self.left = Some(left - cost);
+        }
+        enough
     }
 
     /// Reads what is below two values, where that was put off.
@@ -220,7 +311,7 @@ impl<'a> Differ<'a> {
         let before: Vec<Id> = self.old.elements(old).collect();
         let after: Vec<Id> = self.new.elements(new).collect();
         if let Some(moves) = &mut self.moves {
-            moves.insert(self.path.clone(), HashMap::new());
+            moves.insert(self.path.clone(), Stayed::default());
         }
         self.stretch(&Stretch { before: &before, after: &after, old_at: 0, new_at: 0, depth, room }, false)
     }
@@ -367,7 +458,7 @@ impl<'a> Differ<'a> {
     /// Notes that some elements of the list at the current path are the same ones, where marks need to know.
     fn stay(&mut self, old: usize, new: usize, count: usize) {
         if let Some(moved) = self.moves.as_mut().and_then(|moves| moves.get_mut(&self.path)) {
-            moved.extend((old..old + count).zip(new..new + count));
+            moved.note(old, new, count);
         }
     }
 
@@ -377,7 +468,7 @@ impl<'a> Differ<'a> {
         let mut path = String::with_capacity(pointer.len());
         for segment in pointer.split('/').skip(1) {
             let index = match moves.get(&path) {
-                Some(moved) => segment.parse().ok().map(|index: usize| moved.get(&index).copied()),
+                Some(moved) => segment.parse().ok().map(|index: usize| moved.of(index)),
                 None => None,
             };
             path.push('/');
@@ -401,6 +492,9 @@ impl<'a> Differ<'a> {
     fn align(&mut self, old: &[Id], new: &[Id], between: bool) -> Aligned {
         if old.is_empty() || new.is_empty() {
             return Aligned::InTurn(Gaps::ComeAndGo, Vec::new());
+        }
+        if old.len() + new.len() > PAIRED || self.left.is_some() && !self.paid {
+            return Aligned::InTurn(Gaps::InOrder, Vec::new());
         }
         for &id in old {
             self.old.read(id);
@@ -470,15 +564,20 @@ impl<'a> Differ<'a> {
             "" => {
                 for name in self.differing(old, new) {
                     if name == "metadata" {
-                        self.metadata_areas(self.old.member(Tree::ROOT, &name), self.new.member(Tree::ROOT, &name));
-                    } else {
+                        let (old, new) = (self.old.member(Tree::ROOT, &name), self.new.member(Tree::ROOT, &name));
+                        old.into_iter().for_each(|id| self.old.read(id));
+                        new.into_iter().for_each(|id| self.new.read(id));
+                        self.metadata_areas(old, new);
+                    } else if self.areas.len() < AREAS {
                         insert(&mut self.areas, &name);
                     }
                 }
             }
             METADATA => self.metadata_areas(old, new),
             path => {
-                if let Some(area) = area_of(path) {
+                if let Some(area) = area_of(path)
+                    && (self.areas.len() < AREAS || path.starts_with(METADATA))
+                {
                     insert(&mut self.areas, &area);
                 }
             }
@@ -497,11 +596,11 @@ impl<'a> Differ<'a> {
         }
     }
 
-    /// The members that two objects do not have alike.
+    /// The members that two objects do not have alike, of as many as are looked at.
     fn differing(&self, old: Option<Id>, new: Option<Id>) -> Vec<String> {
         let of = |tree: &Tree<'a>, id: Option<Id>| {
-            id.filter(|&id| tree.kind(id) == Kind::Object)
-                .map(|id| Members::of(tree, id).list.into_iter().map(|(name, id)| (name, tree.raw(id))).collect())
+            id.filter(|&id| tree.kind(id) == Kind::Object && tree.view().is_read(id))
+                .map(|id| tree.members(id).take(CHILDREN).map(|(name, id)| (tree.string(name), tree.raw(id))).collect())
                 .unwrap_or_default()
         };
         let before: HashMap<Cow<'a, str>, &str> = of(&self.old, old);
@@ -516,33 +615,44 @@ impl<'a> Differ<'a> {
 
     /// Notes the leaves of a value at the current path as touched.
     fn leaves(&mut self, side: Side, id: Id, depth: usize) {
+        let bytes = match side {
+            Side::Old => self.old.bytes(id),
+            Side::New => self.new.bytes(id),
+        };
+        if self.left.is_some() && !self.paid && Weight::is_beyond(bytes, CHILDREN) {
+            return self.touch();
+        }
+        let is_full = self.is_full();
         let tree = match side {
             Side::Old => &mut self.old,
             Side::New => &mut self.new,
         };
         tree.read(id);
-        let below: Vec<(Cow<'a, str>, Id)> = match tree.kind(id) {
-            _ if depth >= MAX_DEPTH || self.touched_bytes > self.room => Vec::new(),
-            Kind::Object => Members::of(tree, id).list,
-            Kind::Array => {
-                tree.elements(id).enumerate().map(|(index, id)| (Cow::Owned(index.to_string()), id)).collect()
-            }
+        let below: Vec<(Option<Cow<'a, str>>, Id)> = match tree.kind(id) {
+            _ if depth >= MAX_DEPTH || is_full => Vec::new(),
+            Kind::Object => Members::of(tree, id).list.into_iter().map(|(name, id)| (Some(name), id)).collect(),
+            Kind::Array => tree.elements(id).take(TOUCHED).map(|id| (None, id)).collect(),
             Kind::String | Kind::Scalar => Vec::new(),
         };
         if below.is_empty() {
             self.touch();
         }
         let length = self.path.len();
-        for (name, id) in below {
-            push_segment(&mut self.path, &name);
+        for (index, (name, id)) in below.into_iter().enumerate() {
+            push_segment(&mut self.path, &name.unwrap_or_else(|| Cow::Owned(index.to_string())));
             self.leaves(side, id, depth + 1);
             self.path.truncate(length);
-            if self.touched_bytes > self.room {
+            if self.is_full() {
                 // Whoever asks for less than this much has to see that more was touched.
                 self.touch();
                 return;
             }
         }
+    }
+
+    /// Whether no more leaves are noted one by one.
+    fn is_full(&self) -> bool {
+        self.touched_bytes > self.room || self.touched.len() >= TOUCHED
     }
 
     fn touch(&mut self) {

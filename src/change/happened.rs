@@ -26,7 +26,7 @@ const STAMPS: [&[At]; 4] = [
 /// The newest stamp of an object, to the second.
 #[must_use]
 pub fn newest(object: &[u8]) -> Option<Timestamp> {
-    let mut object = Tree::parse_shallow(object).ok()?;
+    let mut object = Tree::parse_bounded(object).ok()?;
     of(&mut object, [""])
 }
 

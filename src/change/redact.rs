@@ -35,8 +35,8 @@ pub use settings::{RedactMode, RedactRule, Settings};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -270,6 +270,8 @@ impl Redactor {
         if patterns.is_empty() && !secret && signs == Signs::default() {
             return Ok(Redacted { bytes: raw.into_owned(), ..Redacted::default() });
         }
+        // Where each value of a large text stands takes more than the text: one of them at a time is enough.
+        let _turn = (raw.len() > LARGE).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
         let task = Task { redactor: self, uid, patterns, before };
         let mut redacted = Redacted::default();
         let scope = if secret { Scope::Secret } else { Scope::Plain };
@@ -297,6 +299,10 @@ fn names(spelling: &str, resource: &Resource) -> bool {
     let spelling = Spelling::of(spelling);
     (spelling.name == "*" || spelling.form(resource).is_some()) && spelling.is_where(resource)
 }
+
+/// Bytes beyond which texts are redacted one after the other in the whole process.
+const LARGE: usize = 256 << 10;
+static TURN: Mutex<()> = Mutex::new(());
 
 /// The beginning of an escape of an ASCII character, of a kind that may be a Secret's, and of a token.
 static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u00"));

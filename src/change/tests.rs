@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod heavy;
 mod who;
 
 /// A plain RFC 6902, which knows nothing of `was`; what it finds there is checked all the same.

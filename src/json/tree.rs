@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::weight::{MANY, Weight};
+
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -37,6 +39,9 @@ const UNREAD: u32 = u32::MAX;
 /// Containers at this depth are left unread where a text is compared with an earlier one: in an object of Kubernetes the
 /// elements of the lists in `spec` and `status`, and each entry of managedFields. Most of them never change.
 const SHALLOW: usize = 3;
+
+/// The depth from which a text with very many values is left unread where it is compared: its members alone are read.
+const OUTERMOST: usize = 1;
 
 /// How much of what was read when it was needed is kept in any case.
 const KEPT: usize = 64;
@@ -80,7 +85,7 @@ impl Shape {
     /// That of a text; nothing where it is no JSON.
     #[must_use]
     pub fn of(text: &[u8]) -> Option<Self> {
-        Tree::parse_shallow(text).ok().map(Tree::into_shape)
+        Tree::parse_bounded(text).ok().map(Tree::into_shape)
     }
 
     /// About how many bytes it takes.
@@ -151,20 +156,40 @@ impl<'a> Tree<'a> {
         Self::parse_text(text, None, SHALLOW)
     }
 
-    /// As [`Tree::parse_shallow`], of a text that is nearly that of `like`: what stands in both is compared and not read
+    /// As [`Tree::parse_shallow`], where the text may hold so many values that only the outermost are read at once. What
+    /// stands below a value has to be read before it is asked for.
+    ///
+    /// # Errors
+    /// As [`Tree::parse`].
+    pub(crate) fn parse_bounded(text: &'a [u8]) -> Result<Self, String> {
+        Self::parse_text(text, None, Self::depth_of(text))
+    }
+
+    /// As [`Tree::parse_bounded`], of a text that is nearly that of `like`: what stands in both is compared and not read
     /// again.
     ///
     /// # Errors
     /// As [`Tree::parse`].
     pub(crate) fn parse_like(text: &'a [u8], like: &Tree<'_>) -> Result<Self, String> {
-        Self::parse_text(text, Some(like), SHALLOW)
+        Self::parse_text(text, Some(like), Self::depth_of(text))
+    }
+
+    fn depth_of(text: &[u8]) -> usize {
+        if Weight::is_beyond(text, MANY) { OUTERMOST } else { SHALLOW }
     }
 
     fn parse_text(text: &'a [u8], like: Option<&Tree<'_>>, depth: usize) -> Result<Self, String> {
         if u32::try_from(text.len()).is_err() {
             return Err("longer than 4 GiB".to_owned());
         }
-        let nodes = Vec::with_capacity(like.map_or(text.len() / 16, |like| like.nodes.len()) + 16);
+        // A list that grows by doubling would take up to three times what it needs.
+        let likely = match like {
+            Some(like) => like.nodes.len(),
+            None if depth == usize::MAX && text.len() > MANY => Weight::of(text, usize::MAX).nodes,
+            None if depth == OUTERMOST => 1024,
+            None => text.len() / 16,
+        };
+        let nodes = Vec::with_capacity(likely + 16);
         let mut parser = Parser { bytes: text, at: 0, nodes, like, depth, silent: false };
         if parser.value(like.map(|_| Self::ROOT)).is_some() {
             parser.skip_space();
@@ -191,7 +216,8 @@ impl<'a> Tree<'a> {
         Shape(Arc::new(self.nodes))
     }
 
-    /// Reads what is below a node, where that was put off.
+    /// Reads what is below a node, where that was put off: all of it, or its members or elements alone where that is more than
+    /// [`MANY`] nodes.
     pub(crate) fn read(&mut self, id: Id) {
         self.read_like(id, None);
     }
@@ -205,12 +231,13 @@ impl<'a> Tree<'a> {
         // The very same text would be taken over as it stands in the other list: unread.
         let like = like.filter(|&(tree, twin)| tree.bytes(twin) != self.bytes(id));
         let again = self.nodes.len();
+        let is_heavy = Weight::is_beyond(self.bytes(id), MANY);
         let mut parser = Parser {
             bytes: &self.text[..node.end as usize],
             at: node.start as usize,
             nodes: std::mem::take(&mut self.nodes),
             like: like.map(|(tree, _)| tree),
-            depth: usize::MAX,
+            depth: if is_heavy { OUTERMOST } else { usize::MAX },
             silent: false,
         };
         let read = parser.value(like.map(|(_, twin)| twin));

@@ -203,9 +203,12 @@ impl<'a, 's> Books<'a, 's> {
         }
     }
 
-    /// The set of an entry; nothing where it has no field.
+    /// The set of an entry; nothing where it has no field, or more than are read.
     fn fields(&self, entry: Id) -> Option<Id> {
         let set = self.view.member(entry, "fieldsV1").filter(|&set| self.view.kind(set) == Kind::Object)?;
+        if !self.view.is_read(set) {
+            return None;
+        }
         self.view.members(set).next().map(|_| set)
     }
 

@@ -32,6 +32,8 @@ use crate::words::yaml::{self, View};
 const TEXT: usize = 256 << 10;
 /// And a line of it so many.
 const LINE: usize = 32 << 10;
+/// Values of an object for which nodes are built: far more than a text has lines.
+const NODES: usize = 20_000;
 /// So many entries before one, and after it, are shown beside it.
 const NEIGHBOURS: usize = 5;
 /// So many entries are looked through for them.
@@ -140,7 +142,7 @@ fn difference(mut tree: Node<'_>) -> (String, bool) {
 
 /// An object as `decklog get` prints it.
 fn shown(object: &[u8]) -> (String, bool) {
-    let Ok(mut node) = Node::parse(object) else { return (String::new(), false) };
+    let Ok(mut node) = Node::parse_within(object, NODES) else { return (String::new(), false) };
     node.without(&[&["metadata", "managedFields"]]);
     let mut lines = Lines::default();
     for line in yaml::lines(&node, View::All) {
@@ -343,7 +345,7 @@ pub(super) fn diff(reader: &mut Reader, from: Seq, to: Seq, clock: &Clock) -> Re
         patch: Vec<wire::Op<'a>>,
     }
     let change = change::compare(before.as_bytes(), after.as_bytes(), &[], &[]).map_err(|_| damaged(to))?;
-    let mut tree = Node::parse(after.as_bytes()).map_err(|_| damaged(to))?;
+    let mut tree = Node::parse_within(after.as_bytes(), NODES).map_err(|_| damaged(to))?;
     let patch: Patch<'_> = serde_json::from_str(&change.json).map_err(|_| damaged(to))?;
     tree.revert(&patch.patch).map_err(|_| damaged(to))?;
     let (diff, diff_cut) = difference(tree);

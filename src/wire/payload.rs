@@ -90,8 +90,12 @@ impl Shape {
             if self.payload == Payload::Metadata || self.payload == Payload::Diff && op == EntryType::Modified {
                 cuts.push(whole);
             } else if !self.managed_fields {
-                let tree = tree(line, &object)?;
+                let mut tree =
+                    Tree::parse_bounded(&line[object.clone()]).map_err(|_| EntryError::Json(object.start))?;
                 let metadata = tree.member(Tree::ROOT, "metadata").filter(|&id| tree.kind(id) == Kind::Object);
+                if let Some(metadata) = metadata {
+                    tree.read(metadata);
+                }
                 let members: Vec<_> = metadata.map(|id| tree.members(id).collect()).unwrap_or_default();
                 let spans = members.iter().map(|&(key, value)| {
                     (tree.span(key).start..tree.span(value).end, tree.string(key) != "managedFields")

@@ -10,12 +10,58 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use crate::json::pointer::{push_segment, unescape};
+use crate::json::weight::{MANY, Weight};
 use crate::json::{Members, Text};
 use crate::k8s::merge_keys::IDENTITIES;
 use crate::wire::Op;
 
 /// Values deeper than this are kept as the JSON that they are, which YAML reads as well.
 const MAX_DEPTH: usize = 256;
+
+/// Values of one object, or of what one patch took away, that become nodes: about 150 bytes each. A container that holds more
+/// is kept as the JSON that it is.
+const NODES: usize = MANY / 4;
+
+/// Members or elements that become nodes where those below them are too many.
+const CHILDREN: usize = 10_000;
+
+/// Below this depth such containers are not looked into.
+const HEAVY_DEPTH: usize = 16;
+
+/// How many more values may become nodes.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    left: usize,
+    /// All that is below the present value is paid for.
+    paid: bool,
+}
+
+impl Budget {
+    const fn of(nodes: usize) -> Self {
+        Self { left: nodes, paid: false }
+    }
+
+    /// Pays for a container, wholly or for what stands in it alone. Returns whether there was enough left.
+    fn pay(&mut self, json: &str, depth: usize) -> bool {
+        if depth >= MAX_DEPTH {
+            return false;
+        }
+        if self.paid {
+            return true;
+        }
+        let nodes = Weight::of(json.as_bytes(), self.left).nodes;
+        if nodes <= self.left {
+            (self.left, self.paid) = (self.left - nodes, true);
+            return true;
+        }
+        let children = if depth < HEAVY_DEPTH { Weight::of(json.as_bytes(), usize::MAX).children } else { usize::MAX };
+        let enough = children <= CHILDREN.min(self.left);
+        if enough {
+            self.left -= children;
+        }
+        enough
+    }
+}
 
 /// A value.
 #[derive(Debug)]
@@ -86,27 +132,50 @@ impl<'a> Node<'a> {
     /// # Errors
     /// Where it is none.
     pub(crate) fn parse(json: &'a [u8]) -> Result<Self, serde_json::Error> {
-        let raw: &RawValue = serde_json::from_slice(json)?;
-        Self::read(raw.get(), 0)
+        Self::parse_within(json, NODES)
     }
 
-    fn read(json: &'a str, depth: usize) -> Result<Self, serde_json::Error> {
+    /// As [`Node::parse`], for at most so many nodes.
+    ///
+    /// # Errors
+    /// As [`Node::parse`].
+    pub(crate) fn parse_within(json: &'a [u8], nodes: usize) -> Result<Self, serde_json::Error> {
+        let raw: &RawValue = serde_json::from_slice(json)?;
+        Self::read(raw.get(), 0, &mut Budget::of(nodes))
+    }
+
+    fn read(json: &'a str, depth: usize, budget: &mut Budget) -> Result<Self, serde_json::Error> {
+        let paid = budget.paid;
         let body = match json.as_bytes().first() {
-            Some(b'{') if depth < MAX_DEPTH => {
+            Some(b'{') if budget.pay(json, depth) => {
                 let Members(members) = serde_json::from_str(json)?;
-                let read = |(key, value): (_, &'a RawValue)| Ok((key, Self::read(value.get(), depth + 1)?));
+                let read = |(key, value): (_, &'a RawValue)| Ok((key, Self::read(value.get(), depth + 1, budget)?));
                 Body::Object(members.into_iter().map(read).collect::<Result<_, serde_json::Error>>()?)
             }
-            Some(b'[') if depth < MAX_DEPTH => {
+            Some(b'[') if budget.pay(json, depth) => {
                 let items: Vec<&'a RawValue> = serde_json::from_str(json)?;
                 let read = |(home, item): (usize, &'a RawValue)| {
-                    Ok(Self { home: Some(home), ..Self::read(item.get(), depth + 1)? })
+                    Ok(Self { home: Some(home), ..Self::read(item.get(), depth + 1, budget)? })
                 };
                 Body::Array(items.into_iter().enumerate().map(read).collect::<Result<_, serde_json::Error>>()?)
             }
             _ => Body::Leaf(Cow::Borrowed(json)),
         };
+        budget.paid = paid;
         Ok(Self::of(body))
+    }
+
+    /// Whether it is a container that is kept as JSON.
+    fn is_closed(&self) -> bool {
+        matches!(&self.body, Body::Leaf(json) if json.starts_with(['{', '[']))
+    }
+
+    /// Something in it changed, of which nothing is known but that.
+    fn changed_within(&mut self) -> &mut Self {
+        if matches!(self.mark, Mark::Same) {
+            self.mark = Mark::Added;
+        }
+        self
     }
 
     /// All of it came.
@@ -126,8 +195,9 @@ impl<'a> Node<'a> {
     /// # Errors
     /// Where what it took away is no JSON.
     pub(crate) fn revert(&mut self, patch: &[Op<'a>]) -> Result<(), serde_json::Error> {
+        let mut budget = Budget::of(NODES);
         for op in patch.iter().rev() {
-            let was = op.was.map(|was| Self::read(was.get(), 0)).transpose()?;
+            let was = op.was.map(|was| Self::read(was.get(), 0, &mut budget)).transpose()?;
             self.take_back(op, was);
         }
         Ok(())
@@ -219,6 +289,10 @@ impl<'a> Node<'a> {
             found = found?.child(step);
         }
         let at = found?;
+        if at.is_closed() {
+            at.changed_within();
+            return None;
+        }
         let place = at.place(&last)?;
         let node = at.remove(place)?;
         let mut way = steps(op.from.as_deref()?);
@@ -241,7 +315,13 @@ impl<'a> Node<'a> {
         let mut steps = steps(&op.path);
         let last = steps.pop();
         for step in &steps {
+            if at.is_closed() {
+                return Some(at.changed_within());
+            }
             at = at.child(step)?;
+        }
+        if at.is_closed() && last.is_some() {
+            return Some(at.changed_within());
         }
         match (&*op.op, last) {
             ("replace", last) => {
@@ -681,6 +761,21 @@ mod tests {
                 (serde_json::from_str(&tree.before()).unwrap(), serde_json::from_str(&old).unwrap());
             prop_assert_eq!(before, expected);
             prop_assert_eq!(tree.differs(), !change.patch.is_empty());
+        }
+
+        /// Where an object holds more than what becomes nodes, what changed in it is still seen to have changed.
+        #[test]
+        fn no_change_is_hidden_by_what_is_kept_as_json(old in object(), new in object(), nodes in 0..30_usize) {
+            let (old, new) = (old.to_string(), new.to_string());
+            let json = change(&old, &new);
+            let change: Change<'_> = serde_json::from_str(&json).unwrap();
+            let mut tree = Node::parse_within(new.as_bytes(), nodes).unwrap();
+            tree.revert(&change.patch).unwrap();
+            prop_assert_eq!(tree.differs(), !change.patch.is_empty(), "{} to {}", old, new);
+            let mut tree = Node::parse_within(new.as_bytes(), nodes).unwrap();
+            let credited = tree.revert_to(&change.patch, 1);
+            tree.credit(0);
+            prop_assert!(tree.is_credited() && (credited || change.patch.iter().all(|op| op.op != "add")));
         }
 
         #[test]

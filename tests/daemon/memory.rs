@@ -14,7 +14,7 @@ use decklog::sim::faults::{Act, Fault, On, Signal};
 use decklog::sim::{Object, objects};
 
 use crate::hostile::peak_mib;
-use crate::support::{Daemon, LIMIT, cluster_with, until};
+use crate::support::{Daemon, LIMIT, cluster_with, free_address, http_get, until};
 
 /// What decklog has resident at most, in MiB, as docs/guarantees.md says.
 const BOUND: u64 = 256;
@@ -264,4 +264,89 @@ async fn many_sources_that_change_at_once_are_read_within_the_bound() {
     assert_eq!(rows.iter().map(|row| row.gaps).sum::<u64>(), 0, "each change is told by itself");
     daemon.stop().await;
     assert_eq!(Reader::open(&daemon.state()).unwrap().head().unwrap().0, 4 * SOURCES as u64);
+}
+
+/// Texts of so many bytes that hold as many values as they can: before and after a change of all of them.
+fn small_values(bytes: usize) -> Vec<(&'static str, [String; 2])> {
+    let list = |one: &str, other: &str| {
+        let times = bytes / (one.len() + other.len() + 2);
+        let turns = |a: &str, b: &str| format!("\"x\":[{}]", vec![format!("{a},{b}"); times].join(","));
+        [turns(one, other), turns(other, one)]
+    };
+    let members =
+        |value: u8, size: usize| (0..bytes / size).map(|n| format!("\"{n:x}\":{value}")).collect::<Vec<_>>().join(",");
+    let fields = |with: usize| {
+        let names: Vec<String> = (with..bytes / 14).map(|n| format!("\"f:{n:x}\":{{}}")).collect();
+        format!("\"y\":{with},\"books\":{{{}}}", names.join(","))
+    };
+    vec![
+        ("numbers", list("0", "1")),
+        ("lists", list("[]", "{}")),
+        ("texts", list("\"\"", "\"a\"")),
+        ("pairs", list("[0,1]", "[1,0]")),
+        ("objects", list("{\"name\":1}", "{\"name\":2}")),
+        ("members", [0, 1].map(|value| format!("\"x\":{{{}}}", members(value, 10)))),
+        ("outermost", [0, 1].map(|value| members(value, 10))),
+        ("fields", [0, 1].map(fields)),
+    ]
+}
+
+/// What is built for a value is many times as large as a small one, and there are a million of them in a few megabytes.
+/// Whoever may write one object must not stop the daemon, nor must somebody who looks at it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_very_many_values_are_kept_and_shown_within_the_bound() {
+    let sim = cluster_with(|_| {}).await;
+    let shapes = small_values(if full() { 3 << 20 } else { 3 << 19 });
+    let object = |name: &str, rest: &str| {
+        let books = rest.split_once("\"books\":").map_or("", |(_, set)| set);
+        let fields = if books.is_empty() {
+            String::new()
+        } else {
+            format!(
+                ",\"managedFields\":[{{\"manager\":\"m\",\"operation\":\"Update\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{books}}}]"
+            )
+        };
+        let rest = rest.split_once(",\"books\":").map_or(rest, |(rest, _)| rest);
+        let text = format!(
+            "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"ns-{name}\"{fields}}},{rest}}}"
+        );
+        Object::parse(text.as_bytes()).unwrap()
+    };
+    let namespaces: Vec<String> = shapes.iter().map(|(name, _)| format!("ns-{name}")).collect();
+    for ((name, [before, _]), namespace) in shapes.iter().zip(&namespaces) {
+        sim.create_namespace(namespace).unwrap();
+        sim.create("configmaps", object(name, before)).unwrap();
+    }
+    let at = free_address();
+    let mut daemon = Daemon::new(&sim, &["configmaps"]);
+    let watch = format!("resources = [\"configmaps\"]\nnamespaces = {namespaces:?}");
+    quiet(&daemon, &watch, &format!("[ui]\nlisten = {at:?}\n"));
+    start(&mut daemon);
+    let count = shapes.len() as u64;
+    reach(&mut daemon, count).await;
+    bounded(&mut daemon, "objects of very many values, listed");
+    for ((name, [_, after]), namespace) in shapes.iter().zip(&namespaces) {
+        sim.replace("configmaps", namespace, name, object(name, after)).unwrap();
+    }
+    reach(&mut daemon, 2 * count).await;
+    bounded(&mut daemon, "objects of very many values, changed");
+    let mut questions: Vec<String> = (1..=2 * count).map(|seq| format!("entry?seq={seq}")).collect();
+    questions.extend((1..=count).map(|seq| format!("diff?from={seq}&to={}", seq + count)));
+    questions
+        .extend(shapes.iter().map(|(name, _)| format!("object?resource=configmaps&namespace=ns-{name}&name={name}")));
+    questions.extend(["entries?quiet=1&limit=1000", "churn"].map(str::to_owned));
+    // Several look at once.
+    std::thread::scope(|scope| {
+        for part in questions.chunks(questions.len().div_ceil(4)) {
+            let at = &at;
+            scope.spawn(move || {
+                for question in part {
+                    let status = http_get(at, &format!("/api/v1/{question}")).unwrap().status;
+                    assert!(matches!(status, 200 | 400 | 503), "{question}: {status}");
+                }
+            });
+        }
+    });
+    bounded(&mut daemon, "objects of very many values, shown");
+    daemon.stop().await;
 }

@@ -1,7 +1,6 @@
 //! The way to a server: directly, or through the proxy that the environment names for it.
 
 use std::error::Error;
-use std::net::Ipv4Addr;
 
 use reqwest::{ClientBuilder, Url};
 
@@ -61,7 +60,7 @@ impl Route {
         }
         let proxies = Proxies::from_environment();
         let to = move |url: &Url| {
-            let address = url.host_str().and_then(|host| host.parse::<Ipv4Addr>().ok());
+            let address = url.host_str().and_then(|host| host.parse::<std::net::Ipv4Addr>().ok());
             let proxy = proxies.for_url(url).ok().flatten();
             proxy.filter(|_| !address.is_some_and(|address| address.is_link_local())).map(resolving)
         };
