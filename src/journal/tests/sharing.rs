@@ -452,6 +452,42 @@ async fn a_restore_is_whole_or_says_what_is_missing() {
     assert!(told(fresh().path()).await.is_err());
 }
 
+/// A unit is deleted in the engine: who follows says which one, and does not lead, until it is there again, or everything behind
+/// it is gone as well.
+#[tokio::test]
+async fn a_standby_without_a_unit_says_so_and_does_not_lead() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    let one = leader(a.path(), &engine).await;
+    for version in 6..12 {
+        one.watch(vec![upsert("a", "ua", version)]).await;
+    }
+    let whole = engine.held();
+    let newest = *whole.units.keys().next_back().unwrap();
+    let without = |units: std::ops::RangeInclusive<u64>| {
+        let mut held = whole.clone();
+        held.units.retain(|number, _| !units.contains(number));
+        held
+    };
+    engine.restore(without(4..=5));
+    let (two, thread) = open(b.path(), &engine, "two");
+    until(&two, |shared| shared.missing == Some(4) && shared.newest == newest).await;
+    let state = two.shared().borrow().clone();
+    assert_eq!((state.number, state.caught_up, state.newest), (3, None, newest), "it has everything");
+    assert!(two.lead().await.unwrap().unwrap_err().contains("cannot be read to its end"));
+    assert_eq!(engine.held(), without(4..=5), "it wrote to the log");
+    engine.restore(without(4..=newest));
+    until(&two, |shared| shared.missing.is_none() && shared.caught_up.is_some()).await;
+    engine.restore(whole);
+    until(&two, |shared| shared.missing.is_none() && shared.number == newest).await;
+    assert_eq!(log(&mut two.reader().unwrap()), one.log());
+    two.lead().await.unwrap().unwrap();
+    drop(two);
+    thread.join().unwrap();
+    drop((one.journal, one.source));
+    one.thread.join().ok();
+}
+
 /// An upgrade goes one machine after the other: what a decklog of before has written is taken, and what a later one writes is
 /// refused in words.
 #[tokio::test]

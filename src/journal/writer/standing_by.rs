@@ -138,7 +138,13 @@ impl Writer {
                     None => Ok(Some(true)),
                 }
             }
-            Stands::On => Ok(Some(true)),
+            Stands::On => {
+                // What was missing is given up where what came behind it is gone too.
+                if let Some(link) = &self.link {
+                    link.change(|state| state.missing = None);
+                }
+                Ok(Some(true))
+            }
             Stands::Off(base) => self.load(standby, queue, base).await,
             Stands::Behind => match self.read_on(standby, queue).await? {
                 Read::Ended => Ok(None),
