@@ -452,6 +452,84 @@ async fn a_restore_is_whole_or_says_what_is_missing() {
     assert!(told(fresh().path()).await.is_err());
 }
 
+/// It writes into an empty directory, and one that ended on the way leaves nothing that reads as a journal, and is made good by
+/// the next one.
+#[tokio::test]
+async fn a_restore_takes_an_empty_directory_and_is_whole_at_once() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    let one = leader(a.path(), &engine).await;
+    for version in 6..30 {
+        one.watch(vec![upsert("a", "ua", version)]).await;
+    }
+    let expected = one.log();
+    one.close();
+    let newest = *engine.held().units.keys().next_back().unwrap();
+    let told = async |dir: &Path, engine: &Engine| {
+        let restored = restore(dir, sharing(engine, "restore"), |_, _| ()).await;
+        restored.map_err(|error| error.to_string())
+    };
+    let names = |dir: &Path| {
+        let mut names: Vec<String> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name != "decklog.lock")
+            .collect();
+        names.sort();
+        names
+    };
+    for (name, is_dir) in [("precious", false), ("journal.mark", false), (".hidden", true), ("restoring", false)] {
+        let path = b.path().join(name);
+        if is_dir { std::fs::create_dir(&path) } else { std::fs::write(&path, "x") }.unwrap();
+        let why = told(b.path(), &engine).await.unwrap_err();
+        assert!(why.contains(name) && why.contains("move"), "{name}: {why}");
+        assert_eq!(names(b.path()), [name]);
+        if is_dir { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) }.unwrap();
+    }
+    // What was built beside is of one that was killed, where nothing else is in it.
+    let building = b.path().join("restoring");
+    std::fs::create_dir(&building).unwrap();
+    std::fs::write(building.join("mine"), "x").unwrap();
+    assert!(told(b.path(), &engine).await.unwrap_err().contains("restoring"));
+    std::fs::remove_dir_all(&building).unwrap();
+    // It ends between two units.
+    let network: Network = {
+        let mut reads = 0;
+        Arc::new(Mutex::new(move |what: &'static str| {
+            reads += u32::from(what == "read");
+            if reads > 0 { Act::Delay(Duration::from_secs(3600)) } else { Act::Pass }
+        }))
+    };
+    let slow = engine.behind(network);
+    let begun = tokio::sync::Notify::new();
+    let restoring = restore(b.path(), sharing(&slow, "restore"), |done, _| {
+        if done == 0 {
+            begun.notify_one()
+        }
+    });
+    tokio::select! {
+        restored = restoring => panic!("{restored:?}"),
+        () = begun.notified() => {}
+    }
+    assert_eq!(names(b.path()), ["restoring"]);
+    assert!(Reader::open(b.path()).is_err());
+    // A file system has that at its top.
+    std::fs::create_dir(b.path().join("lost+found")).unwrap();
+    let again = async {
+        loop {
+            match told(b.path(), &engine).await {
+                // The one before has not ended yet.
+                Err(why) if why.contains("holds the state directory") => tokio::task::yield_now().await,
+                done => break done,
+            }
+        }
+    };
+    assert_eq!(tokio::time::timeout(Duration::from_secs(60), again).await.unwrap(), Ok(newest));
+    assert_eq!(names(b.path()), ["journal.db", "lost+found"]);
+    assert_eq!(rows(a.path()), rows(b.path()));
+    assert_eq!(log(&mut Reader::open(b.path()).unwrap()), expected);
+}
+
 /// A unit is deleted in the engine: who follows says which one, and does not lead, until it is there again, or everything behind
 /// it is gone as well.
 #[tokio::test]
