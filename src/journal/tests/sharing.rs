@@ -74,6 +74,17 @@ fn rows(dir: &Path) -> Vec<String> {
     all
 }
 
+/// The journals in a state directory that were set apart.
+fn set_apart(dir: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("journal.db.set-apart-"))
+        .collect();
+    found.sort();
+    found
+}
+
 #[tokio::test]
 async fn a_standby_is_a_copy_row_by_row() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -295,6 +306,7 @@ async fn an_engine_that_was_put_back_gets_the_rest_again() {
     three.lead().await.unwrap().unwrap();
     one.source.append(vec![upsert("a", "ua", 10)]).await.unwrap();
     one.journal.flush().await.unwrap_err();
+    let had = one.log();
     drop((one.journal, one.source));
     assert!(matches!(one.thread.join(), Err(JournalError::Superseded(_))));
     let (again, again_thread) = open(a.path(), &engine, "one");
@@ -302,6 +314,20 @@ async fn an_engine_that_was_put_back_gets_the_rest_again() {
     until(&again, |shared| shared.term == term).await;
     assert_eq!(log(&mut again.reader().unwrap()).len(), 2, "what nobody has any more is of no log");
     assert_eq!(again.reader().unwrap().outline(0).unwrap(), None, "its outline is of entries that are others now");
+    // But it is not thrown away: the journal as it was is in a file beside.
+    until(&again, |shared| shared.apart.iter().all(|apart| apart.shared.is_some())).await;
+    let kept = set_apart(a.path());
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    let told: Vec<String> = again.shared().borrow().apart.iter().map(Apart::sentence).collect();
+    let expected = format!(
+        "the entries 3 to 6 of epoch {}, which this decklog had, are not in the shared log, which ends with entry 2: they are in {}",
+        again.epoch(),
+        kept[0].display()
+    );
+    assert_eq!(told, [expected]);
+    let d = tempfile::tempdir().unwrap();
+    std::fs::copy(&kept[0], d.path().join("journal.db")).unwrap();
+    assert_eq!(log(&mut Reader::open(d.path()).unwrap()), had);
     drop((three, again));
     thread.join().unwrap();
     again_thread.join().unwrap();
@@ -504,7 +530,7 @@ async fn a_restore_takes_an_empty_directory_and_is_whole_at_once() {
     let begun = tokio::sync::Notify::new();
     let restoring = restore(b.path(), sharing(&slow, "restore"), |done, _| {
         if done == 0 {
-            begun.notify_one()
+            begun.notify_one();
         }
     });
     tokio::select! {
