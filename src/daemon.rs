@@ -314,7 +314,7 @@ impl Running {
             None => None,
         };
         let mut tasks = Supervisor::new(CancellationToken::new());
-        let mut sinks = Sinks::default();
+        let mut sinks = Sinks::new(config.ha.as_ref());
         if !journal.is_standby() {
             goes_on(&journal).await?;
             deliver(&config, &journal, &mut sinks, &mut tasks).await?;

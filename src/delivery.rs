@@ -78,6 +78,8 @@ pub struct Plan {
     pub stats: Arc<SinkStats>,
     /// Set once the output was asked what it holds, whatever came of it.
     pub asked: Asked,
+    /// What this machine is called in the shared log, where each machine has an output of its own.
+    pub machine: Option<String>,
 }
 
 impl std::fmt::Debug for Plan {
@@ -110,6 +112,7 @@ impl Plan {
             on_refused: config.on_refused,
             stats: Arc::default(),
             asked: Arc::new(watch::Sender::new(false)),
+            machine: None,
         }
     }
 }
@@ -154,17 +157,22 @@ pub fn run(
         asked: Arc::clone(&plan.asked),
         pace: plan.rate.map(Pace::new),
         stats: Arc::clone(&plan.stats),
+        local: None,
     };
     drive(driver, plan)
 }
 
 async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
-    let Plan { name, kind, start, filter, shape, rate: _, on_refused, stats: _, asked: _ } = plan;
+    let Plan { name, kind, start, filter, shape, rate: _, on_refused, stats: _, asked: _, machine } = plan;
     let (journal, cursor) = driver.journal.sink(&name, kind, start).await?;
     let reader = driver.journal.reader()?;
     let row = reader.sinks()?.into_iter().find(|row| row.name == name);
     let (written, begins) = row.map_or_else(Default::default, |row| (row.written, row.begins));
     let recasts = reader.recasts(&name)?;
+    if let Some(machine) = machine {
+        let delivered = reader.delivered_on(&name, &machine)?;
+        driver.local = Some(Local { machine, delivered });
+    }
     driver.feed = Some(Feed { reader, begins, recasts, filter, shape });
     let (mut state, mut effects) = State::start(&name, on_refused, cursor, written);
     loop {
@@ -243,6 +251,13 @@ impl Feed {
     }
 }
 
+/// The output of this machine, where each has its own.
+struct Local {
+    machine: String,
+    /// The last seq that it was given for good.
+    delivered: Seq,
+}
+
 struct Driver {
     journal: Journal,
     sink: Box<dyn Sink>,
@@ -268,6 +283,7 @@ struct Driver {
     asked: Asked,
     pace: Option<Pace>,
     stats: Arc<SinkStats>,
+    local: Option<Local>,
 }
 
 impl Driver {
@@ -328,7 +344,12 @@ impl Driver {
                 parted
             }
             Effect::Acknowledge { upto, written } => {
-                journal.advance(upto, written).await?;
+                match &self.local {
+                    Some(Local { machine, delivered }) => {
+                        journal.advance_on(machine, upto, written, *delivered).await?;
+                    }
+                    None => journal.advance(upto, written).await?,
+                }
                 self.acknowledged = Instant::now();
                 Input::Done
             }
@@ -443,6 +464,9 @@ impl Driver {
 
     /// The sink has these of the batch.
     fn taken(&mut self, from: usize, to: usize) {
+        if let (Some(local), Some(last)) = (&mut self.local, self.batch[from..to].last()) {
+            local.delivered = last.seq;
+        }
         let bytes: usize = self.batch[from..to].iter().map(|item| item.line.len()).sum();
         self.stats.delivered.fetch_add((to - from) as u64, Relaxed);
         self.stats.bytes.fetch_add(bytes as u64, Relaxed);
@@ -464,7 +488,16 @@ impl Driver {
         let Some(held) = held else { return Ok(Input::Held(Held::Unknown)) };
         let given = cursor.max(self.handed);
         let held = self.reading(move |feed| timeline::compare(&mut feed.reader, &feed.recasts, &held, given)).await?;
-        Ok(Input::Held(held))
+        Ok(Input::Held(match (held, &mut self.local) {
+            // It lacks nothing of its own: what comes after that another machine has delivered, to its own output.
+            (Held::Upto(held), Some(local)) if (local.delivered..=cursor).contains(&held) => Held::Unknown,
+            // What it has beyond is of a crash before it was noted.
+            (Held::Upto(held), Some(local)) if held > cursor => {
+                local.delivered = held;
+                Held::Upto(held)
+            }
+            (held, _) => held,
+        }))
     }
 
     async fn place_of(&mut self, seq: Seq) -> Result<LogPosition, JournalError> {

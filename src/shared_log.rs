@@ -5,6 +5,9 @@
 //! safety there is: whoever leads reads the log to its end and appends a unit that says so; whoever led before finds its
 //! next number taken. An engine knows nothing of leaders, and a unit is bytes to it.
 //!
+//! Where somebody deletes a unit, there is a hole. No engine takes what comes before it for the whole log, and none gives its
+//! number to another unit: what is behind it has happened, and who reads has to learn that something is missing.
+//!
 //! A *base* is the whole journal behind the unit with its number, in parts. It stands in the place of all units up to that
 //! one, which may then be removed, so the log does not grow for ever.
 
@@ -30,7 +33,7 @@ pub enum LogError {
 pub enum Appended {
     /// The unit is there for good. Also where it was there already, to the byte: the answer to an earlier try was lost.
     Done,
-    /// Another unit has this number: somebody else leads.
+    /// Another unit has this number, or had it, because there are later ones: somebody else leads.
     Taken,
     /// The newest is this one, which is not the one before: the engine was restored to an earlier state. Also where the one
     /// before is there and is another one than this handle appended or read: then this is the last that both may share.
@@ -42,7 +45,7 @@ pub enum Appended {
 pub struct Extent {
     /// The oldest unit that is there; none where there is no unit.
     pub oldest: Option<u64>,
-    /// The newest unit or base; 0 where there is nothing. Numbers begin with 1.
+    /// The newest unit or base, also where one before it is missing; 0 where there is nothing. Numbers begin with 1.
     pub newest: u64,
     /// The bases that are whole, the oldest first.
     pub bases: Vec<Base>,
@@ -81,11 +84,13 @@ pub trait SharedLog: Send {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Appends one unit, atomically and durably, where `number - 1` is the newest unit or base.
+    /// Appends one unit, atomically and durably, where `number - 1` is the newest unit or base. A number that is free and has later
+    /// ones behind it is a hole, and stays one.
     fn append(&mut self, number: u64, bytes: Bytes) -> BoxFuture<'_, Result<Appended, LogError>>;
 
     /// The units after this one, in order, without a hole, as far as they are there: about `bytes` of them, and one at least
-    /// where there is one. Nothing where the next one is not there: yet, or any more. Where the one with the number is there and
+    /// where there is one. Nothing where the next one is not there: yet, or any more; what comes behind it is not given. Who has the
+    /// unit `after` goes on where it is missing there. Where the one with the number is there and
     /// is another one than this handle appended or read, that is an error once; who asks again compares.
     fn read(&mut self, after: u64, bytes: usize) -> BoxFuture<'_, Result<Vec<Numbered>, LogError>>;
 

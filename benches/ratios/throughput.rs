@@ -325,6 +325,7 @@ impl Bench<'_> {
             on_refused: OnRefused::Halt,
             stats: Arc::clone(&stats),
             asked: Arc::new(decklog::ambient::watch::Sender::new(false)),
+            machine: None,
         };
         let stop = CancellationToken::new();
         let begun = Instant::now();

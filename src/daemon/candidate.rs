@@ -101,6 +101,8 @@ impl Candidate {
             log: self.shown.clone(),
             unreachable: shared.problem.clone(),
             problem: missing.or_else(|| self.handle.problem()),
+            // Who has dealt with a file has moved it away.
+            apart: shared.apart.iter().filter(|apart| apart.shared.is_some() && apart.file.exists()).cloned().collect(),
             ..HaView::default()
         }
     }

@@ -33,6 +33,8 @@ pub(super) struct Sinks {
     leaving: Vec<(String, watch::Receiver<bool>)>,
     /// What is counted of those that run.
     counters: Arc<Mutex<SinkCounters>>,
+    /// With `[ha]`: what this machine is called, and the sink that the shared log is kept beside.
+    ha: Option<(String, String)>,
 }
 
 struct Running {
@@ -52,12 +54,18 @@ struct Opened {
 }
 
 impl Sinks {
+    /// Of a daemon with this part in a shared log.
+    pub(super) fn new(ha: Option<&crate::ha::Settings>) -> Self {
+        Self { ha: ha.map(|ha| (ha.machine(), ha.log.clone())), ..Self::default() }
+    }
+
     /// Opens the sinks of a daemon that begins to deliver.
     pub(super) async fn open(&mut self, configs: &[Settings], journal: &Journal) -> Result<(), DaemonError> {
         self.delivers = true;
         let cluster = journal.reader()?.cluster()?;
         for config in configs {
-            self.opened.push(open(config, &cluster)?);
+            let opened = self.open_one(config, &cluster)?;
+            self.opened.push(opened);
         }
         Ok(delivery::register(journal, self.opened.iter().map(|opened| opened.plan.registration()).collect()).await?)
     }
@@ -106,7 +114,7 @@ impl Sinks {
             .iter()
             .filter(|config| self.running.get(&config.name).is_none_or(|running| running.config != **config));
         let cluster = journal.reader()?.cluster()?;
-        let mut opened: Vec<Opened> = fresh.map(|config| open(config, &cluster)).collect::<Result<_, _>>()?;
+        let mut opened: Vec<Opened> = fresh.map(|config| self.open_one(config, &cluster)).collect::<Result<_, _>>()?;
         if !self.delivers {
             return Ok(());
         }
@@ -136,6 +144,16 @@ impl Sinks {
         self.opened = opened;
         self.start(journal, tasks);
         Ok(())
+    }
+
+    fn open_one(&self, config: &Settings, cluster: &Cluster) -> Result<Opened, DaemonError> {
+        let sink = config.open(cluster);
+        let sink = sink.map_err(|text| DaemonError::Config(format!("the sink {}: {text}", config.name)))?;
+        // Beside the shared log everybody has one output.
+        let ha = self.ha.as_ref().filter(|(_, log)| *log != config.name && config.kind.settings().is_local());
+        let machine = ha.map(|(machine, _)| machine.clone());
+        let plan = delivery::Plan { machine, ..delivery::Plan::new(config) };
+        Ok(Opened { plan, config: config.clone(), sink, after: None })
     }
 
     /// What is counted of those that run, now and later.
@@ -174,11 +192,6 @@ impl Sinks {
 
 fn task_name(sink: &str) -> String {
     format!("delivery to the sink {sink}")
-}
-
-fn open(config: &Settings, cluster: &Cluster) -> Result<Opened, DaemonError> {
-    let sink = config.open(cluster).map_err(|text| DaemonError::Config(format!("the sink {}: {text}", config.name)))?;
-    Ok(Opened { plan: delivery::Plan::new(config), config: config.clone(), sink, after: None })
 }
 
 #[cfg(test)]

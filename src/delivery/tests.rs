@@ -108,6 +108,7 @@ impl World {
             on_refused: OnRefused::Halt,
             stats: Arc::default(),
             asked: Arc::new(ambient::watch::Sender::new(false)),
+            machine: None,
         }
     }
 
@@ -185,6 +186,43 @@ async fn an_output_that_moved_is_asked_again_and_filled_up() {
     let taken = fake.taken(10).await;
     assert_eq!(taken, [1, 2, 3, 4, 1, 2, 3, 4, 5, 6]);
     world.until(|row| row.cursor == Seq(6) && row.state.word() == "running").await;
+    world.stop().await;
+}
+
+/// Two machines deliver in turn, each to a file of its own: who leads again repeats nothing of what the other one has delivered,
+/// and fills up what its own file has lost.
+#[tokio::test]
+async fn an_output_of_each_machine_lacks_what_the_other_one_has() {
+    let mut world = World::new().await;
+    let path = |world: &World, machine: &str| world.dir.path().join(format!("{machine}.jsonl"));
+    for (machine, count) in [("a", 4), ("b", 3), ("a", 2), ("b", 1), ("a", 0), ("a", 1)] {
+        world.write(count).await;
+        let settings = serde_json::from_value(serde_json::json!({"path": path(&world, machine)})).unwrap();
+        let plan = Plan { machine: Some(machine.to_owned()), ..world.plan() };
+        let asked = Arc::clone(&plan.asked);
+        world.start(plan, crate::sink::file::FileSink::new(&settings));
+        asked.subscribe().wait_for(|asked| *asked).await.unwrap();
+        let newest = world.written;
+        world.until(|row| row.cursor == Seq(newest) && row.state.word() == "running").await;
+        world.stop().await;
+    }
+    let has = |machine: &str| std::fs::read(path(&world, machine)).unwrap();
+    let expected = |ranges: &[std::ops::RangeInclusive<u64>]| -> Vec<u8> {
+        ranges.iter().flat_map(|range| world.lines(range.clone())).collect()
+    };
+    assert!(has("a") == expected(&[1..=4, 8..=9, 11..=11]), "{}", String::from_utf8_lossy(&has("a")));
+    assert!(has("b") == expected(&[5..=7, 10..=10]), "{}", String::from_utf8_lossy(&has("b")));
+    // What it had is gone.
+    std::fs::write(path(&world, "a"), expected(&[1..=2])).unwrap();
+    let settings = serde_json::from_value(serde_json::json!({"path": path(&world, "a")})).unwrap();
+    let plan = Plan { machine: Some("a".to_owned()), ..world.plan() };
+    world.start(plan, crate::sink::file::FileSink::new(&settings));
+    let all = world.lines(1..=11);
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while std::fs::read(path(&world, "a")).unwrap() != all {
+        assert!(std::time::Instant::now() < deadline, "it is not filled up");
+        tokio::task::yield_now().await;
+    }
     world.stop().await;
 }
 

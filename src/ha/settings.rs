@@ -38,10 +38,15 @@ impl Settings {
     /// What this process is called in the Lease. Without an `identity` it is another name each time.
     #[must_use]
     pub fn identity(&self) -> String {
+        self.identity.clone().unwrap_or_else(|| format!("{}_{:08x}", self.machine(), ambient::random() & 0xffff_ffff))
+    }
+
+    /// What the machine is called whose outputs are its own: the same at each start.
+    #[must_use]
+    pub fn machine(&self) -> String {
         self.identity.clone().unwrap_or_else(|| {
             let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            let host = if host.is_empty() { "decklog" } else { &host };
-            format!("{host}_{:08x}", ambient::random() & 0xffff_ffff)
+            if host.is_empty() { "decklog".to_owned() } else { host }
         })
     }
 }

@@ -31,6 +31,7 @@ use super::codec::Codec;
 use super::error::Result;
 use super::recent::{AtHand, Line, Recent};
 use super::retention::Retained;
+use super::sink::local_fact;
 use super::writer::{rfc3339, type_of};
 use super::{JournalError, Recast, schema};
 use crate::ambient::watch;
@@ -181,6 +182,14 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn epochs(&self) -> Result<Vec<(String, Seq)>> {
         self.rows("SELECT name, since FROM epoch ORDER BY name", [], |row| Ok((row.get(0)?, Seq(row.get(1)?))))
+    }
+
+    /// The last entry that this sink's output on a machine was given for good, where each machine has its own.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn delivered_on(&self, sink: &str, machine: &str) -> Result<Seq> {
+        Ok(Seq(self.meta(&local_fact(sink, machine))?.parse().unwrap_or_default()))
     }
 
     /// What a sink gets under another epoch's name, newest first: of two that are about an entry the first counts.

@@ -1,13 +1,37 @@
 //! A state directory that is built from the shared log: following from nothing, up to its end.
+//!
+//! The journal is built in a directory below, and moved to its place by one rename when it is whole and durable. So one that ends
+//! on the way leaves nothing that reads as a journal, and the next one removes what it left.
 
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
+
+use rusqlite::Connection;
 
 use super::{Journal, JournalError, Sharing, schema};
 use crate::shared_log::LogError;
 
 /// How long an engine may be away in the middle of it.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the journal is built, in the state directory: what is beside that may be of another file system, or of somebody else.
+const BUILDING: &str = "restoring";
+/// What may be in there.
+const BUILT: [&str; 8] = [
+    schema::DATABASE,
+    schema::WAL,
+    "journal.db-shm",
+    "journal.db-journal",
+    schema::LOCK,
+    "journal.mark",
+    "journal.mark.new",
+    "reserve",
+];
+/// What an empty directory may hold: the lock holds nothing, and some file systems have this at their top.
+const NOTHING: [&str; 2] = [schema::LOCK, "lost+found"];
 
 /// Why nothing was restored.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +47,7 @@ pub enum RestoreError {
     Journal(#[from] JournalError),
 }
 
-/// Builds the journal in `dir`, which has none, up to the newest unit that there is now. `progress` gets the units that are
+/// Builds the journal in `dir`, which is empty or not there, up to the newest unit that there is now. `progress` gets the units that are
 /// there already, and all of them. Gives the number of the newest.
 ///
 /// # Errors
@@ -33,12 +57,7 @@ pub async fn restore(
     mut sharing: Sharing,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<u64, RestoreError> {
-    if dir.join(schema::DATABASE).exists() {
-        return Err(RestoreError::Lacking(format!(
-            "there is a journal in {} already: move it away, or give another [state] path",
-            dir.display()
-        )));
-    }
+    is_empty(dir)?;
     let shown = sharing.log.shown();
     let extent = sharing.log.extent().await?;
     if extent.newest == 0 {
@@ -57,21 +76,106 @@ pub async fn restore(
             extent.newest
         ))
     };
-    let built = build(dir, sharing, base.number, extent.newest, &mut progress).await;
+    let _lock = schema::lock(dir)?;
+    // Nobody else is at work here now.
+    is_empty(dir)?;
+    let building = dir.join(BUILDING);
+    clear(&building)?;
+    let made = DirBuilder::new().mode(0o700).create(&building);
+    made.map_err(|source| failed("create", &building, source))?;
+    let built = match build(&building, sharing, base.number, extent.newest, &mut progress).await {
+        Ok(None) => place(dir, &building).map(|()| extent.newest),
+        Ok(Some(number)) => Err(missing(number)),
+        Err(error) => Err(error),
+    };
     match built {
-        Ok(None) => Ok(extent.newest),
-        other => {
-            for name in schema::READ.iter().chain(&["journal.mark", "reserve"]) {
-                // What is not there need not go.
-                drop(std::fs::remove_file(dir.join(name)));
-            }
-            Err(match other {
-                Ok(Some(number)) => missing(number),
-                Err(error) => error,
-                Ok(None) => RestoreError::Lacking(String::new()),
-            })
+        Ok(newest) => clear(&building).map(|()| newest),
+        Err(error) => {
+            // What stays of it is removed by the next one.
+            clear(&building).ok();
+            Err(error)
         }
     }
+}
+
+fn failed(what: &str, path: &Path, source: io::Error) -> RestoreError {
+    JournalError::Io { what: format!("cannot {what} {}", path.display()), source }.into()
+}
+
+/// Refuses a directory that holds something, but for what a restore left that ended on the way.
+fn is_empty(dir: &Path) -> Result<(), RestoreError> {
+    if dir.join(schema::DATABASE).exists() {
+        return Err(RestoreError::Lacking(format!(
+            "there is a journal in {} already: move it away, or give another [state] path",
+            dir.display()
+        )));
+    }
+    let building = dir.join(BUILDING);
+    let found = match first(dir, &[&NOTHING[..], &[BUILDING]].concat())? {
+        None => match building.symlink_metadata() {
+            Ok(meta) if meta.is_dir() => first(&building, &BUILT)?.map(|name| format!("{BUILDING}/{name}")),
+            Ok(_) => Some(BUILDING.to_owned()),
+            Err(_) => None,
+        },
+        found => found,
+    };
+    match found {
+        None => Ok(()),
+        Some(name) => Err(RestoreError::Lacking(format!(
+            "the directory {} is not empty, it holds {name}, and `decklog restore` writes into an empty one: move that away, or give another [state] path",
+            dir.display()
+        ))),
+    }
+}
+
+/// The first name in a directory but for these.
+fn first(dir: &Path, but: &[&str]) -> Result<Option<String>, RestoreError> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        entries => entries.map_err(|source| failed("read", dir, source))?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(|source| failed("read", dir, source))?.file_name();
+        names.extend(Some(name.to_string_lossy().into_owned()).filter(|name| !but.contains(&&**name)));
+    }
+    names.sort_unstable();
+    Ok(names.into_iter().next())
+}
+
+/// Removes what was built, and what one left that ended on the way.
+fn clear(building: &Path) -> Result<(), RestoreError> {
+    match fs::remove_dir_all(building) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", building, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Moves the journal to its place, for good: one file, durable before and after.
+fn place(dir: &Path, building: &Path) -> Result<(), RestoreError> {
+    let database = building.join(schema::DATABASE);
+    let whole = || {
+        let conn = Connection::open(&database)?;
+        let busy: i64 = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+        conn.close().map_err(|(_, error)| error)?;
+        Ok(busy == 0)
+    };
+    match whole() {
+        Ok(true) => {}
+        Ok(false) => {
+            return Err(RestoreError::Lacking(format!(
+                "another process reads {}: end it, and restore again",
+                database.display()
+            )));
+        }
+        Err(source) => return Err(JournalError::Sqlite { what: "cannot end the journal".to_owned(), source }.into()),
+    }
+    let durable = || {
+        File::open(&database)?.sync_all()?;
+        fs::rename(&database, dir.join(schema::DATABASE))?;
+        File::open(dir)?.sync_all()
+    };
+    durable().map_err(|source| failed("move", &database, source))
 }
 
 /// Follows up to this unit. Gives the unit that is missing.

@@ -16,7 +16,7 @@ use crate::ambient;
 pub(super) const DATABASE: &str = "journal.db";
 /// Its write-ahead log.
 pub(super) const WAL: &str = "journal.db-wal";
-const LOCK: &str = "decklog.lock";
+pub(super) const LOCK: &str = "decklog.lock";
 
 /// The files of the state directory that a reader reads, the database first.
 pub const READ: [&str; 4] = [DATABASE, "journal.db-wal", "journal.db-shm", LOCK];

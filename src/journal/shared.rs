@@ -6,9 +6,11 @@
 //! the standby keeps what its own watches have brought beyond that (the *backlog*), and when it takes over it hands that to the
 //! writer, to which it is no other than what a watch brings after a reconnect.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::shared_log::SharedLog;
 
@@ -74,6 +76,41 @@ pub struct Shared {
     pub missing: Option<u64>,
     /// Why the engine does not do what it is asked, while that is so.
     pub problem: Option<String>,
+    /// The journals that were set apart.
+    pub apart: Vec<Apart>,
+}
+
+/// A journal as it was before it was built again from the shared log, which lacks some of its entries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Apart {
+    /// The file, which is a journal.
+    pub file: PathBuf,
+    /// The epoch that its newest entries have.
+    pub epoch: String,
+    /// The first entry that the shared log does not have, where that is known.
+    pub first: u64,
+    /// Its newest entry.
+    pub last: u64,
+    /// The newest entry of the shared log when that was read to its end; none before that.
+    pub shared: Option<u64>,
+    /// Whether the shared log ended before it, or went on otherwise.
+    pub is_beyond: bool,
+}
+
+impl Apart {
+    /// Which entries are in there alone.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let Self { file, epoch, first, last, shared, .. } = self;
+        let others = match shared.unwrap_or_default() {
+            newest if newest < *first => format!("which ends with entry {newest}"),
+            newest => format!("which has others from {first} to {newest}"),
+        };
+        format!(
+            "the entries {first} to {last} of epoch {epoch}, which this decklog had, are not in the shared log, {others}: they are in {}",
+            file.display()
+        )
+    }
 }
 
 impl Shared {

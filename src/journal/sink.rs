@@ -20,6 +20,11 @@ pub struct Recast {
     pub epoch: String,
 }
 
+/// Under which name it is kept how far a sink's output on one machine is.
+pub(super) fn local_fact(sink: &str, machine: &str) -> String {
+    format!("delivered/{sink}/{machine}")
+}
+
 impl Recast {
     /// Whether it is about this entry.
     #[must_use]
@@ -75,7 +80,14 @@ impl SinkJournal {
     /// As [`SinkJournal::acknowledge`], where a filter left out what lies between `written` and `upto`: the last entry
     /// that was really handed over is `written`.
     pub async fn advance(&self, upto: Seq, written: Seq) -> Result {
-        self.ask(|reply| OfSink::Acknowledge { upto, written, reply }).await
+        self.ask(|reply| OfSink::Acknowledge { upto, written, local: None, reply }).await
+    }
+
+    /// As [`SinkJournal::advance`], where each machine has an output of its own: the last entry that is in the one of this machine
+    /// is `delivered`.
+    pub async fn advance_on(&self, machine: &str, upto: Seq, written: Seq, delivered: Seq) -> Result {
+        let local = Some((machine.to_owned(), delivered));
+        self.ask(|reply| OfSink::Acknowledge { upto, written, local, reply }).await
     }
 
     /// The output itself holds less than the cursor says (it was cut, or put back from a backup): the cursor goes

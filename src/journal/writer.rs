@@ -3,6 +3,7 @@
 //! A command is decided and recorded in a [`Transaction`](transaction::Transaction); what that brings becomes the writer's
 //! own knowledge, and visible to others, with the commit and never before.
 
+mod apart;
 mod backlog;
 mod base;
 mod change;

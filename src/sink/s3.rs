@@ -15,6 +15,7 @@
 //! that has gone on. That object goes when the manifest is written.
 
 mod client;
+mod folder;
 mod segment;
 mod settings;
 mod shared;

@@ -46,6 +46,11 @@ pub trait SinkSettings {
         None
     }
 
+    /// Whether its output is on the machine that decklog runs on: of two with one log each has its own.
+    fn is_local(&self) -> bool {
+        false
+    }
+
     /// The URL that credentials are sent to; none where there are none.
     fn credentials_to(&self) -> Option<&Url> {
         None

@@ -28,7 +28,7 @@ pub struct Alarm {
 }
 
 /// Every name that an alarm can have.
-pub const NAMES: [&str; 25] = [
+pub const NAMES: [&str; 26] = [
     DAEMON_DOWN,
     DAEMON_FAILING,
     CONFIGURATION_REFUSED,
@@ -41,6 +41,7 @@ pub const NAMES: [&str; 25] = [
     LEASE_PROBLEM,
     STANDBY_BEHIND,
     BACKLOG_OVERFLOWED,
+    JOURNAL_SET_APART,
     JOURNAL_PAUSED,
     DISK_LOW,
     WAL_LARGE,
@@ -68,6 +69,7 @@ const SHARED_LOG_UNREACHABLE: &str = "shared-log-unreachable";
 const LEASE_PROBLEM: &str = "lease-problem";
 const STANDBY_BEHIND: &str = "standby-behind";
 const BACKLOG_OVERFLOWED: &str = "backlog-overflowed";
+const JOURNAL_SET_APART: &str = "journal-set-apart";
 const JOURNAL_PAUSED: &str = "journal-paused";
 const DISK_LOW: &str = "disk-low";
 const WAL_LARGE: &str = "wal-large";
@@ -221,6 +223,15 @@ fn ha(status: &Status) -> Vec<Alarm> {
                 times(view.overflows)
             ),
             "raise [ha] backlog, or bring back what holds up the shared log; what etcd has compacted by the take-over is a GAP"
+                .to_owned(),
+        );
+    }
+    for apart in &view.apart {
+        alarm(
+            JOURNAL_SET_APART,
+            None,
+            apart.sentence(),
+            "read the file as a journal of its own, keep of it what you need, and move it away: that ends this alarm"
                 .to_owned(),
         );
     }
@@ -490,6 +501,7 @@ fn plural(entries: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::journal::Apart;
     use std::collections::BTreeMap;
 
     use super::super::{
@@ -636,6 +648,19 @@ mod tests {
             ("", with(|ha| (ha.role, ha.behind_seconds) = (Role::Standby, 60.0))),
             (BACKLOG_OVERFLOWED, with(|ha| ha.since_overflow = at("2026-11-21T11:00:01Z"))),
             ("", with(|ha| ha.since_overflow = at("2026-11-21T11:00:00Z"))),
+            (
+                JOURNAL_SET_APART,
+                with(|ha| {
+                    ha.apart = vec![Apart {
+                        file: "/var/lib/decklog/journal.db.set-apart-20261121T115900Z".into(),
+                        epoch: "e".to_owned(),
+                        first: 31,
+                        last: 60,
+                        shared: Some(45),
+                        is_beyond: true,
+                    }];
+                }),
+            ),
             (JOURNAL_PAUSED, Box::new(|status| status.journal.paused = Some(pause()))),
             (DISK_LOW, Box::new(|status| status.journal.disk_bytes = Some(FREE * 11))),
             (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),

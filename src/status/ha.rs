@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Live;
+use crate::journal::Apart;
 
 /// What this process is among those that share the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +59,9 @@ pub struct HaView {
     /// What else is in the way, such as a Lease that may not be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// The journals that hold entries which the shared log lacks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub apart: Vec<Apart>,
     /// Since when nobody is known to lead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_leaderless: Option<Timestamp>,

@@ -368,6 +368,7 @@ impl Life {
                 on_refused: OnRefused::Halt,
                 stats: Arc::default(),
                 asked: Arc::default(),
+                machine: None,
             };
             delivery::register(journal, vec![plan.registration()])
                 .await

@@ -270,6 +270,7 @@ fn sinks(place: &Surroundings, out: &Path, alive: &Arc<AtomicBool>) -> Result<Op
         on_refused: place.setup.on_refused,
         stats: Arc::default(),
         asked: Arc::default(),
+        machine: None,
     };
     let (setup, stage) = (&place.setup, &place.stage);
     let file = setup.file(out);

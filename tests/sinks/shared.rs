@@ -19,6 +19,12 @@ pub(crate) trait Place {
 
     /// Removes the units from this number on, as one does who restores an earlier state.
     async fn forget(&self, cluster: &str, from: u64);
+
+    /// Removes these units, as one does who deletes by mistake.
+    async fn lose(&self, cluster: &str, units: &[u64]);
+
+    /// Puts them back. Says whether the engine has a way to do that for single units.
+    async fn put_back(&self, cluster: &str, units: &[u64]) -> bool;
 }
 
 /// What a unit says that one of several writers appends.
@@ -115,7 +121,7 @@ async fn base(log: &mut Box<dyn SharedLog>, number: u64, parts: &[Bytes]) {
 
 /// The clusters whose logs are looked at.
 #[allow(dead_code, reason = "most places need nothing to be made for each")]
-pub(crate) const CLUSTERS: [&str; 14] = [
+pub(crate) const CLUSTERS: [&str; 20] = [
     "follow",
     "bytes",
     "race",
@@ -125,6 +131,12 @@ pub(crate) const CLUSTERS: [&str; 14] = [
     "stood",
     "given-up",
     "latency",
+    "hole-middle",
+    "hole-base",
+    "hole-first",
+    "hole-late",
+    "hole-long",
+    "holes",
     "one",
     "one/two",
     "one two",
@@ -150,6 +162,7 @@ pub(crate) async fn keeps_units(place: &impl Place) {
 /// The half of it that is about bases, and about what is lost.
 pub(crate) async fn keeps_bases(place: &impl Place) {
     what_was_lost_is_noticed(place).await;
+    a_hole_is_no_end(place).await;
     a_base_stands_for_units(place).await;
     what_a_base_stands_for_is_removed(place).await;
     who_stood_still_does_not_append(place).await;
@@ -262,6 +275,67 @@ async fn what_was_lost_is_noticed(place: &impl Place) {
     place.forget("lost", 1).await;
     assert_eq!(append(&mut other, 8, &unit(8, "b")).await, Appended::Behind(0));
     extent_is(&mut other, &Extent::default()).await;
+}
+
+/// Units are missing in the middle: nobody takes what comes before them for the whole log, nobody gets their numbers, who has
+/// come further goes on, and where they are there again everything is as it was.
+async fn a_hole_is_no_end(place: &impl Place) {
+    const NEWEST: u64 = 9;
+    for (cluster, behind, lost) in [
+        ("hole-middle", 0, &[4][..]),
+        ("hole-base", 3, &[4]),
+        ("hole-first", 0, &[1]),
+        ("hole-late", 0, &[8]),
+        ("hole-long", 2, &[4, 5, 6]),
+        ("holes", 1, &[3, 5, 8]),
+    ] {
+        let mut log = place.open(cluster);
+        let mut units: Vec<_> = (1..=NEWEST).map(|number| (number, unit(number, "a"))).collect();
+        for (number, bytes) in &units {
+            assert_eq!(append(&mut log, *number, bytes).await, Appended::Done);
+        }
+        if behind > 0 {
+            base(&mut log, behind, &[Bytes::from_static(b"all before")]).await;
+        }
+        place.lose(cluster, lost).await;
+        let before = units.iter().filter(|(number, _)| (behind + 1..lost[0]).contains(number));
+        let before: Vec<_> = before.cloned().collect();
+        // One that begins, and one that has everything before the hole.
+        let (mut new, mut standby) = (place.open(cluster), place.open(cluster));
+        let is_as_it_was = async |log: &mut Box<dyn SharedLog>| {
+            let found = soon(async || extent(log).await, |found| found.newest == NEWEST).await;
+            assert_eq!(found.newest, NEWEST, "{cluster}");
+            assert_eq!(found.bases.last().map_or(0, |base| base.number), behind, "{cluster}");
+            is_there(log, behind, &before).await;
+        };
+        is_as_it_was(&mut standby).await;
+        for number in lost {
+            for log in [&mut standby, &mut new] {
+                assert_eq!(append(log, *number, &unit(*number, "b")).await, Appended::Taken, "{cluster} {number}");
+            }
+        }
+        assert_eq!(append(&mut new, NEWEST + 2, &unit(NEWEST + 2, "b")).await, Appended::Behind(NEWEST), "{cluster}");
+        for log in [&mut standby, &mut place.open(cluster)] {
+            is_as_it_was(log).await;
+        }
+        // What is behind the hole is of the log, also for who has what is missing.
+        let next = lost.iter().map(|number| number + 1).find(|number| !lost.contains(number)).unwrap();
+        let found = done("what is behind", async || new.read(next, 1).await).await;
+        let expected = units.iter().find(|(number, _)| *number == next + 1 && !lost.contains(number));
+        assert_eq!(found.first().map(|unit| unit.number), expected.map(|(number, _)| *number), "{cluster}");
+        let found = done("what is behind", async || new.read(next - 1, 1).await).await;
+        assert_eq!(found.first().map(|unit| unit.number), Some(next), "{cluster}");
+        // Who leads goes on.
+        done("the fence", async || log.fence().await).await;
+        units.push((NEWEST + 1, unit(NEWEST + 1, "a")));
+        assert_eq!(append(&mut log, NEWEST + 1, &units[units.len() - 1].1).await, Appended::Done, "{cluster}");
+        if place.put_back(cluster, lost).await {
+            for log in [&mut standby, &mut place.open(cluster)] {
+                is_there(log, behind, &units[usize::try_from(behind).unwrap()..]).await;
+            }
+            assert_eq!(append(&mut log, NEWEST + 2, &unit(NEWEST + 2, "a")).await, Appended::Done, "{cluster}");
+        }
+    }
 }
 
 async fn a_base_stands_for_units(place: &impl Place) {

@@ -74,6 +74,17 @@ fn rows(dir: &Path) -> Vec<String> {
     all
 }
 
+/// The journals in a state directory that were set apart.
+fn set_apart(dir: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("journal.db.set-apart-"))
+        .collect();
+    found.sort();
+    found
+}
+
 #[tokio::test]
 async fn a_standby_is_a_copy_row_by_row() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -295,6 +306,7 @@ async fn an_engine_that_was_put_back_gets_the_rest_again() {
     three.lead().await.unwrap().unwrap();
     one.source.append(vec![upsert("a", "ua", 10)]).await.unwrap();
     one.journal.flush().await.unwrap_err();
+    let had = one.log();
     drop((one.journal, one.source));
     assert!(matches!(one.thread.join(), Err(JournalError::Superseded(_))));
     let (again, again_thread) = open(a.path(), &engine, "one");
@@ -302,6 +314,20 @@ async fn an_engine_that_was_put_back_gets_the_rest_again() {
     until(&again, |shared| shared.term == term).await;
     assert_eq!(log(&mut again.reader().unwrap()).len(), 2, "what nobody has any more is of no log");
     assert_eq!(again.reader().unwrap().outline(0).unwrap(), None, "its outline is of entries that are others now");
+    // But it is not thrown away: the journal as it was is in a file beside.
+    until(&again, |shared| shared.apart.iter().all(|apart| apart.shared.is_some())).await;
+    let kept = set_apart(a.path());
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    let told: Vec<String> = again.shared().borrow().apart.iter().map(Apart::sentence).collect();
+    let expected = format!(
+        "the entries 3 to 6 of epoch {}, which this decklog had, are not in the shared log, which ends with entry 2: they are in {}",
+        again.epoch(),
+        kept[0].display()
+    );
+    assert_eq!(told, [expected]);
+    let d = tempfile::tempdir().unwrap();
+    std::fs::copy(&kept[0], d.path().join("journal.db")).unwrap();
+    assert_eq!(log(&mut Reader::open(d.path()).unwrap()), had);
     drop((three, again));
     thread.join().unwrap();
     again_thread.join().unwrap();
@@ -450,6 +476,120 @@ async fn a_restore_is_whole_or_says_what_is_missing() {
     held.units.insert(6, other);
     engine.restore(held);
     assert!(told(fresh().path()).await.is_err());
+}
+
+/// It writes into an empty directory, and one that ended on the way leaves nothing that reads as a journal, and is made good by
+/// the next one.
+#[tokio::test]
+async fn a_restore_takes_an_empty_directory_and_is_whole_at_once() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    let one = leader(a.path(), &engine).await;
+    for version in 6..30 {
+        one.watch(vec![upsert("a", "ua", version)]).await;
+    }
+    let expected = one.log();
+    one.close();
+    let newest = *engine.held().units.keys().next_back().unwrap();
+    let told = async |dir: &Path, engine: &Engine| {
+        let restored = restore(dir, sharing(engine, "restore"), |_, _| ()).await;
+        restored.map_err(|error| error.to_string())
+    };
+    let names = |dir: &Path| {
+        let mut names: Vec<String> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name != "decklog.lock")
+            .collect();
+        names.sort();
+        names
+    };
+    for (name, is_dir) in [("precious", false), ("journal.mark", false), (".hidden", true), ("restoring", false)] {
+        let path = b.path().join(name);
+        if is_dir { std::fs::create_dir(&path) } else { std::fs::write(&path, "x") }.unwrap();
+        let why = told(b.path(), &engine).await.unwrap_err();
+        assert!(why.contains(name) && why.contains("move"), "{name}: {why}");
+        assert_eq!(names(b.path()), [name]);
+        if is_dir { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) }.unwrap();
+    }
+    // What was built beside is of one that was killed, where nothing else is in it.
+    let building = b.path().join("restoring");
+    std::fs::create_dir(&building).unwrap();
+    std::fs::write(building.join("mine"), "x").unwrap();
+    assert!(told(b.path(), &engine).await.unwrap_err().contains("restoring"));
+    std::fs::remove_dir_all(&building).unwrap();
+    // It ends between two units.
+    let network: Network = {
+        let mut reads = 0;
+        Arc::new(Mutex::new(move |what: &'static str| {
+            reads += u32::from(what == "read");
+            if reads > 0 { Act::Delay(Duration::from_secs(3600)) } else { Act::Pass }
+        }))
+    };
+    let slow = engine.behind(network);
+    let begun = tokio::sync::Notify::new();
+    let restoring = restore(b.path(), sharing(&slow, "restore"), |done, _| {
+        if done == 0 {
+            begun.notify_one();
+        }
+    });
+    tokio::select! {
+        restored = restoring => panic!("{restored:?}"),
+        () = begun.notified() => {}
+    }
+    assert_eq!(names(b.path()), ["restoring"]);
+    assert!(Reader::open(b.path()).is_err());
+    // A file system has that at its top.
+    std::fs::create_dir(b.path().join("lost+found")).unwrap();
+    let again = async {
+        loop {
+            match told(b.path(), &engine).await {
+                // The one before has not ended yet.
+                Err(why) if why.contains("holds the state directory") => tokio::task::yield_now().await,
+                done => break done,
+            }
+        }
+    };
+    assert_eq!(tokio::time::timeout(Duration::from_secs(60), again).await.unwrap(), Ok(newest));
+    assert_eq!(names(b.path()), ["journal.db", "lost+found"]);
+    assert_eq!(rows(a.path()), rows(b.path()));
+    assert_eq!(log(&mut Reader::open(b.path()).unwrap()), expected);
+}
+
+/// A unit is deleted in the engine: who follows says which one, and does not lead, until it is there again, or everything behind
+/// it is gone as well.
+#[tokio::test]
+async fn a_standby_without_a_unit_says_so_and_does_not_lead() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = Engine::default();
+    let one = leader(a.path(), &engine).await;
+    for version in 6..12 {
+        one.watch(vec![upsert("a", "ua", version)]).await;
+    }
+    let whole = engine.held();
+    let newest = *whole.units.keys().next_back().unwrap();
+    let without = |units: std::ops::RangeInclusive<u64>| {
+        let mut held = whole.clone();
+        held.units.retain(|number, _| !units.contains(number));
+        held
+    };
+    engine.restore(without(4..=5));
+    let (two, thread) = open(b.path(), &engine, "two");
+    until(&two, |shared| shared.missing == Some(4) && shared.newest == newest).await;
+    let state = two.shared().borrow().clone();
+    assert_eq!((state.number, state.caught_up, state.newest), (3, None, newest), "it has everything");
+    assert!(two.lead().await.unwrap().unwrap_err().contains("cannot be read to its end"));
+    assert_eq!(engine.held(), without(4..=5), "it wrote to the log");
+    engine.restore(without(4..=newest));
+    until(&two, |shared| shared.missing.is_none() && shared.caught_up.is_some()).await;
+    engine.restore(whole);
+    until(&two, |shared| shared.missing.is_none() && shared.number == newest).await;
+    assert_eq!(log(&mut two.reader().unwrap()), one.log());
+    two.lead().await.unwrap().unwrap();
+    drop(two);
+    thread.join().unwrap();
+    drop((one.journal, one.source));
+    one.thread.join().ok();
 }
 
 /// An upgrade goes one machine after the other: what a decklog of before has written is taken, and what a later one writes is

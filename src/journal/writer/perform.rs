@@ -7,6 +7,7 @@ use rusqlite::{ToSql, params};
 use super::{Command, OfSink, OfSource, SETTLE, SETTLED, Transaction, micros};
 use crate::ambient;
 use crate::journal::error::Result;
+use crate::journal::sink::local_fact;
 use crate::journal::{Audit, SourceId, outline};
 
 impl Transaction<'_> {
@@ -132,7 +133,16 @@ impl Transaction<'_> {
                 let cursor = self.register_sink(name, kind, *start)?;
                 self.later(reply, cursor);
             }
-            OfSink::Acknowledge { upto, written, reply } => {
+            OfSink::Acknowledge { upto, written, local, reply } => {
+                if let Some((machine, delivered)) = local {
+                    let fact = local_fact(name, machine);
+                    let values = params![fact, delivered.0.to_string()];
+                    self.execute(
+                        "note an output of this machine",
+                        "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+                        values,
+                    )?;
+                }
                 self.execute(
                     "move a cursor",
                     // Invariant 5: a cursor only grows.

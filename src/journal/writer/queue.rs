@@ -102,6 +102,8 @@ pub(in crate::journal) enum OfSink {
     Acknowledge {
         upto: Seq,
         written: Seq,
+        /// This machine, and the last that its own output has, where each machine has one.
+        local: Option<(String, Seq)>,
         reply: Reply<()>,
     },
     ResetCursor(Seq, Reply<()>),

@@ -13,8 +13,8 @@ use crate::journal::error::Result;
 use crate::journal::{JournalError, schema};
 
 /// What stays with the journal that it is in: how its directory is marked, how far it is in the shared log, and whether
-/// its disk is full.
-const OWN_FACTS: [&str; 4] = ["mark", "paused", "resumed", "shared"];
+/// its disk is full, and what was set apart.
+const OWN_FACTS: [&str; 5] = ["apart", "mark", "paused", "resumed", "shared"];
 /// Tables that stay with the journal that they are in.
 const OWN_TABLES: [&str; 2] = ["backlog", "outline"];
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::apart;
 use super::base::Snapshot;
 use super::rows::{self, Rows, Table};
 use super::transaction::{Committed, Heard};
@@ -110,7 +111,8 @@ impl Link {
         conn.set_prepared_statement_cache_capacity(128);
         conn.execute("DELETE FROM backlog", []).map_err(sql("begin"))?;
         let place = Place::read(conn)?.unwrap_or_default();
-        state.send_replace(Shared { role: Role::Standby, number: place.number, term: place.term, ..Shared::default() });
+        let (role, apart) = (Role::Standby, apart::noted(conn)?);
+        state.send_replace(Shared { role, number: place.number, term: place.term, apart, ..Shared::default() });
         Ok(Self {
             shown: log.shown(),
             log: Some(log),

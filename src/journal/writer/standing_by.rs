@@ -138,7 +138,13 @@ impl Writer {
                     None => Ok(Some(true)),
                 }
             }
-            Stands::On => Ok(Some(true)),
+            Stands::On => {
+                // What was missing is given up where what came behind it is gone too.
+                if let Some(link) = &self.link {
+                    link.change(|state| state.missing = None);
+                }
+                Ok(Some(true))
+            }
             Stands::Off(base) => self.load(standby, queue, base).await,
             Stands::Behind => match self.read_on(standby, queue).await? {
                 Read::Ended => Ok(None),
@@ -188,7 +194,7 @@ impl Writer {
         let Some(answer) = asked else { return Ok(Read::Ended) };
         let Ok(units) = answer else { return Ok(Read::Failed) };
         if units.is_empty() {
-            self.caught_up();
+            self.caught_up()?;
             return Ok(Read::Nothing);
         }
         if let Applied::Done = self.apply(standby, &units)? {
@@ -225,7 +231,7 @@ impl Writer {
         link.change(|state| state.missing = Some(missing));
     }
 
-    fn caught_up(&self) {
+    fn caught_up(&mut self) -> Result {
         if let Some(link) = &self.link {
             let now = ambient::now();
             link.change(|state| {
@@ -233,7 +239,12 @@ impl Writer {
                     state.caught_up = Some(now);
                 }
             });
+            let state = link.state.borrow();
+            if state.missing.is_some() || state.newest > state.number {
+                return Ok(());
+            }
         }
+        self.judge_apart()
     }
 
     /// Takes units over, in one transaction.
@@ -303,6 +314,7 @@ impl Writer {
     /// Builds the journal from a base. Says whether that was done; none where every handle is gone.
     async fn load(&mut self, standby: &mut Standby, queue: &mut Queue, base: Base) -> Result<Option<bool>> {
         tracing::info!(unit = base.number, parts = base.parts, "the journal is built from a base of the shared log");
+        self.set_apart(base)?;
         // Until it is whole it has no place, and the next start builds it again.
         let Some(link) = &mut self.link else { return Ok(None) };
         link.place = Place::default();
@@ -587,6 +599,7 @@ impl Writer {
                 self.store_base().await?;
                 has_base = true;
             }
+            self.judge_apart()?;
             self.know_bases(&extent.bases);
             let term = self.link.as_ref().map_or(0, |link| link.place.term) + 1;
             match self.take_lead(term, has_base).await {

@@ -51,6 +51,10 @@ impl SinkSettings for Settings {
         Ok(Box::new(FileSink::new(self)))
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn clash(&self, other: &Self, name: &str) -> Option<Clash> {
         let plain = |sink: &Self| -> PathBuf { sink.path.components().filter(|c| *c != Component::CurDir).collect() };
         (plain(self) == plain(other)).then(|| Clash {

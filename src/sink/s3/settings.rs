@@ -152,6 +152,10 @@ impl SinkSettings for Settings {
         Some(Err(crate::sink::settings::left_out("s3")))
     }
 
+    fn is_local(&self) -> bool {
+        matches!(self.url, BucketUrl::Folder(_))
+    }
+
     fn clash(&self, other: &Self, name: &str) -> Option<Clash> {
         let place = |sink: &Self| {
             let endpoint = sink.endpoint.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());

@@ -7,9 +7,10 @@
 //! shared/CLUSTER/check                                  written twice at a start, to see whether conditions are kept
 //! ```
 //!
-//! That no two units have one number is what `If-None-Match` gives. It does not see a hole: so the unit before is looked at
-//! once more when one was made, and one that has nothing before it is taken away again. Nor does it know of a number whose
-//! unit was truncated: whoever stood still for that long, and then writes it, has to learn that it leads no more. Units are
+//! That no two units have one number is what `If-None-Match` gives. It does not see what is around: so the unit before is
+//! looked at once more when one was made, and one that has nothing before it is taken away again. Nor does it know a hole, where
+//! a unit was deleted: so who has not just appended the one before lists what comes from the number on, and makes nothing where
+//! later ones are there. Nor does it know of a number whose unit was truncated: whoever stood still for that long, and then writes it, has to learn that it leads no more. Units are
 //! removed in blocks, from the oldest on, and the last one of a block before any of the next. So where that one is there
 //! after a unit was made, nothing of the unit's block was removed before; where it is not, the bases are listed, because what
 //! is removed has a whole one in its place.
@@ -34,8 +35,8 @@ use crate::sink::shared::{Digest, Tail, digest, parted, word, writer};
 /// How many units are removed at once. It is a part of the form: who removes and who appends have to have the same.
 const BLOCK: u64 = 1000;
 
-/// For so long after it was seen, the unit before is believed to be there before the next one is made. It is looked at after
-/// that in any case: this only keeps who writes all the time from looking twice.
+/// For so long after it was appended here, a unit is believed to be the newest before the next one is made. It is looked at
+/// after that in any case: this only keeps who writes all the time from looking twice.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// How many units are read at once.
@@ -49,8 +50,8 @@ pub struct S3Log {
     root: String,
     writer: String,
     tail: Tail,
-    /// The number of the unit that was noted last, what the server calls its content, and when that was.
-    noted: Option<(u64, Option<String>, Instant)>,
+    /// The number of the unit that was noted last, what the server calls its content, and when it was appended here.
+    noted: Option<(u64, Option<String>, Option<Instant>)>,
     /// Whether the place was seen to keep conditions.
     keeps_conditions: bool,
     /// The bases that were found whole.
@@ -78,6 +79,37 @@ enum Before {
     Absent,
     /// There is none before the first.
     Begin,
+}
+
+/// What is there from a number on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Onward {
+    /// The unit with the number.
+    own: bool,
+    /// One behind it.
+    later: bool,
+}
+
+/// When it is looked what keeps a unit from being the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It is not made yet.
+    Before,
+    /// This handle has just made it.
+    Made,
+    /// It was there to the byte: the answer to an earlier try was lost.
+    Found,
+}
+
+/// What keeps a unit from being the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    /// A base stands for its number.
+    Based,
+    /// There are later ones.
+    Followed,
+    /// The newest that both share.
+    Behind(u64),
 }
 
 impl S3Log {
@@ -111,9 +143,9 @@ impl S3Log {
         Path::from(format!("{}/bases/{number:020}/{writer}", self.root))
     }
 
-    fn note(&mut self, number: u64, digest: Digest, tag: Option<String>) {
+    fn note(&mut self, number: u64, digest: Digest, tag: Option<String>, appended: Option<Instant>) {
         self.tail.note(number, digest);
-        self.noted = Some((number, tag, Instant::now()));
+        self.noted = Some((number, tag, appended));
     }
 
     fn failed(&self, what: &str, error: &object_store::Error) -> SinkError {
@@ -200,17 +232,32 @@ impl S3Log {
         Ok(Some(whole))
     }
 
-    /// Of the units before a number: the oldest and the newest of those that follow each other to the end of the log. And the
-    /// bases, which count as units there.
+    /// The oldest unit of the log, the newest unit or base before a number, and the bases. A hole between them is for who
+    /// reads.
     async fn ends(&mut self, before: u64) -> Result<(Option<u64>, u64, Vec<u64>), SinkError> {
         // What is removed while this goes on has a base in its place that is listed later.
         let mut units = self.numbers("units").await?;
         units.truncate(units.partition_point(|number| *number < before));
         let bases = self.numbers("whole").await?;
         let base = bases.last().copied().unwrap_or_default();
-        let run = run(&units, base);
-        let newest = run.map_or(base, |(_, newest)| newest);
-        Ok((run.map(|(oldest, _)| oldest), newest, bases))
+        let newest = units.last().copied().unwrap_or_default().max(base);
+        Ok((oldest(&units, base), newest, bases))
+    }
+
+    /// What is there from a number on, by one list that begins there.
+    async fn onward(&self, objects: &Arc<dyn ObjectStore>, number: u64) -> Result<Onward, SinkError> {
+        let (folder, before) = (Path::from(format!("{}/units", self.root)), self.unit(number.saturating_sub(1)));
+        let mut keys = objects.list_with_offset(Some(&folder), &before);
+        let mut from = Onward::default();
+        while !(from.own && from.later)
+            && let Some(object) = keys.next().await
+        {
+            let key = object.map_err(|error| self.failed("list", &error))?.location;
+            let found = key.filename().and_then(|name| name.parse::<u64>().ok());
+            from.own |= found == Some(number);
+            from.later |= found > Some(number);
+        }
+        Ok(from)
     }
 
     async fn look(&mut self) -> Result<Extent, SinkError> {
@@ -248,53 +295,76 @@ impl S3Log {
         })
     }
 
-    /// Whether the last unit of the block before this number is there: nothing of its own was removed then.
-    async fn has_witness(&self, objects: &Arc<dyn ObjectStore>, number: u64) -> Result<bool, SinkError> {
-        let at = number.saturating_sub(1) / BLOCK * BLOCK;
-        if at == 0 {
-            return Ok(false);
-        }
-        match objects.head(&self.unit(at)).await {
+    async fn has(&self, objects: &Arc<dyn ObjectStore>, number: u64) -> Result<bool, SinkError> {
+        match objects.head(&self.unit(number)).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
             Err(error) => Err(self.failed("read", &error)),
         }
     }
 
+    /// Whether the last unit of the block before this number is there: nothing of its own was removed then.
+    async fn has_witness(&self, objects: &Arc<dyn ObjectStore>, number: u64) -> Result<bool, SinkError> {
+        let at = number.saturating_sub(1) / BLOCK * BLOCK;
+        if at == 0 { Ok(false) } else { self.has(objects, at).await }
+    }
+
     /// What keeps a unit with this number from being the next, or from having been it when it was made; nothing where all is
     /// well.
-    async fn obstacle(&mut self, number: u64) -> Result<Option<Appended>, SinkError> {
+    async fn obstacle(&mut self, number: u64, stage: Stage) -> Result<Option<Obstacle>, SinkError> {
         let objects = self.store.objects().await?;
-        let (before, witness) = futures::try_join!(self.before(&objects, number), self.has_witness(&objects, number))?;
+        let next = async {
+            match number.checked_add(1).filter(|_| stage == Stage::Made) {
+                Some(next) => self.has(&objects, next).await,
+                None => Ok(false),
+            }
+        };
+        let (before, witness, next) =
+            futures::try_join!(self.before(&objects, number), self.has_witness(&objects, number), next)?;
+        // Somebody else leads by now, or has long done so.
+        if next {
+            return Ok(Some(Obstacle::Followed));
+        }
         if before == Before::Same && witness {
             return Ok(None);
         }
         let base = self.numbers("whole").await?.last().copied().unwrap_or_default();
         Ok(match before {
-            _ if base >= number => Some(Appended::Taken),
+            _ if base >= number => Some(Obstacle::Based),
             Before::Same | Before::Begin => None,
             Before::Absent if base.checked_add(1) == Some(number) => None,
-            Before::Other(_) => Some(Appended::Behind(number.saturating_sub(2))),
-            Before::Absent => Some(Appended::Behind(self.ends(number).await?.1)),
+            Before::Other(_) => Some(Obstacle::Behind(number.saturating_sub(2))),
+            Before::Absent if self.onward(&objects, number).await?.later => {
+                (stage != Stage::Found).then_some(Obstacle::Followed)
+            }
+            Before::Absent => Some(Obstacle::Behind(self.ends(number).await?.1)),
         })
     }
 
     async fn add(&mut self, number: u64, bytes: Bytes) -> Result<Appended, SinkError> {
         self.look_at_conditions().await?;
         let own = digest(&bytes);
-        let fresh = self
-            .noted
-            .as_ref()
-            .is_some_and(|(at, _, when)| at.checked_add(1) == Some(number) && when.elapsed() < FRESH);
+        let appended = self.noted.as_ref().filter(|(at, ..)| at.checked_add(1) == Some(number));
+        let fresh = appended.is_some_and(|(_, _, when)| when.is_some_and(|when| when.elapsed() < FRESH));
         // Whatever comes of this, the next one looks first.
         let noted = self.noted.take();
-        if !fresh && let Some(obstacle) = self.obstacle(number).await? {
-            return Ok(obstacle);
+        if !fresh {
+            let objects = self.store.objects().await?;
+            match self.onward(&objects, number).await? {
+                Onward { own: true, .. } => {}
+                // A hole stays one, so that what was there can be restored.
+                Onward { later: true, .. } => return Ok(Appended::Taken),
+                Onward { .. } => match self.obstacle(number, Stage::Before).await? {
+                    None => {}
+                    Some(Obstacle::Based | Obstacle::Followed) => return Ok(Appended::Taken),
+                    Some(Obstacle::Behind(newest)) => return Ok(Appended::Behind(newest)),
+                },
+            }
         }
         self.noted = noted;
         let key = self.unit(number);
         let made = self.put(&key, bytes.into(), PutMode::Create).await?;
-        let is_ours = made.is_some();
+        let stage = if made.is_some() { Stage::Made } else { Stage::Found };
         let tag = match made {
             Some(tag) => tag,
             None => {
@@ -309,38 +379,48 @@ impl S3Log {
                 }
             }
         };
-        match self.obstacle(number).await? {
-            None => {
-                self.note(number, own, tag);
-                Ok(Appended::Done)
-            }
-            Some(obstacle) => {
-                self.noted = None;
-                // Behind a hole nobody has read it; below a base it was removed before.
-                if is_ours || matches!(obstacle, Appended::Behind(_)) {
-                    let objects = self.store.objects().await?;
-                    match objects.delete(&key).await {
-                        Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-                        Err(error) => return Err(self.failed("delete from", &error)),
-                    }
-                }
-                Ok(obstacle)
+        let obstacle = self.obstacle(number, stage).await?;
+        if obstacle.is_some() {
+            self.noted = None;
+        }
+        let removes = match obstacle {
+            // What others follow stays.
+            None | Some(Obstacle::Followed) => false,
+            // Below a base it was removed before.
+            Some(Obstacle::Based) => stage == Stage::Made,
+            // Nobody goes on from there.
+            Some(Obstacle::Behind(_)) => true,
+        };
+        if removes {
+            let objects = self.store.objects().await?;
+            match objects.delete(&key).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(self.failed("delete from", &error)),
             }
         }
+        Ok(match obstacle {
+            None => {
+                self.note(number, own, tag, Some(Instant::now()));
+                Appended::Done
+            }
+            Some(Obstacle::Based | Obstacle::Followed) => Appended::Taken,
+            Some(Obstacle::Behind(newest)) => Appended::Behind(newest),
+        })
     }
 
     async fn units(&mut self, after: u64, bytes: usize) -> Result<Vec<Numbered>, SinkError> {
         let objects = self.store.objects().await?;
         // Most who ask have everything already.
         let Some(first) = self.get(&objects, &self.unit(after + 1)).await? else { return Ok(Vec::new()) };
-        // One that has nothing before it is no unit of the log: it was made by somebody who stood still for long.
         match self.before(&objects, after + 1).await? {
             Before::Other(there) if self.tail.refuses(after, Some(there)) => {
                 return Err(parted(&self.store.shown, after));
             }
             Before::Same | Before::Begin | Before::Other(_) => {}
+            // One that a base stands for is no unit of the log: it was made by somebody who stood still for long.
             Before::Absent => {
-                if !self.numbers("whole").await?.contains(&after) {
+                let bases = self.numbers("whole").await?;
+                if !bases.contains(&after) && bases.last().is_some_and(|base| *base > after) {
                     return Ok(Vec::new());
                 }
             }
@@ -363,7 +443,7 @@ impl S3Log {
             }
         }
         if let Some((number, (bytes, tag))) = found.last().cloned() {
-            self.note(number, digest(&bytes), tag);
+            self.note(number, digest(&bytes), tag, None);
         }
         Ok(found.into_iter().map(|(number, (bytes, _))| Numbered { number, bytes }).collect())
     }
@@ -454,12 +534,12 @@ impl S3Log {
     }
 }
 
-/// The first and the last of the numbers that follow each other to the end of the log: behind the newest base, or from 1 on
-/// where there is none. What lies apart was made by somebody who stood still, or is behind a hole.
-fn run(numbers: &[u64], base: u64) -> Option<(u64, u64)> {
+/// The oldest of the numbers that follow each other to the newest base or from it on; where there is none, the first behind it.
+/// What lies apart below the base was made by somebody who stood still.
+fn oldest(numbers: &[u64], base: u64) -> Option<u64> {
     let runs = numbers.chunk_by(|one, next| one + 1 == *next);
     let mut runs = runs.filter_map(|run| Some((*run.first()?, *run.last()?)));
-    runs.find(|(oldest, newest)| *oldest <= base + 1 && base <= *newest)
+    runs.find(|(_, newest)| base <= *newest).map(|(oldest, _)| oldest)
 }
 
 impl SharedLog for S3Log {

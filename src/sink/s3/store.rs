@@ -17,6 +17,7 @@ use reqwest::{Client, Method, StatusCode, redirect};
 use rustix::fs::{Access, access};
 
 use super::client::Connector;
+use super::folder::Folder;
 use super::{BucketUrl, Settings};
 use crate::sink::credential_files::Followed;
 use crate::sink::link::{self, Route, chain};
@@ -134,7 +135,7 @@ impl Store {
         Ok(objects)
     }
 
-    fn folder(&self) -> Result<LocalFileSystem, SinkError> {
+    fn folder(&self) -> Result<Folder, SinkError> {
         let BucketUrl::Folder(path) = &self.place else { return Err(SinkError::halt("a bucket is no folder")) };
         let folder = LocalFileSystem::new_with_prefix(path).map_err(|_| {
             SinkError::retry(format!(
@@ -142,7 +143,7 @@ impl Store {
                 path.display()
             ))
         })?;
-        Ok(folder.with_fsync(true))
+        Ok(Folder::new(folder))
     }
 
     fn bucket(&self, client: Client) -> Result<AmazonS3, SinkError> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -664,12 +665,57 @@ impl Place for Logs {
             }
         }
     }
+
+    async fn lose(&self, cluster: &str, units: &[u64]) {
+        for number in units {
+            fs::rename(self.unit(cluster, *number), self.0.path().join(format!("lost-{number}"))).unwrap();
+        }
+    }
+
+    async fn put_back(&self, cluster: &str, units: &[u64]) -> bool {
+        for number in units {
+            fs::rename(self.0.path().join(format!("lost-{number}")), self.unit(cluster, *number)).unwrap();
+        }
+        true
+    }
 }
 
 impl Logs {
     fn unit(&self, cluster: &str, number: u64) -> PathBuf {
         self.0.path().join(format!("shared/{cluster}/units/{number:020}"))
     }
+}
+
+/// Who may read the files of other sinks may read these, and nobody else.
+#[tokio::test]
+async fn files_and_directories_have_one_mode() {
+    fn modes(dir: &Path, into: &mut Vec<(bool, u32)>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let meta = entry.metadata().unwrap();
+            into.push((meta.is_dir(), meta.permissions().mode() & 0o777));
+            if meta.is_dir() {
+                modes(&entry.path(), into);
+            }
+        }
+    }
+    let mut folder = Folder::new();
+    folder.deliver(1..=3).await;
+    folder.deliver(4..=6).await;
+    let config = config(&format!("file://{}", folder.dir.path().display()), json!({}));
+    let mut log = S3Log::new(&config, "archive", "c").unwrap();
+    for number in 1..=2 {
+        assert_eq!(log.append(number, Bytes::from_static(b"a")).await, Ok(Appended::Done));
+    }
+    log.put_part(2, 0, Bytes::from_static(b"a")).await.unwrap();
+    log.finish_base(Base { number: 2, parts: 1 }).await.unwrap();
+    let mut found = Vec::new();
+    modes(folder.dir.path(), &mut found);
+    assert_eq!(found.iter().filter(|(is_dir, _)| !is_dir).count(), 7, "{found:?}");
+    for (is_dir, mode) in found {
+        assert_eq!(mode, if is_dir { 0o750 } else { 0o640 }, "of a {}", if is_dir { "directory" } else { "file" });
+    }
+    assert!(folder.files().iter().all(|name| !name.contains('#')), "{:?}", folder.files());
 }
 
 /// Somebody stood still between two requests, or ended there.
@@ -681,15 +727,14 @@ async fn what_lies_apart_is_no_unit() {
     for number in 1..=4 {
         assert_eq!(old.append(number, text.clone()).await, Ok(Appended::Done));
     }
-    // Behind a hole, and nothing of it stays.
+    // Its own is the one that is gone: nothing stays behind it.
     fs::remove_file(logs.unit("c", 4)).unwrap();
     assert_eq!(old.append(5, text.clone()).await, Ok(Appended::Behind(3)));
     assert!(!logs.unit("c", 5).exists());
-    // One that was made there by somebody who could not look any more.
+    // One that was made there by somebody who could not look any more: nobody knows whether something else was deleted.
     fs::write(logs.unit("c", 5), "b").unwrap();
-    let extent = Extent { oldest: Some(1), newest: 3, bases: Vec::new() };
+    let extent = Extent { oldest: Some(1), newest: 5, bases: Vec::new() };
     assert_eq!(new.extent().await, Ok(extent));
-    assert_eq!(new.read(4, 1).await, Ok(Vec::new()));
     assert_eq!(new.append(6, text.clone()).await, Ok(Appended::Done), "nobody asked for what is before the one before");
     for number in 5..=6 {
         fs::remove_file(logs.unit("c", number)).unwrap();

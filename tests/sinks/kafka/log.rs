@@ -98,17 +98,13 @@ impl Logs {
     }
 }
 
-impl Place for Logs {
-    fn open(&self, cluster: &str) -> Box<dyn SharedLog> {
-        self.kind().settings().shared_log("archive", cluster).unwrap().unwrap()
-    }
-
+impl Logs {
     /// The topic is made again with what is left, under whoever writes to it.
-    async fn forget(&self, cluster: &str, from: u64) {
+    async fn keep(&self, cluster: &str, keeps: impl Fn(u64) -> bool) {
         let topic = format!("ha.shared.{cluster}");
         let number =
             |record: &OwnedMessage| std::str::from_utf8(record.key().unwrap()).unwrap().parse::<u64>().unwrap();
-        let left: Vec<_> = self.records(&topic).into_iter().filter(|record| number(record) < from).collect();
+        let left: Vec<_> = self.records(&topic).into_iter().filter(|record| keeps(number(record))).collect();
         let admin: AdminClient<DefaultClientContext> = self.config().create().unwrap();
         admin.delete_topics(&[&topic], &AdminOptions::new()).await.unwrap();
         self.init(cluster).await;
@@ -122,6 +118,25 @@ impl Place for Logs {
             producer.send(again).map_err(|(error, _)| error).unwrap();
         }
         producer.flush(LIMIT).unwrap();
+    }
+}
+
+impl Place for Logs {
+    fn open(&self, cluster: &str) -> Box<dyn SharedLog> {
+        self.kind().settings().shared_log("archive", cluster).unwrap().unwrap()
+    }
+
+    async fn forget(&self, cluster: &str, from: u64) {
+        self.keep(cluster, |number| number < from).await;
+    }
+
+    async fn lose(&self, cluster: &str, units: &[u64]) {
+        self.keep(cluster, |number| !units.contains(&number)).await;
+    }
+
+    /// Offsets have one order.
+    async fn put_back(&self, _cluster: &str, _units: &[u64]) -> bool {
+        false
     }
 }
 

@@ -69,6 +69,24 @@ impl Place for Logs {
             stream.delete_message(message.sequence).await.unwrap();
         }
     }
+
+    async fn lose(&self, cluster: &str, units: &[u64]) {
+        let stream = self.stream().await;
+        let subject = format!("LOG-shared.{cluster}.log");
+        let mut from = 1;
+        while let Ok(message) = stream.get_first_raw_message_by_subject(&subject, from).await {
+            from = message.sequence + 1;
+            let said: Value = serde_json::from_str(message.headers.get("Decklog-Shared").unwrap().as_str()).unwrap();
+            if said["unit"].as_u64().is_some_and(|number| units.contains(&number)) {
+                stream.delete_message(message.sequence).await.unwrap();
+            }
+        }
+    }
+
+    /// A sequence is given once.
+    async fn put_back(&self, _cluster: &str, _units: &[u64]) -> bool {
+        false
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -47,6 +47,19 @@ impl Place for Logs<'_> {
         let text = format!("DELETE FROM SCHEMA.shared_units WHERE log = 'archive/{cluster}' AND number >= {from}");
         self.sql(&text).await;
     }
+
+    async fn lose(&self, cluster: &str, units: &[u64]) {
+        for number in units {
+            let of = format!("log = 'archive/{cluster}' AND number = {number}");
+            self.sql(&format!("UPDATE SCHEMA.shared_units SET log = 'lost/{cluster}' WHERE {of}")).await;
+        }
+    }
+
+    async fn put_back(&self, cluster: &str, _units: &[u64]) -> bool {
+        let of = format!("log = 'lost/{cluster}'");
+        self.sql(&format!("UPDATE SCHEMA.shared_units SET log = 'archive/{cluster}' WHERE {of}")).await;
+        true
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,6 +60,25 @@ impl Place for Logs {
             fs::remove_dir_all(self.meta.join(&key)).unwrap();
         }
     }
+
+    async fn lose(&self, cluster: &str, units: &[u64]) {
+        for number in units {
+            let key = format!("log/shared/{cluster}/units/{number:020}");
+            for (part, below) in [("object", &self.bucket), ("meta", &self.meta)] {
+                fs::rename(below.join(&key), self.dir.path().join(format!("{part}-{number}"))).unwrap();
+            }
+        }
+    }
+
+    async fn put_back(&self, cluster: &str, units: &[u64]) -> bool {
+        for number in units {
+            let key = format!("log/shared/{cluster}/units/{number:020}");
+            for (part, below) in [("object", &self.bucket), ("meta", &self.meta)] {
+                fs::rename(self.dir.path().join(format!("{part}-{number}")), below.join(&key)).unwrap();
+            }
+        }
+        true
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
