@@ -8,9 +8,13 @@
 //!
 //! What cannot have an answer for any entry (`kind == 1`, `name && true`, `change.area`) is refused when it is compiled.
 //!
+//! An evaluation takes a bounded number of steps, and values of bounded size (`budget`): beyond that it has no answer, and an
+//! expression that needs more for an empty entry is refused when it is compiled.
+//!
 //! Of an entry only what the expression names is turned into values, and an expression that does not name `object` never
 //! reads it: `kind == "Pod"` costs the same whatever the size of the object.
 
+mod budget;
 mod entry;
 mod names;
 mod types;
@@ -23,6 +27,7 @@ use cel::common::types::CelBool;
 use cel::parser::{Expression, Parser};
 use cel::{Context, Env, ExecutionError, Value};
 
+pub use budget::{Cost, MOST_BYTES, MOST_STEPS};
 use entry::Need;
 
 use crate::spelling::{Format, Text, Wrong, text_value};
@@ -79,8 +84,8 @@ pub enum FilterError {
     Evaluate(String),
 }
 
-/// The standard functions of CEL, made once.
-static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+/// The standard functions of CEL and those that count, made once.
+static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(budget::environment()));
 
 /// A compiled filter. Copies share what it was compiled to.
 #[derive(Clone, Debug)]
@@ -166,7 +171,16 @@ impl Filter {
         let (mut expression, positions) = parsed.map_err(|errors| names::parse_error(text, &errors))?;
         let need = names::resolve(&mut expression, text, &positions)?;
         let compared = types::check(&expression, text, &positions)?;
-        Ok(Self(Arc::new(Compiled { text: text.to_owned(), expression, need, compared })))
+        let loops = budget::meter(&mut expression);
+        let filter = Self(Arc::new(Compiled { text: text.to_owned(), expression, need, compared }));
+        // What is too much without anything of an entry is too much for each.
+        if loops
+            && filter.matches(b"{}").is_err()
+            && let Some((spent, node)) = budget::spent()
+        {
+            return Err(names::error_at_node(text, &positions, node, spent.to_string()));
+        }
+        Ok(filter)
     }
 
     /// The text that it was compiled from.
@@ -190,8 +204,24 @@ impl Filter {
     /// Whether the entry passes.
     ///
     /// # Errors
-    /// Where the expression has no answer for this entry, or one that is no bool: the caller delivers the entry.
+    /// Where the expression has no answer for this entry, one that is no bool, or none within [`MOST_STEPS`] and
+    /// [`MOST_BYTES`]: the caller delivers the entry.
     pub fn matches(&self, line: &[u8]) -> Result<bool, FilterError> {
+        budget::begin();
+        let answer = self.answer(line);
+        // Some of what the interpreter made of it may be an answer all the same.
+        budget::spent().map_or(answer, |(spent, _)| Err(FilterError::Evaluate(spent.to_string())))
+    }
+
+    /// Whether the entry passes, and what it takes to say so.
+    ///
+    /// # Errors
+    /// As for [`Filter::matches`].
+    pub fn measured(&self, line: &[u8]) -> (Result<bool, FilterError>, Cost) {
+        (self.matches(line), budget::cost())
+    }
+
+    fn answer(&self, line: &[u8]) -> Result<bool, FilterError> {
         let without = (!self.0.need.members.contains_key("object")).then(|| wire::apart(line).0);
         let values = entry::read(without.as_deref().unwrap_or(line), &self.0.need)
             .map_err(|error| FilterError::Evaluate(format!("the entry cannot be read: {}", entry::category(&error))))?;
@@ -227,7 +257,7 @@ impl Filter {
         if let ExecutionError::NoSuchOverload(error) = error {
             return format!(
                 "{:?} does not go with values of type {}",
-                names::operator(error.function()),
+                names::operator(error.function().trim_start_matches('@')),
                 error.argument_types().join(" and ")
             );
         }

@@ -11,6 +11,7 @@ use serde::Deserialize as _;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::VARIABLES;
+use super::budget::{ELEMENT, MEMBER, VALUE, take_bytes};
 
 /// What an expression needs of a value.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -61,6 +62,11 @@ pub(super) fn category(error: &serde_json::Error) -> &'static str {
     }
 }
 
+/// Takes bytes of the evaluation's budget, which says itself what to do where there are none left.
+fn take<E: serde::de::Error>(bytes: u64) -> Result<(), E> {
+    if take_bytes(bytes) { Ok(()) } else { Err(E::custom("too large")) }
+}
+
 /// Reads the members of an object that are needed.
 struct Members<'n>(&'n Need);
 
@@ -79,6 +85,7 @@ impl<'de> Visitor<'de> for Members<'_> {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
+            take::<A::Error>(MEMBER + VALUE + name.len() as u64)?;
             let value = map.next_value_seed(Needed(need))?;
             let key = match name {
                 Cow::Borrowed(name) => CelMapKey::from(name),
@@ -166,13 +173,15 @@ impl<'de> Visitor<'de> for Needed<'_> {
         Ok(Box::new(CelString::from(value)))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Self::Value, E> {
+        take(value.len() as u64)?;
         Ok(Box::new(CelString::from(value.to_owned())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut elements = Vec::new();
         while let Some(element) = seq.next_element_seed(Needed(&WHOLE))? {
+            take::<A::Error>(ELEMENT + VALUE)?;
             elements.push(element);
         }
         Ok(Box::new(CelList::from(elements)))

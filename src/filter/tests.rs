@@ -2,6 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod budget;
+
 const ENTRY: &str = r#"{"v":1,"seq":7,"epoch":"e","id":"u.41.MODIFIED","time":"2026-11-21T00:00:00.000000Z","type":"MODIFIED","evidence":"watched","cluster":{"name":"prod","uid":"c"},"apiVersion":"apps/v1","kind":"Deployment","resource":"deployments","namespace":"shop","name":"web","uid":"u","resourceVersion":"41","change":{"areas":["spec","status"],"patch":[],"managers":[{"manager":"kubectl"}]},"object":{"metadata":{"labels":{"app":"web","app.kubernetes.io/name":"w\u00e9b"}},"spec":{"replicas":3,"ratio":0.5,"paused":false,"big":18446744073709551615,"containers":[{"name":"a","image":"x:1"},{"name":"b","image":"y:2"}]},"odd":1e400}}"#;
 
 const GAP: &str = r#"{"v":1,"seq":8,"epoch":"e","id":"e.8","time":"2026-11-21T00:00:00.000000Z","type":"GAP","cluster":{"name":"prod","uid":"c"},"apiVersion":"v1","kind":"Node","resource":"nodes","gap":{"why":"expired","from":"5"}}"#;

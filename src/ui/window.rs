@@ -72,20 +72,35 @@ pub(super) fn look(
     // What an expression says is only known of whole entries: those that pass otherwise are put together, a slice at a time.
     let (after, upto) = (bounds.0, bounds.1.min(reader.head()?.0));
     let mut at = if way == Way::Back { upto } else { after };
+    let mut size = FIRST_SLICE;
     loop {
-        let slice = match way {
+        let mut slice = match way {
             Way::Back if at <= after => return Ok(None),
             Way::On if at >= upto => return Ok(None),
-            Way::Back => (at.saturating_sub(SLICE).max(after), at),
-            Way::On => (at, (at + SLICE).min(upto)),
+            Way::Back => (at.saturating_sub(size).max(after), at),
+            Way::On => (at, (at + size).min(upto)),
         };
+        let is_first = size == FIRST_SLICE;
+        size = (size * 2).min(SLICE);
         let mut chosen = HashSet::new();
+        let mut late = None;
         reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
+            // An expression that loops may take long for each. Whoever asks for more goes on from the first, so there has to be one.
+            if !is_first && Instant::now() > deadline {
+                late = Some(row.entry.seq.0);
+                return ControlFlow::Break(());
+            }
             if filter.is_true_for(&row.entry.line) {
                 chosen.insert(row.entry.seq.0);
             }
             ControlFlow::Continue(())
         })?;
+        match late {
+            // The newest of it come last, and it is these that an answer begins with.
+            Some(_) if way == Way::Back => return Ok(Some(slice.1 + 1)),
+            Some(seq) => slice.1 = seq - 1,
+            None => {}
+        }
         let narrow = Narrow { asked, chosen: Some(chosen) };
         let mut ended = false;
         let cut = index.walk(reader, slice, way, deadline, &mut |part, mark| {
@@ -112,6 +127,8 @@ pub(super) fn look(
 
 /// So many entries are put together at once.
 const SLICE: u64 = 512;
+/// … and at first. Each slice is twice as large as the one before it.
+const FIRST_SLICE: u64 = 1;
 
 /// How much happened when.
 #[derive(Clone, Debug, Serialize)]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// Hands out places for lists, and for requests that are answered at once, and turns in time.
 #[derive(Clone, Debug)]
@@ -43,6 +43,22 @@ impl Turns {
         sleep_until(turn.checked_sub(rush).unwrap_or(now)).await;
     }
 
+    /// Waits for a turn that comes before a deadline. Where none does, nobody's turn is taken, and it says so at once.
+    async fn turn_before(&self, deadline: Instant) -> bool {
+        let (now, rush) = (Instant::now(), Duration::from_secs(1));
+        let turn = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let turn = next.map_or(now, |next| next.max(now));
+            if turn.checked_sub(rush).is_some_and(|turn| turn > deadline) {
+                return false;
+            }
+            *next = Some(turn + self.every);
+            turn
+        };
+        sleep_until(turn.checked_sub(rush).unwrap_or(now)).await;
+        true
+    }
+
     /// No turn comes before this is over.
     fn hold(&self, pause: Duration) {
         let until = Instant::now() + pause + Duration::from_secs(1);
@@ -73,11 +89,10 @@ impl Limiter {
         self.turns.turn().await;
     }
 
-    /// A place for a question about the past, until it is answered.
-    pub(super) async fn recovery(&self) -> OwnedSemaphorePermit {
-        let place = place(&self.recoveries).await;
-        self.recovery_turns.turn().await;
-        place
+    /// A place for a question about the past, until it is answered: none where its turn does not come before a deadline.
+    pub(super) async fn recovery(&self, deadline: Instant) -> Option<OwnedSemaphorePermit> {
+        let place = timeout_at(deadline, place(&self.recoveries)).await.ok()?;
+        self.recovery_turns.turn_before(deadline).await.then_some(place)
     }
 
     /// The API server wants no question about the past for so long.
@@ -125,5 +140,33 @@ mod tests {
         let within = |first: usize| turns[first..].partition_point(|at| *at - turns[first] <= Duration::from_secs(1));
         let most = (0..turns.len()).map(within).max().unwrap();
         assert!((400..=402).contains(&most), "{most} in a second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_waits_for_its_own_deadline_at_most() {
+        let limiter = Limiter::new(1, 1, 200, 100);
+        let began = Instant::now();
+        let seconds = move |seconds| began + Duration::from_secs(seconds);
+        limiter.hold_recovery(Duration::from_secs(60));
+        // Whose turn comes too late does not wait for it, and has no place.
+        for _ in 0..2 * RECOVERIES {
+            assert!(limiter.recovery(seconds(20)).await.is_none());
+        }
+        assert_eq!(Instant::now(), began);
+        // Those who have longer wait, and hold every place.
+        let waiting: Vec<_> = (0..RECOVERIES)
+            .map(|_| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move { limiter.recovery(seconds(300)).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        assert!(limiter.recovery(seconds(20)).await.is_none());
+        assert_eq!(Instant::now(), seconds(20));
+        let mut places = Vec::new();
+        for place in waiting {
+            places.push(place.await.unwrap().expect("a turn"));
+        }
+        assert!((seconds(60)..seconds(61)).contains(&Instant::now()));
     }
 }

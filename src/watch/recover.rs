@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
 use super::decode;
@@ -149,7 +149,11 @@ enum Answer {
 
 impl Recovery<'_> {
     pub(super) async fn recover(self) -> Result<Outcome, Stop> {
-        match self.windows().await {
+        // Whatever it waits for: answers, turns, other sources.
+        let Ok(ended) = timeout_at(self.deadline(), self.windows()).await else {
+            return Ok(Outcome::Hopeless(self.too_long(self.spent.requests.load(Ordering::Relaxed))));
+        };
+        match ended {
             Ok(outcome) => Ok(outcome),
             Err(WindowError::Hopeless(text)) => Ok(Outcome::Hopeless(text)),
             Err(WindowError::Lacking(text)) => Ok(Outcome::Lacking(text)),

@@ -22,7 +22,7 @@ fn spent() -> Duration {
 
 /// What is linear takes a fraction of a second, also without optimisation. What reads all of it again for each of its
 /// parts takes minutes.
-fn bounded(what: &str, work: impl FnOnce()) {
+pub(crate) fn bounded(what: &str, work: impl FnOnce()) {
     let begun = spent();
     work();
     let took = spent() - begun;

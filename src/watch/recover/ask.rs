@@ -3,10 +3,12 @@
 use std::hash::BuildHasher;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use http::Method;
 use kube::client::Body;
 use kube::core::params::{ListParams, VersionMatch};
+use tokio::time::Instant;
 
 use super::plan::{Key, Question, State};
 use super::revisions::number;
@@ -21,6 +23,8 @@ use crate::watch::intake::{SLOW, caught, observed};
 use crate::watch::pages::Pages;
 use crate::watch::requests::{Stop, list_params, selector, unbuilt};
 
+/// Longer than any daemon runs, and short enough for every clock.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// How often a question is asked again that fails in a way that passes.
 const TRIES: u32 = 3;
 /// Of what is longer only what names it is read, where nothing else is needed.
@@ -225,18 +229,31 @@ impl Recovery<'_> {
     /// Sends a request, within the bounds.
     async fn send(&self, path: &str, params: &ListParams, accept: &str) -> Result<Body, Failure> {
         let spent = self.spent.requests.fetch_add(1, Ordering::Relaxed);
-        if spent >= self.bounds.requests || self.spent.since.elapsed() >= *self.bounds.within {
-            return Err(Failure::Refused(format!(
-                "{spent} requests in {} s, and [cluster] recover allows {} in {} s",
-                self.spent.since.elapsed().as_secs(),
-                self.bounds.requests,
-                self.bounds.within.as_secs()
-            )));
+        if spent >= self.bounds.requests || Instant::now() >= self.deadline() {
+            return Err(Failure::Refused(self.too_long(spent)));
         }
-        let _place = self.shared.limiter.recovery().await;
+        let Some(_place) = self.shared.limiter.recovery(self.deadline()).await else {
+            return Err(Failure::Refused(format!("{}; the next turn comes later", self.too_long(spent))));
+        };
         self.shared.progressed();
         let uri = kube::core::Request::new(path).list(params).map_err(unbuilt)?.uri().to_string();
         Ok(self.api.send(Method::GET, &uri, accept, Vec::new()).await?.into_body())
+    }
+
+    /// When recovering is over, whether or not it has come to its end.
+    pub(super) fn deadline(&self) -> Instant {
+        let since = self.spent.since;
+        since.checked_add(*self.bounds.within).unwrap_or_else(|| since + FOREVER)
+    }
+
+    /// What was spent, beside what may be.
+    pub(super) fn too_long(&self, spent: u32) -> String {
+        format!(
+            "{spent} requests in {} s, and [cluster] recover allows {} in {} s",
+            self.spent.since.elapsed().as_secs(),
+            self.bounds.requests,
+            self.bounds.within.as_secs()
+        )
     }
 
     /// Waits where a failure may pass, for a few times.
@@ -252,6 +269,15 @@ impl Recovery<'_> {
                 if let Some(after) = after {
                     // It is one API server for all of us.
                     self.shared.limiter.hold_recovery(*after);
+                    // Whoever waited for that would come too late for the present as well.
+                    if self.deadline().saturating_duration_since(Instant::now()) < *after {
+                        return Err(WindowError::Hopeless(format!(
+                            "the API server asks to wait {} s with questions about the past, and [cluster] recover allows {} s \
+                             for all of them",
+                            after.as_secs(),
+                            self.bounds.within.as_secs()
+                        )));
+                    }
                 }
                 true
             }

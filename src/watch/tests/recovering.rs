@@ -1,6 +1,7 @@
 //! Positions that watches no longer have and etcd still has.
 
 use super::*;
+use crate::units::Span;
 
 impl Place {
     /// What happened to ConfigMaps after one revision, as the log records it: what was recovered up to the other one.
@@ -447,4 +448,54 @@ async fn what_a_restore_has_undone_is_no_part_of_the_past() {
     place.expire().await;
     place.catches_up().await;
     assert_eq!(log_at(&place.state())[before..], place.recovered(from, u64::MAX));
+}
+
+/// However long the API server asks to wait with questions about the past, the present is watched in time, after a GAP.
+#[tokio::test]
+async fn a_long_retry_after_holds_no_watch() {
+    let exact = |resource: &str| On::list(resource).query("resourceVersionMatch=Exact");
+    let busy = |seconds| Act::refuse(&Refusal::new(503, "ServiceUnavailable", "starting").retry_after(seconds));
+    let within = |seconds, rate| RecoverBounds { within: Span::from_secs(seconds), rate, ..RecoverBounds::default() };
+    for (what, acts, bounds) in [
+        ("429", vec![(0, usize::MAX, Act::flow_control(3600))], within(2, 200)),
+        ("503", vec![(0, usize::MAX, busy(3600))], within(2, 200)),
+        ("as long as decklog takes by default", vec![(0, usize::MAX, Act::flow_control(3600))], within(300, 200)),
+        (
+            "a pause that grows",
+            vec![(0, 3, Act::flow_control(0)), (0, usize::MAX, Act::flow_control(3600))],
+            within(30, 200),
+        ),
+        ("a pause that is asked for later", vec![(20, usize::MAX, Act::flow_control(3600))], within(30, 200)),
+        ("one short pause after the other", vec![(0, usize::MAX, Act::flow_control(1))], within(3, 200)),
+        ("a long queue", vec![(10, usize::MAX, busy(3600))], within(3, 1)),
+        ("no answer", vec![(5, usize::MAX, Act::Hang)], within(2, 200)),
+    ] {
+        let mut place = Place::new().await;
+        place.timings.recover = Some(bounds);
+        let both = || vec![watch(&["configmaps", "secrets"])];
+        place.map("a", "1");
+        let daemon = place.ready(both()).await;
+        daemon.until(&place, |log| log.len() == 1).await;
+        daemon.stop().await;
+        for n in 0..40 {
+            place.change("a", &format!("a{n}"));
+            place.sim.create("secrets", objects::secret("shop", &format!("s{n}"), &[])).unwrap();
+        }
+        place.expire().await;
+        place.sim.expire_watch_history("secrets", place.sim.revision());
+        for (after, times, act) in acts {
+            place.sim.fault(Fault::new(exact("configmaps"), act).after(after).times(times));
+        }
+        let daemon = place.start(both()).await;
+        daemon.until(&place, |log| log.iter().any(|line| line == "GAP expired")).await;
+        // Of the other source, which is refused nothing, as well.
+        for resource in ["configmaps", "secrets"] {
+            let watched = place.sim.wait_for_watches(resource, 1).await;
+            assert!(watched.is_ok(), "{what}: {resource}: {:#?}", log_at(&place.state()));
+        }
+        place.map("now", "1");
+        let log = daemon.until_last(&place, "now@").await;
+        daemon.stop().await;
+        assert!(log.last().unwrap().starts_with("ADDED watched now@"), "{what}: {log:#?}");
+    }
 }

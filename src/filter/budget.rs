@@ -1,0 +1,659 @@
+//! What an evaluation may take: steps, and bytes of the values that it makes.
+//!
+//! The interpreter knows no bounds, so the expression itself counts: [`meter`] puts calls of functions that
+//! count into its tree, once, when it is compiled. Each turn of a loop takes steps, by the size of the loop's body and of the
+//! element that the interpreter copies for it. What reads whole values in a loop takes steps by their size. What makes values that
+//! grow (sums, literals, copies, what `map` and `filter` append) takes bytes, before it makes them. What the entry itself is made to
+//! takes bytes as well. An expression without loops and copies has next to no such calls.
+//!
+//! The functions of an environment are plain function pointers, so what is left is kept for each thread.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SelectExpr, operators};
+use cel::common::functions::Function;
+use cel::common::types::{
+    CelBool, CelBytes, CelInt, CelList, CelMap, CelMapKey, CelOptional, CelString, DYN_TYPE, INT_TYPE, Kind,
+    STRING_TYPE, Type,
+};
+use cel::common::value::{CowVal, Val};
+use cel::{Env, ExecutionError};
+use regex::Regex;
+
+use super::VARIABLES;
+
+/// Steps of one evaluation: a second of a processor at most, and some times what a filter takes that loops over everything in the
+/// largest object that etcd keeps.
+pub const MOST_STEPS: u64 = 2_000_000;
+
+/// Bytes of the values of one evaluation: the largest object that etcd keeps, as values, and what a filter copies of it with `.?`.
+pub const MOST_BYTES: u64 = 32 << 20;
+
+/// Bytes of a value in its box, without what it holds.
+pub(super) const VALUE: u64 = 32;
+/// Bytes of a place in a list.
+pub(super) const ELEMENT: u64 = 24;
+/// Bytes of a key and a place in a map, without the text of the key.
+pub(super) const MEMBER: u64 = 96;
+
+/// So many bytes are compared or copied in a step.
+const BYTES_A_STEP: u64 = 128;
+/// So many nodes of an expression are evaluated in a step.
+const NODES_A_STEP: u64 = 4;
+
+/// Regular expressions that are kept while an expression is evaluated.
+const MOST_PATTERNS: usize = 8;
+/// Steps that it takes to compile a regular expression.
+const PATTERN: u64 = 2_000;
+/// … for each byte of it.
+const PATTERN_BYTE: u64 = 16;
+/// … and where it counts (`\w{100}`), which multiplies what it is compiled to.
+const PATTERN_COUNTS: u64 = 100_000;
+/// In a step a regular expression of so many bytes is tried at a byte of a text, or one of a byte at so many.
+const TRIED_A_STEP: u64 = 256;
+/// … and one that counts is as long as so many that do not.
+const COUNTS: u64 = 16;
+
+/// Keys of an entry whose values may be large. The others are short texts and numbers.
+const OBJECTS: [&str; 5] = ["cluster", "change", "object", "gap", "redacted"];
+
+/// What an evaluation took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Steps, of [`MOST_STEPS`].
+    pub steps: u64,
+    /// Bytes of values, of [`MOST_BYTES`].
+    pub bytes: u64,
+}
+
+/// Which bound an evaluation has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spent {
+    Steps,
+    Bytes,
+}
+
+impl fmt::Display for Spent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Steps => write!(f, "the expression takes more than {MOST_STEPS} steps, so it must loop over less"),
+            Self::Bytes => write!(
+                f,
+                "the expression needs values of more than {} MiB, so it must name less of the object or make less of it",
+                MOST_BYTES >> 20
+            ),
+        }
+    }
+}
+
+/// What is left of an evaluation's budget.
+#[derive(Clone, Copy)]
+struct Left {
+    steps: u64,
+    bytes: u64,
+    spent: Option<Spent>,
+    /// The node of the loop that took steps last.
+    place: u64,
+}
+
+const FULL: Left = Left { steps: MOST_STEPS, bytes: MOST_BYTES, spent: None, place: 0 };
+
+thread_local! {
+    static LEFT: Cell<Left> = const { Cell::new(FULL) };
+    static PATTERNS: RefCell<Vec<(String, Option<Regex>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Begins an evaluation on this thread.
+pub(super) fn begin() {
+    LEFT.set(FULL);
+    PATTERNS.with_borrow_mut(Vec::clear);
+}
+
+/// Which bound the evaluation on this thread has reached, and the node of the loop in which it did.
+pub(super) fn spent() -> Option<(Spent, u64)> {
+    let left = LEFT.get();
+    left.spent.map(|spent| (spent, left.place))
+}
+
+/// What the evaluation on this thread has taken.
+pub(super) fn cost() -> Cost {
+    let left = LEFT.get();
+    Cost { steps: MOST_STEPS - left.steps, bytes: MOST_BYTES - left.bytes }
+}
+
+/// Takes steps, and returns whether there were as many.
+fn take_steps(steps: u64) -> bool {
+    let mut left = LEFT.get();
+    match left.steps.checked_sub(steps) {
+        Some(rest) if left.spent.is_none() => left.steps = rest,
+        _ => left.spent = left.spent.or(Some(Spent::Steps)),
+    }
+    LEFT.set(left);
+    left.spent.is_none()
+}
+
+/// Takes bytes, and returns whether there were as many.
+pub(super) fn take_bytes(bytes: u64) -> bool {
+    let mut left = LEFT.get();
+    match left.bytes.checked_sub(bytes) {
+        Some(rest) if left.spent.is_none() => left.bytes = rest,
+        _ => left.spent = left.spent.or(Some(Spent::Bytes)),
+    }
+    LEFT.set(left);
+    left.spent.is_none()
+}
+
+fn spent_error() -> ExecutionError {
+    ExecutionError::function_error("@budget", "spent")
+}
+
+/// The bytes of a value with everything in it. Stops counting beyond `most`.
+fn deep(value: &dyn Val, most: u64) -> u64 {
+    if let Some(list) = value.downcast_ref::<CelList<'_>>() {
+        let mut bytes = VALUE;
+        for element in list.inner() {
+            if bytes > most {
+                break;
+            }
+            bytes += ELEMENT + deep(element.as_ref(), most - bytes);
+        }
+        return bytes;
+    }
+    if let Some(map) = value.downcast_ref::<CelMap<'_>>() {
+        let mut bytes = 2 * VALUE;
+        for (key, value) in map.inner() {
+            if bytes > most {
+                break;
+            }
+            let key = if let CelMapKey::String(key) = key { key.inner().len() as u64 } else { 0 };
+            bytes += MEMBER + key + deep(value.as_ref(), most - bytes);
+        }
+        return bytes;
+    }
+    match value.downcast_ref::<CelOptional<'_>>().and_then(CelOptional::option) {
+        Some(inner) => VALUE + deep(inner, most),
+        None => VALUE + length(value),
+    }
+}
+
+/// The bytes of a text; of anything else, none.
+fn length(value: &dyn Val) -> u64 {
+    if let Some(text) = value.downcast_ref::<CelString<'_>>() {
+        text.inner().len() as u64
+    } else {
+        value.downcast_ref::<CelBytes<'_>>().map_or(0, |bytes| bytes.inner().len() as u64)
+    }
+}
+
+/// The steps that it takes to go through a value.
+fn steps_through(value: &dyn Val) -> u64 {
+    deep(value, LEFT.get().steps.saturating_mul(BYTES_A_STEP)) / BYTES_A_STEP
+}
+
+/// What a turn of a loop takes: `(element, nodes of the body, node of the loop)`.
+fn take_turn(args: &[CowVal<'_, '_>]) -> bool {
+    let number = |at: usize| {
+        let number = args.get(at).and_then(|arg| arg.downcast_ref::<CelInt>());
+        number.map_or(0, |number| number.inner().unsigned_abs())
+    };
+    let mut left = LEFT.get();
+    left.place = if left.spent.is_none() { number(2) } else { left.place };
+    LEFT.set(left);
+    take_steps(1 + number(1) / NODES_A_STEP + args.first().map_or(0, |element| steps_through(element.as_ref())))
+}
+
+/// Whether there are steps left for a turn: `all` and `exists` go on where a turn fails, and end where one is decided.
+fn left<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    Ok(CowVal::owned(CelBool::from(take_turn(&args))))
+}
+
+/// True, or an error where there are no steps left for a turn: the other loops end where one fails.
+fn step<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    if take_turn(&args) { Ok(CowVal::owned(CelBool::from(true))) } else { Err(spent_error()) }
+}
+
+fn first<'b, 'v>(args: Vec<CowVal<'b, 'v>>, is_left: bool) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    if is_left { args.into_iter().next().ok_or_else(spent_error) } else { Err(spent_error()) }
+}
+
+/// A value that is compared as a whole.
+fn compared<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let is_left = take_steps(1 + steps_through(args[0].as_ref()));
+    first(args, is_left)
+}
+
+/// A value in which something is looked for: a key in a map is found at once.
+fn searched<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let is_map = args[0].get_type().kind() == Kind::Map;
+    let is_left = take_steps(1 + if is_map { 0 } else { steps_through(args[0].as_ref()) });
+    first(args, is_left)
+}
+
+/// `value in values` for a value that may be large: the interpreter may copy it for each element that is of another type.
+fn contained<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let (value, values) = (args[0].as_ref(), args[1].as_ref());
+    let mismatch = || {
+        let types = [value, values].map(|value| value.get_type().name().to_owned());
+        ExecutionError::no_such_overload(operators::IN, types.to_vec())
+    };
+    let elements = values.downcast_ref::<CelList<'_>>().map_or(1, |list| list.inner().len() as u64);
+    if !take_steps(1 + elements.saturating_mul(1 + steps_through(value))) {
+        return Err(spent_error());
+    }
+    let found = values.as_container().ok_or_else(mismatch)?.contains(value).map_err(|_| mismatch())?;
+    Ok(CowVal::owned(CelBool::from(found)))
+}
+
+/// A value of which no more is read than its text.
+fn text<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let is_left = take_steps(1 + length(args[0].as_ref()) / BYTES_A_STEP);
+    first(args, is_left)
+}
+
+/// A value that is copied and kept.
+fn kept<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let is_left = take_bytes(ELEMENT + deep(args[0].as_ref(), LEFT.get().bytes));
+    first(args, is_left)
+}
+
+/// The sum of two values.
+fn plus<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let (left, right) = (args[0].as_ref(), args[1].as_ref());
+    let mismatch = || {
+        let types = [left, right].map(|value| value.get_type().name().to_owned());
+        ExecutionError::no_such_overload(operators::ADD, types.to_vec())
+    };
+    let (kind, other) = (left.get_type().kind(), right.get_type().kind());
+    let is_time = |kind: Kind| matches!(kind, Kind::Duration | Kind::Timestamp);
+    let goes = kind == other || is_time(kind) && is_time(other) || kind == Kind::List && right.as_iterable().is_some();
+    // The crate's own error has copies of both.
+    if !goes {
+        return Err(mismatch());
+    }
+    if matches!(kind, Kind::String | Kind::Bytes | Kind::List) {
+        let most = LEFT.get().bytes;
+        if !take_bytes(deep(left, most).saturating_add(deep(right, most))) {
+            return Err(spent_error());
+        }
+    }
+    let sum = left.as_adder().ok_or_else(mismatch)?.add(right)?;
+    Ok(CowVal::Owned(sum.into_owned()))
+}
+
+/// `matches`, with each regular expression compiled once.
+fn matching<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let [text, pattern] = args.as_slice() else { return Err(ExecutionError::invalid_argument_count(2, args.len())) };
+    let texts = text.downcast_ref::<CelString<'_>>().zip(pattern.downcast_ref::<CelString<'_>>());
+    let (text, pattern) = texts.ok_or_else(spent_error)?;
+    let (text, pattern) = (text.inner(), pattern.inner());
+    let counts = pattern.contains('{');
+    let length = pattern.len() as u64 * if counts { COUNTS } else { 1 };
+    let steps = 1 + (text.len() as u64).saturating_mul(length) / TRIED_A_STEP;
+    if !take_steps(steps) {
+        return Err(spent_error());
+    }
+    let found = PATTERNS.with_borrow_mut(|patterns| {
+        if let Some((_, regex)) = patterns.iter().find(|(known, _)| known == pattern) {
+            return regex.as_ref().map(|regex| regex.is_match(text)).ok_or_else(bad_pattern);
+        }
+        let steps = PATTERN + PATTERN_BYTE * pattern.len() as u64 + if counts { PATTERN_COUNTS } else { 0 };
+        if !take_steps(steps) {
+            return Err(spent_error());
+        }
+        if patterns.len() >= MOST_PATTERNS {
+            patterns.clear();
+        }
+        let regex = Regex::new(pattern).ok();
+        let found = regex.as_ref().map(|regex| regex.is_match(text)).ok_or_else(bad_pattern);
+        patterns.push((pattern.to_owned(), regex));
+        found
+    });
+    Ok(CowVal::owned(CelBool::from(found?)))
+}
+
+fn bad_pattern() -> ExecutionError {
+    ExecutionError::function_error("matches", "not a regular expression")
+}
+
+// The functions that count, by names that nobody can write.
+const LEFT_NAME: &str = "@left";
+const STEP: &str = "@step";
+const COMPARED: &str = "@compared";
+const SEARCHED: &str = "@searched";
+const CONTAINED: &str = "@contained";
+const TEXT: &str = "@text";
+const KEPT: &str = "@kept";
+const PLUS: &str = "@plus";
+const MATCHES: &str = "@matches";
+
+/// The standard functions of CEL, and those that count.
+pub(super) fn environment() -> Env {
+    let mut env = Env::stdlib();
+    let functions: [(&str, Vec<Type>, Function); 9] = [
+        (LEFT_NAME, vec![DYN_TYPE, INT_TYPE, INT_TYPE], left),
+        (STEP, vec![DYN_TYPE, INT_TYPE, INT_TYPE], step),
+        (COMPARED, vec![DYN_TYPE], compared),
+        (SEARCHED, vec![DYN_TYPE], searched),
+        (CONTAINED, vec![DYN_TYPE, DYN_TYPE], contained),
+        (TEXT, vec![DYN_TYPE], text),
+        (KEPT, vec![DYN_TYPE], kept),
+        (PLUS, vec![DYN_TYPE, DYN_TYPE], plus),
+        (MATCHES, vec![STRING_TYPE, STRING_TYPE], matching),
+    ];
+    for (name, types, function) in functions {
+        env.add_overload(name, name, types, function).expect("the names are not those of CEL");
+    }
+    let member = env.add_member_overload(MATCHES, "string.@matches", STRING_TYPE, vec![STRING_TYPE], matching);
+    member.expect("the names are not those of CEL");
+    env
+}
+
+/// Makes an expression count what it takes. Returns whether it loops.
+pub(super) fn meter(expression: &mut IdedExpr) -> bool {
+    let mut meter = Meter { bound: Vec::new(), loops: 0, has_loops: false };
+    meter.visit(expression);
+    meter.has_loops
+}
+
+struct Meter {
+    /// The variables of the loops around.
+    bound: Vec<String>,
+    /// How many loops are around.
+    loops: usize,
+    has_loops: bool,
+}
+
+impl Meter {
+    fn visit(&mut self, expression: &mut IdedExpr) {
+        let id = expression.id;
+        match &mut expression.expr {
+            Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => {}
+            Expr::Select(select) => self.visit(&mut select.operand),
+            Expr::Call(call) => {
+                if self.call(call) {
+                    wrap(KEPT, expression);
+                }
+            }
+            Expr::List(list) => {
+                for element in &mut list.elements {
+                    self.element(element);
+                }
+            }
+            Expr::Map(map) => {
+                for entry in &mut map.entries {
+                    match &mut entry.expr {
+                        EntryExpr::StructField(field) => self.element(&mut field.value),
+                        EntryExpr::MapEntry(entry) => {
+                            self.element(&mut entry.key);
+                            self.element(&mut entry.value);
+                        }
+                    }
+                }
+            }
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension, id),
+        }
+    }
+
+    /// An element of a literal, which the interpreter copies. What is written in it has elements of its own.
+    fn element(&mut self, element: &mut IdedExpr) {
+        self.visit(element);
+        if !self.is_small(element) && !matches!(element.expr, Expr::List(_) | Expr::Map(_)) {
+            wrap(KEPT, element);
+        }
+    }
+
+    /// Returns whether the value of the call is a copy that has to be counted.
+    fn call(&mut self, call: &mut CallExpr) -> bool {
+        let is_optional = |target: &IdedExpr| matches!(&target.expr, Expr::Ident(name) if name == "optional");
+        if call.target.as_deref().is_some_and(is_optional) {
+            for arg in &mut call.args {
+                self.element(arg);
+            }
+            return false;
+        }
+        for part in call.target.as_deref_mut().into_iter().chain(&mut call.args) {
+            self.visit(part);
+        }
+        let in_loop = self.loops > 0;
+        match (call.func_name.as_str(), call.args.as_mut_slice()) {
+            (operators::ADD, [accumulator, appended]) if is_accumulator(accumulator) => {
+                if let Expr::List(list) = &mut appended.expr {
+                    let bare = |element: &&mut IdedExpr| !is_call(element, KEPT);
+                    list.elements.iter_mut().filter(bare).for_each(|element| wrap(KEPT, element));
+                }
+            }
+            (operators::ADD, [left, right]) => {
+                if !matches!((&left.expr, &right.expr), (Expr::Literal(_), Expr::Literal(_))) {
+                    PLUS.clone_into(&mut call.func_name);
+                }
+            }
+            ("matches", _) => MATCHES.clone_into(&mut call.func_name),
+            (operators::EQUALS | operators::NOT_EQUALS, [left, right]) => {
+                match (self.is_short(left), self.is_short(right)) {
+                    (false, false) => {
+                        wrap(COMPARED, left);
+                        wrap(COMPARED, right);
+                    }
+                    // A number on the left copies what it is compared with.
+                    (true, false) => std::mem::swap(left, right),
+                    (_, true) => {}
+                }
+            }
+            (operators::IN, [value, values]) => {
+                if !self.is_small(value) {
+                    CONTAINED.clone_into(&mut call.func_name);
+                } else if in_loop && !self.is_short(values) {
+                    wrap(SEARCHED, values);
+                }
+            }
+            (operators::INDEX, [_, key]) if in_loop => self.wrap_large(COMPARED, key),
+            (operators::OPT_INDEX | operators::OPT_SELECT, [of, key]) => {
+                if in_loop {
+                    self.wrap_large(COMPARED, key);
+                }
+                return !is_owned(of);
+            }
+            (
+                operators::LESS
+                | operators::LESS_EQUALS
+                | operators::GREATER
+                | operators::GREATER_EQUALS
+                | operators::SUBSTRACT
+                | operators::MULTIPLY
+                | operators::DIVIDE
+                | operators::MODULO
+                | operators::NEGATE,
+                args,
+            ) if in_loop => args.iter_mut().for_each(|arg| self.wrap_large(COMPARED, arg)),
+            (
+                operators::CONDITIONAL
+                | operators::LOGICAL_AND
+                | operators::LOGICAL_OR
+                | operators::LOGICAL_NOT
+                | operators::NOT_STRICTLY_FALSE
+                | "dyn"
+                | "type"
+                | "hasValue"
+                | "value"
+                | "or"
+                | "orValue",
+                _,
+            ) => {}
+            _ if in_loop => {
+                for part in call.target.as_deref_mut().into_iter().chain(&mut call.args) {
+                    self.wrap_large(TEXT, part);
+                }
+            }
+            _ => {}
+        }
+        false
+    }
+
+    fn comprehension(&mut self, of: &mut ComprehensionExpr, id: u64) {
+        self.has_loops = true;
+        self.visit(&mut of.iter_range);
+        self.element(&mut of.accu_init);
+        let nodes = nodes(&of.loop_cond) + nodes(&of.loop_step);
+        let outside = self.bound.len();
+        self.bound.extend([of.iter_var.clone(), of.accu_var.clone()]);
+        self.bound.extend(of.iter_var2.clone());
+        self.loops += 1;
+        for part in [&mut of.loop_cond, &mut of.loop_step, &mut of.result] {
+            self.visit(part);
+        }
+        self.loops -= 1;
+        self.bound.truncate(outside);
+        let turn = |function: &str| {
+            let number =
+                |number: u64| Expr::Literal(LiteralValue::Int(i64::try_from(number).unwrap_or(i64::MAX).into()));
+            let args = [Expr::Ident(of.iter_var.clone()), number(nodes), number(id)];
+            call(function, args.map(|expr| IdedExpr { id, expr }).into(), id)
+        };
+        let is_accumulated = |arg: &IdedExpr| matches!(&arg.expr, Expr::Ident(name) if *name == of.accu_var);
+        let bool = |value: bool| IdedExpr { id, expr: Expr::Literal(LiteralValue::Boolean(value.into())) };
+        let choice = |condition, yes, no| call(operators::CONDITIONAL, vec![condition, yes, no], id);
+        if let Expr::Call(CallExpr { func_name, target: None, args }) = &mut of.loop_step.expr {
+            let decides = matches!(func_name.as_str(), operators::LOGICAL_AND | operators::LOGICAL_OR);
+            // `accumulator && P`, `accumulator || P`.
+            if decides && args.len() == 2 && is_accumulated(&args[0]) {
+                let decided = func_name == operators::LOGICAL_OR;
+                let part = std::mem::take(&mut args[1]);
+                args[1] = choice(turn(LEFT_NAME), part, bool(decided));
+                return;
+            }
+            // `P ? accumulator + … : accumulator`: the interpreter knows this shape, and appends in place.
+            if func_name == operators::CONDITIONAL && args.len() == 3 {
+                let part = std::mem::take(&mut args[0]);
+                args[0] = choice(turn(STEP), part, bool(false));
+                return;
+            }
+        }
+        let part = std::mem::take(&mut of.loop_step);
+        let accumulator = IdedExpr { id, expr: Expr::Ident(of.accu_var.clone()) };
+        of.loop_step = choice(turn(STEP), part, accumulator);
+    }
+
+    fn wrap_large(&self, function: &str, expression: &mut IdedExpr) {
+        if !self.is_small(expression) {
+            wrap(function, expression);
+        }
+    }
+
+    /// Whether a value is a number, a short text or the like, whatever the entry.
+    fn is_small(&self, expression: &IdedExpr) -> bool {
+        match &expression.expr {
+            Expr::Literal(_) | Expr::Select(SelectExpr { test: true, .. }) => true,
+            Expr::Ident(name) => {
+                let is_key = VARIABLES.contains(&name.as_str()) && !OBJECTS.contains(&name.as_str());
+                is_key && !self.bound.contains(name)
+            }
+            Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
+                (operators::CONDITIONAL, [_, yes, no]) => self.is_small(yes) && self.is_small(no),
+                (
+                    operators::EQUALS
+                    | operators::NOT_EQUALS
+                    | operators::LESS
+                    | operators::LESS_EQUALS
+                    | operators::GREATER
+                    | operators::GREATER_EQUALS
+                    | operators::IN
+                    | CONTAINED
+                    | operators::LOGICAL_AND
+                    | operators::LOGICAL_OR
+                    | operators::LOGICAL_NOT
+                    | operators::NOT_STRICTLY_FALSE
+                    | operators::SUBSTRACT
+                    | operators::MULTIPLY
+                    | operators::DIVIDE
+                    | operators::MODULO
+                    | operators::NEGATE
+                    | "size"
+                    | "int"
+                    | "uint"
+                    | "double"
+                    | "bool"
+                    | "timestamp"
+                    | "duration"
+                    | "type"
+                    | "hasValue"
+                    | "contains"
+                    | "startsWith"
+                    | "endsWith"
+                    | MATCHES,
+                    _,
+                ) => true,
+                (name, _) => name.starts_with("get"),
+            },
+            Expr::Unspecified
+            | Expr::Comprehension(_)
+            | Expr::List(_)
+            | Expr::Map(_)
+            | Expr::Select(_)
+            | Expr::Struct(_) => false,
+        }
+    }
+
+    /// Whether a value is small, or a list or map of such that the expression spells out.
+    fn is_short(&self, expression: &IdedExpr) -> bool {
+        if let Expr::List(list) = &expression.expr {
+            return list.elements.iter().all(|element| self.is_short(element));
+        }
+        let Expr::Map(map) = &expression.expr else { return self.is_small(expression) };
+        map.entries.iter().all(|entry| match &entry.expr {
+            EntryExpr::StructField(_) => false,
+            EntryExpr::MapEntry(entry) => self.is_short(&entry.key) && self.is_short(&entry.value),
+        })
+    }
+}
+
+/// Whether a value is nobody else's, so that what it holds is taken out of it and not copied.
+fn is_owned(expression: &IdedExpr) -> bool {
+    if let Expr::Select(select) = &expression.expr {
+        return is_owned(&select.operand);
+    }
+    let Expr::Call(call) = &expression.expr else { return false };
+    match call.func_name.as_str() {
+        KEPT | operators::OPT_SELECT | operators::OPT_INDEX => true,
+        operators::INDEX => call.args.first().is_some_and(is_owned),
+        _ => false,
+    }
+}
+
+/// Whether it is what a loop has come to so far: nobody can write its name.
+fn is_accumulator(expression: &IdedExpr) -> bool {
+    matches!(&expression.expr, Expr::Ident(name) if name.starts_with('@'))
+}
+
+fn is_call(expression: &IdedExpr, function: &str) -> bool {
+    matches!(&expression.expr, Expr::Call(call) if call.func_name == function)
+}
+
+fn call(function: &str, args: Vec<IdedExpr>, id: u64) -> IdedExpr {
+    IdedExpr { id, expr: Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args }) }
+}
+
+fn wrap(function: &str, expression: &mut IdedExpr) {
+    let inner = std::mem::take(expression);
+    let id = inner.id;
+    *expression = call(function, vec![inner], id);
+}
+
+/// How many nodes of an expression are evaluated, but for the turns of the loops in it.
+fn nodes(expression: &IdedExpr) -> u64 {
+    1 + match &expression.expr {
+        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => 0,
+        Expr::Select(select) => nodes(&select.operand),
+        Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).map(nodes).sum(),
+        Expr::List(list) => list.elements.iter().map(nodes).sum(),
+        Expr::Map(map) => map.entries.iter().map(|entry| nodes_of_entry(&entry.expr)).sum(),
+        Expr::Comprehension(of) => nodes(&of.iter_range) + nodes(&of.accu_init) + nodes(&of.result),
+    }
+}
+
+fn nodes_of_entry(entry: &EntryExpr) -> u64 {
+    match entry {
+        EntryExpr::StructField(field) => nodes(&field.value),
+        EntryExpr::MapEntry(entry) => nodes(&entry.key) + nodes(&entry.value),
+    }
+}
