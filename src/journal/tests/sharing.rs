@@ -333,6 +333,62 @@ async fn an_engine_that_was_put_back_gets_the_rest_again() {
     again_thread.join().unwrap();
 }
 
+/// What a decklog has and the shared log does not is kept, however far the other one went meanwhile; and nothing is kept of one that
+/// was only away.
+#[tokio::test]
+async fn what_the_shared_log_lacks_is_set_apart_and_nothing_else() {
+    for (is_restored, more, worth_a_base, others) in [
+        (true, 0, u64::MAX / 2, "which ends with entry 2"),
+        (true, 40, u64::MAX / 2, "which has others from 3 to 42"),
+        (true, 200, 2000, "which has others from 3 to 202"),
+        (false, 200, 2000, ""),
+    ] {
+        let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let engine = Engine::default();
+        let one = leader(a.path(), &engine).await;
+        let before = engine.held();
+        for version in 6..16 {
+            one.watch(vec![upsert("a", "ua", version)]).await;
+        }
+        let last = one.head().0;
+        one.close();
+        if is_restored {
+            engine.restore(before);
+        }
+        let (journal, thread) =
+            Journal::open_shared(b.path(), Sharing { worth_a_base, ..sharing(&engine, "two") }).unwrap();
+        journal.lead().await.unwrap().unwrap();
+        let (source, memory) = journal.source(&pods()).await.unwrap();
+        let two = Open { journal, thread, source, memory };
+        for version in 20..20 + more {
+            two.watch(vec![upsert("a", "ua", version)]).await;
+        }
+        if worth_a_base == 2000 {
+            let oldest = *engine.held().units.keys().next().unwrap();
+            assert!(oldest > 20, "{oldest}: what follows the other one is there still");
+        }
+        let (again, again_thread) = open(a.path(), &engine, "one");
+        let number = two.journal.shared().borrow().number;
+        let is_known = |shared: &Shared| shared.apart.iter().all(|apart| apart.shared.is_some());
+        until(&again, |shared| shared.number == number && shared.caught_up.is_some() && is_known(shared)).await;
+        assert_eq!(log(&mut again.reader().unwrap()), two.log());
+        let told: Vec<String> = again.shared().borrow().apart.iter().map(Apart::sentence).collect();
+        assert_eq!(told.len(), usize::from(is_restored), "{told:?}");
+        assert_eq!(set_apart(a.path()).len(), told.len(), "{told:?}");
+        if let [told] = &told[..] {
+            assert!(told.starts_with(&format!("the entries 3 to {last} of epoch ")) && told.contains(others), "{told}");
+        }
+        drop(again);
+        again_thread.join().unwrap();
+        // It is said as long as it is there.
+        let (again, again_thread) = open(a.path(), &engine, "one");
+        assert_eq!(again.shared().borrow().apart.iter().map(Apart::sentence).collect::<Vec<_>>(), told);
+        drop(again);
+        again_thread.join().unwrap();
+        two.close();
+    }
+}
+
 /// What the watches brought beyond a journal that turns out to be of another history is not handed over with a hole in it: the
 /// standby begins again.
 #[tokio::test]
