@@ -87,61 +87,89 @@ impl fmt::Display for Spent {
     }
 }
 
-/// What is left of an evaluation's budget.
-#[derive(Clone, Copy)]
+/// What is left of an evaluation's budget. Where one of the two is spent, nothing is left of the other.
 struct Left {
-    steps: u64,
-    bytes: u64,
-    spent: Option<Spent>,
+    steps: Cell<u64>,
+    bytes: Cell<u64>,
+    spent: Cell<Option<Spent>>,
     /// The node of the loop that took steps last.
-    place: u64,
+    place: Cell<u64>,
 }
 
-const FULL: Left = Left { steps: MOST_STEPS, bytes: MOST_BYTES, spent: None, place: 0 };
+impl Left {
+    const fn full() -> Self {
+        Self { steps: Cell::new(MOST_STEPS), bytes: Cell::new(MOST_BYTES), spent: Cell::new(None), place: Cell::new(0) }
+    }
+
+    fn spend(&self, what: Spent) {
+        if self.spent.get().is_none() {
+            self.spent.set(Some(what));
+        }
+        self.steps.set(0);
+        self.bytes.set(0);
+    }
+}
 
 thread_local! {
-    static LEFT: Cell<Left> = const { Cell::new(FULL) };
+    static LEFT: Left = const { Left::full() };
     static PATTERNS: RefCell<Vec<(String, Option<Regex>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Begins an evaluation on this thread.
 pub(super) fn begin() {
-    LEFT.set(FULL);
+    LEFT.with(|left| {
+        left.steps.set(MOST_STEPS);
+        left.bytes.set(MOST_BYTES);
+        left.spent.set(None);
+        left.place.set(0);
+    });
     PATTERNS.with_borrow_mut(Vec::clear);
 }
 
 /// Which bound the evaluation on this thread has reached, and the node of the loop in which it did.
 pub(super) fn spent() -> Option<(Spent, u64)> {
-    let left = LEFT.get();
-    left.spent.map(|spent| (spent, left.place))
+    LEFT.with(|left| left.spent.get().map(|spent| (spent, left.place.get())))
 }
 
 /// What the evaluation on this thread has taken.
 pub(super) fn cost() -> Cost {
-    let left = LEFT.get();
-    Cost { steps: MOST_STEPS - left.steps, bytes: MOST_BYTES - left.bytes }
+    Cost { steps: MOST_STEPS - steps_left(), bytes: MOST_BYTES - bytes_left() }
 }
 
-/// Takes steps, and returns whether there were as many.
+fn steps_left() -> u64 {
+    LEFT.with(|left| left.steps.get())
+}
+
+fn bytes_left() -> u64 {
+    LEFT.with(|left| left.bytes.get())
+}
+
+/// Takes steps, at least one, and returns whether there were as many.
 fn take_steps(steps: u64) -> bool {
-    let mut left = LEFT.get();
-    match left.steps.checked_sub(steps) {
-        Some(rest) if left.spent.is_none() => left.steps = rest,
-        _ => left.spent = left.spent.or(Some(Spent::Steps)),
-    }
-    LEFT.set(left);
-    left.spent.is_none()
+    LEFT.with(|left| match left.steps.get().checked_sub(steps) {
+        Some(rest) => {
+            left.steps.set(rest);
+            true
+        }
+        None => {
+            left.spend(Spent::Steps);
+            false
+        }
+    })
 }
 
-/// Takes bytes, and returns whether there were as many.
+/// Takes bytes, at least one, and returns whether there were as many.
 pub(super) fn take_bytes(bytes: u64) -> bool {
-    let mut left = LEFT.get();
-    match left.bytes.checked_sub(bytes) {
-        Some(rest) if left.spent.is_none() => left.bytes = rest,
-        _ => left.spent = left.spent.or(Some(Spent::Bytes)),
-    }
-    LEFT.set(left);
-    left.spent.is_none()
+    LEFT.with(|left| match left.bytes.get().checked_sub(bytes) {
+        Some(rest) => {
+            left.bytes.set(rest);
+            true
+        }
+        None => {
+            left.spend(Spent::Bytes);
+            false
+        }
+    })
 }
 
 fn spent_error() -> ExecutionError {
@@ -188,7 +216,7 @@ fn length(value: &dyn Val) -> u64 {
 
 /// The steps that it takes to go through a value.
 fn steps_through(value: &dyn Val) -> u64 {
-    deep(value, LEFT.get().steps.saturating_mul(BYTES_A_STEP)) / BYTES_A_STEP
+    deep(value, steps_left().saturating_mul(BYTES_A_STEP)) / BYTES_A_STEP
 }
 
 /// What a turn of a loop takes: `(element, nodes of the body, node of the loop)`.
@@ -197,9 +225,11 @@ fn take_turn(args: &[CowVal<'_, '_>]) -> bool {
         let number = args.get(at).and_then(|arg| arg.downcast_ref::<CelInt>());
         number.map_or(0, |number| number.inner().unsigned_abs())
     };
-    let mut left = LEFT.get();
-    left.place = if left.spent.is_none() { number(2) } else { left.place };
-    LEFT.set(left);
+    LEFT.with(|left| {
+        if left.spent.get().is_none() {
+            left.place.set(number(2));
+        }
+    });
     take_steps(1 + number(1) / NODES_A_STEP + args.first().map_or(0, |element| steps_through(element.as_ref())))
 }
 
@@ -253,7 +283,7 @@ fn text<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionEr
 
 /// A value that is copied and kept.
 fn kept<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
-    let is_left = take_bytes(ELEMENT + deep(args[0].as_ref(), LEFT.get().bytes));
+    let is_left = take_bytes(ELEMENT + deep(args[0].as_ref(), bytes_left()));
     first(args, is_left)
 }
 
@@ -272,7 +302,7 @@ fn plus<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionEr
         return Err(mismatch());
     }
     if matches!(kind, Kind::String | Kind::Bytes | Kind::List) {
-        let most = LEFT.get().bytes;
+        let most = bytes_left();
         if !take_bytes(deep(left, most).saturating_add(deep(right, most))) {
             return Err(spent_error());
         }
@@ -423,10 +453,10 @@ impl Meter {
                     list.elements.iter_mut().filter(bare).for_each(|element| wrap(KEPT, element));
                 }
             }
-            (operators::ADD, [left, right]) => {
-                if !matches!((&left.expr, &right.expr), (Expr::Literal(_), Expr::Literal(_))) {
-                    PLUS.clone_into(&mut call.func_name);
-                }
+            (operators::ADD, [left, right])
+                if !matches!((&left.expr, &right.expr), (Expr::Literal(_), Expr::Literal(_))) =>
+            {
+                PLUS.clone_into(&mut call.func_name);
             }
             ("matches", _) => MATCHES.clone_into(&mut call.func_name),
             (operators::EQUALS | operators::NOT_EQUALS, [left, right]) => {

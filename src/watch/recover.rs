@@ -150,7 +150,7 @@ enum Answer {
 impl Recovery<'_> {
     pub(super) async fn recover(self) -> Result<Outcome, Stop> {
         // Whatever it waits for: answers, turns, other sources.
-        let Ok(ended) = timeout_at(self.deadline(), self.windows()).await else {
+        let Ok(ended) = timeout_at(self.deadline(), Box::pin(self.windows())).await else {
             return Ok(Outcome::Hopeless(self.too_long(self.spent.requests.load(Ordering::Relaxed))));
         };
         match ended {
