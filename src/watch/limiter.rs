@@ -154,18 +154,17 @@ mod tests {
         }
         assert_eq!(Instant::now(), began);
         // Those who have longer wait, and hold every place.
-        let waiting: Vec<_> = (0..RECOVERIES)
-            .map(|_| {
-                let limiter = limiter.clone();
-                tokio::spawn(async move { limiter.recovery(seconds(300)).await })
-            })
-            .collect();
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..RECOVERIES {
+            let limiter = limiter.clone();
+            waiting.spawn(async move { limiter.recovery(seconds(300)).await });
+        }
         tokio::task::yield_now().await;
         assert!(limiter.recovery(seconds(20)).await.is_none());
         assert_eq!(Instant::now(), seconds(20));
         let mut places = Vec::new();
-        for place in waiting {
-            places.push(place.await.unwrap().expect("a turn"));
+        while let Some(place) = waiting.join_next().await {
+            places.push(place.unwrap().expect("a turn"));
         }
         assert!((seconds(60)..seconds(61)).contains(&Instant::now()));
     }
