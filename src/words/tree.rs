@@ -5,63 +5,20 @@
 //! entry alone, exactly as it was recorded: elements of lists by their names, redacted values by the fact of their
 //! change.
 
+mod budget;
+
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
 use crate::json::pointer::{push_segment, unescape};
-use crate::json::weight::{MANY, Weight};
 use crate::json::{Members, Text};
 use crate::k8s::merge_keys::IDENTITIES;
 use crate::wire::Op;
+use budget::{Budget, NODES};
 
 /// Values deeper than this are kept as the JSON that they are, which YAML reads as well.
 const MAX_DEPTH: usize = 256;
-
-/// Values of one object, or of what one patch took away, that become nodes: about 150 bytes each. A container that holds more
-/// is kept as the JSON that it is.
-const NODES: usize = MANY / 4;
-
-/// Members or elements that become nodes where those below them are too many.
-const CHILDREN: usize = 10_000;
-
-/// Below this depth such containers are not looked into.
-const HEAVY_DEPTH: usize = 16;
-
-/// How many more values may become nodes.
-#[derive(Clone, Copy, Debug)]
-struct Budget {
-    left: usize,
-    /// All that is below the present value is paid for.
-    paid: bool,
-}
-
-impl Budget {
-    const fn of(nodes: usize) -> Self {
-        Self { left: nodes, paid: false }
-    }
-
-    /// Pays for a container, wholly or for what stands in it alone. Returns whether there was enough left.
-    fn pay(&mut self, json: &str, depth: usize) -> bool {
-        if depth >= MAX_DEPTH {
-            return false;
-        }
-        if self.paid {
-            return true;
-        }
-        let nodes = Weight::of(json.as_bytes(), self.left).nodes;
-        if nodes <= self.left {
-            (self.left, self.paid) = (self.left - nodes, true);
-            return true;
-        }
-        let children = if depth < HEAVY_DEPTH { Weight::of(json.as_bytes(), usize::MAX).children } else { usize::MAX };
-        let enough = children <= CHILDREN.min(self.left);
-        if enough {
-            self.left -= children;
-        }
-        enough
-    }
-}
 
 /// A value.
 #[derive(Debug)]

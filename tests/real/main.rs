@@ -14,6 +14,7 @@ mod excluding;
 mod extensions;
 mod forgetting;
 mod harness;
+mod heavy;
 mod judge;
 mod judged;
 mod living;
@@ -176,6 +177,12 @@ mod kubernetes_1_36_alone {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_control_plane_frozen_killed_and_without_twenty_thousand_objects() {
         Box::pin(crate::enduring::scenario(crate::harness::Version::V1_36)).await;
+    }
+
+    /// Objects of 1.5 MB that hold 745,000 values each, and people who look at them.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn objects_of_very_many_values_stay_within_the_bound() {
+        Box::pin(crate::heavy::scenario(crate::harness::Version::V1_36)).await;
     }
 }
 
