@@ -19,6 +19,7 @@ const ELEMENTS: usize = 745_000;
 const BOUND: u64 = 256 << 20;
 
 /// See the module.
+#[expect(clippy::print_stdout, reason = "the figure is what a run by hand is for")]
 pub async fn scenario(version: Version) {
     let cluster = Cluster::start(version, Parts::Bare).await;
     extensions::define(&cluster, "widgets", "Namespaced").await;
@@ -69,13 +70,15 @@ pub async fn scenario(version: Version) {
             scope.spawn(move || {
                 let mut answer = Vec::new();
                 ask(question).read_to_end(&mut answer).unwrap();
-                let answer = String::from_utf8_lossy(&answer);
-                assert!(answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200"), "{question}");
+                // Who asks beside many others may be told to try again.
+                let status = String::from_utf8_lossy(&answer).split(' ').nth(1).map(str::to_owned);
+                assert!(matches!(status.as_deref(), Some("200" | "503")), "{question}: {status:?}");
             });
         }
     });
     daemon.must_run();
     let memory = daemon.memory();
+    println!("four objects of {ELEMENTS} values each: {} MiB resident at most", memory >> 20);
     assert!(memory < BOUND, "{} MiB", memory >> 20);
     let log = fs::read_to_string(daemon.log()).unwrap();
     assert_eq!(log.matches("\"type\":\"MODIFIED\"").count(), names.len());
