@@ -29,19 +29,18 @@
 mod annotation;
 mod fields;
 mod settings;
+mod signs;
 
 pub use settings::{RedactMode, RedactRule, Settings};
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use memchr::memmem::{self, Finder};
 use sha2::{Digest as _, Sha256};
 
 use super::pattern::Pattern;
@@ -49,6 +48,7 @@ use crate::json::pointer::push_segment;
 use crate::json::tree::{Id, Kind, Tree};
 use crate::k8s::names::Spelling;
 use crate::model::{Redacted, Resource};
+use signs::{Signs, mask_tokens};
 
 /// Texts of JSON inside texts of JSON are read this deep. What lies deeper is redacted as a whole where it could
 /// hold something.
@@ -272,12 +272,25 @@ impl Redactor {
         }
         // Where each value of a large text stands takes more than the text: one of them at a time is enough.
         let _turn = (raw.len() > LARGE).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
-        let task = Task { redactor: self, uid, patterns, before };
-        let mut redacted = Redacted::default();
         let scope = if secret { Scope::Secret } else { Scope::Plain };
-        let bytes = task.document(&raw, signs, scope, 0, &mut redacted)?;
-        redacted.bytes = bytes.unwrap_or_else(|| raw.into_owned());
-        Ok(redacted)
+        let mut whole: Vec<(String, RedactMode)> = Vec::new();
+        loop {
+            let task =
+                Task { redactor: self, uid, patterns: &patterns, before, whole: &whole, crowded: Cell::default() };
+            let mut redacted = Redacted::default();
+            match task.document(&raw, signs, scope, 0, &mut redacted) {
+                Ok(bytes) => {
+                    redacted.bytes = bytes.unwrap_or_else(|| raw.into_owned());
+                    return Ok(redacted);
+                }
+                Err(error) => {
+                    match task.crowded.take().filter(|(place, _)| !whole.iter().any(|(known, _)| known == place)) {
+                        Some(crowded) => whole.push(crowded),
+                        None => return Err(error),
+                    }
+                }
+            }
+        }
     }
 
     /// The same without one of the built-in rules.
@@ -300,40 +313,19 @@ fn names(spelling: &str, resource: &Resource) -> bool {
     (spelling.name == "*" || spelling.form(resource).is_some()) && spelling.is_where(resource)
 }
 
+/// Values of an object that are redacted one by one. Where there are more, what holds them is redacted as a whole.
+const MOST: usize = 10_000;
+
+/// What holds a value, as far as two steps from the outermost object; nothing where that is the object itself.
+fn holder(pointer: &str) -> Option<String> {
+    let (above, _) = pointer.rsplit_once('/')?;
+    let end = above.match_indices('/').nth(2).map_or(above.len(), |(at, _)| at);
+    Some(above[..end].to_owned()).filter(|place| !place.is_empty())
+}
+
 /// Bytes beyond which texts are redacted one after the other in the whole process.
 const LARGE: usize = 256 << 10;
 static TURN: Mutex<()> = Mutex::new(());
-
-/// The beginning of an escape of an ASCII character, of a kind that may be a Secret's, and of a token.
-static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u00"));
-static SECRET: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"Secret"));
-static TOKEN_BEGIN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"eyJ"));
-
-/// What the built-in rules could find in a text that is no Secret: where there is no sign of anything, nothing is read.
-/// A text is looked through once for each sign.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Signs {
-    /// Something that looks like the beginning of a token.
-    tokens: bool,
-    /// `"Secret"` or `"SecretList"`, in a text inside it (`\"Secret\"`) as well.
-    secrets: bool,
-}
-
-impl Signs {
-    fn of(raw: &[u8]) -> Self {
-        // Escapes of ASCII characters, which the API server does not write except for `<`, `>` and `&`, could hide what is
-        // looked for.
-        if ESCAPE.find(raw).is_some() {
-            return Self { tokens: true, secrets: true };
-        }
-        let ends = |at: usize| {
-            let rest = &raw[at..];
-            matches!(rest.strip_prefix(b"List").unwrap_or(rest).first(), Some(b'"' | b'\\'))
-        };
-        let secrets = SECRET.find_iter(raw).any(|at| ends(at + 7));
-        Self { tokens: TOKEN_BEGIN.find(raw).is_some(), secrets }
-    }
-}
 
 /// What the objects of a document are.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -350,9 +342,13 @@ enum Scope {
 struct Task<'r> {
     redactor: &'r Redactor,
     uid: &'r str,
-    patterns: Vec<(&'r RulePath, RedactMode)>,
+    patterns: &'r [(&'r RulePath, RedactMode)],
     /// The pointers of what an earlier redaction was at; nothing where there was none.
     before: Option<&'r HashSet<&'r str>>,
+    /// What is redacted as a whole.
+    whole: &'r [(String, RedactMode)],
+    /// What holds more than [`MOST`] values to redact, where that was found.
+    crowded: Cell<Option<(String, RedactMode)>>,
 }
 
 /// An object or array that the walk is in.
@@ -421,9 +417,13 @@ impl Task<'_> {
             embedded,
             secrets: has(Builtin::Inside) && signs.secrets,
             tokens: has(Builtin::Tokens) && signs.tokens,
+            is_crowded: false,
             tree,
         };
         walk.run();
+        if walk.is_crowded {
+            return Err("it holds too many values to redact".to_owned());
+        }
         Ok(walk.finish())
     }
 
@@ -462,6 +462,8 @@ struct Walk<'a, 't> {
     secrets: bool,
     /// The document holds something that looks like the beginning of a token.
     tokens: bool,
+    /// Too many values are redacted, and what holds them will be.
+    is_crowded: bool,
 }
 
 impl Walk<'_, '_> {
@@ -472,7 +474,9 @@ impl Walk<'_, '_> {
             let sort = if self.scope == Scope::Secret { Sort::Secret } else { Sort::Other };
             frames.push(self.frame(Tree::ROOT, 0, sort));
         }
-        while let Some(frame) = frames.last_mut() {
+        while !self.is_crowded
+            && let Some(frame) = frames.last_mut()
+        {
             self.pointer.truncate(frame.pointer);
             self.places.truncate(frame.places);
             if frame.next >= frame.end {
@@ -561,6 +565,10 @@ impl Walk<'_, '_> {
         let is_null = self.tree.raw(value) == "null";
         if self.is_secret(frame, &name, value, sort) {
             mode = mode.or(Some(RedactMode::Hmac));
+        }
+        let whole = self.task.whole.iter().filter(|_| self.embedded == 0);
+        if let Some((_, whole)) = whole.clone().find(|(place, _)| *place == self.pointer) {
+            mode = stricter(mode, *whole);
         }
         if mode.is_some() && self.is_replaced(value) {
             self.positions.truncate(own);
@@ -691,8 +699,22 @@ impl Walk<'_, '_> {
         text == MASK || is_digest(text.trim_matches('"'))
     }
 
+    /// Whether so many values are redacted that what holds them is redacted instead.
+    fn crowds(&mut self, mode: RedactMode) -> bool {
+        if self.report.pointers.len() >= MOST
+            && let Some(place) = holder(&self.pointer)
+        {
+            self.is_crowded = true;
+            self.task.crowded.set(Some((place, mode)));
+        }
+        self.is_crowded
+    }
+
     /// Redacts a whole value.
     fn redacted(&mut self, mode: RedactMode, value: Id, is_member: bool) {
+        if self.crowds(mode) {
+            return;
+        }
         let digest = if self.tree.kind(value) == Kind::String {
             self.task.digest(&self.places, b's', self.tree.string(value).as_bytes())
         } else {
@@ -757,6 +779,8 @@ impl Walk<'_, '_> {
             } else {
                 Err(String::new())
             };
+            // Places in the text are none of the object.
+            self.task.crowded.set(None);
             match result {
                 Ok(Some(bytes)) => {
                     if !inner.marks.is_empty() {
@@ -785,6 +809,9 @@ impl Walk<'_, '_> {
 
     /// Another text in the place of a string.
     fn rewrite(&mut self, value: Id, text: &str) {
+        if self.crowds(RedactMode::Hmac) {
+            return;
+        }
         self.tell();
         let text = serde_json::to_string(text).expect("a string always serialises");
         self.replace(self.tree.span(value), &text);
@@ -832,55 +859,6 @@ fn stricter(one: Option<RedactMode>, other: RedactMode) -> Option<RedactMode> {
         RedactMode::Hmac => 0,
     };
     one.filter(|&one| rank(one) >= rank(other)).or(Some(other))
-}
-
-/// The text with its JSON Web Tokens masked; nothing where it has none. A token is three runs of base64url characters
-/// with dots between, the first of which is a JSON object that names an algorithm.
-fn mask_tokens(text: &str) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Header {
-        #[serde(rename = "alg")]
-        _alg: serde::de::IgnoredAny,
-    }
-    // A run that begins so more often is no header, and one that is longer is none that a server makes.
-    const MAX_TRIES: usize = 8;
-    const MAX_HEADER: usize = 8 << 10;
-    let bytes = text.as_bytes();
-    let run = |from: usize| {
-        let is_ours = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        from + bytes[from..].iter().take_while(is_ours).count()
-    };
-    let mut out = String::new();
-    let (mut copied, mut at) = (0, 0);
-    while let Some(found) = memmem::find(&bytes[at..], b"eyJ") {
-        let begin = at + found;
-        let header_end = run(begin);
-        at = header_end;
-        if bytes.get(header_end) != Some(&b'.') {
-            continue;
-        }
-        let payload_end = run(header_end + 1);
-        if payload_end == header_end + 1 || bytes.get(payload_end) != Some(&b'.') {
-            continue;
-        }
-        let header =
-            memmem::find_iter(&bytes[begin..header_end], b"eyJ").take(MAX_TRIES).map(|at| begin + at).find(|&start| {
-                header_end - start <= MAX_HEADER
-                    && BASE64_URL_SAFE_NO_PAD
-                        .decode(&bytes[start..header_end])
-                        .is_ok_and(|json| serde_json::from_slice::<Header>(&json).is_ok())
-            });
-        if let Some(start) = header {
-            out.push_str(&text[copied..start]);
-            out.push_str(TOKEN);
-            copied = run(payload_end + 1);
-            at = copied;
-        }
-    }
-    (copied > 0).then(|| {
-        out.push_str(&text[copied..]);
-        out
-    })
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 use std::io::Write as _;
 use std::sync::LazyLock;
 
-use base64::prelude::BASE64_STANDARD;
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use super::*;
