@@ -127,6 +127,15 @@ impl<'a> Node<'a> {
         matches!(&self.body, Body::Leaf(json) if json.starts_with(['{', '[']))
     }
 
+    /// Reads what a container holds that is kept as JSON, as far as there is budget for it. Returns whether there was.
+    fn open(&mut self, depth: usize, budget: &mut Budget) -> bool {
+        let Body::Leaf(Cow::Borrowed(json)) = self.body else { return false };
+        if let Ok(read) = Self::read(json, depth, budget) {
+            self.body = read.body;
+        }
+        !self.is_closed()
+    }
+
     /// Something in it changed, of which nothing is known but that.
     fn changed_within(&mut self) -> &mut Self {
         if matches!(self.mark, Mark::Same) {
@@ -152,10 +161,15 @@ impl<'a> Node<'a> {
     /// # Errors
     /// Where what it took away is no JSON.
     pub(crate) fn revert(&mut self, patch: &[Op<'a>]) -> Result<(), serde_json::Error> {
-        let mut budget = Budget::of(NODES);
+        self.revert_within(patch, NODES)
+    }
+
+    /// As [`Node::revert`], for at most so many nodes of what it took away and of what has to be looked into.
+    fn revert_within(&mut self, patch: &[Op<'a>], nodes: usize) -> Result<(), serde_json::Error> {
+        let mut budget = Budget::of(nodes);
         for op in patch.iter().rev() {
             let was = op.was.map(|was| Self::read(was.get(), 0, &mut budget)).transpose()?;
-            self.take_back(op, was);
+            self.take_back(op, was, &mut budget);
         }
         Ok(())
     }
@@ -190,7 +204,8 @@ impl<'a> Node<'a> {
     pub(crate) fn revert_to(&mut self, patch: &[Op<'_>], origin: usize) -> bool {
         let mut credited = false;
         for op in patch.iter().rev() {
-            if let Some(brought) = self.take_back(op, Some(Self::opaque())) {
+            // What is kept as JSON is somebody's as a whole: of many patches, all of it would be looked into at last.
+            if let Some(brought) = self.take_back(op, Some(Self::opaque()), &mut Budget::of(0)) {
                 credited |= brought.credit(origin);
             }
         }
@@ -238,15 +253,20 @@ impl<'a> Node<'a> {
     }
 
     /// Takes a move back. Whoever moved an element changed nothing of it.
-    fn take_move_back(&mut self, op: &Op<'_>) -> Option<()> {
+    fn take_move_back(&mut self, op: &Op<'_>, budget: &mut Budget) -> Option<()> {
         let mut found = Some(&mut *self);
         let mut way = steps(&op.path);
         let last = way.pop()?;
-        for step in &way {
-            found = found?.child(step);
+        for (depth, step) in way.iter().enumerate() {
+            let at = found?;
+            if at.is_closed() && !at.open(depth, budget) {
+                at.changed_within();
+                return None;
+            }
+            found = at.child(step);
         }
         let at = found?;
-        if at.is_closed() {
+        if at.is_closed() && !at.open(way.len(), budget) {
             at.changed_within();
             return None;
         }
@@ -263,21 +283,21 @@ impl<'a> Node<'a> {
     }
 
     /// Takes one operation back; gives the value that it brought, where that is in the tree.
-    fn take_back<'t>(&'t mut self, op: &Op<'_>, was: Option<Node<'a>>) -> Option<&'t mut Self> {
+    fn take_back<'t>(&'t mut self, op: &Op<'_>, was: Option<Node<'a>>, budget: &mut Budget) -> Option<&'t mut Self> {
         if op.op == "move" {
-            self.take_move_back(op);
+            self.take_move_back(op, budget);
             return None;
         }
         let mut at = self;
         let mut steps = steps(&op.path);
         let last = steps.pop();
-        for step in &steps {
-            if at.is_closed() {
+        for (depth, step) in steps.iter().enumerate() {
+            if at.is_closed() && !at.open(depth, budget) {
                 return Some(at.changed_within());
             }
             at = at.child(step)?;
         }
-        if at.is_closed() && last.is_some() {
+        if at.is_closed() && last.is_some() && !at.open(steps.len(), budget) {
             return Some(at.changed_within());
         }
         match (&*op.op, last) {
@@ -727,8 +747,13 @@ mod tests {
             let json = change(&old, &new);
             let change: Change<'_> = serde_json::from_str(&json).unwrap();
             let mut tree = Node::parse_within(new.as_bytes(), nodes).unwrap();
-            tree.revert(&change.patch).unwrap();
+            tree.revert_within(&change.patch, nodes).unwrap();
             prop_assert_eq!(tree.differs(), !change.patch.is_empty(), "{} to {}", old, new);
+            // What the patch leads into is looked into, as long as there is budget for that.
+            let mut tree = Node::parse_within(new.as_bytes(), nodes).unwrap();
+            tree.revert(&change.patch).unwrap();
+            let before: serde_json::Value = serde_json::from_str(&tree.before()).unwrap();
+            prop_assert_eq!(before, serde_json::from_str::<serde_json::Value>(&old).unwrap());
             let mut tree = Node::parse_within(new.as_bytes(), nodes).unwrap();
             let credited = tree.revert_to(&change.patch, 1);
             tree.credit(0);
