@@ -284,10 +284,12 @@ impl Redactor {
                     return Ok(redacted);
                 }
                 Err(error) => {
-                    match task.crowded.take().filter(|(place, _)| !whole.iter().any(|(known, _)| known == place)) {
-                        Some(crowded) => whole.push(crowded),
-                        None => return Err(error),
+                    let Some((place, mode)) = task.crowded.take() else { return Err(error) };
+                    let place = if whole.len() < HOLDERS { place } else { EVERYTHING.to_owned() };
+                    if whole.iter().any(|(known, _)| *known == place) {
+                        return Err(error);
                     }
+                    whole.push((place, mode));
                 }
             }
         }
@@ -316,11 +318,24 @@ fn names(spelling: &str, resource: &Resource) -> bool {
 /// Values of an object that are redacted one by one. Where there are more, what holds them is redacted as a whole.
 const MOST: usize = 10_000;
 
-/// What holds a value, as far as two steps from the outermost object; nothing where that is the object itself.
-fn holder(pointer: &str) -> Option<String> {
-    let (above, _) = pointer.rsplit_once('/')?;
-    let end = above.match_indices('/').nth(2).map_or(above.len(), |(at, _)| at);
-    Some(above[..end].to_owned()).filter(|place| !place.is_empty())
+/// Parts of an object that are redacted as a whole one by one: an object is read again for each. Where there are more,
+/// everything is redacted but what names it.
+const HOLDERS: usize = 16;
+/// Stands for every member of an object but these.
+const EVERYTHING: &str = "*";
+const NAMING: [&str; 3] = ["/apiVersion", "/kind", "/metadata"];
+
+/// What holds most of these values: the part at two steps from the outermost object, or else at one.
+fn holder(pointers: &[String], pointer: &str) -> String {
+    let steps = |count: usize| {
+        let end = pointer.match_indices('/').nth(count).map(|(at, _)| at)?;
+        Some(&pointer[..end])
+    };
+    let holds = |place: &&str| {
+        let is_in = |other: &&String| other.strip_prefix(*place).is_some_and(|rest| rest.starts_with('/'));
+        2 * pointers.iter().filter(is_in).count() >= pointers.len()
+    };
+    steps(2).filter(holds).or_else(|| steps(1).filter(|place| *place != "/metadata")).unwrap_or(EVERYTHING).to_owned()
 }
 
 /// Bytes beyond which texts are redacted one after the other in the whole process.
@@ -566,9 +581,8 @@ impl Walk<'_, '_> {
         if self.is_secret(frame, &name, value, sort) {
             mode = mode.or(Some(RedactMode::Hmac));
         }
-        let whole = self.task.whole.iter().filter(|_| self.embedded == 0);
-        if let Some((_, whole)) = whole.clone().find(|(place, _)| *place == self.pointer) {
-            mode = stricter(mode, *whole);
+        if let Some(whole) = self.whole() {
+            mode = stricter(mode, whole);
         }
         if mode.is_some() && self.is_replaced(value) {
             self.positions.truncate(own);
@@ -701,13 +715,23 @@ impl Walk<'_, '_> {
 
     /// Whether so many values are redacted that what holds them is redacted instead.
     fn crowds(&mut self, mode: RedactMode) -> bool {
-        if self.report.pointers.len() >= MOST
-            && let Some(place) = holder(&self.pointer)
-        {
+        // Nothing holds the outermost members, however many they are.
+        let is_last = || self.task.whole.iter().any(|(place, _)| place == EVERYTHING);
+        if self.report.pointers.len() >= MOST + self.task.whole.len() && !self.is_crowded && !is_last() {
             self.is_crowded = true;
-            self.task.crowded.set(Some((place, mode)));
+            self.task.crowded.set(Some((holder(&self.report.pointers, &self.pointer), mode)));
         }
         self.is_crowded
+    }
+
+    /// How the present value is redacted as a whole, if it is.
+    fn whole(&self) -> Option<RedactMode> {
+        if self.embedded > 0 {
+            return None;
+        }
+        let is_outermost = || self.pointer.matches('/').count() == 1 && !NAMING.contains(&self.pointer.as_str());
+        let is_it = |place: &str| place == self.pointer || place == EVERYTHING && is_outermost();
+        self.task.whole.iter().find(|(place, _)| is_it(place)).map(|(_, mode)| *mode)
     }
 
     /// Redacts a whole value.

@@ -477,6 +477,21 @@ fn what_holds_very_many_values_to_redact_is_redacted_as_a_whole() {
         assert!(one.bytes != other.bytes || one.marks != other.marks, "{mode:?}");
         assert!(one.marks.len() <= 2);
     }
+    // Spread over many places, each of which holds few of them, or none but the object itself.
+    let wide = |from: usize, open: &str, inner: fn(usize) -> String, close: &str| {
+        let members: Vec<String> = (0..3 * MOST).map(|n| format!("\"k{n}\":{}", inner(n + from))).collect();
+        format!(r#"{{"metadata":{{"name":"n"}},{open}{}{close}}}"#, members.join(","))
+    };
+    for (path, open, inner, close, count) in [
+        ("/spec/*/p", "\"spec\":{", (|n| format!(r#"{{"p":{n}}}"#)) as fn(usize) -> String, "}", 1),
+        ("/*/p", "", |n| format!(r#"{{"p":{n}}}"#), "", 3 * MOST),
+        ("/*", "", |n| n.to_string(), "", 3 * MOST),
+    ] {
+        let redactor = redactor(&[("configmaps", path, RedactMode::Mask)]);
+        let redacted = apply(&redactor, &config_maps(), &wide(0, open, inner, close));
+        assert_eq!(redacted.pointers.len(), count, "{path}");
+        assert!(text(&redacted).contains(r#""metadata":{"name":"n"}"#), "{path}");
+    }
     let keys: Vec<String> = (0..2 * MOST).map(|n| format!("\"k{n}\":\"\"")).collect();
     let secret = format!(r#"{{"kind":"Secret","metadata":{{"name":"n"}},"data":{{{}}}}}"#, keys.join(","));
     let redacted = apply(&redactor(&[]), &secrets(), &secret);
