@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use super::median;
 use super::process::{Daemon, peak_mib};
 use super::table::Table;
-use super::throughput::{kafka, nats, postgres, s3};
+use super::throughput::{nats, postgres, s3};
 
 /// Pods of 8 KB that change, and how many changes a burst has.
 const PODS: usize = 1_000;
@@ -61,14 +61,6 @@ pub(super) fn compare(table: &mut Table) {
         )
     };
     measure(table, &runtime, "nats", &at_nats);
-    let broker = runtime.block_on(kafka::start::Kafka::start(true));
-    let at_kafka = |run: &str| {
-        format!(
-            "type = \"kafka\"\nbrokers = [\"127.0.0.1:{}\"]\ntopic = {run:?}\nmode = \"transactional\"\ntransactional_id = {run:?}\n",
-            broker.direct,
-        )
-    };
-    measure(table, &runtime, "kafka", &at_kafka);
 }
 
 /// How an engine is used.

@@ -14,12 +14,10 @@ mod position;
 mod record;
 mod settings;
 mod setup;
-mod shared;
 mod topics;
 mod writer;
 
 pub use settings::{KafkaCompression, KafkaMode, Sasl, Settings};
-pub use shared::KafkaLog;
 
 use std::time::Duration;
 

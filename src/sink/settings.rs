@@ -243,7 +243,19 @@ fn name(text: &str) -> Result<(), Wrong> {
     Err(if mended != text && name(&mended).is_ok() { wrong.near(mended) } else { wrong })
 }
 
-/// What is said of a type whose client this build does not have.
+/// Opens a client that stands behind the cargo feature of this name; in a build without it, the error names the feature.
+macro_rules! with_feature {
+    ($feature:tt, $opened:expr) => {{
+        #[cfg(feature = $feature)]
+        let opened = $opened;
+        #[cfg(not(feature = $feature))]
+        let opened = Err(crate::sink::settings::left_out($feature));
+        opened
+    }};
+}
+pub(super) use with_feature;
+
+/// The error for a type of sink whose client is not part of this build.
 #[allow(dead_code, reason = "a build with every client has no use for it")]
 pub(super) fn left_out(feature: &str) -> String {
     format!(

@@ -346,7 +346,16 @@ impl Daemon {
 
     /// Asks it to end, which it has to do cleanly.
     pub(crate) async fn stop(&mut self) {
-        self.must_run();
+        // Before its handler stands, the signal ends any process.
+        until("it to take SIGTERM", async || {
+            self.must_run();
+            let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+            let taken = caught & (1 << (Signal::TERM.as_raw() - 1)) != 0;
+            if taken { Ok(()) } else { Err(self.last_words()) }
+        })
+        .await;
         self.signal(Signal::TERM);
         let status = self.end().await;
         assert!(status.success(), "it ended with {status}:\n{}", self.last_words());

@@ -1,7 +1,6 @@
 //! The `kafka` sink, against Kafka.
 
 mod credentials;
-mod log;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};

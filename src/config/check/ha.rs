@@ -48,7 +48,8 @@ impl Checker<'_> {
 }
 
 /// What `log` is to name.
-const KEEPER: &str = "the name of a sink that is exactly once and can keep a shared log: of type \"postgres\", \"s3\" or \"nats\", or \"kafka\" with transactions";
+const KEEPER: &str =
+    "the name of a sink that is exactly once and can keep a shared log: of type \"postgres\", \"s3\" or \"nats\"";
 
 fn can_keep(kind: &SinkKind, name: &str) -> bool {
     let settings = kind.settings();

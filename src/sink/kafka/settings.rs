@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared_log::SharedLog;
-use crate::sink::settings::{Clash, SinkSettings, Tls, timeout, transaction_size};
+use crate::sink::settings::{Clash, SinkSettings, Tls, timeout, transaction_size, with_feature};
 use crate::sink::{Sink, Template};
 use crate::spelling::{Format, Wrong, text_schema};
 use crate::units::Span;
@@ -135,25 +134,8 @@ impl Settings {
 }
 
 impl SinkSettings for Settings {
-    #[cfg(feature = "kafka")]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Ok(Box::new(crate::sink::kafka::KafkaSink::new(self)?))
-    }
-
-    #[cfg(not(feature = "kafka"))]
-    fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Err(crate::sink::settings::left_out("kafka"))
-    }
-
-    #[cfg(feature = "kafka")]
-    fn shared_log(&self, sink: &str, cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
-        let log = crate::sink::kafka::KafkaLog::new(self, sink, cluster);
-        Some(log.map(|log| Box::new(log) as Box<dyn SharedLog>))
-    }
-
-    #[cfg(not(feature = "kafka"))]
-    fn shared_log(&self, _sink: &str, _cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
-        Some(Err(crate::sink::settings::left_out("kafka")))
+        with_feature!("kafka", crate::sink::kafka::KafkaSink::new(self).map(|sink| Box::new(sink) as Box<dyn Sink>))
     }
 
     /// Brokers let one producer write under a transactional id, and a position topic holds the position of one sink. Two

@@ -19,16 +19,16 @@ use super::setup::{self, Setup};
 use crate::sink::SinkError;
 
 /// What makes of a topic one that keeps the last record of each key, and is short to read.
-pub(super) const COMPACTED: [(&str, &str); 2] = [("cleanup.policy", "compact"), ("segment.bytes", "16777216")];
+const COMPACTED: [(&str, &str); 2] = [("cleanup.policy", "compact"), ("segment.bytes", "16777216")];
 
 /// How long the reason may take that there is no broker.
 const REASON_WAIT: Duration = Duration::from_secs(2);
 
 /// A topic that has to be there.
-pub(super) struct Wanted<'s> {
-    pub(super) name: &'s str,
-    pub(super) partitions: u32,
-    pub(super) config: &'static [(&'static str, &'static str)],
+struct Wanted<'s> {
+    name: &'s str,
+    partitions: u32,
+    config: &'static [(&'static str, &'static str)],
 }
 
 /// The topics that have to be there. One with fields in its name is not known before its entries.
@@ -58,7 +58,7 @@ pub(super) fn commands(settings: &Setup) -> Option<String> {
 }
 
 /// What makes these topics.
-pub(super) fn commands_for(settings: &Setup, wanted: &[Wanted<'_>]) -> String {
+fn commands_for(settings: &Setup, wanted: &[Wanted<'_>]) -> String {
     let config = &settings.config;
     let mut text = String::new();
     for topic in wanted {
@@ -110,7 +110,7 @@ pub(super) fn check(client: &ClientConfig, settings: &Setup, patience: &mut Pati
 }
 
 /// Whether these topics are there.
-pub(super) fn are_there(
+fn are_there(
     client: &ClientConfig,
     settings: &Setup,
     wanted: &[Wanted<'_>],
@@ -192,7 +192,7 @@ pub(super) fn make(client: &ClientConfig, settings: &Setup, patience: &Patience)
 }
 
 /// Makes those of these topics that are missing, and says which.
-pub(super) fn make_these(
+fn make_these(
     client: &ClientConfig,
     settings: &Setup,
     wanted: Vec<Wanted<'_>>,

@@ -14,7 +14,7 @@ use super::subject::{Subject, meet};
 use crate::net;
 use crate::shared_log::SharedLog;
 use crate::sink::Sink;
-use crate::sink::settings::{Clash, SinkSettings, Tls, batch_size, timeout};
+use crate::sink::settings::{Clash, SinkSettings, Tls, batch_size, timeout, with_feature};
 use crate::spelling::{Format, Text, Wrong, text_value};
 use crate::units::Span;
 
@@ -96,25 +96,19 @@ fn subject() -> Subject {
 }
 
 impl SinkSettings for Settings {
-    #[cfg(feature = "nats")]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Ok(Box::new(crate::sink::nats::NatsSink::new(self)?))
+        with_feature!("nats", crate::sink::nats::NatsSink::new(self).map(|sink| Box::new(sink) as Box<dyn Sink>))
     }
 
-    #[cfg(not(feature = "nats"))]
-    fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Err(crate::sink::settings::left_out("nats"))
-    }
-
-    #[cfg(feature = "nats")]
+    #[cfg_attr(not(feature = "nats"), allow(unused_variables, reason = "the client uses them"))]
     fn shared_log(&self, sink: &str, cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
-        let log = crate::sink::nats::NatsLog::new(self, sink, cluster);
-        Some(log.map(|log| Box::new(log) as Box<dyn SharedLog>))
-    }
-
-    #[cfg(not(feature = "nats"))]
-    fn shared_log(&self, _sink: &str, _cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
-        Some(Err(crate::sink::settings::left_out("nats")))
+        let open = || {
+            with_feature!(
+                "nats",
+                crate::sink::nats::NatsLog::new(self, sink, cluster).map(|log| Box::new(log) as Box<dyn SharedLog>)
+            )
+        };
+        Some(open())
     }
 
     /// Each would take what the other wrote for its own. Of another user it may be another stream, of another account.

@@ -15,7 +15,7 @@ use crate::shared_log::SharedLog;
 use crate::sink::Sink;
 #[cfg(feature = "postgres")]
 use crate::sink::settings::Clash;
-use crate::sink::settings::{SinkSettings, Tls, decklog, timeout, transaction_size};
+use crate::sink::settings::{SinkSettings, Tls, decklog, timeout, transaction_size, with_feature};
 use crate::spelling::{Format, Text, Wrong, text_value};
 use crate::units::Span;
 
@@ -159,25 +159,23 @@ impl Text for PostgresUrl {
 text_value!(PostgresUrl);
 
 impl SinkSettings for Settings {
-    #[cfg(feature = "postgres")]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Ok(Box::new(crate::sink::postgres::PostgresSink::new(self)?))
+        with_feature!(
+            "postgres",
+            crate::sink::postgres::PostgresSink::new(self).map(|sink| Box::new(sink) as Box<dyn Sink>)
+        )
     }
 
-    #[cfg(not(feature = "postgres"))]
-    fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Err(crate::sink::settings::left_out("postgres"))
-    }
-
-    #[cfg(feature = "postgres")]
+    #[cfg_attr(not(feature = "postgres"), allow(unused_variables, reason = "the client uses them"))]
     fn shared_log(&self, sink: &str, cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
-        let log = crate::sink::postgres::PostgresLog::new(self, sink, cluster);
-        Some(log.map(|log| Box::new(log) as Box<dyn SharedLog>))
-    }
-
-    #[cfg(not(feature = "postgres"))]
-    fn shared_log(&self, _sink: &str, _cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
-        Some(Err(crate::sink::settings::left_out("postgres")))
+        let open = || {
+            with_feature!(
+                "postgres",
+                crate::sink::postgres::PostgresLog::new(self, sink, cluster)
+                    .map(|log| Box::new(log) as Box<dyn SharedLog>)
+            )
+        };
+        Some(open())
     }
 
     #[cfg(feature = "postgres")]

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::net;
-use crate::sink::settings::{Clash, SinkSettings, Tls, batch_size, server_url, timeout};
+use crate::sink::settings::{Clash, SinkSettings, Tls, batch_size, server_url, timeout, with_feature};
 use crate::sink::{Sink, Template};
 use crate::spelling::{Format, Text, Wrong, text_value};
 use crate::units::Span;
@@ -91,14 +91,8 @@ impl Text for RedisUrl {
 text_value!(RedisUrl);
 
 impl SinkSettings for Settings {
-    #[cfg(feature = "redis")]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Ok(Box::new(crate::sink::redis::RedisSink::new(self)?))
-    }
-
-    #[cfg(not(feature = "redis"))]
-    fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Err(crate::sink::settings::left_out("redis"))
+        with_feature!("redis", crate::sink::redis::RedisSink::new(self).map(|sink| Box::new(sink) as Box<dyn Sink>))
     }
 
     fn credentials_to(&self) -> Option<&Url> {

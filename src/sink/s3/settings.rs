@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared_log::SharedLog;
 use crate::sink::Sink;
-use crate::sink::settings::{Clash, HttpUrl, SinkSettings, Tls, timeout};
+use crate::sink::settings::{Clash, HttpUrl, SinkSettings, Tls, timeout, with_feature};
 use crate::spelling::{Format, Text, Wrong, text_value};
 use crate::units::{ByteSize, Span};
 
@@ -131,25 +131,19 @@ impl BucketUrl {
 text_value!(BucketUrl);
 
 impl SinkSettings for Settings {
-    #[cfg(feature = "s3")]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Ok(Box::new(crate::sink::s3::S3Sink::new(self)?))
+        with_feature!("s3", crate::sink::s3::S3Sink::new(self).map(|sink| Box::new(sink) as Box<dyn Sink>))
     }
 
-    #[cfg(not(feature = "s3"))]
-    fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Err(crate::sink::settings::left_out("s3"))
-    }
-
-    #[cfg(feature = "s3")]
+    #[cfg_attr(not(feature = "s3"), allow(unused_variables, reason = "the client uses them"))]
     fn shared_log(&self, sink: &str, cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
-        let log = crate::sink::s3::S3Log::new(self, sink, cluster);
-        Some(log.map(|log| Box::new(log) as Box<dyn SharedLog>))
-    }
-
-    #[cfg(not(feature = "s3"))]
-    fn shared_log(&self, _sink: &str, _cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
-        Some(Err(crate::sink::settings::left_out("s3")))
+        let open = || {
+            with_feature!(
+                "s3",
+                crate::sink::s3::S3Log::new(self, sink, cluster).map(|log| Box::new(log) as Box<dyn SharedLog>)
+            )
+        };
+        Some(open())
     }
 
     fn is_local(&self) -> bool {
