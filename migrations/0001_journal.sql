@@ -1,53 +1,66 @@
 -- The journal of one cluster. Never edited after a release: a change is a new, higher-numbered file.
 
 -- Facts about this journal: epoch, epoch_since (the first seq that carries it), cluster_name, cluster_uid, head (the
--- highest seq ever given out), oldest (the first seq that is not forgotten; absent while none is), paused (why nothing is
--- read, as JSON), resumed (when that ended), missed/NAME (when something was last forgotten that the sink had not taken).
+-- highest seq ever assigned), oldest (the first seq that is not truncated; absent while none is), paused (why nothing is
+-- read, as JSON), resumed (when that ended), missed/NAME (when something was last truncated that the sink had not taken).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What discovery last said, kept for kubectl's spellings in commands that only read.
+-- The name that entries carry from which seq on. A journal that was restored from an older copy begins another
+-- epoch; names sort by their beginning.
+CREATE TABLE epoch (
+    name  TEXT PRIMARY KEY,
+    since INTEGER NOT NULL           -- the first seq that carries it
+) STRICT, WITHOUT ROWID;
+
+-- The last answer of discovery, kept for kubectl's spellings in commands that only read.
 CREATE TABLE resource (
-    id       INTEGER PRIMARY KEY,
-    api_group TEXT NOT NULL,
-    plural   TEXT NOT NULL,
-    facts    TEXT NOT NULL,          -- JSON: version, kind, singular, short names, namespaced
+    id         INTEGER PRIMARY KEY,
+    api_group  TEXT NOT NULL,
+    plural     TEXT NOT NULL,
+    facts      TEXT NOT NULL,        -- JSON: version, kind, singular, short names, namespaced
+    kind_since INTEGER NOT NULL DEFAULT 0,  -- entries before this seq may have another kind than `facts` says
     UNIQUE (api_group, plural)
 ) STRICT;
 
 -- One watched resource and scope, with its checkpoint: everything up to `resume` is in the journal.
 -- `applied` is the highest version written; it is ahead of `resume` while several events may share it.
 CREATE TABLE source (
-    id             INTEGER PRIMARY KEY,
-    resource       INTEGER NOT NULL REFERENCES resource (id),
-    namespace      TEXT NOT NULL,    -- '' for all namespaces
-    label_selector TEXT NOT NULL,
-    field_selector TEXT NOT NULL,
-    ignore         TEXT NOT NULL DEFAULT '[]',  -- JSON: patterns whose changes are not told
-    resume         TEXT,
-    given_up       TEXT,             -- the position before it was lost: nothing up to it is missing
-    applied        TEXT,
-    good_at        INTEGER,          -- last moment known good, microseconds since 1970
-    rescoped       INTEGER NOT NULL DEFAULT 0,  -- the next list must declare a gap 'scope'
-    listed_at      INTEGER NOT NULL DEFAULT 0,  -- when its last list was begun, microseconds since 1970
-    pending        TEXT,             -- version of a complete list that is being written
-    pending_why    TEXT,             -- the gap that it declares, or the next one must; NULL on a first list
-    pending_told   INTEGER NOT NULL DEFAULT 0,  -- that gap's entry is written
-    state          TEXT NOT NULL DEFAULT 'waiting',
-    detail         TEXT NOT NULL DEFAULT '',
-    state_since    INTEGER NOT NULL DEFAULT 0,
-    gaps           INTEGER NOT NULL DEFAULT 0,  -- gaps ever told
-    proved         TEXT,             -- version of the last list, or of the last audit without a difference
-    proved_at      INTEGER,          -- when that was begun, microseconds since 1970
-    audits         INTEGER NOT NULL DEFAULT 0,  -- audits ever done
+    id                INTEGER PRIMARY KEY,
+    resource          INTEGER NOT NULL REFERENCES resource (id),
+    namespace         TEXT NOT NULL,    -- '' for all namespaces
+    label_selector    TEXT NOT NULL,
+    field_selector    TEXT NOT NULL,
+    ignore            TEXT NOT NULL DEFAULT '[]',  -- JSON: patterns whose changes are suppressed
+    resume            TEXT,
+    given_up          TEXT,             -- the position before it was lost: nothing up to it is missing
+    applied           TEXT,
+    good_at           INTEGER,          -- last moment known good, microseconds since 1970
+    good_since        INTEGER,          -- when its first list was recorded; nothing before that is known
+    scope_changed     INTEGER NOT NULL DEFAULT 0,  -- the next list must declare a gap 'scope'
+    listed_at         INTEGER NOT NULL DEFAULT 0,  -- start of its last list, microseconds since 1970
+    pending           TEXT,             -- version of a complete list that is being written
+    pending_why       TEXT,             -- the gap that it declares, or the next one must; NULL on a first list
+    pending_step      INTEGER NOT NULL DEFAULT 0,  -- how far it is written: see journal/writer/listing.rs
+    recovering        INTEGER NOT NULL DEFAULT 0,  -- `pending` is 0 a list, 1 a part of what is recovered, 2 its last part
+    recovered         INTEGER NOT NULL DEFAULT 0,  -- changes ever recovered
+    recovered_since   INTEGER NOT NULL DEFAULT 0,  -- changes recovered since the position was lost, which the next gap says
+    state             TEXT NOT NULL DEFAULT 'waiting',
+    detail            TEXT NOT NULL DEFAULT '',
+    state_since       INTEGER NOT NULL DEFAULT 0,
+    gaps              INTEGER NOT NULL DEFAULT 0,  -- gaps ever recorded
+    suppressed        INTEGER NOT NULL DEFAULT 0,  -- changes that `ignore` kept out of the log
+    verified          TEXT,             -- version of the last list, or of the last audit without a difference
+    verified_at       INTEGER,          -- start of that, microseconds since 1970
+    audits            INTEGER NOT NULL DEFAULT 0,  -- audits ever done
     audit_differences INTEGER NOT NULL DEFAULT 0,  -- objects that they found to differ
-    audited_at     INTEGER NOT NULL DEFAULT 0,  -- end of the last one, microseconds since 1970
-    active         INTEGER NOT NULL DEFAULT 0,  -- configured when the daemon last ran
-    forgotten      INTEGER NOT NULL DEFAULT 0,  -- seq of its newest entry that was forgotten
-    forgotten_version TEXT,          -- the version that entry told
-    forgotten_at   INTEGER NOT NULL DEFAULT 0,  -- when it was forgotten
+    audited_at        INTEGER NOT NULL DEFAULT 0,  -- end of the last one, microseconds since 1970
+    active            INTEGER NOT NULL DEFAULT 0,  -- configured when the daemon last ran
+    truncated         INTEGER NOT NULL DEFAULT 0,  -- seq of its newest entry that was truncated
+    truncated_version TEXT,             -- the version in that entry
+    truncated_at      INTEGER NOT NULL DEFAULT 0,  -- when it was truncated
     UNIQUE (resource, namespace)
 ) STRICT;
 
@@ -63,7 +76,7 @@ CREATE TABLE object (
     present   INTEGER NOT NULL,
     last      INTEGER NOT NULL,      -- seq of its newest entry, 0 for none
     base      INTEGER,               -- seq of the entry that newer ones are stored as differences of
-    state     BLOB,                  -- compressed object, only where no entry carries the last state
+    state     BLOB,                  -- compressed object, alone or as a difference of `base`, only where no entry carries the last state
     marks     TEXT,                  -- JSON: digests of masked and dropped values
     pointers  TEXT,                  -- JSON: what was redacted in `state`
     UNIQUE (resource, namespace, name)
@@ -90,15 +103,28 @@ CREATE TABLE entry (
 -- Gaps are few and far between.
 CREATE INDEX entry_gap ON entry (seq) WHERE type = 3;
 
--- Entries that are forgotten and still there because later ones need them: for each object its newest forgotten entry,
+-- One entry in 64 of each object, picked by its seq: from there on the way to any version of it is short, and the index
+-- is too small to cost the writer anything.
+CREATE INDEX entry_milestone ON entry (object, seq) WHERE (seq * 40503) & 65535 < 1024;
+
+-- Entries that are truncated and still stored because later ones need them: for each object its newest truncated entry,
 -- which is its state at the lower end of the log, and the base of that one.
-CREATE TABLE held (
+CREATE TABLE pinned (
     object INTEGER NOT NULL,
     seq    INTEGER NOT NULL,
     PRIMARY KEY (object, seq)
 ) STRICT, WITHOUT ROWID;
 
--- Pages of a list in progress. Nothing here is visible before the list is complete.
+-- Outlines of entries, for the timeline page: when, of which object, of what sort, and who wrote, without the objects.
+-- Part N is of the entries from seq N * 1024 + 1 on, and stands here once the log has all 1024 of them. It is derived from
+-- the entries alone, so it can be made again at any time: it is not replicated.
+CREATE TABLE outline (
+    part INTEGER PRIMARY KEY,
+    data BLOB NOT NULL
+) STRICT;
+
+-- Pages of a list in progress, and what is recovered from the API server's own history. Nothing here is visible before it is
+-- complete.
 CREATE TABLE listing (
     id        INTEGER PRIMARY KEY,
     source    INTEGER NOT NULL REFERENCES source (id),
@@ -108,33 +134,95 @@ CREATE TABLE listing (
     version   TEXT NOT NULL,
     body      BLOB,                  -- compressed object; NULL where the journal has this very version
     marks     TEXT,
-    pointers  TEXT
+    pointers  TEXT,
+    gone      INTEGER NOT NULL DEFAULT 0  -- a recovered deletion: the body is empty, the version is that of the deletion
 ) STRICT;
 CREATE INDEX listing_by_name ON listing (source, namespace, name);
 -- The order in which a complete list is written: that of versions.
 CREATE INDEX listing_by_version ON listing (source, length(version), version, id) WHERE body IS NOT NULL;
 
+-- Objects of a list or a watch that could not be recorded: which versions of which, so that each is a gap once and no audit
+-- takes it for a loss. `staged` is 1 while that list is in progress. `digest` is a keyed digest of an object that has no name
+-- or no version, so that objects without one, or several of one name, are told apart.
+CREATE TABLE unread (
+    source    INTEGER NOT NULL REFERENCES source (id),
+    staged    INTEGER NOT NULL,
+    namespace TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    uid       TEXT NOT NULL,
+    version   TEXT NOT NULL,
+    why       TEXT NOT NULL DEFAULT 'oversize',
+    digest    TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (source, staged, namespace, name, uid, version, digest)
+) STRICT, WITHOUT ROWID;
+
+-- Changes that the watches of a standby have brought beyond the shared log, in order, until the shared log has them. They
+-- belong to one life of the process and are not replicated.
+CREATE TABLE backlog (
+    id        INTEGER PRIMARY KEY,
+    source    INTEGER NOT NULL,
+    at        INTEGER NOT NULL,      -- when it came, microseconds since 1970
+    verb      INTEGER NOT NULL,      -- 0 upsert, 1 delete, 2 a bookmark
+    namespace TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    uid       TEXT NOT NULL,
+    version   TEXT NOT NULL,
+    body      BLOB,                  -- compressed object
+    marks     TEXT,
+    pointers  TEXT
+) STRICT;
+
 -- One row per sink ever configured: `cursor` is the last seq that it has for good, `written` the last that was really
--- handed over, which is lower where the sink's filter left out what follows.
+-- delivered, which is lower where the sink's filter left out what follows.
 CREATE TABLE sink (
-    name        TEXT PRIMARY KEY,
-    kind        TEXT NOT NULL,
-    cursor      INTEGER NOT NULL,
-    written     INTEGER NOT NULL DEFAULT 0,
-    state       TEXT NOT NULL DEFAULT 'running',
-    detail      TEXT NOT NULL DEFAULT '',
-    state_since INTEGER NOT NULL DEFAULT 0,
+    name         TEXT PRIMARY KEY,
+    kind         TEXT NOT NULL,
+    cursor       INTEGER NOT NULL,
+    written      INTEGER NOT NULL DEFAULT 0,
+    begins       INTEGER NOT NULL DEFAULT 0,  -- the seq that it begins at, also one that the log does not have yet
+    state        TEXT NOT NULL DEFAULT 'running',
+    detail       TEXT NOT NULL DEFAULT '',
+    state_since  INTEGER NOT NULL DEFAULT 0,
     delivered_at INTEGER NOT NULL DEFAULT 0,
-    active      INTEGER NOT NULL DEFAULT 0,
-    missed      INTEGER NOT NULL DEFAULT 0  -- entries that were forgotten before it had taken them
+    active       INTEGER NOT NULL DEFAULT 0,
+    missed       INTEGER NOT NULL DEFAULT 0  -- entries that were truncated before it had taken them
+) STRICT, WITHOUT ROWID;
+
+-- Entries that one sink gets under the name of a later epoch. Its output had given their epoch and seq to other entries, of
+-- a journal that was restored since, before that could be found out.
+CREATE TABLE recast (
+    sink   TEXT NOT NULL,
+    after  INTEGER NOT NULL,         -- entries after this seq …
+    before INTEGER NOT NULL,         -- … and before this one
+    epoch  TEXT NOT NULL,
+    PRIMARY KEY (sink, after)
 ) STRICT, WITHOUT ROWID;
 
 -- Entries that a sink refused for ever and that its policy keeps for `decklog replay`.
-CREATE TABLE aside (
+CREATE TABLE dead_letter (
     sink   TEXT NOT NULL,
     seq    INTEGER NOT NULL,
     reason TEXT NOT NULL,
     time   INTEGER NOT NULL,
-    line   BLOB,                     -- the entry, compressed alone, once the log has forgotten it
+    line   BLOB,                     -- the entry, compressed alone, once the log is truncated behind it
     PRIMARY KEY (sink, seq)
+) STRICT, WITHOUT ROWID;
+
+-- Stretches of time, at most some minutes long, over which the API server's own request counters were read without a
+-- break. Only where [cluster] request_metrics asks for it; the oldest are dropped after about a week.
+CREATE TABLE reading (
+    id    INTEGER PRIMARY KEY,
+    since INTEGER NOT NULL,          -- microseconds since 1970
+    until INTEGER NOT NULL
+) STRICT;
+
+-- Requests of one stretch that changed a resource and were granted, by verb (POST, PUT, PATCH, APPLY, DELETE,
+-- DELETECOLLECTION). In stretch 0 is the sum over the life of the journal. The verb 'suppressed' counts versions that
+-- `ignore` kept out of the log meanwhile; in stretch 0 it is how many that were at the last reading.
+CREATE TABLE request (
+    reading  INTEGER NOT NULL,
+    resource INTEGER NOT NULL REFERENCES resource (id),
+    verb     TEXT NOT NULL,
+    count    INTEGER NOT NULL,
+    PRIMARY KEY (reading, resource, verb)
 ) STRICT, WITHOUT ROWID;

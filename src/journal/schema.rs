@@ -21,29 +21,26 @@ pub(super) const LOCK: &str = "decklog.lock";
 /// The files of the state directory that a reader reads, the database first.
 pub const READ: [&str; 4] = [DATABASE, "journal.db-wal", "journal.db-shm", LOCK];
 
-/// So long a reader waits for a journal that is being made, looking again so often.
-const MAKING: Duration = Duration::from_secs(5);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Time that a reader waits for a journal that is being created, and the interval of its polls.
+const CREATION_TIMEOUT: Duration = Duration::from_secs(5);
+const CREATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Every schema change in order; the position (from 1) is `user_version`. None is edited after a release.
-pub(super) const MIGRATIONS: &[&str] = &[
-    include_str!("../../migrations/0001_journal.sql"),
-    include_str!("../../migrations/0002_history.sql"),
-    include_str!("../../migrations/0003_churn.sql"),
-    include_str!("../../migrations/0004_begin.sql"),
-    include_str!("../../migrations/0005_kinds.sql"),
-    include_str!("../../migrations/0006_state.sql"),
-    include_str!("../../migrations/0007_timelines.sql"),
-    include_str!("../../migrations/0008_unread.sql"),
-    include_str!("../../migrations/0009_recovered.sql"),
-    include_str!("../../migrations/0010_shared.sql"),
-    include_str!("../../migrations/0011_outline.sql"),
-    include_str!("../../migrations/0012_since.sql"),
-    include_str!("../../migrations/0013_unread.sql"),
-];
+/// Every schema change in order. The first one makes the schema [`FIRST`]. None is edited after a release.
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_journal.sql")];
 
-/// Of objects `o` those of a source `s`: of its namespace, or of all. A range, because an `OR` would look at every object of
-/// the resource, whatever the namespace. No text comes after a blob.
+/// The number of the first schema, which is `user_version` of the database. Lower ones are of decklogs before 0.1.0.
+pub(super) const FIRST: usize = 14;
+
+/// The number of the schema that this decklog writes.
+pub(super) const CURRENT: usize = FIRST + MIGRATIONS.len() - 1;
+
+/// The migrations that make a schema; none where there is no such schema.
+pub(super) fn migrations_of(schema: usize) -> Option<&'static [&'static str]> {
+    MIGRATIONS.get(..=schema.checked_sub(FIRST)?)
+}
+
+/// Condition for the objects `o` of a source `s`: of its namespace, or of all. It is a range, because an `OR` would look at
+/// every object of the resource, whatever the namespace. No text sorts after a blob.
 pub(super) const OF_SOURCE: &str = "o.resource = s.resource
     AND o.namespace BETWEEN s.namespace AND iif(s.namespace = '', x'', s.namespace)";
 
@@ -54,12 +51,12 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 #[derive(Debug)]
 pub(super) struct StateLock(#[expect(dead_code, reason = "the open file is the lock")] File);
 
-/// Which files the journal is. SQLite goes on with one that was deleted or replaced, and all of that would be lost.
+/// Identity of the journal's files. SQLite continues with a file that was deleted or replaced, and all of that would be lost.
 #[derive(Debug)]
 pub(super) struct Place(Vec<(PathBuf, (u64, u64))>);
 
 impl Place {
-    /// Of a database that is open for writing.
+    /// Reads the identity of the files of a database that is open for writing.
     pub(super) fn of(dir: &Path) -> Result<Self, JournalError> {
         let files = [DATABASE, "journal.db-wal"].map(|name| dir.join(name));
         let files: io::Result<Vec<_>> = files.into_iter().map(|path| identity_of(&path).map(|it| (path, it))).collect();
@@ -69,7 +66,7 @@ impl Place {
         })
     }
 
-    /// Whether the names still are those of the files.
+    /// Checks that the names still belong to the files.
     pub(super) fn check(&self) -> Result<(), JournalError> {
         match self.0.iter().find(|(path, identity)| identity_of(path).ok() != Some(*identity)) {
             None => Ok(()),
@@ -193,17 +190,17 @@ fn sync_names(conn: &Connection, dir: &Path) -> io::Result<()> {
 
 /// Opens a read-only connection, beside a running daemon or without one. A journal that is being made is waited for.
 pub(super) fn open_reader(dir: &Path) -> Result<Connection, JournalError> {
-    let until = Instant::now() + MAKING;
+    let until = Instant::now() + CREATION_TIMEOUT;
     open_made(dir, || {
         // In a simulation nobody else makes it meanwhile.
         !ambient::is_simulated() && Instant::now() < until && {
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(CREATION_POLL_INTERVAL);
             true
         }
     })
 }
 
-/// As [`open_reader`]; `wait` says whether to look again where the journal is not made yet.
+/// Opens as [`open_reader`] does; `wait` decides whether to look again if the journal is not created yet.
 fn open_made(dir: &Path, mut wait: impl FnMut() -> bool) -> Result<Connection, JournalError> {
     let path = dir.join(DATABASE);
     if let Err(source) = fs::metadata(&path) {
@@ -240,8 +237,8 @@ fn open_made(dir: &Path, mut wait: impl FnMut() -> bool) -> Result<Connection, J
         }
         version = conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sql)?;
     }
-    check_version(version, &path, MIGRATIONS.len())?;
-    if version < MIGRATIONS.len() {
+    check_version(version, &path, CURRENT)?;
+    if version < CURRENT {
         return Err(JournalError::Corrupt(format!(
             "{} is of an older decklog (schema {version}); start the daemon once to bring it up to date",
             path.display()
@@ -258,6 +255,12 @@ fn check_version(found: usize, path: &Path, known: usize) -> Result<(), JournalE
     if found > known {
         return Err(JournalError::Newer { path: path.to_owned(), found, known });
     }
+    if (1..FIRST).contains(&found) {
+        return Err(JournalError::Corrupt(format!(
+            "{} is of a decklog from before 0.1.0 (schema {found}), and only that one reads it; run that one, or give this one a new [state] path",
+            path.display()
+        )));
+    }
     Ok(())
 }
 
@@ -266,18 +269,19 @@ fn migrate(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<()
     let version: usize = conn
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .map_err(sql(format!("cannot read {}", path.display())))?;
-    check_version(version, path, migrations.len())?;
-    if version == migrations.len() {
+    let current = FIRST + migrations.len() - 1;
+    check_version(version, path, current)?;
+    if version == current {
         return Ok(());
     }
     // All of them or none: whatever ends this, what reads finds a journal of one version of decklog.
     let failed = |number: usize| sql(format!("migration {number} of {} failed", path.display()));
     let tx = conn.transaction().map_err(failed(version + 1))?;
-    for (number, text) in migrations.iter().enumerate().skip(version) {
-        tx.execute_batch(text).map_err(failed(number + 1))?;
+    for (number, text) in (FIRST..).zip(migrations).skip((version + 1).saturating_sub(FIRST)) {
+        tx.execute_batch(text).map_err(failed(number))?;
     }
-    tx.pragma_update(None, "user_version", migrations.len()).map_err(failed(migrations.len()))?;
-    tx.commit().map_err(failed(migrations.len()))
+    tx.pragma_update(None, "user_version", current).map_err(failed(current))?;
+    tx.commit().map_err(failed(current))
 }
 
 #[cfg(test)]
@@ -349,11 +353,17 @@ mod tests {
     #[test]
     fn a_journal_of_before_gets_what_is_new_and_keeps_what_it_has() {
         let mut conn = Connection::open_in_memory().unwrap();
-        migrate(&mut conn, Path::new("m"), &MIGRATIONS[..1]).unwrap();
-        conn.execute("INSERT INTO meta VALUES ('head', '7')", []).unwrap();
         migrate(&mut conn, Path::new("m"), MIGRATIONS).unwrap();
-        let head: String = conn.query_row("SELECT value FROM meta WHERE key = 'head'", [], |row| row.get(0)).unwrap();
-        assert_eq!(head, "7");
+        conn.execute("INSERT INTO meta VALUES ('head', '7')", []).unwrap();
+        let later = [MIGRATIONS, &["ALTER TABLE meta ADD COLUMN note TEXT NOT NULL DEFAULT 'none'"]].concat();
+        migrate(&mut conn, Path::new("m"), &later).unwrap();
+        migrate(&mut conn, Path::new("m"), &later).unwrap();
+        let text = "SELECT value || note FROM meta WHERE key = 'head'";
+        assert_eq!(conn.query_row(text, [], |row| row.get::<_, String>(0)).unwrap(), "7none");
+        let version: usize = conn.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+        assert_eq!(version, CURRENT + 1);
+        let newer = migrate(&mut conn, Path::new("m"), MIGRATIONS).unwrap_err();
+        assert!(matches!(newer, JournalError::Newer { .. }), "{newer}");
         let plan: String = conn
             .query_row(
                 "EXPLAIN QUERY PLAN SELECT seq FROM entry WHERE object = 1 AND seq >= 1 AND (seq * 40503) & 65535 < 1024",
@@ -362,6 +372,16 @@ mod tests {
             )
             .unwrap();
         assert!(plan.contains("entry_milestone"), "{plan}");
+    }
+
+    #[test]
+    fn a_journal_from_before_the_first_schema_is_refused_in_words() {
+        let dir = tempfile::tempdir().unwrap();
+        open_writer(dir.path()).unwrap().pragma_update(None, "user_version", FIRST - 1).unwrap();
+        for refused in [open_writer(dir.path()).map(drop), open_reader(dir.path()).map(drop)] {
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains("from before 0.1.0 (schema 13)") && text.contains("[state] path"), "{text}");
+        }
     }
 
     #[test]

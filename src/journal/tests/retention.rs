@@ -481,8 +481,8 @@ async fn verify_is_right_beside_a_daemon_that_writes_and_truncates() {
 async fn a_lower_end_that_is_not_as_it_should_be_is_found() {
     let breaks = [
         ("UPDATE meta SET value = '9' WHERE key = 'oldest'", "nothing needs it"),
-        ("DELETE FROM entry WHERE seq < 8 AND seq IN (SELECT seq FROM held)", "damaged"),
-        ("DELETE FROM held", "nothing needs it"),
+        ("DELETE FROM entry WHERE seq < 8 AND seq IN (SELECT seq FROM pinned)", "damaged"),
+        ("DELETE FROM pinned", "nothing needs it"),
         ("DELETE FROM entry WHERE seq = 8", "missing"),
     ];
     for (statement, says) in breaks {
@@ -569,7 +569,7 @@ async fn a_list_that_a_crash_cut_in_its_second_half_deletes_nothing_again() {
     let id = open.source.id().0;
     open.close();
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
-    let cut = "UPDATE source SET pending = '30', pending_why = 'expired', pending_told = 2 WHERE id = ?";
+    let cut = "UPDATE source SET pending = '30', pending_why = 'expired', pending_step = 2 WHERE id = ?";
     conn.execute(cut, [id]).unwrap();
     drop(conn);
     let open = Open::at(dir.path()).await;

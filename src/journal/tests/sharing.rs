@@ -648,13 +648,12 @@ async fn a_standby_without_a_unit_says_so_and_does_not_lead() {
     one.thread.join().ok();
 }
 
-/// An upgrade goes one machine after the other: what a decklog of before has written is taken, and what a later one writes is
-/// refused in words.
+/// An upgrade goes one machine after the other: what a later decklog writes is refused in words, and so is the schema of one from
+/// before the first. `rows.rs` tests what becomes of the rows of an older one.
 #[tokio::test]
-async fn what_an_older_decklog_wrote_is_taken() {
-    const THEN: usize = 8;
+async fn units_of_another_schema_are_refused_in_words() {
     let before = Connection::open_in_memory().unwrap();
-    for migration in &schema::MIGRATIONS[..THEN] {
+    for migration in schema::migrations_of(schema::CURRENT).unwrap() {
         before.execute_batch(migration).unwrap();
     }
     before
@@ -666,7 +665,7 @@ async fn what_an_older_decklog_wrote_is_taken() {
                  VALUES (1, 1, '', '', '', '7', 1000);",
         )
         .unwrap();
-    let tables = writer::rows::tables_of(THEN).unwrap();
+    let tables = writer::rows::tables_of(schema::CURRENT).unwrap();
     let head = |schema: usize, previous: &str| unit::Head {
         v: unit::Head::version(),
         schema,
@@ -687,24 +686,20 @@ async fn what_an_older_decklog_wrote_is_taken() {
         }
         rows
     };
-    let part = unit::encode(&head(THEN, "first"), &whole(), &mut codec);
-    before.execute_batch("UPDATE source SET resume = '9'").unwrap();
-    let next = unit::encode(&head(THEN, "first"), &whole(), &mut codec);
-    let newer = unit::encode(&head(schema::MIGRATIONS.len() + 1, &unit::digest(&next)), &whole(), &mut codec);
-    let mut engine = Engine::default();
-    engine.put_part(1, 0, part.into()).await.unwrap();
-    engine.finish_base(Base { number: 1, parts: 1 }).await.unwrap();
-    assert_eq!(engine.append(2, next.into()).await.unwrap(), Appended::Done);
-    let dir = tempfile::tempdir().unwrap();
-    let (two, thread) = open(dir.path(), &engine, "two");
-    until(&two, |shared| shared.number == 2).await;
-    let source: (String, i64) = schema::open_reader(dir.path())
-        .unwrap()
-        .query_row("SELECT resume, recovered FROM source", [], |row| Ok((row.get(0)?, row.get(1)?)))
-        .unwrap();
-    assert_eq!(source, ("9".to_owned(), 0), "what that one did not know of has its default");
-    assert_eq!(engine.append(3, newer.into()).await.unwrap(), Appended::Done);
-    let Err(JournalError::Foreign(why)) = thread.join() else { panic!("it is taken") };
-    assert!(why.ends_with("upgrade this one"), "{why}");
-    drop(two);
+    for (schema, says) in [(schema::CURRENT + 1, "upgrade this one"), (schema::FIRST - 1, "with the schema 13")] {
+        let part = unit::encode(&head(schema::CURRENT, "first"), &whole(), &mut codec);
+        let next = unit::encode(&head(schema::CURRENT, "first"), &whole(), &mut codec);
+        let other = unit::encode(&head(schema, &unit::digest(&next)), &whole(), &mut codec);
+        let mut engine = Engine::default();
+        engine.put_part(1, 0, part.into()).await.unwrap();
+        engine.finish_base(Base { number: 1, parts: 1 }).await.unwrap();
+        assert_eq!(engine.append(2, next.into()).await.unwrap(), Appended::Done);
+        let dir = tempfile::tempdir().unwrap();
+        let (two, thread) = open(dir.path(), &engine, "two");
+        until(&two, |shared| shared.number == 2).await;
+        assert_eq!(engine.append(3, other.into()).await.unwrap(), Appended::Done);
+        let Err(JournalError::Foreign(why)) = thread.join() else { panic!("it is taken") };
+        assert!(why.ends_with(says), "{why}");
+        drop(two);
+    }
 }

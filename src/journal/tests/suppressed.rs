@@ -106,33 +106,6 @@ async fn a_suppressed_state_far_from_its_entry_stands_alone() {
 }
 
 #[tokio::test]
-async fn states_of_an_older_journal_stand_alone_and_read_the_same() {
-    let dir = tempfile::tempdir().unwrap();
-    let open = Open::with(dir.path(), &suppressing()).await;
-    open.list(10, None, &[heavy(1, "1", 9)]).await;
-    open.watch(vec![change(1, "2", 11)]).await;
-    open.close();
-    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
-    let alone = Codec::default().compress(None, &heavy(1, "2", 11).body.bytes);
-    assert_eq!(conn.execute("UPDATE object SET state = ?", [alone]).unwrap(), 1);
-    conn.execute_batch(
-        "DROP TABLE unread; DROP TABLE epoch; DROP TABLE recast; DROP TABLE backlog; DROP TABLE outline; ALTER TABLE listing DROP COLUMN gone;
-         ALTER TABLE source DROP COLUMN recovering; ALTER TABLE source DROP COLUMN recovered;
-         ALTER TABLE source DROP COLUMN recovered_since; ALTER TABLE source DROP COLUMN good_since; PRAGMA user_version = 5",
-    )
-    .unwrap();
-    drop(conn);
-    let old = Reader::open(dir.path()).unwrap_err().to_string();
-    assert!(old.contains("older decklog (schema 5)"), "{old}");
-
-    let open = Open::with(dir.path(), &suppressing()).await;
-    assert_current(&open, &heavy(1, "2", 11));
-    open.watch(vec![change(1, "3", 12)]).await;
-    assert_current(&open, &heavy(1, "3", 12));
-    assert!(Codec::is_difference(&stored(dir.path())));
-}
-
-#[tokio::test]
 async fn a_state_without_its_entry_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::with(dir.path(), &suppressing()).await;

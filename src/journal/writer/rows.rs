@@ -12,8 +12,8 @@ use super::sql;
 use crate::journal::error::Result;
 use crate::journal::{JournalError, schema};
 
-/// What stays with the journal that it is in: how its directory is marked, how far it is in the shared log, and whether
-/// its disk is full, and what was set apart.
+/// Facts that are not replicated: the mark of the directory, the position in the shared log, whether the disk is full, and what
+/// was set apart.
 const OWN_FACTS: [&str; 5] = ["apart", "mark", "paused", "resumed", "shared"];
 /// Tables that stay with the journal that they are in.
 const OWN_TABLES: [&str; 2] = ["backlog", "outline"];
@@ -35,11 +35,13 @@ pub(in crate::journal) struct Table {
 
 /// The tables that travelled where the schema was this one: an upgrade goes one machine after the other, and what the
 /// shared log has from before stays what it is. A column that a row of then does not have gets its default; a migration that
-/// does more than add has to say here what becomes of such rows: `good_since` of a source, which `Transaction::write_checkpoints`
-/// fills; `unread`, whose key got the column `digest`, which is empty in a row of before and in every object that has a name.
+/// does more than add has to say here what becomes of such rows.
 pub(in crate::journal) fn tables_of(schema: usize) -> Result<Vec<Table>> {
+    let migrations = schema::migrations_of(schema).ok_or_else(|| {
+        JournalError::Foreign(format!("the shared log is of a decklog from before 0.1.0, with the schema {schema}"))
+    })?;
     let conn = Connection::open_in_memory().map_err(sql("read its tables"))?;
-    for migration in &schema::MIGRATIONS[..schema] {
+    for migration in migrations {
         conn.execute_batch(migration).map_err(sql("read its tables"))?;
     }
     tables(&conn)
@@ -80,7 +82,7 @@ impl Table {
         self.key.iter().map(|column| format!("{row}.{column}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// What leaves out what stays here.
+    /// Returns the SQL condition that excludes rows that are not replicated.
     fn travels(&self, row: &str) -> String {
         if self.name == "meta" {
             let own = OWN_FACTS.map(|fact| format!("'{fact}'")).join(", ");
@@ -353,7 +355,7 @@ mod tests {
 
     fn journal() -> Connection {
         let conn = Connection::open_in_memory().unwrap();
-        for migration in schema::MIGRATIONS {
+        for migration in schema::migrations_of(schema::CURRENT).unwrap() {
             conn.execute_batch(migration).unwrap();
         }
         conn
@@ -364,7 +366,7 @@ mod tests {
         let texts = [
             "SELECT id, plural FROM resource",
             "SELECT key, value FROM meta WHERE key <> 'mark'",
-            "SELECT object, seq FROM held",
+            "SELECT object, seq FROM pinned",
         ];
         let all = texts.iter().flat_map(|text| {
             let mut select = conn.prepare(text).unwrap();
@@ -383,11 +385,11 @@ mod tests {
         begin(&from, &tables).unwrap();
         for text in [
             "INSERT INTO resource (id, api_group, plural, facts) VALUES (1, '', 'a', ''), (2, '', 'b', ''), (3, '', 'c', '');
-             INSERT INTO meta VALUES ('x', '1'), ('y', '1'), ('mark', 'own'); INSERT INTO held VALUES (1, 1), (1, 2), (2, 1)",
+             INSERT INTO meta VALUES ('x', '1'), ('y', '1'), ('mark', 'own'); INSERT INTO pinned VALUES (1, 1), (1, 2), (2, 1)",
             "UPDATE resource SET plural = 'z' WHERE id = 1; UPDATE resource SET id = 7 WHERE id = 2;
              INSERT OR REPLACE INTO meta VALUES ('x', '2');
              INSERT INTO meta VALUES ('y', '2') ON CONFLICT (key) DO UPDATE SET value = excluded.value;
-             UPDATE held SET seq = 9 WHERE object = 1 AND seq = 2; DELETE FROM held WHERE object = 2",
+             UPDATE pinned SET seq = 9 WHERE object = 1 AND seq = 2; DELETE FROM pinned WHERE object = 2",
             "DELETE FROM resource WHERE id = 3; INSERT INTO resource (id, api_group, plural, facts) VALUES (3, '', 'again', '');
              UPDATE resource SET id = 8 WHERE id = 7; UPDATE resource SET id = 7 WHERE id = 8; DELETE FROM meta WHERE key = 'y'",
         ] {
@@ -398,5 +400,22 @@ mod tests {
         }
         let own: u64 = to.query_row("SELECT count(*) FROM meta WHERE key = 'mark'", [], |row| row.get(0)).unwrap();
         assert_eq!(own, 0, "what stays with a journal does not travel");
+    }
+
+    #[test]
+    fn a_column_that_an_older_journal_lacks_gets_its_default() {
+        let (from, to) = (journal(), journal());
+        from.execute_batch("ALTER TABLE source DROP COLUMN recovered").unwrap();
+        let older = tables(&from).unwrap();
+        begin(&from, &older).unwrap();
+        from.execute_batch(
+            "INSERT INTO resource (id, api_group, plural, facts) VALUES (1, '', 'pods', '{}');
+             INSERT INTO source (id, resource, namespace, label_selector, field_selector, resume)
+                 VALUES (1, 1, '', '', '', '9')",
+        )
+        .unwrap();
+        Rows::take(&from, &older).unwrap().put(&to, &older).unwrap();
+        let text = "SELECT resume || ' ' || recovered FROM source";
+        assert_eq!(to.query_row(text, [], |row| row.get::<_, String>(0)).unwrap(), "9 0");
     }
 }

@@ -24,21 +24,21 @@ use crate::journal::shared::{Role, Shared, Sharing};
 use crate::journal::{JournalError, schema};
 use crate::shared_log::{Appended, Base, LogError, SharedLog};
 
-/// How long to wait between two tries at an engine that does not answer.
+/// Backoff between attempts at an engine that does not answer.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), most: Duration::from_secs(2) };
-/// How long a base that could not be stored waits for its next try.
-const BASE_PAUSE: Duration = Duration::from_secs(60);
+/// Delay before the next attempt to store a base.
+const BASE_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 const PLACE: &str = "note its place in the shared log";
 
-/// Where a journal stands in the shared log.
+/// Position of a journal in the shared log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// The newest unit that it has; 0 for none.
     pub(super) number: u64,
     /// The digest of that unit.
     pub(super) digest: String,
-    /// Which leadership that unit is of.
+    /// Term of that unit.
     pub(super) term: u64,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Link {
     pub(super) poll: Duration,
     worth_a_base: u64,
     pub(super) tables: Vec<Table>,
-    /// Those of schemas of before, as far as something of them was read.
+    /// Tables of older schemas, as far as units of them were read.
     older: BTreeMap<usize, Vec<Table>>,
     pub(super) place: Place,
     pub(super) state: watch::Sender<Shared>,
@@ -86,7 +86,7 @@ pub(super) struct Link {
     pub(super) step_down: watch::Receiver<bool>,
     /// Behind which unit it found that what follows does not follow, and which base was the newest then.
     pub(super) astray: Option<(u64, u64)>,
-    /// What is to be heard of transactions when the shared log has them.
+    /// Notifications about transactions, until the shared log has them.
     held: Vec<Heard>,
     /// A base in the making.
     snapshot: Option<Snapshot>,
@@ -162,11 +162,11 @@ impl Link {
     /// The tables that somebody else's rows are of, where this decklog can take them.
     pub(super) fn tables_of(&mut self, head: &Head) -> Result<&[Table]> {
         let shown = &self.shown;
-        if head.schema > schema::MIGRATIONS.len() {
+        if head.schema > schema::CURRENT {
             return Err(JournalError::Foreign(format!(
                 "the shared log in {shown} is written by a newer decklog, with the schema {}, and this one knows {}; upgrade this one",
                 head.schema,
-                schema::MIGRATIONS.len()
+                schema::CURRENT
             )));
         }
         if head.key != self.key {
@@ -174,7 +174,7 @@ impl Link {
                 "the shared log in {shown} is redacted with another key; give every decklog the same [redact] key_file"
             )));
         }
-        if head.schema == schema::MIGRATIONS.len() {
+        if head.schema == schema::CURRENT {
             return Ok(&self.tables);
         }
         Ok(match self.older.entry(head.schema) {
@@ -192,7 +192,7 @@ impl Link {
         let (previous, begins) = behind;
         let head = Head {
             v: Head::version(),
-            schema: schema::MIGRATIONS.len(),
+            schema: schema::CURRENT,
             term,
             leader: self.identity.clone(),
             cluster: committed.cluster.uid.clone(),
@@ -219,12 +219,12 @@ fn stepped_down() -> JournalError {
 }
 
 impl Writer {
-    /// Whether it writes the shared log.
+    /// Reports whether it writes the shared log.
     pub(super) fn leads(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.role() == Role::Leader)
     }
 
-    /// What others are to hear of a transaction: now, or when the shared log has it.
+    /// Queues the notifications of a transaction: they go out now, or once the shared log has it.
     pub(super) fn hear(&mut self, heard: Heard) {
         if self.leads()
             && let Some(link) = &mut self.link
@@ -235,7 +235,7 @@ impl Writer {
         }
     }
 
-    /// What the transactions since the last time have brought goes into the shared log, then to the disk, and then is seen.
+    /// Replicates the transactions since the last call to the shared log, then makes them durable, and then publishes them.
     pub(super) async fn settle(&mut self) -> Result {
         let Some(link) = &self.link else { return Ok(()) };
         if self.disk.is_begun() {
@@ -330,7 +330,7 @@ impl Writer {
         }
     }
 
-    /// Which leadership the newest that the engine has is of.
+    /// Returns the term of the newest unit or base of the engine.
     pub(super) async fn newest_term(&mut self) -> Result<u64, LogError> {
         let Some(link) = &mut self.link else { return Ok(0) };
         let log = link.log();
@@ -425,7 +425,7 @@ impl Writer {
                 );
                 link.snapshot = None;
                 link.since_base += link.worth_a_base.max(link.base.1);
-                link.next_base = tokio::time::Instant::now() + BASE_PAUSE;
+                link.next_base = tokio::time::Instant::now() + BASE_RETRY_DELAY;
                 Ok(false)
             }
         }
@@ -458,7 +458,7 @@ impl Writer {
         }
     }
 
-    /// Which bases there are, at the beginning of a lead.
+    /// Takes the list of bases at the beginning of a lead.
     pub(super) fn know_bases(&mut self, bases: &[Base]) {
         // Nobody says how large the newest is: about as large as this journal.
         let size = std::fs::metadata(self.dir.join(schema::DATABASE)).map_or(0, |file| file.len());

@@ -1,3 +1,0 @@
--- `object.state` may be a difference, as the lines of entries are: one of the entry that `object.base` names. What stands
--- alone is read as it always was. Nothing is to be done; the number of this file keeps off a decklog that knows of no such
--- differences.
