@@ -2,19 +2,23 @@
 //! of this very program.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Arg, Args, Command, CommandFactory};
+use clap::{Args, Command, CommandFactory};
+use clap_mangen::Man;
+use clap_mangen::roff::{Inline, Roff, bold, roman};
 use jiff::Timestamp;
 
 use super::output::Out;
 use super::{Cli, Exit, Failure, Global, Outcome, clock};
 use crate::spelling::nearest;
-use roff::{Page, bold, escaped, italic};
 
 mod config;
-mod roff;
 mod words;
+
+/// The program that the pages are about.
+const VERSION: &str = concat!("decklog ", env!("CARGO_PKG_VERSION"));
 
 /// Arguments of `decklog man`.
 #[derive(Args, Debug)]
@@ -61,7 +65,7 @@ pub fn main(args: ManArgs, global: &Global) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// What the pages call their date: today, or what builders of packages say, so that two builds are the same.
+/// Date of the pages: today, or `SOURCE_DATE_EPOCH`, so that two builds of a package are the same.
 fn date() -> Result<String, Failure> {
     let now = match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(seconds) if !seconds.is_empty() => seconds
@@ -76,183 +80,105 @@ fn date() -> Result<String, Failure> {
 
 /// Every page, with its file's name.
 fn pages(date: &str) -> Vec<(String, String)> {
-    let mut command = Cli::command();
+    let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    let mut pages = vec![("decklog.1".to_owned(), whole(&mut command, date))];
-    of_commands(&mut command, "decklog", date, &mut pages);
+    let mut pages = Vec::new();
+    of_commands(&command, date, &mut pages);
     pages.push(("decklog-config.5".to_owned(), config::page(date)));
     pages
 }
 
-/// The page of each command below one.
-fn of_commands(above: &mut Command, name: &str, date: &str, pages: &mut Vec<(String, String)>) {
-    for command in above.get_subcommands_mut().filter(|command| command.get_name() != "help" && !command.is_hide_set())
-    {
-        let name = format!("{name}-{}", command.get_name());
-        pages.push((format!("{name}.1"), of_command(command, &name, date)));
-        of_commands(command, &name, date, pages);
+/// The page of a command, and those of the commands below it.
+fn of_commands(command: &Command, date: &str, pages: &mut Vec<(String, String)>) {
+    let is_root = command.get_name() == "decklog";
+    // The options of every command stand in decklog(1). Help hides some to stay short; a page has all of them.
+    let shown = command.clone().mut_args(|arg| {
+        let hidden = !is_root && arg.is_global_set();
+        arg.hide(hidden)
+    });
+    let page = Man::new(shown).date(date).source(VERSION).manual("User Commands");
+    let mut text = rendered(|text| page.render(text));
+    let mut rest = Roff::new();
+    if is_root {
+        section(&mut rest, "NOTES");
+        words::DESCRIPTION.iter().for_each(|says| paragraph(&mut rest, says));
+        for (title, items) in [
+            ("EXIT STATUS", &words::EXIT[..]),
+            ("SIGNALS", &words::SIGNALS),
+            ("ENVIRONMENT", &words::ENVIRONMENT),
+            ("FILES", &words::FILES),
+        ] {
+            section(&mut rest, title);
+            items.iter().for_each(|(term, says)| item(&mut rest, [bold(*term)], says));
+        }
+    } else {
+        section(&mut rest, "EXIT STATUS");
+        paragraph(&mut rest, "0 when it is done, 1 when the answer is no. decklog(1) has all of them.");
     }
-}
-
-/// decklog(1): what there is, and what all commands have in common.
-fn whole(command: &mut Command, date: &str) -> String {
-    let mut page = Page::new("decklog", 1, date);
-    page.name("decklog", &sentence_as_name(&about(command)));
-    synopsis(&mut page, command);
-    page.section("DESCRIPTION");
-    for paragraph in words::DESCRIPTION {
-        page.paragraph(paragraph);
-    }
-    page.section("COMMANDS");
-    for (name, command) in every(command, "") {
-        page.item(&format!("{}(1)", bold(&format!("decklog-{}", name.replace(' ', "-")))), &about(&command));
-    }
-    options(&mut page, command, |_| true);
-    page.section("EXIT STATUS");
-    for (code, says) in words::EXIT {
-        page.item(&bold(code), says);
-    }
-    page.section("SIGNALS");
-    for (signal, says) in words::SIGNALS {
-        page.item(&bold(signal), says);
-    }
-    page.section("ENVIRONMENT");
-    for (variable, says) in words::ENVIRONMENT {
-        page.item(&bold(variable), says);
-    }
-    page.section("FILES");
-    for (file, says) in words::FILES {
-        page.item(&italic(file), says);
-    }
-    examples(&mut page, "");
-    let others: Vec<String> =
-        every(command, "").iter().map(|(name, _)| format!("decklog-{}(1)", name.replace(' ', "-"))).collect();
-    page.see_also(others.iter().map(String::as_str).chain(["decklog-config(5)", "kubectl(1)"]));
-    page.done()
-}
-
-fn of_command(command: &mut Command, name: &str, date: &str) -> String {
-    let mut page = Page::new(name, 1, date);
-    page.name(name, &sentence_as_name(&about(command)));
-    synopsis(&mut page, command);
-    page.section("DESCRIPTION");
-    page.paragraph(&format!("{}.", about(command).trim_end_matches('.')));
-    let below = every(command, "");
-    if !below.is_empty() {
-        page.section("COMMANDS");
-        for (below, command) in &below {
-            page.item(&format!("{}(1)", bold(&format!("{name}-{}", below.replace(' ', "-")))), &about(command));
+    let name = command.get_display_name().unwrap_or("decklog");
+    let short = name.strip_prefix("decklog-").unwrap_or_default();
+    if let Some((_, examples)) = words::EXAMPLES.iter().find(|(of, _)| *of == short) {
+        section(&mut rest, "EXAMPLES");
+        for (says, line) in *examples {
+            paragraph(&mut rest, says);
+            example(&mut rest, line);
         }
     }
-    let arguments: Vec<&Arg> = command.get_positionals().filter(|arg| !arg.is_hide_set()).collect();
-    if !arguments.is_empty() {
-        page.section("ARGUMENTS");
-        for argument in arguments {
-            page.item(&italic(&value_name(argument)), &says(argument));
-        }
-    }
-    // Those of every command stand in decklog(1).
-    options(&mut page, command, |arg| !arg.is_global_set());
-    page.section("EXIT STATUS");
-    page.paragraph("0 when it is done, 1 when the answer is no. decklog(1) has all of them.");
-    examples(&mut page, &name["decklog-".len()..]);
-    page.see_also(["decklog(1)", "decklog-config(5)"]);
-    page.done()
-}
-
-fn synopsis(page: &mut Page, command: &mut Command) {
-    page.section("SYNOPSIS");
-    let usage = command.render_usage().to_string();
-    let lines: Vec<String> = usage.lines().map(|line| escaped(line.trim().trim_start_matches("Usage: "))).collect();
-    page.usage(&lines);
-}
-
-/// The options, below the headings that help has for them. Help hides some to stay short; here all of them are.
-fn options(page: &mut Page, command: &Command, wanted: impl Fn(&Arg) -> bool) {
-    let options: Vec<&Arg> = command.get_arguments().filter(|arg| !arg.is_positional() && wanted(arg)).collect();
-    if options.is_empty() {
-        return;
-    }
-    page.section("OPTIONS");
-    for option in options {
-        let value = if takes_value(option) { format!(" {}", italic(&value_name(option))) } else { String::new() };
-        let long = option.get_long().map(|long| bold(&format!("--{long}")) + &value);
-        let short = option.get_short().map(|short| bold(&format!("-{short}")));
-        let spellings: Vec<String> = short.into_iter().chain(long).collect();
-        page.item(&spellings.join(", "), &says(option));
+    section(&mut rest, "SEE ALSO");
+    paragraph(&mut rest, if is_root { "decklog-config(5), kubectl(1)" } else { "decklog(1), decklog-config(5)" });
+    text += &rest.render();
+    pages.push((format!("{name}.1"), text));
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        of_commands(below, date, pages);
     }
 }
 
-fn takes_value(arg: &Arg) -> bool {
-    arg.get_action().takes_values()
+/// Returns the rendered text.
+fn rendered(render: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
+    let mut text = Vec::new();
+    render(&mut text).expect("a Vec takes everything");
+    String::from_utf8(text).expect("roff is text")
 }
 
-fn value_name(arg: &Arg) -> String {
-    let names = arg.get_value_names().unwrap_or_default();
-    let name = names.first().map_or_else(|| arg.get_id().as_str().to_uppercase(), ToString::to_string);
-    if arg.is_positional() && arg.get_num_args().is_some_and(|many| many.max_values() > 1) {
-        name + "..."
-    } else {
-        name
-    }
+fn section(page: &mut Roff, title: &str) {
+    page.control("SH", [title]);
 }
 
-/// What an argument means, what it takes, and its default.
-fn says(arg: &Arg) -> String {
-    let help = arg.get_long_help().or_else(|| arg.get_help()).map(ToString::to_string).unwrap_or_default();
-    let mut text = help.trim().to_owned();
-    let words: Vec<String> = if takes_value(arg) {
-        arg.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect()
-    } else {
-        Vec::new()
-    };
-    if !words.is_empty() {
-        text.push_str(&format!(". One of {}", words.join(", ")));
-    }
-    let defaults: Vec<String> =
-        arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect();
-    if !defaults.is_empty() && takes_value(arg) {
-        text.push_str(&format!(" [default: {}]", defaults.join(", ")));
-    }
-    if let Some(variable) = arg.get_env() {
-        text.push_str(&format!(" [environment: {}]", variable.to_string_lossy()));
-    }
-    text
+/// A paragraph. Text between backticks is bold.
+fn paragraph(page: &mut Roff, says: &str) {
+    page.control("PP", []);
+    page.text(marked(says));
 }
 
-fn about(command: &Command) -> String {
-    command.get_about().map(ToString::to_string).unwrap_or_default()
+/// A term and its meaning.
+fn item(page: &mut Roff, term: impl Into<Vec<Inline>>, says: &str) {
+    page.control("TP", []);
+    page.text(term);
+    page.text(marked(says));
 }
 
-/// As whatis has it: no capital at the beginning, no stop at the end.
-fn sentence_as_name(text: &str) -> String {
-    let mut letters = text.trim_end_matches('.').chars();
-    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+/// Lines as they are typed.
+fn example(page: &mut Roff, lines: &str) {
+    page.control("PP", []);
+    page.control("RS", ["4"]);
+    page.control("nf", []);
+    lines.lines().for_each(|line| {
+        page.text([roman(line)]);
+    });
+    page.control("fi", []);
+    page.control("RE", []);
 }
 
-/// Every command below one that help names, as it is typed.
-fn every(command: &Command, prefix: &str) -> Vec<(String, Command)> {
-    let mut found = Vec::new();
-    for below in command.get_subcommands().filter(|below| below.get_name() != "help" && !below.is_hide_set()) {
-        let name = format!("{prefix}{}", below.get_name());
-        found.push((name.clone(), below.clone()));
-        found.extend(every(below, &format!("{name} ")));
-    }
-    found
-}
-
-fn examples(page: &mut Page, name: &str) {
-    let Some((_, examples)) = words::EXAMPLES.iter().find(|(of, _)| *of == name) else { return };
-    page.section("EXAMPLES");
-    for (says, line) in *examples {
-        page.paragraph(says);
-        page.example(line);
-    }
+fn marked(text: &str) -> Vec<Inline> {
+    let parts = text.split('`').enumerate();
+    parts.map(|(at, part)| if at % 2 == 1 { bold(part) } else { roman(part) }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
+
+    use clap::Arg;
 
     use super::*;
     use crate::config::{Config, Files};
@@ -286,21 +212,32 @@ mod tests {
         let mut all = Vec::new();
         commands(&Cli::command(), &[], &mut all);
         assert!(all.len() > 15, "{}", all.len());
-        let overview = page("decklog.1");
         for (path, command) in all {
             let text = page(&format!("decklog-{}.1", path.join("-")));
-            assert!(overview.contains(&escaped(&format!("decklog-{}", path.join("-")))), "{path:?} in decklog(1)");
+            let above = path[..path.len() - 1].iter().fold("decklog".to_owned(), |name, word| format!("{name}-{word}"));
+            let listed = escaped(&format!("decklog-{}(1)", path.join("-")));
+            assert!(page(&format!("{above}.1")).contains(&listed), "{path:?} in {above}(1)");
             for long in command.get_arguments().filter_map(Arg::get_long) {
-                assert!(text.contains(&bold(&format!("--{long}"))), "--{long} of {path:?}");
+                assert!(text.contains(&in_bold(&format!("--{long}"))), "--{long} of {path:?}");
             }
             for name in command.get_positionals().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_value_names) {
                 assert!(text.contains(&escaped(&name[0])), "{} of {path:?}", name[0]);
             }
         }
+        let overview = page("decklog.1");
         for global in ["--config", "--state", "--server", "--token-file", "--utc", "--no-pager", "--color", "--output"]
         {
-            assert!(overview.contains(&bold(global)), "{global}");
+            assert!(overview.contains(&in_bold(global)), "{global}");
         }
+    }
+
+    /// As roff has a text.
+    fn escaped(text: &str) -> String {
+        text.replace('-', "\\-")
+    }
+
+    fn in_bold(text: &str) -> String {
+        format!("\\fB{}\\fR", escaped(text))
     }
 
     /// config.toml names every key, and a test of the configuration holds it to that.
@@ -325,14 +262,14 @@ mod tests {
             let common = text
                 .split(".SH ")
                 .find(|part| {
-                    [format!("\"[{header}]\""), format!("\"[[{header}]]\"")].iter().any(|title| part.starts_with(title))
+                    [format!("[{header}]"), format!("[[{header}]]")].iter().any(|title| part.starts_with(title))
                 })
                 .expect(&header);
             let own = common
                 .split(".SS ")
-                .find(|part| !word.is_empty() && part.starts_with(&format!("\"type = \\(dq{word}")));
+                .find(|part| !word.is_empty() && part.starts_with(&format!("\"Sinks of type {word}\"")));
             let all = common.split(".SS ").next().unwrap();
-            let term = format!(".TP\n{}", bold(key));
+            let term = format!(".TP\n{}", in_bold(key));
             assert!(all.contains(&term) || own.is_some_and(|own| own.contains(&term)), "{header}.{key} of {word:?}");
             seen += 1;
         }
@@ -375,30 +312,5 @@ mod tests {
     fn the_configuration_of_the_page_is_one() {
         let loaded = Config::parse(config::EXAMPLE, "the page", &[], Files::Ignore);
         assert!(loaded.is_ok(), "{}", loaded.unwrap_err());
-    }
-
-    #[test]
-    fn no_text_is_taken_for_a_request() {
-        let mut page = Page::new("x", 1, "2026-01-31");
-        page.section("S");
-        page.paragraph(".so /etc/passwd and `a-b` and 'c' \\fB");
-        page.item(".x", "");
-        page.example(".y\n'z");
-        let text = page.done();
-        let asked: Vec<&str> = text.lines().filter(|line| line.starts_with(['.', '\''])).collect();
-        assert_eq!(
-            asked,
-            [
-                ".TH X 1 2026-01-31 \"decklog 0.1.0\" \"User Commands\"",
-                ".SH \"S\"",
-                ".TP",
-                ".PP",
-                ".RS 4",
-                ".nf",
-                ".fi",
-                ".RE"
-            ]
-        );
-        assert!(text.contains("\\&.so /etc/passwd and \\fBa\\-b\\fR and \\(aqc\\(aq \\efB"), "{text}");
     }
 }

@@ -1,6 +1,8 @@
 //! decklog-config(5): every key of `config.toml`.
 
-use super::roff::{Page, bold, escaped, italic};
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
+
+use super::{VERSION, example, item, paragraph, section};
 use crate::config::{self, Key, STANDARD_FILES};
 
 /// A configuration that shows what most of them hold.
@@ -19,48 +21,50 @@ path = "/var/log/decklog/events.jsonl"
 "#;
 
 pub(super) fn page(date: &str) -> String {
-    let mut page = Page::new("decklog-config", 5, date);
-    page.name("decklog-config", "the configuration of decklog, config.toml");
-    page.section("SYNOPSIS");
-    page.usage(&STANDARD_FILES.map(italic));
-    page.section("DESCRIPTION");
-    page.paragraph(
+    let mut page = Roff::new();
+    page.control("TH", ["decklog-config", "5", date, VERSION, "File Formats"]);
+    section(&mut page, "NAME");
+    page.text([roman("decklog-config - the configuration of decklog, config.toml")]);
+    section(&mut page, "SYNOPSIS");
+    for file in STANDARD_FILES {
+        page.text([italic(file)]);
+        page.control("br", []);
+    }
+    section(&mut page, "DESCRIPTION");
+    for says in [
         "decklog reads one file in TOML: the one that `--config` names, else that of `$DECKLOG_CONFIG`, else \
          `./config.toml`, else `/etc/decklog/config.toml`. `decklog init` writes one for your cluster, and \
          `decklog check` finds everything that is wrong with it. A running daemon reads it again on SIGHUP; where it is \
          wrong then, the daemon says so and keeps the one that it has.",
-    );
-    page.paragraph(
         "Each value can come from the environment: `DECKLOG_STATE_MAX_SIZE=50GiB` sets `max_size` of `[state]`, and \
          `DECKLOG_SINK_0_URL` the `url` of the first `[[sink]]`.",
-    );
-    page.paragraph(
         "A path may begin with `${CREDENTIALS_DIRECTORY}`, `${STATE_DIRECTORY}`, `${LOGS_DIRECTORY}` or \
          `${RUNTIME_DIRECTORY}`, which systemd sets for a service. A time is a number with its unit, such as `30s`, \
          `10m`, `1h30m` or `30d`; a size one such as `500MB` or `10GiB`.",
-    );
+    ] {
+        paragraph(&mut page, says);
+    }
     for table in config::reference() {
         match &table.of {
-            None => page.section(&table.header),
-            Some(word) => page.subsection(&format!("type = {word:?}")),
+            None => section(&mut page, &table.header),
+            Some(word) => {
+                page.control("SS", [format!("Sinks of type {word}").as_str()]);
+            }
         }
-        page.paragraph(&table.says);
-        for key in &table.keys {
-            page.item(&term(key), &says(key));
-        }
+        paragraph(&mut page, &table.says);
+        table.keys.iter().for_each(|key| item(&mut page, term(key), &says(key)));
     }
-    page.section("EXAMPLES");
-    page.paragraph("The log of a whole cluster, also in a file:");
-    page.example(EXAMPLE);
-    page.see_also(["decklog(1)", "decklog-init(1)", "decklog-check(1)", "decklog-schema(1)"]);
-    page.done()
+    section(&mut page, "EXAMPLES");
+    paragraph(&mut page, "The log of a whole cluster, also in a file:");
+    example(&mut page, EXAMPLE);
+    section(&mut page, "SEE ALSO");
+    paragraph(&mut page, "decklog(1), decklog-init(1), decklog-check(1), decklog-schema(1)");
+    page.render()
 }
 
-fn term(key: &Key) -> String {
-    match &key.default {
-        Some(default) => format!("{} = {}", bold(&key.name), escaped(default)),
-        None => bold(&key.name),
-    }
+fn term(key: &Key) -> Vec<Inline> {
+    let default = key.default.as_ref().map(|default| roman(format!(" = {default}")));
+    std::iter::once(bold(&key.name)).chain(default).collect()
 }
 
 fn says(key: &Key) -> String {

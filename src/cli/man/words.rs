@@ -1,4 +1,4 @@
-//! What the man pages say beside what the command line says of itself.
+//! Text of the man pages beyond the definition of the command line.
 
 /// A thing, and what it is.
 type Said = (&'static str, &'static str);
@@ -13,7 +13,7 @@ pub(super) const DESCRIPTION: [&str; 3] = [
     "`decklog demo` shows all of it on a simulated cluster, without any configuration.",
 ];
 
-/// How the process ends.
+/// Exit codes.
 pub(super) const EXIT: [Said; 7] = [
     ("0", "Done."),
     ("1", "The answer is no: `check` found a problem, `verify` found damage, `get` found nothing."),
@@ -24,7 +24,7 @@ pub(super) const EXIT: [Said; 7] = [
     ("78", "The configuration, or what it points to, is wrong."),
 ];
 
-/// What the daemon does on signals.
+/// Signals of the daemon.
 pub(super) const SIGNALS: [Said; 2] = [
     ("SIGTERM, SIGINT", "Stop, with every position kept. A second one stops at once."),
     (
