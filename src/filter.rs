@@ -60,13 +60,13 @@ pub const VARIABLES: [&str; 20] = [
 /// The longest filter: far more than a person writes, and short enough for the parser's stack.
 const MAX_LENGTH: usize = 4096;
 
-/// How deep an expression may be nested: the parser and the interpreter take some kilobytes of stack for each level.
+/// Deepest nesting of an expression: the parser and the interpreter take some kilobytes of stack for each level.
 const MAX_NESTING: usize = 48;
 
 /// Enough for the parser at [`MAX_NESTING`]. It is only used as far as it is needed.
 const PARSER_STACK: usize = 32 << 20;
 
-/// What is wrong with a filter, or with its answer for one entry. Quotes nothing of an entry.
+/// Error of a filter, or of its evaluation for one entry. Quotes nothing of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// The text is no filter.
@@ -76,12 +76,15 @@ pub enum FilterError {
         line: usize,
         /// Column in the line, from 1, in characters.
         column: usize,
-        /// What is wrong, in one sentence.
+        /// The error, in one sentence.
         message: String,
     },
     /// It has no answer for this entry: the caller delivers the entry.
     #[error("{0}")]
     Evaluate(String),
+    /// The evaluation takes more steps or bytes than one entry may. The answer is unknown.
+    #[error("{0}")]
+    Budget(String),
 }
 
 /// The standard functions of CEL and those that count, made once.
@@ -131,7 +134,7 @@ impl Text for Filter {
                     if text.contains('\n') { format!("line {line} of the expression") } else { format!("{text:?}") };
                 Wrong { found: format!("{message}, at character {column} of {place}"), nearest: near }
             }
-            FilterError::Evaluate(message) => message.into(),
+            FilterError::Evaluate(message) | FilterError::Budget(message) => message.into(),
         })
     }
 }
@@ -195,13 +198,13 @@ impl Filter {
         &self.0.compared
     }
 
-    /// Whether it asks for nothing but these keys of an entry, so that they are all it has to be given.
+    /// Reports whether the filter needs nothing but these keys of an entry.
     #[must_use]
     pub fn asks_only_for(&self, keys: &[&str]) -> bool {
         self.0.need.members.keys().all(|key| keys.contains(&key.as_str()))
     }
 
-    /// Whether the entry passes.
+    /// Evaluates the filter for an entry.
     ///
     /// # Errors
     /// Where the expression has no answer for this entry, one that is no bool, or none within [`MOST_STEPS`] and
@@ -210,10 +213,10 @@ impl Filter {
         budget::begin();
         let answer = self.answer(line);
         // Some of what the interpreter made of it may be an answer all the same.
-        budget::spent().map_or(answer, |(spent, _)| Err(FilterError::Evaluate(spent.to_string())))
+        budget::spent().map_or(answer, |(spent, _)| Err(FilterError::Budget(spent.to_string())))
     }
 
-    /// Whether the entry passes, and what it takes to say so.
+    /// Evaluates the filter and returns the cost of the evaluation.
     ///
     /// # Errors
     /// As for [`Filter::matches`].
@@ -238,13 +241,18 @@ impl Filter {
         result.unwrap_or_else(|_| Err("the CEL interpreter failed".to_owned())).map_err(FilterError::Evaluate)
     }
 
-    /// Whether the entry passes and nothing is open about it: a sink would rather get too much, a reader asked for these.
-    #[must_use]
-    pub fn is_true_for(&self, line: &[u8]) -> bool {
-        self.matches(line).unwrap_or(false)
+    /// Reports whether the filter selects the entry for a reader. An expression that fails on an entry does not select it.
+    ///
+    /// # Errors
+    /// [`FilterError::Budget`]: the answer is unknown, so the reader must be told instead of losing the entry silently.
+    pub fn selects(&self, line: &[u8]) -> Result<bool, FilterError> {
+        match self.matches(line) {
+            Err(error @ FilterError::Budget(_)) => Err(error),
+            answer => Ok(answer.unwrap_or(false)),
+        }
     }
 
-    /// What went wrong, without the values that the crate's own texts quote.
+    /// Describes an error without the values that the crate's own texts quote.
     fn explain(&self, error: &ExecutionError) -> String {
         if let ExecutionError::NoSuchKey(key) = error {
             // A name that the expression spells out is not the entry's.
@@ -276,10 +284,10 @@ impl Filter {
 
 type Test = Box<dyn Fn(&[u8]) -> bool + Send>;
 
-/// Whether an entry, or its row header, passes.
+/// Test of an entry, or of its row header.
 pub type Passes<'w> = &'w dyn Fn(&[u8]) -> bool;
 
-/// Which entries are wanted, divided into what is known without reading an entry and what is not.
+/// Selection of entries, divided into a test of the row header and a test of the entry.
 pub struct Wanted {
     test: Test,
     /// It says of an entry's row header what it says of the entry.
@@ -316,13 +324,13 @@ impl Wanted {
         self.by_row.then_some(&*self.test as Passes<'_>)
     }
 
-    /// Whether an entry is wanted.
+    /// Reports whether an entry is selected.
     #[must_use]
     pub fn is(&self, line: &[u8]) -> bool {
         (self.test)(line)
     }
 
-    /// Whether an entry is wanted that has passed [`Wanted::of_row`], where there is such a test.
+    /// Reports whether an entry is selected that has passed [`Wanted::of_row`], if there is such a test.
     #[must_use]
     pub fn of_entry(&self, line: &[u8]) -> bool {
         self.by_row || (self.test)(line)

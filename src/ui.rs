@@ -53,29 +53,29 @@ use crate::words::Failure;
 use crate::words::clock::Clock;
 use access::{Access, Sessions};
 use answer::{Problem, good, sealed};
-use index::{Index, LOOK};
+use index::{HEAD_POLL_INTERVAL, Index};
 use lanes::{Most, Present};
 use overview::Mode;
 use query::{Asked, Query};
 
-/// How long clients may take, and how many may follow.
+/// Time limits of clients, and number of followers.
 const LIMITS: Limits = Limits {
     head: Duration::from_secs(5),
     connection: Duration::from_secs(60),
     stall: Duration::from_secs(30),
     streams: MOST_STREAMS,
 };
-/// So many pages follow the log at a time.
+/// Number of pages that follow the log at a time.
 const MOST_STREAMS: usize = 64;
-/// So many read at a time, and so many of them one journal. Others wait, so long.
+/// Number of concurrent reads, and of those in one journal. Others wait for a limited time.
 const MOST_READS: usize = 4;
 const OF_ONE: usize = 2;
-const TURN: Duration = Duration::from_secs(10);
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// A read that takes longer is one whose disk hangs: it keeps its turn at its journal, and takes none from the others.
-const HANGS: Duration = Duration::from_secs(6);
-/// How long an answer may be looked for.
-const LOOKS: Duration = Duration::from_secs(3);
-/// So many lanes, marks and buckets may be asked for.
+const HUNG_READ_LIMIT: Duration = Duration::from_secs(6);
+/// Time limit for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Limits of lanes, marks and buckets in a request.
 const MOST: Most = Most { lanes: 5000, marks: 100_000 };
 const MOST_BUCKETS: usize = 5000;
 
@@ -122,7 +122,7 @@ enum Books {
     Several(Clusters, Mutex<BTreeMap<String, Arc<Book>>>),
 }
 
-/// What the handlers have.
+/// State of the handlers.
 pub(crate) struct Site {
     books: Books,
     access: Access,
@@ -178,7 +178,7 @@ fn access_of(settings: &Settings, gate: Option<Gate>) -> Access {
 
 /// A page that is served by a command, and the address that opens it once.
 pub struct Once {
-    /// What stands behind the address of the socket.
+    /// Path of the socket.
     pub path: String,
     site: Site,
     index: Index,
@@ -240,7 +240,7 @@ pub fn one_file(
     let clock = clock();
     let write = || -> Result<OneFile, Problem> {
         let asked = Asked::read(&Query::of(keys), reader, &clock)?;
-        page::one_file(&Index::default(), reader, state, &asked, &clock, most, Instant::now() + page::PATIENCE)
+        page::one_file(&Index::default(), reader, state, &asked, &clock, most, Instant::now() + page::FILE_TIMEOUT)
     };
     write().map_err(Failure::from)
 }
@@ -258,7 +258,7 @@ async fn run(bound: Bound, mut site: Site, stop: CancellationToken) -> io::Resul
 
 /// Looks again and again how long the logs are that somebody follows, at each by itself.
 async fn beat<T>(site: Arc<Site>) -> T {
-    let mut beats = tokio::time::interval(LOOK);
+    let mut beats = tokio::time::interval(HEAD_POLL_INTERVAL);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut looks = FuturesUnordered::new();
     loop {
@@ -284,7 +284,7 @@ impl Site {
             hosts,
             tls: false,
             reads: Arc::new(Semaphore::new(MOST_READS)),
-            hangs: HANGS,
+            hangs: HUNG_READ_LIMIT,
             turns: TaskTracker::new(),
             streams: Arc::new(Semaphore::new(MOST_STREAMS)),
         }
@@ -354,7 +354,7 @@ impl Site {
             let of_one = Arc::clone(&book.reads).acquire_owned().await?;
             Ok::<_, AcquireError>((of_one, Arc::clone(&self.reads).acquire_owned().await?))
         };
-        let Ok(Ok((of_one, of_all))) = tokio::time::timeout(TURN, turns).await else {
+        let Ok(Ok((of_one, of_all))) = tokio::time::timeout(TURN_TIMEOUT, turns).await else {
             return Err(Problem::busy("too much is asked for at once; try again in a moment"));
         };
         let state = book.state.clone();
@@ -373,7 +373,7 @@ impl Site {
     }
 }
 
-/// Where a request leads: the cluster that is named in its path, and the rest.
+/// Splits a path into the name of a cluster, if any, and the rest.
 fn divided(path: &str) -> (Option<String>, &str) {
     let Some(rest) = path.strip_prefix("/clusters/") else { return (None, path) };
     let (name, rest) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
@@ -458,7 +458,7 @@ fn to(path: &str) -> Response {
 #[derive(Serialize)]
 struct Listed {
     clusters: Vec<Named>,
-    /// Which of them is asked.
+    /// Name of the selected cluster.
     this: Option<String>,
 }
 
@@ -485,9 +485,9 @@ fn listed(site: &Site, this: Option<&str>) -> Listed {
 /// The keys of a query that choose entries.
 const OF_ENTRIES: [&str; 6] = ["type", "area", "where", "quiet", "since", "until"];
 
-/// What the API answers.
+/// Answers a request of the API.
 fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Response, Problem> {
-    let (clock, deadline) = (clock(), Instant::now() + LOOKS);
+    let (clock, deadline) = (clock(), Instant::now() + ANSWER_TIMEOUT);
     let now = clock.now.as_microsecond();
     let index = &book.index;
     let running = || crate::status::daemon(&book.state).running;

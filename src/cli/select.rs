@@ -1,6 +1,8 @@
-//! Which entries a command is about: kubectl's spellings, namespaces, labels, types, moments, and what entries say.
+//! Selection of entries for a command: kubectl's spellings, namespaces, labels, types, moments, and conditions on their
+//! contents.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use jiff::Timestamp;
@@ -11,12 +13,12 @@ use super::names::{Spellings, ago};
 use super::path::{path, touches};
 use super::{Exit, Failure, complain, object};
 use crate::change::Pattern;
-use crate::filter::{Filter, Wanted};
+use crate::filter::{Filter, FilterError, Wanted};
 use crate::journal::{EntryQuery, Reader};
 use crate::model::EntryType;
 use crate::spelling::Text;
 use crate::spelling::kubernetes::LabelSelector;
-use crate::wire::{Entry, ROW};
+use crate::wire::{Entry, Header, ROW};
 pub(crate) use crate::words::select::Selection;
 
 /// What `tail` and its siblings take to choose objects and entries.
@@ -40,7 +42,7 @@ pub struct SelectArgs {
 }
 
 impl SelectArgs {
-    /// Whether only some entries are asked for.
+    /// Reports whether only some entries are selected.
     #[must_use]
     pub fn picks(&self) -> bool {
         let only = &self.only;
@@ -85,17 +87,19 @@ pub struct FilterArgs {
     pub grep: Option<Regex>,
 }
 
-/// What is asked of the entries themselves.
+/// Conditions on the contents of entries.
 #[derive(Debug, Default)]
 pub struct Asked {
     filter: Option<Filter>,
+    /// Set once the user has read that `filter` has no answer for an entry.
+    budget_noted: AtomicBool,
     touched: Option<Pattern>,
     grep: Option<Regex>,
     labels: Option<LabelSelector>,
 }
 
 impl FilterArgs {
-    /// Whether entries are chosen by what they say.
+    /// Reports whether entries are selected by their contents.
     #[must_use]
     pub fn picks(&self) -> bool {
         self.filter.is_some() || self.touched.is_some() || self.grep.is_some()
@@ -103,7 +107,7 @@ impl FilterArgs {
 }
 
 impl Asked {
-    /// Whether it asks for nothing but these keys of an entry, so that they are all it has to be given.
+    /// Reports whether the conditions need nothing but these keys of an entry.
     #[must_use]
     pub fn asks_only_for(&self, keys: &[&str]) -> bool {
         self.touched.is_none()
@@ -112,13 +116,24 @@ impl Asked {
             && self.filter.as_ref().is_none_or(|filter| filter.asks_only_for(keys))
     }
 
-    /// Whether an entry is one of those; where an expression has no answer for it, it is not.
+    /// Reports whether an entry is selected; one for which an expression has no answer is not.
     #[must_use]
     pub fn is_true_for(&self, line: &[u8]) -> bool {
-        self.filter.as_ref().is_none_or(|filter| filter.is_true_for(line))
+        self.filter.as_ref().is_none_or(|filter| filter.selects(line).unwrap_or_else(|error| self.note(line, &error)))
             && self.grep.as_ref().is_none_or(|grep| grep.is_match(line))
             && self.touched.as_ref().is_none_or(|path| touches(line, path))
             && self.labels.as_ref().is_none_or(|labels| is_labelled(line, labels))
+    }
+
+    /// Prints, once, that the expression has no answer for an entry, and leaves the entry out.
+    fn note(&self, line: &[u8], error: &FilterError) -> bool {
+        if !self.budget_noted.swap(true, Ordering::Relaxed) {
+            let seq = Header::parse(line).map_or_else(|_| String::new(), |header| format!(" {}", header.seq().0));
+            complain(&format!(
+                "note: --where: entry{seq} and all others that cost as much are left out, because {error}"
+            ));
+        }
+        false
     }
 
     /// Says so where an expression compares with what the journal has never seen, with what comes nearest.
@@ -152,7 +167,7 @@ impl Asked {
     }
 }
 
-/// Whether the object of an entry has these labels. A gap is of every object.
+/// Reports whether the object of an entry has these labels. A gap is of every object.
 fn is_labelled(line: &[u8], labels: &LabelSelector) -> bool {
     Entry::parse(line).is_ok_and(|entry| match entry.object {
         Some(object) => labels.takes(&labels_of(object.get().as_bytes())),
@@ -175,21 +190,21 @@ pub(super) fn labels_of(object: &[u8]) -> BTreeMap<String, String> {
 }
 
 impl FilterArgs {
-    /// What is asked of the entries themselves, where something is.
+    /// Compiles the conditions on the contents of entries, if there are any.
     ///
     /// # Errors
     /// Where the expression of `--where` is wrong.
     pub fn compile(&self) -> Result<Option<Asked>, Failure> {
         let filter = self.filter.as_deref().map(Filter::compile).transpose();
         let filter = filter.map_err(|error| Failure::usage(format!("--where: {error}")))?;
-        let asked = Asked { filter, touched: self.touched.clone(), grep: self.grep.clone(), labels: None };
+        let asked = Asked { filter, touched: self.touched.clone(), grep: self.grep.clone(), ..Asked::default() };
         let asks = asked.filter.is_some() || asked.touched.is_some() || asked.grep.is_some();
         Ok(asks.then_some(asked))
     }
 }
 
 impl FilterArgs {
-    /// That something can be known of the time that is asked for.
+    /// Checks that the log can cover the selected time.
     ///
     /// # Errors
     /// Where it is to come, was before the log began, or ends before it begins.
@@ -204,7 +219,7 @@ impl FilterArgs {
     }
 }
 
-/// How many of something.
+/// Parses a count.
 ///
 /// # Errors
 /// What is expected instead.
@@ -248,7 +263,7 @@ fn to_come(known: Result<(), Failure>, waits: bool) -> Result<(), Failure> {
 }
 
 impl Selection {
-    /// What the arguments select in this journal.
+    /// Resolves the arguments in this journal.
     ///
     /// # Errors
     /// Where the arguments name what the journal does not know, or the expression is wrong.

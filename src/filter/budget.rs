@@ -1,4 +1,4 @@
-//! What an evaluation may take: steps, and bytes of the values that it makes.
+//! Budget of an evaluation: steps, and bytes of the values that it builds.
 //!
 //! The interpreter knows no bounds, so the expression itself counts: [`meter`] puts calls of functions that
 //! count into its tree, once, when it is compiled. Each turn of a loop takes steps, by the size of the loop's body and of the
@@ -37,9 +37,9 @@ pub(super) const ELEMENT: u64 = 24;
 /// Bytes of a key and a place in a map, without the text of the key.
 pub(super) const MEMBER: u64 = 96;
 
-/// So many bytes are compared or copied in a step.
+/// Bytes that are compared or copied in one step.
 const BYTES_A_STEP: u64 = 128;
-/// So many nodes of an expression are evaluated in a step.
+/// Nodes of an expression that are evaluated in one step.
 const NODES_A_STEP: u64 = 4;
 
 /// Regular expressions that are kept while an expression is evaluated.
@@ -58,7 +58,7 @@ const COUNTS: u64 = 16;
 /// Keys of an entry whose values may be large. The others are short texts and numbers.
 const OBJECTS: [&str; 5] = ["cluster", "change", "object", "gap", "redacted"];
 
-/// What an evaluation took.
+/// Cost of an evaluation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Steps, of [`MOST_STEPS`].
@@ -67,7 +67,7 @@ pub struct Cost {
     pub bytes: u64,
 }
 
-/// Which bound an evaluation has reached.
+/// Bound that an evaluation has exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spent {
     Steps,
@@ -87,7 +87,7 @@ impl fmt::Display for Spent {
     }
 }
 
-/// What is left of an evaluation's budget. Where one of the two is spent, nothing is left of the other.
+/// Remaining budget of an evaluation. Once one of the two is spent, the other is empty too.
 struct Left {
     steps: Cell<u64>,
     bytes: Cell<u64>,
@@ -126,12 +126,12 @@ pub(super) fn begin() {
     PATTERNS.with_borrow_mut(Vec::clear);
 }
 
-/// Which bound the evaluation on this thread has reached, and the node of the loop in which it did.
+/// Returns the bound that the evaluation on this thread has exceeded, and the node of the loop in which it did.
 pub(super) fn spent() -> Option<(Spent, u64)> {
     LEFT.with(|left| left.spent.get().map(|spent| (spent, left.place.get())))
 }
 
-/// What the evaluation on this thread has taken.
+/// Returns the cost of the evaluation on this thread.
 pub(super) fn cost() -> Cost {
     Cost { steps: MOST_STEPS - steps_left(), bytes: MOST_BYTES - bytes_left() }
 }
@@ -219,7 +219,7 @@ fn steps_through(value: &dyn Val) -> u64 {
     deep(value, steps_left().saturating_mul(BYTES_A_STEP)) / BYTES_A_STEP
 }
 
-/// What a turn of a loop takes: `(element, nodes of the body, node of the loop)`.
+/// Charges one turn of a loop: `(element, nodes of the body, node of the loop)`.
 fn take_turn(args: &[CowVal<'_, '_>]) -> bool {
     let number = |at: usize| {
         let number = args.get(at).and_then(|arg| arg.downcast_ref::<CelInt>());
@@ -233,7 +233,8 @@ fn take_turn(args: &[CowVal<'_, '_>]) -> bool {
     take_steps(1 + number(1) / NODES_A_STEP + args.first().map_or(0, |element| steps_through(element.as_ref())))
 }
 
-/// Whether there are steps left for a turn: `all` and `exists` go on where a turn fails, and end where one is decided.
+/// Reports whether steps are left for a turn: `all` and `exists` continue after a turn that fails, and end after one that
+/// decides.
 fn left<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
     Ok(CowVal::owned(CelBool::from(take_turn(&args))))
 }
@@ -389,7 +390,7 @@ pub(super) fn meter(expression: &mut IdedExpr) -> bool {
 struct Meter {
     /// The variables of the loops around.
     bound: Vec<String>,
-    /// How many loops are around.
+    /// Depth of nested loops.
     loops: usize,
     has_loops: bool,
 }
@@ -570,7 +571,7 @@ impl Meter {
         }
     }
 
-    /// Whether a value is a number, a short text or the like, whatever the entry.
+    /// Reports whether a value is a number, a short text or the like for every entry.
     fn is_small(&self, expression: &IdedExpr) -> bool {
         match &expression.expr {
             Expr::Literal(_) | Expr::Select(SelectExpr { test: true, .. }) => true,
@@ -624,7 +625,7 @@ impl Meter {
         }
     }
 
-    /// Whether a value is small, or a list or map of such that the expression spells out.
+    /// Reports whether a value is small, or a list or map of small values that the expression spells out.
     fn is_short(&self, expression: &IdedExpr) -> bool {
         if let Expr::List(list) = &expression.expr {
             return list.elements.iter().all(|element| self.is_short(element));
@@ -637,7 +638,7 @@ impl Meter {
     }
 }
 
-/// Whether a value is nobody else's, so that what it holds is taken out of it and not copied.
+/// Reports whether a value has no other owner, so that its parts are moved out of it instead of copied.
 fn is_owned(expression: &IdedExpr) -> bool {
     if let Expr::Select(select) = &expression.expr {
         return is_owned(&select.operand);
@@ -650,7 +651,7 @@ fn is_owned(expression: &IdedExpr) -> bool {
     }
 }
 
-/// Whether it is what a loop has come to so far: nobody can write its name.
+/// Reports whether the node is the accumulator of a loop: nobody can write its name.
 fn is_accumulator(expression: &IdedExpr) -> bool {
     matches!(&expression.expr, Expr::Ident(name) if name.starts_with('@'))
 }
@@ -669,7 +670,7 @@ fn wrap(function: &str, expression: &mut IdedExpr) {
     *expression = call(function, vec![inner], id);
 }
 
-/// How many nodes of an expression are evaluated, but for the turns of the loops in it.
+/// Returns the number of nodes that are evaluated, except for the turns of loops.
 fn nodes(expression: &IdedExpr) -> u64 {
     1 + match &expression.expr {
         Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => 0,

@@ -13,12 +13,12 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use super::VARIABLES;
 use super::budget::{ELEMENT, MEMBER, VALUE, take_bytes};
 
-/// What an expression needs of a value.
+/// Parts of a value that an expression needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Need {
     /// All of it.
     pub(super) whole: bool,
-    /// Of these members this much. Where there are none and not all is needed, only whether it is there and not null.
+    /// Needed members. If there are none and not all is needed, only the presence of the value, and that it is not null.
     pub(super) members: BTreeMap<String, Need>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Need {
 static WHOLE: Need = Need { whole: true, members: BTreeMap::new() };
 
 impl Need {
-    /// What is needed of the value that these names lead to.
+    /// Returns the need of the value at this path, inserting it if necessary.
     pub(super) fn at(&mut self, path: &[String]) -> &mut Self {
         path.iter().fold(self, |need, name| need.members.entry(name.clone()).or_default())
     }
@@ -52,7 +52,7 @@ pub(super) fn read<'a>(line: &'a [u8], need: &Need) -> Result<Values<'a>, serde_
     Ok(Values(values))
 }
 
-/// What kind of error it is: the text of the error itself may quote the entry.
+/// Returns the category of the error: the error's own text may quote the entry.
 pub(super) fn category(error: &serde_json::Error) -> &'static str {
     match error.classify() {
         serde_json::error::Category::Io => "I/O error",

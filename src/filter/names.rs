@@ -1,4 +1,4 @@
-//! What an expression names: checked when it is compiled, and collected so that nothing else of an entry is read.
+//! Names in an expression: checked at compile time, and collected so that nothing else of an entry is read.
 
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SelectExpr, SourceInfo, operators,
@@ -78,7 +78,7 @@ pub(super) fn hide_reserved(text: &str) -> String {
     out
 }
 
-/// How long the token at the beginning of a text is: a string, a comment, a word, or one character.
+/// Returns the length of the first token of a text: a string, a comment, a word, or one character.
 fn token_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let word = bytes.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
@@ -198,7 +198,7 @@ pub(super) fn error_at_node(text: &str, positions: &SourceInfo, id: u64, message
     error_at(text, position(positions, id), message)
 }
 
-/// What people write for an operator of the tree.
+/// Returns the spelling of an operator of the tree.
 pub(super) fn operator(function: &str) -> &str {
     match function {
         operators::INDEX | operators::OPT_INDEX => "[]",
@@ -408,7 +408,7 @@ impl Resolver<'_> {
     }
 }
 
-/// What a call compares with `null`: only whether it is there is needed of it.
+/// Returns the operand of a call that compares it with `null`: only its presence is needed.
 fn compared_with_null(call: &mut CallExpr) -> Option<&mut IdedExpr> {
     if !matches!(call.func_name.as_str(), operators::EQUALS | operators::NOT_EQUALS) {
         return None;

@@ -17,7 +17,7 @@ struct Sample {
     name: String,
 }
 
-/// What is known of a value: nothing where it may have any type.
+/// Known type of a value; none if it may have any type.
 type Known = Option<Sample>;
 
 /// The members that those keys of an entry have which are objects.
@@ -246,7 +246,7 @@ impl Checker<'_> {
         self.sample(Expr::List(ListExpr::new(vec![node(text("1"))])))
     }
 
-    /// What is in a list; nothing where it is none.
+    /// Returns the elements of a list; none if it is no list.
     fn elements(&self, list: &Sample) -> Option<Vec<Sample>> {
         if let Expr::List(list) = &list.expression.expr {
             return list.elements.iter().map(|element| self.sample(element.expr.clone())).collect();
@@ -269,7 +269,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether two values can be equal. Every number can be equal to every other, and a key that is not there is null.
+/// Reports whether two values can be equal. Every number can be equal to every other, and a missing key is null.
 fn comparable(left: &Sample, right: &Sample) -> bool {
     let number = |sample: &Sample| matches!(sample.name.as_str(), "int" | "uint" | "double");
     let null = |sample: &Sample| sample.expression.expr == Expr::Literal(LiteralValue::Null);

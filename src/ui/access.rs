@@ -1,4 +1,4 @@
-//! Who may see the page, and from where: a browser is asked for much by pages of others.
+//! Access control of the page: hosts, origins, tokens, cookies. Pages of other origins can make a browser send requests.
 //!
 //! A page of somebody else can make a browser send requests to this machine. It cannot read the answers, unless its own name
 //! leads to this machine (DNS rebinding): so a request names a host that is known, comes from this page or from nobody's, and
@@ -14,16 +14,16 @@ use sha2::{Digest, Sha256};
 use super::answer::Problem;
 use crate::http::{Gate, Peer};
 
-/// So many browsers are known at a time; the one that was let in first has to show its token again.
+/// Number of browser sessions; beyond it the oldest has to show its token again.
 const MOST_SESSIONS: usize = 256;
 
-/// Who is let in.
+/// Policy for access.
 pub(crate) enum Access {
     /// Everybody who can connect: the machine is theirs, or the socket.
     Everybody,
-    /// Who shows a token, or a certificate.
+    /// Clients with a token, or a certificate.
     Some(Gate),
-    /// Who has the address that was printed, once; and then their browser.
+    /// The first browser that opens the printed address.
     Once(Mutex<Option<String>>),
 }
 
@@ -89,7 +89,7 @@ fn host(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::HOST)?.to_str().ok()
 }
 
-/// What to show instead of a page.
+/// Text for a client without a token.
 const TOKEN: &str = "show a token of its [ui] token_file (Authorization: Bearer, or open /?token=TOKEN once), or a certificate that its client_ca_file knows";
 const ONCE: &str = "open the address that `decklog ui` has printed: it lets in the first browser that opens it; run the command again for another";
 
@@ -144,7 +144,7 @@ impl Access {
     }
 }
 
-/// Whether a request may be answered, whoever sends it.
+/// Checks whether a request may be answered, regardless of its sender.
 ///
 /// # Errors
 /// Where it may not, with why.
@@ -173,7 +173,7 @@ pub(super) fn check(method: &Method, path: &str, headers: &HeaderMap, hosts: &[S
     Ok(())
 }
 
-/// Whether a name is one that leads here and that nobody else can lead here: an address, localhost, or one of these.
+/// Reports whether a host name can only lead to this server: an address, localhost, or a configured name.
 fn is_known(host: &str, hosts: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.ends_with(':') => name,

@@ -1,17 +1,19 @@
-//! What is answered: JSON, or a sentence that says what to do.
+//! Answers: JSON, or a sentence that says what to do.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use crate::filter::FilterError;
 use crate::journal::JournalError;
+use crate::model::Seq;
 use crate::words::{Exit, Failure};
 
-/// Nothing of elsewhere is loaded, run or sent to, and nobody frames the page.
+/// Content security policy: no resources, scripts or requests of other origins, and no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// Why there is no answer.
+/// Error answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -32,9 +34,14 @@ impl Problem {
         Self { status, text: text.into(), key: None }
     }
 
-    /// What is asked for by this key makes no sense.
+    /// Error for the value of this key.
     pub(super) fn wrong(key: &'static str, text: impl Into<String>) -> Self {
         Self { key: Some(key), ..Self::new(StatusCode::BAD_REQUEST, text) }
+    }
+
+    /// The filter has no answer for the entry with this seq.
+    pub(super) fn without_answer(seq: Seq, error: &FilterError) -> Self {
+        Self::wrong("where", format!("where: no answer for entry {}, because {error}", seq.0))
     }
 
     /// It is about this key of the query.
@@ -124,7 +131,7 @@ pub(super) fn good(value: &impl Serialize) -> Response {
     json(StatusCode::OK, value)
 }
 
-/// What every answer says of itself to a browser.
+/// Adds the headers that every answer has.
 pub(super) fn sealed(mut response: Response, method: &Method) -> Response {
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),

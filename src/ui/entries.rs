@@ -34,16 +34,16 @@ const TEXT: usize = 256 << 10;
 const LINE: usize = 32 << 10;
 /// Values of an object for which nodes are built: far more than a text has lines.
 const NODES: usize = 20_000;
-/// So many entries before one, and after it, are shown beside it.
+/// Number of neighbours before and after an entry.
 const NEIGHBOURS: usize = 5;
-/// So many entries are looked through for them.
+/// Number of entries that are searched for neighbours.
 const NEAR: u64 = 4096;
-/// So many fields of an object are shown with who set them, each with so many characters of its value.
+/// Number of fields of an object that are shown with their authors, and number of characters of each value.
 const FIELDS: usize = 500;
 const VALUE: usize = 512;
-/// So far back it is looked for them.
+/// Number of entries that are walked back for authors.
 const BLAMED: usize = 2000;
-/// So many entries of an object, and marks of its lane.
+/// Number of entries of an object, and of marks in its lane.
 const OF_OBJECT: usize = 500;
 const MARKS: usize = 10_000;
 
@@ -52,7 +52,7 @@ const MARKS: usize = 10_000;
 pub(crate) struct Entries {
     entries: Vec<Summary>,
     more: bool,
-    /// Where to go on, where there is more.
+    /// The seq to continue from, if there is more.
     reached: Option<u64>,
 }
 
@@ -110,7 +110,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Whether there is room for more.
+    /// Appends a line. Reports whether there is room for more.
     fn push(&mut self, line: &str) -> bool {
         let end = line.floor_char_boundary(LINE);
         let fits = self.text.len() + end < TEXT;
@@ -127,7 +127,7 @@ impl Lines {
     }
 }
 
-/// What changed, as `decklog log -p` prints it.
+/// Renders the change as `decklog log -p` does.
 fn difference(mut tree: Node<'_>) -> (String, bool) {
     tree.without(&bookkeeping::PATHS);
     tree.without_empty(&["metadata", "annotations"]);
@@ -153,7 +153,7 @@ fn shown(object: &[u8]) -> (String, bool) {
     lines.done()
 }
 
-/// What to type for an object: `deploy/web -n shop`.
+/// Returns the argument for a command about an object: `deploy/web -n shop`.
 fn spelled(row: &ObjectRow) -> String {
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._/:@".contains(&byte));
     let quoted = |text: String| if plain(&text) { text } else { format!("'{}'", text.replace('\'', r"'\''")) };
@@ -314,7 +314,7 @@ pub(crate) struct Compared {
     command: Option<String>,
 }
 
-/// What is another in the object of the second entry than in that of the first.
+/// Compares the objects of two entries.
 pub(super) fn diff(reader: &mut Reader, from: Seq, to: Seq, clock: &Clock) -> Result<Compared, Problem> {
     let other = stored(reader, to).map_err(|p| p.of("to"))?;
     let second = reader.object_of(to)?;
@@ -375,7 +375,7 @@ struct Field {
 #[derive(Debug, Serialize)]
 pub(crate) struct ObjectPage {
     lane: Lane,
-    /// When nobody knew of it.
+    /// Times for which nothing is known of it.
     unwatched: Vec<Unwatched>,
     entries: Vec<Summary>,
     more: bool,

@@ -29,18 +29,18 @@ use crate::words::clock::Clock;
 
 /// A page that lacks more entries than this loads its window again: that is less than all of them.
 const BEHIND: u64 = 20_000;
-/// So many entries are looked at between two waits.
+/// Number of entries that are read between two waits.
 const PAGE: u64 = 256;
-/// Where nothing is sent for so long, something says that the connection lives.
-const ALIVE: Duration = Duration::from_secs(15);
-/// Where nothing passes for so long, the page is given its place.
-const PLACE: Duration = Duration::from_secs(5);
-/// What comes meanwhile is sent together.
-const TOGETHER: Duration = Duration::from_millis(100);
+/// Interval of keepalive comments while nothing is sent.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// Interval at which the page gets its cursor while no entry passes.
+const CURSOR_INTERVAL: Duration = Duration::from_secs(5);
+/// Time for which entries are collected before they are sent.
+const BATCH_LINGER: Duration = Duration::from_millis(100);
 /// A stream ends after this, and the browser asks again: so who may not read any more is found out.
-const LIFE: Duration = Duration::from_secs(600);
+const STREAM_AGE_MAX: Duration = Duration::from_secs(600);
 
-/// Where a page is: the journal's name, and the seq up to which it has everything.
+/// Position of a page: the epoch, and the seq up to which it has everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
     epoch: String,
@@ -68,13 +68,13 @@ struct Following {
     head: watch::Receiver<u64>,
     pending: VecDeque<Bytes>,
     begun: Instant,
-    /// When the page was last given a place.
+    /// Time at which the page last got its cursor.
     placed: Instant,
     ended: bool,
     _slot: OwnedSemaphorePermit,
 }
 
-/// What one look brings.
+/// Result of one read.
 struct Looked {
     events: Vec<Bytes>,
     cursor: Cursor,
@@ -134,7 +134,7 @@ pub(super) async fn follow(
         head: book.head.subscribe(),
         pending: VecDeque::from([Bytes::from_static(b"retry: 2000\n\n")]),
         begun,
-        placed: begun.checked_sub(PLACE).unwrap_or(begun),
+        placed: begun.checked_sub(CURSOR_INTERVAL).unwrap_or(begun),
         ended: false,
         _slot: slot,
     };
@@ -151,7 +151,7 @@ impl Following {
             if let Some(piece) = self.pending.pop_front() {
                 return Some(piece);
             }
-            if self.ended || self.begun.elapsed() > LIFE {
+            if self.ended || self.begun.elapsed() > STREAM_AGE_MAX {
                 return None;
             }
             self.head.mark_unchanged();
@@ -164,7 +164,7 @@ impl Following {
             self.cursor = looked.cursor;
             self.ended = looked.reload;
             self.pending.extend(looked.events);
-            let due = self.placed.elapsed() >= PLACE || moved && !looked.more;
+            let due = self.placed.elapsed() >= CURSOR_INTERVAL || moved && !looked.more;
             if due && !self.ended {
                 self.placed = Instant::now();
                 self.pending.push_back(event("at", Some(&self.cursor), &Place { cursor: &self.cursor.to_string() }));
@@ -174,16 +174,16 @@ impl Following {
             }
             tokio::select! {
                 changed = self.head.changed() => match changed {
-                    Ok(()) => sleep(TOGETHER).await,
+                    Ok(()) => sleep(BATCH_LINGER).await,
                     Err(_) => return None,
                 },
-                () = sleep(ALIVE) => return Some(Bytes::from_static(b": it goes on\n\n")),
+                () = sleep(KEEPALIVE_INTERVAL) => return Some(Bytes::from_static(b": it goes on\n\n")),
             }
         }
     }
 }
 
-/// What has come after a place.
+/// Returns the events behind a cursor.
 fn look(reader: &mut Reader, query: &Query, cursor: Cursor) -> Result<Looked, Problem> {
     let (epoch, head, oldest) = (reader.epoch()?, reader.head()?.0, reader.retained()?.oldest);
     let reload = |why| {
@@ -204,20 +204,31 @@ fn look(reader: &mut Reader, query: &Query, cursor: Cursor) -> Result<Looked, Pr
         let asked = Asked::read(query, reader, &Clock { now: clock.now, zone: clock.zone.clone() })?;
         let (classes, summaries) = (Classes::default(), Summaries::new(&clock, Seq(head)));
         let narrow = Narrow::of(&asked);
+        let mut refused = None;
         reader.rows_between(Seq(cursor.seq + 1), Seq(upto), &mut |row| {
             let (mark, words) = outline(&classes, &row);
             let mut builder = Builder::default();
             builder.add(mark, &words);
             let Some(part) = Part::read(builder.finish()) else { return ControlFlow::Continue(()) };
-            let passes = part.marks.iter().all(|mark| narrow.takes(&part, mark))
-                && (asked.quiet || !mark.quiet)
-                && asked.filter.as_ref().is_none_or(|filter| filter.is_true_for(&row.entry.line));
-            if passes {
+            let passes = part.marks.iter().all(|mark| narrow.takes(&part, mark)) && (asked.quiet || !mark.quiet);
+            let selected =
+                asked.filter.as_ref().filter(|_| passes).map_or(Ok(true), |filter| filter.selects(&row.entry.line));
+            let selected = match selected {
+                Ok(selected) => selected,
+                Err(error) => {
+                    refused = Some(Problem::without_answer(row.entry.seq, &error));
+                    return ControlFlow::Break(());
+                }
+            };
+            if passes && selected {
                 let at = Cursor { epoch: epoch.clone(), seq: mark.seq };
                 events.push(event("entry", Some(&at), &summaries.of(&row.entry)));
             }
             ControlFlow::Continue(())
         })?;
+        if let Some(problem) = refused {
+            return Err(problem);
+        }
     }
     Ok(Looked { events, cursor: reached, reload: false, more: upto < head })
 }

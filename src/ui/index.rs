@@ -15,18 +15,18 @@ use crate::journal::{Journal, JournalError, Reader, StoredRow};
 use crate::model::{EntryType, Evidence, Seq};
 use crate::wire::{self, Change, Entry};
 
-/// So many bytes of outlines are kept that the journal does not have, the newest: five million entries of them.
+/// Bytes of outlines that are kept and not in the journal, the newest: those of five million entries.
 const KEPT: usize = 48 << 20;
-/// So many owners of objects are remembered.
+/// Number of objects whose owners are cached.
 const OWNERS: usize = 100_000;
 /// An entry names at most so many areas and managers, each of at most so many bytes.
 const MOST_NAMES: usize = 16;
 const LONGEST_NAME: usize = 128;
-/// How long outlines are made before they are handed over, and how long nothing is made then, at least.
-const SLICE: Duration = Duration::from_millis(500);
-const REST: Duration = Duration::from_secs(1);
-/// How often a journal is looked at into which another process writes.
-pub(super) const LOOK: Duration = Duration::from_millis(250);
+/// Time for which outlines are built before they are published, and shortest pause after that.
+const BUILD_PERIOD: Duration = Duration::from_millis(500);
+const REST_PERIOD: Duration = Duration::from_secs(1);
+/// Interval at which a journal is polled that another process writes.
+pub(super) const HEAD_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// See the module; clones are handles of the same.
 #[derive(Clone, Debug, Default)]
@@ -39,11 +39,11 @@ struct Inner {
     parts: BTreeMap<u64, Vec<u8>>,
     bytes: usize,
     tail: Builder,
-    /// Whose object an object is, by its row and an entry of it: the owner, and the uid.
+    /// Owners of objects, by the object's row and the seq of an entry.
     owners: HashMap<(i64, u64), Owned>,
 }
 
-/// What an entry says of whose its object is.
+/// Owner of an object, according to one of its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Owned {
     /// The group, kind and name of the controller.
@@ -61,7 +61,7 @@ pub(super) enum Way {
     Back,
 }
 
-/// What is done with each entry.
+/// Visitor of entries.
 pub(super) type Visit<'v> = dyn FnMut(&Part, &Mark) -> ControlFlow<()> + 'v;
 
 impl Index {
@@ -198,7 +198,7 @@ impl Index {
                     // may want every processor and the disk.
                     tokio::select! {
                         () = stop.cancelled() => {}
-                        () = tokio::time::sleep(REST.max(took * 3)) => {}
+                        () = tokio::time::sleep(REST_PERIOD.max(took * 3)) => {}
                     }
                 }
                 Ok(_) => {
@@ -208,7 +208,7 @@ impl Index {
                     }
                     tokio::select! {
                         () = stop.cancelled() => {}
-                        () = tokio::time::sleep(LOOK) => {}
+                        () = tokio::time::sleep(HEAD_POLL_INTERVAL) => {}
                     }
                 }
                 // Who needs what cannot be read says so.
@@ -217,7 +217,7 @@ impl Index {
                     reader = None;
                     tokio::select! {
                         () = stop.cancelled() => {}
-                        () = tokio::time::sleep(LOOK * 40) => {}
+                        () = tokio::time::sleep(HEAD_POLL_INTERVAL * 40) => {}
                     }
                 }
             }
@@ -239,7 +239,7 @@ impl Index {
         };
         self.check(reader)?;
         let (begun, mut made) = (Instant::now(), Vec::new());
-        while begun.elapsed() < SLICE
+        while begun.elapsed() < BUILD_PERIOD
             && let Some(part) = missing(reader, done)?
         {
             let read = reader.head().and_then(|head| self.part(reader, part, head.0));
@@ -269,7 +269,7 @@ impl Index {
         Ok(())
     }
 
-    /// Whose object that is, as an entry of it says.
+    /// Returns the owner of an object, according to its entry.
     pub(super) fn owned(&self, reader: &mut Reader, object: i64, seq: u64) -> Result<Owned, JournalError> {
         if let Some(known) = self.lock().owners.get(&(object, seq)) {
             return Ok(known.clone());
@@ -368,7 +368,7 @@ pub(super) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
     (mark, words)
 }
 
-/// What an entry says of whose its object is.
+/// Reads the owner from an entry.
 fn owned(line: &[u8]) -> Owned {
     #[derive(serde::Deserialize)]
     struct Object {

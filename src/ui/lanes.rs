@@ -14,9 +14,9 @@ use crate::journal::{EntryQuery, ObjectRow, Reader, SourceRow, SourceState, Stor
 use crate::model::{EntryType, Evidence, Seq, Why};
 use crate::wire::Entry;
 
-/// So many stretches are shown of which nobody knows.
+/// Number of uncovered stretches in an answer.
 const MOST_GAPS: usize = 500;
-/// So many entries of an owner are looked at that nobody has asked for.
+/// Number of entries that are read for an owner outside of the selection.
 const LIVED: usize = 1000;
 /// An owner of an owner of an owner is no lane below.
 const DEEPEST: usize = 2;
@@ -38,13 +38,13 @@ impl Lanes {
         self.lanes.iter().map(|lane| lane.namespace.as_str()).collect()
     }
 
-    /// What was left out.
+    /// Returns the truncation, if any.
     pub(super) const fn left_out(&self) -> Option<&Truncated> {
         self.truncated.as_ref()
     }
 }
 
-/// What was left out.
+/// Omitted parts of an answer.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Truncated {
     pub(super) lanes: usize,
@@ -91,14 +91,14 @@ pub(crate) struct Unwatched {
     seq: Option<u64>,
 }
 
-/// How many of each may be in an answer.
+/// Limits of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
     pub(super) lanes: usize,
     pub(super) marks: usize,
 }
 
-/// When it is, and whether somebody watches.
+/// The present time, and whether a daemon watches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Present {
     pub(super) now: i64,
@@ -108,7 +108,7 @@ pub(super) struct Present {
 }
 
 impl Present {
-    /// Where nobody watches, nothing comes after the last entry: a little of that is seen, and not the years since.
+    /// Returns the present. Without a daemon the axis ends shortly after the last entry, and not years later.
     pub(super) fn of(reader: &Reader, now: i64, watched: bool) -> Result<Self, Problem> {
         let end = match (reader.retained()?.oldest_time, reader.time_of(reader.head()?)?) {
             (Some(oldest), Some(head)) if !watched => head + ((head - oldest) / 32).max(1_000_000),
@@ -219,7 +219,7 @@ pub(super) fn row_of(reader: &Reader, id: &str) -> Result<Option<ObjectRow>, Pro
     Ok(None)
 }
 
-/// Whether an object that has no entry in the window was there at its end.
+/// Reports whether an object without an entry in the window existed at its end.
 fn was_there(reader: &Reader, row: &ObjectRow, upto: u64) -> Result<bool, Problem> {
     if row.last.0 <= upto {
         return Ok(row.present);
@@ -227,7 +227,7 @@ fn was_there(reader: &Reader, row: &ObjectRow, upto: u64) -> Result<bool, Proble
     Ok(reader.step(row, Seq(upto))?.is_some_and(|step| step.kind != EntryType::Deleted))
 }
 
-/// When an object came and went in the window; nothing where that is more than a look.
+/// Returns the creation and deletion of an object in the window; none if that needs more than one read.
 fn lived(reader: &mut Reader, row: &ObjectRow, (after, upto): (u64, u64)) -> Result<Option<Found>, Problem> {
     let steps = reader.history(row, Seq(after), Seq(upto), LIVED)?;
     if steps.len() == LIVED {
@@ -358,7 +358,7 @@ fn in_order(lanes: BTreeMap<String, Lane>) -> Vec<Lane> {
     order.into_iter().filter_map(|(id, depth)| lanes.remove(&id).map(|lane| Lane { depth, ..lane })).collect()
 }
 
-/// When nobody knew what happened: where nobody watches now, and what the GAPs say, the newest; with how many were left out.
+/// Returns the uncovered stretches: times without a daemon, and those of GAPs, the newest; with the number that was omitted.
 fn unwatched(
     reader: &mut Reader,
     asked: &Asked,
@@ -406,7 +406,7 @@ fn unwatched(
     Ok((found, left))
 }
 
-/// When nobody knew of an object, over the whole log.
+/// Returns the uncovered stretches of an object over the whole log.
 pub(super) fn unwatched_of(
     reader: &mut Reader,
     row: &ObjectRow,
@@ -424,7 +424,7 @@ pub(super) fn unwatched_of(
     Ok(unwatched(reader, &asked, head, (begin, present.now), present, deadline)?.0)
 }
 
-/// Of what nobody knows at a moment.
+/// Returns the uncovered resources at a moment.
 pub(super) fn unknown_at(
     reader: &mut Reader,
     asked: &Asked,
@@ -436,7 +436,7 @@ pub(super) fn unknown_at(
     Ok(unwatched(reader, asked, head, (time, time), present, deadline)?.0)
 }
 
-/// How many GAPs of what is asked for were journaled after the first of these seqs and up to the second; at most so many.
+/// Returns the number of matching GAPs behind the first of these seqs and up to the second, with a limit.
 pub(super) fn gaps_between(reader: &mut Reader, asked: &Asked, (after, upto): (Seq, Seq)) -> Result<usize, Problem> {
     let sources = reader.sources()?;
     let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };

@@ -16,7 +16,7 @@ use crate::words::differs::{Became, Differs, differs, is_gone};
 use crate::words::names::At;
 use crate::words::object::{self, Moment};
 
-/// So many entries of one object are looked through for what became of it.
+/// Number of entries of one object that are read for its difference.
 const STEPS: usize = 20_000;
 
 /// A place in the log: right after an entry, or at a moment. It is one of which something is known.
@@ -42,14 +42,14 @@ pub(super) fn place(
     place.map(Some).map_err(|failure| Problem::from(failure).of(key))
 }
 
-/// What there was at a moment.
+/// Objects at a moment.
 #[derive(Debug, Serialize)]
 pub(crate) struct State {
     at: String,
     seq: u64,
     objects: Vec<There>,
     truncated: usize,
-    /// Of what nobody knows at that moment.
+    /// Uncovered resources at that moment.
     unknown: Vec<Unwatched>,
 }
 
@@ -144,11 +144,11 @@ pub(super) fn state(
 struct End {
     at: String,
     seq: u64,
-    /// Of what nobody knows then.
+    /// Uncovered resources at that moment.
     unknown: Vec<Unwatched>,
 }
 
-/// What became of objects between two moments.
+/// Differences of objects between two moments.
 #[derive(Debug, Serialize)]
 pub(crate) struct Changes {
     from: End,
@@ -157,7 +157,7 @@ pub(crate) struct Changes {
     /// Objects that were there at neither of them, and in between were.
     came_and_went: usize,
     truncated: usize,
-    /// So many gaps lie between, in which more may have happened; at most 500.
+    /// Number of gaps in between, in which more may have happened; at most 500.
     gaps: usize,
 }
 
@@ -171,7 +171,7 @@ struct Changed {
     uid: String,
     became: Became,
     areas: Vec<String>,
-    /// So many entries record it.
+    /// Number of entries of the difference.
     entries: usize,
     /// The entry with the object as it was at the first moment.
     before: Option<u64>,
@@ -181,7 +181,7 @@ struct Changed {
     how: String,
 }
 
-/// What became of objects between `from` and `to`, which is now where nobody says.
+/// Returns the differences of objects between `from` and `to`, by default now.
 pub(super) fn changes(
     reader: &mut Reader,
     asked: &Asked,

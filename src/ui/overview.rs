@@ -1,4 +1,4 @@
-//! How it is: sources, sinks, alarms, gaps, and what there is to ask for.
+//! Overview: sources, sinks, alarms, gaps, and the values of filters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,17 +15,17 @@ use crate::status::{Place, Status};
 use crate::wire::Entry;
 use crate::words::names::Spellings;
 
-/// So many of each are in an answer.
+/// Number of each kind in an answer.
 const MOST: usize = 200;
 const MOST_NAMES: usize = 5000;
 
-/// Where the page gets what it shows.
+/// Source of the page's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
-    /// Of a daemon, which goes on.
+    /// A running daemon.
     Daemon,
-    /// Of a journal.
+    /// A journal.
     Journal,
     /// Out of a file.
     File,
@@ -159,7 +159,7 @@ impl Overview {
     }
 }
 
-/// How it is with the journal in `dir`.
+/// Returns the overview of the journal in `dir`.
 pub(super) fn overview(reader: &mut Reader, dir: &Path, mode: Mode) -> Result<Overview, Problem> {
     let now = Timestamp::now();
     let status = Status::gather(reader, dir, now)?;
@@ -247,7 +247,7 @@ fn gaps(reader: &mut Reader, (after, upto): (u64, u64), is_wanted: impl Fn(&Gap)
     Ok(gaps)
 }
 
-/// What an entry says of a gap.
+/// Reads a gap from its entry.
 fn gap(stored: &StoredEntry) -> Option<Gap> {
     let entry = Entry::parse(&stored.line).ok()?;
     let gap = entry.gap()?;

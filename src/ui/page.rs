@@ -26,7 +26,7 @@ const INDEX: &str = include_str!("../../ui/dist/index.html");
 const SCRIPT: &str = include_str!("../../ui/dist/app.js");
 const STYLE: &str = include_str!("../../ui/dist/app.css");
 
-/// What stands for the files in the page.
+/// Placeholders of the embedded files in the page.
 const STYLE_LINK: &str = r#"<link rel="stylesheet" href="app.css">"#;
 const SCRIPT_LINK: &str = r#"<script src="app.js" defer></script>"#;
 const HEAD: &str = "<head>\n";
@@ -50,11 +50,11 @@ pub struct OneFile {
     pub objects: usize,
     /// See `objects`.
     pub entries: usize,
-    /// What was left out.
+    /// Sentence about omitted data.
     pub left_out: Option<String>,
 }
 
-/// What the one-file form holds.
+/// Data of the one-file form.
 #[derive(Serialize)]
 struct Data {
     overview: Overview,
@@ -65,9 +65,9 @@ struct Data {
     left_out: Option<String>,
 }
 
-/// How long a file may take: a person waits for the whole of it.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
-/// As many lanes and marks as a page draws.
+/// Time limit for building a file, which a person waits for.
+pub(super) const FILE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Limits of lanes and marks that a page draws.
 const MOST: Most = Most { lanes: 5000, marks: 100_000 };
 const BUCKETS: usize = 1000;
 
@@ -126,14 +126,14 @@ pub(super) fn one_file(
         said.push(format!(
             "{} in this file without what changed, because it took more than {} seconds",
             plural(late, "entry is", "entries are"),
-            PATIENCE.as_secs()
+            FILE_TIMEOUT.as_secs()
         ));
     }
     let looked_back = lanes.left_out().and_then(|left| left.before.as_ref()).max(histogram.looked_back());
     if let Some(Before { before }) = looked_back {
         said.push(format!(
             "what was before {before} was not looked at, because it took more than {} seconds: from then on the file is whole",
-            PATIENCE.as_secs()
+            FILE_TIMEOUT.as_secs()
         ));
     }
     if let Some(left) = lanes.left_out() {

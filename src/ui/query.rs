@@ -1,4 +1,4 @@
-//! What is asked for: the keys of a query, as the flags of the commands have them.
+//! Queries: their keys are the flags of the commands.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -86,7 +86,7 @@ impl Query {
         Ok(Self(pairs))
     }
 
-    /// What a command asks for, which may be as much as it likes.
+    /// Creates the query of a command, which has no limits.
     pub(super) fn of(pairs: Vec<(&'static str, String)>) -> Self {
         Self(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
@@ -101,7 +101,7 @@ impl Query {
         values.flat_map(|value| value.split(',')).map(str::trim).filter(|value| !value.is_empty())
     }
 
-    /// Whether a key says yes.
+    /// Reports whether a flag is set.
     pub(super) fn is_on(&self, key: &str) -> bool {
         self.one(key).is_some_and(|value| !["0", "false", "no"].contains(&value))
     }
@@ -139,7 +139,7 @@ impl Query {
     }
 }
 
-/// Which entries are asked for.
+/// Selection of entries.
 #[derive(Debug)]
 pub(crate) struct Asked {
     /// Not before, microseconds since 1970.
@@ -162,7 +162,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// What a query asks for in this journal.
+    /// Resolves a query in this journal.
     ///
     /// # Errors
     /// Where it names what the journal does not know, or makes no sense.
@@ -195,7 +195,7 @@ impl Asked {
         Ok(Self { since, until, objects, sources, namespaces, by_kind, types, areas, filter, quiet })
     }
 
-    /// What these sources bring.
+    /// Selects the entries of these sources.
     pub(super) fn of_sources(sources: HashSet<i64>, namespace: &str) -> Self {
         Self {
             since: None,
@@ -211,17 +211,17 @@ impl Asked {
         }
     }
 
-    /// Whether not every entry of the objects is asked for.
+    /// Reports whether the selection excludes entries of the selected objects.
     pub(super) const fn is_narrow(&self) -> bool {
         self.filter.is_some() || !self.types.is_empty() || !self.areas.is_empty()
     }
 
-    /// Whether something of this namespace, or of all, is asked for.
+    /// Reports whether the selection includes something of this namespace, or of all.
     pub(super) fn is_within(&self, namespace: &str) -> bool {
         namespace.is_empty() || self.namespaces.is_empty() || self.namespaces.iter().any(|asked| asked == namespace)
     }
 
-    /// Whether what a source brings is asked for.
+    /// Reports whether the selection includes the entries of a source.
     pub(super) fn is_of(&self, source: &SourceRow) -> bool {
         self.sources.as_ref().is_none_or(|sources| sources.contains(&source.id.0))
     }
@@ -237,7 +237,7 @@ impl Asked {
     }
 }
 
-/// What the words of `what` mean.
+/// Resolves the words of `what`.
 fn spelled(reader: &Reader, what: &[&str]) -> Result<Vec<Named>, Problem> {
     if what.is_empty() {
         return Ok(Vec::new());
@@ -303,7 +303,7 @@ impl Resources {
     }
 }
 
-/// What a lane is called: `deployments.apps/shop/web`.
+/// Returns the id of a lane: `deployments.apps/shop/web`.
 pub(super) fn lane_id(resource: &str, namespace: &str, name: &str) -> String {
     format!("{resource}/{namespace}/{name}")
 }

@@ -49,7 +49,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What is bound for it.
+    /// Returns the settings of its listener.
     #[must_use]
     pub fn endpoint(&self) -> http::Settings {
         http::Settings {
@@ -63,7 +63,7 @@ impl Settings {
         }
     }
 
-    /// Whether somebody who can connect has to show who they are.
+    /// Reports whether clients have to authenticate.
     #[must_use]
     pub const fn asks(&self) -> bool {
         self.token_file.is_some() || self.client_ca_file.is_some()

@@ -1,5 +1,7 @@
 //! What is found in outline is what the entries say, by whatever way they come.
 
+mod filters;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;

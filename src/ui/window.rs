@@ -13,10 +13,10 @@ use crate::journal::Reader;
 use crate::journal::outline::{Mark, Part};
 use crate::model::{EntryType, Seq};
 
-/// Which entries pass, as far as outlines say.
+/// Filter of entries, as far as outlines can tell.
 pub(super) struct Narrow<'a> {
     asked: &'a Asked,
-    /// Those that the expression is true for, where there is one.
+    /// Seqs for which the expression is true, if there is one.
     chosen: Option<HashSet<u64>>,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Narrow<'a> {
         Self { asked, chosen: None }
     }
 
-    /// Whether an entry is of an object and of a time that are asked for.
+    /// Reports whether an entry is of a selected object and time.
     fn is_within(&self, mark: &Mark) -> bool {
         let asked = self.asked;
         let is_of = match (mark.object, &asked.objects, &asked.sources) {
@@ -39,7 +39,7 @@ impl<'a> Narrow<'a> {
             && asked.until.is_none_or(|until| mark.time <= until)
     }
 
-    /// Whether an entry is of what is asked for.
+    /// Reports whether an entry is selected.
     pub(super) fn takes(&self, part: &Part, mark: &Mark) -> bool {
         let asked = self.asked;
         self.is_within(mark)
@@ -84,17 +84,28 @@ pub(super) fn look(
         size = (size * 2).min(SLICE);
         let mut chosen = HashSet::new();
         let mut late = None;
+        let mut refused = None;
         reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
             // An expression that loops may take long for each. Whoever asks for more goes on from the first, so there has to be one.
             if !is_first && Instant::now() > deadline {
                 late = Some(row.entry.seq.0);
                 return ControlFlow::Break(());
             }
-            if filter.is_true_for(&row.entry.line) {
-                chosen.insert(row.entry.seq.0);
+            match filter.selects(&row.entry.line) {
+                Ok(false) => {}
+                Ok(true) => {
+                    chosen.insert(row.entry.seq.0);
+                }
+                Err(error) => {
+                    refused = Some(Problem::without_answer(row.entry.seq, &error));
+                    return ControlFlow::Break(());
+                }
             }
             ControlFlow::Continue(())
         })?;
+        if let Some(problem) = refused {
+            return Err(problem);
+        }
         match late {
             // The newest of it come last, and it is these that an answer begins with.
             Some(_) if way == Way::Back => return Ok(Some(slice.1 + 1)),
@@ -125,21 +136,21 @@ pub(super) fn look(
     }
 }
 
-/// So many entries are put together at once.
+/// Number of entries that are decompressed at once.
 const SLICE: u64 = 512;
 /// … and at first. Each slice is twice as large as the one before it.
 const FIRST_SLICE: u64 = 1;
 
-/// How much happened when.
+/// Histogram of entries over time.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Histogram {
     since: String,
     until: String,
-    /// Of a bucket, in microseconds.
+    /// Width of a bucket, in microseconds.
     width: i64,
     /// ADDED, MODIFIED, DELETED and GAP, but for what changes nothing that matters.
     buckets: Vec<[u64; 4]>,
-    /// What changes nothing that matters.
+    /// Entries that change nothing that matters.
     quiet: Vec<u64>,
     total: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,13 +158,13 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    /// Where it begins in truth.
+    /// Returns the actual beginning of the window, if it was cut.
     pub(super) const fn looked_back(&self) -> Option<&Before> {
         self.truncated.as_ref()
     }
 }
 
-/// What is older was not looked at: it would take too long.
+/// End of the part that was not read, because it would take too long.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Before {
     pub(super) before: String,
@@ -205,7 +216,7 @@ pub(super) fn histogram(
     Ok(Histogram { since: stamp(since), until: stamp(until), width, buckets: counted, quiet, total, truncated })
 }
 
-/// What is known of an object's lane while the log is looked through, newest first.
+/// Data of an object's lane during the walk, newest first.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Newest first.
@@ -216,7 +227,7 @@ pub(super) struct Found {
     /// The newest and the oldest entry, and what that one is.
     pub(super) newest: u64,
     pub(super) oldest: Option<EntryType>,
-    /// Something of it is worth a lane.
+    /// Set if an entry of it is worth a lane.
     pub(super) counts: bool,
 }
 
@@ -230,7 +241,7 @@ impl Found {
     }
 }
 
-/// That an object came or went.
+/// Creation or deletion of an object.
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
     pub(super) came: bool,
@@ -249,14 +260,14 @@ pub(crate) struct MarkLine {
     pub(super) evidence: &'static str,
     pub(super) areas: Vec<String>,
     pub(super) managers: Vec<String>,
-    /// So many entries before it change nothing that matters.
+    /// Number of entries before it that change nothing that matters.
     pub(super) quiet: u64,
 }
 
 /// Comings and goings of one lane are kept up to so many.
 const MOST_TURNS: usize = 400;
 
-/// What was found of the objects in a window.
+/// Data of the objects in a window.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     pub(super) lanes: Vec<(i64, Found)>,
@@ -362,7 +373,7 @@ fn lives(
     }
     let narrow = Narrow::of(asked);
     // The outlines are at hand since the entries were looked at.
-    let deadline = deadline.max(Instant::now() + LIVES);
+    let deadline = deadline.max(Instant::now() + LIFETIMES_WAIT_MIN);
     let cut = index.walk(reader, bounds, Way::Back, deadline, &mut |part, mark| {
         if let Some(place) = places.get(&mark.object)
             && narrow.is_within(mark)
@@ -377,10 +388,10 @@ fn lives(
     Ok(cut)
 }
 
-/// How long at least it is looked for comings and goings.
-const LIVES: Duration = Duration::from_secs(1);
+/// Shortest time for which lifetimes of objects are looked up.
+const LIFETIMES_WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// So many objects are known while a window is looked through.
+/// Number of objects that are tracked during a walk.
 const MOST_FOUND: usize = 200_000;
 /// Stands for an object for which there is no room.
 const BEYOND: u32 = u32::MAX;

@@ -1,4 +1,4 @@
-//! Who writes most, and fields that managers fight over: what `decklog churn` knows, by object and manager.
+//! Top writers and contested fields: the statistics of `decklog churn`, by object and manager.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -15,9 +15,9 @@ use crate::model::{EntryType, Seq};
 use crate::wire::{self, Change, Entry};
 use crate::words::row::{cut, plural};
 
-/// How far it looks back by default, in microseconds.
+/// Default window, in microseconds.
 const HOUR: i64 = 3_600_000_000;
-/// So many writers and fights are shown, and so many writers remembered.
+/// Number of writers and fights in an answer, and of writers that are tracked.
 const MOST: usize = 100;
 const REMEMBERED: usize = 20_000;
 /// A name is shown with at most so many characters.
@@ -34,7 +34,7 @@ pub(crate) struct Writers {
 }
 
 impl Writers {
-    /// Whether something was left out.
+    /// Reports whether something was omitted.
     pub(super) const fn truncated(&self) -> bool {
         self.truncated
     }
@@ -80,7 +80,7 @@ pub(super) fn window(asked: &Asked, now: i64) -> (i64, i64) {
     (asked.since.unwrap_or_else(|| until.saturating_sub(HOUR)), until)
 }
 
-/// Who wrote what in a window, of what is asked for.
+/// Returns the writers of the selected entries in a window.
 pub(super) fn writers(
     reader: &mut Reader,
     asked: &Asked,
@@ -92,19 +92,31 @@ pub(super) fn writers(
     let (mut churn, classes) = (Churn::default(), Classes::default());
     let mut tallies: HashMap<(i64, String), Tally> = HashMap::new();
     let mut truncated = false;
+    let mut refused = None;
     reader.rows_between(Seq(after + 1), Seq(upto), &mut |row| {
         if Instant::now() > deadline {
             truncated = true;
             return ControlFlow::Break(());
         }
-        let is_asked = asked.objects.as_ref().is_none_or(|objects| objects.contains(&row.object))
-            && asked.filter.as_ref().is_none_or(|filter| filter.is_true_for(&row.entry.line));
+        if asked.objects.as_ref().is_some_and(|objects| !objects.contains(&row.object)) {
+            return ControlFlow::Continue(());
+        }
+        let is_asked = match asked.filter.as_ref().map_or(Ok(true), |filter| filter.selects(&row.entry.line)) {
+            Ok(is_asked) => is_asked,
+            Err(error) => {
+                refused = Some(Problem::without_answer(row.entry.seq, &error));
+                return ControlFlow::Break(());
+            }
+        };
         // One that is damaged is nobody's write.
         if is_asked && churn.take(&row.entry.line).is_ok() {
             truncated |= !take(&classes, &mut tallies, row.object, &row.entry.line);
         }
         ControlFlow::Continue(())
     })?;
+    if let Some(problem) = refused {
+        return Err(problem);
+    }
     let time = |micros| Timestamp::from_microsecond(micros).unwrap_or_default();
     let report = churn.report(time(since), time(until), MOST);
     let mut writers: Vec<Writer> = tallies.into_iter().map(|((_, manager), tally)| writer(manager, tally)).collect();

@@ -81,6 +81,19 @@ async fn entries_are_chosen_by_labels_names_and_namespaces() {
     );
     assert_eq!(seqs(&["-l", "tier", "--where", "type == 'ADDED'"]), [18]);
 
+    // What an expression cannot answer within its budget is left out, and one sentence says so.
+    let heavy = format!("[epoch]{}.size() > 0", ".map(x, x+x+x+x+x+x+x+x+x+x)".repeat(9));
+    for command in
+        [&["tail", "--last", "100"][..], &["log", "deploy/web", "--all"], &["churn", "--since", "2026-11-20T09:00:00Z"]]
+    {
+        let answer = run(dir.path(), &[command, &["--where", &heavy]].concat());
+        assert_eq!(
+            (answer.code, answer.err.matches("note: --where: entry ").count()),
+            (0, 1),
+            "{command:?}: {answer:?}"
+        );
+    }
+
     assert_eq!(seqs(&["pods/web-7c9b-*"]), [13, 22, 23, 24]);
     assert_eq!(seqs(&["pods/*-zzz4?", "--type", "ADDED"]), [24]);
     assert_eq!(seqs(&["cm", "-n", "pay"]), [2, 32, 35]);

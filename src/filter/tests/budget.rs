@@ -136,6 +136,8 @@ fn what_takes_too_much_for_an_entry_has_no_answer_for_it() {
             Err(error) => is_refused(text, &error.to_string()),
             Ok(answer) => panic!("{text}: {answer} {cost:?}"),
         }
+        // A reader is told, and does not lose the entry silently.
+        assert!(matches!(filter.selects(entry.as_bytes()), Err(FilterError::Budget(_))), "{text}");
         assert!(cost.steps <= MOST_STEPS && cost.bytes <= MOST_BYTES, "{text}: {cost:?}");
         // The next one begins with a budget of its own.
         assert_eq!(ask("name == 'web' && [1, 2].exists(x, x == 2)", &entry), Ok(true));
