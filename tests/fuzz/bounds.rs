@@ -20,13 +20,13 @@ fn spent() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
 }
 
-/// What is linear takes a fraction of a second, also without optimisation. What reads all of it again for each of its
+/// What is linear takes seconds at most, also without optimisation on a busy machine. What reads all of it again for each of its
 /// parts takes minutes.
 pub(crate) fn bounded(what: &str, work: impl FnOnce()) {
     let begun = spent();
     work();
     let took = spent() - begun;
-    assert!(took < Duration::from_secs(8), "{what} took {took:?}");
+    assert!(took < Duration::from_secs(30), "{what} took {took:?}");
 }
 
 fn filled(unit: &str) -> String {

@@ -15,6 +15,7 @@
 #![allow(clippy::print_stdout, reason = "how much was tried, and what to do with an input that fails")]
 
 mod bounds;
+mod building;
 mod harness;
 mod json;
 mod kubeconfigs;
