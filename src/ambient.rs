@@ -1,5 +1,4 @@
-//! What decklog takes from its surroundings besides files and connections: the wall clock, randomness, and threads for
-//! work that blocks.
+//! Environment of decklog besides files and connections: the wall clock, randomness, and threads for blocking work.
 //!
 //! It all comes through here, so that a simulation can put its own in the place of them ([`simulate`]): then one seed
 //! decides everything, everything happens on one thread, and the same seed does it again. Nothing of it is on while the
@@ -23,7 +22,7 @@ thread_local! {
 #[derive(Debug)]
 struct Simulated {
     began: Instant,
-    /// What the wall clock showed then, with every jump since.
+    /// Wall clock at that time, plus every jump since.
     clock: Timestamp,
     random: u64,
 }
@@ -66,7 +65,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     }
 }
 
-/// Whether this thread is in a simulation: then nothing may be given to another thread.
+/// Reports whether this thread is in a simulation: then no work may move to another thread.
 #[must_use]
 pub fn is_simulated() -> bool {
     SIMULATED.with_borrow(Option::is_some)

@@ -18,15 +18,15 @@ use crate::cluster::{Api, next_part};
 use crate::journal::{Journal, JournalError, RequestCounts};
 use crate::watch::SourceManagerHandle;
 
-/// What is read, which takes a right of its own.
+/// Path of the counters, which takes a right of its own.
 pub const PATH: &str = "/metrics";
-/// How often the counters are read.
+/// Interval at which the counters are read.
 pub const PERIOD: Duration = Duration::from_secs(20);
 /// A reading may take this long. In a big cluster it is tens of megabytes.
 const LIMIT: Duration = Duration::from_secs(60);
 /// A longer line is none of those that are looked for.
 const LONGEST: usize = 4096;
-/// So many counts of one API server are remembered: several times as many as the largest clusters have.
+/// Number of counters of one API server that are kept: several times as many as the largest clusters have.
 const COUNTS: usize = 20_000;
 /// Distinguishes at most so many API servers behind one address.
 const SERVERS: usize = 16;
@@ -40,11 +40,11 @@ const SUBRESOURCES: [&str; 9] =
 /// Group, plural and verb.
 type Key = (String, String, &'static str);
 
-/// What one API server says of itself.
+/// Counters of one API server.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Reading {
-    /// When it started, seconds since 1970 in its own spelling: no two servers have the same one. Empty where it does
-    /// not say.
+    /// Start time of the server, seconds since 1970 in its own spelling: no two servers have the same one. Empty if it does not
+    /// report it.
     started: String,
     counts: BTreeMap<Key, u64>,
 }
@@ -98,7 +98,7 @@ struct Growth {
 type Resources = BTreeSet<(String, String)>;
 
 impl Growth {
-    /// What has grown since the reading before, of the resources that are watched now and were then.
+    /// Returns the increase since the previous reading, for resources that are watched now and were then.
     fn of(&mut self, at: Timestamp, reading: Reading, watched: Resources) -> RequestCounts {
         let last = self.last.replace((at, watched.clone()));
         let (since, then) = last.map_or((None, Resources::new()), |(since, then)| (Some(since), then));

@@ -1,5 +1,5 @@
-//! How long to wait before what has failed is tried again: *full jitter*, any time up to a bound that doubles with each
-//! failure. Clients that fail together then do not come back together. The randomness is that of [`ambient`].
+//! Backoff with *full jitter*: a wait is any time up to a bound that doubles with each failure. Clients that fail together then
+//! do not come back together. The randomness is that of [`ambient`].
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after so many failures in a row, of which this is the newest.
+    /// Returns the wait after so many consecutive failures.
     #[must_use]
     pub fn wait(&self, failures: u32) -> Duration {
         random_up_to(self.bound(failures))

@@ -1,4 +1,4 @@
-//! What changed between two versions of an object, and what of an object may be kept at all.
+//! Comparison of two versions of an object, and redaction of what may not be stored.
 //!
 //! Everything here works on the bytes that the API server sent: a number, a key order or an unknown field is never
 //! rendered anew, so `1.0`, `1` and `1e400` stay what they are.
@@ -29,13 +29,13 @@ pub const FORMATS: &[Format] = &[Format::of::<Pattern>(), Format::of::<Ignore>()
 /// The difference of two versions of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Which parts of the object changed, sorted; empty where nothing but resourceVersion moved.
+    /// Changed parts of the object, sorted; empty if only resourceVersion changed.
     pub areas: Vec<String>,
     /// JSON pointers of the leaves that differ.
     pub touched: Vec<String>,
     /// The `change` member of an entry.
     pub json: String,
-    /// When it happened, to the second: the newest of the stamps in the object that it moved.
+    /// Time of the change, to the second: the newest of the timestamps in the object that it moved.
     pub happened: Option<Timestamp>,
 }
 
@@ -68,8 +68,8 @@ pub fn compare(
     compare_shaped(old, None, new, old_marks, new_marks).map(|(change, _)| change)
 }
 
-/// As [`compare`], where the shape of the old object may be known: that of the new one is given for the next time.
-/// Finding where the values of an object stand is most of the work, and most of them stay.
+/// Compares as [`compare`] does, with the shape of the old object if it is known, and returns that of the new one for the next
+/// comparison. Finding the positions of the values is most of the work, and most of them stay.
 ///
 /// # Errors
 /// As [`compare`].
@@ -106,9 +106,8 @@ pub fn replaced(new: &[u8]) -> Result<(Change, Shape), String> {
     diff::replaced(new)
 }
 
-/// Whether a change touches nothing but what `ignore` names: each of the leaves it touches is matched by a pattern, or
-/// lies below what one matches. A change that touches no leaf (only resourceVersion moved) is one of them, unless
-/// there are no patterns at all.
+/// Reports whether a change touches only what `ignore` names: each leaf is matched by a pattern, or lies below a match. A
+/// change without a leaf (only resourceVersion moved) is one of them, unless there are no patterns at all.
 #[must_use]
 pub fn matches_ignore<S: AsRef<str>>(ignore: &[Pattern], touched: &[S]) -> bool {
     !ignore.is_empty() && touched.iter().all(|pointer| ignore.iter().any(|pattern| pattern.covers(pointer.as_ref())))

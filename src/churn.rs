@@ -1,4 +1,4 @@
-//! Who writes most, what of it changed nothing that matters, and which fields two managers fight over.
+//! Write statistics: who writes most, which writes changed nothing that matters, and which fields two managers fight over.
 //!
 //! One pass over entries in their order, in bounded memory: of objects, managers and fields so many are remembered,
 //! and where there are more of them the ones that were written least are dropped. Only writes that the API server
@@ -29,9 +29,9 @@ pub(crate) use class::Classes;
 use field::{Field, Held};
 use tally::{Counted, Tally};
 
-/// So many objects, fields and managers are remembered by `decklog churn`.
+/// Number of objects, fields and managers that `decklog churn` remembers.
 const ROOM: usize = 20_000;
-/// Of one change so many values are looked at.
+/// Number of values of one change that are looked at.
 const MOST_FIELDS: usize = 64;
 /// A field whose pointer is longer is not followed, and a name is cut: memory does not depend on what objects hold.
 const LONGEST: usize = 512;
@@ -41,7 +41,7 @@ const APART: char = '\0';
 /// Writes, and the bytes of the objects that they brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
+    /// Number of writes.
     pub writes: u64,
     /// Bytes of the objects, as JSON.
     pub bytes: u64,
@@ -54,7 +54,7 @@ impl Count {
     }
 }
 
-/// What was written under some name.
+/// Writes under one name.
 #[derive(Debug, Default)]
 struct Writes {
     all: Count,
@@ -82,7 +82,7 @@ impl Writes {
     }
 }
 
-/// What was written to one resource.
+/// Writes to one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfResource {
     /// By kind of write.
@@ -91,7 +91,7 @@ pub struct OfResource {
     pub reverts: u64,
 }
 
-/// What stands for all resources for which there is no room. No resource can have such a name.
+/// Name for all resources beyond the limit. No resource can have it.
 pub const OTHERS: &str = "(others)";
 
 /// The pass over the log.
@@ -99,7 +99,7 @@ pub const OTHERS: &str = "(others)";
 pub struct Churn {
     classes: Classes,
     resources: BTreeMap<String, OfResource>,
-    /// So many of them have a name of their own.
+    /// Number of resources with a name of their own.
     most_resources: usize,
     objects: Tally<Writes>,
     managers: Tally<Writes>,
@@ -138,7 +138,7 @@ impl Churn {
         }
     }
 
-    /// As before, but the first so many resources keep their names; what is written to others goes under [`OTHERS`].
+    /// Limits the names: the first `most_resources` resources keep theirs, and writes to others go under [`OTHERS`].
     #[must_use]
     pub fn naming(self, most_resources: usize) -> Self {
         Self { most_resources, ..self }
@@ -204,7 +204,7 @@ impl Churn {
         }
     }
 
-    /// What was written to each resource, by its name (`deployments.apps`).
+    /// Returns the writes to each resource, by its name (`deployments.apps`).
     #[must_use]
     pub const fn resources(&self) -> &BTreeMap<String, OfResource> {
         &self.resources

@@ -200,7 +200,7 @@ pub enum Command {
     Version,
 }
 
-/// What a command gives back.
+/// Result of a command.
 pub type Outcome = Result<Exit, Failure>;
 
 impl Global {
@@ -239,7 +239,7 @@ impl Global {
         self.config.as_deref().filter(|path| !path.as_os_str().is_empty())
     }
 
-    /// Whether there is a configuration file, or one is named.
+    /// Reports whether there is a configuration file, or one is named.
     fn has_config(&self) -> bool {
         self.config_dir.is_some() || self.config_file().is_some() || config::standard_file().is_some()
     }
@@ -290,7 +290,7 @@ impl Global {
     }
 }
 
-/// Where the service keeps its journal, and those of its instances (`decklog@NAME`).
+/// State directory of the service, and parent of those of its instances (`decklog@NAME`).
 const SERVICE_STATE: &str = "/var/lib/decklog";
 
 /// The state directory of the service, where there is one that has run.
@@ -442,7 +442,7 @@ fn parse(args: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> {
 }
 
 impl Command {
-    /// Whether it reads the journal, and nothing else of this machine.
+    /// Reports whether the command reads the journal and nothing else of this machine.
     fn reads_the_log(&self) -> bool {
         match self {
             Self::Tail(_)
@@ -471,7 +471,7 @@ impl Command {
         }
     }
 
-    /// Where it prints what comes from a server: through a pager what has an end and may be long.
+    /// Returns the output for text from a server: a pager for long output that ends.
     fn out(&self, global: &Global) -> Out {
         let ends = matches!(self, Self::Log(_) | Self::Get(_) | Self::Diff(_) | Self::Blame(_) | Self::Churn(_));
         let paged = ends || matches!(self, Self::Status(args) if !args.watch);

@@ -26,7 +26,7 @@ pub use failure::Failure;
 
 use crate::net::proxy::InvalidProxy;
 
-/// How long the parts of a request may take.
+/// Time limits of the parts of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Until there is a connection.
@@ -53,16 +53,16 @@ impl Default for Limits {
     }
 }
 
-/// Why there is no way to the API server.
+/// Reason why there is no connection to the API server.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// Nothing says where the API server is.
+    /// No file and no variable says where the API server is.
     #[error(
         "no kubeconfig was found: looked at {}, and this is no pod with a service account; set $KUBECONFIG, or [cluster] kubeconfig in the configuration",
         looked.join(", ")
     )]
     NoKubeconfig {
-        /// Where we looked.
+        /// Places that were searched.
         looked: Vec<String>,
     },
     /// The kubeconfig has no such context.
@@ -91,7 +91,7 @@ pub enum ClusterError {
         /// Why, without anything of what it holds.
         why: String,
     },
-    /// What leads to the API server is no proxy.
+    /// The configured proxy is none.
     #[error("no connection to the API server can be made: {0}")]
     Proxy(#[from] InvalidProxy),
     /// No client can be made of it.
@@ -105,8 +105,8 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// Whether trying again may help without a change of the configuration: a plugin may need a network that is not up
-    /// yet.
+    /// Reports whether another attempt may help without a change of the configuration: a plugin may need a network that is not
+    /// up yet.
     #[must_use]
     pub const fn may_heal(&self) -> bool {
         matches!(self, Self::Client { .. })

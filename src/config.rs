@@ -42,10 +42,10 @@ pub use schema::config_schema;
 /// A configuration file has at most this many bytes: more is some other file.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Where the file is looked for when nobody names it.
+/// Files that are tried if none is named.
 pub const STANDARD_FILES: [&str; 2] = ["./config.toml", "/etc/decklog/config.toml"];
 
-/// What messages call a configuration of which there is no file.
+/// Name in messages of a configuration without a file.
 const MADE: &str = "what `decklog init` would write";
 
 /// The directories that systemd gives a service, by the variable that names them.
@@ -54,23 +54,23 @@ const DIRECTORIES: [&str; 4] = ["STATE_DIRECTORY", "LOGS_DIRECTORY", "RUNTIME_DI
 /// A configuration that was found right, and where it came from.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What it says.
+    /// The configuration.
     pub config: Config,
     /// The file; none where there was none, and this was made for the cluster.
     pub path: Option<PathBuf>,
-    /// What is allowed and yet worth a word to who runs it, one sentence each.
+    /// Warnings about settings that are allowed, one sentence each.
     pub warnings: Vec<String>,
 }
 
 impl Loaded {
-    /// What messages call it.
+    /// Returns its name in messages.
     #[must_use]
     pub fn name(&self) -> String {
         self.path.as_ref().map_or_else(|| MADE.to_owned(), |path| path.display().to_string())
     }
 }
 
-/// Whether files that the configuration names are read while it is checked.
+/// Selects whether the check reads the files that the configuration names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
     /// They are: the daemon needs them.
@@ -89,8 +89,8 @@ impl Config {
         Self::load_with(path, &environment(), Files::Check)
     }
 
-    /// As [`Config::load`], for commands that only read the journal: secrets that this user cannot read, and
-    /// directories that only the service has, are no problem.
+    /// Loads as [`Config::load`] does, for commands that only read the journal: secrets that this user cannot read, and
+    /// directories that only the service has, are no error.
     ///
     /// # Errors
     /// Everything that is wrong with it, at once.
@@ -98,7 +98,7 @@ impl Config {
         Self::load_with(path, &environment(), Files::Ignore)
     }
 
-    /// As [`Config::load`], with this environment.
+    /// Loads as [`Config::load`] does, with this environment.
     ///
     /// # Errors
     /// Everything that is wrong with it, at once.
@@ -126,7 +126,7 @@ impl Config {
         Self::parse_given(text, file, environment, files, &config_schema(), &mut Given::default())
     }
 
-    /// As [`Config::parse`], by this schema. `given` is what the text gives, whatever is wrong with the rest of it.
+    /// Parses as [`Config::parse`] does, by this schema. `given` are the keys of the text, whatever the errors in the rest.
     fn parse_given(
         text: &str,
         file: &str,
@@ -177,7 +177,7 @@ impl Config {
         Err(Problems { file: file.to_owned(), list: problems })
     }
 
-    /// What is allowed and yet worth a word.
+    /// Returns the warnings of a valid configuration.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for sink in &self.sink {
@@ -197,14 +197,14 @@ impl Config {
     }
 }
 
-/// What a text gives itself, and what it leaves to a default.
+/// Keys that a text sets, as opposed to defaults.
 #[derive(Clone, Debug, Default)]
 struct Given {
     /// `[cluster] name`.
     name: Option<String>,
     /// `[state] path`.
     state: Option<String>,
-    /// Whether there is `[log]`.
+    /// Set if `[log]` is there.
     log: bool,
 }
 

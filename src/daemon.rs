@@ -35,7 +35,7 @@ use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
 use crate::{ambient, apiserver_counters, ui};
-use candidate::{AGAIN, Candidate, Course, Fitness, Patience, Taking};
+use candidate::{Candidate, Course, Fitness, Patience, TAKEOVER_RETRY_DELAY, Taking};
 pub use candidate::{shared_log, sharing};
 use clock::ClockWatch;
 use control::{Reload, Signals};
@@ -44,27 +44,27 @@ use sinks::Sinks;
 pub use clusters::{Several, run_several};
 pub use control::{Asker, Control, control};
 
-/// How long an end may wait for another mark of the state directory.
+/// Time limit for a pending change of the state directory's mark at the end.
 const MARK_LIMIT: Duration = Duration::from_secs(2);
 
-/// How long a reload may wait for what is read by other rules of redaction to end.
-const RELOAD_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the tasks may take to end when the daemon is asked to stop.
+/// Time that a reload waits for reads under other redaction rules to end.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for the tasks to end when the daemon stops.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
-/// How long the shared log may take for the last of it.
+/// Time limit for the last unit of the shared log.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
-/// How often progress is looked at, for systemd's watchdog and its status line.
-const LOOK: Duration = Duration::from_secs(2);
-/// How long the journal's thread may take to answer before its turns alone have to prove that it lives.
-const PING: Duration = Duration::from_millis(200);
+/// Interval at which progress is checked, for systemd's watchdog and its status line.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// Time that the journal's thread may take to answer before its progress is judged by its turns alone.
+const PING_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Why the daemon ended.
+/// Error that ended the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The journal cannot be used, or not any more.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// What the configuration points to cannot be used.
+    /// A file or address that the configuration names cannot be used.
     #[error("{0}")]
     Config(String),
     /// The HTTP endpoints cannot be served.
@@ -89,7 +89,7 @@ pub enum DaemonError {
     Hurried,
 }
 
-/// Why a task of the daemon ended.
+/// Error that ended a task of the daemon.
 #[derive(Debug, thiserror::Error)]
 enum TaskError {
     #[error(transparent)]
@@ -113,25 +113,25 @@ impl TaskError {
     }
 }
 
-/// What the outside gives to the daemon of one cluster.
+/// Environment of the daemon of one cluster.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The configuration it begins with.
     pub loaded: Loaded,
-    /// Where systemd listens.
+    /// Connection to systemd.
     pub notifier: Notifier,
     /// decklog's own log, which takes a new level.
     pub telemetry: Telemetry,
-    /// Who gets what the endpoints read, where they are those of several clusters.
+    /// Receiver of the endpoints' sources in a process with several clusters.
     pub lender: Option<Lender>,
 }
 
 /// Lends what a cluster's daemon has to the endpoints of its process, while it runs.
 #[derive(Clone, Debug)]
 pub struct Lender {
-    /// Where it is to be had.
+    /// Channel that publishes them.
     pub endpoints: watch::Sender<Option<Endpoints>>,
-    /// Whether the process has endpoints.
+    /// Set if the process has endpoints.
     pub served: bool,
 }
 
@@ -144,7 +144,7 @@ impl Lender {
     }
 }
 
-/// What is lent is taken back, however the lending ends.
+/// Revokes the lent endpoints when it is dropped.
 struct Lent(watch::Sender<Option<Endpoints>>);
 
 impl Drop for Lent {
@@ -184,7 +184,7 @@ pub async fn run_one(setting: Setting, mut control: Control) -> Result<(), Daemo
                     break Ok(());
                 }
                 tracing::warn!("{why}: this decklog stands by");
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(TAKEOVER_RETRY_DELAY).await;
             }
             ended => break ended,
         }
@@ -232,7 +232,7 @@ async fn run_part(
     }
 }
 
-/// Everything that runs.
+/// All running tasks.
 struct Running {
     config: Config,
     journal: Journal,
@@ -240,13 +240,13 @@ struct Running {
     sinks: Sinks,
     sources: SourceManagerHandle,
     redactor: Arc<Redactor>,
-    /// What this process reports of itself.
+    /// Channel of the state that this process reports.
     live: watch::Sender<Live>,
-    /// Where it is left for `decklog status`, if that can be.
+    /// File of that state for `decklog status`, if it could be created.
     live_file: Option<std::fs::File>,
 }
 
-/// How the cluster is read, as far as the configuration has a say.
+/// Returns the timings of the watches from the configuration.
 fn timings(cluster: &cluster::Settings) -> Timings {
     let audit = Some(*cluster.audit_every).filter(|period| !period.is_zero());
     let recover = match cluster.recover {
@@ -256,7 +256,7 @@ fn timings(cluster: &cluster::Settings) -> Timings {
     Timings { audit, recover, ..Timings::default() }
 }
 
-/// Whether it has become true; not where nobody can say so any more.
+/// Waits until the value is true; returns false if its sender is gone.
 async fn comes_true(seen: &mut watch::Receiver<bool>) -> bool {
     seen.wait_for(|seen| *seen).await.is_ok()
 }
@@ -389,7 +389,7 @@ impl Running {
         let notifier = &setting.notifier;
         let mut ready = self.sources.ready();
         let mut reported_ready = false;
-        let mut look = tokio::time::interval(LOOK);
+        let mut look = tokio::time::interval(PROGRESS_INTERVAL);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let watchdog = Watchdog::new(notifier);
         let mut clock = ClockWatch::new(Timestamp::now(), Instant::now());
@@ -454,7 +454,7 @@ impl Running {
                         reading.at(self.sources.progress());
                     }
                     // It may be writing a long list, which counts its turns too.
-                    drop(tokio::time::timeout(PING, self.journal.ping()).await);
+                    drop(tokio::time::timeout(PING_TIMEOUT, self.journal.ping()).await);
                     writing.at(self.journal.turns());
                     let stalled = watchdog.look(!reported_ready);
                     let seen = clock.look(Timestamp::now(), Instant::now());
@@ -463,7 +463,7 @@ impl Running {
                     self.sources.log_news();
                     // Where the writer has stopped, that is reported elsewhere.
                     if !self.journal.is_standby() {
-                        drop(tokio::time::timeout(PING, self.journal.settle_left()).await);
+                        drop(tokio::time::timeout(PING_TIMEOUT, self.journal.settle_left()).await);
                     }
                     if let Some(candidate) = candidate {
                         let shared = self.journal.shared().borrow().clone();
@@ -533,7 +533,7 @@ impl Running {
         setting.telemetry.reload(&config.log)?;
         if config.watch != self.config.watch || config.redact != self.config.redact {
             let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
-            if tokio::time::timeout(RELOAD_PATIENCE, self.sources.reload(plan)).await.is_err() {
+            if tokio::time::timeout(RELOAD_TIMEOUT, self.sources.reload(plan)).await.is_err() {
                 tracing::warn!(
                     "what is watched goes on by the configuration before until the journal takes changes again"
                 );

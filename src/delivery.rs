@@ -33,16 +33,16 @@ pub use settings::{From, OnRefused, Settings};
 pub use start::{Asked, asked, register};
 pub(crate) use timeline::line_for;
 
-/// How long to wait after failed deliveries.
+/// Backoff after failed deliveries.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), most: Duration::from_secs(30) };
-/// How often at most the cursor moves when it only passes entries that the filter leaves out.
-const IDLE_ACKNOWLEDGE: Duration = Duration::from_secs(1);
-/// How long a delivery that is under way may take to finish when delivery is stopped.
+/// Shortest interval between commits of a cursor that only passes filtered entries.
+const IDLE_ACKNOWLEDGE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time that a delivery in progress may take to finish when delivery is stopped.
 const STOP_WAIT: Duration = Duration::from_secs(5);
-/// How many entries side by side have to be in an output before what comes before them is taken to be there too.
+/// Number of consecutive entries that an output must have before all entries before them count as delivered.
 const NEAR: usize = 8;
 
-/// What is counted of one sink since the daemon began to deliver to it.
+/// Counters of one sink since the daemon began to deliver to it.
 #[derive(Debug, Default)]
 pub struct SinkStats {
     /// Entries that it took.
@@ -51,34 +51,34 @@ pub struct SinkStats {
     pub bytes: AtomicU64,
     /// Tries that failed, also of asking where the output is.
     pub failures: AtomicU64,
-    /// Those of them in a row, up to now.
+    /// Consecutive failures up to now.
     pub tries: AtomicU64,
 }
 
-/// What is counted of every sink: its type and its counters, by name.
+/// Type and counters of every sink, by name.
 pub type SinkCounters = BTreeMap<String, (&'static str, Arc<SinkStats>)>;
 
-/// What is delivered, and how.
+/// Configuration of one delivery.
 pub struct Plan {
     /// The sink's name: its cursor is kept under it.
     pub name: String,
     /// The type of sink, as in the configuration.
     pub kind: &'static str,
-    /// Where a sink begins that the journal has never seen.
+    /// Position at which a sink begins that the journal has never seen.
     pub start: SinkStart,
-    /// Which entries; none for all.
+    /// Filter for entries; none to deliver all.
     pub filter: Option<Wanted>,
-    /// What of an entry.
+    /// Projection of each entry.
     pub shape: Shape,
-    /// How many entries in a second at most; none for as many as it takes.
+    /// Highest rate in entries per second; none for no limit.
     pub rate: Option<u32>,
-    /// What happens to an entry that will never be taken.
+    /// Policy for an entry that the sink refuses for ever.
     pub on_refused: OnRefused,
-    /// What is counted.
+    /// Counters of this sink.
     pub stats: Arc<SinkStats>,
     /// Set once the output was asked what it holds, whatever came of it.
     pub asked: Asked,
-    /// What this machine is called in the shared log, where each machine has an output of its own.
+    /// Name of this machine in the shared log, in which each machine has a local output of its own.
     pub machine: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl std::fmt::Debug for Plan {
 }
 
 impl Plan {
-    /// As it is registered.
+    /// Returns the name, type and start position for the registration in the journal.
     #[must_use]
     pub fn registration(&self) -> (String, &'static str, SinkStart) {
         (self.name.clone(), self.kind, self.start)
@@ -117,7 +117,7 @@ impl Plan {
     }
 }
 
-/// Why delivery ended without being asked to.
+/// Error that ends a delivery.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
     /// The journal failed.
@@ -189,7 +189,7 @@ async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
     }
 }
 
-/// What an effect led to.
+/// Result of an action.
 enum Outcome {
     Input(Input),
     Nothing,
@@ -199,23 +199,23 @@ enum Outcome {
 /// Reads entries and makes of them what the sink gets. Moved to a blocking thread and back.
 struct Feed {
     reader: Reader,
-    /// What comes before is not for this sink.
+    /// First seq that this sink gets.
     begins: Seq,
-    /// What goes to it under another epoch's name.
+    /// Ranges of entries that are delivered under a later epoch.
     recasts: Vec<Recast>,
     filter: Option<Wanted>,
     shape: Shape,
 }
 
-/// What was read.
+/// Entries that were read from the journal.
 struct Batch {
     upto: Option<Seq>,
-    /// Whether entries were missing before the first.
+    /// Set if entries are missing before the first one.
     hole: bool,
-    /// How large an entry was that was looked at, on average.
+    /// Average size of the entries that were read, in bytes.
     entry_bytes: usize,
     items: Vec<Item>,
-    /// How many at the beginning are GAPs of this sink's own.
+    /// Number of leading GAPs that are of this sink alone.
     own: usize,
     /// Each of them as it was before it was shaped.
     whole: Vec<Bytes>,
@@ -266,16 +266,16 @@ struct Driver {
     /// None before the first read, and while it is on a blocking thread.
     feed: Option<Feed>,
     batch: Vec<Item>,
-    /// How many at its beginning are GAPs of this sink's own, which no timeline has recorded.
+    /// Number of leading GAPs that are of this sink alone, which no timeline has recorded.
     own: usize,
     /// The last seq that the sink was given since the daemon began.
     handed: Seq,
-    /// How large an entry was in the last batch, on average.
+    /// Average size of an entry in the last batch, in bytes.
     entry_bytes: usize,
     /// The entries of the batch as they are dead-lettered where the sink refuses them: whole.
     whole: Vec<Bytes>,
     acknowledged: Instant,
-    /// What the output ended with when it was asked last.
+    /// Last entry of the output when it was last queried.
     held: Option<LogPosition>,
     /// See [`Sink::epochs`]; not asked again until the position is.
     epochs: Option<BTreeMap<String, Seq>>,
@@ -393,7 +393,7 @@ impl Driver {
             }
             Effect::AwaitEntries { after, owed } => {
                 let mut head = self.journal.head();
-                let due = self.acknowledged + IDLE_ACKNOWLEDGE;
+                let due = self.acknowledged + IDLE_ACKNOWLEDGE_INTERVAL;
                 tokio::select! {
                     biased;
                     () = self.stop.cancelled() => return Ok(Outcome::Stop),
@@ -457,7 +457,7 @@ impl Driver {
         }
     }
 
-    /// What the sink wants at once, and its rate allows.
+    /// Returns the limits of a batch: those of the sink, reduced to its rate.
     fn limits(&self) -> Limits {
         self.pace.as_ref().map_or_else(|| self.sink.limits(), |pace| pace.limits(self.sink.limits()))
     }
@@ -481,7 +481,7 @@ impl Driver {
         asked
     }
 
-    /// What the output holds of this journal, from what it ends with.
+    /// Compares the output's last entry, `held`, with this journal.
     async fn held(&mut self, held: Option<LogPosition>, cursor: Seq) -> Result<Input, DeliveryError> {
         self.held.clone_from(&held);
         self.epochs = None;
@@ -504,7 +504,7 @@ impl Driver {
         self.reading(move |feed| timeline::place_of(&mut feed.reader, &feed.recasts, seq)).await
     }
 
-    /// Whether the output holds an entry, and no later epoch in it has taken that back.
+    /// Reports whether the output has an entry and no later epoch in it has superseded that entry.
     async fn counts(&mut self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
         let epochs = match &mut self.epochs {
             Some(epochs) => epochs,
@@ -517,8 +517,8 @@ impl Driver {
         self.sink.holds(entry).await
     }
 
-    /// How many entries from the beginning of the batch are in the output, all of them. What was dead-lettered, and GAPs of this
-    /// sink's own, are not asked for.
+    /// Returns the number of entries from the beginning of the batch that the output has without a hole. Dead letters and GAPs
+    /// of this sink alone are skipped.
     async fn in_output(&mut self, name: &str) -> Result<usize, SinkError> {
         let dead = self.dead_letters(name).await?;
         let asked: Vec<usize> =
@@ -558,7 +558,7 @@ impl Driver {
         Ok(self.counts(&place).await? == Some(true))
     }
 
-    /// What is dead-lettered for this sink.
+    /// Returns the seqs of the batch that are dead letters of this sink.
     async fn dead_letters(&mut self, name: &str) -> Result<BTreeSet<Seq>, SinkError> {
         let letters = self.reading(|feed| feed.reader.dead_letters()).await;
         let letters = letters.map_err(|error| SinkError::retry(error.to_string()))?;
@@ -570,7 +570,7 @@ impl Driver {
         self.reading(move |feed| timeline::later(&feed.reader, &epoch)).await
     }
 
-    /// What the sink gets after this goes under an epoch that is later than all in its output.
+    /// Makes entries after this seq go out under an epoch that is later than every epoch in the output.
     async fn part(&mut self, journal: &SinkJournal, after: Seq) -> Result<Input, DeliveryError> {
         let name = journal.name();
         let Some(held) = self.held.clone() else { return Ok(Input::Done) };
@@ -644,14 +644,14 @@ impl Driver {
         }
         (self.batch, self.whole, self.own) = (batch.items, batch.whole, batch.own);
         let wanted = self.batch.iter().map(|item| item.seq).collect();
-        Ok(Input::Read { upto, wanted, due: self.acknowledged.elapsed() >= IDLE_ACKNOWLEDGE })
+        Ok(Input::Read { upto, wanted, due: self.acknowledged.elapsed() >= IDLE_ACKNOWLEDGE_INTERVAL })
     }
 }
 
 /// Keeps deliveries to a number of entries in a second.
 pub(crate) struct Pace {
     rate: u32,
-    /// When the next batch may be read.
+    /// Time at which the next batch may be read.
     pub(crate) next: Instant,
 }
 
@@ -660,12 +660,12 @@ impl Pace {
         Self { rate: rate.max(1), next: Instant::now() }
     }
 
-    /// What a sink wants at once, as far as its rate allows.
+    /// Reduces the limits of a sink to its rate.
     pub(crate) fn limits(&self, limits: Limits) -> Limits {
         Limits { entries: limits.entries.min(self.rate as usize), ..limits }
     }
 
-    /// So many entries were delivered. What was not used before is not made up for.
+    /// Counts delivered entries. Unused capacity does not accumulate.
     pub(crate) fn passed(&mut self, entries: usize, now: Instant) {
         let share = Duration::from_secs(1) / self.rate;
         self.next = self.next.max(now) + share.saturating_mul(u32::try_from(entries).unwrap_or(u32::MAX));
@@ -683,7 +683,7 @@ async fn finish<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> O
     tokio::time::timeout(STOP_WAIT, work).await.ok()
 }
 
-/// How long to wait before a try after so many that failed, and at least what the server asked for.
+/// Returns the wait after `attempt` consecutive failures, at least what the server requested.
 pub(crate) fn wait(attempt: u32, after: Option<Duration>) -> Duration {
     BACKOFF.wait(attempt).max(after.unwrap_or_default())
 }

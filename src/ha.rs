@@ -8,5 +8,5 @@ use std::time::Duration;
 pub use lease::{Elector, ElectorHandle, FORMATS, LeaseName, RESOURCE, Standing, VERBS};
 pub use settings::Settings;
 
-/// So long a decklog that is not fit to lead leaves the Lease to others: longer than one that nobody renews lasts.
-pub const GRACE: Duration = Duration::from_secs(20);
+/// Time for which an unready replica leaves the Lease to others. Longer than the lease duration.
+pub const UNREADY_DELAY: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! What the daemon answers over HTTP: is it alive, is it ready, how is it doing.
+//! HTTP endpoints of the daemon: liveness, readiness, status, metrics.
 //!
 //! Meant for loopback or a unix socket: nobody is asked for a password, and nothing here shows the content of an object,
 //! but for [`reading`], which is off unless it is asked for and has a gate of its own. Everything about a request is
@@ -54,22 +54,22 @@ pub(crate) use reading::{Gate, Peer};
 use reading::{Logs, MOST_COMMANDS, Reading};
 use tls::Identity;
 
-/// What the endpoints read.
+/// Sources of the endpoints' answers.
 #[derive(Clone, Debug)]
 pub struct Endpoints {
     /// The state directory.
     pub state: Arc<PathBuf>,
-    /// What reads the cluster.
+    /// Handle of the sources.
     pub sources: SourceManagerHandle,
-    /// What waits for the disk.
+    /// Bytes that were read and are not yet durable.
     pub backlog: Backlog,
-    /// What the daemon knows of itself.
+    /// State of the daemon itself.
     pub live: watch::Receiver<Live>,
-    /// What is counted of the sinks.
+    /// Counters of the sinks.
     pub sinks: Arc<Mutex<SinkCounters>>,
-    /// What kinds of writes there were.
+    /// Counters of writes by kind.
     pub churn: Meter,
-    /// Whether the API server's own request counters are read.
+    /// Set if the API server's own request counters are read.
     pub counts_requests: bool,
 }
 
@@ -77,14 +77,14 @@ pub struct Endpoints {
 #[derive(Debug)]
 pub struct Bound {
     socket: Socket,
-    /// Where TLS is spoken.
+    /// TLS identity; none without TLS.
     identity: Option<Identity>,
-    /// Where the log may be read.
+    /// Access control for reading the log; none if reading is off.
     pub(crate) gate: Option<Gate>,
 }
 
 impl Bound {
-    /// Where it is, where that is an address.
+    /// Returns the address; none for a unix socket.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
@@ -93,7 +93,7 @@ impl Bound {
         }
     }
 
-    /// Whether TLS is spoken there.
+    /// Reports whether the endpoint uses TLS.
     #[must_use]
     pub const fn has_tls(&self) -> bool {
         self.identity.is_some()
@@ -114,10 +114,10 @@ enum Socket {
     Unix(UnixListener),
 }
 
-/// Why nothing can be served: one sentence that says what is in the way and what to do.
+/// Error that keeps the endpoints from being served: one sentence with the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// What the configuration asks for cannot be had.
+    /// A setting that cannot be fulfilled.
     #[error("{0}")]
     Refused(String),
     /// Another process has it, such as one that is being stopped: trying again may help.
@@ -140,7 +140,7 @@ pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
     bind_for("[http]", settings).await
 }
 
-/// As [`bind`], for another section of the configuration.
+/// Binds as [`bind`] does, for another section of the configuration.
 ///
 /// # Errors
 /// What is in the way.
@@ -223,7 +223,7 @@ pub async fn serve(bound: Bound, endpoints: Endpoints, stop: CancellationToken) 
     answer_all(socket, identity.map(Arc::new), router, LIMITS, stop).await
 }
 
-/// What the handlers have.
+/// State of the handlers.
 #[derive(Clone)]
 struct Served {
     endpoints: Endpoints,
@@ -231,7 +231,7 @@ struct Served {
     reads: Arc<Semaphore>,
 }
 
-/// How long a client may take.
+/// Time limits for clients.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     /// For the head of its request.
@@ -240,7 +240,7 @@ pub(crate) struct Limits {
     pub(crate) connection: Duration,
     /// For taking any of its answer, where that may go on for ever.
     pub(crate) stall: Duration,
-    /// So many connections may be such.
+    /// Number of connections that may stream.
     pub(crate) streams: usize,
 }
 
@@ -257,10 +257,10 @@ const MOST_CONNECTIONS: usize = 32;
 const MOST_READS: usize = 4;
 /// The head of a request has at most so many bytes.
 const HEAD_BYTES: usize = 16 << 10;
-/// How long nothing is accepted after that has failed.
-const AFTER_FAILURE: Duration = Duration::from_millis(200);
+/// Delay before the next accept after a failed one.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// How far a connection is.
+/// Progress of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stage(Arc<AtomicU8>);
 
@@ -289,7 +289,7 @@ struct Connection {
     stage: Stage,
 }
 
-/// Nobody who only holds on to connections keeps a request out, /livez least of all: there is always room for one more.
+/// Serves every connection. Idle connections are closed in favour of new ones, so a request such as /livez always gets in.
 async fn answer_all(
     socket: Socket,
     identity: Option<Arc<Identity>>,
@@ -311,7 +311,7 @@ async fn answer_all(
             // One that its client gave up, or no descriptor left: neither ends the daemon.
             Err(error) => {
                 tracing::debug!(%error, "a connection to the HTTP endpoints was not taken");
-                tokio::time::sleep(AFTER_FAILURE).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
@@ -404,7 +404,7 @@ impl Socket {
     }
 }
 
-/// As the watchdog sees it.
+/// Liveness as the watchdog sees it.
 async fn livez(State(served): State<Served>) -> Response {
     let stalled = served.endpoints.live.borrow().stalled.join(", ");
     if stalled.is_empty() {
@@ -425,7 +425,7 @@ async fn readyz(State(served): State<Served>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n{}", waiting.concat())).into_response()
 }
 
-/// Why a standby could not take over as it is. A leader is as ready as its sources are.
+/// The reason why a standby could not take over; none for a leader, which is as ready as its sources are.
 fn not_following(view: &HaView) -> Option<String> {
     let unreachable = view.unreachable.as_ref().map(|why| format!("the shared log {} cannot be read: {why}", view.log));
     match view.role {
@@ -457,7 +457,7 @@ async fn scrape(State(served): State<Served>) -> Response {
     answer(text.await.map(|text| ([(header::CONTENT_TYPE, EXPOSITION)], text)))
 }
 
-/// What metrics are written in.
+/// Content type of the metrics.
 const EXPOSITION: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 async fn show_status(State(served): State<Served>) -> Response {

@@ -66,7 +66,7 @@ use recent::AtHand;
 pub(crate) use writer::is_epoch;
 use writer::{Command, OfSink, OfSource, Queue, Queued, Reply, Writer};
 
-/// What the API server's own request counters have grown by.
+/// Increase of the API server's own request counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts {
     /// Since when. `None`: nothing is known of the time before, and counting begins now.
@@ -77,7 +77,7 @@ pub struct RequestCounts {
     pub requests: Vec<(String, String, &'static str, u64)>,
 }
 
-/// How many commands may wait for the writer.
+/// Number of commands that may wait for the writer.
 const QUEUE_LEN: usize = 1024;
 
 /// A handle to the writer thread; cheap to clone.
@@ -91,9 +91,9 @@ struct Inner {
     dir: PathBuf,
     place: schema::Place,
     epoch: Arc<RwLock<String>>,
-    /// What comes from the cluster: it waits while the journal is full.
+    /// Lane of the sources: it waits while the journal is full.
     sources: mpsc::Sender<Queued>,
-    /// What comes from the sinks, which go on.
+    /// Lane of the sinks, which continue.
     control: mpsc::Sender<Queued>,
     budget: Budget,
     head: watch::Receiver<Seq>,
@@ -108,7 +108,7 @@ struct Inner {
     step_down: Arc<watch::Sender<bool>>,
 }
 
-/// How many changes of each source are handed over and not on disk yet.
+/// Number of changes of each source that are queued and not durable.
 #[derive(Debug, Default)]
 struct Waiting(Mutex<HashMap<SourceId, u64>>);
 
@@ -149,19 +149,19 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// How much waits for the disk, for whoever may not hold the journal open.
+/// Amount that waits for the disk, for holders that may not keep the journal open.
 #[derive(Clone, Debug)]
 pub struct Backlog(Arc<Waiting>, Budget);
 
 impl Backlog {
-    /// How many changes of a source are handed over and not on disk yet.
+    /// Returns the number of changes of a source that are queued and not durable.
     #[must_use]
     pub fn of(&self, source: SourceId) -> u64 {
         let waiting = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.get(&source).copied().unwrap_or(0)
     }
 
-    /// How many bytes are held for what is read and not on disk yet, over all sources.
+    /// Returns the number of bytes that are read and not durable, over all sources.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.1.held()
@@ -216,7 +216,7 @@ impl Journal {
         Self::begin(dir, None)
     }
 
-    /// As [`Journal::open`], of a journal that is shared: it stands by until [`Journal::lead`].
+    /// Opens as [`Journal::open`] does a journal that is shared: it is a standby until [`Journal::lead`].
     ///
     /// # Errors
     /// As [`Journal::open`].
@@ -257,7 +257,7 @@ impl Journal {
         Self::assemble(dir, prepare, None)
     }
 
-    /// As [`Journal::inline`], of a journal that is shared.
+    /// Opens as [`Journal::inline`] does a journal that is shared.
     ///
     /// # Errors
     /// As [`Journal::open`].
@@ -349,8 +349,8 @@ impl Journal {
         self.inner.paused.clone()
     }
 
-    /// What no entry may carry from here on, also of what the journal has from before: earlier states are redacted
-    /// again before they are emitted as `was` or as the last state of what is gone.
+    /// Sets the redaction that every entry obeys from here on, also for states that the journal has already: they are redacted
+    /// again before they are emitted as `was` or as the last state of a deleted object.
     pub async fn set_redaction(&self, redactor: Arc<Redactor>) -> Result {
         self.send(Command::Redaction(redactor), 0).await
     }
@@ -429,7 +429,7 @@ impl Journal {
         self.ask(Command::Flush).await
     }
 
-    /// Whether the files of the journal are still where they were opened.
+    /// Checks that the files of the journal are still where they were opened.
     ///
     /// # Errors
     /// Where one was deleted or replaced: what is written from then on is lost.
@@ -442,7 +442,7 @@ impl Journal {
         self.ask(Command::Ping).await
     }
 
-    /// How much waits for the disk. It does not keep the journal open.
+    /// Returns the amount that waits for the disk. It does not keep the journal open.
     #[must_use]
     pub fn backlog(&self) -> Backlog {
         Backlog(Arc::clone(&self.inner.waiting), self.inner.budget.clone())
@@ -474,13 +474,13 @@ impl Journal {
         self.ask(|reply| Command::Epoch(after, reply)).await
     }
 
-    /// How it is with a journal that is shared.
+    /// Returns the state of a journal that is shared.
     #[must_use]
     pub fn shared(&self) -> watch::Receiver<Shared> {
         self.inner.shared.clone()
     }
 
-    /// Whether it follows the shared log, and writes nothing of its own.
+    /// Reports whether it follows the shared log, and writes nothing of its own.
     #[must_use]
     pub fn is_standby(&self) -> bool {
         self.inner.shared.borrow().role == Role::Standby
@@ -492,7 +492,7 @@ impl Journal {
         self.ask(Command::Lead).await
     }
 
-    /// What asks the writer to wait for no engine any more. It does not keep the journal open.
+    /// Returns a handle that makes the writer stop waiting for an engine. It does not keep the journal open.
     #[must_use]
     pub fn step_down(&self) -> StepDown {
         StepDown(Arc::clone(&self.inner.step_down))
@@ -503,8 +503,8 @@ impl Journal {
         self.ask(|reply| Command::Await(Box::new(spec.clone()), had, reply)).await
     }
 
-    /// Whether the state directory was copied to where it is, or something else took the place of its mark: the journal
-    /// may have recorded something else from here on already. A journal that has no mark yet is none.
+    /// Reports whether the state directory is a copy, or its mark was replaced: the original journal may have recorded other
+    /// entries from here on. A journal without a mark is no copy.
     ///
     /// # Errors
     /// Where the database cannot be read.
@@ -548,7 +548,7 @@ impl Journal {
         Reader::beside(&self.inner.dir, self.inner.at_hand.clone(), self.head())
     }
 
-    /// What is read and not on disk yet, in bytes.
+    /// Returns the budget of what is read and not durable, in bytes.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.inner.budget
@@ -559,7 +559,7 @@ impl Journal {
         self.send_held(command, bytes, None).await
     }
 
-    /// As `send`, where a part of the budget is held for it already.
+    /// Sends as `send` does, if a part of the budget is held for the command already.
     async fn send_held(&self, command: Command, bytes: usize, held: Option<Held>) -> Result {
         let inner = &self.inner;
         let at = ambient::now().as_microsecond();

@@ -61,13 +61,13 @@ impl ResourceVersion {
             .then(|| self.0.len().cmp(&other.0.len()).then_with(|| self.0.cmp(&other.0)))
     }
 
-    /// Whether it comes before another one, as far as they have an order.
+    /// Reports whether it comes before another one, as far as they have an order.
     #[must_use]
     pub fn is_before(&self, other: &Self) -> bool {
         self.compare(other).is_some_and(Ordering::is_lt)
     }
 
-    /// Whether it is another one or comes before it.
+    /// Reports whether it is another one or comes before it.
     #[must_use]
     pub fn is_not_after(&self, other: &Self) -> bool {
         self.compare(other).map_or(self == other, Ordering::is_le)
@@ -80,25 +80,25 @@ impl fmt::Display for ResourceVersion {
     }
 }
 
-/// How far a source is. Several events can share one version (expiry of a lease deletes many at once), so resuming from the
-/// newest version could skip some: the position stays on the distinct one below it until a bookmark says that nothing more
-/// of the newest comes.
+/// Position of a source. Several events can share one version (expiry of a lease deletes many at once), so resuming from the
+/// newest version could skip some: the position stays on the distinct one below it until a bookmark says that nothing more of
+/// the newest comes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Where to resume: nothing up to here is missing. `None` asks for a list.
+    /// Version to resume from: nothing up to it is missing. `None` asks for a list.
     pub resume: Option<ResourceVersion>,
     /// The newest version of which something was applied.
     pub applied: Option<ResourceVersion>,
 }
 
 impl Checkpoint {
-    /// Nothing up to this version is missing, and nothing newer is known.
+    /// Creates the checkpoint at a version up to which nothing is missing, and beyond which nothing is known.
     #[must_use]
     pub fn at(version: ResourceVersion) -> Self {
         Self { resume: Some(version.clone()), applied: Some(version) }
     }
 
-    /// Whether it is past a version, as far as the two have an order: whatever comes under that one now comes late.
+    /// Reports whether it is past a version, as far as the two have an order: an event below that version comes late.
     #[must_use]
     pub fn is_past(&self, version: &ResourceVersion) -> bool {
         self.applied.as_ref().is_some_and(|applied| version.is_before(applied))
@@ -117,7 +117,7 @@ impl Checkpoint {
         }
     }
 
-    /// Everything up to this version has come, unless more than that has.
+    /// Moves to this version, unless the position is beyond it: everything up to it has come.
     pub fn bookmark(&mut self, version: &ResourceVersion) {
         if !self.is_past(version) {
             *self = Self::at(version.clone());
@@ -125,7 +125,7 @@ impl Checkpoint {
     }
 }
 
-/// What an entry says happened.
+/// Type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EntryType {
     /// The object came into being, or into the scope of the source.
@@ -160,7 +160,7 @@ impl EntryType {
     }
 }
 
-/// How a change is known.
+/// Evidence of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Evidence {
     /// The API server said so on a watch.
@@ -189,7 +189,7 @@ impl Evidence {
     }
 }
 
-/// Why changes may be missing.
+/// Reason why changes may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Why {
     /// The API server no longer has the versions after ours (410).
@@ -237,13 +237,13 @@ impl Why {
 /// A gap as an entry records it: between `from` and `to` changes may be missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// What made it.
+    /// Reason of the gap.
     pub why: Why,
     /// The last resource version known good, where there was one.
     pub from: Option<ResourceVersion>,
     /// The resource version of the list that ends the gap, where there is one.
     pub to: Option<ResourceVersion>,
-    /// How many changes could be recovered before it, since the position was lost.
+    /// Number of changes that were recovered before it, since the position was lost.
     pub recovered: u64,
 }
 
@@ -262,7 +262,7 @@ pub struct Resource {
     pub singular: String,
     /// Short names, such as `deploy`.
     pub short_names: Vec<String>,
-    /// Whether its objects live in namespaces.
+    /// True if its objects live in namespaces.
     pub namespaced: bool,
 }
 
@@ -297,7 +297,7 @@ impl Resource {
 /// One watched resource and scope. Two sources of one daemon never cover the same object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SourceSpec {
-    /// What is watched.
+    /// The watched resource.
     pub resource: Resource,
     /// The one namespace, or all of them.
     pub namespace: Option<String>,
@@ -314,7 +314,7 @@ pub struct SourceSpec {
 }
 
 impl SourceSpec {
-    /// How people and metrics name it: `deployments.apps`, or `deployments.apps/shop` for one namespace.
+    /// Returns the name for people and metrics: `deployments.apps`, or `deployments.apps/shop` for one namespace.
     #[must_use]
     pub fn name(&self) -> String {
         match &self.namespace {
@@ -323,19 +323,19 @@ impl SourceSpec {
         }
     }
 
-    /// Whether it has selectors, so that objects can enter and leave it.
+    /// Reports whether it has selectors, so that objects can enter and leave it.
     #[must_use]
     pub fn selects(&self) -> bool {
         !self.label_selector.is_empty() || !self.field_selector.is_empty()
     }
 
-    /// Whether what is in this namespace is left out.
+    /// Reports whether this namespace is excluded.
     #[must_use]
     pub fn leaves_out(&self, namespace: &str) -> bool {
         self.exclude_namespaces.iter().any(|pattern| pattern.covers(namespace))
     }
 
-    /// Whether an object of this namespace, empty for none, can be one of its own.
+    /// Reports whether an object of this namespace, empty for none, can belong to the source.
     #[must_use]
     pub fn takes(&self, namespace: &str) -> bool {
         self.namespace.as_deref().is_none_or(|own| own == namespace)
@@ -354,7 +354,7 @@ impl SourceSpec {
     }
 }
 
-/// What a watch line says happened, before the journal compares it with what it knows.
+/// Operation of a watch event, before the journal compares it with the known state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// ADDED or MODIFIED: the journal decides which from the state it holds.

@@ -17,18 +17,18 @@ use futures::future::BoxFuture;
 /// About how many bytes a part of a base has, and how many bytes of units are read at once.
 pub const PART_BYTES: usize = 4 << 20;
 
-/// Why an engine did not do what it was asked. The texts are for people and say what to do.
+/// Reason why an engine did not carry out a request. The texts are for people and say what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
     /// It may work later.
     #[error("{0}")]
     Retry(String),
-    /// Nothing works before an operator has acted.
+    /// Permanent: an operator has to act first.
     #[error("{0}")]
     Halt(String),
 }
 
-/// What became of an append.
+/// Result of an append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Appended {
     /// The unit is there for good. Also where it was there already, to the byte: the answer to an earlier try was lost.
@@ -40,7 +40,7 @@ pub enum Appended {
     Behind(u64),
 }
 
-/// What an engine holds.
+/// Contents of an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// The oldest unit that is there; none where there is no unit.
@@ -56,7 +56,7 @@ pub struct Extent {
 pub struct Base {
     /// The unit behind which it is the journal.
     pub number: u64,
-    /// How many parts it has, numbered from 0.
+    /// Number of parts, numbered from 0.
     pub parts: u32,
 }
 
@@ -65,17 +65,17 @@ pub struct Base {
 pub struct Numbered {
     /// Its number.
     pub number: u64,
-    /// What it says.
+    /// Contents of the unit.
     pub bytes: Bytes,
 }
 
 /// An engine. Every future may be dropped at any await, and the engine is used again afterwards; what was asked for may then
 /// be done or not.
 pub trait SharedLog: Send {
-    /// What it is called in a sentence: the place, without secrets.
+    /// Returns the location in a sentence, without secrets.
     fn shown(&self) -> String;
 
-    /// What is there. Asked at a start, and by whoever takes over.
+    /// Returns the extent of the log. Called at a start, and at a take-over.
     fn extent(&mut self) -> BoxFuture<'_, Result<Extent, LogError>>;
 
     /// Keeps everybody out who appended before, where the engine does not refuse by number alone. Called once by whoever takes
@@ -108,7 +108,8 @@ pub trait SharedLog: Send {
     /// that is not after `upto`. What is gone already is no error.
     fn truncate(&mut self, upto: u64) -> BoxFuture<'_, Result<(), LogError>>;
 
-    /// What has to exist beside what the sink itself needs, as a text that an operator can apply without decklog. `None`: nothing.
+    /// Returns what has to exist beside the objects of the sink itself, as a text that an operator can apply without decklog.
+    /// `None`: nothing.
     fn provisioning_script(&self) -> Option<String> {
         None
     }
@@ -119,6 +120,6 @@ pub trait SharedLog: Send {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// What would keep it from working, for `decklog check`. Changes nothing.
+    /// Checks for obstacles, for `decklog check`. Changes nothing.
     fn check(&mut self) -> BoxFuture<'_, Result<(), LogError>>;
 }

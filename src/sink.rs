@@ -60,13 +60,13 @@ use crate::model::{Cluster, EntryType, Seq};
 use crate::wire::{self, EntryError, Header};
 pub use template::Template;
 
-/// What stands for the name of a sink in a sentence before [`Sink::bind`] has given it.
+/// Placeholder for the name of a sink in a sentence before [`Sink::bind`] has set it.
 const UNNAMED: &str = "NAME";
 
 /// The least wait after a refusal of credentials or rights, which heals when somebody renews them.
 const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
 
-/// What a sink promises.
+/// Delivery guarantee of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Each seq once, in order, across crashes: the position lives where the output lives.
@@ -81,7 +81,7 @@ pub enum Class {
 /// time, and until that is found out in the same epoch: only the entry itself shows whose timeline an output holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPosition {
-    /// Which journal.
+    /// The journal.
     pub epoch: String,
     /// The last seq that is there.
     pub seq: Seq,
@@ -89,8 +89,8 @@ pub struct LogPosition {
     pub entry: Option<Mark>,
 }
 
-/// What distinguishes an entry from every other that was ever given its epoch and seq: the change, and the microsecond
-/// in which it was journaled.
+/// Identity of an entry among all that were ever assigned its epoch and seq: the change, and the microsecond in which it was
+/// journaled.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Mark {
     /// The entry's id.
@@ -121,7 +121,7 @@ impl LogPosition {
         Self { epoch: entry.epoch.to_string(), seq: entry.seq(), entry: Some(mark) }
     }
 
-    /// Whether this is the place of the very same entry, as far as both know.
+    /// Reports whether both are the position of the same entry, as far as both know it.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         let same_entry = match (&self.entry, &other.entry) {
@@ -137,7 +137,7 @@ impl LogPosition {
 pub struct Item {
     /// Its place in the journal.
     pub seq: Seq,
-    /// What it says happened.
+    /// Type of the change.
     pub op: EntryType,
     /// The entry after `payload`, without a newline: the same bytes at every delivery.
     pub line: Bytes,
@@ -145,7 +145,7 @@ pub struct Item {
     header: OnceLock<Result<Header<'static>, EntryError>>,
 }
 
-/// What to do about an entry that is too large, besides raising a limit.
+/// Remedy for an entry that is too large, besides raising a limit.
 pub(crate) const LESS: &str = "deliver less with payload = \"diff\" or \"metadata\"";
 
 impl Item {
@@ -155,8 +155,7 @@ impl Item {
         Self { seq, op, line, header: OnceLock::new() }
     }
 
-    /// Which entry it is, and what happened to which object. It is read once, however often it is asked for: a sink that
-    /// only needs bytes costs no reading.
+    /// Returns the header of the entry. It is parsed once at the first call: a sink that only needs bytes costs no parsing.
     ///
     /// # Errors
     /// Where the line does not begin as an entry does.
@@ -171,25 +170,24 @@ impl Item {
     }
 }
 
-/// How much a sink wants in one batch.
+/// Limits of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many entries are read for one batch at most.
+    /// Number of entries that are read for one batch at most.
     pub entries: usize,
     /// About how many bytes they have together.
     pub bytes: usize,
-    /// How long entries wait for others, where each batch costs much. Zero: they never wait.
+    /// Time that entries wait for others, if each batch is expensive. Zero: no wait.
     pub linger: Duration,
 }
 
-/// Why a sink did not do what it was asked. The texts are for people: they say what to do, and never quote an entry or
-/// a secret.
+/// Error of a sink. The texts are for people: they say what to do, and never quote an entry or a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SinkError {
     /// It may work later.
     #[error("{text}")]
     Retry {
-        /// What failed.
+        /// The failure.
         text: String,
         /// Not before this time has passed, where the sink knows.
         after: Option<Duration>,
@@ -198,7 +196,7 @@ pub enum SinkError {
     /// for its position again.
     #[error("{text}")]
     Lost {
-        /// What was found.
+        /// The contradiction.
         text: String,
     },
     /// The first entry that was not taken will never be taken.
@@ -207,10 +205,10 @@ pub enum SinkError {
         /// Why.
         text: String,
     },
-    /// Nothing can be delivered before an operator has acted.
+    /// Permanent: an operator has to act before the next delivery.
     #[error("{text}")]
     Halt {
-        /// What to do.
+        /// The remedy.
         text: String,
     },
 }
@@ -241,9 +239,9 @@ impl SinkError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error} (after {taken} entries)")]
 pub struct Failure {
-    /// How many entries from its beginning the sink has for good.
+    /// Number of leading entries that the sink has stored durably.
     pub taken: usize,
-    /// What happened to the next one.
+    /// Error of the next entry.
     pub error: SinkError,
 }
 
@@ -263,22 +261,22 @@ pub(crate) fn note_first(epochs: &mut BTreeMap<String, Seq>, entries: impl IntoI
 /// gets the same entries again. Work that cannot stop in the middle (a write on a blocking thread) may end by itself, as
 /// long as the next call waits for it or begins anew.
 pub trait Sink: Send {
-    /// What it promises.
+    /// Returns the delivery guarantee.
     fn class(&self) -> Class;
 
-    /// How much it wants at once.
+    /// Returns the limits of a batch.
     fn limits(&self) -> Limits;
 
-    /// What the output itself holds. `None` where it cannot know, or holds nothing: the cursor counts then. `cursor` is
-    /// what the journal believes: everything up to it is in the output for good, what is beyond may be torn.
+    /// Returns the position of the output. `None` if it is unknown or empty: then the cursor counts. `cursor` is the journal's
+    /// knowledge: everything up to it is durable in the output, entries beyond it may be torn.
     fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>>;
 
-    /// What the output has of the log after this seq is of another timeline: what is delivered next takes its place.
+    /// Tells the sink that its entries after this seq are of another timeline: the next delivery replaces them.
     fn parted(&mut self, _after: Seq) {}
 
-    /// Whether the output holds this very entry. Asked only where the last entry of the output is of another timeline
-    /// than the journal's, to find what both share. `None` where it cannot look, or where what was there may have been
-    /// removed since: an entry that is older than all that is there.
+    /// Reports whether the output holds this very entry. Called only if the last entry of the output is of another timeline
+    /// than the journal's, to find the last common one. `None` if it cannot look, or if the entry may have been removed since:
+    /// one older than all that is there.
     fn holds<'a>(&'a mut self, _entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
@@ -299,10 +297,10 @@ pub trait Sink: Send {
     /// with others keep what is theirs apart by it.
     fn bind(&mut self, _sink: &str, _cluster: &Cluster) {}
 
-    /// What follows is a replay: it repeats what may be there already, and moves no position that is kept there.
+    /// Switches to a replay: it repeats entries that may be there already, and moves no stored position.
     fn enter_replay(&mut self) {}
 
-    /// What has to exist where it delivers, as a text that an operator can apply without decklog. `None`: nothing.
+    /// Returns what has to exist at the destination, as a text that an operator can apply without decklog. `None`: nothing.
     fn provisioning_script(&self) -> Option<String> {
         None
     }
@@ -319,7 +317,7 @@ pub trait Sink: Send {
         String::new()
     }
 
-    /// What would keep it from working, for `decklog check`. Delivers nothing and changes nothing.
+    /// Checks for obstacles, for `decklog check`. Delivers nothing and changes nothing.
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>>;
 }
 

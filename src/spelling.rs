@@ -8,10 +8,10 @@
 pub mod glob;
 pub mod kubernetes;
 
-/// Why a text does not fit its format.
+/// Reason why a text does not fit its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// What was found. It never quotes what may hold a secret.
+    /// The text as it was found. It never quotes a value that may hold a secret.
     pub found: String,
     /// A right spelling that is near.
     pub nearest: Option<String>,
@@ -34,9 +34,9 @@ impl Wrong {
 
 /// A value that is written as a text.
 pub trait Text: Sized {
-    /// What the JSON Schema calls its format.
+    /// Name of the format in the JSON Schema.
     const FORMAT: &'static str;
-    /// What is expected, for people.
+    /// Expectation, for people.
     const EXPECTED: &'static str;
 
     /// Reads it.
@@ -49,11 +49,11 @@ pub trait Text: Sized {
 /// A format of text, as the configuration checks it.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// What the JSON Schema calls it.
+    /// Name in the JSON Schema.
     pub name: &'static str,
-    /// What is expected, for people.
+    /// Expectation, for people.
     pub expected: &'static str,
-    /// Whether a text fits.
+    /// Checks whether a text fits.
     pub check: fn(&str) -> Result<(), Wrong>,
 }
 

@@ -27,11 +27,11 @@ use crate::wire::{Entry, EntryGap};
 /// Every position at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// When it was so.
+    /// Time of this status.
     pub time: Timestamp,
-    /// What needs a person, or soon will.
+    /// Conditions that need a person, or soon will.
     pub alarms: Vec<Alarm>,
-    /// What is worth knowing, and nobody can do anything about any more.
+    /// Conditions worth knowing that nobody can change any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Alarm>,
     /// The cluster that the journal belongs to.
@@ -50,10 +50,10 @@ pub struct Status {
     /// Configured resources that the API server does not serve.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<String>,
-    /// Why each of them waits, by name.
+    /// Cause of each wait, by name.
     #[serde(skip)]
     pub waiting_because: BTreeMap<String, Because>,
-    /// What the API server does not say of the resources that there are, by API group; empty for all of it.
+    /// API groups that discovery does not report, with the cause; empty if it is complete.
     #[serde(skip)]
     pub discovery: BTreeMap<String, Trouble>,
     /// Sinks, those configured first.
@@ -72,7 +72,7 @@ pub struct ClusterStatus {
 /// The daemon of this state directory. What follows `pid` is what it last said of itself.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DaemonStatus {
-    /// Whether one holds the state directory.
+    /// True if a daemon holds the state directory.
     pub running: bool,
     /// Its process.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,10 +80,10 @@ pub struct DaemonStatus {
     /// Its version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// When it started.
+    /// Start time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
-    /// Whether every source has resumed or finished its first list.
+    /// True once every source has resumed or finished its first list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
     /// Parts that make no progress: systemd's watchdog is not fed.
@@ -98,10 +98,10 @@ pub struct DaemonStatus {
     /// The last time that the clock was set, or the machine was suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_jump: Option<Jump>,
-    /// Why a newer configuration was refused; the one before is in force.
+    /// Reason why a newer configuration was refused; the previous one is in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<Trouble>,
-    /// Why the daemon of this cluster ended, where its process begins it again.
+    /// Error that ended the daemon of this cluster, if its process starts it again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<Trouble>,
 }
@@ -127,7 +127,7 @@ impl DaemonStatus {
 pub struct Place {
     /// Its seq.
     pub seq: Seq,
-    /// When it was journaled.
+    /// Time at which it was journaled.
     pub time: Timestamp,
 }
 
@@ -163,7 +163,7 @@ pub struct JournalStatus {
     pub disk_bytes: Option<u64>,
 }
 
-/// That nothing is taken from the cluster for want of room.
+/// A pause of reading the cluster for want of space.
 #[derive(Clone, Debug, Serialize)]
 pub struct PauseStatus {
     /// max_size, disk_full or reader.
@@ -171,14 +171,14 @@ pub struct PauseStatus {
     /// Since when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// What it is, and what to do.
+    /// The cause and the remedy.
     pub detail: String,
 }
 
 /// Gaps recorded.
 #[derive(Clone, Debug, Serialize)]
 pub struct GapsStatus {
-    /// How many, over the life of the journal.
+    /// Number over the life of the journal.
     pub count: u64,
     /// The newest that is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,7 +195,7 @@ pub struct LastGap {
     pub place: Place,
     /// Its resource: `deployments.apps`.
     pub resource: String,
-    /// What it says.
+    /// Contents of the gap.
     #[serde(flatten)]
     pub gap: EntryGap,
 }
@@ -205,10 +205,10 @@ pub struct LastGap {
 pub struct SourceStatus {
     /// `deployments.apps`, or `deployments.apps/shop` for one namespace.
     pub name: String,
-    /// What it is doing, as the daemon last said: `state`, and `detail` where the state adds something.
+    /// State of the source as last reported: `state`, and `detail` if the state has one.
     #[serde(flatten)]
     pub state: SourceState,
-    /// When the state began.
+    /// Start of the state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// The checkpoint.
@@ -231,18 +231,18 @@ pub struct SourceStatus {
     /// Comparisons with what the API server has; absent before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditStatus>,
-    /// Whether it is configured.
+    /// True if the source is configured.
     pub active: bool,
 }
 
 /// The audits of one source, over the life of the journal.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct AuditStatus {
-    /// How many were done.
+    /// Number of audits.
     pub count: u64,
-    /// How many objects they found to differ.
+    /// Number of objects that differed.
     pub differences: u64,
-    /// When the last one was done.
+    /// Time of the last audit.
     pub last: Timestamp,
 }
 
@@ -254,10 +254,10 @@ pub struct SinkStatus {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// How it is doing, as the daemon last said: `state`, and `detail` where the state adds something.
+    /// State of the sink as last reported: `state`, and `detail` if the state has one.
     #[serde(flatten)]
     pub state: SinkState,
-    /// When the state began.
+    /// Start of the state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// The last seq it has for good.
@@ -266,10 +266,10 @@ pub struct SinkStatus {
     pub lag_entries: u64,
     /// Seconds since the oldest of them was journaled; 0 where there is none.
     pub lag_seconds: i64,
-    /// When the oldest of them was journaled.
+    /// Time at which the oldest undelivered entry was journaled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_undelivered: Option<Timestamp>,
-    /// When it last took something.
+    /// Time of the last delivery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered: Option<Timestamp>,
     /// Failed deliveries in a row.
@@ -279,10 +279,10 @@ pub struct SinkStatus {
     pub dead_letters: Vec<Refused>,
     /// Entries that were truncated before it had taken them; it got a GAP for them.
     pub missed_entries: u64,
-    /// When the last of them was truncated.
+    /// Time at which the last of them was truncated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_missed: Option<Timestamp>,
-    /// Whether it is configured.
+    /// True if the sink is configured.
     pub active: bool,
 }
 
@@ -296,7 +296,7 @@ pub struct Refused {
 }
 
 impl Status {
-    /// What the journal in `dir` says at `now`.
+    /// Collects the status of the journal in `dir` at `now`.
     ///
     /// # Errors
     /// Where the journal cannot be read.
@@ -429,15 +429,15 @@ fn last_gap(reader: &mut Reader) -> Result<Option<LastGap>, JournalError> {
     Ok(gap)
 }
 
-/// Why nothing runs on this state directory, where the process is still there that will begin it again.
+/// Returns the error that keeps a daemon from running on this state directory, if its process is there and starts it again.
 #[must_use]
 pub fn failed(dir: &Path) -> Option<Trouble> {
     let left = Live::last(dir)?;
     left.failed.filter(|_| alive(left.pid))
 }
 
-/// Whether a daemon holds the state directory. The lock itself is not tried, because a daemon that starts in that
-/// moment would find it taken: the kernel lists who holds which lock.
+/// Reports whether a daemon holds the state directory. It reads the kernel's list of locks instead of trying the lock, which a
+/// daemon that starts at that moment would find taken.
 #[must_use]
 pub fn daemon(dir: &Path) -> DaemonStatus {
     let path = dir.join("decklog.lock");
@@ -459,7 +459,7 @@ pub fn daemon(dir: &Path) -> DaemonStatus {
     DaemonStatus::default()
 }
 
-/// How often the list of locks is read before a process is said to hold none.
+/// Number of reads of the lock list before a process counts as one without a lock.
 const READS: usize = 10;
 
 /// The process that holds a flock on this inode, by `/proc/locks`. The device is not compared: some file systems name

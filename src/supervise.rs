@@ -22,12 +22,12 @@ pub struct Supervisor<E, T = ()> {
     stop: CancellationToken,
 }
 
-/// How a task ended.
+/// End of a task.
 #[derive(Debug)]
 pub struct Ended<E, T = ()> {
     /// Its name.
     pub name: String,
-    /// What it said.
+    /// Result of the task.
     pub result: Result<T, Failed<E>>,
 }
 
@@ -56,7 +56,7 @@ impl<E: Send + 'static, T: Send + 'static> Supervisor<E, T> {
         Self { tasks: JoinSet::new(), names: HashMap::new(), stop }
     }
 
-    /// What asks every task to end.
+    /// Returns the token that asks every task to end.
     #[must_use]
     pub fn stop(&self) -> CancellationToken {
         self.stop.clone()

@@ -1,4 +1,4 @@
-//! What is reported to systemd: ready, reloading, stopping, a line of status, and that every part still makes progress.
+//! Notifications to systemd: ready, reloading, stopping, a line of status, and the progress of every component.
 //!
 //! Outside of systemd there is nobody to report to, and nothing here does anything. Where one process has several daemons,
 //! each reports to the process ([`Heard`]), which alone reports to systemd.
@@ -28,17 +28,17 @@ enum Listener {
     Process(Arc<Heard>),
 }
 
-/// What one of several daemons of this process has last reported.
+/// Last reports of one of several daemons of this process.
 #[derive(Debug, Default)]
 pub struct Heard {
     ready: AtomicBool,
     line: Mutex<String>,
-    /// When every part of it had made progress.
+    /// Time at which every component had made progress.
     alive: Mutex<Option<Instant>>,
 }
 
 impl Heard {
-    /// Whether it is ready, and neither ending nor ended.
+    /// Reports whether it is ready, and neither ending nor ended.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
@@ -50,7 +50,7 @@ impl Heard {
         self.line.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// When it last reported that every part of it makes progress; nothing before it first did.
+    /// Returns the time of the last report that every component makes progress; none before the first.
     #[must_use]
     pub fn alive(&self) -> Option<Instant> {
         *self.alive.lock().unwrap_or_else(PoisonError::into_inner)
@@ -151,7 +151,7 @@ impl Notifier {
     }
 }
 
-/// What a component proves its progress with. Dropped with the component, so that the dead are not asked.
+/// Proof of a component's progress. Dropped with the component, so that an ended one is not watched.
 #[derive(Clone, Debug)]
 pub struct Progress {
     probe: Arc<Probe>,
@@ -200,14 +200,14 @@ struct Watched {
     reported: bool,
 }
 
-/// How long a component may stand still where systemd does not say (its `WatchdogSec`, halved).
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest standstill of a component if systemd does not set one (its `WatchdogSec`, halved).
+const STALL_LIMIT: Duration = Duration::from_secs(30);
 
 impl Watchdog {
     /// A watchdog with the patience that systemd asks of this process.
     #[must_use]
     pub fn new(notifier: &Notifier) -> Self {
-        Self::with_patience(notifier, sd_notify::watchdog_enabled().map_or(PATIENCE, |limit| limit / 2))
+        Self::with_patience(notifier, sd_notify::watchdog_enabled().map_or(STALL_LIMIT, |limit| limit / 2))
     }
 
     /// A watchdog that lets a component stand still this long.
@@ -216,7 +216,7 @@ impl Watchdog {
         Self { notifier: notifier.clone(), patience, watched: Mutex::new(Vec::new()) }
     }
 
-    /// How often [`Watchdog::look`] has to be called at least.
+    /// Returns the longest interval between two calls of [`Watchdog::look`].
     #[must_use]
     pub fn interval(&self) -> Duration {
         self.patience / 2
@@ -339,16 +339,16 @@ mod tests {
         assert_eq!(&buffer[..length], b"READY=1\n");
     }
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const STALL_LIMIT: Duration = Duration::from_secs(30);
     const ALIVE: &str = "WATCHDOG=1\n";
 
     #[tokio::test(start_paused = true)]
     async fn the_watchdog_is_fed_only_while_every_component_makes_progress() {
         let manager = Manager::start();
-        let watchdog = Watchdog::with_patience(&manager.notifier, PATIENCE);
+        let watchdog = Watchdog::with_patience(&manager.notifier, STALL_LIMIT);
         let writer = watchdog.watch("writer");
         let fleet = watchdog.watch("reading");
-        assert!(watchdog.interval() < PATIENCE);
+        assert!(watchdog.interval() < STALL_LIMIT);
 
         for turn in 1..5 {
             tokio::time::advance(watchdog.interval()).await;
@@ -375,32 +375,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_rests_or_is_gone_is_not_asked() {
         let manager = Manager::start();
-        let watchdog = Watchdog::with_patience(&manager.notifier, PATIENCE);
+        let watchdog = Watchdog::with_patience(&manager.notifier, STALL_LIMIT);
         let sink = watchdog.watch("sink");
         let gone = watchdog.watch("gone");
         sink.rest();
         drop(gone);
         for _ in 0..10 {
-            tokio::time::advance(PATIENCE).await;
+            tokio::time::advance(STALL_LIMIT).await;
             assert_eq!(watchdog.look(false), [""; 0]);
         }
         assert_eq!(manager.heard().len(), 10);
         // Awake again, its patience begins anew.
         sink.beat();
         assert_eq!(watchdog.look(false), [""; 0]);
-        tokio::time::advance(PATIENCE + Duration::from_secs(1)).await;
+        tokio::time::advance(STALL_LIMIT + Duration::from_secs(1)).await;
         assert_eq!(watchdog.look(false), ["sink"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_long_start_that_gets_on_is_given_time() {
         let manager = Manager::start();
-        let watchdog = Watchdog::with_patience(&manager.notifier, PATIENCE);
+        let watchdog = Watchdog::with_patience(&manager.notifier, STALL_LIMIT);
         let fleet = watchdog.watch("reading");
         fleet.beat();
         watchdog.look(true);
         assert_eq!(manager.heard(), [ALIVE, "EXTEND_TIMEOUT_USEC=60000000\n"]);
-        tokio::time::advance(PATIENCE * 2).await;
+        tokio::time::advance(STALL_LIMIT * 2).await;
         watchdog.look(true);
         assert_eq!(manager.heard(), [""; 0]);
     }

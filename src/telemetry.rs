@@ -65,7 +65,7 @@ pub fn quiet_panics() {
     }));
 }
 
-/// What a panic says, where that is no more than a text of the program.
+/// Returns the message of a panic if it is a text of the program itself.
 #[must_use]
 pub fn panic_text(payload: &(dyn Any + Send)) -> &'static str {
     payload.downcast_ref::<&'static str>().copied().unwrap_or("(what it says may quote an object, and is not shown)")
@@ -116,7 +116,7 @@ impl Telemetry {
     }
 }
 
-/// What the lines look like, from where they go.
+/// Style of the lines, by their destination.
 #[derive(Clone, Copy, Debug)]
 struct Looks {
     /// A terminal shows them, and its owner wants colours.

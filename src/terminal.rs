@@ -1,31 +1,31 @@
-//! What a terminal shows, and what it must not get. Names, values and messages come from others, and some characters move the cursor, clear
-//! the screen or turn text around.
+//! Safe output on terminals. Names, values and messages come from others, and some characters move the cursor, clear the screen
+//! or reverse text.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-/// How lines may look where they are read.
+/// Style of lines at their destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Look {
     /// With colours.
     pub color: bool,
-    /// Whether a terminal shows them.
+    /// True if the destination is a terminal.
     pub terminal: bool,
     /// Columns, on a terminal that says how many it has.
     pub width: Option<usize>,
 }
 
-/// Whether a terminal obeys this character, or it turns the direction of text: the least that no message may hold. It
-/// leaves what is merely invisible, which some scripts need.
+/// Reports whether a terminal obeys this character, or it reverses the direction of text: the least that no message may hold.
+/// It leaves characters that are merely invisible, which some scripts need.
 #[must_use]
 pub fn is_obeyed(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a terminal obeys this character instead of showing it, or a reader would not see it: controls (C0, DEL,
-/// C1), marks that turn the direction of text, invisible characters and line separators.
+/// Reports whether a terminal obeys this character instead of showing it, or a reader would not see it: controls (C0, DEL, C1),
+/// marks that reverse the direction of text, invisible characters and line separators.
 #[must_use]
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
@@ -39,7 +39,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, |c| Some(c.escape_unicode().to_string()))
 }
 
-/// As [`printable`], but line breaks stay: for texts of several lines that decklog wrote itself.
+/// Replaces characters as [`printable`] does, but keeps line breaks: for texts of several lines that decklog wrote itself.
 #[must_use]
 pub fn printable_text(text: &str) -> Cow<'_, str> {
     escape(text, |c| (c != '\n').then(|| c.escape_unicode().to_string()))

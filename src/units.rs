@@ -28,12 +28,12 @@ const SIZE_UNITS: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-/// How long something takes at most, or how old it may be: never zero.
+/// A time limit or an age: never zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(Duration);
 
 impl Span {
-    /// So many seconds.
+    /// Creates a span of so many seconds.
     #[must_use]
     pub const fn from_secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
@@ -87,7 +87,7 @@ impl Text for Span {
 
 text_value!(Span);
 
-/// How often something is done: at least a second apart, or never, which is zero.
+/// An interval: at least a second, or never, which is zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(Duration);
 
@@ -146,7 +146,7 @@ text_value!(Period);
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// As a size in memory.
+    /// Returns the size as one of memory.
     #[must_use]
     pub fn in_memory(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)

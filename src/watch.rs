@@ -65,18 +65,18 @@ use verified::Verified;
 /// Every duration and bound of reading a cluster. Only tests need others than the default.
 #[derive(Clone, Debug)]
 pub struct Timings {
-    /// How long the machines bear with what may heal by itself.
+    /// Tolerances of the machines for conditions that may heal by themselves.
     pub thresholds: Thresholds,
-    /// How long the API server is asked to keep a watch open: seconds, drawn anew for each.
+    /// Duration that the API server is asked to keep a watch open, in seconds, drawn anew for each.
     pub watch_seconds: RangeInclusive<u32>,
     /// The same for a watch of a source that gets no bookmarks. Only its end moves a quiet position, which is to be newer
     /// than what etcd compacts, so four times this is less than the five minutes that Kubernetes keeps there.
     pub short_watch_seconds: RangeInclusive<u32>,
     /// A watch on which nothing comes for this long is taken for dead. Bookmarks come about every minute.
     pub silence: Duration,
-    /// How long to wait after failures.
+    /// Backoff after failures.
     pub backoff: Backoff,
-    /// How often an API server that does not answer is asked whether it does, at most …
+    /// Shortest interval of the probes of an API server that does not answer.
     pub prober: Duration,
     /// … and over which time the sources come back once it does.
     pub scatter: Duration,
@@ -92,13 +92,13 @@ pub struct Timings {
     pub rate: u32,
     /// Each source is compared with the API server at least this often; `None` for never.
     pub audit: Option<Duration>,
-    /// How long an audit waits for the source to pass the version of its list. Bookmarks come about every minute.
+    /// Time that an audit waits for the source to pass the version of its list. Bookmarks come about every minute.
     pub audit_patience: Duration,
-    /// What may be spent on recovering what watches have missed; `None` for nothing.
+    /// Bounds for recovering what watches have missed; `None` disables it.
     pub recover: Option<RecoverBounds>,
-    /// How often discovery is asked where one document holds it all. An unchanged one is not sent again.
+    /// Interval of discovery if one document holds it all. An unchanged one is not sent again.
     pub discovery: Duration,
-    /// How often an old server is asked, group by group.
+    /// Interval of discovery on an old server, which is queried group by group.
     pub legacy_discovery: Duration,
     /// Time that a start waits for discovery before what the journal knows is read without it.
     pub grace: Duration,
@@ -133,7 +133,7 @@ impl Default for Timings {
     }
 }
 
-/// What every source uses.
+/// Parts that every source uses.
 struct Shared {
     api: Api,
     journal: Journal,
@@ -148,18 +148,18 @@ struct Shared {
     progress: Signal,
     discoverer: Arc<Mutex<Discoverer>>,
     discovered: watch::Sender<Option<Discovered>>,
-    /// What is the matter with discovery.
+    /// Problems of discovery.
     troubles: Arc<std::sync::Mutex<Troubles>>,
     /// Notified when a CustomResourceDefinition or an APIService has changed.
     definitions: Signal,
     verified: Arc<Mutex<Verified>>,
-    /// What the sources know of the API server's revisions.
+    /// Revisions of the API server that are known to the sources.
     revisions: Arc<Revisions>,
-    /// How many sources are finding versions that watches have missed, and so explain revisions to others.
+    /// Number of sources that are recovering versions, which explain revisions to others.
     walking: Arc<AtomicU32>,
-    /// Those of them that have found any, until they have found everything.
+    /// Number of those that have found any and are not finished.
     finding: Arc<AtomicU32>,
-    /// Of those with revisions that nothing explains, one asks at a time: what it finds the next one need not ask for.
+    /// Semaphore for sources with unexplained revisions: one asks at a time, because its findings spare the next one requests.
     counting: Arc<Semaphore>,
     /// Notified of each rollback of the API server, so that what one source finds makes the others look.
     rollbacks: Signal,
@@ -223,7 +223,7 @@ impl Shared {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner).note(began, result);
     }
 
-    /// Whether discovery says for certain, now, that the resource is not served.
+    /// Reports whether discovery says now, for certain, that the resource is not served.
     async fn lacks(&self, resource: &Resource) -> bool {
         self.discover().await.is_ok_and(|found| found.lacks(resource))
     }

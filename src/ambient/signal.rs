@@ -36,7 +36,7 @@ impl Signal {
         Listener { signal: self.clone(), seen: self.count() }
     }
 
-    /// How often it was notified.
+    /// Returns the number of notifications.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.count.load(Ordering::SeqCst)
@@ -57,7 +57,7 @@ impl Listener {
         self.mark_seen();
     }
 
-    /// Whether there was a notification that it has not seen.
+    /// Reports whether there was a notification that it has not seen.
     #[must_use]
     pub fn is_notified(&self) -> bool {
         self.seen != self.signal.count()

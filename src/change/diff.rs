@@ -54,7 +54,7 @@ const LONGER: usize = 1 << 20;
 /// Areas that are named.
 const AREAS: usize = 1000;
 
-/// What names an element: the texts of its members or its own text, and how often that came before.
+/// Identity of an element: the texts of its key members or its own text, and the number of earlier occurrences.
 type Identity<'a> = ([&'a str; 4], usize);
 
 /// Parts of two lists, where they begin in them, and what their patch may take.
@@ -67,7 +67,7 @@ struct Stretch<'s> {
     room: usize,
 }
 
-/// What elements are that lie between those that are in both lists.
+/// Elements between those that both lists have.
 #[derive(Clone, Copy)]
 enum Gaps {
     /// Other ones: each of them came or went.
@@ -78,7 +78,7 @@ enum Gaps {
     InOrder,
 }
 
-/// Which elements of two lists are the same.
+/// Alignment of the elements of two lists.
 enum Aligned {
     /// These pairs, which have the same order in both.
     InTurn(Gaps, Vec<(usize, usize)>),
@@ -130,7 +130,7 @@ pub(super) fn everything(
     Ok(differ.finish())
 }
 
-/// As from an object of which nothing is known: all of it is new.
+/// Compares with nothing: all of the object is new.
 pub(super) fn replaced(new: &[u8]) -> Result<(Change, Shape), String> {
     let mut differ = differ(b"{}", None, new)?;
     differ.value(Tree::ROOT, Tree::ROOT, 0);
@@ -156,23 +156,23 @@ fn differ<'a>(old: &'a [u8], shape: Option<&Shape>, new: &'a [u8]) -> Result<Dif
 struct Differ<'a> {
     old: Tree<'a>,
     new: Tree<'a>,
-    /// Where the walk is, as a JSON pointer that is right at this point of the patch.
+    /// Position of the walk, as a JSON pointer that is valid at this point of the patch.
     path: String,
     /// The operations, each with a comma after it.
     patch: Vec<u8>,
     touched: Vec<String>,
     touched_bytes: usize,
-    /// How many bytes of pointers are written before whole containers stand for what is in them.
+    /// Bytes of pointers that may still be written before whole containers are replaced.
     room: usize,
     /// Sorted.
     areas: Vec<String>,
-    /// Where the first values were set that somebody may own.
+    /// Pointers of the first values that may have an owner.
     set: Vec<String>,
-    /// Where a stamp may have been set.
+    /// Pointers of values that may hold a timestamp.
     stamped: Vec<String>,
-    /// Where there are marks: for each list that differs the old elements that are still there.
+    /// Old elements that remain in each list that differs; only if there are marks to follow.
     moves: Option<HashMap<String, Stayed>>,
-    /// Where the versions hold more than [`NODES`]: how many more may be looked into.
+    /// Nodes that may still be compared if the versions hold more than [`NODES`].
     left: Option<usize>,
     /// All that is below the present value is paid for.
     paid: bool,
@@ -385,8 +385,8 @@ impl<'a> Differ<'a> {
         self.patch.len() <= room
     }
 
-    /// As [`Differ::stretch`], where elements with names of their own changed places. `twins` says of each new element
-    /// which old one it is, `pairs` are those that keep their order.
+    /// Aligns as [`Differ::stretch`] does if elements with names of their own changed places. `twins` has for each new element
+    /// its old one, `pairs` are those that keep their order.
     fn rearrange(&mut self, part: &Stretch<'_>, twins: &[Option<usize>], pairs: &[(usize, usize)]) -> bool {
         let Stretch { before, after, old_at, new_at, depth, room } = *part;
         let mut goes = vec![None; before.len()];
@@ -462,7 +462,7 @@ impl<'a> Differ<'a> {
         }
     }
 
-    /// Where a value of the old object stands in the new one; nothing where an element above it went.
+    /// Returns the new pointer of a value of the old object; none if an element above it was removed.
     fn moved(&self, pointer: &str) -> Option<String> {
         let Some(moves) = &self.moves else { return Some(pointer.to_owned()) };
         let mut path = String::with_capacity(pointer.len());
@@ -488,7 +488,7 @@ impl<'a> Differ<'a> {
         self.path.truncate(length);
     }
 
-    /// Which elements are the same one in both parts, in an order that both share, and what to make of those between.
+    /// Aligns the elements of both parts, in an order that both share, and decides what to do with those in between.
     fn align(&mut self, old: &[Id], new: &[Id], between: bool) -> Aligned {
         if old.is_empty() || new.is_empty() {
             return Aligned::InTurn(Gaps::ComeAndGo, Vec::new());
@@ -650,7 +650,7 @@ impl<'a> Differ<'a> {
         }
     }
 
-    /// Whether no more leaves are noted one by one.
+    /// Reports whether the list of single leaves is full.
     fn is_full(&self) -> bool {
         self.touched_bytes > self.room || self.touched.len() >= TOUCHED
     }
@@ -713,7 +713,7 @@ impl<'a> Differ<'a> {
         (Change { areas: self.areas, touched: self.touched, json, happened }, self.new.into_shape())
     }
 
-    /// Those who made the change.
+    /// Returns the managers of the change.
     fn managers(&mut self) -> Vec<u8> {
         let kept = self.areas.iter().all(|area| area != "managedFields");
         let wrote = if kept { Vec::new() } else { managed_fields::moved(&mut self.old, &mut self.new) };
@@ -730,7 +730,7 @@ enum Side {
 /// The members of an object, of duplicate names only the last.
 struct Members<'a> {
     list: Vec<(Cow<'a, str>, Id)>,
-    /// Where each name stands, for objects of more than a few members.
+    /// Positions of the names, for objects of more than a few members.
     index: HashMap<Cow<'a, str>, usize>,
 }
 
@@ -756,7 +756,7 @@ impl<'a> Members<'a> {
         members
     }
 
-    /// Where a name stands; `likely` is where it does when nothing came or went.
+    /// Returns the position of a name; `likely` is its position if nothing was added or removed.
     fn find(&self, name: &str, likely: usize) -> Option<usize> {
         if self.list.get(likely).is_some_and(|(known, _)| known == name) {
             return Some(likely);
@@ -814,7 +814,7 @@ fn count(identities: &mut [Identity<'_>]) {
     }
 }
 
-/// Where the identities stand that are in both lists, in the order of the second.
+/// Returns the positions of the identities that are in both lists, in the order of the second.
 fn in_both(before: &[Identity<'_>], after: &[Identity<'_>]) -> Vec<(usize, usize)> {
     let positions: HashMap<&Identity<'_>, usize> = before.iter().enumerate().map(|(i, key)| (key, i)).collect();
     after.iter().enumerate().filter_map(|(j, key)| Some((*positions.get(key)?, j))).collect()

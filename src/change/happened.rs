@@ -1,4 +1,4 @@
-//! When the cluster did what an entry says, as far as the object says: its stamps that a change moved.
+//! Time of a change in the cluster, from the timestamps in the object that the change moved.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -15,7 +15,7 @@ enum At {
 
 const DELETION: &[At] = &[At::Member("metadata"), At::Member("deletionTimestamp")];
 
-/// Where stamps are.
+/// Pointers of timestamps.
 const STAMPS: [&[At]; 4] = [
     &[At::Member("metadata"), At::Member("creationTimestamp")],
     DELETION,
@@ -45,12 +45,12 @@ pub(super) fn of<'p>(object: &mut Tree<'_>, set: impl IntoIterator<Item = &'p st
     newest
 }
 
-/// Whether a pointer leads to a stamp, or to what holds one.
+/// Reports whether a pointer leads to a timestamp, or to a container of one.
 pub(super) fn may_be_stamped(pointer: &str) -> bool {
     STAMPS.iter().any(|way| rest(way, pointer).is_some())
 }
 
-/// What of the way is left behind a pointer; nothing where it leads elsewhere.
+/// Returns the rest of the path behind a pointer; none if the pointer leads elsewhere.
 fn rest(way: &'static [At], pointer: &str) -> Option<&'static [At]> {
     let mut way = way.iter();
     for segment in pointer.split('/').skip(1) {
@@ -93,7 +93,7 @@ fn is_last(name: &str) -> bool {
     name.starts_with("last") && name.ends_with("Time")
 }
 
-/// When the deletion was asked for: the stamp is when its grace ends.
+/// Returns the time of the deletion request: the timestamp is the end of its grace period.
 fn asked(object: &mut Tree<'_>, ends: Timestamp) -> Timestamp {
     let grace = object.find("/metadata/deletionGracePeriodSeconds").and_then(|id| object.raw(id).parse().ok());
     ends.checked_sub(SignedDuration::from_secs(grace.unwrap_or(0))).unwrap_or(ends)

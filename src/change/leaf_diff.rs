@@ -107,7 +107,7 @@ struct Search<'a> {
     /// With what had to be read, if anything.
     read: Option<Tree<'a>>,
     lists: Vec<Elements>,
-    /// Whether something differs in managedFields.
+    /// Set if something differs in managedFields.
     books: bool,
 }
 
@@ -202,7 +202,7 @@ fn push_index(path: &mut String, index: usize) {
     path.push(char::from(b"0123456789"[index]));
 }
 
-/// Which lines of [`IDENTITIES`] name an element, as bits. A name that is written with escapes is passed over.
+/// Returns the lines of [`IDENTITIES`] that name an element, as bits. A name with escapes is skipped.
 fn names_of(tree: View<'_, '_>, element: Id) -> u32 {
     let mut lines = 0;
     for (name, _) in tree.members(element).filter(|&(_, value)| !tree.is_container(value)) {
@@ -214,7 +214,7 @@ fn names_of(tree: View<'_, '_>, element: Id) -> u32 {
     lines
 }
 
-/// How many bytes two texts share at their beginnings.
+/// Returns the length of the common prefix of two texts, in bytes.
 fn shared_start(one: &[u8], other: &[u8]) -> usize {
     let whole = one.as_chunks::<32>().0.iter().zip(other.as_chunks::<32>().0).take_while(|(a, b)| a == b).count() * 32;
     whole + one[whole..].iter().zip(&other[whole..]).take_while(|(a, b)| a == b).count()

@@ -44,7 +44,7 @@ impl Preset {
         Self::ALL.into_iter().find(|preset| preset.as_str() == name)
     }
 
-    /// What it covers: in objects of any resource, and in leases beside that.
+    /// Returns the patterns of the preset: for objects of any resource, and additional ones for leases.
     const fn patterns(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Self::Heartbeats => (&["/status/**/lastHeartbeatTime", "/status/**/lastProbeTime"], &["/spec/renewTime"]),
@@ -57,7 +57,7 @@ impl Preset {
     }
 }
 
-/// What `ignore` names: a preset, or a pattern of one's own.
+/// A value of `ignore`: a preset, or a pattern of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ignore {
     /// A preset.
@@ -93,7 +93,7 @@ impl Text for Ignore {
 
 text_value!(Ignore);
 
-/// What of the objects of one resource is noise: a change that touches nothing else is suppressed.
+/// Noise of one resource: a change that touches nothing else is suppressed.
 ///
 /// With each write the API server moves the writer's time in managedFields. A change that a preset covers therefore
 /// takes that along; a pattern of one's own covers what it names and nothing else.
@@ -104,7 +104,7 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// What these presets and patterns cover in the objects of a resource (`deployments.apps`).
+    /// Collects the patterns of these presets and of the user for a resource (`deployments.apps`).
     pub fn new<'i>(ignore: impl IntoIterator<Item = &'i Ignore>, resource: &str) -> Self {
         let mut noise = Self::default();
         for ignore in ignore {
@@ -124,13 +124,13 @@ impl Noise {
         noise
     }
 
-    /// Whether nothing is noise.
+    /// Reports whether nothing counts as noise.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
 
-    /// Whether a change that touches these values, given by JSON pointers, touches nothing but noise.
+    /// Reports whether a change of these values, given by JSON pointers, is noise alone.
     #[must_use]
     pub fn covers<S: AsRef<str>>(&self, touched: &[S]) -> bool {
         let takes_books = self.takes_books && !touched.iter().all(|pointer| is_of_managed_fields(pointer.as_ref()));

@@ -12,7 +12,7 @@ use crate::k8s::managed_fields::{self, Books, By};
 /// The member of an object that says who it is.
 pub(super) const METADATA: &str = "/metadata";
 
-/// What may stand beside the values themselves before a container is replaced as a whole.
+/// Bytes beside the values themselves that a patch may have before a container is replaced as a whole.
 pub(super) const ROOM: usize = 16 << 10;
 
 /// The whole member, of operations with a comma after each.
@@ -69,7 +69,7 @@ pub(super) fn write_operation(out: &mut Vec<u8>, name: &str, path: &str, value: 
     out.extend_from_slice(b"},");
 }
 
-/// As [`write_operation`]: what stood at one place stands at another.
+/// Writes a move, as [`write_operation`] does: a value changed its position.
 pub(super) fn write_move(out: &mut Vec<u8>, from: &str, path: &str) {
     out.extend_from_slice(b"{\"op\":\"move\",\"from\":");
     write_json(out, from);
@@ -104,7 +104,7 @@ fn write_manager(out: &mut Vec<u8>, tree: View<'_, '_>, entry: Id, by: By) {
     }
 }
 
-/// So many values that changed are asked for their owner.
+/// Number of changed values whose owner is looked up.
 const ASKED: usize = 8;
 
 /// Writes those who made a change, as entries have them. `wrote` are the entries of managedFields that moved with it.

@@ -29,7 +29,7 @@ enum Segment {
 }
 
 impl Segment {
-    /// Whether a member name or an element's index matches. `AnyDepth` is not one segment: its reader handles it.
+    /// Reports whether a member name or an element's index matches. `AnyDepth` is not one segment: its reader handles it.
     fn matches(&self, name: &str) -> bool {
         match self {
             Self::Literal(text) => text == name,
@@ -38,7 +38,7 @@ impl Segment {
         }
     }
 
-    /// Whether any element of a list can be meant, where nobody says at which place it is.
+    /// Reports whether any element of a list can match if its index is unknown.
     fn matches_an_element(&self) -> bool {
         match self {
             Self::Literal(text) => text.bytes().all(|byte| byte.is_ascii_digit()),
@@ -81,7 +81,7 @@ impl Pattern {
         Ok(Self { text: text.to_owned(), segments })
     }
 
-    /// Whether it may match something in a top-level member.
+    /// Reports whether the pattern may match something in a top-level member.
     #[must_use]
     pub fn leads_into(&self, member: &str) -> bool {
         match self.segments.first() {
@@ -91,7 +91,7 @@ impl Pattern {
         }
     }
 
-    /// Whether the pattern matches what `pointer` names, or something above it.
+    /// Reports whether the pattern matches the value at `pointer`, or something above it.
     #[must_use]
     pub fn covers(&self, pointer: &str) -> bool {
         let mut at = Vec::new();

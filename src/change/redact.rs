@@ -1,4 +1,4 @@
-//! What of an object may be kept: secrets go before anything is written down (invariant 10).
+//! Redaction: secrets are removed from an object before anything is written to disk (invariant 10).
 //!
 //! **Built in** (`defaults = true`): in Secrets every value of `data` and `stringData`; the same wherever an object
 //! inside another one, or inside a text of JSON in it, says that it is of kind Secret, or stands in a SecretList; in
@@ -54,7 +54,7 @@ use signs::{Signs, mask_tokens};
 /// hold something.
 const MAX_EMBEDDED: usize = 4;
 
-/// What names an object.
+/// Members that name an object.
 const IDENTITY: [&str; 7] = [
     "/apiVersion",
     "/kind",
@@ -125,7 +125,7 @@ struct Rule {
 #[derive(Debug)]
 struct RulePath {
     pattern: Pattern,
-    /// How many objects of the rule's resources it was tried on.
+    /// Number of objects of the rule's resources that it was applied to.
     tried: AtomicU64,
     matched: AtomicBool,
 }
@@ -234,8 +234,8 @@ impl Redactor {
             .fold(String::with_capacity(32), |text, byte| text + &format!("{byte:02x}"))
     }
 
-    /// What an earlier redaction has left of an object, after the present rules. What that one put in the place of
-    /// values stays, because a digest of a digest would look like a change.
+    /// Applies the present rules to an object that was redacted earlier. Earlier replacements stay, because a digest of a
+    /// digest would look like a change.
     ///
     /// # Errors
     /// As [`Redactor::apply`].
@@ -309,7 +309,7 @@ impl Rule {
     }
 }
 
-/// Whether kubectl's spelling names this resource. A name without a group names it in every group.
+/// Reports whether kubectl's spelling names this resource. A name without a group names it in every group.
 fn names(spelling: &str, resource: &Resource) -> bool {
     let spelling = Spelling::of(spelling);
     (spelling.name == "*" || spelling.form(resource).is_some()) && spelling.is_where(resource)
@@ -325,7 +325,7 @@ const HOLDERS: usize = 16;
 const EVERYTHING: &str = "*";
 const NAMING: [&str; 3] = ["/apiVersion", "/kind", "/metadata"];
 
-/// What holds most of these values: the part at two steps from the outermost object, or else at one.
+/// Returns the container of most of these values: the one at depth two, or else at depth one.
 fn holder(pointers: &[String], pointer: &str) -> String {
     let steps = |count: usize| {
         let end = pointer.match_indices('/').nth(count).map(|(at, _)| at)?;
@@ -342,7 +342,7 @@ fn holder(pointers: &[String], pointer: &str) -> String {
 const LARGE: usize = 256 << 10;
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What the objects of a document are.
+/// Kind of objects in a document.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     /// Secrets where they say so.
@@ -360,9 +360,9 @@ struct Task<'r> {
     patterns: &'r [(&'r RulePath, RedactMode)],
     /// The pointers of what an earlier redaction was at; nothing where there was none.
     before: Option<&'r HashSet<&'r str>>,
-    /// What is redacted as a whole.
+    /// Parts that are redacted as a whole.
     whole: &'r [(String, RedactMode)],
-    /// What holds more than [`MOST`] values to redact, where that was found.
+    /// A part with more than [`MOST`] values to redact, once it was found.
     crowded: Cell<Option<(String, RedactMode)>>,
 }
 
@@ -373,7 +373,7 @@ struct Frame {
     end: Id,
     is_object: bool,
     index: usize,
-    /// How long the pointer was here.
+    /// Length of the pointer at this level.
     pointer: usize,
     places: usize,
     /// The positions of the patterns here begin at this one.
@@ -381,11 +381,11 @@ struct Frame {
     sort: Sort,
     /// A member before is kept.
     kept: bool,
-    /// Where the member before ends.
+    /// End of the previous member.
     previous_end: usize,
 }
 
-/// What is known of an object or array by the place where it stands.
+/// Kind of an object or array, by its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sort {
     Other,
@@ -403,7 +403,7 @@ enum Sort {
     Annotations,
     /// The same of a Secret: nothing of it is known to be harmless but what [`annotation`] says.
     AnnotationsOfSecret,
-    /// What a manager has of the object (FieldsV1).
+    /// A manager's set of fields (FieldsV1).
     Fields,
 }
 
@@ -468,7 +468,7 @@ struct Walk<'a, 't> {
     pointer: String,
     /// The pointer with `-` for each place in a list.
     places: String,
-    /// Of each pattern that still can match: which one, and how far.
+    /// Patterns that still can match: the index of each, and its position.
     positions: Vec<(usize, usize)>,
     report: &'a mut Redacted,
     scope: Scope,
@@ -522,7 +522,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// What an object is by its own words.
+    /// Returns the kind of an object by its own members.
     fn said(&self, id: Id) -> Sort {
         if self.scope == Scope::InSecret {
             return Sort::Secret;
@@ -539,7 +539,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// What a value is, by its name and what it stands in.
+    /// Returns the kind of a value, by its name and its container.
     fn below(&self, frame: &Frame, name: &str, value: Id) -> Sort {
         let is_object = self.tree.kind(value) == Kind::Object;
         let in_secret = self.scope != Scope::Plain;
@@ -618,7 +618,7 @@ impl Walk<'_, '_> {
         None
     }
 
-    /// Whether a value is secret by the built-in rules.
+    /// Reports whether a value is secret by the built-in rules.
     fn is_secret(&self, frame: &Frame, name: &str, value: Id, sort: Sort) -> bool {
         let has = |rule| self.task.redactor.has(rule);
         match frame.sort {
@@ -703,7 +703,7 @@ impl Walk<'_, '_> {
         strictest.filter(|_| !IDENTITY.contains(&self.pointer.as_str()))
     }
 
-    /// Whether an earlier redaction has put this in the place of a value. Inside of texts only its look shows it.
+    /// Reports whether an earlier redaction wrote the value. Inside of texts only its form shows it.
     fn is_replaced(&self, value: Id) -> bool {
         let Some(before) = self.task.before else { return false };
         if self.tree.kind(value) != Kind::String || (self.embedded == 0 && !before.contains(self.pointer.as_str())) {
@@ -713,7 +713,7 @@ impl Walk<'_, '_> {
         text == MASK || is_digest(text.trim_matches('"'))
     }
 
-    /// Whether so many values are redacted that what holds them is redacted instead.
+    /// Reports whether so many values are redacted that their container is redacted instead.
     fn crowds(&mut self, mode: RedactMode) -> bool {
         // Nothing holds the outermost members, however many they are.
         let is_last = || self.task.whole.iter().any(|(place, _)| place == EVERYTHING);
@@ -724,7 +724,7 @@ impl Walk<'_, '_> {
         self.is_crowded
     }
 
-    /// How the present value is redacted as a whole, if it is.
+    /// Returns the mode in which the present value is redacted as a whole, if it is.
     fn whole(&self) -> Option<RedactMode> {
         if self.embedded > 0 {
             return None;

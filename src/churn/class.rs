@@ -1,4 +1,4 @@
-//! What kind of write an entry is.
+//! Classification of writes.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::change::{Ignore, Noise, Preset};
 use crate::k8s::bookkeeping::{RESOURCE_VERSION, is_of_managed_fields};
 use crate::wire::Change;
 
-/// What kind of write it was. Each is of one kind: the first that fits, in this order but for the last.
+/// Kind of a write. Each write has exactly one: the first that matches in this order, except for the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
@@ -17,19 +17,19 @@ pub enum Class {
     Created,
     /// The object went.
     Deleted,
-    /// Nothing but resourceVersion moved.
+    /// Only resourceVersion changed.
     Version,
-    /// Nothing but the books about who set what.
+    /// Only managedFields changed.
     ManagedFields,
-    /// What the preset `heartbeats` calls noise.
+    /// Only fields of the preset `heartbeats` changed.
     Heartbeats,
-    /// What the preset `leader-election` calls noise.
+    /// Only fields of the preset `leader-election` changed.
     LeaderElection,
     /// Time stamps that went on, and nothing else.
     TimeStamps,
     /// The status alone.
     Status,
-    /// Something that somebody may care about.
+    /// A field that somebody may care about changed.
     Changed,
 }
 
@@ -63,7 +63,7 @@ impl Class {
         }
     }
 
-    /// What people call it.
+    /// Returns the name for people.
     #[must_use]
     pub const fn spoken(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Class {
         }
     }
 
-    /// Whether it changed nothing that matters.
+    /// Reports whether the write changed nothing that matters.
     #[must_use]
     pub const fn is_no_op(self) -> bool {
         matches!(self, Self::Version | Self::ManagedFields | Self::Heartbeats | Self::LeaderElection | Self::TimeStamps)
@@ -110,7 +110,7 @@ impl Default for Classes {
 }
 
 impl Classes {
-    /// Of a MODIFIED of this resource, which was written at about this time.
+    /// Classifies a MODIFIED entry of this resource, written at about this time.
     pub(crate) fn of(&self, resource: &str, change: &Change<'_>, time: Option<Timestamp>) -> Class {
         match change.areas.as_slice() {
             [] => return Class::Version,
@@ -150,8 +150,8 @@ fn area_of(path: &str) -> Option<&str> {
     }
 }
 
-/// Whether a JSON text is a moment: RFC 3339, or a number of seconds, milli-, micro- or nanoseconds since 1970 that is
-/// within a week of when it was written.
+/// Reports whether a JSON text is a timestamp: RFC 3339, or seconds, milli-, micro- or nanoseconds since 1970 within a week of
+/// the write.
 pub(super) fn is_stamp(json: &str, written: Option<Timestamp>) -> bool {
     let text = json.trim_matches('"');
     if json.len() < 10 || json.len() > 64 {

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 
 use super::tally::Counted;
 
-/// So many values of a field are remembered, with who set them.
+/// Number of values of a field that are remembered, each with its manager.
 const SIDES: usize = 4;
 /// A value is kept with at most so many characters. Whether two are the same is decided by a hash.
 const VALUE: usize = 64;
-/// So many managers of a field are named.
+/// Number of managers of a field that are named.
 const NAMED: usize = 4;
 
 /// A value, as far as it is remembered.
@@ -33,7 +33,7 @@ impl Held {
     }
 }
 
-/// Who set a field to what, and how often.
+/// A manager, the value that it set, and the number of times.
 #[derive(Clone, Debug)]
 pub(super) struct Side {
     /// `None` for who set it before the first change that was seen.
@@ -134,7 +134,8 @@ impl Field {
         }
     }
 
-    /// Whether two managers keep changing it back and forth: it went back more than once. Once may be a rollback.
+    /// Reports whether two managers keep changing the field back and forth: it went back more than once. Once may be a
+    /// rollback.
     pub(super) fn is_fought_over(&self) -> bool {
         self.reverts >= 2
     }

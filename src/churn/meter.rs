@@ -9,17 +9,17 @@ use crate::ambient;
 use crate::journal::{Journal, JournalError, Reader};
 use crate::model::Seq;
 
-/// So many objects, managers and fields are remembered.
+/// Number of objects, managers and fields that are remembered.
 const ROOM: usize = 4000;
-/// So many resources have time series of their own, each at most one for each kind of write: definitions of custom
-/// resources can come and go as long as the daemon runs.
+/// Number of resources with time series of their own, each at most one for each kind of write: definitions of custom resources
+/// can come and go as long as the daemon runs.
 const RESOURCES: usize = 500;
-/// So many entries are read at once …
+/// Number of entries that are read at once.
 const PAGE: usize = 256;
 /// … and about so many bytes.
 const BYTES: usize = 4 << 20;
 
-/// What was written since the start, for whoever asks; cheap to clone.
+/// Counts of writes since the start; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Meter(Arc<Mutex<Churn>>);
 

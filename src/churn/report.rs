@@ -1,4 +1,4 @@
-//! What the pass found, for people and as JSON.
+//! The report of `decklog churn`, for people and as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::journal::{Requests as Counted, SourceRow};
 /// A field that is written again and again is one that was written at least so often.
 const AGAIN: u64 = 3;
 
-/// What `decklog churn` reports.
+/// Report of `decklog churn`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Not before.
@@ -39,11 +39,11 @@ pub struct Report {
     pub fights: Vec<Fight>,
     /// Fields that are written again and again, most often first; without those of the status and those in `fights`.
     pub fields: Vec<Written>,
-    /// Who writes most.
+    /// Managers with the most writes.
     pub managers: Vec<Row>,
-    /// Which resources are written most.
+    /// Resources with the most writes.
     pub resources: Vec<Row>,
-    /// Which objects are written most.
+    /// Objects with the most writes.
     pub objects: Vec<Row>,
     /// Objects, managers or fields with at most so many writes may be missing, because there were too many to remember.
     #[serde(skip_serializing_if = "is_zero")]
@@ -67,12 +67,12 @@ pub struct NotCounted {
     pub inferred: u64,
     /// Gaps.
     pub gaps: u64,
-    /// What `ignore` kept out of the log, over the life of the journal: when that was it does not know.
+    /// Changes that `ignore` kept out of the log over the life of the journal, whose times are not recorded.
     #[serde(skip_serializing_if = "is_zero")]
     pub suppressed: u64,
 }
 
-/// Who or what was written how often, and how much of that changed nothing that matters.
+/// Number of writes of a manager or to an object, and the share that changed nothing that matters.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// A manager; empty where managedFields name nobody.
@@ -102,9 +102,9 @@ pub struct Row {
 /// The writes of one kind.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct OfClass {
-    /// Which kind.
+    /// Kind of the writes.
     pub class: Class,
-    /// Whether it changes nothing that matters.
+    /// True if such writes change nothing that matters.
     pub no_op: bool,
     /// Writes.
     pub writes: u64,
@@ -138,7 +138,7 @@ pub struct Fight {
     /// The seq of the last one.
     #[serde(skip)]
     pub seq: u64,
-    /// Who sets it to what; the last one is what it is now.
+    /// Managers with the values they set; the last one is the present value.
     pub sides: Vec<FightSide>,
 }
 
@@ -150,7 +150,7 @@ pub struct FightSide {
     /// The value as JSON, cut where it is long; absent where this side takes the field away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// How often.
+    /// Number of times.
     pub times: u64,
 }
 
@@ -169,12 +169,12 @@ pub struct Written {
     pub writes: u64,
     /// Changes from one time stamp to another.
     pub time_stamps: u64,
-    /// Who wrote it, at most four of them.
+    /// Managers that wrote it, at most four.
     pub managers: Vec<String>,
-    /// What it was before the last change, as JSON, cut where it is long.
+    /// Value before the last change, as JSON, cut if it is long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub was: Option<String>,
-    /// What it is since.
+    /// Value after the last change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// The last change.
@@ -193,7 +193,7 @@ pub struct Requests {
     pub until: Option<Timestamp>,
     /// Seconds of that time in which they were not: the daemon did not run, or could not read them.
     pub unread_seconds: i64,
-    /// Why the last reading failed.
+    /// Error of the last reading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// By resource, most requests first.
@@ -220,7 +220,7 @@ pub struct RequestsOf {
     /// It may be more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
-    /// Why it may be more, or cannot be known.
+    /// Reason why the number may be higher, or is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<&'static str>,
 }
@@ -230,13 +230,13 @@ pub struct RequestsOf {
 pub struct VersionsOf {
     /// All of them.
     pub all: u64,
-    /// Of objects that came.
+    /// Writes that created an object.
     pub added: u64,
-    /// Of objects that changed.
+    /// Writes that changed an object.
     pub modified: u64,
-    /// Of objects that went.
+    /// Writes that deleted an object.
     pub deleted: u64,
-    /// Those that `ignore` kept out of the log.
+    /// Changes that `ignore` kept out of the log.
     pub suppressed: u64,
 }
 
@@ -247,7 +247,7 @@ fn share(part: u64, whole: u64) -> f64 {
 }
 
 impl Churn {
-    /// What was found, of each sort at most so many.
+    /// Builds the report, with at most `most` rows of each sort.
     #[must_use]
     pub fn report(&self, since: Timestamp, until: Timestamp, most: usize) -> Report {
         let mut classes: BTreeMap<Class, Count> = BTreeMap::new();

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-/// What is counted under a name.
+/// A counter under a name.
 pub(super) trait Counted: Default {
-    /// How much it weighs: the lightest are dropped when there is no room.
+    /// Weight of the counter: the lightest are dropped when there is no room.
     fn weight(&self) -> u64;
     /// The seq of the entry that it was last counted in.
     fn last(&self) -> u64;
@@ -15,7 +15,7 @@ pub(super) trait Counted: Default {
 pub(super) struct Tally<V> {
     counts: HashMap<String, V>,
     room: usize,
-    /// What was dropped weighed at most this much; 0 where nothing was.
+    /// Highest weight of a dropped counter; 0 if none was dropped.
     dropped: u64,
 }
 
@@ -49,7 +49,7 @@ impl<V: Counted> Tally<V> {
         self.counts.iter()
     }
 
-    /// What was dropped weighed at most this much; 0 where nothing was.
+    /// Returns the highest weight of a dropped counter; 0 if none was dropped.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use crate::model::EntryType;
 use crate::wire::{EntryError, Header};
 
-/// What the log has of one resource in the stretches of time that are looked at.
+/// Entries of one resource in the given stretches of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Of {
     pub(super) added: u64,
     pub(super) modified: u64,
     pub(super) deleted: u64,
-    /// Something may be missing.
+    /// Set if a gap lies in the stretches, so that entries may be missing.
     pub(super) gap: bool,
 }
 
@@ -24,7 +24,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Of these stretches, in order; microseconds since 1970.
+    /// Creates the counter of these stretches, in order; microseconds since 1970.
     #[must_use]
     pub fn of(stretches: &[(i64, i64)]) -> Self {
         Self { stretches: stretches.to_vec(), counts: BTreeMap::new() }

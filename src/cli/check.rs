@@ -31,13 +31,13 @@ pub struct CheckArgs {}
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Finding {
-    /// What part of decklog it is about.
+    /// Part of decklog that the finding is about.
     about: &'static str,
-    /// What was found, for programs: it stays where the sentence changes.
+    /// Code of the finding for programs: it stays if the sentence changes.
     code: &'static str,
-    /// Whether it is as it should be.
+    /// True if all is well.
     ok: bool,
-    /// Whether it is allowed, and yet worth a word.
+    /// True if it is allowed, and yet worth a note.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     note: bool,
     /// One sentence.
@@ -141,7 +141,7 @@ fn several(directory: &Directory, global: &Global) -> Outcome {
     Ok(if problems == 0 { Exit::Done } else { Exit::No })
 }
 
-/// What is found of one configuration, and whether a daemon runs by it.
+/// Checks one configuration, and the daemon that runs by it, if any.
 fn look(
     loaded: &Loaded,
     http: Option<&http::Settings>,
@@ -183,7 +183,7 @@ fn look(
     Ok((found, running))
 }
 
-/// Whether an address was free.
+/// Checks that an address was free.
 fn free(bound: Result<http::Bound, http::BindError>, listen: &http::Listen) -> Result<(), String> {
     drop(bound.map_err(|error| error.to_string())?);
     if let http::Listen::Unix(path) = listen {
@@ -385,7 +385,7 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
     identity
 }
 
-/// Whether the Lease may be had.
+/// Checks the rights to the Lease.
 async fn lease(lease: &LeaseName, api: &Api, found: &mut Findings) {
     let (group, plural) = ha::RESOURCE;
     let LeaseName { namespace, name } = lease;
@@ -425,7 +425,7 @@ async fn lease(lease: &LeaseName, api: &Api, found: &mut Findings) {
     }
 }
 
-/// Whether there are the namespaces that are named. Who may not read them does not find out.
+/// Checks that the named namespaces exist. Without the right to read them it finds nothing.
 async fn namespaces(config: &Config, api: &Api, found: &mut Findings) {
     for (index, watch) in config.watch.iter().enumerate() {
         let number = index + 1;
@@ -471,7 +471,7 @@ async fn definitions(api: &Api, found: &mut Findings) {
     }
 }
 
-/// Whether the API server's own counters may be read.
+/// Checks the right to read the API server's own counters.
 async fn counters(api: &Api, found: &mut Findings) {
     match api.can_i_read(apiserver_counters::PATH).await {
         Ok(true) => found.good("rights-counters", "the API server's request counters may be read"),
@@ -498,7 +498,7 @@ fn idle_rules(config: &Config, sources: &[SourceSpec], found: &mut Findings) {
     }
 }
 
-/// Whether the journal is of this cluster.
+/// Checks that the journal is of this cluster.
 fn same_cluster(config: &Config, cluster: Option<&Cluster>, found: &mut Findings) {
     let Ok(known) = Reader::open(&config.state.path).and_then(|reader| reader.cluster()) else { return };
     if let Some(cluster) = cluster
@@ -529,7 +529,7 @@ async fn sinks(config: &Config, running: bool, found: &mut Findings) {
     }
 }
 
-/// Whether the shared log can be used.
+/// Checks that the shared log can be used.
 async fn shared_log(config: &Config, cluster: Option<&Cluster>, found: &mut Findings) {
     let Some(section) = &config.ha else { return };
     let sink = config.sink.iter().find(|sink| sink.name == section.log);

@@ -30,8 +30,8 @@ pub struct ChurnArgs {
     pub top: usize,
 }
 
-/// How far it looks back by default.
-const HOUR: SignedDuration = SignedDuration::from_hours(1);
+/// Default period of the report.
+const DEFAULT_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 /// A share of all writes from which on a number is worth a colour.
 const MUCH: f64 = 0.1;
 
@@ -56,7 +56,7 @@ pub fn main(args: ChurnArgs, global: &Global, out: &mut Out) -> Outcome {
 
 fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Report, Failure> {
     let until = args.select.only.until.unwrap_or(now);
-    let since = args.select.only.since.unwrap_or_else(|| until.saturating_sub(HOUR).unwrap_or(until));
+    let since = args.select.only.since.unwrap_or_else(|| until.saturating_sub(DEFAULT_PERIOD).unwrap_or(until));
     if since > until {
         super::object::not_to_come(reader, since)?;
         return Err(Failure::usage("--since is after --until; swap them"));
@@ -114,7 +114,7 @@ fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Repor
     Ok(report)
 }
 
-/// Nothing was found, which may be because nothing is that new.
+/// Prints the newest entry if nothing was found, which may be because the period begins after it.
 fn report_newest(reader: &mut Reader, since: Timestamp) -> Result<(), Failure> {
     let newest = reader.head()?;
     let entry = if newest == Seq(0) { None } else { reader.entry(newest)? };
@@ -277,7 +277,7 @@ fn object(resource: &str, namespace: &str, name: &str) -> String {
     if namespace.is_empty() { format!("{resource} {name}") } else { format!("{resource} {namespace}/{name}") }
 }
 
-/// Where the lines below a count stand.
+/// Indentation of the lines below a count.
 const INDENT: usize = 8;
 /// Without a terminal a value is shown with at most so many characters.
 const VALUE: usize = 48;

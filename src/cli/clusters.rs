@@ -1,4 +1,4 @@
-//! Which of several clusters a command is about: `--config-dir` names their configurations, `--cluster` one of them.
+//! Selection of one of several clusters: `--config-dir` names their configurations, `--cluster` one of them.
 
 use std::path::{Path, PathBuf};
 
@@ -11,16 +11,16 @@ use crate::config::{ClusterFile, Directory, Files, Loaded};
 /// A cluster that a command is about.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
-    /// What `--cluster` calls it.
+    /// Name for `--cluster`.
     pub(super) name: String,
     /// Its state directory.
     pub(super) state: PathBuf,
-    /// What is wrong with its configuration.
+    /// Error of its configuration.
     pub(super) wrong: Option<String>,
 }
 
 impl Global {
-    /// Of what the environment names, only what goes with what was typed is meant.
+    /// Drops the variables of the environment that do not go with the typed flags.
     ///
     /// # Errors
     /// Where what was typed does not go together.

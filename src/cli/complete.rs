@@ -71,7 +71,7 @@ fn apart(words: &[String]) -> Vec<String> {
     words.iter().flat_map(split).collect()
 }
 
-/// Whether a shell takes a word for itself, whatever it does with it: names come from the cluster.
+/// Reports whether a shell takes a word literally: names come from the cluster.
 fn is_safe(word: &str) -> bool {
     word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:,".contains(c))
 }
@@ -92,12 +92,12 @@ fn candidates(global: &Global, words: &[String], typed: &str) -> Result<Vec<Stri
     Ok(known.into_iter().filter(fits).map(|word| format!("{before}{done}{word}")).collect())
 }
 
-/// What was typed before the word that is being typed.
+/// Words before the one that is being typed.
 struct Line<'w> {
     cli: Command,
     /// The name of the command, where there is one yet.
     name: &'w str,
-    /// What stands after it.
+    /// Words after the command.
     words: &'w [String],
     /// The word before.
     previous: &'w str,

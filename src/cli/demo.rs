@@ -38,7 +38,7 @@ const SEED: u64 = 7;
 /// Both applies of the race are made within so many writes.
 const RACE_STEPS: usize = 80;
 
-/// How often those with bad habits have their turn.
+/// Rounds between two turns of the managers with bad habits.
 const HABITS: usize = 6;
 
 /// Runs the story.
@@ -208,7 +208,7 @@ fn rotate(sim: &Sim) -> Result<(), Failure> {
     sim.patch("secrets", "pay", "db-credentials", &patch).map(drop).map_err(|refusal| broken(&refusal.message))
 }
 
-/// What nobody watches, and a restart of the API server behind it: no watch can begin before it.
+/// Makes changes that nobody watches, and restarts the API server: no watch can begin before the restart.
 fn restart(sim: &Sim) -> Result<(), Failure> {
     let work = || {
         let fewer = json!({ "data": { "value": "checkout-v2" } });
@@ -225,7 +225,7 @@ fn restart(sim: &Sim) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What nobody watches and is compacted, and what comes after it.
+/// Makes changes that nobody watches, compacts them, and makes more.
 fn compact(sim: &Sim) -> Result<(), Failure> {
     let work = || {
         sim.delete("configmaps", "shop", "feature-flags")?;
@@ -275,14 +275,14 @@ async fn undo(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
     stage.blank()
 }
 
-/// How many lists were asked for, beside the question whether a version is known.
+/// Returns the number of lists, without the requests that only test whether a version is known.
 fn listed(sim: &Sim) -> u64 {
     let lists = On::list("*");
     let asked = sim.requests().into_iter().filter(|seen| lists.matches(seen));
     asked.filter(|seen| !seen.query.contains("NotOlderThan")).count() as u64
 }
 
-/// Who created an object and who changed it, by its entries.
+/// Returns the creator of an object and the managers that changed it, by its entries.
 fn who_wrote(name: &str, lines: &[Vec<u8>]) -> String {
     let mut wrote: Vec<(String, &str, u64)> = Vec::new();
     for line in lines {

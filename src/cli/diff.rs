@@ -69,7 +69,7 @@ struct Difference {
     /// Objects that were at neither moment there, and in between were.
     came_and_went: usize,
     gaps: Vec<Hole>,
-    /// What cannot be known.
+    /// Sentences about uncovered times.
     unknown: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ struct Difference {
 pub fn main(mut args: DiffArgs, global: &Global) -> Outcome {
     args.take_moments()?;
     let (mut reader, _) = global.reader()?;
-    let hour_ago = || clock().now.saturating_sub(HOUR).unwrap_or(clock().now);
+    let hour_ago = || clock().now.saturating_sub(DEFAULT_PERIOD).unwrap_or(clock().now);
     let from = begin(&mut reader, args.from.unwrap_or_else(|| At::Ago(hour_ago())))?;
     let to = match args.to {
         Some(to) => place(&mut reader, to)?,
@@ -107,8 +107,8 @@ pub fn main(mut args: DiffArgs, global: &Global) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// How far it looks back by default.
-const HOUR: SignedDuration = SignedDuration::from_hours(1);
+/// Default period of the comparison.
+const DEFAULT_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 
 impl DiffArgs {
     /// Takes the moments out of what stands without a flag: `A..B`, `A..`, or `A B`.
@@ -175,7 +175,7 @@ fn begin(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
     }
 }
 
-/// What is compared.
+/// Objects that are compared.
 struct Scope {
     resources: Vec<i64>,
     /// None for all of them.
@@ -289,7 +289,7 @@ fn end(reader: &mut Reader, place: Moment, spell: Spell) -> Result<End, Failure>
     Ok(End { seq: place.seq.0, time: time.map_or_else(String::new, spell) })
 }
 
-/// How it looks in front of its line.
+/// Returns the sign and the colour in front of a line.
 const fn sign(became: Became) -> (&'static str, Ink) {
     match became {
         Became::Added => ("+", Ink::Good),

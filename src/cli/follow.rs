@@ -19,9 +19,9 @@ use crate::journal::Reader;
 use crate::status;
 
 /// The first wait after a file was written …
-const SOON: Duration = Duration::from_millis(2);
+const POLL_WAIT_MIN: Duration = Duration::from_millis(2);
 /// … and the longest of all: it bounds the delay where the kernel reports nothing.
-const LATE: Duration = Duration::from_secs(1);
+const POLL_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Waits for commits of another process.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Follow {
     inotify: Option<OwnedFd>,
     inode: Option<u64>,
     version: i64,
-    /// When a daemon was last looked for, and whether there was one.
+    /// Time and result of the last look for a daemon.
     looked: Option<(Instant, bool)>,
 }
 
@@ -50,7 +50,7 @@ impl Follow {
     /// # Errors
     /// Where the journal cannot be read any more, or nobody reads standard output any more.
     pub(super) fn wait(&mut self, reader: &Reader) -> Result<(), Failure> {
-        let mut pause = LATE;
+        let mut pause = POLL_WAIT_MAX;
         loop {
             let version = reader.data_version()?;
             if version != self.version {
@@ -59,11 +59,11 @@ impl Follow {
             }
             self.look_for_daemon();
             if self.sleep(pause)? {
-                pause = SOON;
+                pause = POLL_WAIT_MIN;
             } else {
-                pause = (pause * 2).min(LATE);
+                pause = (pause * 2).min(POLL_WAIT_MAX);
             }
-            if pause == LATE && inode(&self.dir) != self.inode {
+            if pause == POLL_WAIT_MAX && inode(&self.dir) != self.inode {
                 let dir = self.dir.display();
                 return Err(Failure::new(
                     Exit::Io,
@@ -77,7 +77,7 @@ impl Follow {
 
     /// Says so where nobody writes to the journal, once until somebody does.
     fn look_for_daemon(&mut self) {
-        if self.looked.is_some_and(|(at, _)| at.elapsed() < LATE) {
+        if self.looked.is_some_and(|(at, _)| at.elapsed() < POLL_WAIT_MAX) {
             return;
         }
         let running = status::daemon(&self.dir).running;
@@ -116,7 +116,7 @@ impl Follow {
     }
 }
 
-/// Whether standard output is a pipe whose reader has gone.
+/// Reports whether standard output is a pipe without a reader.
 pub(super) fn nobody_reads() -> bool {
     let stdout = io::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];

@@ -48,8 +48,8 @@ pub struct GetArgs {
     pub show_managed_fields: bool,
 }
 
-/// What the API server sets by itself beside the books of every write, and what would keep it from taking the object
-/// again.
+/// Fields that the API server maintains beside the bookkeeping of every write, and fields that would keep it from accepting the
+/// object.
 const SERVERS: [&[&str]; 10] = [
     &["status"],
     &["metadata", "uid"],
@@ -64,7 +64,7 @@ const SERVERS: [&[&str]; 10] = [
     &["metadata", "annotations", "pv.kubernetes.io/bound-by-controller"],
 ];
 
-/// What the API server sets in a Job to tie Pods to it: the uid of this one, so it takes it from no other.
+/// Fields that the API server sets in a Job to tie Pods to it: the uid of this Job, so it accepts them from no other.
 const TIES: [&[&str]; 5] = [
     &["spec", "selector"],
     &["spec", "template", "metadata", "labels", "controller-uid"],
@@ -73,7 +73,7 @@ const TIES: [&[&str]; 5] = [
     &["metadata", "labels", "batch.kubernetes.io/controller-uid"],
 ];
 
-/// What is known of an object at the moment asked for.
+/// State of an object at the requested moment.
 enum Known {
     /// It was this.
     Is(Box<Found>),
@@ -85,9 +85,9 @@ enum Known {
 struct Found {
     row: ObjectRow,
     object: Bytes,
-    /// What of it is redacted.
+    /// Pointers of redacted values.
     redacted: Vec<String>,
-    /// When it was last changed, and in which entry, as far as the log has it.
+    /// Seq and time of the last change, as far as the log has it.
     changed: Option<(Seq, Option<Timestamp>)>,
 }
 
@@ -143,7 +143,7 @@ pub fn main(args: GetArgs, global: &Global, out: &mut Out) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// What is asked for.
+/// Request of the command.
 struct Wanted {
     rows: Vec<ObjectRow>,
     /// One object, by its name.
@@ -203,7 +203,7 @@ fn words(args: &[String]) -> Result<Vec<String>, Failure> {
     Ok(split(first).into_iter().flat_map(of_kind).collect())
 }
 
-/// What is not known of the moment, and what is not watched any more.
+/// Returns notes about uncovered times and resources that are no longer watched.
 fn notes(reader: &mut Reader, rows: &[ObjectRow], place: Option<Moment>) -> Result<Vec<String>, Failure> {
     let one = rows.len() == 1;
     let scopes: BTreeSet<(i64, String, Option<String>)> = rows
@@ -299,7 +299,7 @@ fn cleaned(found: &Found) -> Result<Bytes, Failure> {
     Ok(node.json().into())
 }
 
-/// Whether somebody chose the Pods of a Job. The API server chooses them by itself, unless the Job says otherwise.
+/// Reports whether the selector of a Job was chosen by a person. The API server generates it, unless the Job says otherwise.
 fn manual(job: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Job {

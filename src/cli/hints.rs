@@ -1,4 +1,4 @@
-//! What to type instead, where a habit of kubectl, git or journalctl does not fit.
+//! Suggestions where a habit of kubectl, git or journalctl does not fit.
 
 use std::ffi::OsString;
 
@@ -61,7 +61,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["start", "daemon", "serve"], "`decklog run` is the daemon"),
 ];
 
-/// What is wrong with a command line, with what to type instead.
+/// Explains the error of a command line, with the command to type instead.
 pub(super) fn explain(mut error: Error, args: &[OsString]) -> String {
     let wrong = |kind: ErrorKind, part: ContextKind| match error.get(part) {
         Some(ContextValue::String(text)) if error.kind() == kind => Some(text.as_str()),
@@ -124,7 +124,7 @@ fn command(word: &str) -> Option<String> {
     })
 }
 
-/// What kubectl prints that decklog leaves to jq.
+/// Returns the hint for an output format of kubectl that decklog leaves to jq.
 fn format(value: &str) -> Option<String> {
     let word = value.split('=').next().unwrap_or(value);
     let jq = ["jsonpath", "jsonpath-as-json", "jsonpath-file", "go-template", "custom-columns"].contains(&word);

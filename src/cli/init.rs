@@ -32,7 +32,7 @@ pub struct InitArgs {
     pub context: Option<String>,
 }
 
-/// What `"*"` leaves out, unless somebody wants it: a `[[watch]]` that says why.
+/// Resources that `"*"` excludes by default, with the reason for a comment.
 const LEFT_OUT: [(&[&str], &str); 3] = [
     (
         &["events", "events.events.k8s.io"],
@@ -52,7 +52,7 @@ const LEFT_OUT: [(&[&str], &str); 3] = [
     ),
 ];
 
-/// What somebody has to know whose kubeconfig names a program.
+/// Comment for a kubeconfig that names a program.
 const PROGRAM: &str = "
 # The kubeconfig names a program that gives the credentials. It runs for you at a terminal; a service has to be allowed to.
 #allow_exec = true
@@ -140,7 +140,7 @@ fn wrong(problems: Problems) -> Failure {
     Failure::new(Exit::Config, problems.to_string())
 }
 
-/// What a configuration is made of.
+/// Facts that a configuration is built from.
 #[derive(Debug, Default)]
 struct Survey {
     cluster: cluster::Settings,
@@ -148,14 +148,14 @@ struct Survey {
     name: String,
     /// A program gives the credentials, which only a person at a terminal may have run.
     runs_program: bool,
-    /// What may be listed and watched, but for what is left out.
+    /// Resources that may be listed and watched, without the excluded ones.
     watched: Vec<String>,
-    /// What may not.
+    /// Resources that may not.
     denied: Vec<String>,
 }
 
 impl Survey {
-    /// What is known without the cluster, by the environment.
+    /// Collects the facts that the environment gives without the cluster.
     fn begin(global: &Global) -> Result<Self, Failure> {
         let config = Config::made("[[watch]]\nresources = [\"*\"]\n").map_err(wrong)?.config;
         let state = absolute(global.state.as_ref().unwrap_or(&config.state.path))?;

@@ -72,12 +72,12 @@ impl Run {
     }
 }
 
-/// Where the controller of Deployments keeps its books, such as the revision.
+/// Annotations in which the controller of Deployments keeps its bookkeeping, such as the revision.
 const NOTED: &str = "/metadata/annotations/deployment.kubernetes.io~1";
 
 impl LogArgs {
-    /// Whether runs of changes that this is one of are one line: they are of the status alone, and nobody asked for
-    /// just these. What the controller of Deployments notes in annotations comes with every rollout, and is no more.
+    /// Reports whether a run of such changes is one line: changes of the status alone that were not asked for explicitly. The
+    /// annotations of the Deployment controller come with every rollout, and count as status.
     fn folds(&self, entry: &Entry<'_>, change: &Change<'_>) -> bool {
         let asked = self.all || self.only.picks() || self.areas.iter().any(|area| area == "status");
         let is_noted =
@@ -95,7 +95,7 @@ impl LogArgs {
             && areas().all(|area| area == "managedFields" || is_status(area))
     }
 
-    /// What to say of `--only` where nothing that was read has such a part.
+    /// Returns the sentence for an `--only` that no entry matched.
     fn no_such_area(&self, areas: &BTreeSet<String>) -> Option<String> {
         let wanted = self.areas.iter().find(|wanted| !areas.contains(*wanted))?;
         let known = || areas.iter().map(String::as_str);
@@ -107,7 +107,7 @@ impl LogArgs {
         Some(format!("note: --only: no change here is of {wanted}{hint}"))
     }
 
-    /// Whether an entry is of what was asked for.
+    /// Reports whether an entry is selected.
     fn keeps(&self, entry: &Entry<'_>, areas: &[String]) -> bool {
         self.areas.is_empty()
             || entry.op != EntryType::Modified
@@ -121,7 +121,7 @@ struct Run {
     /// The place of its object in the family.
     member: usize,
     count: usize,
-    /// When the oldest was recorded.
+    /// Time at which the oldest was recorded.
     since: String,
     managers: Vec<Manager>,
     objects: BTreeSet<usize>,
@@ -145,7 +145,7 @@ impl Line {
     }
 }
 
-/// Something to print.
+/// Event that is printed.
 enum Event {
     /// An entry of the object with this place in the family.
     Entry(usize),

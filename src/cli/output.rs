@@ -14,11 +14,11 @@ pub use crate::words::row::{Ink, Row, count, cut, plural, size, span, table};
 #[derive(Debug)]
 pub struct Out {
     writer: Writer,
-    /// How lines may look.
+    /// Style of the lines.
     pub look: Look,
 }
 
-/// Where it goes.
+/// Destination of the output.
 #[derive(Debug)]
 enum Writer {
     Stdout(BufWriter<StdoutLock<'static>>),
@@ -26,7 +26,7 @@ enum Writer {
     Memory(Vec<u8>),
 }
 
-/// So many bytes are written at once.
+/// Size of the write buffer, in bytes.
 const BUFFER: usize = 64 << 10;
 
 impl Out {
@@ -64,7 +64,7 @@ impl Out {
         Self { writer, look: Look { color, terminal, width } }
     }
 
-    /// Whether a pager shows it, which takes all of it at its end.
+    /// Reports whether a pager shows the output, which gets all of it at the end.
     #[must_use]
     pub const fn is_paged(&self) -> bool {
         matches!(self.writer, Writer::Paged(_))
@@ -76,7 +76,7 @@ impl Out {
         Self { writer: Writer::Memory(Vec::new()), look }
     }
 
-    /// What was written to memory; nothing where it went to standard output.
+    /// Returns the output that was written to memory; none if it went to standard output.
     #[must_use]
     pub fn into_memory(self) -> Vec<u8> {
         match self.writer {

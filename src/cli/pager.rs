@@ -13,7 +13,7 @@ pub struct Pager(State);
 
 #[derive(Debug)]
 enum State {
-    /// Nothing was printed yet.
+    /// State before the first output.
     Waits(Program),
     Runs(Running),
     /// It has ended, or there is none.
@@ -23,7 +23,7 @@ enum State {
 #[derive(Debug)]
 struct Running {
     child: Child,
-    /// What it was given, as long as a pipe may hold all of that and nobody have read it.
+    /// Bytes given to the pager, as long as a pipe may hold all of them unread.
     sent: Option<Vec<u8>>,
 }
 
@@ -49,15 +49,15 @@ impl Running {
     }
 }
 
-/// How a shell ends that found a program which cannot be run, and how one that found none.
+/// Exit codes of a shell for a program that cannot be run, and for one that is not found.
 const NOT_RUN: i32 = 126;
 const NOT_FOUND: i32 = 127;
 
 #[derive(Debug, PartialEq, Eq)]
 enum Program {
-    /// What somebody asked for.
+    /// Program that the user chose.
     Asked(OsString),
-    /// What is there on most machines.
+    /// The default, which most machines have.
     Less,
 }
 

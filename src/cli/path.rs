@@ -80,7 +80,7 @@ pub(super) fn prune(node: &mut Node<'_>, paths: &[Pattern]) {
     keep(node, paths, &mut String::new());
 }
 
-/// Whether anything of it is kept.
+/// Removes all but the paths. Reports whether anything is left.
 fn keep(node: &mut Node<'_>, paths: &[Pattern], at: &mut String) -> bool {
     if covered(paths, at) {
         return true;
@@ -109,13 +109,13 @@ fn keep(node: &mut Node<'_>, paths: &[Pattern], at: &mut String) -> bool {
     }
 }
 
-/// Whether one of these paths covers what stands there.
+/// Reports whether one of these paths covers the place.
 pub(super) fn covered(paths: &[Pattern], at: &str) -> bool {
     paths.iter().any(|path| path.covers(at))
 }
 
-/// Whether an entry changed something that the path covers. What came or went as a whole changed all that it holds, and
-/// nobody knows what a gap hides.
+/// Reports whether an entry changed a value that the path covers. An object that was added or deleted changed all of its
+/// values, and a gap may hide any change.
 pub(super) fn touches(line: &[u8], path: &Pattern) -> bool {
     let Ok(entry) = Entry::parse(line) else { return false };
     if entry.gap.is_some() {
@@ -133,7 +133,7 @@ pub(super) fn touches(line: &[u8], path: &Pattern) -> bool {
     }
 }
 
-/// Whether a value that stands at a place has something that the path covers.
+/// Reports whether the value at a place holds something that the path covers.
 fn holds(value: &RawValue, at: &str, path: &Pattern) -> bool {
     path.covers(at)
         || Node::parse(value.get().as_bytes())

@@ -14,7 +14,7 @@ pub struct Progress {
     what: String,
     unit: &'static str,
     begun: Instant,
-    /// When the line was last written; `None` where nobody sees it.
+    /// Time of the last update of the line; `None` without a terminal.
     shown: Option<Instant>,
     written: bool,
 }

@@ -53,7 +53,7 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// What there is, and the name of the cluster.
+/// Returns the discovered resources and the name of the cluster.
 async fn discover(config: &Config) -> Result<(Discovered, String), Failure> {
     let api = Api::open(&config.cluster, Limits::default())
         .await
@@ -67,10 +67,10 @@ async fn discover(config: &Config) -> Result<(Discovered, String), Failure> {
     Ok((discovered, api.name().to_owned()))
 }
 
-/// Which plurals, by group: what one rule of a role has room for.
+/// Plural names by group: the contents of one rule of a role.
 type Rules = BTreeMap<String, BTreeSet<String>>;
 
-/// What may be listed and watched, and where.
+/// Resources that are listed and watched, by scope.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Rights {
     everywhere: Rules,
@@ -80,7 +80,7 @@ struct Rights {
     enumerated: bool,
     /// The API server's own counters.
     counters: bool,
-    /// What brings new resources.
+    /// Set if definitions of resources are watched.
     definitions: bool,
     /// The Lease that says who leads.
     lease: Option<LeaseName>,

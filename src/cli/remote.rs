@@ -23,10 +23,10 @@ use crate::sink::link::{Route, cause, refusal};
 use crate::sink::settings;
 use crate::sink::tls::Tls;
 
-/// How long the server may take to connect, and to begin its answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for the connection, and for the start of the answer.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How much of a refusal is printed, in bytes.
+/// Bytes of a refusal that are printed.
 const SAID: usize = 1000;
 
 /// Where the log is read, and what is shown there.
@@ -52,7 +52,7 @@ pub struct ServerArgs {
 /// The flags of [`ServerArgs`]: what they name is on this machine, and no business of the server.
 const FLAGS: [&str; 5] = ["--server", "--token-file", "--ca-file", "--cert-file", "--key-file"];
 
-/// What takes the place of a flag that is not there.
+/// Returns the variable that stands in for a missing flag.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
@@ -181,7 +181,7 @@ impl Server {
         let builder = Client::builder()
             .user_agent(concat!("decklog/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())
-            .connect_timeout(PATIENCE);
+            .connect_timeout(SERVER_TIMEOUT);
         let builder: ClientBuilder = match &self.at {
             Place::Unix(path) => builder.no_proxy().unix_socket(path.as_path()).tls_certs_only([]),
             Place::Url(url) if url.scheme() == "http" => builder.no_proxy().tls_certs_only([]),
@@ -208,7 +208,7 @@ impl Server {
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
         }
-        let response = match tokio::time::timeout(PATIENCE, request.send()).await {
+        let response = match tokio::time::timeout(SERVER_TIMEOUT, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 let what = if error.is_connect() { "cannot connect to" } else { "no answer from" };
@@ -219,7 +219,7 @@ impl Server {
             }
             Err(_elapsed) => {
                 let through = at.route().through();
-                return Err(Failure::new(Exit::Io, format!("{at} did not answer within {PATIENCE:?}{through}")));
+                return Err(Failure::new(Exit::Io, format!("{at} did not answer within {SERVER_TIMEOUT:?}{through}")));
             }
         };
         let status = response.status();
@@ -277,10 +277,10 @@ impl Server {
     }
 }
 
-/// What a refusal says.
+/// Returns the text of a refusal.
 async fn said(mut response: Response) -> String {
     let mut text = Vec::new();
-    while let Ok(Ok(Some(bytes))) = tokio::time::timeout(PATIENCE, response.chunk()).await {
+    while let Ok(Ok(Some(bytes))) = tokio::time::timeout(SERVER_TIMEOUT, response.chunk()).await {
         text.extend_from_slice(&bytes);
         if text.len() > SAID {
             text.truncate(SAID);
@@ -300,7 +300,7 @@ fn token(path: &std::path::Path) -> Result<HeaderValue, Failure> {
     Ok(value)
 }
 
-/// What was typed, without the program and what says how to get to the server.
+/// Returns the typed arguments without the program and the flags about the server.
 fn without_flags(typed: &[OsString]) -> Result<Vec<String>, Failure> {
     let mut args = Vec::new();
     let mut typed = typed.iter().skip(1);

@@ -33,11 +33,11 @@ pub struct StatusArgs {
     pub check: bool,
 }
 
-/// So many sources are listed each, and of more only those of which there is something to say.
+/// Number of sources that are all listed; of more, only those with something to report.
 const MANY: usize = 12;
 
-/// How often `--watch` looks again.
-const AGAIN: Duration = Duration::from_secs(2);
+/// Interval of `--watch`.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// At most so many entries that a sink has refused are listed; JSON has them all.
 const REFUSED: usize = 5;
@@ -78,7 +78,7 @@ fn again(args: &StatusArgs, global: &Global, mut print: impl FnMut(&mut Out) -> 
         if !args.watch {
             return Ok(if args.check && alarm { Exit::No } else { Exit::Done });
         }
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(WATCH_INTERVAL);
         if !out.look.terminal {
             out.line("")?;
         }
@@ -107,7 +107,7 @@ struct Unread {
     error: String,
 }
 
-/// What there is to say of one cluster of several.
+/// Report about one cluster of several.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Report {
@@ -270,7 +270,7 @@ fn lines(status: &Status, all: bool, look: Look) -> Vec<String> {
     lines
 }
 
-/// Whether there is more to say of a source than that it watches.
+/// Reports whether a source has more to report than that it watches.
 fn is_odd(source: &SourceStatus) -> bool {
     source.active && source.state != SourceState::Watching
 }
@@ -386,7 +386,7 @@ fn ha(view: &HaView) -> String {
     format!(", term {}, {leader} by the Lease {lease}{behind}{backlog}", view.term)
 }
 
-/// What needs a person, in one line: what, since when, why, and what to do.
+/// Renders an alarm in one line: condition, start, cause and remedy.
 fn alarm_line(title: &str, ink: Ink, alarm: &Alarm, now: Timestamp, look: Look) -> String {
     // Whole, whatever its length: it says what to do.
     let mut row = Row::new(Look { width: None, ..look });
@@ -402,7 +402,7 @@ fn alarm_line(title: &str, ink: Ink, alarm: &Alarm, now: Timestamp, look: Look) 
     row.finish()
 }
 
-/// What a source or sink was last doing, or why it does nothing.
+/// Renders the state of a source or sink, or the reason why it is idle.
 fn state(word: &str, ink: Ink, active: bool, running: bool) -> Cell {
     match (active, running) {
         (false, _) => (Some(Ink::Faint), "not configured".to_owned()),

@@ -11,10 +11,10 @@ use crate::journal::{Reader, StoredEntry};
 use crate::model::Seq;
 use crate::wire::EntryError;
 
-/// How many entries are printed by default.
+/// Default number of entries.
 const LAST: usize = 10;
 
-/// What is said where there may be more of what was asked for.
+/// Note that there may be more matching entries.
 const CUT: &str =
     "note: these are the newest 10 that fit; --since WHEN prints all of them since then, --last COUNT so many";
 

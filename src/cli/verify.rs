@@ -165,7 +165,7 @@ fn sink(files: &[PathBuf], reader: &Reader, global: &Global) -> Option<Writes> {
     })
 }
 
-/// What is said of a copy in which nothing is wrong: no more than what is proved.
+/// Returns the verdict about a copy without errors: no more than what is verified.
 fn verdict(names: &str, found: &Copied) -> Verdict {
     let range = match (found.epochs.first(), found.epochs.last()) {
         (Some(first), Some(last)) => format!("from entry {} to {}", first.first, last.last),
@@ -193,7 +193,7 @@ fn verdict(names: &str, found: &Copied) -> Verdict {
     Verdict::whole(format!("{names} is whole and unaltered {range}{all}{open}"))
 }
 
-/// What is said where nothing is wrong.
+/// Verdict about a copy without errors.
 struct Verdict {
     whole: bool,
     text: String,
@@ -205,7 +205,7 @@ impl Verdict {
     }
 }
 
-/// What a copy holds and what it was compared with, in sentences.
+/// Summarizes the copy and what it was compared with, in sentences.
 fn summary(found: &Copied, why_not: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for part in &found.epochs {

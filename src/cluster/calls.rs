@@ -6,7 +6,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::credentials::LOOK;
+use super::credentials::FILE_POLL_INTERVAL;
 use super::{Api, Failure, failure};
 use crate::model::Cluster;
 use crate::net::USER_AGENT;
@@ -19,13 +19,12 @@ impl Api {
         self.read(response.into_body(), 1 << 20).await
     }
 
-    /// Whether anybody answers who may have an answer. Not everybody may ask, and not everything that speaks for Kubernetes
-    /// knows the question; but only an API server that begins or ends, or a proxy without one, says that it is not ready.
-    /// Credentials are not shown: where a program gives them it would be run for each question that nobody waits for
-    /// any more.
+    /// Reports whether a server answers that may be ready. The question may be forbidden, and not everything that speaks for
+    /// Kubernetes knows it; but only an API server that starts or stops, or a proxy without one, says that it is not ready. No
+    /// credentials are sent: a program that provides them would run for each probe.
     pub async fn answers(&self) -> bool {
         // Whoever asks next goes where the files say now, and finds out.
-        if self.current(|current| current.looked.elapsed() > LOOK && current.files_changed()) {
+        if self.current(|current| current.looked.elapsed() > FILE_POLL_INTERVAL && current.files_changed()) {
             return true;
         }
         let request = Request::builder()
@@ -42,7 +41,7 @@ impl Api {
         }
     }
 
-    /// Who this cluster is: its name, and the uid of its kube-system namespace where we may read that.
+    /// Returns the identity of the cluster: its name, and the uid of its kube-system namespace if it may be read.
     ///
     /// # Errors
     /// Where the API server does not answer, for another reason than that permission.
@@ -68,7 +67,7 @@ impl Api {
         }
     }
 
-    /// Whether there is a namespace of this name. Nothing where we may not read it.
+    /// Reports whether a namespace exists; none if it may not be read.
     ///
     /// # Errors
     /// Where the API server does not answer.
@@ -120,7 +119,7 @@ impl Api {
         Ok(version.version)
     }
 
-    /// Whether we may use `verb` on a resource, in one namespace or in all.
+    /// Reports whether RBAC allows `verb` on a resource, in one namespace or in all.
     ///
     /// # Errors
     /// Where the API server does not answer.
@@ -137,7 +136,7 @@ impl Api {
         .await
     }
 
-    /// Whether we may use `verb` on one object, in a namespace.
+    /// Reports whether RBAC allows `verb` on one object, in a namespace.
     ///
     /// # Errors
     /// Where the API server does not answer.
@@ -155,7 +154,7 @@ impl Api {
         .await
     }
 
-    /// Whether we may read a path that is no resource.
+    /// Reports whether RBAC allows to read a path that is no resource.
     ///
     /// # Errors
     /// Where the API server does not answer.

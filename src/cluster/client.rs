@@ -11,14 +11,14 @@ use kube::client::Body;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::credentials::{Builder, Built, ClientSource, Current, LOOK};
+use super::credentials::{Builder, Built, ClientSource, Current, FILE_POLL_INTERVAL};
 use super::kubeconfig::Caller;
 use super::{ClusterError, Failure, Limits, Settings, failure};
 use crate::net::USER_AGENT;
 
 /// Credentials that are not accepted are read again this often, at most, while no file has changed: a plugin may
 /// have others by then.
-const AGAIN: Duration = Duration::from_secs(10);
+const CREDENTIALS_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// An answer other than 2xx is read up to here.
 const ERROR_BODY: usize = 64 << 10;
 
@@ -26,7 +26,7 @@ const ERROR_BODY: usize = 64 << 10;
 #[derive(Clone)]
 pub struct Api {
     pub(super) inner: Arc<Inner>,
-    /// Nothing is asked through a client of another generation.
+    /// Generation of the client that requests are limited to.
     pinned: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ impl Api {
         Ok(Self { inner: Arc::new(inner), pinned: None })
     }
 
-    /// Which client is in use now. A new one is to be asked who it speaks with before anything else.
+    /// Returns the generation of the present client. Through a new one the identity of the server has to be checked first.
     pub async fn generation(&self) -> u64 {
         self.client().await.1
     }
@@ -93,8 +93,8 @@ impl Api {
         &self.inner.name
     }
 
-    /// Whether a program gives the credentials that is run only because of who runs decklog: a service would need to be
-    /// allowed to.
+    /// Reports whether a program provides the credentials and runs only because of who runs decklog: a service needs a setting
+    /// for it.
     #[must_use]
     pub fn runs_unasked(&self) -> bool {
         self.inner.unasked
@@ -106,7 +106,7 @@ impl Api {
         self.current(|current| current.proxy.as_ref().map(ToString::to_string))
     }
 
-    /// How long the parts of a request may take.
+    /// Returns the time limits of the parts of a request.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.inner.builder.limits
@@ -118,7 +118,7 @@ impl Api {
 
     /// The client and its generation, built anew first where its credentials have changed or are about to run out.
     pub(super) async fn client(&self) -> (Client, u64) {
-        if self.current(|current| current.expires() || current.looked.elapsed() > LOOK) {
+        if self.current(|current| current.expires() || current.looked.elapsed() > FILE_POLL_INTERVAL) {
             let due = {
                 let mut current = self.inner.current.write().unwrap_or_else(PoisonError::into_inner);
                 current.looked = Instant::now();
@@ -138,7 +138,8 @@ impl Api {
         let asked = Instant::now();
         let mut tried = self.inner.building.lock().await;
         // Somebody else did it while we waited, or a moment ago: the same files would give the same client.
-        let fresh = *tried >= asked || (tried.elapsed() < AGAIN && !self.current(Current::files_changed));
+        let fresh =
+            *tried >= asked || (tried.elapsed() < CREDENTIALS_RETRY_DELAY && !self.current(Current::files_changed));
         if !fresh {
             self.build_again().await;
             *tried = Instant::now();
@@ -264,8 +265,9 @@ impl Api {
         self.read(body, limit).await
     }
 
-    /// As [`Api::get`] for what costs the API server little, where `etag` is that of the answer which the caller has. A
-    /// busy API server lets a request wait for a quarter of a minute at most, so the head comes soon after that or never.
+    /// Requests as [`Api::get`] does something that is cheap for the API server; `etag` is that of the answer which the caller
+    /// has. A busy API server lets a request wait for a quarter of a minute at most, so the head comes soon after that or
+    /// never.
     ///
     /// # Errors
     /// As [`Api::get`].

@@ -33,7 +33,7 @@ use super::{Failure, failure, through};
 use crate::net::proxy::{InvalidProxy, Proxies, Proxy};
 use crate::net::tls::{Place, Roots, Verifier, sentence};
 
-/// How a proxy is named in what is said about its TLS.
+/// Terms for the proxy in sentences about its TLS.
 const PROXY: Place = Place {
     peer: "the proxy",
     authority: "an authority that this machine trusts",
@@ -248,7 +248,7 @@ fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// What is at the bottom of an error of a connection: what the system says.
+/// Returns the innermost cause of a connection error: the text of the system.
 fn cause(error: &(dyn Error + 'static)) -> String {
     let bottom = std::iter::successors(Some(error), |error| (*error).source()).last().unwrap_or(error);
     match bottom.downcast_ref::<io::Error>() {

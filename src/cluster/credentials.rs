@@ -16,12 +16,12 @@ use super::tls::{Tls, TlsError};
 use super::{ClusterError, Limits, Settings, connect, failure};
 use crate::net::proxy::{Proxies, Proxy};
 
-/// How often credential files are looked at, at most.
-pub(super) const LOOK: Duration = Duration::from_secs(5);
+/// Shortest interval between two checks of the credential files.
+pub(super) const FILE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// A client is built anew this long before its credentials run out.
-const BEFORE_EXPIRY: Duration = Duration::from_secs(60);
+const RENEWAL_WAIT_MARGIN: Duration = Duration::from_secs(60);
 
-/// Why no client can be made, without what a plugin said or was given.
+/// Returns the reason why no client can be created, without the input and output of a plugin.
 #[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that quote credentials")]
 fn client_text(error: &kube::Error, plugin: Option<&str>) -> String {
     match error {
@@ -44,7 +44,7 @@ pub(super) struct Current {
     pub(super) bare: Client,
     /// Counts the clients. Whoever answers a new one may be another cluster.
     pub(super) generation: u64,
-    /// When it was made, and when the files were last looked at.
+    /// Time at which it was created, and the files were last checked.
     pub(super) built: Instant,
     pub(super) looked: Instant,
     pub(super) files: Vec<(PathBuf, Stamp)>,
@@ -57,11 +57,12 @@ impl Current {
         self.files.iter().any(|(path, seen)| stamp(path) != *seen)
     }
 
-    /// Whether the credentials run out soon, and others were not just asked for.
+    /// Reports whether the credentials expire soon and were not just renewed.
     pub(super) fn expires(&self) -> bool {
         self.client.valid_until().is_some_and(|end| {
             let left = end.as_second().saturating_sub(Timestamp::now().as_second());
-            left < i64::try_from(BEFORE_EXPIRY.as_secs()).unwrap_or(i64::MAX) && self.built.elapsed() > LOOK
+            left < i64::try_from(RENEWAL_WAIT_MARGIN.as_secs()).unwrap_or(i64::MAX)
+                && self.built.elapsed() > FILE_POLL_INTERVAL
         })
     }
 }
@@ -133,7 +134,7 @@ fn token(path: &str) -> Result<String, String> {
     }
 }
 
-/// Of the credentials only what TLS shows.
+/// Returns the configuration without credentials other than those of TLS.
 fn bare(config: &Config) -> Config {
     let user = &config.auth_info;
     let shown = AuthInfo {
@@ -148,7 +149,7 @@ fn bare(config: &Config) -> Config {
     bare
 }
 
-/// Where clients come from.
+/// Source of clients.
 pub(super) enum ClientSource {
     /// And who ran decklog when it began: a terminal may be closed.
     Kubeconfig(Settings, Caller),

@@ -1,4 +1,4 @@
-//! What an answer means. This module alone knows HTTP codes and the reasons of a Kubernetes `Status`.
+//! Meaning of answers. This module alone knows HTTP codes and the reasons of a Kubernetes `Status`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use kube::client::AuthError;
 use rustix::io::Errno;
 use serde_json::Value;
 
-/// Why something failed, as far as it makes a difference to what is done about it.
+/// Kinds of failures that are handled differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The version, or the page token, is too old.
@@ -31,13 +31,13 @@ pub enum Failure {
     Server(String),
     /// TLS failed: certificates may have been replaced.
     Tls(String),
-    /// Nobody answered: no connection, or one that broke, be it in the middle of an answer.
+    /// No answer: no connection, or one that broke, also in the middle of an answer.
     Away(String),
     /// An answer stopped half way, or something else is in the way that may pass.
     Unreachable(String),
-    /// What came is not what it should be.
+    /// An answer in an unexpected form.
     Undecodable(String),
-    /// What came is larger than decklog takes.
+    /// An answer larger than decklog takes.
     Oversize(String),
 }
 
@@ -124,12 +124,12 @@ impl Status {
     }
 }
 
-/// What a person has to know where the credentials are not accepted. An expired client certificate gets the same
-/// sentence, because API servers look at it only after TLS.
+/// Sentence for rejected credentials. An expired client certificate gets the same sentence, because API servers check it only
+/// after TLS.
 pub(crate) const UNAUTHORIZED: &str =
     "the API server does not accept the credentials (401); renew the token or the client certificate in the kubeconfig";
 
-/// How sentences name things where the kubeconfig has an authority.
+/// Terms for sentences about an authority of the kubeconfig.
 pub(super) const KUBECONFIG: Place = Place {
     peer: "the API server",
     authority: "the authority in the kubeconfig",
@@ -139,18 +139,18 @@ pub(super) const KUBECONFIG: Place = Place {
     give: "name one in the kubeconfig, as client-certificate and client-key",
 };
 
-/// What was learned when a connection could not be made.
+/// Error of an attempt to connect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct ConnectError(pub(super) Failure);
 
 /// An API server may ask us to wait, but not for longer than this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
-/// How long a text of the API server may be in a text of ours.
+/// Longest quotation of the API server's text.
 const TEXT: usize = 300;
 
-/// Whether an answer, whatever it says, is one of somebody who is ready for questions.
+/// Reports whether an answer, whatever its contents, comes from a server that is ready.
 #[must_use]
 pub fn is_answer(code: StatusCode) -> bool {
     // A proxy that asks for credentials is not the one that was asked.
@@ -158,7 +158,7 @@ pub fn is_answer(code: StatusCode) -> bool {
     !is_of_another && !code.is_server_error()
 }
 
-/// What an answer other than 2xx means.
+/// Returns the meaning of an answer other than 2xx.
 #[must_use]
 pub fn answer(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Failure {
     let status = serde_json::from_slice::<Value>(body).ok().filter(|status| status["kind"] == "Status");
@@ -171,7 +171,7 @@ pub fn answer(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Failure {
     meaning(code.as_u16(), &status, after)
 }
 
-/// What the object of an ERROR line means.
+/// Returns the meaning of the object in an ERROR line.
 #[must_use]
 pub fn error_event(object: &[u8]) -> Failure {
     match serde_json::from_slice::<Value>(object) {
@@ -185,7 +185,7 @@ pub fn error_event(object: &[u8]) -> Failure {
 
 fn meaning(code: u16, status: &Status, after: Option<Duration>) -> Failure {
     let said = (status.retry_after > 0).then(|| Duration::from_secs(status.retry_after));
-    let after = after.max(said).map(|after| after.min(LONGEST_PAUSE));
+    let after = after.max(said).map(|after| after.min(RETRY_AFTER_MAX));
     let text = text_of(code, status);
     let ahead = status.causes.iter().any(|reason| reason == "ResourceVersionTooLarge");
     match (code, status.reason.as_str()) {
@@ -219,7 +219,7 @@ pub fn bounded(text: &str) -> String {
     text.chars().filter(|c| !is_obeyed(*c)).take(TEXT).collect()
 }
 
-/// Why there are no credentials. kube's own texts quote what a plugin was given and what it printed.
+/// Returns the reason why there are no credentials. kube's own texts quote the input and the output of a plugin.
 #[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that a person can act on")]
 #[must_use]
 pub fn auth_text(error: &AuthError, plugin: Option<&str>) -> String {
@@ -241,7 +241,7 @@ pub fn auth_text(error: &AuthError, plugin: Option<&str>) -> String {
     }
 }
 
-/// What it means that there was no answer.
+/// Returns the meaning of a missing answer.
 #[must_use]
 pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
     let mut innermost = error;
@@ -289,7 +289,7 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
     Failure::Away(format!("cannot reach the API server: {}", bounded(&innermost.to_string())))
 }
 
-/// What it means that a proxy answers with a code other than 200. `to` is where the tunnel was to lead.
+/// Returns the meaning of a proxy's code other than 200. `to` is the destination of the tunnel.
 pub(super) fn refused(proxy: &Proxy, code: u16, to: &str) -> String {
     let (proxy_shown, by) = (shown(proxy), proxy.named_by());
     match code {
@@ -310,7 +310,7 @@ pub(super) fn refused(proxy: &Proxy, code: u16, to: &str) -> String {
     }
 }
 
-/// What a proxy is called in a sentence.
+/// Returns the name of a proxy in a sentence.
 pub(super) fn shown(proxy: &Proxy) -> String {
     format!("the proxy {proxy}")
 }
@@ -382,9 +382,9 @@ mod tests {
     #[test]
     fn a_server_cannot_silence_us_for_long() {
         for seconds in ["86400", "18446744073709551615"] {
-            assert_eq!(of(429, &[("retry-after", seconds)], ""), Failure::Busy(Some(LONGEST_PAUSE)));
+            assert_eq!(of(429, &[("retry-after", seconds)], ""), Failure::Busy(Some(RETRY_AFTER_MAX)));
             let details = format!(r#""retryAfterSeconds":{seconds}"#);
-            assert_eq!(of(429, &[], &status(429, "TooManyRequests", &details)), Failure::Busy(Some(LONGEST_PAUSE)));
+            assert_eq!(of(429, &[], &status(429, "TooManyRequests", &details)), Failure::Busy(Some(RETRY_AFTER_MAX)));
         }
     }
 

@@ -25,7 +25,7 @@ pub(super) use self::usable::read as read_bounded;
 /// The most names of contexts in a message.
 const NAMED: usize = 20;
 
-/// When a file was changed, and its length.
+/// Modification time of a file, and its length.
 pub(super) type Stamp = Option<(SystemTime, u64)>;
 
 /// A configuration as it was found, and the files that it came from, stamped before they were read.
@@ -42,18 +42,18 @@ pub(super) struct Found {
     pub(super) files: Vec<(PathBuf, Stamp)>,
 }
 
-/// Who runs decklog, as far as it is known: whether a kubeconfig may name programs where the configuration does not say.
+/// User that runs decklog, as far as known: decides whether a kubeconfig may name programs if the configuration does not say.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller {
     /// systemd runs it.
     pub(super) is_service: bool,
-    /// Somebody sees what it says, or can answer.
+    /// True if a person sees the output, or can answer.
     pub(super) at_terminal: bool,
     pub(super) user: u32,
 }
 
 impl Caller {
-    /// Who runs this process.
+    /// Returns the caller of this process.
     pub(super) fn of_this_process() -> Self {
         Self {
             // Terminals that systemd started hand both on; the second names the process that it started itself.
@@ -64,7 +64,7 @@ impl Caller {
         }
     }
 
-    /// Whether it is a person with kubeconfigs of their own: who runs kubectl with them runs these programs anyway.
+    /// Reports whether the caller is a person who owns these kubeconfigs, and so runs their programs with kubectl anyway.
     fn owns(self, files: &[(PathBuf, Stamp)]) -> bool {
         let is_own = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.uid() == self.user);
         let mut present = files.iter().filter(|(_, stamp)| stamp.is_some());
@@ -178,8 +178,8 @@ fn candidates(settings: &Settings) -> (Vec<PathBuf>, Vec<String>) {
     (path.into_iter().collect(), looked)
 }
 
-/// What a kubeconfig asks for that has to be allowed first: it may come from somebody else, and would run a program as
-/// our user, or hand our credentials to whoever answers. The names in it are quoted, its values never.
+/// Returns the error for a kubeconfig that needs a permission: it may come from somebody else, and would run a program as our
+/// user, or hand our credentials to a server. Quotes the names in it, never the values.
 fn forbidden(allow_exec: bool, settings: &Settings, chosen: &Chosen) -> Option<String> {
     if !allow_exec
         && let Some(what) = match (&chosen.user.exec, &chosen.user.auth_provider) {

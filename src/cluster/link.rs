@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 /// The most that is read at once: as much as a record of TLS holds.
 const PIECE: usize = 16 << 10;
 
-/// What leads to the other end: a connection, or one with TLS to a proxy.
+/// Way to the other end: a connection, or one with TLS to a proxy.
 pub(super) enum Hop {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
@@ -71,7 +71,7 @@ pub(super) struct Link {
     stream: Stream,
     /// A proxy takes requests with their whole address.
     is_proxied: bool,
-    /// How long the other end may take nothing of what is written.
+    /// Time for which the other end may accept nothing of what is written.
     patience: Option<Duration>,
     stuck: Option<Pin<Box<Sleep>>>,
 }

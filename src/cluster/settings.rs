@@ -33,7 +33,7 @@ pub struct Settings {
     pub recover: Recover,
 }
 
-/// Whether what a watch missed is read from the API server's own history.
+/// Selects whether missed changes are read from the API server's own history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Recover {
@@ -49,7 +49,7 @@ impl Default for Recover {
     }
 }
 
-/// Nothing of it.
+/// Disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Off {

@@ -12,7 +12,7 @@ use kube::Client;
 use kube::client::Body;
 use tokio::time::{Instant, timeout};
 
-use super::credentials::LOOK;
+use super::credentials::FILE_POLL_INTERVAL;
 use super::kubeconfig::{Caller, find};
 use super::*;
 
@@ -226,7 +226,7 @@ async fn a_client_is_made_anew_only_when_it_is_about_to_run_out() {
         let end = Timestamp::now() + Duration::from_secs(left);
         let client = api.current(|current| current.client.clone()).with_valid_until(Some(end));
         api.inner.current.write().unwrap().client = client;
-        age(&api, LOOK * 2);
+        age(&api, FILE_POLL_INTERVAL * 2);
         assert_eq!(api.generation().await, generation, "{left} s left");
     }
 }
@@ -237,7 +237,7 @@ async fn whoever_waits_is_called_when_the_way_has_changed() {
     std::fs::write(dir.path().join("config"), TWO).unwrap();
     std::fs::write(dir.path().join("token"), "t").unwrap();
     let api = Api::open(&at(dir.path(), Some("prod")), Limits::default()).await.unwrap();
-    age(&api, LOOK * 2);
+    age(&api, FILE_POLL_INTERVAL * 2);
     assert!(!api.answers().await);
     std::fs::write(dir.path().join("config"), format!("{TWO}\n")).unwrap();
     assert!(api.answers().await);
@@ -266,7 +266,7 @@ async fn another_current_context_is_not_followed() {
     let api = Api::open(&at(dir.path(), None), Limits::default()).await.unwrap();
     let version = api.version().await.unwrap();
     write("other");
-    age(&api, LOOK * 2);
+    age(&api, FILE_POLL_INTERVAL * 2);
     assert_eq!(api.generation().await, 1, "the file was read again");
     assert_eq!(api.version().await.unwrap(), version);
     assert_eq!(other.requests().len(), 0);

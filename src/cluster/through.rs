@@ -174,12 +174,12 @@ const fn reason(reply: u8) -> &'static str {
     }
 }
 
-/// What it means that no connection to the proxy could be made.
+/// Error for a proxy to which no connection could be made.
 pub(super) fn unreachable(proxy: &Proxy, why: &str) -> String {
     format!("{} cannot be reached: {why}; check that it runs, or {}", shown(proxy), correct(proxy))
 }
 
-/// What it means that nothing came from the proxy in time.
+/// Error for a proxy that did not answer in time.
 pub(super) fn silent(proxy: &Proxy) -> String {
     format!("{} does not answer; check that it runs, or {}", shown(proxy), correct(proxy))
 }

@@ -37,11 +37,11 @@ pub(super) struct Tls {
     /// The `tls-server-name`.
     pub(super) name: Option<ServerName<'static>>,
     pub(super) place: &'static Place,
-    /// Where a program gave the certificate that we show, and so no token: the time until which it counts, if it said one.
+    /// Set if a program provides the client certificate, and so no token: its expiry, if the program gave one.
     pub(super) of_plugin: Option<Option<Timestamp>>,
 }
 
-/// Why there can be no TLS.
+/// Reason why there can be no TLS.
 pub(super) enum TlsError {
     /// One sentence.
     Said(String),

@@ -16,13 +16,13 @@ use crate::sink::settings::Clash;
 use crate::spelling::kubernetes::NamespacePattern;
 use crate::spelling::{Text, nearest};
 
-/// What is found where a key is missing.
+/// Text for a missing key.
 pub(super) const MISSING: &str = "missing";
 
-/// What words were called before the first release, and are called now.
+/// Keys that were renamed before the first release: old and new name.
 const RENAMED: [(&str, &str); 2] = [("forget", "drop_oldest"), ("set_aside", "dead_letter")];
 
-/// Everything that is wrong with the tree.
+/// Returns all errors of the tree.
 pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     let mut checker = Checker { schema, files, problems: Vec::new() };
     checker.node(root, schema, "", false);
@@ -373,7 +373,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whoever can connect can read which objects there are: other machines only where that is said.
+    /// Checks a listener: clients can read which objects there are, so other machines need an explicit setting.
     fn remote_listener(&mut self, root: &Node) {
         let Some(http) = root.get("http") else { return };
         let is_on = |key: &str| http.get(key).is_some_and(|node| matches!(node.value, Value::Boolean(true)));
@@ -391,8 +391,7 @@ impl Checker<'_> {
         self.reading(http, &listen, is_on("reading"));
     }
 
-    /// Whoever may read the log sees objects: a person has to say who that is, and nothing secret goes over a network
-    /// in clear.
+    /// Checks `reading`: readers see objects, so a person has to name them, and no secret may cross a network in clear text.
     fn reading(&mut self, http: &Node, listen: &Listen, reading: bool) {
         if self.identity("http", http, listen) || !reading {
             return;
@@ -413,8 +412,8 @@ impl Checker<'_> {
         }
     }
 
-    /// What a section shows of itself, and who it knows, has to fit together. Says whether it is a unix socket, whose own
-    /// rights say the rest.
+    /// Checks that the certificates and the tokens of a section fit together. Reports whether it is a unix socket, whose file
+    /// mode decides the rest.
     fn identity(&mut self, section: &str, node: &Node, listen: &Listen) -> bool {
         let mut report = |key: &str, found: &str, expected: &str| {
             if let Some(node) = node.get(key) {
@@ -493,7 +492,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether texts of this format are numbers with a unit.
+/// Reports whether texts of this format are numbers with a unit.
 fn has_units(format: &str) -> bool {
     matches!(format, "time-span" | "period" | "size")
 }
@@ -544,7 +543,7 @@ fn join(mut parts: Vec<String>) -> String {
     }
 }
 
-/// What a schema takes, for people.
+/// Returns the expectation of a schema, for people.
 pub(super) fn expected(root: &Json, schema: &Json) -> String {
     let schema = resolve(root, schema);
     if is_tagged(&schema) {
@@ -593,7 +592,7 @@ fn quoted(key: &str) -> String {
     if bare { key.to_owned() } else { format!("{key:?}") }
 }
 
-/// What the keys of a sink say that nothing was found wrong with; none where one is missing then.
+/// Returns the right keys of a sink without those in `wrong`; none if a required one is then missing.
 fn right_part(sink: &Node, wrong: &[String]) -> Option<SinkKind> {
     let mut keys = sink.to_json();
     if let Some(keys) = keys.as_object_mut() {

@@ -13,7 +13,7 @@ use crate::{http, journal, telemetry, ui};
 /// The configurations of several clusters.
 #[derive(Clone, Debug)]
 pub struct Directory {
-    /// Where they are.
+    /// Path of the file.
     pub path: PathBuf,
     /// One for each file, by the names of the files.
     pub files: Vec<ClusterFile>,
@@ -28,13 +28,13 @@ pub struct Directory {
 /// The configuration of one cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterFile {
-    /// What `--cluster` calls it: `[cluster] name`, else the stem of the file.
+    /// Name for `--cluster`: `[cluster] name`, else the stem of the file.
     pub name: String,
     /// The file.
     pub path: PathBuf,
     /// Its state directory, as far as the file says it, also where something else is wrong.
     pub state: PathBuf,
-    /// What it says, without `[http]`, which is for all of them; or everything that is wrong with it.
+    /// The configuration without `[http]`, which is for all clusters; or its errors.
     pub loaded: Result<Loaded, Problems>,
 }
 
@@ -47,7 +47,7 @@ impl Directory {
         Self::read_with(dir, &environment(), files, first)
     }
 
-    /// As [`Directory::read`], with this environment.
+    /// Reads as [`Directory::read`] does, with this environment.
     ///
     /// # Errors
     /// Where there are none, or they cannot be read.
@@ -111,7 +111,7 @@ impl Directory {
         Ok(Self { path: dir.to_owned(), files, http: shared.http.map(|(_, http)| http), ui, log })
     }
 
-    /// What is wrong with each file that cannot be used.
+    /// Returns the errors of the files that cannot be used.
     pub fn problems(&self) -> impl Iterator<Item = &Problems> {
         self.files.iter().filter_map(|file| file.loaded.as_ref().err())
     }
@@ -152,7 +152,7 @@ struct Found {
     loaded: Result<Loaded, Problems>,
 }
 
-/// What the files have together that were found right so far.
+/// Values that all valid files so far have in common.
 #[derive(Default)]
 struct Shared {
     clusters: Vec<Taken>,
@@ -161,7 +161,7 @@ struct Shared {
     log: Option<(PathBuf, telemetry::Settings)>,
 }
 
-/// What a file has that no other may have.
+/// Values of a file that no other may have.
 struct Taken {
     name: String,
     file: PathBuf,

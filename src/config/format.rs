@@ -24,7 +24,7 @@ fn format(name: &str) -> Option<&'static Format> {
     rooms.into_iter().flatten().chain(registry::formats()).find(|format| format.name == name)
 }
 
-/// What a format expects, for people.
+/// Returns the expectation of a format, for people.
 pub(super) fn expected(name: &str) -> &'static str {
     match name {
         "path" => "the path of a file or directory",

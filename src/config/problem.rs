@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::terminal::is_obeyed;
 
-/// Where a key or value was written.
+/// Place of a key or value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceSpan {
     /// In the file, as a line and column from 1; the column counts characters.
@@ -33,19 +33,19 @@ impl SourceSpan {
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it was written.
+    /// The place.
     pub place: SourceSpan,
     /// The key's path, such as `sink[1].rotate_size`; empty where there is none.
     pub key: String,
-    /// What was found. Never the value of a key that may hold a secret.
+    /// The value found. Never that of a key that may hold a secret.
     pub found: String,
-    /// What was expected.
+    /// The expectation.
     pub expected: String,
     /// The nearest valid spelling, where one is near.
     pub nearest: Option<String>,
 }
 
-/// Everything that is wrong with a configuration.
+/// All errors of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     /// The file, as it was named.

@@ -8,11 +8,11 @@ use super::config_schema;
 /// A table of `config.toml`, or the keys that a type of sink adds to one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// How the file begins it, such as `[state]` or `[[sink]]`.
+    /// The header in the file, such as `[state]` or `[[sink]]`.
     pub header: String,
     /// The word of `type`, for the keys of one type.
     pub of: Option<String>,
-    /// What it is, in a sentence.
+    /// Description, in a sentence.
     pub says: String,
     /// Its keys.
     pub keys: Vec<Key>,
@@ -23,13 +23,13 @@ pub struct Table {
 pub struct Key {
     /// Its name; `rules.mode` is the key `mode` in an inner table.
     pub name: String,
-    /// What it means.
+    /// Meaning of the key.
     pub says: String,
-    /// What it takes.
+    /// Type of the value.
     pub takes: String,
     /// Its default as TOML writes it; none where it has to be given, or stands in what it means.
     pub default: Option<String>,
-    /// Whether it has to be given.
+    /// True if the key is required.
     pub required: bool,
 }
 

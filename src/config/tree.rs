@@ -17,7 +17,7 @@ pub(super) enum Value {
     Text(String),
     Integer(i64),
     Boolean(bool),
-    /// What no key takes: a float, a date, an integer beyond 64 bits. Kept as it was written, with its type.
+    /// A value that no key takes: a float, a date, an integer beyond 64 bits. It keeps its spelling and its type.
     Other(&'static str, String),
     List(Vec<Node>),
     Table(Vec<Member>),
@@ -56,7 +56,7 @@ impl Node {
         }
     }
 
-    /// How a message names what was found. Keys that may hold a secret show the type alone.
+    /// Returns the description of the value in a message. Keys that may hold a secret show the type alone.
     pub(super) fn described(&self, secret: bool) -> String {
         match &self.value {
             Value::Text(_) if secret => "a string".to_owned(),
@@ -119,7 +119,7 @@ pub(super) fn parse(text: &str) -> (Node, Vec<Problem>) {
     (Node { place: SourceSpan::Whole, value: lines.table(table.get_ref()) }, problems)
 }
 
-/// What to say of a text that is in another language than TOML.
+/// Returns the error for a text in another language than TOML.
 pub(super) fn other_language(text: &str) -> Option<Problem> {
     let (at, first) = text.lines().enumerate().find(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))?;
     let key = first.split_once(':').map(|(key, rest)| (key.trim(), rest.is_empty() || rest.starts_with(' ')));

@@ -16,22 +16,22 @@ use super::{DaemonError, TaskError};
 use crate::ambient::watch;
 use crate::cluster::{Api, Limits};
 use crate::config::Config;
-use crate::ha::{Elector, ElectorHandle, GRACE, LeaseName, Standing};
+use crate::ha::{Elector, ElectorHandle, LeaseName, Standing, UNREADY_DELAY};
 use crate::journal::{Journal, JournalError, Role, Shared, Sharing};
 use crate::shared_log::SharedLog;
 use crate::status::{self, HaView};
 use crate::supervise::{Ended, Failed, Supervisor};
 
-/// How often a standby looks into the shared log.
-const POLL: Duration = Duration::from_millis(250);
+/// Interval at which a standby polls the shared log.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Units are worth a new base when they have so many bytes.
 const WORTH_A_BASE: u64 = 64 << 20;
-/// How long the candidate may take to give the Lease back.
-const RELEASE: Duration = Duration::from_secs(5);
-/// How long to wait before taking over is tried again.
-pub(super) const AGAIN: Duration = Duration::from_millis(500);
-/// How long the engine may be away before somebody else should try to lead.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Time limit for releasing the Lease.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delay before the next attempt to take over.
+pub(super) const TAKEOVER_RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Time for which the engine may be away before another candidate should lead.
+const ENGINE_AWAY_LIMIT: Duration = Duration::from_secs(15);
 
 /// The candidate of this process, whatever part it has.
 pub(super) struct Candidate {
@@ -41,7 +41,7 @@ pub(super) struct Candidate {
     pub(super) lease: LeaseName,
     /// The name of the cluster, under which the shared log is kept.
     cluster: String,
-    /// Where it is kept, without secrets.
+    /// Location of the shared log, without secrets.
     shown: String,
     tasks: Supervisor<Infallible>,
 }
@@ -64,7 +64,7 @@ impl Candidate {
         Ok(Some(Self { standing, handle, identity, lease, cluster, shown, tasks }))
     }
 
-    /// What the journal needs to be shared.
+    /// Returns the parameters that the journal needs to replicate itself.
     pub(super) fn sharing(&self, config: &Config) -> Result<Sharing, DaemonError> {
         let Some(ha) = &config.ha else {
             return Err(DaemonError::Config("[ha] is gone from the configuration: restart decklog".to_owned()));
@@ -72,7 +72,7 @@ impl Candidate {
         share(config, &ha.log, &self.cluster, self.identity.clone(), ha.backlog.0)
     }
 
-    /// What this process is in the shared log, for who looks at it.
+    /// Returns the role of this process for status and metrics.
     pub(super) fn view(&self, shared: &Shared) -> HaView {
         let role = match shared.role {
             Role::Leader => status::Role::Leader,
@@ -109,7 +109,7 @@ impl Candidate {
 
     /// Gives the Lease back, where it has it.
     pub(super) async fn end(self) {
-        drop(self.tasks.shut_down(RELEASE).await);
+        drop(self.tasks.shut_down(RELEASE_TIMEOUT).await);
     }
 }
 
@@ -153,7 +153,7 @@ fn share(config: &Config, sink: &str, cluster: &str, identity: String, backlog: 
         identity,
         backlog,
         key: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
-        poll: POLL,
+        poll: POLL_INTERVAL,
         worth_a_base: WORTH_A_BASE,
     })
 }
@@ -170,7 +170,7 @@ fn engine(config: &Config, log: &str, cluster: &str) -> Result<Box<dyn SharedLog
     opened.ok_or_else(|| wrong(format!("a sink of type {} has no shared log", sink.kind.word())))?.map_err(wrong)
 }
 
-/// What follows from what it is by the Lease, and in the shared log.
+/// Step that follows from the role by the Lease and the role in the shared log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Course {
     Stay,
@@ -180,7 +180,7 @@ pub(super) enum Course {
     StepDown,
 }
 
-/// What to do next. `tries`: a try to take over is under way, which ends by itself.
+/// Returns the next step. `tries`: an attempt to take over is in progress, which ends by itself.
 pub(super) fn course(standing: &Standing, tries: bool, shared: &Shared) -> Course {
     match standing.leads() {
         _ if tries => Course::Stay,
@@ -198,18 +198,18 @@ impl Taking {
         Self(Box::pin(async move { journal.lead().await }))
     }
 
-    /// As [`Taking::begin`], a moment later.
+    /// Begins as [`Taking::begin`] does, after a delay.
     pub(super) fn later(journal: Journal) -> Self {
         Self(Box::pin(async move {
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(TAKEOVER_RETRY_DELAY).await;
             journal.lead().await
         }))
     }
 }
 
-/// Whether it should lead, as far as that depends on it: all that it watches is watched, and was a moment ago. One whose watches
-/// cannot resume would begin with a gap, where another decklog may have what the API server has forgotten. Where none takes
-/// the lead, it does after a while all the same.
+/// Fitness to lead: every source is watched, and was a moment ago. A candidate whose watches cannot resume would begin with a
+/// gap, while another one may have the changes that the API server has forgotten. If no other takes the lead, it leads after a
+/// while nevertheless.
 pub(super) struct Fitness {
     began: tokio::time::Instant,
     watched: bool,
@@ -223,7 +223,10 @@ impl Fitness {
     /// Asked now and then.
     pub(super) fn is_fit(&mut self, shared: &Shared, all_watch: bool) -> bool {
         let before = std::mem::replace(&mut self.watched, all_watch);
-        shared.role != Role::Standby || shared.is_blank() || (before && all_watch) || self.began.elapsed() > GRACE
+        shared.role != Role::Standby
+            || shared.is_blank()
+            || (before && all_watch)
+            || self.began.elapsed() > UNREADY_DELAY
     }
 }
 
@@ -232,13 +235,13 @@ impl Fitness {
 pub(super) struct Patience(Option<tokio::time::Instant>);
 
 impl Patience {
-    /// Whether it has been away for so long that another machine may do better.
+    /// Reports whether the engine has been away for so long that another machine may do better.
     pub(super) fn is_over(&mut self, away: bool) -> bool {
         if !away {
             self.0 = None;
             return false;
         }
-        self.0.get_or_insert_with(tokio::time::Instant::now).elapsed() > PATIENCE
+        self.0.get_or_insert_with(tokio::time::Instant::now).elapsed() > ENGINE_AWAY_LIMIT
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a new configuration changes of what leaves the daemon, for its own log. Keys are named, values never: they may
-//! be secrets.
+//! Differences between two configurations in what may leave the daemon, for its own log. They name keys and never values, which
+//! may be secrets.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use crate::config::Config;
 pub(super) struct Change {
     /// What.
     pub(super) text: String,
-    /// Whether more may leave than before, or something may leave to elsewhere.
+    /// True if more may leave than before, or to another destination.
     pub(super) widens: bool,
 }
 
@@ -18,7 +18,7 @@ pub(super) struct Change {
 const HARMLESS: [&str; 8] =
     ["rotate_size", "rotate_every", "keep", "compress", "batch_size", "timeout", "on_refused", "format"];
 
-/// What is other in `new`.
+/// Returns the differences of `new`.
 pub(super) fn between(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut add = |text: String, widens| changes.push(Change { text, widens });

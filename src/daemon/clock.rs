@@ -10,11 +10,11 @@ use jiff::{SignedDuration, Timestamp};
 use crate::status::Jump;
 
 /// Clocks are corrected by less than this all the time.
-const DRIFT: SignedDuration = SignedDuration::from_secs(10);
+const DRIFT_LIMIT: SignedDuration = SignedDuration::from_secs(10);
 /// A look that comes so late was held up: the process was stopped, or the machine.
-const LATE: Duration = Duration::from_secs(60);
+const SUSPENSION_MIN: Duration = Duration::from_secs(60);
 
-/// What happened between two looks.
+/// Event between two observations of the clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// Nothing.
@@ -37,15 +37,15 @@ impl ClockWatch {
         Self { clock, time }
     }
 
-    /// What happened since the last look.
+    /// Compares the clocks with the last observation.
     pub(super) fn look(&mut self, clock: Timestamp, time: Instant) -> Seen {
         let passed = time.saturating_duration_since(self.time);
         let by_clock = clock.duration_since(self.clock);
         (self.clock, self.time) = (clock, time);
         let jump = by_clock.saturating_sub(SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX));
-        if jump.abs() > DRIFT {
+        if jump.abs() > DRIFT_LIMIT {
             Seen::Jumped(Jump { at: clock, seconds: jump.as_secs() })
-        } else if passed > LATE {
+        } else if passed > SUSPENSION_MIN {
             Seen::StoodStill(passed)
         } else {
             Seen::Nothing

@@ -17,7 +17,7 @@ use tracing::Instrument;
 
 use super::control::{Asked, Signals};
 use super::keeper::{Failure, Keeper, Stage};
-use super::{Asker, DaemonError, LOOK, Lender, control, descriptors, run_one};
+use super::{Asker, DaemonError, Lender, PROGRESS_INTERVAL, control, descriptors, run_one};
 use crate::ambient;
 use crate::config::{ClusterFile, Directory, Loaded, Problems};
 use crate::http::{self, Clusters, Endpoints, Member};
@@ -26,24 +26,24 @@ use crate::systemd::Notifier;
 use crate::telemetry::Telemetry;
 use crate::ui;
 
-/// How long the daemons may take to end, all of them together: less than systemd gives the process.
+/// Time limit for the end of all daemons together: less than systemd gives the process.
 const STOP_LIMIT: Duration = Duration::from_secs(45);
-/// How long a reload waits for the daemons to take their configurations.
+/// Time limit for the daemons to take their configurations at a reload.
 const RELOAD_LIMIT: Duration = Duration::from_secs(10);
 /// A daemon that reports every two seconds and has not for so long makes no progress.
-const LATE: Duration = Duration::from_secs(15);
+const REPORT_AGE_MAX: Duration = Duration::from_secs(15);
 /// A cluster whose API server has not answered for so long keeps no other from being ready.
-const UNREACHED: Duration = Duration::from_secs(10);
-/// How much longer systemd is to wait for READY, each time that it is asked to.
-const EXTENSION: Duration = Duration::from_secs(60);
+const UNREACHED_WAIT: Duration = Duration::from_secs(10);
+/// Extension of systemd's start timeout, at each request.
+const EXTENSION_PERIOD: Duration = Duration::from_secs(60);
 
-/// What the outside gives to a process of many clusters.
+/// Environment of a process with many clusters.
 pub struct Several {
     /// The configurations that it begins with.
     pub directory: Directory,
     /// Reads them again, on SIGHUP; the files that run come first.
     pub read_again: fn(&Path, &[PathBuf]) -> Result<Directory, Problems>,
-    /// Where systemd listens.
+    /// Connection to systemd.
     pub notifier: Notifier,
     /// decklog's own log, which takes a new level.
     pub telemetry: Telemetry,
@@ -68,7 +68,7 @@ pub async fn run_several(several: Several) -> Result<(), DaemonError> {
         serving.spawn(async move { ui::serve_several(bound, &section, clusters, stop).await });
     }
     process.begin();
-    let mut look = tokio::time::interval(LOOK);
+    let mut look = tokio::time::interval(PROGRESS_INTERVAL);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let reason = loop {
         tokio::select! {
@@ -114,7 +114,7 @@ struct Process {
     keepers: JoinSet<()>,
     names: BTreeMap<Id, String>,
     failures: mpsc::Sender<Failure>,
-    /// Those that have failed before they had begun, and why the first did; nothing once any has begun.
+    /// Clusters that failed before they had begun, and the first error; none once any cluster has begun.
     hopeless: Option<(BTreeSet<String>, Option<DaemonError>)>,
     reported_ready: bool,
 }
@@ -245,7 +245,7 @@ impl Process {
                 );
             }
         } else if !stalled {
-            notifier.extend(EXTENSION);
+            notifier.extend(EXTENSION_PERIOD);
         }
     }
 
@@ -382,11 +382,11 @@ impl Process {
 }
 
 impl Kept {
-    /// Whether it makes progress. One that hangs before it has ever reported is its own affair: starting the process again would
-    /// bring it no further, and take the others along.
+    /// Checks for progress. A daemon that hangs before its first report does not count: a restart of the process would not help
+    /// it, and would stop the others.
     fn look(&mut self) {
         let late = match &*self.stage.borrow() {
-            Stage::Running { heard, .. } => heard.alive().is_some_and(|alive| alive.elapsed() > LATE),
+            Stage::Running { heard, .. } => heard.alive().is_some_and(|alive| alive.elapsed() > REPORT_AGE_MAX),
             Stage::Begins | Stage::Failed | Stage::Ended => false,
         };
         if late && !self.stalled {
@@ -402,24 +402,24 @@ impl Kept {
         matches!(&*self.stage.borrow(), Stage::Running { heard, .. } if heard.is_ready())
     }
 
-    /// Whether it is ready, or nothing can be waited for: it needs a person, or an API server that answers.
+    /// Reports whether the cluster is ready, or needs a person or an API server that answers, so that waiting is pointless.
     fn is_settled(&self) -> bool {
         match &*self.stage.borrow() {
             Stage::Begins => false,
             Stage::Running { heard, since, again } => {
-                *again || heard.is_ready() || self.is_paused() || since.elapsed() > UNREACHED && !self.is_reached()
+                *again || heard.is_ready() || self.is_paused() || since.elapsed() > UNREACHED_WAIT && !self.is_reached()
             }
             Stage::Failed | Stage::Ended => true,
         }
     }
 
-    /// Whether there is no room for what it reads: its first list may take as long as that lasts.
+    /// Reports whether reading is paused for want of space, so that the first list may take as long as the pause.
     fn is_paused(&self) -> bool {
         let endpoints = self.endpoints.borrow();
         endpoints.as_ref().is_some_and(|endpoints| endpoints.live.borrow().paused.is_some())
     }
 
-    /// Whether its API server has answered.
+    /// Reports whether the API server has answered.
     fn is_reached(&self) -> bool {
         let endpoints = self.endpoints.borrow();
         endpoints.as_ref().is_some_and(|endpoints| !endpoints.sources.overview().version.is_empty())
@@ -450,23 +450,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_daemon_that_ran_and_hangs_is_stalled() {
         let heard = Arc::new(Heard::default());
-        let watchdog = Watchdog::with_patience(&Notifier::to_process(Arc::clone(&heard)), LATE);
+        let watchdog = Watchdog::with_patience(&Notifier::to_process(Arc::clone(&heard)), REPORT_AGE_MAX);
         let part = watchdog.watch("part");
         let mut kept = kept(running(&heard, false));
-        advance(LATE * 4).await;
+        advance(REPORT_AGE_MAX * 4).await;
         kept.look();
         assert!(!kept.stalled, "it has never reported");
         for turn in 1..20 {
             part.at(turn);
             watchdog.look(false);
-            advance(LOOK).await;
+            advance(PROGRESS_INTERVAL).await;
             kept.look();
             assert!(!kept.stalled);
         }
         // The part hangs; what was reported last is believed for a while.
         for _ in 0..20 {
             watchdog.look(false);
-            advance(LOOK).await;
+            advance(PROGRESS_INTERVAL).await;
             kept.look();
         }
         assert!(kept.stalled);
@@ -475,7 +475,7 @@ mod tests {
         kept.look();
         assert!(!kept.stalled, "it goes on");
         // The whole of it hangs, and reports nothing.
-        advance(LATE + LOOK).await;
+        advance(REPORT_AGE_MAX + PROGRESS_INTERVAL).await;
         kept.look();
         assert!(kept.stalled);
         kept.stage = watch::channel(Stage::Failed).1;
@@ -491,7 +491,7 @@ mod tests {
         assert!(kept(running(&heard, true)).is_settled(), "it has failed before");
         let begins = kept(running(&heard, false));
         assert!(!begins.is_settled());
-        advance(UNREACHED + LOOK).await;
+        advance(UNREACHED_WAIT + PROGRESS_INTERVAL).await;
         assert!(begins.is_settled() && !begins.is_ready(), "its API server does not answer");
         Notifier::to_process(Arc::clone(&heard)).ready();
         assert!(kept(running(&heard, false)).is_settled() && begins.is_ready());

@@ -1,4 +1,4 @@
-//! What is asked of the daemon of one cluster while it runs, and by whom: the signals of this process, where it has one cluster.
+//! Requests to the daemon of one cluster while it runs. In a process with one cluster they come from signals.
 //!
 //! A cluster's run knows no signals. It is asked to stop, to stop at once, and to take another configuration, and where
 //! one process has many clusters, each of them is asked alone.
@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Loaded;
 
-/// So many configurations may wait to be taken; who asks waits for the answer to one before.
+/// Capacity of the queue of configurations; a requester waits for the answer to the previous one.
 pub(super) const QUEUED: usize = 16;
 
-/// What a cluster's run is asked.
+/// Requests to the run of one cluster.
 #[derive(Debug)]
 pub struct Control {
     /// Ends it in order.
@@ -28,7 +28,7 @@ pub struct Control {
 /// A configuration to take.
 #[derive(Debug)]
 pub struct Reload {
-    /// What was read, or what is wrong with it.
+    /// The configuration, or its errors.
     pub loaded: Result<Loaded, String>,
     /// Says whether it was taken, or why not.
     pub done: oneshot::Sender<Result<(), String>>,
@@ -42,7 +42,7 @@ pub struct Asker {
     reloads: mpsc::Sender<Reload>,
 }
 
-/// What a run is asked, and who asks.
+/// Creates the two ends of the control channel.
 #[must_use]
 pub fn control() -> (Control, Asker) {
     let (stop, hurry) = (CancellationToken::new(), CancellationToken::new());
@@ -69,7 +69,7 @@ impl Asker {
     }
 }
 
-/// What this process is asked by signals.
+/// Request by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// To end; the second time, at once.

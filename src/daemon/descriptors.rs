@@ -1,4 +1,4 @@
-//! How many file descriptors there are, and how many are in use.
+//! Limit and use of file descriptors.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ pub(super) struct Descriptors {
     pub(super) most: u64,
 }
 
-/// As many as this process may have at all: the soft limit is there for programs that count on small numbers.
+/// Raises the soft limit to the hard limit. The soft limit exists for programs that rely on small descriptors.
 pub(super) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -23,7 +23,7 @@ pub(super) fn raise() {
     }
 }
 
-/// How it is now.
+/// Returns the present numbers.
 pub(super) fn look() -> Descriptors {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let open = match fs::read_dir("/proc/self/fd") {

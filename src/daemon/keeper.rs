@@ -19,25 +19,25 @@ use crate::supervise::{Failed, Supervisor};
 use crate::systemd::{Heard, Notifier};
 use crate::telemetry::Telemetry;
 
-/// How long a daemon that ended by an error is let be.
+/// Backoff after a daemon ended by an error.
 const AGAIN: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(60) };
 /// One that ran so long is no failure of its start.
-const WELL: Duration = Duration::from_secs(60);
-/// How long a cluster waits for those whose place it may take.
+const HEALTHY_RUN_MIN: Duration = Duration::from_secs(60);
+/// Time limit for leaving clusters whose place this one may take.
 const LEAVE_LIMIT: Duration = Duration::from_secs(30);
 
-/// What there is of a cluster's daemon.
+/// Stage of a cluster's daemon.
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
     /// It has not begun.
     Begins,
     /// It runs.
     Running {
-        /// What it reports.
+        /// Receiver of its reports.
         heard: Arc<Heard>,
         /// Since when.
         since: Instant,
-        /// Whether the one before ended by an error.
+        /// Set if the previous run ended by an error.
         again: bool,
     },
     /// It ended by an error, and is begun again.
@@ -53,7 +53,7 @@ pub(super) struct Failure {
     pub(super) name: String,
     /// Why.
     pub(super) error: DaemonError,
-    /// Whether it had begun before.
+    /// Set if it had begun before.
     pub(super) had_begun: bool,
 }
 
@@ -71,11 +71,11 @@ pub(super) struct Keeper {
     pub(super) lender: Lender,
     pub(super) stage: watch::Sender<Stage>,
     pub(super) failures: mpsc::Sender<Failure>,
-    /// Those that leave, whose journal or files this one may have.
+    /// Leaving clusters whose journal or files this one may have.
     pub(super) after: Vec<watch::Receiver<Stage>>,
 }
 
-/// What a configuration came to.
+/// Result of taking a configuration.
 type Taken = Result<(), String>;
 
 /// A configuration that it was given and has not taken yet.
@@ -103,7 +103,7 @@ impl Keeper {
                 Err(_) if control.stop.is_cancelled() => break,
                 Err(error) => error,
             };
-            failures = if had_begun && begun.elapsed() > WELL { 1 } else { failures + 1 };
+            failures = if had_begun && begun.elapsed() > HEALTHY_RUN_MIN { 1 } else { failures + 1 };
             let failure = self.report(error, had_begun);
             // Where nobody waits for it, the process is ending.
             drop(self.failures.send(failure).await);
@@ -207,7 +207,7 @@ impl Keeper {
     }
 }
 
-/// Whether it has taken what it was given.
+/// Returns whether the daemon has taken the configuration.
 async fn answer(given: &mut Option<Given>) -> Taken {
     match given {
         Some(Given { taken, .. }) => {
@@ -217,7 +217,7 @@ async fn answer(given: &mut Option<Given>) -> Taken {
     }
 }
 
-/// Whether a running daemon cannot take this configuration.
+/// Reports whether the change of configuration needs a restart of the daemon.
 fn begins_again(old: &Config, new: &Config) -> bool {
     old.cluster != new.cluster || old.state != new.state
 }

@@ -1,4 +1,4 @@
-//! Who else may read the journal: a group, where `[state] readers` names one.
+//! Access of a group to the journal, if `[state] readers` names one.
 //!
 //! The daemon gives its files to the group at each start, after SQLite has made them. A service has few rights: it can
 //! do so with its own group alone (systemd's `PrivateUsers=`), so that is what the documents say to make it.

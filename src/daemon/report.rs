@@ -1,4 +1,4 @@
-//! What the daemon reports of itself: to systemd, to `decklog status` and in its own log.
+//! Reports of the daemon: to systemd, to `decklog status` and in its own log.
 
 use std::io::IsTerminal;
 
@@ -11,7 +11,7 @@ use crate::status::{Because, HaView, Live, Trouble, in_one_line};
 use crate::watch::SourceView;
 use crate::watch::select::{Waiting, WhyWaiting};
 
-/// Why a configured name is not watched.
+/// Returns the reason why a configured name is not watched.
 fn because(waiting: &Waiting) -> Because {
     let what = match waiting.why {
         WhyWaiting::Unserved { .. } => "it is configured, and the API server does not serve it".to_owned(),

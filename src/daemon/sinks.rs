@@ -16,14 +16,14 @@ use crate::model::Cluster;
 use crate::sink::Sink;
 use crate::supervise::{Ended, Supervisor};
 
-/// How long a sink that leaves may take to end before its successor begins.
+/// Time limit for the end of a leaving sink before its successor begins.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The sinks that run, by name.
 #[derive(Default)]
 pub(super) struct Sinks {
     running: HashMap<String, Running>,
-    /// Whether it delivers: one that stands by leaves that to whoever leads.
+    /// Set if it delivers: a standby leaves that to the leader.
     delivers: bool,
     /// Counts the requests to open files anew.
     reopen: Signal,
@@ -31,7 +31,7 @@ pub(super) struct Sinks {
     opened: Vec<Opened>,
     /// Tasks that were asked to end, by name: a successor may have the same one.
     leaving: Vec<(String, watch::Receiver<bool>)>,
-    /// What is counted of those that run.
+    /// Counters of the running sinks.
     counters: Arc<Mutex<SinkCounters>>,
     /// With `[ha]`: what this machine is called, and the sink that the shared log is kept beside.
     ha: Option<(String, String)>,
@@ -54,7 +54,7 @@ struct Opened {
 }
 
 impl Sinks {
-    /// Of a daemon with this part in a shared log.
+    /// Creates the sinks of a daemon with this part in a shared log.
     pub(super) fn new(ha: Option<&crate::ha::Settings>) -> Self {
         Self { ha: ha.map(|ha| (ha.machine(), ha.log.clone())), ..Self::default() }
     }
@@ -156,7 +156,7 @@ impl Sinks {
         Ok(Opened { plan, config: config.clone(), sink, after: None })
     }
 
-    /// What is counted of those that run, now and later.
+    /// Returns the counters of the running sinks, now and later.
     pub(super) fn counters(&self) -> Arc<Mutex<SinkCounters>> {
         Arc::clone(&self.counters)
     }

@@ -1,4 +1,4 @@
-//! What delivery decides, as a pure machine: no clock, no randomness, no I/O.
+//! The decisions of delivery as a pure state machine: no clock, no randomness, no I/O.
 //!
 //! One thing is under way at any time. An input says how it went; the effects say what to do next, and the last of
 //! them brings the next input. The sink's output comes first and the cursor second: at no point is the cursor ahead of
@@ -12,7 +12,7 @@ use crate::journal::SinkState;
 use crate::model::Seq;
 use crate::sink::SinkError;
 
-/// What has happened.
+/// Event that the machine reacts to.
 #[derive(Debug)]
 pub(super) enum Input {
     /// The sink said what its output holds, and that was compared with the journal.
@@ -30,11 +30,11 @@ pub(super) enum Input {
     Delivered,
     /// The sink has the first `taken` of the batch.
     Failed { taken: usize, error: SinkError },
-    /// Whether the output has the last entry that it was given.
+    /// Reports whether the output has the last entry that it was given.
     HasWritten(bool),
-    /// So many entries from the beginning of the batch are in the output.
+    /// Number of entries from the beginning of the batch that the output has.
     Compared(usize),
-    /// What was asked of the journal is on disk.
+    /// The last request to the journal is durable.
     Done,
     /// The wait is over.
     Woken,
@@ -44,7 +44,7 @@ pub(super) enum Input {
     Reopen,
 }
 
-/// What an output holds, seen from the journal.
+/// Content of an output, as seen from the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     /// It does not know, or holds nothing that counts: the cursor does.
@@ -53,11 +53,11 @@ pub(super) enum Held {
     Upto(Seq),
     /// An earlier epoch of this journal, as it went on before the journal was put back.
     Past,
-    /// Something that this journal never had: the text says what.
+    /// An entry that this journal never had; the text describes it.
     Foreign(String),
 }
 
-/// What is to be done.
+/// Action that the driver carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Say how the sink is doing. Brings no input.
@@ -70,7 +70,7 @@ pub(super) enum Effect {
     AskWritten(Seq),
     /// Look which entries of the batch are in the output.
     Compare,
-    /// What the sink gets after this seq goes under the name of an epoch that is later than all in its output.
+    /// Delivers entries after this seq under an epoch that is later than every epoch in the output.
     Part { after: Seq },
     /// Move the cursor on; `written` is the last seq that was really handed over.
     Acknowledge { upto: Seq, written: Seq },
@@ -90,7 +90,7 @@ pub(super) enum Effect {
     AwaitOperator,
 }
 
-/// What the answer that is under way will mean.
+/// Meaning of the answer that is awaited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     /// The position is asked.
@@ -105,13 +105,13 @@ enum Phase {
     Moving(Next),
     /// An entry is dead-lettered.
     SettingAside,
-    /// Nothing to do.
+    /// No action is pending.
     Idle,
     /// An operator has to act.
     Halted,
 }
 
-/// What follows a moved cursor.
+/// The step after a commit of the cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Next {
     Read,
@@ -124,7 +124,7 @@ enum Next {
     DeadLetter(String),
 }
 
-/// What delivery to one sink knows.
+/// State of the delivery to one sink.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     name: String,
@@ -138,7 +138,7 @@ pub(super) struct State {
     seen: Seq,
     /// The rest of the batch: seqs that the sink does not have yet.
     batch: VecDeque<Seq>,
-    /// How many entries of the batch are dealt with.
+    /// Number of entries of the batch that are delivered or dead-lettered.
     gone: usize,
     /// Failed tries since something last went well.
     attempt: u32,
@@ -150,7 +150,7 @@ pub(super) struct State {
     handed: Option<Seq>,
     /// The output holds another timeline, and how much of the journal is in it is being looked for.
     seeking: bool,
-    /// What was last reported.
+    /// The state that was last reported.
     reported: Option<SinkState>,
 }
 
@@ -309,7 +309,7 @@ impl State {
         effects.push(Effect::Reset(held));
     }
 
-    /// So many entries of the batch are in the output, and those after them are not.
+    /// Handles the answer that the output has the first `held` entries of the batch and none after them.
     fn compared(&mut self, held: usize, effects: &mut Vec<Effect>) {
         if held > 0 {
             self.written = self.batch[held - 1];
@@ -324,7 +324,7 @@ impl State {
         if before > self.cursor { self.acknowledge(before, Next::Part, effects) } else { self.part(effects) }
     }
 
-    /// What both have is found: from here on this journal is delivered.
+    /// Starts delivery of this journal behind the last entry that both have in common.
     fn part(&mut self, effects: &mut Vec<Effect>) {
         self.seeking = false;
         self.agree();

@@ -47,7 +47,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What of an entry is delivered.
+    /// Returns the projection of an entry that is delivered.
     #[must_use]
     pub const fn shape(&self) -> Shape {
         Shape { payload: self.payload, managed_fields: self.managed_fields }
@@ -63,8 +63,8 @@ impl Settings {
         Ok(sink)
     }
 
-    /// Which entries it wants; none for all. Where the expression has no answer, the entry is delivered: too much can
-    /// be dropped later, too little cannot be had again.
+    /// Returns the filter of this sink; none to deliver everything. An entry for which the expression has no answer is
+    /// delivered: a consumer can drop it, but never get back one that was withheld.
     #[must_use]
     pub fn wanted(&self) -> Option<Wanted> {
         let (filter, sink) = (self.filter.clone()?, self.name.clone());
@@ -75,7 +75,7 @@ impl Settings {
     }
 }
 
-/// Where a sink begins that has no cursor yet.
+/// Position at which a sink without a cursor begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum From {
     /// With the oldest entry that the journal holds.
@@ -139,7 +139,7 @@ impl<'de> Deserialize<'de> for From {
     }
 }
 
-/// How much of an entry a sink wants.
+/// Projection of an entry for a sink.
 // The words of `wire::Payload`, which itself knows nothing of the configuration.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(remote = "Payload", rename_all = "lowercase")]

@@ -1,5 +1,4 @@
-//! What a start does before anything is read from the cluster. Simulations start with it too, which is why it is here and
-//! not in the daemon.
+//! Startup of delivery, before anything is read from the cluster. Simulations use it too, so it is not in the daemon.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +6,8 @@ use std::time::Duration;
 use crate::ambient::watch;
 use crate::journal::{Journal, JournalError, SinkStart};
 
-/// How long the cluster is not read yet while outputs are asked what they hold. Nothing is decided by one that does not
-/// answer, but an epoch that begins before anything is recorded is the same for every sink.
+/// Time for which reading the cluster waits for the outputs to report their positions. An output that does not answer decides
+/// nothing, but an epoch that begins before anything is recorded is the same for every sink.
 const ASK_LIMIT: Duration = Duration::from_millis(500);
 
 /// Set once an output was asked what it holds, whatever came of it.

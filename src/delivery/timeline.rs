@@ -1,7 +1,7 @@
-//! Whose timeline an output is. A journal that is put back from an older copy gives seqs out a second time, and goes on
-//! in the same epoch until it finds out. So what an output ends with is compared with the very entry that the journal has
-//! there: epoch, seq and which entry it is. Nothing is decided by an output that has not answered yet; its sink waits, and
-//! whenever it answers, what the journal recorded in between is still there to be compared.
+//! Comparison of an output with the journal's timeline. A journal that was restored from an older copy assigns seqs a second
+//! time, in the same epoch until it detects that. So the last entry of an output is compared with the entry that the journal
+//! has at that position: epoch, seq and entry. An output that has not answered decides nothing; its sink waits, and the entries
+//! recorded in between stay available for the comparison.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use crate::model::Seq;
 use crate::sink::LogPosition;
 use crate::wire::{self, EntryError};
 
-/// What an output that ends with `held` holds of the journal. It was given what comes up to `given`, or may have been.
+/// Compares the last entry of an output, `held`, with the journal. Entries up to `given` were sent to it, or may have been.
 pub(super) fn compare(
     reader: &mut Reader,
     recasts: &[Recast],

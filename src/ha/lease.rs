@@ -1,4 +1,4 @@
-//! Who leads: a Lease (`coordination.k8s.io`) and one candidate for it.
+//! Leader election by a Lease (`coordination.k8s.io`), for one candidate.
 //!
 //! The Lease says who tries; the shared log decides who may write. So losing the Lease ends nothing: it is a state, and so is
 //! an API server that does not answer.
@@ -26,15 +26,15 @@ use log::Log;
 use machine::{Act, Machine, Moment, Times};
 pub use name::{FORMATS, LeaseName};
 
-/// How long giving the Lease back may take at the end. What fails expires by itself.
-const RELEASE: Duration = Duration::from_secs(2);
+/// Time limit for releasing the Lease at the end. A Lease that is not released expires by itself.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The group and the plural of leases.
 pub const RESOURCE: (&str, &str) = ("coordination.k8s.io", "leases");
-/// What a candidate does with its Lease, but for creating it: RBAC cannot grant that for one name.
+/// Verbs that a candidate needs on its Lease. RBAC cannot grant `create` for a single name.
 pub const VERBS: [&str; 2] = ["get", "update"];
 
-/// What this candidate is at the moment.
+/// The role of this candidate at the moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
     /// The Lease was not read yet.
@@ -42,18 +42,18 @@ pub enum Standing {
     Unknown,
     /// It does not lead.
     Follows {
-        /// Who does; nobody, as far as is known, where there is none.
+        /// Identity of the leader; none if no leader is known.
         holder: Option<String>,
     },
     /// It leads.
     Leads {
-        /// How often the Lease went to somebody else: it grows where somebody else led in between.
+        /// Number of times the Lease changed its holder. It grows if another candidate led in between.
         transitions: u64,
     },
 }
 
 impl Standing {
-    /// Whether it leads.
+    /// Reports whether this candidate leads.
     #[must_use]
     pub const fn leads(&self) -> bool {
         matches!(self, Self::Leads { .. })
@@ -66,11 +66,11 @@ pub struct Elector {
     line: Line,
     desk: Desk,
     abstains: watch::Receiver<bool>,
-    /// So that the channel stays open when every handle is gone.
+    /// Keeps the channel open after every handle is dropped.
     _handle: ElectorHandle,
 }
 
-/// What others do with a candidate. Clones are handles of the same.
+/// Controls a candidate. Clones are handles of the same candidate.
 #[derive(Clone, Debug)]
 pub struct ElectorHandle {
     abstains: Arc<watch::Sender<bool>>,
@@ -84,14 +84,14 @@ impl ElectorHandle {
         self.abstains.send_if_modified(|now| std::mem::replace(now, abstains) != abstains);
     }
 
-    /// What keeps it from asking for the Lease, for people; nothing while all is well.
+    /// The reason, for people, why it does not request the Lease; none while all is well.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
         self.problem.borrow().clone()
     }
 }
 
-/// What a candidate knows, and what it says of it.
+/// State of a candidate, and the channels that it publishes it on.
 #[derive(Debug)]
 struct Desk {
     machine: Machine,
@@ -146,7 +146,7 @@ impl Elector {
                 tokio::select! {
                     biased;
                     () = stop.cancelled(), if end.is_none() => {
-                        end = Some(Instant::now() + RELEASE);
+                        end = Some(Instant::now() + RELEASE_TIMEOUT);
                         desk.abstain(true);
                     }
                     Ok(()) = abstains.changed(), if end.is_none() => desk.abstain(*abstains.borrow_and_update()),

@@ -35,13 +35,13 @@ impl Settings {
         self.lease.clone().unwrap_or_else(|| LeaseName::of_cluster(cluster))
     }
 
-    /// What this process is called in the Lease. Without an `identity` it is another name each time.
+    /// Identity of this process in the Lease. Without an `identity` it is a new name each time.
     #[must_use]
     pub fn identity(&self) -> String {
         self.identity.clone().unwrap_or_else(|| format!("{}_{:08x}", self.machine(), ambient::random() & 0xffff_ffff))
     }
 
-    /// What the machine is called whose outputs are its own: the same at each start.
+    /// Name of the machine that local outputs belong to: the same at each start.
     #[must_use]
     pub fn machine(&self) -> String {
         self.identity.clone().unwrap_or_else(|| {

@@ -1,5 +1,5 @@
-//! What a reading command prints, on its way to another machine: pieces of its standard output and standard error, and at
-//! the end how it ended. An answer without that end was cut off.
+//! Framing of the output of a reading command for another machine: pieces of standard output and standard error, and its exit
+//! status at the end. An answer without that end was cut off.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -15,17 +15,17 @@ const HEAD: usize = 1 + size_of::<u32>();
 /// One piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// Of standard output.
+    /// A piece of standard output.
     Out(Bytes),
-    /// Of standard error.
+    /// A piece of standard error.
     Err(Bytes),
-    /// Nothing is printed at the moment, and the connection lives.
+    /// A keepalive: nothing is printed at the moment.
     Alive,
     /// The command has ended with this code. Nothing follows.
     Ended(u8),
 }
 
-/// What comes is not made of frames.
+/// Error for bytes that are not made of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the answer is not one of decklog")]
 pub struct Strange;

@@ -24,15 +24,15 @@ struct Inner {
 pub struct Member {
     /// Its state directory; nothing where its configuration has never been right.
     pub state: Option<PathBuf>,
-    /// What its daemon has for the endpoints, while it runs.
+    /// Endpoints of its daemon while it runs.
     pub endpoints: watch::Receiver<Option<Endpoints>>,
-    /// Why its daemon ended, until it is begun again.
+    /// Error that ended its daemon, until the next start.
     pub failed: Option<Trouble>,
-    /// Why its file was refused, until it is right.
+    /// Error in its file, until the file is right.
     pub refused: Option<Trouble>,
-    /// How often its daemon ended by an error, and was begun again.
+    /// Number of restarts after an error.
     pub restarts: u64,
-    /// Whether systemd's watchdog is not fed because of it.
+    /// Set while this cluster keeps systemd's watchdog from being fed.
     pub stalled: bool,
     /// Its journal is read by one at a time: where its disk does not answer, nobody else waits in threads.
     pub(super) turn: Arc<Semaphore>,
@@ -46,7 +46,7 @@ impl Member {
         Self { state, endpoints, failed: None, refused: None, restarts: 0, stalled: false, turn }
     }
 
-    /// What the process knows of it that needs a person.
+    /// Returns the alarms that the process itself raises for this cluster.
     pub(super) fn alarms(&self) -> Vec<Alarm> {
         self.failed.as_ref().map(failing).into_iter().chain(self.refused.as_ref().map(refused)).collect()
     }
@@ -70,7 +70,7 @@ impl Clusters {
         }
     }
 
-    /// What this process says of itself.
+    /// Publishes the state of this process.
     pub fn set_process(&self, live: Live) {
         self.lock().process = live;
     }

@@ -29,7 +29,7 @@ type Int = Family<Labels, Gauge<i64, AtomicI64>>;
 type Float = Family<Labels, Gauge<f64, AtomicU64>>;
 type Count = Family<Labels, Counter>;
 
-/// What only the running daemon knows.
+/// Metrics that only the running daemon has.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     runs: bool,
@@ -77,18 +77,18 @@ pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Res
     Ok(text(&[registry, of_the_process(&process.live)])? + END)
 }
 
-/// What ends an exposition.
+/// Last line of an exposition.
 pub(super) const END: &str = "# EOF\n";
 
-/// What is the same for all clusters of a process.
+/// Renders the metrics that all clusters of a process share.
 pub(super) fn render_process(live: &Live) -> Result<String, JournalError> {
     let mut registry = Registry::with_prefix("decklog");
     build(&mut registry);
     text(&[registry, of_the_process(live)])
 }
 
-/// What there is of one cluster of several: its name is a label of each sample. Where its journal cannot be read, what the
-/// process knows of it.
+/// Renders the metrics of one cluster of several, with its name as a label of each sample. If its journal cannot be read,
+/// renders only what the process knows.
 pub(super) fn render_cluster(
     name: &str,
     journal: Option<(&Reader, &Status)>,
@@ -116,7 +116,7 @@ pub(super) fn render_cluster(
     text(&[registry])
 }
 
-/// What a family begins with.
+/// Prefix of the line that begins a metric family.
 const HELP: &str = "# HELP ";
 
 /// The first lines of a text, as long as they are such, and the rest.

@@ -23,7 +23,7 @@ impl<S> Patient<S> {
         Self { stream, limit, stalled: None }
     }
 
-    /// What came of a write, or that it has waited for too long.
+    /// Returns the result of a write, or an error once the write has waited too long.
     fn waited<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() || self.limit == Duration::MAX {
             self.stalled = None;

@@ -34,16 +34,16 @@ use crate::terminal::Look;
 /// Commands that run at a time. Each takes at most [`MEMORY`].
 pub(super) const MOST_COMMANDS: usize = 8;
 
-/// What a command may take of memory, in bytes.
+/// Memory limit of a command, in bytes.
 pub const MEMORY: u64 = 256 << 20;
 
-/// Where nothing is printed for so long, a frame says that the connection lives.
+/// Interval of keepalive frames while nothing is printed.
 pub const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
 /// A request has at most so many bytes: it is a command line.
 pub(super) const MOST_ASKED: usize = 64 << 10;
 
-/// What may be asked for, as far as the log of the daemon names it.
+/// Commands that may be requested and appear in the daemon's log.
 const COMMANDS: [&str; 10] = ["tail", "log", "show", "get", "diff", "blame", "churn", "status", "verify", "__complete"];
 
 /// A token is this long at least.
@@ -52,12 +52,12 @@ const SHORTEST_TOKEN: usize = 16;
 /// The variable that makes a process one that reads for somebody elsewhere: a [`Guest`] as JSON.
 pub const GUEST: &str = "DECKLOG_READS_FOR";
 
-/// What is asked for.
+/// Request to run a reading command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     /// The command line, without the program.
     pub args: Vec<String>,
-    /// How it is shown there.
+    /// Style of the terminal that shows the output.
     pub look: Look,
     /// The zone of whoever asks, as in `TZ`.
     #[serde(default)]
@@ -72,11 +72,11 @@ pub struct Guest {
     /// The state directories of several clusters, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub clusters: BTreeMap<String, PathBuf>,
-    /// How it is shown there.
+    /// Style of the terminal that shows the output.
     pub look: Look,
 }
 
-/// Whoever asks, as far as the connection says.
+/// Client of a connection, as far as the connection identifies it.
 #[derive(Clone, Debug)]
 pub(crate) enum Peer {
     /// On this machine; the socket's own rights have let it in.
@@ -85,29 +85,29 @@ pub(crate) enum Peer {
     Tcp(IpAddr, Option<Vec<u8>>),
 }
 
-/// Where the logs are that are read: the state directory of one cluster, or those of several.
+/// State directories that are read: of one cluster, or of several.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     pub(super) state: PathBuf,
     pub(super) clusters: BTreeMap<String, PathBuf>,
 }
 
-/// Who may read, and how many do.
+/// Access control and the number of readers.
 pub(super) struct Reading {
     logs: Box<dyn Fn() -> Logs + Send + Sync>,
-    /// Nothing where reading is off.
+    /// None if reading is off.
     gate: Option<Gate>,
     turns: Arc<Semaphore>,
 }
 
-/// Who may read.
+/// Access control for readers.
 #[derive(Debug)]
 pub(crate) struct Gate {
     tokens: Option<Mutex<Followed>>,
 }
 
 impl Gate {
-    /// Nothing where reading is off.
+    /// Builds the gate from the settings; none if reading is off.
     ///
     /// # Errors
     /// What is wrong with the tokens.
@@ -136,7 +136,7 @@ impl Gate {
         Ok(Some(Self { tokens: Some(Mutex::new(file)) }))
     }
 
-    /// Who that is, for the log; nothing where it may not read.
+    /// Returns the name of the client for the log; none if it may not read.
     pub(crate) async fn admits(&self, peer: &Peer, headers: &HeaderMap) -> Option<String> {
         let address = match peer {
             Peer::Unix(Some(uid)) => return Some(format!("uid {uid}")),
@@ -236,7 +236,7 @@ fn start(ask: &Ask, Logs { state, clusters }: Logs) -> io::Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn()
 }
 
-/// Whether this names a zone, and no file.
+/// Reports whether the text is the name of a time zone and not a path.
 fn is_zone(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-/,.<>:".contains(&byte);
     text.len() <= 64 && text.bytes().all(fits) && !text.starts_with(['/', ':', '.']) && !text.contains("..")
@@ -250,9 +250,9 @@ struct Running {
     _turn: OwnedSemaphorePermit,
 }
 
-/// What comes out of it in one place.
+/// One output stream of the command.
 struct Pipe<R> {
-    /// Nothing when it has ended.
+    /// None once the stream has ended.
     reader: Option<R>,
     buffer: Vec<u8>,
 }
@@ -262,7 +262,7 @@ impl<R: AsyncRead + Unpin> Pipe<R> {
         Self { reader, buffer: vec![0; frames::MOST] }
     }
 
-    /// What comes next; nothing at its end. Where it is given up, nothing is lost.
+    /// Returns the next piece; none at the end. Cancel safe.
     async fn next(&mut self) -> Option<Bytes> {
         match self.reader.as_mut()?.read(&mut self.buffer).await {
             Ok(0) | Err(_) => {
@@ -280,7 +280,7 @@ impl Running {
         Self { child, out, err, _turn: turn }
     }
 
-    /// What it prints next, or how it ended. Dropping it ends the command.
+    /// Returns the next output, or the exit status. Dropping the future ends the command.
     async fn next(running: Option<Self>) -> Option<(io::Result<Bytes>, Option<Self>)> {
         let mut running = running?;
         let (mut out, mut err) = (true, true);

@@ -53,7 +53,7 @@ impl Default for Settings {
     }
 }
 
-/// Where the HTTP endpoints listen.
+/// Address that the HTTP endpoints listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// An address and port.
@@ -109,7 +109,7 @@ impl fmt::Display for Listen {
 }
 
 impl Listen {
-    /// Whether only this machine can reach it.
+    /// Reports whether only this machine can reach the address.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {

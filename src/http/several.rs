@@ -25,8 +25,8 @@ use super::{Bound, EXPOSITION, LIMITS, answer, answer_all, metrics, waiting};
 use crate::journal::{JournalError, Reader};
 use crate::status::{Alarm, Status};
 
-/// How long one cluster's journal may take to be read for an answer that is about all of them.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for reading one cluster's journal for an answer about all clusters.
+const JOURNAL_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves all clusters until `stop`.
 ///
@@ -54,7 +54,7 @@ fn states(clusters: &Clusters) -> BTreeMap<String, PathBuf> {
     all.into_iter().filter_map(|(name, member)| Some((name, member.state?))).collect()
 }
 
-/// Which of them is asked for.
+/// Query that selects one cluster.
 #[derive(Debug, Deserialize)]
 struct Narrow {
     cluster: Option<String>,
@@ -71,7 +71,7 @@ fn asked(clusters: &Clusters, narrow: &Narrow) -> Result<Vec<(String, Member)>, 
     })
 }
 
-/// As the watchdog sees it: those that ran and make no progress.
+/// Liveness as the watchdog sees it: names the clusters that ran and make no progress.
 async fn livez(State(clusters): State<Clusters>, Query(narrow): Query<Narrow>) -> Response {
     let members = match asked(&clusters, &narrow) {
         Ok(members) => members,
@@ -150,12 +150,12 @@ async fn scrape(State(clusters): State<Clusters>, Query(narrow): Query<Narrow>) 
     answer(texts.map(|texts| ([(header::CONTENT_TYPE, EXPOSITION)], metrics::merge(&texts))))
 }
 
-/// Of a cluster whose journal cannot be read: what needs a person.
+/// Status of a cluster whose journal cannot be read: its alarms.
 #[derive(Debug, Serialize)]
 struct Unread {
     time: Timestamp,
     alarms: Vec<Alarm>,
-    /// Why the rest is not there.
+    /// The reason why the rest is missing.
     error: String,
 }
 
@@ -213,9 +213,9 @@ impl Member {
             });
             reading.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
         };
-        match tokio::time::timeout(PATIENCE, looking).await {
+        match tokio::time::timeout(JOURNAL_READ_TIMEOUT, looking).await {
             Ok(result) => result,
-            Err(_elapsed) => Err(format!("its journal could not be read within {} s", PATIENCE.as_secs())),
+            Err(_elapsed) => Err(format!("its journal could not be read within {} s", JOURNAL_READ_TIMEOUT.as_secs())),
         }
     }
 }

@@ -28,7 +28,7 @@ struct Files {
 }
 
 impl Identity {
-    /// Nothing where the endpoints speak without TLS.
+    /// Reads the TLS settings; none if the endpoints use no TLS.
     pub(super) fn of(settings: &Settings) -> Option<Self> {
         let (cert, key) = (settings.tls_cert_file.as_deref()?, settings.tls_key_file.as_deref()?);
         let clients = settings.client_ca_file.as_deref().map(Followed::new);
@@ -41,7 +41,7 @@ impl Identity {
         })))
     }
 
-    /// What takes a connection, by the files as they are now.
+    /// Returns an acceptor with the current files.
     ///
     /// # Errors
     /// What is wrong with them, where they were never right.
@@ -64,7 +64,7 @@ impl Identity {
     }
 }
 
-/// What is wrong with a certificate that signs nobody.
+/// Error for a CA certificate that has signed nobody.
 const UNFIT: &str =
     "holds a certificate that cannot be an authority; give the one that signs the clients' certificates";
 /// Keys that TLS takes.

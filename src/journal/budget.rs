@@ -19,11 +19,11 @@ use tokio::time::Instant;
 
 /// A piece up to this many bytes is read without asking.
 const FREE: usize = 64 << 10;
-/// What large pieces may take together.
+/// KiB of large pieces in total.
 const LARGE_KIB: usize = 32 << 10;
-/// What a large piece takes at first: as it came and as it is kept, of an object that etcd takes.
+/// KiB of a large piece at first: the object as it came and as it is stored, for the largest one in etcd.
 const FIRST_KIB: usize = 4 << 10;
-/// What of small pieces may wait for the writer.
+/// KiB of small pieces that may wait for the writer.
 const SMALL_KIB: usize = 12 << 10;
 
 /// See the module; cheap to clone.
@@ -37,7 +37,7 @@ struct Inner {
     /// The one place beyond the bound.
     beyond: Arc<Semaphore>,
     waiting: AtomicUsize,
-    /// When somebody last gave way.
+    /// Time at which a reader last yielded.
     yielded: Mutex<Option<Instant>>,
     held_kib: AtomicU64,
     peak_kib: AtomicU64,
@@ -59,13 +59,13 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// What [`Budget::peak`] never exceeds, in bytes, where no piece is longer than `piece`.
+    /// Returns the upper bound of [`Budget::peak`], in bytes, if no piece is longer than `piece`.
     #[must_use]
     pub const fn bound(piece: usize) -> u64 {
         (((LARGE_KIB + SMALL_KIB) << 10) + 2 * piece.next_power_of_two()) as u64
     }
 
-    /// How many bytes are held now.
+    /// Returns the number of bytes that are held now.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.0.held_kib.load(Relaxed) << 10
@@ -98,7 +98,7 @@ impl Budget {
     }
 }
 
-/// What one watch, or one list, holds while it reads.
+/// Share of a watch or a list while it reads.
 #[derive(Debug)]
 pub(crate) struct Share<'a> {
     budget: &'a Budget,
@@ -145,13 +145,13 @@ impl Share<'_> {
         self.since = self.since.map(|since| since + began.elapsed());
     }
 
-    /// Whether anything is held.
+    /// Reports whether anything is held.
     pub(crate) const fn is_holding(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Whether one who has been reading the same piece for this long has to give way to those who wait. He has to where
-    /// this says so: it is not said to another one before as much time again.
+    /// Reports whether a reader of the same piece for this long has to yield to those who wait. After a true answer no other
+    /// reader gets one before as much time again.
     pub(crate) fn should_yield(&self, after: Duration) -> bool {
         let inner = &self.budget.0;
         if self.since.is_none_or(|since| since.elapsed() <= after) || inner.waiting.load(Relaxed) == 0 {
@@ -165,7 +165,7 @@ impl Share<'_> {
         due
     }
 
-    /// What was held goes along with what was read: `bytes` of it are left, the rest is free for others.
+    /// Passes a part of the share along with what was read: `bytes` of it stay held, the rest is free for others.
     pub(crate) fn hand_over(&mut self, bytes: usize) -> Option<Held> {
         self.since = None;
         let mut held = self.held.take()?;

@@ -18,7 +18,7 @@ const SMALL: usize = 384;
 /// A shorter difference gains too little.
 const WORTH_SQUEEZING: usize = 768;
 
-/// Why stored bytes could not be read.
+/// Reason why stored bytes could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("stored bytes do not decompress: {0}")]
 pub struct CodecError(&'static str);
@@ -60,8 +60,8 @@ impl Codec {
         if squeezed.len() < delta.len() { squeezed } else { delta }
     }
 
-    /// As [`Codec::compress`] of a version of what `base` is a version of: where the object stands in both is known, and
-    /// nearly always little of it differs.
+    /// Compresses as [`Codec::compress`] does a version of the same object as `base`: the positions of the object in both are
+    /// known, and nearly always little of it differs.
     pub fn compress_version(&mut self, base: (&[u8], usize), bytes: (&[u8], usize)) -> Vec<u8> {
         match delta::follow(base.0, base.1, bytes.0, bytes.1) {
             Some(delta) if delta.len() < SMALL => delta,
@@ -69,7 +69,7 @@ impl Codec {
         }
     }
 
-    /// Whether stored bytes are the difference of a base.
+    /// Reports whether stored bytes are a difference of a base.
     #[must_use]
     pub fn is_difference(blob: &[u8]) -> bool {
         matches!(blob.first(), Some(&(delta::MAGIC | SQUEEZED)))

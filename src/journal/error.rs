@@ -1,11 +1,11 @@
-//! What can be wrong with a journal, said once.
+//! Errors of a journal, in one place.
 
 use std::path::PathBuf;
 
-/// What a part of the journal answers.
+/// Result of a journal operation.
 pub(super) type Result<T = (), E = JournalError> = std::result::Result<T, E>;
 
-/// What can be wrong with a journal.
+/// Error of a journal.
 ///
 /// Every method of a handle ([`Journal`](super::Journal), [`SourceJournal`](super::SourceJournal),
 /// [`SinkJournal`](super::SinkJournal)) that says nothing else fails for one reason: the writer has stopped, because a
@@ -46,28 +46,28 @@ pub enum JournalError {
     /// The file system refused.
     #[error("{what}: {source}; check its owner, its permissions and the space on the disk")]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// Why it failed.
+        /// The cause.
         source: std::io::Error,
     },
     /// SQLite refused.
     #[error("{what}: {source}{}", advice(.source))]
     Sqlite {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// Why it failed.
+        /// The cause.
         source: rusqlite::Error,
     },
     /// A write was refused for want of room that SQLite does not report as such: by a quota, or by the limit of a file's size.
     #[error("{what}: {source}; {}: nothing that was taken is lost", super::room::advice(.source))]
     NoRoom {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// Why it failed.
+        /// The cause.
         source: std::io::Error,
     },
-    /// What is stored contradicts itself.
+    /// The stored data contradict themselves.
     #[error("{0}")]
     Corrupt(String),
     /// The journal does not lead any more, or does not have what the shared log has: it goes on as a standby.
@@ -82,7 +82,7 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// Whether there was no room, on the disk or in the size that the journal may have.
+    /// Reports whether there was no room, on the disk or in the size that the journal may have.
     pub(super) fn is_full(&self) -> bool {
         match self {
             Self::Sqlite { source, .. } => source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),

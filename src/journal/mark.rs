@@ -17,13 +17,13 @@ use uuid::Uuid;
 
 use crate::model::Seq;
 
-/// What it is called in the state directory.
+/// Name of the file in the state directory.
 const FILE: &str = "journal.mark";
 
-/// How it begins. A mark that begins otherwise is none, so this never changes: the directory would be taken for a copy.
+/// Beginning of the file. A mark that begins otherwise is none, so this never changes: the directory would count as a copy.
 const TEXT: &str = "decklog tells by this file whether its state directory is a copy. Leave it where it is.\n";
 
-/// What stands before how far the journal is.
+/// Text before the position of the journal.
 const HEAD: &str = "newest entry: ";
 
 /// The length of a name: a UUID without hyphens.
@@ -35,14 +35,14 @@ pub(super) fn note(dir: &Path, head: Seq) -> io::Result<()> {
     file.write_all_at(format!("{HEAD}{:020}\n", head.0).as_bytes(), (TEXT.len() + NAME + 1) as u64)
 }
 
-/// What was noted last.
+/// Returns the seq that was noted last.
 pub(super) fn noted(dir: &Path) -> Option<Seq> {
     let text = fs::read_to_string(dir.join(FILE)).ok()?;
     let (_, note) = text.strip_prefix(TEXT)?.split_once('\n')?;
     note.strip_prefix(HEAD)?.trim_end().parse().ok().map(Seq)
 }
 
-/// Which file the mark is: a word. None where there is none.
+/// Returns the identity of the file, as a word. None if there is no mark.
 pub(super) fn identity(dir: &Path) -> Option<String> {
     identity_of(&dir.join(FILE)).ok()
 }

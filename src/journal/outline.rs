@@ -34,7 +34,7 @@ pub const fn last_of(part: u64) -> u64 {
 pub struct Mark {
     /// Its place.
     pub seq: u64,
-    /// When it was journaled, microseconds since 1970.
+    /// Time at which it was journaled, microseconds since 1970.
     pub time: i64,
     /// ADDED, MODIFIED, DELETED or GAP, as [`EntryType::ALL`] has them.
     pub kind: u8,
@@ -46,25 +46,25 @@ pub struct Mark {
     pub object: i64,
     /// The row of its source.
     pub source: i64,
-    /// Where its words stand in [`Part::words`].
+    /// Index of its words in [`Part::words`].
     pub words: u32,
 }
 
 impl Mark {
-    /// What it says happened.
+    /// Returns the type of the change.
     #[must_use]
     pub fn kind(&self) -> EntryType {
         EntryType::ALL.get(usize::from(self.kind)).copied().unwrap_or(EntryType::Modified)
     }
 
-    /// How it is known; empty for a GAP.
+    /// Returns the evidence of the change; empty for a GAP.
     #[must_use]
     pub fn evidence(&self) -> &'static str {
         Evidence::ALL.get(usize::from(self.evidence)).map_or("", |evidence| evidence.as_str())
     }
 }
 
-/// What an entry says in words: its areas, who wrote, and of one that came or went its uid.
+/// Words of an entry: its areas, its managers, and the uid of an added or deleted object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Words {
     /// Areas, separated by commas.

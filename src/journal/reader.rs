@@ -40,7 +40,7 @@ use crate::model::{Cluster, EntryType, Resource, Seq};
 /// The log start: the first seq that is not truncated. What stands below it in the table is pinned by later entries.
 const OLDEST: &str = "coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'oldest'), 1)";
 
-/// How many bytes of base entries a reader keeps at hand.
+/// Bytes of base entries that a reader caches.
 const BASES: usize = 4 << 20;
 
 /// An entry as it is stored.
@@ -48,7 +48,7 @@ const BASES: usize = 4 << 20;
 pub struct StoredEntry {
     /// Its place.
     pub seq: Seq,
-    /// What it says happened.
+    /// Type of the change.
     pub kind: EntryType,
     /// The entry of the wire format, without a newline.
     pub line: Bytes,
@@ -94,7 +94,7 @@ impl Reader {
         })
     }
 
-    /// As [`Reader::open`], beside the writer of this process.
+    /// Opens as [`Reader::open`] does, beside the writer of this process.
     pub(super) fn beside(dir: &Path, at_hand: AtHand, head: watch::Receiver<Seq>) -> Result<Self> {
         Ok(Self { at_hand: Some((at_hand, head)), ..Self::open(dir)? })
     }
@@ -121,7 +121,7 @@ impl Reader {
             .map_err(sql("the oldest entry"))
     }
 
-    /// What is kept, what is truncated, and whether reading is paused.
+    /// Returns the extent of the log, the truncation, and whether reading is paused.
     ///
     /// # Errors
     /// Where the database cannot be read.
@@ -192,7 +192,8 @@ impl Reader {
         Ok(Seq(self.meta(&local_fact(sink, machine))?.parse().unwrap_or_default()))
     }
 
-    /// What a sink gets under another epoch's name, newest first: of two that are about an entry the first counts.
+    /// Returns the ranges that a sink gets under the name of another epoch, newest first: of two that contain an entry the
+    /// first counts.
     ///
     /// # Errors
     /// Where the database cannot be read.
@@ -236,7 +237,7 @@ impl Reader {
         Ok(StoredEntry { seq: Seq(row.seq), kind, line: line.into() })
     }
 
-    /// What the object table holds of a state, which may be a difference of the entry that the object's versions are
+    /// Decompresses a state of the object table, which may be a difference of the entry that the object's versions are
     /// differences of.
     fn state(&mut self, blob: &[u8], base: Option<u64>) -> Result<Vec<u8>> {
         let base = base.filter(|_| Codec::is_difference(blob)).map(|seq| self.base(seq)).transpose()?;

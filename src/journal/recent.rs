@@ -16,9 +16,9 @@ use crate::model::EntryType;
 pub(super) struct Line {
     pub(super) kind: EntryType,
     pub(super) bytes: Bytes,
-    /// Where its object stands in it.
+    /// Range of the object in the line.
     pub(super) object: Range<usize>,
-    /// Where the values of the object stand, if it was compared with another one.
+    /// Shape of the object, if it was compared with another one.
     pub(super) shape: Option<Shape>,
 }
 
@@ -51,7 +51,7 @@ impl Held for Packed {
     }
 }
 
-/// What is kept at hand, and how much of the budget it takes.
+/// A cached value, with the size that it takes of the budget.
 pub(super) trait Held: Clone {
     fn size(&self) -> usize;
 }
@@ -67,7 +67,7 @@ struct Generations<T> {
     young: HashMap<u64, T, RandomState>,
     old: HashMap<u64, T, RandomState>,
     young_bytes: usize,
-    /// What is below is truncated, and no reader gets it.
+    /// First seq of the log: older entries are truncated, and no reader gets them.
     log_start: u64,
 }
 
@@ -123,13 +123,13 @@ impl<T: Held> Recent<T> {
     }
 }
 
-/// What the writer has at hand, for the readers of its process.
+/// Cache of the writer, for the readers of its process.
 #[derive(Clone, Debug)]
 pub(super) struct AtHand {
-    /// What was written last.
+    /// Entries that were written last.
     pub(super) recent: Recent,
-    /// What later entries are differences of. Some of it may not be on disk yet, and is never asked for: a reader asks for
-    /// what rows name that it has read, and those are committed together with what they name.
+    /// Bases of later entries. Some of them may not be durable yet, and are never requested: readers request the bases of rows
+    /// that they have read, and those are committed together with their bases.
     pub(super) bases: Recent,
 }
 

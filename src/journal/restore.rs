@@ -14,12 +14,13 @@ use rusqlite::Connection;
 use super::{Journal, JournalError, Sharing, schema};
 use crate::shared_log::LogError;
 
-/// How long an engine may be away in the middle of it.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time for which the engine may be away during the restore.
+const ENGINE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where the journal is built, in the state directory: what is beside that may be of another file system, or of somebody else.
+/// Directory below the state directory in which the journal is built: the state directory's parent may be of another file
+/// system, or of somebody else.
 const BUILDING: &str = "restoring";
-/// What may be in there.
+/// Files that may be in there.
 const BUILT: [&str; 8] = [
     schema::DATABASE,
     schema::WAL,
@@ -30,10 +31,10 @@ const BUILT: [&str; 8] = [
     "journal.mark.new",
     "reserve",
 ];
-/// What an empty directory may hold: the lock holds nothing, and some file systems have this at their top.
+/// Files that an empty directory may hold: the lock is empty, and some file systems have `lost+found` at their top.
 const NOTHING: [&str; 2] = [schema::LOCK, "lost+found"];
 
-/// Why nothing was restored.
+/// Reason why nothing was restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The shared log is not there, or not all of it.
@@ -200,7 +201,7 @@ async fn build(
         }
         match &now.problem {
             None => away = None,
-            Some(problem) if away.get_or_insert_with(tokio::time::Instant::now).elapsed() > PATIENCE => {
+            Some(problem) if away.get_or_insert_with(tokio::time::Instant::now).elapsed() > ENGINE_TIMEOUT => {
                 let error = LogError::Retry(problem.clone());
                 drop((journal, shared));
                 drop(thread.join());

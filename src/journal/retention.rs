@@ -1,4 +1,4 @@
-//! How large the journal may become, and what it truncates for that: the numbers, without any I/O.
+//! Limits of the journal's size, and the amount to truncate: arithmetic without any I/O.
 //!
 //! `max_size` is split: the write-ahead log has a part of its own, and the database the rest. Both are held by counting
 //! before anything is taken from a source, so that the writer stops reading the cluster in time; SQLite's own bound on
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What the configuration asks for.
+/// Limits by the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Database and write-ahead log together never outgrow this, in bytes.
     pub max_size: u64,
     /// Entries older than this, and taken by every sink, are truncated.
     pub max_age: Duration,
-    /// Whether entries that a sink has not taken may be truncated at `max_size`.
+    /// True if entries that a sink has not taken may be truncated at `max_size`.
     pub drop_oldest: bool,
 }
 
-/// Why nothing is taken from the cluster.
+/// Reason why reading the cluster is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseReason {
@@ -27,7 +27,7 @@ pub enum PauseReason {
     MaxSize,
     /// The disk is full.
     DiskFull,
-    /// Somebody reads the database without an end, so that its write-ahead log cannot be emptied.
+    /// A reader keeps a transaction open, so that the write-ahead log cannot be emptied.
     Reader,
 }
 
@@ -46,7 +46,7 @@ impl PauseReason {
     }
 }
 
-/// That nothing is taken from the cluster, since when, and what to do about it.
+/// Pause of reading the cluster: its start, cause and remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     /// Why.
@@ -57,14 +57,14 @@ pub struct Pause {
     pub detail: String,
 }
 
-/// What the journal keeps, and what it does not any more.
+/// Extent of the log, and of its truncation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retained {
     /// The log start: the first seq that is kept; 1 while nothing is truncated.
     pub oldest: u64,
-    /// When that entry was journaled, microseconds since 1970; `None` in an empty journal.
+    /// Time at which that entry was journaled, microseconds since 1970; `None` in an empty journal.
     pub oldest_time: Option<i64>,
-    /// How many entries are truncated.
+    /// Number of truncated entries.
     pub removed: u64,
     /// Set while nothing is taken from the cluster.
     pub paused: Option<Pause>,
@@ -88,7 +88,7 @@ pub(super) struct Sizes {
     pub(super) database: u64,
     /// While it holds more than this, the oldest entries are truncated where that is allowed.
     pub(super) high: u64,
-    /// Of that, so much is free for lists in progress.
+    /// Part of that which is reserved for lists in progress.
     pub(super) staging: u64,
     /// The write-ahead log never has more.
     pub(super) wal: u64,
@@ -116,13 +116,13 @@ impl Sizes {
         Self { database, high, staging, wal, checkpoint, group, reserve }
     }
 
-    /// Nothing is taken from a source while the write-ahead log has more than this: what follows is for cursors, and for
-    /// one transaction that was under way.
+    /// Returns the size of the write-ahead log beyond which nothing is taken from sources: the rest is for cursors, and for one
+    /// transaction in progress.
     pub(super) const fn wal_for_sources(&self) -> u64 {
         self.wal / 2
     }
 
-    /// Nothing at all is written while the write-ahead log has more than this.
+    /// Returns the size of the write-ahead log beyond which nothing is written.
     pub(super) const fn wal_for_all(&self) -> u64 {
         self.wal - self.wal / 16
     }

@@ -22,12 +22,12 @@ pub(super) fn refused(what: String, error: rusqlite::Error) -> JournalError {
     }
 }
 
-/// Whether a write failed because there is no room: on the disk, in a quota, or below the limit of a file's size.
+/// Reports whether a write failed for want of room: on the disk, in a quota, or below the limit of a file's size.
 fn is_no_room(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }
 
-/// What would make room, after an error of [`JournalError::NoRoom`].
+/// Returns the remedy for an error of [`JournalError::NoRoom`].
 pub(super) fn advice(error: &io::Error) -> &'static str {
     #[expect(clippy::wildcard_enum_match_arm, reason = "there are dozens of kinds, and three of them mean no room")]
     match error.kind() {
@@ -37,7 +37,7 @@ pub(super) fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// How many bytes a file of this process may have; none where nothing limits that.
+/// Returns the size limit of a file of this process, in bytes; none if there is no limit.
 pub(super) fn file_limit() -> Option<u64> {
     getrlimit(Resource::Fsize).current
 }

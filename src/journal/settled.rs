@@ -1,5 +1,5 @@
-//! What `decklog replay` has delivered and only the daemon may note, because one process writes to a journal: a small file
-//! in the state directory, which the daemon takes up when it looks around, or at its next start.
+//! Dead letters that `decklog replay` has delivered. Only the daemon writes to the journal, so they are left in a small file in
+//! the state directory, which the daemon reads at intervals, or at its next start.
 //!
 //! The file says when each entry had been dead-lettered. So it means those and no later ones, however often it is read: one
 //! that a crash left after it was taken up changes nothing.

@@ -14,17 +14,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared_log::SharedLog;
 
-/// What a journal needs to be shared.
+/// Parameters of a journal that is shared.
 pub struct Sharing {
     /// The engine.
     pub log: Box<dyn SharedLog>,
-    /// What this decklog is called.
+    /// Identity of this decklog.
     pub identity: String,
-    /// How many bytes a standby keeps of changes that the shared log does not have yet.
+    /// Bytes of changes beyond the shared log that a standby keeps.
     pub backlog: u64,
-    /// What distinguishes the key for redaction from another one.
+    /// Fingerprint of the redaction key.
     pub key: String,
-    /// How often a standby looks for what is new.
+    /// Interval at which a standby polls for new units.
     pub poll: Duration,
     /// Units are worth a new base when they have so many bytes, and as many as the last base.
     pub worth_a_base: u64,
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Sharing {
     }
 }
 
-/// What part a journal has.
+/// Role of a journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// It is shared with nobody.
@@ -51,14 +51,14 @@ pub enum Role {
     Leader,
 }
 
-/// How it is with a journal that is shared.
+/// State of a journal that is shared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
     /// Its part.
     pub role: Role,
-    /// Which leadership the newest unit is of.
+    /// Term of the newest unit.
     pub term: u64,
-    /// Who leads, as the newest unit says.
+    /// Leader, by the newest unit.
     pub leader: String,
     /// Since when it leads.
     pub led_since: Option<tokio::time::Instant>,
@@ -66,15 +66,15 @@ pub struct Shared {
     pub number: u64,
     /// The newest unit that the engine was seen to have.
     pub newest: u64,
-    /// When the journal was last seen to have all that the shared log has.
+    /// Time at which the journal was last seen to have all of the shared log.
     pub caught_up: Option<Timestamp>,
     /// Bytes of changes that the shared log does not have yet.
     pub backlog: u64,
-    /// How often the backlog was full, and something of it was dropped.
+    /// Number of overflows of the backlog, each of which dropped changes.
     pub overflows: u64,
     /// The unit that follows, where the engine has later ones, and neither that one nor a base in its place.
     pub missing: Option<u64>,
-    /// Why the engine does not do what it is asked, while that is so.
+    /// Error of the engine, while it lasts.
     pub problem: Option<String>,
     /// The journals that were set apart.
     pub apart: Vec<Apart>,
@@ -93,12 +93,12 @@ pub struct Apart {
     pub last: u64,
     /// The newest entry of the shared log when that was read to its end; none before that.
     pub shared: Option<u64>,
-    /// Whether the shared log ended before it, or went on otherwise.
+    /// True if the shared log ended before it, or continued otherwise.
     pub is_beyond: bool,
 }
 
 impl Apart {
-    /// Which entries are in there alone.
+    /// Names the entries that only the set-apart journal has.
     #[must_use]
     pub fn sentence(&self) -> String {
         let Self { file, epoch, first, last, shared, .. } = self;
@@ -114,14 +114,14 @@ impl Apart {
 }
 
 impl Shared {
-    /// Whether there is nothing yet to go on from.
+    /// Reports whether there is nothing yet to continue from.
     #[must_use]
     pub fn is_blank(&self) -> bool {
         self.caught_up.is_some() && self.newest == 0 && self.number == 0
     }
 
-    /// Whether it leads and may begin again as a standby: what it alone has seen is in the shared log. Until then it goes on
-    /// without the Lease, which does no harm, because the engine refuses it once somebody else leads.
+    /// Reports whether it leads and may become a standby again: everything that it alone has seen is in the shared log. Until
+    /// then it continues without the Lease, which does no harm, because the engine refuses it once another decklog leads.
     #[must_use]
     pub fn may_stand_by(&self) -> bool {
         self.role == Role::Leader && self.backlog == 0

@@ -12,7 +12,7 @@ use crate::model::Seq;
 /// Entries that a sink gets under the name of a later epoch, because its output has others under theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recast {
-    /// Those after this seq …
+    /// Entries after this seq …
     pub after: Seq,
     /// … and before this one.
     pub before: Seq,
@@ -26,14 +26,14 @@ pub(super) fn local_fact(sink: &str, machine: &str) -> String {
 }
 
 impl Recast {
-    /// Whether it is about this entry.
+    /// Reports whether the range contains this entry.
     #[must_use]
     pub fn has(&self, seq: Seq) -> bool {
         self.after < seq && seq < self.before
     }
 }
 
-/// Where a sink that the journal has never seen begins.
+/// Position at which a sink begins that the journal has never seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SinkStart {
     /// At the oldest entry.
@@ -45,7 +45,7 @@ pub enum SinkStart {
     Seq(Seq),
 }
 
-/// What one sink may do with the journal. Cheap to clone.
+/// Handle of one sink. Cheap to clone.
 ///
 /// It has nothing to append:
 ///
@@ -77,14 +77,14 @@ impl SinkJournal {
         self.advance(upto, upto).await
     }
 
-    /// As [`SinkJournal::acknowledge`], where a filter left out what lies between `written` and `upto`: the last entry
-    /// that was really handed over is `written`.
+    /// Moves the cursor as [`SinkJournal::acknowledge`] does, if a filter left out the entries between `written` and `upto`:
+    /// the last delivered entry is `written`.
     pub async fn advance(&self, upto: Seq, written: Seq) -> Result {
         self.ask(|reply| OfSink::Acknowledge { upto, written, local: None, reply }).await
     }
 
-    /// As [`SinkJournal::advance`], where each machine has an output of its own: the last entry that is in the one of this machine
-    /// is `delivered`.
+    /// Moves the cursor as [`SinkJournal::advance`] does, if each machine has an output of its own: the last entry in that of
+    /// this machine is `delivered`.
     pub async fn advance_on(&self, machine: &str, upto: Seq, written: Seq, delivered: Seq) -> Result {
         let local = Some((machine.to_owned(), delivered));
         self.ask(|reply| OfSink::Acknowledge { upto, written, local, reply }).await

@@ -14,10 +14,10 @@ use crate::model::{Checkpoint, Observed, ResourceVersion, Unread, Verb, Why};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceId(pub i64);
 
-/// What the journal remembers of a source when the daemon starts.
+/// State of a source in the journal at the start of the daemon.
 #[derive(Clone, Debug)]
 pub struct SourceMemory {
-    /// How far the journal is. Without a position it was never listed, or its scope changed since.
+    /// Checkpoint of the journal. Without a position the source was never listed, or its scope changed since.
     pub checkpoint: Checkpoint,
     /// The gap that the next list must declare: none on a first list, `Scope` after a change of scope.
     pub why: Option<Why>,
@@ -26,18 +26,18 @@ pub struct SourceMemory {
 /// One line of a watch.
 #[derive(Clone, Debug)]
 pub struct WatchChange {
-    /// What the line says happened.
+    /// Operation of the event.
     pub verb: Verb,
     /// The object it carries, redacted.
     pub object: Observed,
 }
 
-/// What was found in the API server's own history.
+/// Change from the API server's own history.
 #[derive(Clone, Debug)]
 pub enum Found {
     /// An object as it was in its version.
     Version(Observed),
-    /// That an object was deleted, under this version. It has no body, and its uid is not looked at.
+    /// A deletion with its version. It has no body, and its uid is ignored.
     Deletion(Observed),
 }
 
@@ -46,13 +46,13 @@ pub enum Found {
 pub struct Audit {
     /// The version at which they were compared.
     pub version: ResourceVersion,
-    /// When that was begun.
+    /// Start of the audit.
     pub began: Timestamp,
-    /// How many objects differ.
+    /// Number of objects that differ.
     pub differences: u64,
 }
 
-/// What one source may do with the journal. Cheap to clone.
+/// Handle of one source. Cheap to clone.
 ///
 /// It has no cursor to move:
 ///
@@ -85,7 +85,7 @@ impl SourceJournal {
         self.append_held(changes, &mut self.journal.budget().share()).await
     }
 
-    /// As [`SourceJournal::append`], with what was held of the budget while they were read.
+    /// Appends as [`SourceJournal::append`] does, with the share of the budget that was held while the changes were read.
     pub(crate) async fn append_held(&self, changes: Vec<WatchChange>, share: &mut Share<'_>) -> Result {
         let bytes = changes.iter().map(|change| change.object.body.bytes.len()).sum();
         let mut counted = Counted::new(&self.journal.inner.waiting, self.id, changes.len());
@@ -94,7 +94,7 @@ impl SourceJournal {
         Ok(())
     }
 
-    /// Everything up to `version` has been handed over: moves the position on, durably within 10 s.
+    /// Moves the position on, durably within 10 s: everything up to `version` has been appended.
     pub async fn bookmark(&self, version: ResourceVersion) -> Result {
         self.send(OfSource::Bookmark(version), 0, None).await
     }
@@ -115,14 +115,14 @@ impl SourceJournal {
         self.list_page_held(objects, &mut self.journal.budget().share()).await
     }
 
-    /// As [`SourceJournal::list_page`], with what was held of the budget while it was read.
+    /// Stages as [`SourceJournal::list_page`] does, with the share of the budget that was held while the page was read.
     pub(crate) async fn list_page_held(&self, objects: Vec<Observed>, share: &mut Share<'_>) -> Result {
         let bytes = objects.iter().map(|object| object.body.bytes.len()).sum();
         self.send(OfSource::ListPage(objects), bytes, share.hand_over(bytes)).await
     }
 
-    /// How many lists of this source the journal has given up since it was opened, because what they staged left no room for
-    /// what other sources bring. Of such a list nothing is written: [`SourceJournal::list_done`] and
+    /// Returns the number of lists of this source that the journal has given up since it was opened, because their staging left
+    /// no room for other sources. Nothing of such a list is written: [`SourceJournal::list_done`] and
     /// [`SourceJournal::part_done`] return without effect.
     #[must_use]
     pub fn lists_given_up(&self) -> u64 {
@@ -146,7 +146,7 @@ impl SourceJournal {
         self.found_held(found, &mut self.journal.budget().share()).await
     }
 
-    /// As [`SourceJournal::found`], with what was held of the budget while it was read.
+    /// Stages as [`SourceJournal::found`] does, with the share of the budget that was held while the changes were read.
     pub(crate) async fn found_held(&self, found: Vec<Found>, share: &mut Share<'_>) -> Result {
         let bytes = found
             .iter()
@@ -157,9 +157,8 @@ impl SourceJournal {
         self.send(OfSource::Found(found), bytes, share.hand_over(bytes)).await
     }
 
-    /// Everything that happened up to `version` is staged, since the position was lost or since the part before this:
-    /// writes it, in order, with the evidence `recovered`. The position is found again with the last part. Returns when
-    /// it is on disk.
+    /// Writes the staged changes up to `version`, since the position was lost or since the previous part, in order, with the
+    /// evidence `recovered`. The last part restores the position. Returns once it is durable.
     pub async fn part_done(&self, version: ResourceVersion, last: bool) -> Result {
         self.ask(|reply| OfSource::PartDone(version, last, reply)).await
     }
@@ -201,8 +200,8 @@ impl SourceJournal {
     }
 }
 
-/// What a source's watch brought cannot be unless something before it is missing. The journal has marked the source as
-/// desynced and takes nothing more of it: it has to be listed, and is inconsistent until it is.
+/// Contradiction between a source's watch and the journal: changes before it must be missing. The journal has marked the source
+/// as desynced and takes nothing more of it until it is listed.
 #[derive(Clone, Debug)]
 pub struct Inconsistency {
     sources: watch::Receiver<BTreeSet<SourceId>>,
@@ -210,7 +209,7 @@ pub struct Inconsistency {
 }
 
 impl Inconsistency {
-    /// Whether that is so.
+    /// Reports whether a contradiction was found.
     #[must_use]
     pub fn is_found(&self) -> bool {
         self.sources.borrow().contains(&self.id)

@@ -1,4 +1,4 @@
-//! What sources and sinks are doing, for status and metrics.
+//! States of sources and sinks, for status and metrics.
 
 use std::borrow::Cow;
 
@@ -7,14 +7,14 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 /// Follows the number of objects that a list has.
 const SO_FAR: &str = " objects so far";
 
-/// What a source is doing, for status and metrics.
+/// State of a source, for status and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceState {
     /// Not started yet.
     Waiting,
     /// A list is in progress; how many objects so far.
     Listing(u64),
-    /// What happened since the position was lost is read from the API server's own history.
+    /// Changes since the position was lost are read from the API server's own history.
     Recovering,
     /// A watch is open.
     Watching,
@@ -41,7 +41,7 @@ impl SourceState {
         }
     }
 
-    /// What the state adds, such as what failed and what to do.
+    /// Returns the detail of the state, such as the failure and the remedy.
     #[must_use]
     pub fn detail(&self) -> Cow<'_, str> {
         match self {
@@ -70,7 +70,7 @@ impl Serialize for SourceState {
     }
 }
 
-/// How a sink is doing, for status and metrics.
+/// State of a sink, for status and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkState {
     /// Delivering, or waiting for entries.
@@ -95,7 +95,7 @@ impl SinkState {
         }
     }
 
-    /// What the state adds, such as why it is halted.
+    /// Returns the detail of the state, such as the reason of a halt.
     #[must_use]
     pub fn detail(&self) -> &str {
         match self {

@@ -58,9 +58,9 @@ use transaction::{Changes, Committed, Disk, Heard, Transaction};
 const GROUP_CHANGES: usize = 1000;
 /// An idle source's bookmarks reach the disk at most this late, and not more often.
 const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
-/// How often it is looked whether entries have become too old.
+/// Interval at which the age of entries is checked.
 const AGE_LOOK: Duration = Duration::from_secs(1);
-/// Nobody takes part.
+/// Statement that deactivates every source and sink.
 static NOBODY: &str = "UPDATE source SET active = 0; UPDATE sink SET active = 0;";
 /// Stands for a reason in `pending_why` where a first list is only remembered.
 const SILENT: &str = "silent";
@@ -85,7 +85,7 @@ pub(super) struct Writer {
     committed: Committed,
     visible: watch::Sender<Seq>,
     inconsistent: watch::Sender<BTreeSet<SourceId>>,
-    /// How many lists of each source were given up for want of room.
+    /// Channel of the number of lists of each source that were given up for want of room.
     given_up: watch::Sender<BTreeMap<SourceId, u64>>,
     turns: Arc<AtomicU64>,
     waiting: Arc<Waiting>,
@@ -101,13 +101,13 @@ pub(super) struct Writer {
     epoch: Arc<RwLock<String>>,
     /// For what is read and written outside of transactions.
     codec: Codec,
-    /// Where the journal is shared.
+    /// Replication to the shared log, if the journal is shared.
     link: Option<Link>,
-    /// How far what was kept while it stood by is handed over; none where nothing is left of it.
+    /// Id of the last backlog row that was handed over after a take-over; none if nothing of the backlog is left.
     fed: Option<i64>,
 }
 
-/// What a writer knows of a journal that it did not write itself.
+/// State that a writer reads from a journal that another process wrote.
 struct Facts {
     epoch: String,
     cluster: Cluster,
@@ -412,7 +412,7 @@ impl Writer {
         Ok(done)
     }
 
-    /// What a transaction brought is on disk: makes it known, here and to others.
+    /// Publishes a transaction that is durable, within the process and to others.
     fn publish(&mut self, changes: Changes) {
         let before = self.committed.log_start;
         let heard = self.committed.apply(changes);
@@ -493,7 +493,7 @@ pub(super) fn settle(conn: &mut Connection, settled: &Settled) -> Result<bool> {
 }
 
 const SETTLE: &str = "settle dead letters";
-const SETTLED: &str = "DELETE FROM aside WHERE sink = ? AND seq = ? AND time = ?";
+const SETTLED: &str = "DELETE FROM dead_letter WHERE sink = ? AND seq = ? AND time = ?";
 
 /// Names of epochs sort by the time they began, and a new one comes after those that are known, whatever the clock says.
 fn new_epoch(after: &[&str]) -> String {
@@ -509,7 +509,7 @@ fn begun(epoch: &str) -> Option<u64> {
     epoch.get(..12).and_then(|digits| u64::from_str_radix(digits, 16).ok())
 }
 
-/// Whether this is the name of an epoch, which a later one can follow.
+/// Reports whether this is the name of an epoch, which a later one can follow.
 pub(crate) fn is_epoch(name: &str) -> bool {
     let is_digit = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
     name.len() == 32 && name.bytes().all(is_digit) && begun(name).is_some_and(|begun| begun < (1 << 48) - 1)

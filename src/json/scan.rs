@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Where the string ends that begins here: its closing quote, or the end of the text.
+/// Returns the end of the string that begins here: its closing quote, or the end of the text.
 pub(crate) fn end_of_string(text: &[u8], begin: usize) -> usize {
     let mut at = begin + 1;
     while let Some(found) = text.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
@@ -15,7 +15,7 @@ pub(crate) fn end_of_string(text: &[u8], begin: usize) -> usize {
     text.len()
 }
 
-/// Where the first member of an object begins that has one of these keys, which are given with quotes and colon.
+/// Returns the start of an object's first member that has one of these keys, which are given with quotes and colon.
 pub(crate) fn member(text: &[u8], keys: &[&[u8]]) -> Option<usize> {
     let (mut depth, mut at) = (0_usize, 0);
     while let Some(byte) = text.get(at) {

@@ -1,4 +1,4 @@
-//! What JSON strings say.
+//! Contents of JSON strings.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 
-/// What a JSON string says. A lone surrogate, which no text can hold, reads as U+FFFD.
+/// Contents of a JSON string. A lone surrogate, which no text can hold, reads as U+FFFD.
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::weight::{MANY, Weight};
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `{`: below it a key and a value in turn.
@@ -43,7 +43,7 @@ const SHALLOW: usize = 3;
 /// The depth from which a text with very many values is left unread where it is compared: its members alone are read.
 const OUTERMOST: usize = 1;
 
-/// How much of what was read when it was needed is kept in any case.
+/// Number of lazily parsed nodes that are kept in any case.
 const KEPT: usize = 64;
 
 /// A node of a tree.
@@ -63,7 +63,7 @@ impl Leaf {
         Some(Self(Node { start: short(at), end: short(parser.at), next: 0, first: 0, kind, escaped }))
     }
 
-    /// Where it ends.
+    /// End of the value in the text.
     pub(crate) fn end(&self) -> usize {
         self.0.end as usize
     }
@@ -76,13 +76,13 @@ pub(crate) struct Tree<'a> {
     nodes: Vec<Node>,
 }
 
-/// Where the values of a text stand, without the text and down to a small depth: what is worth keeping of a tree. Copies
-/// share it.
+/// Positions of the values of a text, without the text and down to a small depth: the part of a tree that is worth caching.
+/// Copies share it.
 #[derive(Clone, Debug)]
 pub struct Shape(Arc<Vec<Node>>);
 
 impl Shape {
-    /// That of a text; nothing where it is no JSON.
+    /// Parses the shape of a text; none if it is no JSON.
     #[must_use]
     pub fn of(text: &[u8]) -> Option<Self> {
         Tree::parse_bounded(text).ok().map(Tree::into_shape)
@@ -156,8 +156,8 @@ impl<'a> Tree<'a> {
         Self::parse_text(text, None, SHALLOW)
     }
 
-    /// As [`Tree::parse_shallow`], where the text may hold so many values that only the outermost are read at once. What
-    /// stands below a value has to be read before it is asked for.
+    /// Parses as [`Tree::parse_shallow`] does if the text may hold so many values that only the outermost are parsed at once.
+    /// Values below another one have to be parsed before they are accessed.
     ///
     /// # Errors
     /// As [`Tree::parse`].
@@ -165,7 +165,7 @@ impl<'a> Tree<'a> {
         Self::parse_text(text, None, Self::depth_of(text))
     }
 
-    /// As [`Tree::parse_bounded`], of a text that is nearly that of `like`: what stands in both is compared and not read
+    /// Parses as [`Tree::parse_bounded`] does a text that is nearly that of `like`: common parts are compared and not parsed
     /// again.
     ///
     /// # Errors
@@ -206,12 +206,12 @@ impl<'a> Tree<'a> {
         fits.then(|| Self { text, nodes: Vec::clone(&shape.0) })
     }
 
-    /// What is worth keeping of it.
+    /// Returns the part of the tree that is worth caching.
     pub(crate) fn into_shape(self) -> Shape {
         Shape(Arc::new(inline_only(self.nodes)))
     }
 
-    /// As [`Tree::into_shape`], with what was read when it was needed.
+    /// Returns the shape as [`Tree::into_shape`] does, with the lazily parsed nodes.
     pub(crate) fn into_full_shape(self) -> Shape {
         Shape(Arc::new(self.nodes))
     }
@@ -265,12 +265,12 @@ impl<'a> Tree<'a> {
         self.view().bytes(id)
     }
 
-    /// Where a value begins and ends in the text.
+    /// Returns the range of a value in the text.
     pub(crate) fn span(&self, id: Id) -> Range<usize> {
         self.view().span(id)
     }
 
-    /// What a string says. A lone surrogate, which no text can hold, reads as U+FFFD, as in Go.
+    /// Returns the contents of a string. A lone surrogate, which no text can hold, reads as U+FFFD, as in Go.
     pub(crate) fn string(&self, id: Id) -> Cow<'a, str> {
         self.view().string(id)
     }
@@ -321,7 +321,7 @@ impl<'a> Tree<'a> {
 
 #[cfg(test)]
 thread_local! {
-    /// So many members were looked at in this thread.
+    /// Number of members that were looked at in this thread.
     pub(crate) static LOOKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -354,13 +354,13 @@ impl<'a, 's> View<'a, 's> {
         &self.text[node.start as usize..node.end as usize]
     }
 
-    /// Where a value begins and ends in the text.
+    /// Returns the range of a value in the text.
     pub(crate) fn span(self, id: Id) -> Range<usize> {
         let node = &self.nodes[id];
         node.start as usize..node.end as usize
     }
 
-    /// What a string says. A lone surrogate, which no text can hold, reads as U+FFFD, as in Go.
+    /// Returns the contents of a string. A lone surrogate, which no text can hold, reads as U+FFFD, as in Go.
     pub(crate) fn string(self, id: Id) -> Cow<'a, str> {
         let raw = self.raw(id);
         let inner = &raw[1..raw.len() - 1];
@@ -379,7 +379,7 @@ impl<'a, 's> View<'a, 's> {
         (first as usize, self.next(first as usize - 1))
     }
 
-    /// Whether a string holds a backslash.
+    /// Reports whether a string holds a backslash.
     pub(crate) fn is_escaped(self, id: Id) -> bool {
         self.nodes[id].escaped
     }
@@ -426,12 +426,12 @@ impl<'a, 's> View<'a, 's> {
         self.members(id).filter(|&(key, _)| is_it(key)).last().map(|(_, value)| value)
     }
 
-    /// Whether it is known what stands below a value.
+    /// Reports whether the nodes below a value are parsed.
     pub(crate) fn is_read(self, id: Id) -> bool {
         self.nodes[id].first != UNREAD
     }
 
-    /// Whether a value goes on to a place or behind it, in this text or in one that is the same up to there.
+    /// Reports whether a value extends to a position or behind it, in this text or in one that is the same up to there.
     pub(crate) fn reaches(self, id: Id, at: usize) -> bool {
         let node = &self.nodes[id];
         let end = node.end as usize;
@@ -439,7 +439,7 @@ impl<'a, 's> View<'a, 's> {
     }
 }
 
-/// What the inside of a JSON string says.
+/// Unescapes the inside of a JSON string.
 fn unescape(inner: &str) -> String {
     let mut out = String::with_capacity(inner.len());
     let mut rest = inner;
@@ -477,7 +477,7 @@ fn hex4(text: &str) -> u32 {
     u32::from_str_radix(&text[..4], 16).expect("the parser let only hexadecimal digits through")
 }
 
-/// What a byte means inside a string.
+/// Meaning of a byte inside a string.
 const ORDINARY: u8 = 0;
 const QUOTE: u8 = 1;
 const BACKSLASH: u8 = 2;
@@ -511,7 +511,7 @@ type Guide = Option<(Id, Id)>;
 /// A container that is being read.
 struct Open {
     is_object: bool,
-    /// Nothing where it is passed over.
+    /// None if the value is skipped.
     node: Option<Id>,
     guide: Guide,
 }

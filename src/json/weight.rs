@@ -6,7 +6,7 @@ use super::scan::end_of_string;
 /// Nodes for which everything is built without a look at what it takes. A text that is shorter than this in bytes never has more.
 pub(crate) const MANY: usize = 200_000;
 
-/// What a JSON text holds.
+/// Size of a JSON text in values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
     /// Values at any depth, and names of members.
@@ -49,7 +49,7 @@ impl Weight {
         weight
     }
 
-    /// Whether a text holds more nodes than these.
+    /// Reports whether a text holds more nodes than `most`.
     pub(crate) fn is_beyond(json: &[u8], most: usize) -> bool {
         json.len() > most && Self::of(json, most).nodes > most
     }

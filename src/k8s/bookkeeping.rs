@@ -1,12 +1,12 @@
-//! What every write moves, whatever it is about: the books that the API server and kubectl keep of it.
+//! Bookkeeping fields, which every write changes: those that the API server and kubectl maintain.
 
-/// Who set what.
+/// Pointer of managedFields.
 pub const MANAGED_FIELDS: &str = "/metadata/managedFields";
 
 /// The position of the object.
 pub const RESOURCE_VERSION: &str = "/metadata/resourceVersion";
 
-/// How often the spec has changed.
+/// Pointer of the number of changes of the spec.
 pub const GENERATION: &str = "/metadata/generation";
 
 /// The annotation in which kubectl keeps what it applied.
@@ -20,7 +20,7 @@ pub const PATHS: [&[&str]; 4] = [
     &["metadata", "annotations", LAST_APPLIED],
 ];
 
-/// Whether a JSON pointer leads to one of them, or into one.
+/// Reports whether a JSON pointer leads to one of these fields, or into one.
 #[must_use]
 pub fn is_book(pointer: &str) -> bool {
     let last_applied = || {
@@ -30,7 +30,7 @@ pub fn is_book(pointer: &str) -> bool {
     pointer == RESOURCE_VERSION || pointer == GENERATION || is_of_managed_fields(pointer) || last_applied()
 }
 
-/// Whether a JSON pointer leads to managedFields, or into it.
+/// Reports whether a JSON pointer leads to managedFields, or into it.
 #[must_use]
 pub fn is_of_managed_fields(pointer: &str) -> bool {
     pointer.strip_prefix(MANAGED_FIELDS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -1,4 +1,4 @@
-//! What names an object: read in one pass, everything else passed over.
+//! Identity of an object, read in one pass over its JSON.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::fmt;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// What names an object. Of a member that comes twice the last counts, as in Go, so that what a client and the API
-/// server would see is what the log says.
+/// Identity of an object. The last of duplicate members counts, as in Go, so that the log has what a client and the API server
+/// see.
 #[derive(Default)]
 pub(crate) struct Identity<'a> {
     /// `kind`.
@@ -16,12 +16,12 @@ pub(crate) struct Identity<'a> {
     pub(crate) api_version: Option<Cow<'a, str>>,
     /// Its metadata.
     pub(crate) metadata: Option<Metadata<'a>>,
-    /// Whether a member that names it is of another type: a number as `kind`, a list as `metadata`. `null` is a member
-    /// that is not there, as in Go.
+    /// True if an identifying member has another type: a number as `kind`, a list as `metadata`. `null` counts as missing, as
+    /// in Go.
     pub(crate) is_odd: bool,
 }
 
-/// What of an object's metadata names it.
+/// Identifying members of an object's metadata.
 #[derive(Default)]
 pub(crate) struct Metadata<'a> {
     /// metadata.namespace.
@@ -32,7 +32,7 @@ pub(crate) struct Metadata<'a> {
     pub(crate) uid: Option<Cow<'a, str>>,
     /// metadata.resourceVersion.
     pub(crate) version: Option<Cow<'a, str>>,
-    /// Whether one of them is no text.
+    /// True if one of them is no text.
     pub(crate) is_odd: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Who set what: metadata.managedFields, and the sets of fields in it (FieldsV1). A hint, not proof.
+//! metadata.managedFields, and the sets of fields in it (FieldsV1). A hint about authors, not proof.
 //!
 //! The API server keeps an entry for each manager, operation, subresource and version of the API. When a write changes
 //! the set of its own manager, the server moves the time of that entry, to the second. What somebody else writes over
@@ -16,11 +16,11 @@ use crate::json::pointer::unescape;
 use crate::json::tree::{Id, Kind, Tree, View};
 use crate::json::{Shape, Text};
 
-/// Who wrote, as managedFields says. An earlier decklog wrote what stood there, of whatever type it was: what is no text is
-/// read as if it were not there.
+/// Author of a write by managedFields. An earlier decklog wrote the values as they came, of any type: a value that is no text
+/// reads as missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Manager {
-    /// What the writer calls itself.
+    /// Name of the manager.
     #[serde(default, deserialize_with = "text_or_empty")]
     pub manager: String,
     /// Apply or Update.
@@ -32,7 +32,7 @@ pub struct Manager {
     /// When, to the second.
     #[serde(default, deserialize_with = "text_or_none", skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// How it is known that it made a change, where it is said to. A later decklog may know more ways.
+    /// Evidence that it made a change, if it is said to. A later decklog may know more kinds.
     #[serde(default, deserialize_with = "known_way", skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
 }
@@ -52,13 +52,13 @@ fn known_way<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<By>, D
     Ok(By::ALL.into_iter().find(|by| Some(by.as_str()) == word.as_deref()))
 }
 
-/// How it is known that a manager made a change.
+/// Evidence that a manager made a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
     /// Its set of fields grew, or its time moved.
     Moved,
-    /// Nothing moved in managedFields, and it owns what changed.
+    /// Ownership of the changed field, with no change in managedFields.
     Owner,
 }
 
@@ -77,7 +77,7 @@ impl By {
 }
 
 impl Manager {
-    /// Whether the two are one entry of managedFields, whenever they wrote.
+    /// Reports whether the two are the same entry of managedFields, apart from their times.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         (&self.manager, &self.operation, &self.subresource) == (&other.manager, &other.operation, &other.subresource)
@@ -139,12 +139,12 @@ pub(crate) fn read(object: &mut Tree<'_>) -> Vec<Id> {
 }
 
 impl<'a, 's> Books<'a, 's> {
-    /// What [`read`] gave, and the tree that it was read in.
+    /// Combines the entries of [`read`] with the tree that they were read in.
     pub(crate) fn of(view: View<'a, 's>, entries: Vec<Id>) -> Self {
         Self { view, entries }
     }
 
-    /// Whether an entry that was not there before just so says of a write. `twin` is what it was before.
+    /// Reports whether an entry that is new or changed shows a write. `twin` is its earlier version.
     fn wrote(&self, entry: Id, before: &Books<'_, '_>, twin: Option<Id>) -> bool {
         if self.text(entry, "manager").is_some_and(|name| NOBODY.contains(&name)) {
             return false;
@@ -157,7 +157,7 @@ impl<'a, 's> Books<'a, 's> {
             }
     }
 
-    /// Those who own a value. `find` gives what a set has below it for a step of the way to the value.
+    /// Returns the owners of a value. `find` returns the part of a set below a step of the path to the value.
     ///
     /// A set that ends above the value owns it as part of a whole, such as a list that is replaced at once; but not
     /// where another set goes into its parts: there the empty set is what is left of one that had some.
@@ -183,12 +183,12 @@ impl<'a, 's> Books<'a, 's> {
         owners.into_iter().map(|(entry, _)| entry).collect()
     }
 
-    /// What a set has below the first key that `leads` takes.
+    /// Returns the part of a set below the first key that `leads` accepts.
     pub(crate) fn below(&self, set: Id, leads: impl Fn(&str) -> bool) -> Option<Id> {
         self.view.members(set).find(|&(key, _)| leads(&self.view.string(key))).map(|(_, below)| below)
     }
 
-    /// Whom an entry belongs to.
+    /// Returns the manager of an entry.
     pub(crate) fn manager(&self, entry: Id, by: Option<By>) -> Manager {
         let text = |name: &str| {
             let id = self.view.member(entry, name).filter(|&id| self.view.kind(id) == Kind::String)?;
@@ -217,13 +217,13 @@ impl<'a, 's> Books<'a, 's> {
         self.view.member(entry, name).map(|id| self.view.bytes(id)).filter(|text| *text != b"\"\"")
     }
 
-    /// What distinguishes an entry from the others of the object.
+    /// Returns the members that distinguish an entry from the others of the object.
     fn key(&self, entry: Id) -> [Option<&'a [u8]>; 4] {
         ["manager", "operation", "subresource", "apiVersion"].map(|name| self.text(entry, name))
     }
 }
 
-/// Whether a set has anything that it did not have before.
+/// Reports whether a set has fields that it did not have before.
 fn grew(old: (View<'_, '_>, Id), new: (View<'_, '_>, Id), depth: usize) -> bool {
     let ((before, old), (after, new)) = (old, new);
     if before.bytes(old) == after.bytes(new) {
@@ -267,7 +267,7 @@ pub(crate) fn steps<'p>(object: &mut Tree<'_>, pointer: &'p str) -> Option<Vec<S
     Some(steps)
 }
 
-/// Whether a key of FieldsV1 stands for a step in this object.
+/// Reports whether a key of FieldsV1 stands for a step in this object.
 pub(crate) fn leads(object: View<'_, '_>, step: &Step<'_>, key: &str) -> bool {
     match step {
         Step::Member(name) => key.strip_prefix("f:") == Some(name),
@@ -278,7 +278,7 @@ pub(crate) fn leads(object: View<'_, '_>, step: &Step<'_>, key: &str) -> bool {
     }
 }
 
-/// Whether a key of FieldsV1 names an element of a list: `k:{"name":"web"}` by its members, `v:"x"` by its value. Both
+/// Reports whether a key of FieldsV1 names an element of a list: `k:{"name":"web"}` by its members, `v:"x"` by its value. Both
 /// are given as JSON.
 pub(crate) fn names<'j>(
     key: &str,
@@ -295,8 +295,7 @@ pub(crate) fn names<'j>(
     key.strip_prefix("v:").is_some_and(|expected| same(expected, &value()))
 }
 
-/// Whether two JSON texts say the same: the API server writes some characters with escapes in one place and not in the
-/// other.
+/// Reports whether two JSON texts are equal: the API server escapes some characters in one place and not in another.
 fn same(one: &str, other: &str) -> bool {
     let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).ok();
     one == other
@@ -309,7 +308,7 @@ pub struct ManagedFields {
     json: Vec<u8>,
     shape: Option<Shape>,
     entries: Vec<Id>,
-    /// Of sets that were asked for.
+    /// Indexes of the sets that were queried.
     indexes: HashMap<Id, Index>,
 }
 
@@ -355,12 +354,12 @@ impl Index {
         index
     }
 
-    /// What stands below the key of a member.
+    /// Returns the part below the key of a member.
     pub(crate) fn member(&self, name: &str) -> Option<Id> {
         self.members.get(name).copied()
     }
 
-    /// What stands below the first key that [`names`] an element.
+    /// Returns the part below the first key that [`names`] an element.
     pub(crate) fn element(
         &self,
         member: impl Fn(&str) -> Option<String>,
@@ -384,7 +383,7 @@ fn plain(json: &str) -> String {
 }
 
 impl ManagedFields {
-    /// Those of an object, from its JSON; of nobody where it does not say.
+    /// Reads managedFields from the JSON of an object; empty if it has none.
     #[must_use]
     pub fn of(object: &[u8]) -> Self {
         let list = Tree::parse_shallow(object).ok().and_then(|mut tree| {
@@ -397,7 +396,7 @@ impl ManagedFields {
         Self { shape: tree.map(Tree::into_full_shape), entries, json, indexes: HashMap::new() }
     }
 
-    /// Whoever has a field.
+    /// Returns all managers that own a field.
     #[must_use]
     pub fn all(&self) -> Vec<Manager> {
         self.with(|books| {
@@ -406,7 +405,7 @@ impl ManagedFields {
         })
     }
 
-    /// Those who own a value. `find` gives what a set has below it for a step of the way to the value.
+    /// Returns the owners of a value. `find` returns the part of a set below a step of the path to the value.
     pub(crate) fn owners<S>(&mut self, path: &[S], find: impl Fn(&Index, &S) -> Option<Id>) -> Vec<Manager> {
         let mut indexes = std::mem::take(&mut self.indexes);
         let owners = self.with(|books| {

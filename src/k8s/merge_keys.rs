@@ -1,4 +1,4 @@
-//! What identifies the elements of a list.
+//! Merge keys: the members that identify the elements of a list.
 
 /// Members that identify the elements of a list. The first has to be there, the others may be missing; the first line
 /// that gives every element a name of its own is used. These are the merge keys of the Kubernetes API and what custom

@@ -48,13 +48,13 @@ impl<'t> Spelling<'t> {
         }
     }
 
-    /// Whether it leaves the group open or names that of this resource.
+    /// Reports whether it leaves the group open or names that of this resource.
     #[must_use]
     pub fn is_of_group(&self, resource: &Resource) -> bool {
         self.qualifier.is_none_or(|group| group.eq_ignore_ascii_case(&resource.group))
     }
 
-    /// Whether it names the version and the group of this resource: `v1.apps`, and `v1.` or `v1` for core.
+    /// Reports whether it names the version and the group of this resource: `v1.apps`, and `v1.` or `v1` for core.
     #[must_use]
     pub fn is_of_version(&self, resource: &Resource) -> bool {
         self.qualifier.is_some_and(|qualifier| {
@@ -63,7 +63,7 @@ impl<'t> Spelling<'t> {
         })
     }
 
-    /// Whether its group and version, where it has any, are those of this resource.
+    /// Reports whether its group and version, if it has any, are those of this resource.
     #[must_use]
     pub fn is_where(&self, resource: &Resource) -> bool {
         self.is_of_group(resource) || self.is_of_version(resource)

@@ -51,7 +51,7 @@ impl Proxy {
         &self.named_by
     }
 
-    /// Whether it speaks SOCKS 5. The proxy resolves names, as it does for Go.
+    /// Reports whether it speaks SOCKS 5. The proxy resolves names, as it does for Go.
     #[must_use]
     pub fn is_socks(&self) -> bool {
         self.url.scheme().starts_with("socks5")
@@ -83,7 +83,7 @@ impl fmt::Display for Proxy {
     }
 }
 
-/// As [`Display`](fmt::Display): a password stays out of debug logs as well.
+/// Prints as [`Display`](fmt::Display) does: a password stays out of debug logs as well.
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Proxy({self})")
@@ -166,7 +166,7 @@ struct Exceptions {
 struct Domain {
     /// In lower case, with a dot before it.
     suffix: String,
-    /// Whether the domain itself is meant too, beside the names below it.
+    /// True if the domain itself matches too, beside the names below it.
     itself: bool,
     port: Option<u16>,
 }

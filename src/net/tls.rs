@@ -31,14 +31,14 @@ use self::chain::{Refusal, Search};
 use self::x509::Certificate;
 use super::crypto_provider;
 
-/// How long a file of authorities counts as it was read.
-const FRESH: Duration = Duration::from_secs(60);
+/// Time for which a file of authorities is not read again.
+const AUTHORITIES_MAX_AGE: Duration = Duration::from_secs(60);
 
 /// A certificate that is trusted.
 #[derive(Clone, Debug)]
 struct Root {
     der: CertificateDer<'static>,
-    /// Where it may sign others: what webpki takes as an authority.
+    /// Trust anchor, if webpki accepts the certificate as an authority.
     anchor: Option<TrustAnchor<'static>>,
     /// Seconds of Unix time.
     valid: (i64, i64),
@@ -47,7 +47,7 @@ struct Root {
 }
 
 impl Root {
-    /// Nothing where it cannot be read: Go skips such a certificate.
+    /// Parses a certificate; none if it cannot be parsed: Go skips such a certificate.
     fn read(der: CertificateDer<'static>) -> Option<Self> {
         let mut store = RootCertStore::empty();
         let anchor = store.add(der.clone()).ok().and_then(|()| store.roots.pop());
@@ -78,7 +78,7 @@ impl Roots {
         Self(certificates.into_iter().filter_map(Root::read).collect())
     }
 
-    /// Whether there is none.
+    /// Reports whether it is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -119,7 +119,9 @@ impl Verifier {
 
     fn current(&self) -> Arc<Roots> {
         let known = self.roots.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(file) = self.file.as_ref().filter(|_| known.1.elapsed() >= FRESH) else { return known.0 };
+        let Some(file) = self.file.as_ref().filter(|_| known.1.elapsed() >= AUTHORITIES_MAX_AGE) else {
+            return known.0;
+        };
         let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
         match std::fs::read(file).map(|text| Roots::read(certificates(&text))) {
             Ok(read) if !read.is_empty() => roots.0 = Arc::new(read),
@@ -241,7 +243,7 @@ impl ServerCertVerifier for Anyone {
     }
 }
 
-/// What TLS shows of us: a certificate, with the ones that signed it, and its key.
+/// Own identity for TLS: a certificate with its chain, and its key.
 #[derive(Clone, Debug)]
 pub struct Identity(Arc<dyn ResolvesClientCert>);
 

@@ -21,7 +21,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 /// A server that is reached over TCP.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// How it is named to people.
+    /// Name for people.
     pub(crate) shown: String,
     host: String,
     port: u16,

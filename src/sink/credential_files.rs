@@ -21,12 +21,12 @@ impl std::fmt::Debug for Followed {
 }
 
 impl Followed {
-    /// Nothing is read yet.
+    /// Creates a follower that has read nothing yet.
     pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), content: None, is_missed: false }
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -53,12 +53,12 @@ impl Followed {
         }
     }
 
-    /// What was read last; nothing before the first [`Followed::refresh`].
+    /// Returns the bytes that were read last; none before the first [`Followed::refresh`].
     pub(crate) fn bytes(&self) -> &[u8] {
         self.content.as_deref().unwrap_or_default()
     }
 
-    /// What was read last as a text, without space around it.
+    /// Returns the bytes that were read last as a text, without surrounding space.
     pub(crate) fn text(&self) -> Result<&str, SinkError> {
         let text = std::str::from_utf8(self.bytes());
         text.map(str::trim).map_err(|_| SinkError::retry(format!("{} holds no text", self.path.display())))

@@ -39,10 +39,10 @@ use document::{Action, Create, Document};
 /// About how many bytes of entries one request carries, unless a single entry is larger.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// How many bytes of an answer are read. What it says of each document is asked for in few words.
+/// Bytes of an answer that are read. The answer about each document is requested in a short form.
 const ANSWER_BYTES: usize = 16 << 20;
 
-/// What the answer to a bulk request is to hold.
+/// Parameter that selects the parts of a bulk answer.
 const FILTER: (&str, &str) =
     ("filter_path", "errors,items.*._index,items.*.status,items.*.error.type,items.*.error.reason");
 
@@ -52,10 +52,10 @@ const INDEX_BYTES: usize = 255;
 /// Longer texts are not searched by: the index cannot hold a term of more than 32,766 bytes.
 const LONGEST_TERM: usize = 8191;
 
-/// What it does in its indices, as Elasticsearch calls it. What is there under an id is read.
+/// Privileges on its indices, in Elasticsearch's terms. Documents are read back by id.
 const RIGHTS: [&str; 2] = ["create_doc", "read"];
 
-/// How the credentials are renewed.
+/// Remedy for rejected credentials.
 const HEAL: &str = "renew the credentials in `password_file`, `api_key_file` or `headers_file`";
 
 /// A cluster that takes documents.
@@ -68,7 +68,7 @@ pub struct ElasticsearchSink {
     /// The name of the index template.
     template: String,
     batch_size: usize,
-    /// How many bytes of entries go into one request: fewer, once a larger one was refused.
+    /// Bytes of entries in one request: fewer, once a larger one was refused.
     bytes: usize,
     compress: Gzip,
 }
@@ -212,8 +212,8 @@ impl ElasticsearchSink {
         Ok(answer)
     }
 
-    /// How many documents from the beginning are there now, and what is with the next one: nothing where it only has to
-    /// be sent under another id.
+    /// Returns the number of leading documents that are stored now, and the error of the next one: none if it only has to be
+    /// sent under another id.
     async fn judge(
         &self,
         answer: &Answer,
@@ -254,7 +254,7 @@ impl ElasticsearchSink {
         (there, bulk.items.get(there).map(|item| self.reason(&item.create, body)))
     }
 
-    /// Of the entries whose ids are taken in these indices, those whose ids other entries have.
+    /// Returns those entries whose ids belong to other entries in these indices.
     async fn others(&self, part: &[Item], held: &[(usize, &str)]) -> Result<Vec<usize>, SinkError> {
         let url = &self.link.shown;
         let wrong = |error: EntryError| SinkError::retry(error.to_string());
@@ -285,7 +285,7 @@ impl ElasticsearchSink {
         Ok(others)
     }
 
-    /// Why a document is not there.
+    /// Returns the reason why a document is not stored.
     fn reason(&self, outcome: &Outcome<'_>, body: &[u8]) -> SinkError {
         let url = &self.link.shown;
         let status = outcome.status;
@@ -315,7 +315,7 @@ impl ElasticsearchSink {
         }
     }
 
-    /// What an answer without a list of documents means.
+    /// Returns the meaning of an answer without a list of documents.
     fn problem(&self, answer: &Answer, sent: &[u8]) -> SinkError {
         self.link.meaning(answer, sent, HEAL).unwrap_or_else(|| {
             let said = self.link.told(answer, sent);
@@ -360,13 +360,13 @@ impl ElasticsearchSink {
         text + "\n"
     }
 
-    /// Whether the index template is there; none where we may not look.
+    /// Reports whether the index template exists; none if it may not be read.
     async fn has_template(&mut self) -> Result<Option<bool>, SinkError> {
         self.link.refresh().await?;
         self.exists(self.link.request_at(Method::GET, &["_index_template", &self.template], &[])?).await
     }
 
-    /// Which of the rights that it needs on its indices the user lacks, where the server is one that can be asked.
+    /// Returns the missing privileges on its indices, if the server can be queried for them.
     async fn lacks(&self) -> Result<Vec<&'static str>, SinkError> {
         let asked = json!({ "index": [{ "names": [self.index.pattern()], "privileges": RIGHTS }] });
         let request = self.link.request_at(Method::POST, &["_security", "user", "_has_privileges"], &[])?;

@@ -98,7 +98,7 @@ impl Disk {
 /// The permissions of a new file: its group may read it.
 const MODE: u32 = 0o640;
 
-/// So much of the memory that a batch takes is kept for the next one.
+/// Bytes of a batch's memory that are kept for the next batch.
 const BUFFER: usize = 2 << 20;
 
 /// The file as it is open, locked, and known to end with a whole line.
@@ -108,7 +108,7 @@ struct Open {
     /// Device and inode: what `path` must still name before the next batch.
     identity: (u64, u64),
     len: u64,
-    /// When it was last written to.
+    /// Time of the last write.
     written: SystemTime,
 }
 
@@ -127,7 +127,7 @@ struct Writer {
     /// A write into this file failed: what stands after this length was never acknowledged and is not to be believed.
     cut: Option<((u64, u64), u64)>,
     tidy: Option<Tidy>,
-    /// Where a batch is put together; kept from one to the next.
+    /// Buffer in which a batch is assembled; kept between batches.
     buffer: Vec<u8>,
 }
 
@@ -174,7 +174,7 @@ impl Writer {
         SinkError::retry(text)
     }
 
-    /// What the output holds, after whatever a crash left unfinished is cut off.
+    /// Cuts off an incomplete line that a crash left, and returns the position of the output.
     fn position(&mut self, cursor: &LogPosition) -> Result<Option<LogPosition>, SinkError> {
         let ahead = |written: &&LogPosition| written.epoch == cursor.epoch && written.seq >= cursor.seq;
         self.known = Some(self.written.as_ref().filter(ahead).unwrap_or(cursor).clone());
@@ -326,7 +326,7 @@ impl Writer {
         Ok(count)
     }
 
-    /// Whether a line of this size goes into a new file.
+    /// Reports whether a line of this size starts a new file.
     fn is_due(&self, size: u64, now: SystemTime) -> bool {
         let Some(open) = self.open.as_ref().filter(|open| open.len > 0) else { return false };
         let period = |every: Duration, at: SystemTime| {
@@ -353,7 +353,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether one of the files holds this very entry. One that none of them reaches back to may be in a file that was
+    /// Reports whether one of the files holds this very entry. An entry older than all of them may be in a file that was
     /// removed, or that somebody else has compressed.
     fn holds(&self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
         let trouble = |error: io::Error| self.trouble("read", &error);

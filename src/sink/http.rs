@@ -27,14 +27,13 @@ use sign::Signer;
 /// About how many bytes of entries that go one by one are read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// How many bytes of an answer are read: enough for the text of an error, and for a short answer to leave the
-/// connection usable.
+/// Bytes of an answer that are read: enough for the text of an error, and for a short answer to leave the connection usable.
 const ANSWER_BYTES: usize = 4 << 10;
 
-/// How the credentials are renewed.
+/// Remedy for rejected credentials.
 const HEAL: &str = "renew the credentials in `bearer_file`, `headers_file` or `headers`";
 
-/// What the end of one request means.
+/// Meaning of the end of one request.
 enum Answer {
     Taken,
     /// This request will never be taken; a part of it may.
@@ -172,7 +171,7 @@ impl HttpSink {
     }
 }
 
-/// What a request is called where it is signed: the id of its only entry, or what it reaches from and to.
+/// Returns the id of a signed request: that of its only entry, or those of its first and last.
 fn name_of(part: &[Item]) -> String {
     let Some(Ok(first)) = part.first().map(Item::header) else { return String::new() };
     match part {

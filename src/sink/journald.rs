@@ -29,7 +29,7 @@ use crate::wire::Entry;
 
 const BATCH: Limits = Limits { entries: 64, bytes: 1 << 20, linger: Duration::ZERO };
 
-/// What journald takes from processes without privileges; it leaves out what is larger, and does not say so.
+/// Largest field that journald accepts from unprivileged processes; it drops larger ones silently.
 const LARGEST: usize = 32 << 20;
 
 /// The journal of this machine.

@@ -35,7 +35,7 @@ use writer::Writer;
 /// About how many bytes one transaction carries.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// How long entries wait for others: a transaction costs the brokers some writes of their own.
+/// Time that entries wait for others: a transaction costs the brokers some writes of their own.
 const LINGER: Duration = Duration::from_millis(20);
 
 /// Topics of Kafka.
@@ -105,7 +105,7 @@ impl KafkaSink {
         done
     }
 
-    /// As [`KafkaSink::with`], for what takes no entries.
+    /// Runs work as [`KafkaSink::with`] does, for requests without entries.
     async fn ask<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut Writer, &mut Patience) -> Result<T, SinkError> + Send + 'static,

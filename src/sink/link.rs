@@ -34,19 +34,19 @@ const SAID: usize = 200;
 /// A text of an answer that has this many bytes in common with what was sent, or with a secret, is not quoted.
 const COMMON: usize = 16;
 
-/// What is shorter is no secret.
+/// Length below which a text is no secret.
 const SHORTEST: usize = 4;
 
-/// How many headers an answer may have.
+/// Number of headers that an answer may have.
 const MOST_HEADERS: usize = 1000;
 
-/// How long the body of an answer may take whose status says all that is needed.
+/// Time limit for the body of an answer whose status is enough.
 const BODY_WAIT: Duration = Duration::from_secs(5);
 
 /// The longest wait that a server may ask for.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
-/// Where a server is, and what it is shown.
+/// Address of a server, and the identity presented to it.
 pub(super) struct HttpEndpoint<'c> {
     pub(super) url: &'c Url,
     pub(super) timeout: Duration,
@@ -56,11 +56,11 @@ pub(super) struct HttpEndpoint<'c> {
     pub(super) tls: &'c settings::Tls,
     /// The networks that it may be in; none for all.
     pub(super) allow_networks: &'c [Network],
-    /// Whether HTTP/2 is spoken, also without TLS.
+    /// True if HTTP/2 is used, also without TLS.
     pub(super) http2: bool,
 }
 
-/// What the `Authorization` header is made of. Each file is read anew when it changes.
+/// Source of the `Authorization` header. Each file is read again when it changes.
 pub(super) enum Login {
     Bearer(PathBuf),
     ApiKey(PathBuf),
@@ -92,25 +92,25 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
-    /// What came after the body.
+    /// Trailers after the body.
     pub(super) trailers: HeaderMap,
-    /// Whether that is all of it: it was not cut off, and not longer than was asked for.
+    /// True if the body is complete: not cut off, and not longer than the limit.
     pub(super) whole: bool,
 }
 
-/// How a server is reached. Headers and certificates from files are read anew as they change.
+/// Client of a server. Headers and certificates from files are read again when they change.
 pub(super) struct HttpClient {
     url: Url,
     /// The URL without what may be secret in it: what people see.
     pub(super) shown: String,
-    /// What may be secret in the URL.
+    /// Parts of the URL that may be secret.
     private: Vec<String>,
     timeout: Duration,
     fixed: HeaderMap,
     headers_file: Option<PathBuf>,
     login: Option<Login>,
     tls: Tls,
-    /// Where it may connect to.
+    /// Networks that it may connect to.
     allowed: Allowed,
     route: Route,
     http2: bool,
@@ -121,7 +121,7 @@ pub(super) struct HttpClient {
     pub(super) wire: Option<Transport>,
 }
 
-/// What answers a request where there is no network. The error says why there is no answer.
+/// Replacement for the network in tests. Its error is the reason why there is no answer.
 pub type Transport = Arc<dyn Fn(Request) -> BoxFuture<'static, Result<Response, String>> + Send + Sync>;
 
 impl std::fmt::Debug for HttpClient {
@@ -164,7 +164,7 @@ impl HttpClient {
         self.route.through()
     }
 
-    /// Whether the URL names more than a server.
+    /// Reports whether the URL has a path or a query.
     pub(super) fn has_path(&self) -> bool {
         !matches!(self.url.path(), "" | "/")
     }
@@ -315,8 +315,8 @@ impl HttpClient {
         Ok(read(response, most, BODY_WAIT.min(self.timeout)).await)
     }
 
-    /// What a status means at every server; none for those that mean something else at each. `heal` says how to renew
-    /// the credentials.
+    /// Returns the meaning of a status that is the same at every server; none for others. `heal` is the remedy for rejected
+    /// credentials.
     pub(super) fn meaning(&self, answer: &Answer, sent: &[u8], heal: &str) -> Option<SinkError> {
         let (url, status) = (&self.shown, answer.status);
         let said = self.quotable(&answer.body, sent).map(|said| format!(": {said}")).unwrap_or_default();
@@ -344,7 +344,7 @@ impl HttpClient {
         }
     }
 
-    /// What a proxy means that answers 407.
+    /// Returns the error for a proxy that answers 407.
     pub(super) fn proxy_refused(&self) -> Option<SinkError> {
         let (url, through) = (&self.shown, self.route.through());
         let why = route::ASKS_FOR_A_PASSWORD;
@@ -448,7 +448,7 @@ async fn read(response: Response, most: usize, within: Duration) -> Answer {
 }
 
 impl Answer {
-    /// How long the server asks to wait: seconds, or a date.
+    /// Returns the wait that the server requests: seconds, or a date.
     pub(super) fn wait(&self) -> Option<Duration> {
         retry_after(&self.headers, ambient::now().into())
     }
@@ -466,7 +466,7 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     Some(wait.min(LONGEST_WAIT))
 }
 
-/// As many entries from the beginning as go into one request: at least one.
+/// Returns the leading entries that fit into one request: at least one.
 pub(super) fn first_part(batch: &[Item], most: usize, bytes: usize) -> &[Item] {
     let mut sum = 0;
     let fits = |item: &&Item| {
@@ -505,8 +505,8 @@ pub(super) fn shown(url: &str) -> String {
     }
 }
 
-/// What of a URL may be secret, as it is sent and as a server reads it: the path as a whole and each part of it that is
-/// no plain word, and all parameters.
+/// Returns the parts of a URL that may be secret, as they are sent and as a server reads them: the path as a whole, each part
+/// of it that is no plain word, and all parameters.
 fn private(url: &Url) -> Vec<String> {
     let read = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
     // `events` and `v1` stand in many an answer.
@@ -546,7 +546,7 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// Whether TLS caused an error; what it says then says what to do.
+/// Reports whether TLS caused an error; its text then contains the remedy.
 #[cfg(feature = "nats")]
 pub(super) fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
     all(error).any(|error| tls::of(error).is_some())
@@ -562,7 +562,7 @@ fn all<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Er
     std::iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| (*error).source())
 }
 
-/// What one error says. One of TLS says what to do, and the same at each try.
+/// Returns the text of one error. One of TLS contains the remedy, and is the same at each attempt.
 fn words(error: &(dyn Error + 'static)) -> String {
     let plain = || error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     tls::meaning(error).unwrap_or_else(plain)

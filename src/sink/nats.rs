@@ -46,10 +46,10 @@ pub use subject::Subject;
 /// About how many bytes are under way at once, unless a single entry is larger.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// How often the end of the stream is read without anything being stored in between.
+/// Number of reads of the stream's end without any progress in between.
 const LOOKS: u32 = 5;
 
-/// Which journal the entry is of.
+/// Header with the epoch of the entry.
 const EPOCH: &str = "Decklog-Epoch";
 /// Its seq.
 const SEQ: &str = "Decklog-Seq";
@@ -64,16 +64,16 @@ const HELD_ID: &str = "Decklog-Held-Id";
 /// Its time.
 const HELD_TIME: &str = "Decklog-Held-Time";
 
-/// Where a stream ends.
+/// End of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Tail {
     /// Its last sequence, of anybody's message.
     last: u64,
-    /// What it holds of the log; nothing where no message of the log is left.
+    /// Position in the log; none if no message of the log is left.
     held: Option<LogPosition>,
     /// The sequence of the message that says so.
     at: u64,
-    /// Nothing has ever been dropped from it: what it does not hold was never there.
+    /// True if no message was ever dropped from the stream: a missing one was never there.
     whole: bool,
 }
 
@@ -84,7 +84,7 @@ impl Tail {
     }
 }
 
-/// What was found at the end of a stream.
+/// Observation at the end of a stream.
 #[derive(Clone, Debug)]
 struct Found {
     tail: Tail,
@@ -95,14 +95,14 @@ struct Found {
 /// An entry on its way.
 struct Message {
     position: LogPosition,
-    /// What the server knows it by, and drops a repeat by for a while.
+    /// Message id, by which the server drops duplicates for a while.
     id: String,
     subject: String,
     headers: HeaderMap,
     payload: Bytes,
 }
 
-/// Why not everything was stored.
+/// Reason why not everything was stored.
 enum Stop {
     /// The stream is not where it was expected to be, or nobody knows.
     Conflict,
@@ -118,11 +118,11 @@ pub struct NatsSink {
     stream: String,
     subject: Subject,
     batch_size: usize,
-    /// Where the stream ends, while that is known.
+    /// End of the stream, while it is known.
     tail: Option<Tail>,
-    /// Where it ended when that was known last: only the sink itself can have moved it since.
+    /// Last known end of the stream: only the sink itself can have moved it since.
     known: Option<Tail>,
-    /// Where an entry was found that was looked for: the next one is often as far from it as their seqs are.
+    /// Position of an entry that was searched: the next one is often as far from it as their seqs are.
     hint: Option<(Seq, u64)>,
     again: bool,
 }
@@ -226,8 +226,8 @@ impl NatsSink {
         }
     }
 
-    /// Whether the stream holds this very entry, by bisection: what the messages hold only grows along a stream, also
-    /// where they repeat what is older.
+    /// Reports whether the stream holds this very entry, by bisection: positions only grow along a stream, also where messages
+    /// repeat older ones.
     async fn search(&mut self, wanted: &LogPosition) -> Result<Option<bool>, SinkError> {
         let context = self.link.context().await?;
         let stream = self.link.answer(context.get_stream_no_info(&self.stream)).await?;
@@ -346,7 +346,7 @@ impl NatsSink {
         Ok(())
     }
 
-    /// What the end of the stream says about a batch: how many of it are stored.
+    /// Returns the number of entries of a batch that are stored, by the end of the stream.
     fn found(&mut self, found: Found, batch: &[Item]) -> Result<usize, SinkError> {
         let taken = match &self.known {
             Some(known) if !self.again => self.stored(known, &found, batch)?,
@@ -364,7 +364,7 @@ impl NatsSink {
         Ok(taken)
     }
 
-    /// How many of a batch that was under way are in the stream, which ended as is known before.
+    /// Returns the number of entries of a batch in flight that are in the stream, which ended as known before.
     fn stored(&self, known: &Tail, found: &Found, batch: &[Item]) -> Result<usize, SinkError> {
         let Found { tail, line } = found;
         let held = match (&tail.held, &known.held) {
@@ -458,7 +458,7 @@ impl NatsSink {
         (stored, stop)
     }
 
-    /// What is sent for an entry.
+    /// Builds the message of an entry.
     fn message(&self, item: &Item, tail: &Tail) -> Result<Message, SinkError> {
         let entry = item.header().map_err(|error| SinkError::Refused { text: format!("it is {error}") })?;
         let position = LogPosition::at(entry);
@@ -482,7 +482,7 @@ impl NatsSink {
         Ok(Message { subject: self.subject.of(entry), id, position, headers, payload: item.line.clone() })
     }
 
-    /// What it means that a publish failed.
+    /// Returns the meaning of a failed publish.
     fn refused(&self, error: &PublishError, item: &Item) -> Stop {
         let (stream, shown) = (&self.stream, &self.link.shown);
         let size = item.line.len();
@@ -568,7 +568,7 @@ impl NatsSink {
     }
 }
 
-/// What the server said about the stream.
+/// Returns the text of an error of the API about the stream.
 fn api(stream: &str, error: &ApiError) -> String {
     format!("the stream {stream} cannot be used: {error}")
 }
@@ -578,7 +578,7 @@ fn name(position: &LogPosition) -> String {
     format!("{}.{}", position.epoch, position.seq)
 }
 
-/// What a stream holds whose last message is this; nothing where decklog did not write it.
+/// Returns the position in the headers of a stream's last message; none if decklog did not write it.
 fn held(headers: &HeaderMap, payload: &[u8]) -> Option<Option<LogPosition>> {
     let header = |name: &str| headers.get(name).map(async_nats::HeaderValue::as_str);
     let Some(held) = header(HELD) else {

@@ -35,24 +35,24 @@ const BATCH_BYTES: usize = 2 << 20;
 /// Every receiver takes a request of this size, however small its limits are.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// How many bytes of an answer are read.
+/// Bytes of an answer that are read.
 const ANSWER_BYTES: usize = 64 << 10;
 
 /// The path of the call over gRPC, and of the request over HTTP.
 const GRPC_PATH: [&str; 2] = ["opentelemetry.proto.collector.logs.v1.LogsService", "Export"];
 const HTTP_PATH: [&str; 2] = ["v1", "logs"];
 
-/// How the credentials are renewed.
+/// Remedy for rejected credentials.
 const HEAL: &str = "renew the credentials in `bearer_file`, `headers_file` or `headers`";
 
-/// What to do where nobody takes logs.
+/// Remedy for an endpoint that takes no logs.
 const ELSEWHERE: &str = "set `url` and `protocol` to where OTLP logs are taken, and send SIGHUP";
 
 /// Severities of the log data model: nothing is wrong with a change, and something may be with a gap.
 const INFO: (i32, &str) = (9, "INFO");
 const WARN: (i32, &str) = (13, "WARN");
 
-/// What the end of one request means.
+/// Meaning of the end of one request.
 enum End {
     Taken,
     /// This request will never be taken; a part of it may.
@@ -66,14 +66,14 @@ enum End {
 #[derive(Debug)]
 pub struct OtlpSink {
     link: HttpClient,
-    /// What stands behind the URL.
+    /// Path behind the URL.
     path: &'static [&'static str],
     protocol: Protocol,
     batch_size: usize,
-    /// How many bytes of entries go into one request: fewer, once a larger one was refused.
+    /// Bytes of entries in one request: fewer, once a larger one was refused.
     bytes: usize,
     compress: Gzip,
-    /// Whether the server has ever answered.
+    /// Set once the server has answered.
     answered: bool,
     /// The last warning about what the server took. An answer that says the same again is no news.
     warned: Option<String>,
@@ -351,7 +351,7 @@ fn request(part: &[Item]) -> Result<proto::ExportLogsServiceRequest, EntryError>
     Ok(proto::ExportLogsServiceRequest { resource_logs })
 }
 
-/// Who reports it, and of which cluster.
+/// Builds the resource: the reporting service, and the cluster.
 fn resource(entry: &Header<'_>) -> proto::Resource {
     proto::Resource {
         attributes: vec![

@@ -40,15 +40,15 @@ pub struct PostgresSink {
     link: Option<Link>,
     batch_size: usize,
     timeout: Duration,
-    /// Whether the table `objects` is kept.
+    /// True if the table `objects` is maintained.
     objects: bool,
     /// The uid of the cluster; empty while it is not known.
     cluster: String,
-    /// What the row of the cursor said last. None: nobody has looked yet.
+    /// Last contents of the cursor row. None if it was not read yet.
     known: Option<Option<LogPosition>>,
-    /// What the output has after this is of another timeline, and what is delivered next takes its place.
+    /// Seq behind which the output is of another timeline, which the next delivery replaces.
     parted: Option<Seq>,
-    /// What it says if the last commit went through, which was not answered.
+    /// Contents of the cursor row if the last commit, which was not answered, succeeded.
     pending: Option<LogPosition>,
     /// It is a replay.
     again: bool,
@@ -60,7 +60,7 @@ impl std::fmt::Debug for PostgresSink {
     }
 }
 
-/// Why a transaction did not come to its end.
+/// Reason why a transaction failed.
 enum Trouble {
     Server(Error),
     Sink(SinkError),
@@ -109,7 +109,8 @@ impl PostgresSink {
         }
     }
 
-    /// How long the server waits for a lock, or for us: a little less than we wait for it, so that it can say why.
+    /// Returns the statement that begins a transaction with the server's lock and idle timeouts: a little shorter than ours, so
+    /// that it can report the reason.
     fn begin(&self) -> String {
         schema::begin(self.timeout.mul_f32(0.8))
     }
@@ -135,8 +136,8 @@ impl PostgresSink {
         Ok(Row { cluster: cluster.to_owned(), at: None })
     }
 
-    /// What the row of the cursor says. Where the cluster is not known yet, another one's may be later than this journal:
-    /// then what follows goes under an epoch that is later still, whosever it is.
+    /// Reads the cursor row. While the cluster is unknown, the row may be of another cluster and have a later epoch than this
+    /// journal: then entries go out under an epoch that is later still.
     async fn look(&mut self, epoch: &str) -> Result<Option<LogPosition>, SinkError> {
         let link = self.take_link().await?;
         let looking = async {
@@ -163,7 +164,7 @@ impl PostgresSink {
         Ok(at.or(later))
     }
 
-    /// Whether this very entry is there.
+    /// Reports whether this very entry is stored.
     async fn find(&mut self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
         let link = self.take_link().await?;
         let Ok(seq) = i64::try_from(entry.seq.0) else { return Ok(None) };

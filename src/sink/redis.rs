@@ -33,7 +33,7 @@ use link::{End, Link, Tail};
 /// About how many bytes one transaction carries, unless a single entry is larger.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What is added to the name of a stream for what is replayed: a stream takes nothing out of order.
+/// Suffix of the stream for replayed entries: a stream accepts nothing out of order.
 const AGAIN: &str = ":again";
 
 /// A server with streams.
@@ -44,8 +44,7 @@ pub struct RedisSink {
     max_len: Option<u64>,
     batch_size: usize,
     again: bool,
-    /// What the stream ends with as far as is known, where there is one stream: a server that comes back without it has
-    /// lost entries.
+    /// Last known end of a fixed stream: a server that comes back without it has lost entries.
     known: Option<LogPosition>,
     /// The last id that was sent from here, and that of what was sent and not answered.
     sent: Option<Id>,
@@ -55,7 +54,7 @@ pub struct RedisSink {
 /// The id of an entry in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Id {
-    /// When the entry's epoch began, in milliseconds.
+    /// Begin of the entry's epoch, in milliseconds.
     begun: u64,
     seq: u64,
 }
@@ -90,7 +89,7 @@ impl Id {
     }
 }
 
-/// What goes to a stream.
+/// Entries for one stream.
 struct Addition<'b> {
     stream: String,
     id: Id,
@@ -252,7 +251,7 @@ impl RedisSink {
         }
     }
 
-    /// Whether an id that is not in the stream was, and has been taken out.
+    /// Reports whether an id that is missing in the stream was there, and has been removed.
     fn was_there(&self, id: Id, tail: &Tail) -> bool {
         let dropped = tail.first.is_none_or(|first| id < first) || tail.deleted.is_some_and(|deleted| id <= deleted);
         if !self.stream.is_fixed() {
@@ -263,13 +262,13 @@ impl RedisSink {
         dropped && self.was_under_way(id) && (self.is_known(id) || Some(tail.last) <= self.sent)
     }
 
-    /// Whether the stream had this id when its end was known last.
+    /// Reports whether the stream had this id when its end was last read.
     fn is_known(&self, id: Id) -> bool {
         self.known.as_ref().and_then(|known| Id::of(known).ok()).is_some_and(|known| id <= known)
     }
 
-    /// Whether an entry that the stream has can have come from here, as a try that was not answered. Of many streams the
-    /// cursor alone says it, which a crash leaves behind.
+    /// Reports whether an entry in the stream can be from an unanswered attempt of this sink. For many streams only the cursor
+    /// tells, which lags after a crash.
     fn was_under_way(&self, id: Id) -> bool {
         !self.stream.is_fixed() || self.is_known(id) || self.unsure.is_some_and(|unsure| id <= unsure)
     }
@@ -317,7 +316,7 @@ impl RedisSink {
         Ok(held)
     }
 
-    /// What a stream holds whose last entry was taken out, by the id of that.
+    /// Returns the position of a stream whose last entry was removed, by the id of that entry.
     fn held_by_id(&self, last: Id, cursor: &LogPosition) -> Result<Option<LogPosition>, String> {
         if let Some(known) = self.known.as_ref().filter(|known| Id::of(known) == Ok(last)) {
             return Ok(Some(known.clone()));
@@ -332,7 +331,7 @@ impl RedisSink {
         Ok(is_ours.then(|| LogPosition { epoch: cursor.epoch.clone(), seq: Seq(last.seq), entry: None }))
     }
 
-    /// Whether the stream holds this very entry.
+    /// Reports whether the stream holds this very entry.
     async fn has(&mut self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
         let (Some(stream), Ok(id)) = (self.fixed().map(str::to_owned), Id::of(entry)) else { return Ok(None) };
         self.link.ready().await?;

@@ -41,10 +41,10 @@ use crate::wire::EntryError;
 use segment::{Ends, Manifest};
 use store::Store;
 
-/// How many entries a segment has at most, however small they are.
+/// Number of entries of a segment, however small they are.
 const ENTRIES: usize = 100_000;
 
-/// What is larger is not read into memory, unless segments are.
+/// Size beyond which an object is not read into memory, unless segments are as large.
 const LARGEST: u64 = 256 << 20;
 
 /// Segments in a bucket or a folder.
@@ -54,9 +54,9 @@ pub struct S3Sink {
     partition: Partition,
     segment_size: usize,
     segment_age: Duration,
-    /// What there is of the epoch that is delivered, once that is known.
+    /// State of the delivered epoch, once it is known.
     at: Option<At>,
-    /// Whether the place was seen to keep conditions.
+    /// True if the bucket was seen to honour conditions.
     keeps_conditions: bool,
     /// The epoch that the place ended with when it was asked: nothing of an earlier one is written behind it.
     newest: String,
@@ -65,7 +65,7 @@ pub struct S3Sink {
     again: bool,
 }
 
-/// What there is of an epoch.
+/// State of an epoch.
 #[derive(Debug)]
 struct At {
     epoch: String,
@@ -74,9 +74,9 @@ struct At {
     noted: u64,
 }
 
-/// What was found of an epoch.
+/// Stored state of an epoch.
 struct Found {
-    /// What its manifest has to say, and the last entry.
+    /// Manifest, and the position of the last entry.
     own: Option<(Manifest, LogPosition)>,
     /// See [`At`].
     noted: u64,
@@ -90,9 +90,9 @@ struct Listed {
     count: u64,
     /// The seq that the oldest begins with.
     first: Option<Seq>,
-    /// That of the newest, and its key.
+    /// Last seq and key of the newest segment.
     newest: Option<(Seq, String)>,
-    /// Whether the one that was asked for is there.
+    /// True if the requested segment exists.
     there: bool,
     /// The latest other epoch.
     other: Option<String>,
@@ -117,7 +117,7 @@ impl S3Sink {
         })
     }
 
-    /// What there is of an epoch.
+    /// Reads the stored state of an epoch.
     async fn read(&mut self, epoch: &str) -> Result<Found, SinkError> {
         let manifest = self.manifest(epoch).await?;
         let noted = manifest.as_ref().map_or(0, |manifest| manifest.last);
@@ -236,7 +236,7 @@ impl S3Sink {
         })
     }
 
-    /// What a segment says that is there.
+    /// Reads a stored segment.
     async fn looked_at<T: Send + 'static>(
         &mut self,
         key: &str,
@@ -365,7 +365,8 @@ impl S3Sink {
         )))
     }
 
-    /// What was agreed on is written. Who may not remove that leaves a small object, which says nothing any more.
+    /// Removes the intent of a segment that is written. Without the right to remove it a small object remains, which has no
+    /// meaning any more.
     async fn remove_next(&mut self, next: &str) {
         if let Ok(objects) = self.store.objects().await {
             drop(objects.delete(&Path::from(next)).await);
@@ -424,7 +425,8 @@ impl S3Sink {
         Ok(last.seq)
     }
 
-    /// Whether a segment holds this very entry. It is under the date of the entry, as all that one segment has are.
+    /// Reports whether a segment holds this very entry. The segment is under the date of the entry, as are all entries of a
+    /// segment.
     async fn find(&mut self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
         let under = match (self.partition, &entry.entry) {
             (Partition::None, _) => None,
@@ -494,7 +496,7 @@ impl S3Sink {
         }
     }
 
-    /// What the place holds of the log.
+    /// Returns the position of the output.
     async fn held(&mut self, cursor: &LogPosition) -> Result<LogPosition, SinkError> {
         self.at = None;
         // What is beside the segments names each epoch but one of which nothing was ever written beside them.

@@ -1,4 +1,4 @@
-//! What the settings of every sink have in common: the trait that they implement, and the words that all of them keep to.
+//! Common parts of the settings of sinks: their trait, and their shared types and defaults.
 //!
 //! What is secret is in a file whose key ends in `_file` and is read anew when it changes, `ca_file`, `cert_file` and
 //! `key_file` are PEM ([`Tls`]), and `timeout` bounds one exchange with the server.
@@ -30,7 +30,7 @@ pub const FORMATS: &[Format] = &[
     Format::of::<Template>(),
 ];
 
-/// What a type of sink answers about its settings. They exist in every build; `open` says so where the client was left out.
+/// Settings of a type of sink. They exist in every build; `open` fails if the client is not part of it.
 pub trait SinkSettings {
     /// The sink that they describe. Nothing is opened or connected yet.
     ///
@@ -46,7 +46,7 @@ pub trait SinkSettings {
         None
     }
 
-    /// Whether its output is on the machine that decklog runs on: of two with one log each has its own.
+    /// Reports whether the output is on the machine that decklog runs on: with a shared log each machine has its own.
     fn is_local(&self) -> bool {
         false
     }
@@ -56,13 +56,13 @@ pub trait SinkSettings {
         None
     }
 
-    /// What is allowed and yet worth a word: what the sink does, and what to do about it.
+    /// Returns a warning about an allowed setting: its effect, and the remedy.
     fn warning(&self) -> Option<&'static str> {
         None
     }
 
-    /// What keeps this sink from standing beside another one of its type in one configuration, because both would write to
-    /// one place. `other` is what that one is called.
+    /// Returns the conflict with another sink of the same type in one configuration that would write to the same place. `name`
+    /// is the name of the other sink.
     fn clash(&self, _other: &Self, _name: &str) -> Option<Clash>
     where
         Self: Sized,
@@ -94,9 +94,9 @@ pub trait SinkSettings {
 pub struct Clash {
     /// The key that has to be another.
     pub key: &'static str,
-    /// What was found.
+    /// The value found.
     pub found: String,
-    /// What was expected.
+    /// The expectation.
     pub expected: &'static str,
 }
 
@@ -128,7 +128,7 @@ pub enum Gzip {
     None,
 }
 
-/// Where a server is that speaks HTTP: a host, and neither user nor password.
+/// URL of an HTTP server: a host, without user and password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpUrl(Url);
 

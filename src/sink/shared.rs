@@ -1,4 +1,4 @@
-//! What the engines of the shared log have in common, of those sinks whose place can keep one.
+//! Common parts of the engines of the shared log.
 
 use sha2::{Digest as _, Sha256};
 
@@ -6,7 +6,7 @@ use super::SinkError;
 use crate::ambient;
 use crate::shared_log::{Appended, LogError};
 
-/// What distinguishes a unit from every other.
+/// Digest that identifies a unit.
 pub(super) type Digest = [u8; 32];
 
 pub(super) fn digest(bytes: &[u8]) -> Digest {
@@ -39,13 +39,13 @@ impl Tail {
         *self = Self { last: Some((number, digest)), refused: false };
     }
 
-    /// What the unit before this one was when it was seen last, if it was.
+    /// Returns the digest of the unit before this one when it was last seen.
     pub(super) fn before(&self, number: u64) -> Option<Digest> {
         self.last.and_then(|(at, digest)| (at.checked_add(1) == Some(number)).then_some(digest))
     }
 
-    /// Whether a read of what comes after a unit is refused, where this is what has its number now: once, so that it is said.
-    /// Whoever then asks again gets what is there, to compare it.
+    /// Reports whether a read of the units after `after` fails, because another unit has its number now: once, so that the
+    /// error is reported. The next read gets the present unit, for a comparison.
     pub(super) fn refuses(&mut self, after: u64, there: Option<Digest>) -> bool {
         let seen = self.last.filter(|(at, _)| *at == after).map(|(_, digest)| digest);
         let other = seen.zip(there).is_some_and(|(seen, there)| seen != there);
@@ -53,7 +53,7 @@ impl Tail {
     }
 }
 
-/// What an engine has around a number that it did not append a unit under.
+/// Units of an engine around a number under which it did not accept a unit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Around {
     /// The newest unit or base.
@@ -65,8 +65,7 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// What it means for the one who wants to append `own`, who saw `seen` before it. Nothing: it should have worked, and is
-    /// tried again.
+    /// Returns the meaning for an append of `own` behind `seen`. None: it should have succeeded, and is tried again.
     pub(super) fn meaning(&self, number: u64, own: Digest, seen: Option<Digest>) -> Option<Appended> {
         let other = self.before.zip(seen).is_some_and(|(before, seen)| before != seen);
         match self.there {

@@ -73,7 +73,7 @@ impl Message<'_> {
     }
 }
 
-/// What is the same in every message.
+/// Common parts of all messages.
 #[derive(Clone, Debug)]
 struct Head {
     facility: Facility,
@@ -83,7 +83,7 @@ struct Head {
 }
 
 impl Head {
-    /// What stands before the entry in its message.
+    /// Returns the header of an entry's message.
     fn of(&self, item: &Item) -> Result<String, String> {
         let header = item.header().map_err(|error| format!("it is {error}"))?;
         let Self { facility, hostname, app_name, sd_id } = self;
@@ -289,7 +289,7 @@ async fn frames(
     Ok(())
 }
 
-/// Whether the server has closed the connection. It has nothing to say otherwise.
+/// Reports whether the server has closed the connection. It sends nothing otherwise.
 fn is_closed(stream: &mut Box<dyn Stream>) -> bool {
     let mut nothing = [0; 64];
     loop {

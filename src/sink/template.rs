@@ -13,7 +13,7 @@ use crate::wire::Header;
 pub(crate) const FIELDS: [&str; 11] =
     ["cluster", "group", "version", "resource", "kind", "namespace", "name", "type", "epoch", "date", "hour"];
 
-/// What stands where an entry has no such field.
+/// Value of a field that an entry does not have.
 const NONE: &str = "_";
 
 /// A template that was understood.
@@ -81,7 +81,7 @@ impl Text for Template {
 text_value!(Template);
 
 impl Template {
-    /// Whether it names no field: it is the same for every entry.
+    /// Reports whether it names no field, and so is the same for every entry.
     #[allow(dead_code, reason = "only clients that stand behind features ask")]
     pub(crate) fn is_fixed(&self) -> bool {
         self.0.iter().all(|part| matches!(part, Part::Text(_)))

@@ -21,7 +21,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Nothing is read yet.
+    /// Creates the configuration; no file is read yet.
     ///
     /// # Errors
     /// Where a certificate has no key, or a key no certificate.
@@ -35,7 +35,7 @@ impl Tls {
         Ok(Self { authorities: config.ca_file.as_deref().map(Followed::new), own, made: None })
     }
 
-    /// What connections are made with, and whether it is another one than before.
+    /// Returns the TLS configuration by the present files, and whether it has changed.
     ///
     /// # Errors
     /// Where a file cannot be read, or does not hold what it should.
@@ -95,7 +95,7 @@ impl Tls {
     }
 }
 
-/// How sentences name things where a sink connects.
+/// Terms for sentences about the connections of sinks.
 const SERVER: Place = Place {
     peer: "the server",
     authority: "an authority that decklog trusts here",

@@ -1,7 +1,7 @@
 //! Patterns of one word.
 
-/// Whether a text fits a pattern, in which `*` stands for any run of bytes; `same` says whether another byte of the pattern
-/// stands for one of the text. The classic walk with one way back: at most one step per pair of bytes.
+/// Reports whether a text fits a pattern, in which `*` stands for any run of bytes; `same` decides whether another byte of the
+/// pattern stands for one of the text. The classic walk with one way back: at most one step per pair of bytes.
 pub fn fits(pattern: &str, text: &str, same: impl Fn(u8, u8) -> bool) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);

@@ -39,13 +39,13 @@ text_schema!(NamespaceText, "namespace");
 pub struct NamespacePattern(String);
 
 impl NamespacePattern {
-    /// Whether it is a name, and of no other namespace.
+    /// Reports whether it is the name of a single namespace.
     #[must_use]
     pub fn is_name(&self) -> bool {
         !self.0.contains(['*', '?'])
     }
 
-    /// Whether it is the name of this namespace, or fits it.
+    /// Reports whether it is the name of this namespace, or fits it.
     #[must_use]
     pub fn covers(&self, namespace: &str) -> bool {
         glob::fits(&self.0, namespace, |wanted, byte| wanted == b'?' || wanted == byte)
@@ -115,7 +115,8 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 
-/// What Kubernetes calls a label value: at most 63 of letters, digits, `-`, `_`, `.`, alphanumeric at both ends; may be empty.
+/// Reports whether a text is a label value of Kubernetes: at most 63 of letters, digits, `-`, `_`, `.`, alphanumeric at both
+/// ends; may be empty.
 fn is_label_value(text: &str) -> bool {
     let alphanumeric_at = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     text.is_empty()
@@ -150,7 +151,7 @@ struct Requirement {
     value: Value,
 }
 
-/// What a requirement asks of the value of a label.
+/// Requirement on the value of a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Value {
     Any,
@@ -163,7 +164,7 @@ enum Value {
 }
 
 impl LabelSelector {
-    /// Whether it takes an object with these labels.
+    /// Reports whether it selects an object with these labels.
     #[must_use]
     pub fn takes(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|Requirement { key, value }| {

@@ -1,4 +1,4 @@
-//! What needs a person, or soon will: since when, why, and what to do about it.
+//! Alarms: conditions that need a person, or soon will, each with its start, its cause and its remedy.
 //!
 //! Each alarm has a name that never changes. `docs/runbook.md` has a section of that name, and `docs/alerts.yaml` a rule
 //! for Prometheus.
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{Role, Status, Trouble};
 use crate::journal::{SinkState, SourceState};
 
-/// Something that needs a person, or soon will.
+/// A condition that needs a person, or soon will.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Alarm {
     /// Its name, which is that of its section in the runbook.
@@ -20,9 +20,9 @@ pub struct Alarm {
     /// Since when, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// What is the matter, and why.
+    /// The condition and its cause.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     #[serde(rename = "do")]
     pub remedy: String,
 }
@@ -85,7 +85,7 @@ const SINK_MISSED: &str = "sink-missed";
 const SINK_DEAD_LETTERS: &str = "sink-dead-letters";
 
 /// A clock that is so far behind the newest entry was set back.
-const CLOCK: SignedDuration = SignedDuration::from_secs(60);
+const CLOCK_BEHIND_LIMIT: SignedDuration = SignedDuration::from_secs(60);
 /// Less than this is free on the disk, and less than a tenth of it: it is nearly full.
 const FREE: u64 = 1 << 30;
 /// A write-ahead log that is larger is held by a reader, or the disk is too slow.
@@ -94,22 +94,22 @@ const WAL: u64 = 128 << 20;
 /// Where there are no bookmarks, an audit that finds nothing is as good, every ten minutes.
 const SILENT: i64 = 900;
 /// A watch that has just begun may have its first bookmark before it.
-const FIRST_BOOKMARK: SignedDuration = SignedDuration::from_secs(120);
+const FIRST_BOOKMARK_WAIT: SignedDuration = SignedDuration::from_secs(120);
 /// A source that begins takes seconds, or minutes in a big cluster.
-const STARTING: SignedDuration = SignedDuration::from_mins(15);
+const STARTING_LIMIT: SignedDuration = SignedDuration::from_mins(15);
 /// A gap is news for this long.
-const NEWS: SignedDuration = SignedDuration::from_hours(1);
+const GAP_NEWS_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 /// An API server that begins, and an API service that moves, are not known for some seconds.
-const UNKNOWN_FOR: SignedDuration = SignedDuration::from_secs(30);
-/// What a sink may lag.
+const UNKNOWN_LIMIT: SignedDuration = SignedDuration::from_secs(30);
+/// Largest lag of a sink without an alarm, in seconds.
 const BEHIND: i64 = 300;
 /// A Lease is somebody else's within 17 s, and an engine that fails over takes less.
-const LEADERLESS_FOR: SignedDuration = SignedDuration::from_secs(60);
-const UNREACHABLE_FOR: SignedDuration = SignedDuration::from_secs(60);
-/// What a standby may lag, in seconds: it reads that before it leads.
+const LEADERLESS_LIMIT: SignedDuration = SignedDuration::from_secs(60);
+const UNREACHABLE_LIMIT: SignedDuration = SignedDuration::from_secs(60);
+/// Largest lag of a standby without an alarm, in seconds: it reads that much before it leads.
 const STANDBY: f64 = 60.0;
 
-/// What of `status` needs a person, the worst first.
+/// Returns the alarms of a status, the worst first.
 pub(super) fn alarms(status: &Status) -> Vec<Alarm> {
     let mut all = daemon(status);
     all.extend(ha(status));
@@ -170,7 +170,7 @@ fn ha(status: &Status) -> Vec<Alarm> {
     };
     let lasts = |since: Option<Timestamp>, bound| since.filter(|since| status.time.duration_since(*since) >= bound);
     let lease = &view.lease;
-    if let Some(since) = lasts(view.since_leaderless, LEADERLESS_FOR) {
+    if let Some(since) = lasts(view.since_leaderless, LEADERLESS_LIMIT) {
         let why = view.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
         let look = match lease.split_once('/') {
             Some((namespace, name)) => format!("`kubectl get lease -n {namespace} {name} -o yaml`"),
@@ -192,7 +192,7 @@ fn ha(status: &Status) -> Vec<Alarm> {
             "do what it says: until then this decklog cannot take over, or stops leading".to_owned(),
         );
     }
-    if let Some(since) = lasts(view.since_unreachable, UNREACHABLE_FOR)
+    if let Some(since) = lasts(view.since_unreachable, UNREACHABLE_LIMIT)
         && let Some(why) = &view.unreachable
     {
         alarm(
@@ -214,7 +214,7 @@ fn ha(status: &Status) -> Vec<Alarm> {
             "look at its disk and at the network to the shared log; it follows as fast as these let it".to_owned(),
         );
     }
-    if let Some(since) = view.since_overflow.filter(|since| status.time.duration_since(*since) < NEWS) {
+    if let Some(since) = view.since_overflow.filter(|since| status.time.duration_since(*since) < GAP_NEWS_PERIOD) {
         alarm(
             BACKLOG_OVERFLOWED,
             Some(since),
@@ -246,7 +246,7 @@ fn times(times: u64) -> String {
     if times == 1 { "once".to_owned() } else { format!("{times} times") }
 }
 
-/// That the daemon of a cluster ended by an error, and its process begins it again.
+/// Alarm for a cluster whose daemon ended by an error and is started again.
 pub fn failing(failed: &Trouble) -> Alarm {
     let times = if failed.times == 1 { "once".to_owned() } else { format!("{} times in a row", failed.times) };
     Alarm {
@@ -260,7 +260,7 @@ pub fn failing(failed: &Trouble) -> Alarm {
     }
 }
 
-/// That a configuration was refused, and that of before, if any, is in force.
+/// Alarm for a configuration that was refused, while the previous one, if any, stays in force.
 pub fn refused(refused: &Trouble) -> Alarm {
     Alarm {
         alarm: CONFIGURATION_REFUSED,
@@ -276,7 +276,7 @@ fn journal(status: &Status) -> Vec<Alarm> {
     let journal = &status.journal;
     let mut all = Vec::new();
     if let Some(head) = journal.head
-        && head.time.duration_since(status.time) > CLOCK
+        && head.time.duration_since(status.time) > CLOCK_BEHIND_LIMIT
     {
         let seconds = head.time.duration_since(status.time).as_secs();
         all.push(Alarm {
@@ -289,7 +289,7 @@ fn journal(status: &Status) -> Vec<Alarm> {
         });
     }
     if let Some(jump) = status.daemon.last_jump
-        && status.time.duration_since(jump.at).abs() < NEWS
+        && status.time.duration_since(jump.at).abs() < GAP_NEWS_PERIOD
     {
         let way = if jump.seconds < 0 { "back" } else { "ahead" };
         all.push(Alarm {
@@ -357,12 +357,12 @@ fn sources(status: &Status) -> Vec<Alarm> {
                 text.clone(),
                 "do what it says; decklog retries by itself, and the other sources are not affected",
             )),
-            (SourceState::Watching, Some(lag)) if lag > SILENT && lasts(FIRST_BOOKMARK) => all.push(alarm(
+            (SourceState::Watching, Some(lag)) if lag > SILENT && lasts(FIRST_BOOKMARK_WAIT) => all.push(alarm(
                 SOURCE_SILENT,
                 format!("watched, but nothing has come for {lag} s, not even a bookmark"),
                 "compare with `kubectl get --raw` of the same resource; an API without bookmarks that is not audited is also silent when nothing changes",
             )),
-            (state @ (SourceState::Waiting | SourceState::Listing(_) | SourceState::Recovering), _) if lasts(STARTING) => all.push(alarm(
+            (state @ (SourceState::Waiting | SourceState::Listing(_) | SourceState::Recovering), _) if lasts(STARTING_LIMIT) => all.push(alarm(
                 SOURCE_STARTING,
                 match state {
                     SourceState::Recovering => "decklog is still recovering what its watch missed".to_owned(),
@@ -395,10 +395,10 @@ fn sources(status: &Status) -> Vec<Alarm> {
     all
 }
 
-/// That it is not known which resources there are.
+/// Alarms for an incomplete discovery.
 fn discovery(status: &Status) -> Vec<Alarm> {
     let lasting = status.discovery.iter();
-    let lasting = lasting.filter(|(_, trouble)| status.time.duration_since(trouble.since) >= UNKNOWN_FOR);
+    let lasting = lasting.filter(|(_, trouble)| status.time.duration_since(trouble.since) >= UNKNOWN_LIMIT);
     lasting
         .map(|(about, Trouble { since, why, .. })| {
             let (what, remedy) = if about.is_empty() {
@@ -421,11 +421,11 @@ fn discovery(status: &Status) -> Vec<Alarm> {
         .collect()
 }
 
-/// That a gap was recorded. Nothing brings back what is missing, so it is a notice and no alarm.
+/// Notice for recorded gaps. It is no alarm, because nothing brings back what is missing.
 pub(super) fn gaps(status: &Status) -> Option<Alarm> {
     let last = status.gaps.last.as_ref()?;
     let age = status.time.duration_since(last.place.time);
-    (age < NEWS).then(|| Alarm {
+    (age < GAP_NEWS_PERIOD).then(|| Alarm {
         alarm: GAP_RECORDED,
         about: last.resource.clone(),
         since: Some(last.place.time),
@@ -466,7 +466,7 @@ fn sinks(status: &Status) -> Vec<Alarm> {
                 ));
             }
         }
-        if let Some(last) = sink.last_missed.filter(|last| status.time.duration_since(*last) < NEWS) {
+        if let Some(last) = sink.last_missed.filter(|last| status.time.duration_since(*last) < GAP_NEWS_PERIOD) {
             all.push(Alarm {
                 since: Some(last),
                 ..alarm(

@@ -1,4 +1,4 @@
-//! What a daemon with a shared log says of its part in it.
+//! Status of a daemon with a shared log.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Live;
 use crate::journal::Apart;
 
-/// What this process is among those that share the log.
+/// Role of this process among those that share the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -35,28 +35,29 @@ impl Role {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HaView {
-    /// What it is.
+    /// The role.
     pub role: Role,
     /// The term: it grows with each leader.
     pub term: u64,
-    /// Who leads, by the Lease; empty where nobody is known to.
+    /// Identity of the leader, by the Lease; empty if none is known.
     pub leader: String,
     /// The Lease: NAMESPACE/NAME.
     pub lease: String,
     /// Units of the shared log that are not in this journal yet.
     pub behind_units: u64,
-    /// How old the oldest of them is; 0 where there is none.
+    /// Age of the oldest of them, in seconds; 0 if there is none.
     pub behind_seconds: f64,
-    /// What a standby keeps of changes that the shared log does not have yet.
+    /// Size of a standby's changes that the shared log does not have yet, in bytes.
     pub backlog_bytes: u64,
-    /// How often that had no room, since the start: what the watches brought was dropped, and is resumed for at a take-over.
+    /// Number of overflows of the backlog since the start. The changes were dropped, and a take-over resumes the watches for
+    /// them.
     pub overflows: u64,
     /// The shared log: the place, without secrets.
     pub log: String,
-    /// Why the shared log cannot be read or written at the moment.
+    /// Error of the last access to the shared log, while it lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreachable: Option<String>,
-    /// What else is in the way, such as a Lease that may not be written.
+    /// Another obstacle, such as a Lease that may not be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// The journals that hold entries which the shared log lacks.
@@ -68,7 +69,7 @@ pub struct HaView {
     /// Since when the shared log cannot be read or written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_unreachable: Option<Timestamp>,
-    /// When the backlog last had no room.
+    /// Time of the last overflow of the backlog.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_overflow: Option<Timestamp>,
 }
@@ -86,7 +87,7 @@ impl Live {
         });
     }
 
-    /// Whether this is worth writing down when that was written last: numbers that grow all the time are not.
+    /// Reports whether this status is worth a write after `written`: counters that always grow are not.
     #[must_use]
     pub fn is_news_after(&self, written: &Self) -> bool {
         let steady = |live: &Self| Self {

@@ -1,6 +1,5 @@
-//! What only the running daemon knows of itself, for whoever asks from outside: a small file beside the journal, written
-//! when something of it changes. It is not synced and nothing depends on it; one that is torn or of another process is
-//! not believed.
+//! State that only the running daemon knows, for other processes: a small file beside the journal, written when the state
+//! changes. It is not synced and nothing depends on it; a torn file, or one of another process, is ignored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +15,7 @@ use crate::journal::Pause;
 /// The file in the state directory that the daemon leaves it in.
 pub const FILE: &str = "daemon.json";
 
-/// What has to make progress, for systemd to hear that the daemon is alive.
+/// A component whose progress systemd's watchdog depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The sources and discovery.
@@ -39,7 +38,7 @@ impl Part {
     }
 }
 
-/// What the daemon says of itself.
+/// State of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Live {
@@ -47,23 +46,23 @@ pub struct Live {
     pub pid: u32,
     /// Its version.
     pub version: String,
-    /// When it started.
+    /// Start time.
     pub started: Option<Timestamp>,
-    /// Whether every source has resumed or finished its first list.
+    /// True once every source has resumed or finished its first list.
     pub ready: bool,
     /// Parts that make no progress: systemd's watchdog is not fed.
     pub stalled: Vec<String>,
     /// Configured resources that the API server does not serve.
     pub waiting: Vec<String>,
-    /// Why each of them waits, and what to do about it, by name.
+    /// Cause and remedy of each wait, by name.
     pub waiting_because: BTreeMap<String, Because>,
-    /// What the API server does not say of the resources that there are, by API group; empty for all of it.
+    /// API groups that discovery does not report, with the cause; empty if it is complete.
     pub discovery: BTreeMap<String, Trouble>,
     /// The file descriptors that it has open.
     pub open_files: u64,
     /// The most that it may have.
     pub open_files_limit: u64,
-    /// How often the clock was set, or the machine was suspended.
+    /// Number of times the clock was set or the machine was suspended.
     pub clock_jumps: u64,
     /// The last time that it was.
     pub last_jump: Option<Jump>,
@@ -79,28 +78,28 @@ pub struct Live {
     pub failed: Option<Trouble>,
 }
 
-/// Why something waits.
+/// Cause of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Because {
-    /// What is the matter: a sentence.
+    /// The cause, as a sentence.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// What keeps a daemon from running as its configuration says.
+/// A condition that keeps a daemon from running as its configuration says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
     /// Since when.
     pub since: Timestamp,
-    /// What is the matter: a sentence.
+    /// The cause, as a sentence.
     pub why: String,
-    /// How often in a row.
+    /// Number of consecutive occurrences.
     pub times: u32,
 }
 
 impl Trouble {
-    /// What has just come up, in one line; `before` is what was the matter until now, if anything was.
+    /// Records a new occurrence with its one-line cause; `before` is the trouble up to now, if any.
     #[must_use]
     pub fn new(why: &str, before: Option<&Self>) -> Self {
         let since = before.map_or_else(Timestamp::now, |before| before.since);
@@ -111,7 +110,7 @@ impl Trouble {
 /// The clock went other than time did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Jump {
-    /// When that was seen, by the clock after it.
+    /// Time of the observation, by the clock after it.
     pub at: Timestamp,
     /// By how much; negative where the clock was set back.
     pub seconds: i64,
@@ -125,7 +124,7 @@ pub fn in_one_line(text: &str) -> String {
 }
 
 impl Live {
-    /// Whether nearly all file descriptors are in use.
+    /// Reports whether nearly all file descriptors are in use.
     #[must_use]
     pub fn files_are_scarce(&self) -> bool {
         self.open_files.saturating_mul(5) > self.open_files_limit.saturating_mul(4)
@@ -149,13 +148,13 @@ impl Live {
         file.set_len(text.len() as u64)
     }
 
-    /// What the daemon with this process id has left.
+    /// Reads the state that the daemon with this process id has left.
     #[must_use]
     pub fn read(dir: &Path, pid: u32) -> Option<Self> {
         Self::last(dir).filter(|live| live.pid == pid)
     }
 
-    /// What was left last, by whichever process.
+    /// Reads the state that was left last, by any process.
     #[must_use]
     pub fn last(dir: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(dir.join(FILE)).ok()?).ok()

@@ -28,17 +28,17 @@ use crate::cluster::{Failure, next_part};
 use crate::journal::{Audit, JournalError, KnownObject, SourceId};
 use crate::model::{ResourceVersion, SourceSpec};
 
-/// What is asked for, and what is taken from servers that do not have it.
+/// Accept header: metadata only, and the types to fall back to with servers that do not have it.
 pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// Of what is longer only what names it is read.
+/// Bytes of an item beyond which only its identity is read.
 const ITEM_LIMIT: usize = 256 << 10;
 
 /// A list of an audit may have this many objects beyond what the log knows.
 const MORE: u64 = if cfg!(test) { 5_000 } else { 100_000 };
 
 /// Two pages are at least this far apart, whatever is in them.
-const PACE: Duration = Duration::from_millis(20);
+const PAGE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Audits one source, once. Dropping it at any moment is safe.
 pub(super) struct Auditor {
@@ -47,11 +47,11 @@ pub(super) struct Auditor {
     /// The field selector that the API server takes.
     pub(super) fields: String,
     pub(super) id: SourceId,
-    /// Everything up to here was handed to the journal.
+    /// Version up to which everything was given to the journal.
     pub(super) position: watch::Receiver<Option<ResourceVersion>>,
 }
 
-/// What one look at the API server and at the journal gave.
+/// Result of one comparison of the API server with the journal.
 enum Look {
     /// Objects that differ at this version, by the numbers that stand for their names.
     Differences(ResourceVersion, HashSet<u64>),
@@ -121,7 +121,7 @@ impl Auditor {
         }
     }
 
-    /// How many objects a list may have: twice as many as the log knows, and some more.
+    /// Returns the limit of a list: twice the number of objects that the log knows, and some more.
     async fn most(&self) -> Result<u64, Stop> {
         let (journal, id) = (self.shared.journal.clone(), self.id);
         let known = ambient::blocking(move || journal.reader()?.losses(id)).await;
@@ -140,7 +140,7 @@ impl Auditor {
         let most = self.most().await?;
         let (mut listed, mut pages) = (Listed::default(), Pages::default());
         let (mut token, mut accept) = (None, METADATA);
-        let mut pace = tokio::time::interval(PACE);
+        let mut pace = tokio::time::interval(PAGE_INTERVAL);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             pace.tick().await;
@@ -196,12 +196,12 @@ impl Auditor {
     }
 }
 
-/// What the API server has at a version: for each object a number that stands for its name, and one for its state.
+/// Objects of the API server at a version: for each a hash of its name, and one of its state.
 #[derive(Debug, Default)]
 struct Listed {
     version: ResourceVersion,
     objects: HashMap<u64, u64>,
-    /// Whether it has objects that nothing names: each may be any of those that it seems to lack.
+    /// Set if it has objects without identity: each may be any of those that it seems to lack.
     has_nameless: bool,
     /// Names that it has more than once: which of them the log has last says nothing.
     twice: HashSet<u64>,
@@ -266,7 +266,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What differs, with what the list has and the journal does not.
+    /// Returns the name hashes of objects that differ, including those that the journal lacks.
     fn differences(mut self) -> HashSet<u64> {
         self.differences.extend(self.listed.objects.into_keys());
         self.differences

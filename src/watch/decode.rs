@@ -13,7 +13,7 @@ use super::frame;
 use crate::k8s::identity::{Identity, Metadata};
 use crate::model::{Resource, ResourceVersion};
 
-/// What a line of a watch says.
+/// Contents of a line of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// ADDED or MODIFIED.
@@ -22,7 +22,7 @@ pub enum Line<'a> {
     Delete(Object<'a>),
     /// ADDED or MODIFIED, or else DELETED, of an object that does not say which one it is; and its bytes.
     Odd(Odd, bool, &'a [u8]),
-    /// Everything up to this version was sent.
+    /// A bookmark: everything up to this version was sent.
     Bookmark(ResourceVersion),
     /// An ERROR: the `Status` that it carries.
     Error(&'a [u8]),
@@ -31,7 +31,7 @@ pub enum Line<'a> {
 /// An object that is JSON and does not say which one it is, or one that is no JSON: what names it, as far as it can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Odd {
-    /// What is wrong with it, without anything of what it holds.
+    /// The error, without anything of the object's contents.
     pub why: String,
     /// metadata.namespace, empty where there is none that can be read.
     pub namespace: String,
@@ -44,7 +44,7 @@ pub struct Odd {
 }
 
 impl Odd {
-    /// What can be read of an object that does not decode. Members that are no texts are left out, each by itself.
+    /// Reads the identity of an object that does not decode. Members that are no texts are left out one by one.
     fn of(why: String, object: &[u8]) -> Self {
         let outline = frame::outline(object);
         let read = std::str::from_utf8(&outline).ok().and_then(|text| serde_json::from_str::<Identity<'_>>(text).ok());
@@ -82,7 +82,7 @@ const NO_VERSION: &str = "0";
 /// An object's identity, and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object<'a> {
-    /// What it says it is; empty where it does not say.
+    /// The kind it claims; empty if it has none.
     pub kind: Cow<'a, str>,
     /// Group and version of that; empty where it does not say.
     pub api_version: Cow<'a, str>,
@@ -99,7 +99,7 @@ pub struct Object<'a> {
 }
 
 impl Object<'_> {
-    /// What names it, without its bytes.
+    /// Returns its identity without its bytes.
     #[must_use]
     pub fn named(self) -> Object<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
@@ -114,7 +114,7 @@ impl Object<'_> {
         }
     }
 
-    /// Whether it is what was asked for, as far as it says what it is.
+    /// Reports whether it is of the requested resource, as far as it names its kind.
     #[must_use]
     pub fn is_one_of(&self, resource: &Resource) -> bool {
         (self.kind.is_empty() || self.kind == resource.kind)
@@ -223,7 +223,7 @@ fn lack(what: &str) -> String {
     format!("an object has no metadata.{what}")
 }
 
-/// Where JSON is broken. serde_json's own text would quote what it found there.
+/// Returns the position of a JSON error. serde_json's own text would quote the text there.
 fn place(error: &serde_json::Error) -> String {
     let what = match error.classify() {
         serde_json::error::Category::Eof => "it breaks off",
@@ -273,7 +273,7 @@ pub struct Page {
     pub version: ResourceVersion,
     /// The token of the next page.
     pub next: Option<String>,
-    /// How many objects come after this page, where the API server says so.
+    /// Number of objects after this page, if the API server reports it.
     pub left: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Which resources the API server serves.
+//! Discovery of the resources that the API server serves.
 //!
 //! One document holds it all (aggregated discovery); older servers are asked group by group. What cannot be learned
 //! for a moment, because an aggregated API is away or its part of the document cannot be read, is never taken for "not
@@ -24,26 +24,26 @@ use crate::cluster::{Api, Failure, Fetched};
 use crate::model::Resource;
 use read::{Document, Part};
 
-/// What we take, in this order.
+/// Accepted formats, in order of preference.
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                       application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-/// Where the core group is shown …
+/// Root of the core group.
 const CORE: &str = "/api";
 /// … and all others.
 const GROUPS: &str = "/apis";
 const PLAIN: &str = "application/json";
 /// A document has at most this many bytes: with a thousand CRDs it has a few million.
 const LIMIT: usize = 64 << 20;
-/// How many groups of an old server are asked at once.
+/// Number of groups of an old server that are requested concurrently.
 const AT_ONCE: usize = 8;
 /// Time that the answer of one root waits for that of the other.
-const HALF: Duration = Duration::from_secs(2);
+const OTHER_ROOT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Resources that bring other resources, as group and plural.
 pub const DEFINITIONS: [(&str, &str); 2] =
     [("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices")];
 
-/// What is served and can be listed and watched.
+/// Resources that are served and can be listed and watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovered {
     /// Every served version of every resource: groups in the API server's order (core first), and within a group
@@ -87,7 +87,7 @@ impl Discovered {
         self.served.iter().filter(|resource| seen.insert((resource.group.as_str(), resource.plural.as_str()))).collect()
     }
 
-    /// Whether this very version is served.
+    /// Reports whether this very version is served.
     #[must_use]
     pub fn serves(&self, resource: &Resource) -> bool {
         self.served.iter().any(|other| {
@@ -95,7 +95,7 @@ impl Discovered {
         })
     }
 
-    /// Whether the resource is certainly not served, in any version.
+    /// Reports whether the resource is certainly not served, in any version.
     #[must_use]
     pub fn lacks(&self, resource: &Resource) -> bool {
         self.doubt(&resource.group).is_none()
@@ -178,7 +178,7 @@ fn names(resources: &[Resource]) -> Vec<String> {
     resources.iter().filter(|resource| seen.insert(&resource.group)).map(|resource| resource.group.clone()).collect()
 }
 
-/// Where the API server shows a group.
+/// Returns the path of a group's root.
 const fn root(group: &str) -> &'static str {
     if group.is_empty() { CORE } else { GROUPS }
 }
@@ -203,7 +203,7 @@ impl Default for Discoverer {
 #[derive(Debug)]
 struct Root {
     path: &'static str,
-    /// That of the document that `part` is of.
+    /// ETag of the document that `part` was read from.
     etag: Option<String>,
     part: Option<Part>,
     /// The last answer was in the old form.
@@ -266,7 +266,7 @@ impl Discoverer {
         Self { last, ..Self::default() }
     }
 
-    /// What is served now.
+    /// Requests the served resources.
     ///
     /// # Errors
     /// Where the API server does not answer, or refuses to show anything. A single API that is away is no error.
@@ -274,8 +274,8 @@ impl Discoverer {
         self.discover_by_halves(api, |_| {}).await
     }
 
-    /// As [`Discoverer::discover`]. Where one root has answered for the first time and the other takes its time, `half` gets
-    /// what is known by then.
+    /// Discovers as [`Discoverer::discover`] does. If one root has answered for the first time and the other is slow, `half`
+    /// gets the result so far.
     pub(super) async fn discover_by_halves(
         &mut self,
         api: &Api,
@@ -285,7 +285,7 @@ impl Discoverer {
         let (mut of_core, mut of_groups): (Looked, Looked) = (None, None);
         {
             let (mut core, mut groups) = (pin!(core.look(api)), pin!(groups.look(api)));
-            let mut late = pin!(tokio::time::sleep(HALF));
+            let mut late = pin!(tokio::time::sleep(OTHER_ROOT_TIMEOUT));
             let mut said = *answered;
             while of_core.is_none() || of_groups.is_none() {
                 let waits = !said && (of_core.is_some() || of_groups.is_some());
@@ -310,7 +310,7 @@ impl Discoverer {
         Ok(found)
     }
 
-    /// Whether the last answer was one document, so that asking often costs little.
+    /// Reports whether the last answer was one document, so that frequent requests are cheap.
     #[must_use]
     pub const fn is_cheap(&self) -> bool {
         !self.core.legacy && !self.groups.legacy

@@ -21,7 +21,7 @@ pub struct Oversize;
 pub struct Lines {
     /// The beginning of a line whose end has not come.
     begun: BytesMut,
-    /// What arrived and is not taken yet.
+    /// Bytes that arrived and are not taken yet.
     chunk: Bytes,
     limit: usize,
 }
@@ -39,7 +39,7 @@ impl Lines {
         self.chunk = chunk;
     }
 
-    /// How long the line is by now whose end has not come.
+    /// Returns the length of the incomplete line.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.begun.len()
@@ -76,7 +76,7 @@ impl Lines {
     }
 }
 
-/// What names an object whose text does not decode, as an object of that alone: the members that are whole texts.
+/// Returns the identity of an object that does not decode, as an object of those members alone: the ones that are whole texts.
 #[must_use]
 pub fn outline(object: &[u8]) -> Vec<u8> {
     Outline::of(object)
@@ -85,7 +85,7 @@ pub fn outline(object: &[u8]) -> Vec<u8> {
 /// An item of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// As it came.
+    /// The item as it came.
     Whole(&'a [u8]),
     /// It is longer than the bound: only what names it, as an object of that alone.
     Outline(&'a [u8]),
@@ -105,9 +105,9 @@ pub struct Items {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// Where in the envelope the newest string at depth 1 begins.
+    /// Start of the newest string at depth 1 of the envelope.
     string: usize,
-    /// Whether that string was `items`, and a colon may follow, or has.
+    /// State of the search for the key `items` and its colon.
     key: Key,
     in_items: bool,
     /// A comma stands before what comes: an item has to follow.
@@ -140,7 +140,7 @@ impl Items {
         }
     }
 
-    /// How long the item is by now whose end has not come.
+    /// Returns the length of the incomplete item.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.item.len()
@@ -173,7 +173,7 @@ impl Items {
         Ok(())
     }
 
-    /// How many bytes can be taken in one go: all of what a string holds before its next quote or escape, or one.
+    /// Returns the number of bytes that can be taken at once: all of a string before its next quote or escape, or one.
     fn span(&self, rest: &[u8]) -> usize {
         if self.in_string && !self.escaped {
             memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len()).max(1)
@@ -276,7 +276,7 @@ impl Items {
     }
 }
 
-/// Whether a byte outside of strings can change where we are.
+/// Reports whether a byte outside of strings can change the state.
 const fn is_structural(byte: u8) -> bool {
     matches!(byte, b'"' | b'{' | b'}' | b'[' | b']' | b',' | b':')
 }

@@ -1,4 +1,4 @@
-//! What the API server sends, as the journal takes it: checked, and without what must not be kept.
+//! Intake: objects of the API server are checked and redacted before the journal gets them.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,9 +10,9 @@ use crate::cluster::Failure;
 use crate::json;
 use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Unread, Why};
 
-/// What is wrong with a server that says so.
+/// Error for an object of the wrong kind.
 const OTHER_KIND: &str = "the API server sent an object of another kind than was asked for";
-/// Why a large object is given up for the moment.
+/// Reason why a large object is given up for the moment.
 pub(super) const SLOW: &str = "an object comes so slowly that others wait for its memory";
 
 /// A panic over what a server sent is a bug. It costs this one piece, which counts as undecodable, and not the daemon,
@@ -62,9 +62,9 @@ pub(super) fn unread(shared: &Shared, spec: &SourceSpec, odd: decode::Odd, why: 
     Unread { namespace, name, uid, version: ResourceVersion::new(version), digest, why }
 }
 
-/// What an item of a list is.
+/// Result of taking an item of a list.
 pub(super) enum Taken {
-    /// Of a namespace that is left out.
+    /// An object of an excluded namespace.
     Nothing,
     /// No JSON, and nobody has asked for it again yet.
     Damaged,

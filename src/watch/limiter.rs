@@ -20,7 +20,7 @@ pub(super) struct Limiter {
 /// Turns in time, after a first rush of as many as fit into a second.
 #[derive(Clone, Debug)]
 struct Turns {
-    /// When the next turn would be if each had to wait for the one before it.
+    /// Time of the next turn if each has to wait for the one before it.
     next: Arc<Mutex<Option<Instant>>>,
     /// Between two turns.
     every: Duration,

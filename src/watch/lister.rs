@@ -24,9 +24,9 @@ const STAGE_BYTES: usize = 1 << 20;
 pub(super) const MANY: u64 = 10;
 /// A list's progress is reported once in this many objects.
 const PROGRESS: u64 = 5000;
-/// So many objects show whether the versions of lists say anything about objects.
+/// Number of objects that show whether the versions of lists are comparable with those of objects.
 const SOME: u32 = 100;
-/// Of what is longer a short list reads only what names it.
+/// Bytes of an item beyond which a short list reads only its identity.
 const GLANCE_LIMIT: usize = 256 << 10;
 
 /// The newest version that objects of a list have.
@@ -53,15 +53,15 @@ pub(super) struct Listing {
     permit: Option<OwnedSemaphorePermit>,
     /// Its pages so far.
     pages: Pages,
-    /// How often the journal had given up a list of this source before this one.
+    /// Number of lists of this source that the journal had given up before this one.
     given_up: u64,
 }
 
-/// Which page to ask for.
+/// Request for a page.
 pub(super) struct ListRequest {
     /// The token of a further one.
     pub(super) token: Option<String>,
-    /// Whether to ask for pages at all.
+    /// True if the list is requested in pages.
     pub(super) paged: bool,
     /// The version to ask for, if not for a consistent list.
     pub(super) at: Option<ResourceVersion>,
@@ -116,7 +116,7 @@ impl Lister<'_> {
         Ok(Some(version).filter(|_| !newer))
     }
 
-    /// Whether the API server takes this field selector.
+    /// Tests whether the API server accepts this field selector.
     pub(super) async fn select(&self, fields: &str) -> Result<(), Failure> {
         let params = ListParams { limit: Some(1), field_selector: selector(fields), ..list_params(self.spec) };
         self.glance(&params).await.map(drop)
@@ -272,7 +272,7 @@ impl Lister<'_> {
     }
 }
 
-/// Why a list of so many objects is given up, and what to do.
+/// Returns the reason why a list of so many objects is given up, and the remedy.
 pub(super) fn no_room(objects: u64) -> String {
     format!(
         "the journal has no room for the list of this resource: {objects} objects had come; raise [state] max_size, or watch \

@@ -1,4 +1,4 @@
-//! What a source does next: a pure state machine.
+//! Decisions of a source: a pure state machine.
 //!
 //! It holds no clock, no randomness and does no I/O. Every input carries the time at which it came (since any fixed
 //! moment), every effect is data, and the driver in [`super`] carries it out and brings the answer back. Exactly one of
@@ -37,29 +37,29 @@ use crate::model::{Checkpoint, ResourceVersion, Why};
 const SEEN: usize = 10_000;
 
 /// A list for which there is no room is begun again after as long as it took, and at most after this.
-const LONG: Duration = Duration::from_secs(600);
+const LIST_DELAY_MAX: Duration = Duration::from_secs(600);
 
 /// A source's state.
 #[derive(Clone, Debug)]
 pub struct Machine {
     thresholds: Thresholds,
     phase: Phase,
-    /// What was handed to the journal. Without a position a list is needed.
+    /// Position that was given to the journal. Without one a list is needed.
     checkpoint: Checkpoint,
     /// Counts while there is a position.
     check: Check,
     /// Counts while there is none.
     loss: Loss,
-    /// Whether anything is recovered at all.
+    /// True if missed changes are recovered.
     recovers: bool,
-    /// Whether lists are asked for in pages. One answer in one piece is the way out where the pages take longer than
-    /// the API server remembers.
+    /// True if lists are requested in pages. One answer in one piece is the fallback if the pages take longer than the API
+    /// server remembers.
     paged: bool,
     /// Lists have versions that do not go with those of their objects, as some aggregated APIs have: no answer says
     /// how far the server is.
     unrelated: bool,
     listed: Option<Listed>,
-    /// When the list in progress, or what is recovered, was begun.
+    /// Start of the list or of the recovery in progress.
     began: Duration,
     /// Failures in a row, and when the newest came.
     tries: u32,
@@ -68,11 +68,11 @@ pub struct Machine {
     reported: Option<SourceState>,
     pace: Pace,
     presence: Presence,
-    /// What the API server had before the watch was opened.
+    /// Version that the API server had before the watch was opened.
     mark: Option<ResourceVersion>,
     /// The ends of watches that have brought nothing.
     quiet: Quiet,
-    /// Whether the watch before, or this one, has brought a bookmark.
+    /// Set once this watch or the previous one has brought a bookmark.
     bookmarks: bool,
     /// A watch that ended when it was asked to has brought none.
     lacks_bookmarks: bool,
@@ -109,7 +109,7 @@ impl Machine {
         }
     }
 
-    /// Whether to recover what happened since a position was lost, instead of a gap.
+    /// Sets whether changes since a lost position are recovered instead of declaring a gap.
     #[must_use]
     pub fn recovering(mut self, recovers: bool) -> Self {
         self.recovers = recovers;
@@ -119,31 +119,32 @@ impl Machine {
         self
     }
 
-    /// Everything up to here was handed to the journal.
+    /// Returns the position: everything up to it was given to the journal.
     #[must_use]
     pub const fn position(&self) -> Option<&ResourceVersion> {
         self.checkpoint.resume.as_ref()
     }
 
-    /// Whether what cannot be read may have been damaged on the way: it is asked for again before anything is concluded.
+    /// Reports whether an unreadable answer may have been damaged in transit: it is requested again before anything is
+    /// concluded.
     #[must_use]
     pub const fn doubts(&self) -> bool {
         self.failures.undecodable < self.thresholds.undecodable
     }
 
-    /// Whether the versions of lists say nothing about those of objects.
+    /// Reports whether the versions of lists are not comparable with those of objects.
     #[must_use]
     pub const fn is_unrelated(&self) -> bool {
         self.unrelated
     }
 
-    /// Whether a server that consistently has `version` would have gone back in time.
+    /// Reports whether a server with the consistent version `version` would have gone back in time.
     #[must_use]
     pub fn is_past(&self, version: &ResourceVersion) -> bool {
         !self.unrelated && self.checkpoint.is_past(version)
     }
 
-    /// Whether bookmarks come. Where none do, watches are to be short, because only their ends move a quiet position.
+    /// Reports whether bookmarks come. Without them watches have to be short, because only their ends move a quiet position.
     #[must_use]
     pub const fn has_bookmarks(&self) -> bool {
         self.bookmarks
@@ -155,13 +156,14 @@ impl Machine {
         self.checkpoint.applied.as_ref().or(self.checkpoint.resume.as_ref())
     }
 
-    /// Whether a watch has come to its end without a bookmark.
+    /// Reports whether a watch has ended without a bookmark.
     #[must_use]
     pub const fn lacks_bookmarks(&self) -> bool {
         self.lacks_bookmarks
     }
 
-    /// How long a watch may be, because something between us and the API server cuts what is idle for longer.
+    /// Returns the longest duration of a watch if something between decklog and the API server cuts connections that are idle
+    /// for longer.
     #[must_use]
     pub fn longest_watch(&self, now: Duration) -> Option<Duration> {
         self.quiet.longest(now)
@@ -214,7 +216,7 @@ impl Machine {
             Input::NoRoom(text) => {
                 // It takes the disk no more than half of the time, and ever less.
                 let took = now.saturating_sub(self.began).max(self.thresholds.slow);
-                let grown = took.saturating_mul(1 << self.failures.given_up.min(8)).min(LONG);
+                let grown = took.saturating_mul(1 << self.failures.given_up.min(8)).min(LIST_DELAY_MAX);
                 self.list_given_up(now, grown, text, &mut out);
             }
             Input::Committed => self.committed(now, &mut out),
@@ -438,7 +440,7 @@ impl Machine {
         self.settled(now, version, out);
     }
 
-    /// Everything up to this version is in the journal, by a list or because it was recovered.
+    /// Handles that everything up to this version is in the journal, by a list or by recovery.
     fn settled(&mut self, now: Duration, version: ResourceVersion, out: &mut Vec<Effect>) {
         self.checkpoint = Checkpoint::at(version);
         self.loss = Loss::default();
@@ -452,7 +454,7 @@ impl Machine {
         self.proceed(now, out);
     }
 
-    /// As [`Machine::step`] with [`Input::Changed`].
+    /// Handles [`Input::Changed`] as [`Machine::step`] does.
     pub(super) fn changed(&mut self, version: &ResourceVersion) -> Vec<Effect> {
         let mut out = Vec::new();
         if self.checkpoint.applied.as_ref() == Some(version) {
@@ -725,7 +727,7 @@ impl Machine {
         }
     }
 
-    /// What does not come to one list in pages is asked for in one piece.
+    /// Requests the next list in one piece if this one does not come in pages.
     const fn broken_list(&mut self) {
         self.loss.broken_lists += 1;
         if self.loss.broken_lists >= 2 {
@@ -740,7 +742,7 @@ impl Machine {
         }
     }
 
-    /// Where this is so, the first list is due as soon as the server turns out to have anything newer.
+    /// Schedules a list. If `due`, the first one starts once the server has anything newer.
     fn relist(&mut self, due: bool) {
         if due && self.checkpoint.resume.is_some() && self.failures.relist.ask() {
             self.look_first();
@@ -785,7 +787,7 @@ impl Machine {
         true
     }
 
-    /// Whether the API server, which has answered, was away a moment ago.
+    /// Reports whether the API server, which has answered, was away a moment ago.
     fn begins(&mut self, now: Duration) -> bool {
         self.presence.answered(now, self.thresholds.forgive);
         self.presence.has_just_begun(now, self.thresholds.slow)
@@ -818,7 +820,7 @@ impl Machine {
         self.rest(begins, at_least, out);
     }
 
-    /// Whoever begins is asked again soon, however often it has failed.
+    /// Rests before the next request; a server that starts up is asked again soon, however often it has failed.
     fn rest(&mut self, soon: bool, at_least: Duration, out: &mut Vec<Effect>) {
         if soon { self.wait(1, self.thresholds.apart, out) } else { self.wait(self.tries, at_least, out) }
     }
@@ -850,8 +852,8 @@ impl Machine {
     }
 }
 
-/// What may have happened since a position was lost for this reason is in the API server's own history. After a restore
-/// from a backup that is another one, and of another scope less is known than is in the history.
+/// Reports whether a loss for this reason can be recovered from the API server's own history. A restore from a backup has
+/// another history, and a changed scope knows less than the history has.
 const fn is_recoverable(why: Why) -> bool {
     match why {
         Why::Expired | Why::Undecodable | Why::Oversize | Why::Paused | Why::Audit => true,

@@ -24,7 +24,7 @@ use crate::journal::{Journal, JournalError, SourceId, SourceState};
 use crate::model::{Resource, SourceSpec};
 use crate::supervise::{Ended, Failed, Supervisor};
 
-/// Why reading the cluster ended.
+/// Error that ended reading the cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceManagerError {
     /// The journal cannot go on, or belongs to another cluster.
@@ -40,7 +40,7 @@ pub enum SourceManagerError {
     },
 }
 
-/// What is to be read, and what must not be kept of it.
+/// Selection of what is read, and the redaction of it.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The `[[watch]]` entries.
@@ -52,7 +52,7 @@ pub struct Plan {
 /// A running source.
 #[derive(Clone, Debug)]
 pub struct SourceView {
-    /// What it watches.
+    /// The watched source.
     pub spec: SourceSpec,
     /// Its id in the journal.
     pub id: SourceId,
@@ -60,14 +60,14 @@ pub struct SourceView {
     pub stats: Arc<SourceStats>,
 }
 
-/// What the sources are doing, for status and metrics.
+/// Present state of the sources, for status and metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Overview {
     /// The running sources, by name.
     pub sources: Vec<SourceView>,
     /// Configured names that nothing served answers to, as yet.
     pub waiting: Vec<Waiting>,
-    /// What of the configuration has no effect.
+    /// Parts of the configuration without effect.
     pub problems: Vec<String>,
     /// The API server's version, once it has answered.
     pub version: String,
@@ -102,13 +102,15 @@ impl SourceManagerHandle {
         self.reconnects.notify();
     }
 
-    /// Whether every source has resumed, finished its first list, or needs a person. It stays true once it is.
+    /// Returns a receiver that is true once every source has resumed, finished its first list, or needs a person. It stays
+    /// true.
     #[must_use]
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.ready.clone()
     }
 
-    /// Whether every source watches at this moment, or needs a person: what the API server forgets now is lost to nobody.
+    /// Reports whether every source watches at this moment, or needs a person: then nothing is lost that the API server forgets
+    /// now.
     #[must_use]
     pub fn all_watch(&self) -> bool {
         let sources = self.overview().sources;
@@ -122,7 +124,7 @@ impl SourceManagerHandle {
         self.news.log();
     }
 
-    /// What the sources are doing.
+    /// Returns the present state of the sources.
     #[must_use]
     pub fn overview(&self) -> Overview {
         self.overview.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -160,12 +162,12 @@ struct Running {
     cancel: CancellationToken,
 }
 
-/// What a task has come to.
+/// End of a task.
 #[derive(Debug)]
 enum Finished {
     Source(Key, Option<Outcome>),
     Discovery,
-    /// Nothing that definitions bring is configured any more.
+    /// No resource of a definition is configured any more.
     Definitions,
 }
 
@@ -184,7 +186,7 @@ pub struct SourceManager {
     running: BTreeMap<Key, Running>,
     /// The rules that the journal has.
     redacting: Option<Arc<Redactor>>,
-    /// What the journal knew when the manager began.
+    /// Resources that the journal knew when the manager began.
     remembered: Vec<Resource>,
     /// Ends the watch of what brings new resources, while there is one.
     definitions: Option<CancellationToken>,
@@ -434,8 +436,8 @@ impl SourceManager {
         plan.clone()
     }
 
-    /// What the configuration asks for, where a source that runs counts as served: when its resource vanishes, it
-    /// finds that out for itself, and carefully.
+    /// Returns the selection of the configuration. A running source counts as served: if its resource vanishes, it finds that
+    /// out itself, and carefully.
     fn selection(&self, plan: &Plan, discovered: &Discovered) -> Selection {
         // What the journal has objects or a position of counts as well: it may have gone while nobody looked.
         let in_use = self.running.values().map(|running| &running.view.spec.resource).chain(&self.remembered);
@@ -558,7 +560,7 @@ async fn keep_discovering(shared: &Shared) {
     }
 }
 
-/// How often a failure that lasts is logged again.
+/// Interval at which a lasting failure is logged again.
 const REMIND: Duration = Duration::from_secs(180);
 
 /// Failures in a row, and what was logged of them.
@@ -603,7 +605,7 @@ impl Retries {
         }
     }
 
-    /// Whether to log it: each new failure, and now and then one that lasts.
+    /// Reports whether to log it: each new failure, and a lasting one at intervals.
     fn is_news(&mut self, text: &str, now: Instant) -> bool {
         let known = self
             .logged

@@ -1,28 +1,27 @@
-//! What many sources have to say at once is one line of the daemon's log: a cluster has sixty of them, and an outage meets
-//! all.
+//! Joint log lines for events of many sources: a cluster has sixty of them, and an outage meets all.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// So many sources are named in a line.
+/// Number of sources that a line names.
 const NAMED: usize = 3;
 
-/// What has become of a source.
+/// Event of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// It needs a person, or the API server does.
     Degraded(String),
     /// It has lost its position.
     Lost(&'static str),
-    /// What it missed is compacted.
+    /// Missed changes are compacted.
     Compacted,
-    /// What it missed is recovered.
+    /// Missed changes are recovered.
     Recovered,
     /// It watches after it was degraded.
     Again,
 }
 
-/// What has happened since the last line, in its order.
+/// Events since the last line, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct News(Arc<Mutex<Told>>);
 

@@ -49,7 +49,7 @@ pub(super) struct Pages {
     /// Objects so far, and up to the page before.
     came: u64,
     before: u64,
-    /// Of the objects of this page that are kept, how many are new, and how many are not.
+    /// Number of objects of this page that are new; only those that are kept count.
     new: u64,
     repeated: u64,
     /// Pages without an object, in a row.

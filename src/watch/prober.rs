@@ -9,9 +9,9 @@ use super::Shared;
 use crate::ambient::Signal;
 use crate::backoff::random_up_to;
 
-/// How long an answer may take: this, then twice and four times as long, and this again. A connection that was begun before
-/// the network came back would keep us from the one that is answered; but some networks are slow.
-const ANSWER: Duration = Duration::from_secs(1);
+/// Time limit of a probe: this, then twice and four times as long, and this again. A connection that was begun before the
+/// network came back would block the one that is answered; but some networks are slow.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Asks only while somebody waits, and as often for one as for a thousand.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl Prober {
     }
 
     async fn look(&self, shared: &Shared) {
-        let limit = ANSWER * (1 << (self.seen().silent % 3));
+        let limit = PROBE_TIMEOUT * (1 << (self.seen().silent % 3));
         let answers = timeout(limit, shared.api.answers()).await.unwrap_or(false);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.looks += 1;

@@ -1,4 +1,4 @@
-//! What the API server's watches no longer have and etcd still has: recovered by lists of exact versions.
+//! Recovery of changes that the watches no longer have and etcd still has, by lists of exact versions.
 //!
 //! A watch is answered from a cache that is empty after a restart of the API server. A list with
 //! `resourceVersionMatch=Exact` is answered from etcd, which keeps every revision until it is compacted. So a source that
@@ -41,16 +41,16 @@ const WINDOW: u64 = 1000;
 const AT_ONCE: usize = 4;
 /// Questions after which it is looked again what others have explained.
 const ROUND: usize = 64;
-/// How long a source waits for others to find their versions, which may explain what it would have to ask for.
-const OTHERS: Duration = Duration::from_secs(10);
+/// Time that a source waits for others to find their versions, which may make its own requests unnecessary.
+const OTHERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// … and one that has found nothing for those that have, until they have found everything.
-const FINDERS: Duration = Duration::from_secs(120);
-/// Where a window took longer than this, the newest version is asked for again before the source goes on to watch.
-const FRESH: Duration = Duration::from_secs(5);
-/// So many entries may have been recorded since the log was last proved, where something is missing among them.
+const FINDERS_TIMEOUT: Duration = Duration::from_secs(120);
+/// Duration of a window beyond which the newest version is requested again before the source watches.
+const WINDOW_AGE_MAX: Duration = Duration::from_secs(5);
+/// Number of entries since the last verification of the log up to which missing ones are searched.
 const MOST_RECORDED: usize = 20_000;
 
-/// What was spent since a position was lost.
+/// Cost of the recovery since the position was lost.
 #[derive(Debug)]
 pub(super) struct Spent {
     since: Instant,
@@ -63,22 +63,22 @@ impl Spent {
     }
 }
 
-/// How it ended.
+/// End of a recovery.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// Everything up to this version is in the journal.
+    /// Success: everything up to this version is in the journal.
     Done(ResourceVersion),
     /// The versions before this one are gone, and this one can be had.
     Compacted(ResourceVersion),
     /// It cannot be recovered, or not within the bounds.
     Hopeless(String),
-    /// So much seems to be gone that whoever answers may be somebody else.
+    /// Suspicion: so many objects seem to be gone that another cluster may have answered.
     Lacking(String),
     /// The journal has no room for what was found.
     NoRoom(String),
 }
 
-/// Why a window came to nothing.
+/// Reason why a window failed.
 enum WindowError {
     Compacted,
     Hopeless(String),
@@ -115,7 +115,7 @@ impl From<JournalError> for WindowError {
 pub(super) struct Recovery<'a> {
     pub(super) shared: &'a Shared,
     pub(super) api: &'a Api,
-    /// Of the client that asks.
+    /// Generation of the client that makes the requests.
     pub(super) generation: u64,
     pub(super) spec: &'a SourceSpec,
     /// The field selector that the API server takes.
@@ -133,10 +133,10 @@ pub(super) struct Recovery<'a> {
 struct Window {
     from: u64,
     to: u64,
-    /// What the journal has of later versions is of a time that a restore from a backup has undone.
+    /// Highest recorded version; the journal's later versions are of a time that a restore from a backup has undone.
     applied: u64,
     keys: RandomState,
-    /// Which versions of which objects are staged.
+    /// Versions of objects that are staged.
     staged: Mutex<BTreeSet<(Key, u64)>>,
 }
 
@@ -210,7 +210,7 @@ impl Recovery<'_> {
                 Err(trouble) => return Err(trouble),
             }
             let began = std::mem::replace(&mut asked, Instant::now());
-            if to == newest && began.elapsed() > FRESH {
+            if to == newest && began.elapsed() > WINDOW_AGE_MAX {
                 // By now a watch may no longer have what happened meanwhile.
                 newest = self.newest_of(self.spec).await?.max(to);
             }
@@ -264,9 +264,9 @@ impl Recovery<'_> {
                 // What follows is asked of every revision that nobody explains: others may be about to.
                 if turn.is_none() {
                     drop(walking.take());
-                    self.wait_for(&self.shared.walking, OTHERS).await;
+                    self.wait_for(&self.shared.walking, OTHERS_TIMEOUT).await;
                     if finding.is_none() {
-                        self.wait_for(&self.shared.finding, FINDERS).await;
+                        self.wait_for(&self.shared.finding, FINDERS_TIMEOUT).await;
                     }
                     turn = self.shared.counting.acquire().await.ok();
                     self.compare(&window).await;
@@ -308,7 +308,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// What the log has recorded since a moment, of versions after this one.
+    /// Returns the entries of versions after this one that the log has recorded since a moment.
     async fn recorded(&self, from: u64, since: i64) -> Result<Histories, WindowError> {
         let (journal, id) = (self.shared.journal.clone(), self.id);
         let read = ambient::blocking(move || journal.reader()?.recorded_since(id, since, MOST_RECORDED));
@@ -329,7 +329,7 @@ impl Recovery<'_> {
         Ok(histories)
     }
 
-    /// What the journal has at the beginning of a window, and the API server at its end.
+    /// Returns the state of the journal at the beginning of a window, and that of the API server at its end.
     async fn ends(&self, window: &Window, recorded: &Histories) -> Result<Plan, WindowError> {
         let mut plan = Plan::new(window.from, window.to);
         let (known, unread) = self.known(window).await?;
@@ -402,8 +402,8 @@ impl Recovery<'_> {
         Ok(plan)
     }
 
-    /// What the journal knows: for the number of a name its uid's, its version and whether it is there. And what the
-    /// journal knows to be too large.
+    /// Returns the journal's objects: for the hash of a name that of the uid, the version and the presence; and those that are
+    /// known to be too large.
     async fn known(
         &self,
         window: &Window,
@@ -471,7 +471,7 @@ impl Recovery<'_> {
 }
 
 impl Window {
-    /// What the journal knows of an object, whose number of the uid, version and presence are these.
+    /// Adds the journal's state of an object; the hash of its uid, its version and its presence are given.
     fn begin(
         &self,
         plan: &mut Plan,
@@ -502,7 +502,7 @@ impl Window {
     }
 }
 
-/// What the log has recorded of an object in a window already.
+/// Entries of an object in a window that the log has recorded already.
 struct History {
     /// Its uid before that, where it was there.
     there: Option<String>,
@@ -536,7 +536,7 @@ fn unordered() -> WindowError {
     WindowError::Hopeless("its versions have no order".to_owned())
 }
 
-/// Whoever cannot read now, for want of descriptors for instance, asks again.
+/// Error of a read that may succeed later, for instance for want of file descriptors.
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 fn unreadable(error: JournalError) -> WindowError {
     WindowError::Stop(Failure::Unreachable(format!("the journal cannot be read: {error}")).into())

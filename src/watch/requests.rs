@@ -1,4 +1,4 @@
-//! What every request for the objects of a source has in common, and why it came to nothing.
+//! Common parts of the requests for the objects of a source, and the meaning of their failures.
 
 use kube::core::params::{ListParams, WatchParams};
 
@@ -28,8 +28,8 @@ pub(super) fn request(spec: &SourceSpec) -> kube::core::Request {
     kube::core::Request::new(spec.resource.path(spec.namespace.as_deref()))
 }
 
-/// What selects the objects of a source, but for the namespaces that are left out: who asks for nothing but a version, or
-/// for one object, need not tell the API server about them.
+/// Returns the parameters that select the objects of a source, without the excluded namespaces: requests for a version, or for
+/// one object, need not name them.
 pub(super) fn list_params(spec: &SourceSpec) -> ListParams {
     ListParams {
         label_selector: selector(&spec.label_selector),

@@ -1,4 +1,4 @@
-//! Which sources a configuration asks for, given what the API server serves.
+//! Resolution of a configuration to sources, given what the API server serves.
 //!
 //! Resources are spelled as kubectl takes them. Two names can stand for one storage: `events` of the core group and of
 //! `events.k8s.io` are the same objects, so a wildcard takes the core ones only, and naming both watches the first. So
@@ -17,21 +17,21 @@ use crate::k8s::names::Spelling;
 use crate::model::{Resource, SourceSpec};
 use crate::spelling::nearest_by;
 
-/// What a configuration comes to.
+/// Result of resolving a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// What is to be watched, in the order of the configuration.
+    /// Sources to watch, in the order of the configuration.
     pub sources: Vec<SourceSpec>,
     /// Names that nothing served answers to, as yet: a CRD may bring them.
     pub waiting: Vec<Waiting>,
-    /// What of the configuration has no effect, one sentence each.
+    /// Parts of the configuration without effect, one sentence each.
     pub problems: Vec<String>,
 }
 
 /// A name of which nothing is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// As it is in the configuration.
+    /// Name as it is in the configuration.
     pub name: String,
     /// The reason.
     pub why: WhyWaiting,
@@ -40,9 +40,9 @@ pub struct Waiting {
 /// Reason for which nothing is watched of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyWaiting {
-    /// Nothing served answers to it.
+    /// No served resource has the name.
     Unserved {
-        /// What may have been meant.
+        /// Suggestion for the name.
         suggestion: Option<String>,
     },
     /// It is served, and cannot be listed and watched.
@@ -252,7 +252,7 @@ pub fn select(watches: &[Settings], discovered: &Discovered) -> Selection {
     selection
 }
 
-/// Whether a name asks for every resource, of whatever group.
+/// Reports whether a name selects every resource, of any group.
 fn is_everything(name: &str) -> bool {
     matches!(name, "*" | "*.*")
 }
@@ -288,7 +288,7 @@ fn suggest(name: &str, discovered: &Discovered) -> Option<String> {
     nearest_by(name, spellings, |(word, _)| word.clone()).map(|(_, full)| full)
 }
 
-/// So many permissions are asked for at once.
+/// Number of permissions that are requested concurrently.
 const AT_ONCE: usize = 8;
 
 /// A permission, and whether we have it.
@@ -298,7 +298,7 @@ pub struct Access {
     pub verb: &'static str,
     /// The source that needs it.
     pub source: SourceSpec,
-    /// Whether the API server grants it.
+    /// True if the API server grants it.
     pub allowed: bool,
 }
 
@@ -316,7 +316,7 @@ pub async fn check_access(api: &Api, sources: &[SourceSpec]) -> Result<Vec<Acces
     answers.buffered(AT_ONCE).try_collect().await
 }
 
-/// What the API server says against the selectors of sources, where it does not take them.
+/// Returns the objections of the API server to the selectors of sources.
 ///
 /// # Errors
 /// Where the API server does not answer.

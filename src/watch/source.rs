@@ -28,7 +28,7 @@ use crate::journal::{Inconsistency, JournalError, SourceId, SourceJournal, Sourc
 use crate::model::{ResourceVersion, SourceSpec, Why};
 use crate::spelling::kubernetes::NamespacePattern;
 
-/// How a source ended by itself.
+/// End of a source that was not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Its resource is not served any more.
@@ -60,25 +60,25 @@ pub(super) struct Driver {
     api: Api,
     /// Since when there have been answers that are failures. It counts until the source has settled.
     failing: Option<Instant>,
-    /// How long to rest before the next action.
+    /// Rest before the next action.
     rest: Duration,
-    /// What was spent on recovering since the position was lost.
+    /// Cost of the recovery since the position was lost.
     spent: Option<Spent>,
     /// Notified of the rollbacks that sources have found by themselves.
     rollbacks: Listener,
     /// Another source reported the newest rollback, and we have not watched since.
     warned: bool,
-    /// Whether the journal could not follow our watch.
+    /// Inconsistency of the watch with the journal.
     inconsistency: Inconsistency,
-    /// When the journal is compared with the API server; only while a watch is open, because that is what catches up.
+    /// Time of the next audit; none unless a watch is open, because a watch catches up.
     audit_due: Option<Instant>,
     /// A watch that the last one left open, from a version up to which the last one has brought everything.
     overlap: Option<Overlap>,
     /// The next watch is that one.
     goes_on: bool,
-    /// What is older than this has come by the watch before the one that is open.
+    /// Version up to which the previous watch has brought everything.
     repeats: Option<ResourceVersion>,
-    /// What the audit waits for: everything up to here was handed to the journal.
+    /// Channel of the position for the audit: everything up to it was given to the journal.
     position: watch::Sender<Option<ResourceVersion>>,
 }
 
@@ -241,7 +241,7 @@ impl Driver {
         self.rollbacks.mark_seen();
     }
 
-    /// Whether another source has found a rollback that we have not looked for yet.
+    /// Reports whether another source has found a rollback that this one has not checked for yet.
     fn warning(&mut self) -> bool {
         let warning = self.rollbacks.is_notified();
         if warning {

@@ -1,4 +1,4 @@
-//! What is counted of each source, for status and metrics.
+//! Counters of each source, for status and metrics.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -33,15 +33,15 @@ pub struct SourceStats {
     pub lists_given_up: AtomicU64,
     /// Audits that came to no answer.
     pub audits_undecided: AtomicU64,
-    /// When a change last came, in microseconds since 1970; 0 for never.
+    /// Time of the last change, in microseconds since 1970; 0 for never.
     pub last_change: AtomicU64,
-    /// When anything last came, in microseconds since 1970; 0 for never.
+    /// Time of the last message, in microseconds since 1970; 0 for never.
     pub last_contact: AtomicU64,
     failures: [AtomicU64; Failure::NAMES.len()],
     state: Mutex<SourceState>,
     settled: AtomicBool,
     began: Instant,
-    /// When anything last came, since `began`, in milliseconds.
+    /// Time of the last message since `began`, in milliseconds.
     heard: AtomicU64,
 }
 
@@ -73,18 +73,18 @@ fn now() -> u64 {
 }
 
 impl SourceStats {
-    /// How often requests failed, by the failure's name.
+    /// Returns the number of failed requests, by the name of the failure.
     pub fn failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Failure::NAMES.into_iter().zip(self.failures.iter().map(|count| count.load(Relaxed)))
     }
 
-    /// What the source is doing.
+    /// Returns the state of the source.
     #[must_use]
     pub fn state(&self) -> SourceState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether it has resumed, finished its first list, or cannot do so without a person's help.
+    /// Reports whether it has resumed, finished its first list, or cannot do so without a person's help.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.settled.load(Relaxed)
@@ -148,7 +148,7 @@ impl SourceStats {
         self.heard.store(heard, Relaxed);
     }
 
-    /// How long nothing has come.
+    /// Returns the time since the last message.
     pub(super) fn silent_for(&self) -> Duration {
         self.began.elapsed().saturating_sub(Duration::from_millis(self.heard.load(Relaxed)))
     }

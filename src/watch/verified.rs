@@ -1,4 +1,4 @@
-//! Who the cluster at the other end is: asked once for all sources.
+//! Identity of the cluster at the other end: requested once for all sources.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::ambient;
 use crate::cluster::Failure;
 use crate::model::Cluster;
 
-/// How long a cluster that has said who it is may keep it to itself before that is taken for a permission that is gone. An
-/// API server that begins denies everything until it has read who may do what.
-const KEPT: Duration = Duration::from_secs(10);
-/// How often it is asked meanwhile.
-const AGAIN: Duration = Duration::from_millis(300);
+/// Time for which a cluster may withhold the identity that it has given before. After that the permission counts as revoked. An
+/// API server that starts denies everything until it has read the roles.
+const IDENTITY_SILENCE_LIMIT: Duration = Duration::from_secs(10);
+/// Interval of the requests meanwhile.
+const IDENTITY_INTERVAL: Duration = Duration::from_millis(300);
 
-/// What the sources know of the other end.
+/// Knowledge of the sources about the other end.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
-    /// When the cluster was last asked who it is, and through which client.
+    /// Time of the last answer about the identity, and the generation of the client.
     known: Option<(Instant, u64)>,
     /// It was believed without having said it.
     nameless: bool,
-    /// When a question through which client came to nothing.
+    /// Time, client generation and failure of the last request that failed.
     failed: Option<(Instant, u64, Failure)>,
 }
 
@@ -71,14 +71,14 @@ impl Shared {
             let now = Instant::now();
             let cluster = self.api.pinned(generation).identity().await?;
             let since = *kept.get_or_insert(now);
-            if !cluster.uid.is_empty() || nameless || now - since >= KEPT || !self.is_known().await {
+            if !cluster.uid.is_empty() || nameless || now - since >= IDENTITY_SILENCE_LIMIT || !self.is_known().await {
                 return Ok((now, cluster));
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(IDENTITY_INTERVAL).await;
         }
     }
 
-    /// Whether the journal knows which cluster it is of. Where it cannot be read it may.
+    /// Reports whether the journal knows its cluster; true if it cannot be read.
     async fn is_known(&self) -> bool {
         let journal = self.journal.clone();
         let cluster = ambient::blocking(move || journal.reader()?.cluster()).await;

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::Entry;
 use crate::k8s::managed_fields::Manager;
 
-/// What changed from one version of an object to the next.
+/// Difference between two consecutive versions of an object.
 #[derive(Debug, Default, Deserialize)]
 pub struct Change<'a> {
     /// The parts that changed, sorted; empty where nothing but resourceVersion moved.
@@ -17,7 +17,7 @@ pub struct Change<'a> {
     /// From the version before to this one; nothing where the line is one of metadata only.
     #[serde(borrow, default)]
     pub patch: Vec<Op<'a>>,
-    /// Who made it, as far as managedFields say; several where that leaves it open, or where several wrote.
+    /// Managers that made it, as far as managedFields say; several if that leaves it open, or if several wrote.
     #[serde(default)]
     pub managers: Vec<Manager>,
 }
@@ -31,7 +31,7 @@ pub struct Op<'a> {
     /// Where, as a JSON pointer.
     #[serde(borrow)]
     pub path: Cow<'a, str>,
-    /// Where the value stood before, of move.
+    /// Previous position of the value, of a move.
     #[serde(borrow, default)]
     pub from: Option<Cow<'a, str>>,
     /// The new value, of add and replace.
@@ -48,7 +48,7 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 }
 
 impl<'a> Change<'a> {
-    /// That of an entry; nothing where it has none.
+    /// Reads the change of an entry; none if it has none.
     ///
     /// # Errors
     /// Where it is not as every decklog writes it.

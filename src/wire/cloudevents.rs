@@ -6,10 +6,10 @@ use serde::Serialize;
 use super::Header;
 use crate::model::EntryType;
 
-/// What the authority of a URI reference cannot hold as it is (RFC 3986 reg-name).
+/// Characters that the authority of a URI reference cannot hold unescaped (RFC 3986 reg-name).
 const AUTHORITY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What a header value of the HTTP binding cannot hold as it is (§3.1.3.2): space, double quote, percent sign, and
+/// Characters that a header value of the HTTP binding cannot hold unescaped (§3.1.3.2): space, double quote, percent sign, and
 /// everything outside of printable ASCII.
 const HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
@@ -78,7 +78,7 @@ impl<'a> Event<'a> {
         out
     }
 
-    /// As [`Event::structured`], after what is there.
+    /// Appends the event as [`Event::structured`] renders it.
     pub fn write_structured(&self, out: &mut Vec<u8>) {
         serde_json::to_writer(&mut *out, self).expect("texts always serialise into memory");
         // The entry is JSON already, and the last of the members.

@@ -1,5 +1,5 @@
-//! What `docs/compatibility.md` promises of wire version 1, held to entries of every kind in `tests/golden`. These files
-//! are added to and never changed: an entry that was written once is read for ever.
+//! The promises of `docs/compatibility.md` for wire version 1, held to entries of every kind in `tests/golden`. These files are
+//! added to and never changed: every entry stays readable for ever.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ const MOVED: &str = r#"{"areas":["managedFields","status"],"patch":[{"op":"move"
 const OBJECT: &[u8] = br#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"7c1f","resourceVersion":"41"},"spec":{"replicas":3}}"#;
 const ODD: &[u8] = br#"{"kind":"Thing","big":123456789012345678901234567890,"beyond":1e400,"zero":-0.0,"text":"\u0000\ud800 \u00e9","again":1,"again":2}"#;
 
-/// What the golden entries are rendered from, in their order.
+/// Renders the golden entries, in their order.
 fn rendered() -> Vec<Vec<u8>> {
     let cluster = Cluster { name: "prod-eu1".into(), uid: "0a53".into() };
     let nameless = Cluster { name: "a \"quoted\" né".into(), uid: String::new() };
@@ -154,7 +154,7 @@ fn golden_entries_are_read_and_fit_the_schema() {
     assert_eq!(kinds, all.into_iter().collect());
 }
 
-/// What may be added within version 1 troubles neither the schema nor this release; what never changes, does.
+/// Additions that version 1 allows trouble neither the schema nor this release; changes that it forbids do.
 #[test]
 fn the_schema_has_room_for_what_may_be_added_and_for_nothing_else() {
     let schema = entry_schema();
@@ -212,7 +212,7 @@ fn readable(line: &str) -> String {
     line.replace("1e400", "1").replace(r"\ud800", "")
 }
 
-/// What the schema has against a value. It knows the words of JSON Schema that the schema of an entry uses, and no
+/// Returns the objections of the schema to a value. It knows the words of JSON Schema that the schema of an entry uses, and no
 /// others.
 fn objections(schema: &Value, value: &Value, at: &str) -> Vec<String> {
     let mut found = Vec::new();

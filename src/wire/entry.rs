@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 use super::{Change, VERSION, scan};
 use crate::model::{EntryType, ResourceVersion, Seq};
 
-/// Which entry it is, and what happened to which object: the members of an entry that come before the change, the object
-/// and the gap. It is read once, and whoever hands an entry on carries it along.
+/// Header of an entry: the members before the change, the object and the gap. It is parsed once and passed along with the
+/// entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
     /// Place in the journal.
@@ -20,15 +20,15 @@ pub struct Header<'a> {
     pub epoch: Cow<'a, str>,
     /// Stable id.
     pub id: Cow<'a, str>,
-    /// When it was journaled.
+    /// Time at which it was journaled.
     pub time: Cow<'a, str>,
-    /// When the cluster did it, to the second, where the object says.
+    /// Time of the change in the cluster, to the second, if the object has it.
     pub happened: Option<Cow<'a, str>>,
-    /// What it says happened.
+    /// Type of the change.
     pub op: EntryType,
     /// watched, recovered, listed or inferred; none on a gap.
     pub evidence: Option<Cow<'a, str>>,
-    /// Where it comes from.
+    /// Cluster of the entry.
     pub cluster: EntryCluster<'a>,
     /// apiVersion of the resource.
     pub api_version: Cow<'a, str>,
@@ -49,9 +49,9 @@ pub struct Header<'a> {
 /// An entry, read without copying what it carries.
 #[derive(Debug)]
 pub struct Entry<'a> {
-    /// Which one it is, and what happened to which object.
+    /// The header.
     pub header: Header<'a>,
-    /// What changed, on MODIFIED.
+    /// The difference, on MODIFIED.
     pub change: Option<&'a RawValue>,
     /// The object.
     pub object: Option<&'a RawValue>,
@@ -126,7 +126,7 @@ pub struct EntryCluster<'a> {
 /// The `gap` member of an entry.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct EntryGap {
-    /// Why changes may be missing.
+    /// Reason why changes may be missing.
     pub why: String,
     /// Last version known good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,7 +142,7 @@ pub struct EntryGap {
     pub recovered: Option<u64>,
 }
 
-/// What is wrong with a line that should be an entry. Never quotes it.
+/// Error of a line that should be an entry. Never quotes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// Not the JSON of an entry.

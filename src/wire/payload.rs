@@ -1,4 +1,4 @@
-//! What of an entry a sink gets: the same keys in the same order, fewer of them.
+//! Projections of an entry for a sink: the same keys in the same order, or fewer.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::json::tree::{Id, Kind, Tree};
 use crate::k8s::bookkeeping;
 use crate::model::EntryType;
 
-/// How much of an entry a sink wants.
+/// Part of an entry that a sink gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Payload {
     /// Everything.
@@ -24,7 +24,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// What a line says of how much of an entry it carries: nothing on a GAP and wherever two payloads look the same.
+    /// Detects the payload of a line; none on a GAP and where two payloads look the same.
     #[must_use]
     pub fn of(entry: &Entry<'_>) -> Option<Self> {
         match (entry.op, entry.object.is_some()) {
@@ -40,12 +40,12 @@ impl Payload {
     }
 }
 
-/// What a sink gets of an entry.
+/// Projection of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How much of it.
+    /// The part of the entry.
     pub payload: Payload,
-    /// Whether metadata.managedFields is left in the object, and changes of it in the patch.
+    /// True if metadata.managedFields stays in the object, and its changes in the patch.
     pub managed_fields: bool,
 }
 
@@ -122,7 +122,7 @@ fn tree<'l>(line: &'l [u8], part: &Range<usize>) -> Result<Tree<'l>, EntryError>
     Tree::parse_shallow(&line[part.clone()]).map_err(|_| EntryError::Json(part.start))
 }
 
-/// Whether a step of a patch goes into metadata.managedFields.
+/// Reports whether a step of a patch points into metadata.managedFields.
 fn is_of_managed_fields(tree: &Tree<'_>, step: Id) -> bool {
     let path = tree.member(step, "path").filter(|&path| tree.kind(path) == Kind::String);
     path.is_some_and(|path| bookkeeping::is_of_managed_fields(&tree.string(path)))

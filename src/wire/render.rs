@@ -4,20 +4,20 @@ use std::ops::Range;
 
 use crate::model::{Cluster, EntryType, Evidence, Gap, Seq};
 
-/// Everything that an entry is rendered from.
+/// Input for the rendering of an entry.
 #[derive(Debug)]
 pub struct EntryBuilder<'a> {
     /// Its place in the journal.
     pub seq: Seq,
     /// The journal's name.
     pub epoch: &'a str,
-    /// When it is journaled, RFC 3339 UTC with microseconds.
+    /// Time at which it is journaled, RFC 3339 UTC with microseconds.
     pub time: &'a str,
-    /// When the cluster did it, RFC 3339 UTC with seconds, where the object says.
+    /// Time of the change in the cluster, RFC 3339 UTC with seconds, if the object has it.
     pub happened: Option<&'a str>,
-    /// What it says happened.
+    /// Type of the change.
     pub op: EntryType,
-    /// How it is known; none on a gap.
+    /// Evidence of the change; none on a gap.
     pub evidence: Option<Evidence>,
     /// The cluster it comes from.
     pub cluster: &'a Cluster,
@@ -50,7 +50,7 @@ pub struct EntryBuilder<'a> {
 pub struct Rendered {
     /// The JSON, without a newline at its end.
     pub line: Vec<u8>,
-    /// Where the object stands in it; empty where there is none.
+    /// Range of the object in the line; empty without an object.
     pub object: Range<usize>,
 }
 
@@ -143,22 +143,22 @@ fn json_string(out: &mut Vec<u8>, value: &str) {
 /// The keys of an entry that its row holds, where the entry has them.
 pub const ROW: [&str; 8] = ["v", "seq", "time", "type", "kind", "resource", "namespace", "name"];
 
-/// What the row of an entry holds of its header, without putting the entry together.
+/// Header fields that the row of an entry holds, so that the entry need not be decompressed.
 #[derive(Debug)]
 pub struct RowHeader<'a> {
     /// Its place in the journal.
     pub seq: Seq,
-    /// When it was journaled, RFC 3339 UTC with microseconds.
+    /// Time at which it was journaled, RFC 3339 UTC with microseconds.
     pub time: &'a str,
-    /// What it says happened.
+    /// Type of the change.
     pub op: EntryType,
     /// `kind` of the resource.
     pub kind: &'a str,
     /// Plural of the resource.
     pub resource: &'a str,
-    /// As in [`EntryBuilder`].
+    /// Namespace, as in [`EntryBuilder`].
     pub namespace: &'a str,
-    /// As in [`EntryBuilder`].
+    /// Name, as in [`EntryBuilder`].
     pub name: &'a str,
 }
 

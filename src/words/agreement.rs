@@ -50,7 +50,7 @@ fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Whether all who read entries can read this one.
+/// Reports whether every reader of entries can read this one.
 fn reads(stored: &StoredEntry) -> bool {
     let Ok(entry) = object::parse(stored) else { return false };
     entry.op == EntryType::Gap || Change::of(&entry).is_ok() && Described::read(&entry).is_ok()

@@ -1,4 +1,4 @@
-//! Who set each field of an object last: the way back through its history, until somebody is known for every field.
+//! Blame: the manager that set each field of an object last. It walks back through the history until every field has one.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -11,7 +11,7 @@ use crate::k8s::managed_fields::{ManagedFields, Manager};
 use crate::model::{EntryType, Seq};
 use crate::wire::Change;
 
-/// What the time says of when a field was set.
+/// Time at which a field was set, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Set {
@@ -33,11 +33,11 @@ impl Set {
     }
 }
 
-/// Whoever may have set a field.
+/// A manager that may have set a field.
 pub(crate) struct Origin {
     /// The entry, where the log has it.
     pub(crate) seq: Option<Seq>,
-    /// As the entry has it; empty where nothing is known.
+    /// The time as the entry has it; empty if nothing is known.
     pub(crate) time: String,
     pub(crate) set: Set,
     /// The entry is of an object that came to be.

@@ -1,4 +1,4 @@
-//! What time it is, the zone in which people read and write times, and what they may write.
+//! The present time, the zone in which people read and write times, and the grammar of moments.
 //!
 //! What people read is local and shows its offset; JSON and YAML stay in UTC. One present holds for a whole command, so
 //! that what it says of a moment fits what it did with it.
@@ -17,9 +17,9 @@ use crate::units::parse_signed;
 /// The present, and a zone.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// When the command began.
+    /// Start of the command.
     pub now: Timestamp,
-    /// Where people read and write.
+    /// Zone in which times are read and printed.
     pub zone: TimeZone,
 }
 
@@ -69,26 +69,26 @@ pub fn in_utc(time: Timestamp) -> String {
 /// A moment that somebody wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Which one it is.
+    /// The moment.
     pub time: Timestamp,
-    /// How it was written.
+    /// Form in which it was written.
     pub form: Form,
-    /// What there is to say of how it was understood.
+    /// Note about its interpretation.
     pub note: Option<String>,
 }
 
-/// How a moment was written.
+/// Form of a written moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// With its offset: there is nothing to understand.
     Absolute,
     /// By a zone, or by the present.
     Civil,
-    /// So long ago.
+    /// A duration before now.
     Ago,
 }
 
-/// How the time of an entry is shown.
+/// Printed form of an entry's time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// `2026-11-21`
@@ -102,7 +102,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// What stands above the lines of a day: `2026-11-21 (CET, +01:00)`.
+    /// Returns the heading of a day: `2026-11-21 (CET, +01:00)`.
     pub(crate) fn day(&self) -> String {
         format!("{} ({})", self.date, self.zone)
     }
@@ -120,13 +120,13 @@ impl Clock {
         format!("{}{}", time.strftime("%Y-%m-%dT%H:%M:%S"), offset(&time))
     }
 
-    /// As in a sentence: `2026-11-22 09:30:00 CET (+01:00)`.
+    /// Returns the time as it stands in a sentence: `2026-11-22 09:30:00 CET (+01:00)`.
     #[must_use]
     pub fn spoken(&self, time: Timestamp) -> String {
         spoken(&self.at(time))
     }
 
-    /// How the time of an entry is shown.
+    /// Returns the printed form of an entry's time.
     pub(crate) fn stamp(&self, time: &str) -> Stamp {
         let Ok(parsed) = time.parse::<Timestamp>() else {
             let text = printable(time).into_owned();
@@ -231,7 +231,7 @@ impl Clock {
         }
     }
 
-    /// Why a time of day is not taken that is still to come, with what it can have meant.
+    /// Returns the error for a time of day that is still to come, with its possible meanings.
     fn to_come(&self, text: &str, time: Time, zone: &TimeZone, today: Date, named: bool) -> String {
         let there = Self { now: self.now, zone: zone.clone() };
         let behind = if named { format!(" {}", zone.iana_name().unwrap_or("UTC")) } else { String::new() };
@@ -249,7 +249,7 @@ impl Clock {
         format!("that is still to come today: it is {}; {}", there.spoken(self.now), means.join(", and "))
     }
 
-    /// What was understood of a moment, for whoever wrote it; nothing where there was nothing to understand.
+    /// Returns the interpretation of a moment for the person who wrote it; none if there was nothing to interpret.
     pub(crate) fn understood(&self, option: &str, text: &str) -> Option<String> {
         let written = self.read(text).ok().filter(|written| written.form != Form::Absolute)?;
         let note = written.note.map_or_else(String::new, |note| format!("; {note}"));
@@ -278,13 +278,13 @@ impl Clock {
     }
 }
 
-/// How people write that a duration is counted back: as the keyboard has it, as a minus sign, and as a dash.
+/// Signs that make a duration count back: hyphen, minus sign and dash.
 const MINUS: [char; 3] = ['-', '\u{2212}', '\u{2013}'];
 
-/// What a date looks like.
+/// Example of a date.
 const DATE: &str = "2026-11-21";
 
-/// What a moment can be.
+/// Expected forms of a moment.
 pub(crate) const EXPECTED: &str = "expected a duration like 10m, 1h30m or '2 hours ago', a time of day like 10:30, now, today, yesterday \
     or 'yesterday 10:30', or a time like 2026-11-21T10:30:00Z, '2026-11-21 10:30' or '2026-11-21 10:30 Europe/Berlin'";
 
@@ -296,7 +296,7 @@ fn time_of_day(text: &str) -> Result<Time, String> {
     padded.parse().ok().filter(|_| is_time).ok_or_else(|| EXPECTED.to_owned())
 }
 
-/// What the clocks of a zone showed; where they did so twice or never, what was made of it.
+/// Returns the moment at which the clocks of a zone showed a time, with a note if they did so twice or never.
 fn civil(shown: DateTime, zone: &TimeZone) -> Result<Written, String> {
     let ambiguous = zone.to_ambiguous_zoned(shown);
     let (date, time) = (shown.strftime("%Y-%m-%d"), shown.strftime("%H:%M:%S"));

@@ -1,4 +1,4 @@
-//! What became of an object between two moments.
+//! Difference of an object between two moments.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::journal::{ObjectRow, Reader, Step, StoredEntry};
 use crate::model::{EntryType, Seq};
 use crate::wire::{Change, Entry};
 
-/// What became of an object between the two moments.
+/// Kind of difference between the two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Became {
@@ -56,7 +56,7 @@ pub(crate) struct Differs {
     pub(crate) uid: String,
     /// The entries that record how it came about.
     pub(crate) entries: Vec<u64>,
-    /// How the last of them is known.
+    /// Evidence of the last of them.
     pub(crate) evidence: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) areas: Option<Vec<String>>,
@@ -75,13 +75,13 @@ pub(crate) struct Differs {
     pub(crate) after: Option<StoredEntry>,
 }
 
-/// Whether the first step of some ends an object.
+/// Reports whether the first step ends an object.
 pub(crate) fn is_gone(step: Option<&Step>) -> bool {
     step.is_some_and(|step| step.kind == EntryType::Deleted)
 }
 
-/// What became of one object that has entries between the moments, newest first. After the deadline it is not looked any more
-/// which redacted values are others.
+/// Returns the difference of one object that has entries between the moments, newest first. After the deadline it does not look
+/// any more for redacted values that differ.
 pub(crate) fn differs(
     reader: &mut Reader,
     row: &ObjectRow,
@@ -170,7 +170,7 @@ struct Whole<'a> {
     patch: &'a RawValue,
 }
 
-/// What one change did to redacted values that their texts do not show.
+/// Adds the redacted values that one change touched, which their texts do not show.
 fn hidden(entry: &Entry<'_>, areas: &mut BTreeSet<String>, pointers: &mut BTreeSet<String>) {
     let (Ok(Some(change)), Some(object)) = (Change::of(entry), entry.object) else { return };
     let Ok(mut tree) = Node::parse(object.get().as_bytes()) else { return };

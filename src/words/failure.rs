@@ -1,11 +1,11 @@
-//! Why a question about the log has no answer, and how a process ends that asked it.
+//! Errors of questions about the log, and exit codes.
 
 use std::io;
 use std::process::ExitCode;
 
 use crate::journal::JournalError;
 
-/// How the process ends.
+/// Exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
@@ -26,7 +26,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// How a process has ended that gave this code.
+    /// Returns the exit of a process that ended with this code.
     pub(crate) const fn of(code: u8) -> Self {
         match code {
             0 => Self::Done,
@@ -46,7 +46,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command could not be done: one sentence that says what to do, and how the process ends.
+/// Error of a command: one sentence that says what to do, and the exit code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Failure {
@@ -89,13 +89,13 @@ impl Failure {
         Self::io("cannot write to standard output", error)
     }
 
-    /// Whoever reads standard output has gone: a quiet end.
+    /// The reader of standard output is gone: a quiet end.
     #[must_use]
     pub const fn closed_pipe() -> Self {
         Self { exit: Exit::Done, text: String::new() }
     }
 
-    /// How the process ends.
+    /// Returns the exit code.
     #[must_use]
     pub const fn exit(&self) -> Exit {
         self.exit

@@ -26,10 +26,10 @@ use crate::wire::{Entry, EntryError};
 pub(crate) struct Lines {
     look: Look,
     clock: Clock,
-    /// What stands above the line before.
+    /// Heading of the previous line's day.
     day: String,
     seq_width: usize,
-    /// Where the details begin; grows with what was seen, up to a bound, so that details stand under each other.
+    /// Column at which the details begin; grows with the entries seen, up to a bound, so that details are aligned.
     target_width: usize,
     /// Short names of resources, by their full ones.
     kinds: HashMap<String, String>,
@@ -37,7 +37,7 @@ pub(crate) struct Lines {
 
 /// Fewer gaps in a row than this have a line each.
 pub(crate) const FEW_GAPS: usize = 3;
-/// So many of their sources are named.
+/// Number of sources that a line of gaps names.
 const NAMED_GAPS: usize = 6;
 
 /// Names longer than this, or than a third of a terminal, push their own details to the right.
@@ -49,7 +49,7 @@ impl Lines {
         Self::at(look, head, clock().clone())
     }
 
-    /// As [`Lines::new`], with times as this clock has them.
+    /// Creates lines as [`Lines::new`] does, with the times of this clock.
     pub(crate) fn at(look: Look, head: u64, clock: Clock) -> Self {
         let seq_width = head.to_string().len().max(4);
         let target_width = widest_target(look).min(24);
@@ -114,7 +114,7 @@ impl Lines {
         self.render_entry(&Entry::parse(line)?)
     }
 
-    /// As [`Lines::render`], of an entry that is read.
+    /// Renders a parsed entry as [`Lines::render`] does.
     pub(crate) fn render_entry(&mut self, entry: &Entry<'_>) -> Result<String, EntryError> {
         let (mut out, mut row) = self.begin(entry);
         let kind = entry.op;
@@ -199,14 +199,14 @@ pub(crate) fn shown(clock: &Clock, entry: &Entry<'_>, look: Look) -> Stamp {
     }
 }
 
-/// When it happened, where the line begins with when it was journaled, and that was later.
+/// Writes the time of the change in the cluster if the line begins with a later time of journaling.
 pub(crate) fn put_late(row: &mut Row, entry: &Entry<'_>, look: Look) {
     if let Some(happened) = object::late(entry).filter(|_| !look.terminal) {
         row.put(None, &format!("  happened {}", moment(happened)));
     }
 }
 
-/// What a gap says; on a terminal a time of the same day goes without it.
+/// Writes a gap; on a terminal a time of the same day goes without its date.
 pub(crate) fn put_gap(row: &mut Row, entry: &Entry<'_>, clock: &Clock) {
     let Some(gap) = entry.gap() else { return };
     let version = |version: &Option<String>| version.as_deref().map(|version| printable(version).into_owned());
@@ -226,7 +226,7 @@ pub(crate) fn put_gap(row: &mut Row, entry: &Entry<'_>, clock: &Clock) {
     row.put(Some(Ink::Alarm), &format!("{}: changes may be missing{range}{since}", printable(&gap.why)));
 }
 
-/// What gaps of several sources for one reason say together.
+/// Writes one text for gaps of several sources with the same reason.
 pub(crate) fn put_gaps(row: &mut Row, entries: &[Entry<'_>], clock: &Clock) {
     let seqs = entries.iter().map(|entry| entry.seq);
     let (from, to) = (seqs.clone().min().unwrap_or_default(), seqs.max().unwrap_or_default());
@@ -247,7 +247,7 @@ pub(crate) fn put_gaps(row: &mut Row, entries: &[Entry<'_>], clock: &Clock) {
     row.put(None, &printable(&format!(" (entries {from} to {to}): {}{more}", names.join(", "))));
 }
 
-/// Why there is a gap, where an entry is one.
+/// Returns the reason of a gap; none for another entry.
 pub(crate) fn gap_of(entry: &StoredEntry) -> Option<String> {
     let entry = Entry::parse(&entry.line).ok().filter(|entry| entry.op == EntryType::Gap)?;
     entry.gap().map(|gap| gap.why)

@@ -1,4 +1,4 @@
-//! What people call things: objects as kubectl spells them, and moments.
+//! Names that people use: objects as kubectl spells them, and moments.
 
 use jiff::Timestamp;
 
@@ -16,7 +16,7 @@ pub fn ago(text: &str) -> Result<Timestamp, String> {
     clock().read(text).map(|written| written.time).map_err(|expected| missing(text, expected))
 }
 
-/// What is expected, and that nothing was given where the next option stands in the place of a moment.
+/// Returns the expectation, and a hint if the next option stands in the place of a moment.
 fn missing(text: &str, expected: String) -> String {
     let is_option =
         text.starts_with("--") || text.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_alphabetic));
@@ -50,7 +50,7 @@ pub fn at(text: &str) -> Result<At, String> {
     }
 }
 
-/// What lines on a terminal call a resource: as short as people who use kubectl read it at once.
+/// Returns the name of a resource on a terminal, as short as readers of kubectl's output recognize it.
 #[must_use]
 pub fn kind(resource: &Resource) -> String {
     const KNOWN: [&str; 7] =
@@ -65,7 +65,7 @@ pub fn kind(resource: &Resource) -> String {
     word.unwrap_or(&resource.plural).clone()
 }
 
-/// What a spelling such as `deploy/web` means in a journal.
+/// Meaning of a spelling such as `deploy/web` in a journal.
 #[derive(Clone, Debug)]
 pub struct Named {
     /// The resources that it can mean, with their ids in the journal. Never empty.
@@ -83,7 +83,7 @@ pub struct Spellings {
 }
 
 impl Spellings {
-    /// What the journal knows.
+    /// Loads the names that the journal knows.
     ///
     /// # Errors
     /// Where the journal cannot be read.
@@ -94,7 +94,7 @@ impl Spellings {
         Ok(Self { resources, watched })
     }
 
-    /// What `KIND[/NAME]` means.
+    /// Resolves `KIND[/NAME]`.
     ///
     /// # Errors
     /// Where nothing is spelled so, with the nearest spelling, or where it is not watched, with what is.

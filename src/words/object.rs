@@ -13,7 +13,7 @@ use crate::spelling::{nearest, nearest_by};
 use crate::terminal::complain;
 use crate::wire::Entry;
 
-/// How many objects are looked through for one of nearly the same name.
+/// Number of objects that are searched for a similar name.
 const LIKE: usize = 100_000;
 
 /// The objects that `KIND/NAME` can mean, at least one.
@@ -95,7 +95,7 @@ pub(crate) fn of_resource(
     Ok(rows)
 }
 
-/// That something is known of each of these namespaces.
+/// Checks that the journal knows each of these namespaces.
 ///
 /// # Errors
 /// Where nothing is, with what comes nearest.
@@ -120,7 +120,7 @@ pub(crate) fn namespaces(reader: &Reader, namespaces: &[String]) -> Result<(), F
     Err(Failure::no(format!("the journal knows nothing in the namespace {wanted}; {hint}")))
 }
 
-/// What was most likely meant, else what there is.
+/// Returns the nearest known word, or else the list of all.
 pub(crate) fn nearest_or_all(word: &str, known: &BTreeSet<String>) -> String {
     match nearest(word, known.iter().map(String::as_str)) {
         Some(name) => format!("did you mean {name}?"),
@@ -131,7 +131,7 @@ pub(crate) fn nearest_or_all(word: &str, known: &BTreeSet<String>) -> String {
     }
 }
 
-/// That a moment is not to come.
+/// Checks that a moment is not in the future.
 ///
 /// # Errors
 /// Where it is.
@@ -150,7 +150,7 @@ fn not_to_come_by(reader: &mut Reader, time: Timestamp, clock: &Clock) -> Result
     Ok(())
 }
 
-/// That something is known of the time before a moment.
+/// Checks that the log covers some time before a moment.
 ///
 /// # Errors
 /// Where the log begins later, with when.
@@ -198,10 +198,10 @@ pub(crate) fn several<'r>(text: &str, rows: impl ExactSizeIterator<Item = &'r Ob
     })
 }
 
-/// So many names are given where none is like the one asked for.
+/// Number of names that are listed if none is similar.
 const NAMED: usize = 8;
 
-/// How a moment is spelled: for people, or for programs.
+/// Spelling of a moment: for people, or for programs.
 pub(crate) type Spell = fn(Timestamp) -> String;
 
 /// A moment of the journal.
@@ -230,7 +230,7 @@ pub(crate) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
     place_by(reader, at, clock())
 }
 
-/// As [`place`], by another clock than that of the process.
+/// Finds the place as [`place`] does, by another clock than that of the process.
 ///
 /// # Errors
 /// As [`place`].
@@ -264,8 +264,8 @@ pub(crate) fn place_by(reader: &mut Reader, at: At, clock: &Clock) -> Result<Mom
     }
 }
 
-/// As [`place`], for these objects: of a seq it says which of them is meant. That of another object is a moment as well,
-/// with a note.
+/// Finds the place as [`place`] does, for these objects: a seq selects one of them. The seq of another object is a moment as
+/// well, with a note.
 ///
 /// # Errors
 /// As [`place`].
@@ -288,7 +288,7 @@ pub(crate) fn place_of(reader: &mut Reader, rows: &mut Vec<ObjectRow>, at: At) -
     Ok(place)
 }
 
-/// Whether a GAP concerns an object: one that names another object says nothing of this one.
+/// Reports whether a GAP concerns an object: one that names another object does not.
 pub(crate) fn concerns(gap: &crate::journal::StoredEntry, row: &ObjectRow) -> bool {
     Entry::parse(&gap.line).is_ok_and(|gap| match gap.name.as_deref() {
         Some(name) => name == row.name && gap.namespace.as_deref().unwrap_or_default() == row.namespace,
@@ -296,7 +296,7 @@ pub(crate) fn concerns(gap: &crate::journal::StoredEntry, row: &ObjectRow) -> bo
     })
 }
 
-/// What is not known of a moment: where it lies in a gap of the object's resource, the sentence that says so.
+/// Returns a sentence if the moment lies in a gap of the object's resource.
 ///
 /// # Errors
 /// Where the journal cannot be read.
@@ -327,7 +327,7 @@ pub(crate) fn doubt(
     Ok(None)
 }
 
-/// That a resource is watched no more, in this namespace or anywhere, where that is so, with since when.
+/// Returns a sentence with the time if the resource is no longer watched, in this namespace or anywhere.
 ///
 /// # Errors
 /// Where the journal cannot be read.
@@ -352,7 +352,7 @@ pub(crate) fn unwatched(
     )))
 }
 
-/// Why nothing is known of an object at a moment before all that is kept of it.
+/// Returns the reason why nothing is known of an object at a moment before its oldest entry.
 ///
 /// # Errors
 /// Where the journal cannot be read.
@@ -399,12 +399,12 @@ pub(crate) fn parse(stored: &crate::journal::StoredEntry) -> Result<Entry<'_>, F
     parsed.map_err(|error| damaged(stored.seq, &error))
 }
 
-/// What is to be said of a damaged entry.
+/// Error for a damaged entry.
 pub(crate) fn damaged(seq: Seq, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(super::Exit::Io, format!("entry {seq} is damaged ({why}); run `decklog verify`"))
 }
 
-/// When it happened, where it was journaled later than the API server needs to tell of it. Stamps are of whole seconds.
+/// Returns the time of the change in the cluster if it was journaled later than usual. Timestamps are of whole seconds.
 pub(crate) fn late(entry: &Entry<'_>) -> Option<Timestamp> {
     let read = |text: &str| text.parse::<Timestamp>().ok();
     let happened = read(entry.happened.as_deref()?)?;
@@ -416,8 +416,8 @@ pub(crate) fn late(entry: &Entry<'_>) -> Option<Timestamp> {
 /// Stamps are cut to whole seconds, and what was journaled within the next second was journaled at once.
 const LATE: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
 
-/// As [`place`], for one object: after what had happened by then and was journaled later, as after an outage. With a
-/// sentence where that is so.
+/// Finds the place as [`place`] does, for one object: behind the changes that had happened by then and were journaled later, as
+/// after an outage. Adds a sentence in that case.
 ///
 /// # Errors
 /// Where the journal cannot be read.
@@ -448,12 +448,12 @@ pub(crate) fn happened_by(
     Ok(found)
 }
 
-/// When it happened, where that is known and was earlier, else when it was journaled.
+/// Returns the time of the change in the cluster if it is known and earlier, else the time of journaling.
 pub(crate) fn when(entry: &Entry<'_>) -> Timestamp {
     late(entry).or_else(|| entry.time.parse().ok()).unwrap_or(Timestamp::MIN)
 }
 
-/// When an entry was journaled.
+/// Returns the time at which an entry was journaled.
 pub(crate) fn time_of(entry: &Entry<'_>) -> String {
     entry.time.parse::<Timestamp>().map_or_else(|_| UNREADABLE.to_owned(), moment)
 }

@@ -21,11 +21,11 @@ pub enum Ink {
     Bad,
     /// Must not be overlooked.
     Alarm,
-    /// What matters on a line.
+    /// Important text.
     Strong,
-    /// Whoever did it.
+    /// Author of a change.
     Who,
-    /// What matters less.
+    /// Secondary text.
     Faint,
 }
 
@@ -50,7 +50,7 @@ pub struct Row {
     look: Look,
     text: String,
     columns: usize,
-    /// Where a line below begins.
+    /// Indentation of continuation lines.
     hang: usize,
 }
 
@@ -61,7 +61,7 @@ impl Row {
         Self { look, text: String::new(), columns: 0, hang: 0 }
     }
 
-    /// Whether a terminal shows it.
+    /// Reports whether the output is a terminal.
     #[must_use]
     pub const fn is_on_terminal(&self) -> bool {
         self.look.terminal
@@ -125,7 +125,7 @@ impl Row {
         self.put(ink, piece)
     }
 
-    /// Whether pieces [flow](Row::flow) into this line and so many below it.
+    /// Reports whether the pieces [flow](Row::flow) into this line and `below` more lines.
     #[must_use]
     pub fn takes(&self, pieces: &[(&str, &str)], mut below: usize) -> bool {
         let Some(width) = self.look.width else { return true };
@@ -189,7 +189,7 @@ pub fn table(look: Look, head: &[&str], rows: &[Vec<(Option<Ink>, String)>]) -> 
     std::iter::once(head).chain(body).collect()
 }
 
-/// How long something took or is ago, in its two largest units: `3m12s`, `2d4h`.
+/// Formats a duration in its two largest units: `3m12s`, `2d4h`.
 #[must_use]
 pub fn span(seconds: i64) -> String {
     let seconds = seconds.max(0);

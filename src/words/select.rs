@@ -12,7 +12,7 @@ pub(crate) struct Selection {
     filter: Option<Wanted>,
 }
 
-/// How many entries are read at once.
+/// Number of entries that are read at once.
 const PAGE: usize = 64;
 
 impl Selection {
@@ -63,8 +63,8 @@ impl Selection {
         Ok((self.keep(page.entries), reached))
     }
 
-    /// As [`Selection::page`], of the entries before `before` and newest first; what it looked at begins with the seq that
-    /// it gives back, which is not above `after` where there is no more.
+    /// Returns a page as [`Selection::page`] does, of the entries before `before`, newest first. It starts the next page at the
+    /// seq that it returns, which is not above `after` if there is none.
     ///
     /// # Errors
     /// As [`Selection::page`].

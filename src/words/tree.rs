@@ -25,17 +25,17 @@ const MAX_DEPTH: usize = 256;
 pub(crate) struct Node<'a> {
     pub(crate) body: Body<'a>,
     pub(crate) mark: Mark<'a>,
-    /// Whether it is there at the moment that the tree was taken back to.
+    /// True if the node exists at the moment to which the tree was reverted.
     there: bool,
-    /// Whoever set it, for `blame`.
+    /// Index of the entry that set it, for `blame`.
     pub(crate) origin: Option<usize>,
-    /// Where an element stood in its list when that was read.
+    /// Index of an element in its list when it was parsed.
     home: Option<usize>,
-    /// Where the member stands that was looked for last; the end, before and where one was added.
+    /// Position of the member that was looked up last; the end at first, and after an addition.
     near: usize,
 }
 
-/// What a value is. Texts and numbers stand as they came.
+/// Contents of a value. Texts and numbers keep their spelling.
 #[derive(Debug)]
 pub(crate) enum Body<'a> {
     Object(Vec<(Cow<'a, str>, Node<'a>)>),
@@ -43,7 +43,7 @@ pub(crate) enum Body<'a> {
     Leaf(Cow<'a, str>),
 }
 
-/// What became of a value.
+/// Change of a value.
 #[derive(Debug)]
 pub(crate) enum Mark<'a> {
     /// Nothing, or only of what it holds.
@@ -79,7 +79,7 @@ impl<'a> Node<'a> {
         Self { body, mark: Mark::Same, there: true, origin: None, home: None, near: usize::MAX }
     }
 
-    /// Something that is not looked into.
+    /// A node whose contents are not parsed.
     fn opaque() -> Self {
         Self::of(Body::Leaf(Cow::Borrowed("null")))
     }
@@ -92,7 +92,7 @@ impl<'a> Node<'a> {
         Self::parse_within(json, NODES)
     }
 
-    /// As [`Node::parse`], for at most so many nodes.
+    /// Parses as [`Node::parse`] does, up to `nodes` nodes.
     ///
     /// # Errors
     /// As [`Node::parse`].
@@ -122,7 +122,7 @@ impl<'a> Node<'a> {
         Ok(Self::of(body))
     }
 
-    /// Whether it is a container that is kept as JSON.
+    /// Reports whether it is a container that is kept as JSON.
     fn is_closed(&self) -> bool {
         matches!(&self.body, Body::Leaf(json) if json.starts_with(['{', '[']))
     }
@@ -136,7 +136,7 @@ impl<'a> Node<'a> {
         !self.is_closed()
     }
 
-    /// Something in it changed, of which nothing is known but that.
+    /// Marks an unknown change within the value.
     fn changed_within(&mut self) -> &mut Self {
         if matches!(self.mark, Mark::Same) {
             self.mark = Mark::Added;
@@ -164,7 +164,7 @@ impl<'a> Node<'a> {
         self.revert_within(patch, NODES)
     }
 
-    /// As [`Node::revert`], for at most so many nodes of what it took away and of what has to be looked into.
+    /// Reverts as [`Node::revert`] does, for at most `nodes` nodes of removed values and of values that have to be parsed.
     fn revert_within(&mut self, patch: &[Op<'a>], nodes: usize) -> Result<(), serde_json::Error> {
         let mut budget = Budget::of(nodes);
         for op in patch.iter().rev() {
@@ -224,7 +224,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Everything in it that nobody set since was set by `origin`. Says whether that is anything.
+    /// Attributes every value below that has no origin to `origin`. Reports whether there was one.
     pub(crate) fn credit(&mut self, origin: usize) -> bool {
         match &mut self.body {
             Body::Object(members) if !members.is_empty() => {
@@ -241,7 +241,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether somebody is known for everything in it.
+    /// Reports whether every value below has an origin.
     pub(crate) fn is_credited(&self) -> bool {
         match &self.body {
             Body::Object(members) if !members.is_empty() => members.iter().all(|(_, node)| node.is_credited()),
@@ -363,7 +363,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether it came and went, all of it later than what the tree goes back to.
+    /// Reports whether the node was added and removed later than the moment to which the tree is reverted.
     fn is_forgotten(&self) -> bool {
         !self.there && matches!(self.mark, Mark::Gone)
     }
@@ -399,7 +399,7 @@ impl<'a> Node<'a> {
         Some(self.at(place))
     }
 
-    /// Where what is there now under a name or an index stands in the body.
+    /// Returns the position in the body of the present member or element with this name or index.
     fn place(&mut self, step: &str) -> Option<usize> {
         // Inside of what took the place of another there is nothing of the other.
         if matches!(self.mark, Mark::Was(_) | Mark::Gone) {
@@ -458,7 +458,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether a JSON pointer names something in it.
+    /// Reports whether a JSON pointer leads to a value.
     pub(crate) fn has(&self, pointer: &str) -> bool {
         let mut at = self;
         for step in steps(pointer) {
@@ -481,7 +481,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What a string says, and a number, `true`, `false` or `null` as it stands.
+    /// Returns the contents of a string, or the spelling of a number, `true`, `false` or `null`.
     pub(crate) fn text(&self) -> Option<Cow<'_, str>> {
         match &self.body {
             Body::Leaf(json) if json.starts_with('"') => {
@@ -497,7 +497,7 @@ impl<'a> Node<'a> {
         IDENTITIES.iter().find_map(|names| Some((names[0], self.member(names[0])?.text()?)))
     }
 
-    /// Whether anything in it changed.
+    /// Reports whether anything below changed.
     pub(crate) fn differs(&self) -> bool {
         !matches!(self.mark, Mark::Same)
             || match &self.body {

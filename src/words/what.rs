@@ -1,4 +1,4 @@
-//! What changed, in a few words: `image nginx:1 → nginx:2`, `condition Ready False → True`, `spec.paused false → true`.
+//! Summary of a change in a few words: `image nginx:1 → nginx:2`, `condition Ready False → True`, `spec.paused false → true`.
 
 use std::borrow::Cow;
 
@@ -81,13 +81,13 @@ const NOISE: u8 = 20;
 /// One thing that changed.
 #[derive(Debug)]
 struct Item {
-    /// What people look for first comes first.
+    /// Rank of the piece: the most relevant come first.
     rank: u8,
     /// The first word of its path.
     area: String,
     /// `spec.template.spec.nodeName`, or a word for it.
     name: String,
-    /// As short as it can be.
+    /// Shortest form.
     short: String,
     /// The old and the new value.
     values: String,
@@ -103,7 +103,7 @@ impl Item {
     }
 }
 
-/// What changed between two versions.
+/// Summary of the difference between two versions.
 #[derive(Debug)]
 struct What {
     areas: Vec<String>,
@@ -111,7 +111,7 @@ struct What {
 }
 
 impl What {
-    /// Of a tree that a patch was taken back from, with the areas that the entry names.
+    /// Summarizes a tree from which a patch was reverted, with the areas that the entry names.
     fn of(tree: &Node<'_>, areas: &[String]) -> Self {
         let mut items: Vec<Item> = Vec::new();
         for mut found in tree.differences() {
@@ -202,7 +202,7 @@ impl What {
     }
 }
 
-/// What stands before a piece of what changed, behind those who did it.
+/// Returns the separator before a piece of the summary, behind the authors.
 const fn gap(at: usize, who: &str) -> &'static str {
     match (at, who.is_empty()) {
         (0, true) => "",
@@ -302,7 +302,7 @@ const fn sign(mark: &Mark<'_>) -> &'static str {
     }
 }
 
-/// Whether the element that a path leads through last is the only one of its list.
+/// Reports whether the last element on a path is the only one of its list.
 fn is_alone(tree: &Node<'_>, path: &[Step<'_, '_>]) -> bool {
     let Some(list) = path.iter().rposition(|step| matches!(step, Step::Element(..))) else { return true };
     let mut at = tree;
@@ -380,8 +380,8 @@ fn plain(text: &str) -> String {
     printable(&cut(&text, VALUE)).into_owned()
 }
 
-/// How many bytes of two long texts are the same up to the word in which they differ, so that an image shows its tag
-/// and not its registry. 0 for short texts: they are shown whole.
+/// Returns the length of the common prefix of two long texts up to the word in which they differ, in bytes, so that an image
+/// shows its tag and not its registry. 0 for short texts: they are shown whole.
 pub(crate) fn common(a: &str, b: &str) -> usize {
     if a.len().max(b.len()) <= VALUE / 2 {
         return 0;

@@ -1,10 +1,10 @@
-//! Who wrote a value, as managedFields has it: a hint, not proof.
+//! Owners of a value by managedFields: a hint, not proof.
 
 use super::row::printable;
 use super::tree::{Node, Step};
 use crate::k8s::managed_fields::{By, ManagedFields, Manager};
 
-/// Those who own a value of an object.
+/// Returns the owners of a value of an object.
 pub(crate) fn owners(books: &mut ManagedFields, path: &[Step<'_, '_>]) -> Vec<Manager> {
     books.owners(path, |set, step| match step {
         Step::Key(name) => set.member(name),

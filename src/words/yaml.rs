@@ -23,16 +23,16 @@ pub(crate) fn from_json(json: &[u8]) -> Result<String, serde_json::Error> {
     Ok(out)
 }
 
-/// What of an object is printed.
+/// Part of an object that is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
     /// All of it, as it is.
     All,
-    /// What changed, and the way there.
+    /// The changed values and their containers.
     Changes,
 }
 
-/// What a line is in a difference.
+/// Sign of a line in a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
     /// It is there before and after.
@@ -46,7 +46,7 @@ pub(crate) enum Sign {
 }
 
 impl Sign {
-    /// How differences begin their lines.
+    /// Returns the prefix of a line in a difference.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Same => " ",
@@ -63,7 +63,7 @@ pub(crate) struct Line {
     pub(crate) sign: Sign,
     /// With its indentation. Nothing that a terminal obeys is in it.
     pub(crate) text: String,
-    /// Whoever set the value that begins on it.
+    /// Index of the entry that set the value that begins on the line.
     pub(crate) origin: Option<usize>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn lines(node: &Node<'_>, view: View) -> Vec<Line> {
     printer.out
 }
 
-/// Where a node stands, which decides what is written before it.
+/// Position of a node, which decides its prefix.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// At the top of the document.
@@ -95,7 +95,7 @@ impl Printer {
         self.out.push(Line { sign, text, origin });
     }
 
-    /// Whether a value is left out: it did not change, and neither did what it stands in.
+    /// Reports whether a value is left out: neither it nor its container changed.
     fn passes(&self, node: &Node<'_>, sign: Sign) -> bool {
         match self.view {
             View::All => matches!(node.mark, Mark::Gone),

@@ -308,7 +308,7 @@ impl Life {
                     }
                     let gives_way = shared.problem.is_some()
                         && away.get_or_insert_with(Instant::now).elapsed() > Duration::from_secs(15);
-                    if !gives_way && (fit || began.elapsed() > decklog::ha::GRACE) {
+                    if !gives_way && (fit || began.elapsed() > decklog::ha::UNREADY_DELAY) {
                         candidate.attempt(&self.places, &self.switches, self.name);
                     } else {
                         candidate.abstain(&self.places, &self.switches, self.name);

@@ -1,5 +1,5 @@
-//! What of the annotations of a Secret may be kept. Whoever copies a Secret puts the copy there under any name, as YAML, in
-//! base64, compressed, one value of it, or a digest that can be guessed. So what is not known stays out.
+//! Redaction of the annotations of a Secret. Copies of a Secret stand there under any name, as YAML, in base64, compressed, as
+//! a single value, or as a digest that can be guessed. So unknown annotations are redacted.
 
 // kubectl's copy of the object is JSON: its values are redacted one by one.
 use crate::k8s::bookkeeping::LAST_APPLIED;
@@ -39,18 +39,19 @@ const HARMLESS: [&str; 27] = [
 /// The longest part of a name: a label of DNS.
 const LABEL: usize = 63;
 
-/// What a Secret has beside its values.
+/// Members of a Secret beside its values.
 pub(super) const KNOWN_MEMBERS: [&str; 7] =
     ["apiVersion", "kind", "metadata", "type", "immutable", "data", "stringData"];
 
-/// Whether an annotation of a Secret may be looked at on its own, or goes as a whole. `text` is none where it is no text.
+/// Reports whether an annotation of a Secret may be examined by itself, or is redacted as a whole. `text` is none if it is no
+/// text.
 pub(super) fn may_stay(name: &str, text: Option<&str>) -> bool {
     let Some(text) = text else { return false };
     // Yes and no are nobody's secret.
     matches!(text, "" | "true" | "false") || name == LAST_APPLIED || (HARMLESS.contains(&name) && is_names(text))
 }
 
-/// Whether a text has the form of names, as DNS has them, with what joins several: no copy of an object has it.
+/// Reports whether a text has the form of DNS names and their separators: no copy of an object has it.
 fn is_names(text: &str) -> bool {
     let joins = |byte: &u8| b"-._:/,*@= ".contains(byte);
     text.as_bytes().split(joins).all(|part| part.len() <= LABEL && part.iter().all(u8::is_ascii_alphanumeric))

@@ -1,6 +1,6 @@
-//! What managedFields repeat of an object. A manager's set of fields (FieldsV1) names a member by `f:NAME`, and an element
-//! of a list by its place (`i:0`), by its value (`v:"x"`, in a set) or by its keys (`k:{"name":"x"}`, in a list of
-//! maps). So a value that a rule takes can stand there a second time:
+//! Redaction of managedFields. A manager's set of fields (FieldsV1) names a member by `f:NAME`, and an element of a list by its
+//! index (`i:0`), by its value (`v:"x"`, in a set) or by its keys (`k:{"name":"x"}`, in a list of maps). So a value that a rule
+//! removes can stand there a second time:
 //!
 //! * below what a rule takes nothing is kept, so that the manager has it as a whole;
 //! * in the place of an element's value or key stands the same digest as in the object (*hmac*); with *mask* and *drop*,
@@ -11,10 +11,10 @@
 
 use super::{Frame, Id, Kind, RedactMode, Sort, Tree, Walk, hex, is_digest, mask_tokens, push_segment};
 
-/// Where the sets of fields are.
+/// Pointer pattern of the sets of fields.
 pub(super) const PLACE: &str = "/metadata/managedFields/-/fieldsV1";
 
-/// What becomes of a member of a set of fields.
+/// Treatment of a member of a set of fields.
 enum Fate {
     Stays,
     /// It stays under this name.
@@ -84,7 +84,7 @@ impl Walk<'_, '_> {
         None
     }
 
-    /// What stands in the place of a value that names an element; nothing where nothing can.
+    /// Returns the replacement of a value that names an element; none if there is none.
     fn renamed(&self, mode: RedactMode, json: &str) -> Option<String> {
         let tree = Tree::parse(json.as_bytes()).ok().filter(|_| mode == RedactMode::Hmac)?;
         let kind = if tree.kind(Tree::ROOT) == Kind::String { b's' } else { b'j' };
@@ -97,7 +97,7 @@ impl Walk<'_, '_> {
         Some(format!("\"{}\"", hex(digest)))
     }
 
-    /// What becomes of an element that is named by its keys. Its positions begin at `own`.
+    /// Decides the treatment of an element that is named by its keys. Its positions begin at `own`.
     fn keys(&mut self, own: usize, json: &str) -> Fate {
         let reached = self.positions.len();
         if reached == own {

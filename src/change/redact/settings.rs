@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::change::Pattern;
 use crate::spelling::kubernetes::ResourceText;
 
-/// So many bytes of a key count at most.
+/// Largest size of a key file that counts, in bytes.
 const MAX_KEY_FILE: u64 = 1 << 20;
 
 /// What never reaches the disk in clear.

@@ -13,11 +13,11 @@ static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u00"
 static SECRET: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"Secret"));
 static TOKEN_BEGIN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"eyJ"));
 
-/// What the built-in rules could find in a text that is no Secret: where there is no sign of anything, nothing is read.
-/// A text is looked through once for each sign.
+/// Signs of secrets in the text of an object that is no Secret. Without a sign the text is not parsed. It is scanned once for
+/// each sign.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Signs {
-    /// Something that looks like the beginning of a token.
+    /// Set if the text holds the beginning of a token.
     pub(super) tokens: bool,
     /// `"Secret"` or `"SecretList"`, in a text inside it (`\"Secret\"`) as well.
     pub(super) secrets: bool,

@@ -1,4 +1,4 @@
-//! Where the story takes place: a temporary directory, a daemon that comes and goes, and its log as it grows.
+//! Stage of the demo: a temporary directory, a daemon that is started and stopped, and its growing log.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,12 +19,12 @@ use crate::sim::Sim;
 use crate::wire::Entry;
 use tokio::time::Interval;
 
-/// How long the story waits for anything before it gives up: far longer than it takes.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often the journal is looked at.
-const LOOK: Duration = Duration::from_millis(30);
+/// Time limit of each wait of the story: far longer than it takes.
+const STORY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval at which the journal is polled.
+const JOURNAL_POLL_INTERVAL: Duration = Duration::from_millis(30);
 
-/// How much is shown of what a command prints; what is left out stands as `…`.
+/// Part of a command's output that is shown; the rest stands as `…`.
 #[derive(Clone, Copy)]
 pub(super) enum Excerpt {
     /// All of it.
@@ -40,7 +40,7 @@ pub(super) struct Stage {
     out: Out,
     lines: Lines,
     dir: Scratch,
-    /// What is new in the log is read and not printed.
+    /// Set if new entries are read without printing them.
     quiet: bool,
     daemon: Option<Daemon>,
     seen: Seq,
@@ -167,13 +167,13 @@ impl Stage {
             kill_process(pid, signal).ok();
         }
         let begun = Instant::now();
-        let mut look = tokio::time::interval(LOOK);
+        let mut look = tokio::time::interval(JOURNAL_POLL_INTERVAL);
         loop {
             look.tick().await;
             match daemon.0.try_wait() {
                 Ok(Some(status)) if status.success() || signal == Signal::KILL => return self.print_new().await,
                 Ok(Some(status)) => return Err(self.lost(&format!("the daemon ended with {status}"))),
-                Ok(None) if begun.elapsed() > PATIENCE => return Err(self.lost("the daemon does not stop")),
+                Ok(None) if begun.elapsed() > STORY_TIMEOUT => return Err(self.lost("the daemon does not stop")),
                 Ok(None) => {}
                 Err(error) => return Err(Failure::io("cannot wait for the daemon", &error)),
             }
@@ -209,7 +209,7 @@ impl Stage {
         self.print_versions(WATCHED.map(|resource| (resource, newest(resource)))).await
     }
 
-    /// As [`Stage::print_to`], without printing.
+    /// Reads as [`Stage::print_to`] does, without printing.
     pub(super) async fn read_to(&mut self, sim: &Sim) -> Result<(), Failure> {
         self.quiet = true;
         let read = self.print_to(sim).await;
@@ -233,7 +233,7 @@ impl Stage {
         .await
     }
 
-    /// How many changes after `after` were recovered, where nothing is missing.
+    /// Returns the number of changes after `after` that were recovered, if nothing is missing.
     pub(super) fn recovered_after(&self, after: Seq) -> Result<u64, Failure> {
         let mut recovered = 0;
         for line in self.entries_after(after)? {
@@ -254,7 +254,7 @@ impl Stage {
 
     async fn print_until(&mut self, done: impl Fn(&Self) -> Result<bool, Failure>) -> Result<(), Failure> {
         let begun = Instant::now();
-        let mut look = tokio::time::interval(LOOK);
+        let mut look = tokio::time::interval(JOURNAL_POLL_INTERVAL);
         loop {
             look.tick().await;
             // What is there now is printed before the answer counts.
@@ -268,7 +268,7 @@ impl Stage {
             {
                 return Err(self.lost(&format!("the daemon ended with {status}")));
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > STORY_TIMEOUT {
                 return Err(self.lost("the log does not reach the cluster"));
             }
         }
@@ -304,7 +304,7 @@ impl Stage {
         self.out.flush()
     }
 
-    /// What a command of decklog prints about the journal of the story.
+    /// Runs a command of decklog on the journal of the story and returns its output.
     pub(super) fn run(&self, command: &str) -> Result<Vec<u8>, Failure> {
         let cli = Cli::try_parse_from(command.split(' ')).map_err(|error| self.lost(&error.to_string()))?;
         let global = Global { state: Some(self.state()), ..cli.global };
@@ -358,14 +358,14 @@ impl Stage {
     /// start.
     pub(super) async fn delivered(&self) -> Result<(), Failure> {
         let begun = Instant::now();
-        let mut look = tokio::time::interval(LOOK);
+        let mut look = tokio::time::interval(JOURNAL_POLL_INTERVAL);
         loop {
             look.tick().await;
             let lines = self.delivery()?.iter().filter(|byte| **byte == b'\n').count() as u64;
             if lines >= self.seen.0 {
                 return Ok(());
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > STORY_TIMEOUT {
                 return Err(self.lost("the file does not reach the journal"));
             }
         }

@@ -20,7 +20,7 @@ use crate::k8s::identity::Identity;
 use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
 use crate::wire::{self, Entry, EntryBuilder, Payload, Shape};
 
-/// What a copy holds.
+/// Contents of a copy.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Copied {
     pub(super) entries: u64,
@@ -34,7 +34,7 @@ pub(super) struct Copied {
     pub(super) removed: u64,
     /// The sink that writes it, where that is known.
     pub(super) sink: Option<String>,
-    /// Whether it is known that nothing belongs before it …
+    /// True if it is known that nothing belongs before it …
     pub(super) begin_proved: bool,
     /// … and that nothing which the sink took belongs after it.
     pub(super) end_proved: bool,
@@ -45,11 +45,11 @@ pub(super) struct Writes {
     pub(super) name: String,
     /// The last seq that it took, at a moment before the copy is read.
     pub(super) written: u64,
-    /// Whether all that it ever took, from the start of the log on, is in files that decklog does not remove.
+    /// True if everything since the start of the log is in files that decklog does not remove.
     pub(super) from_start: bool,
 }
 
-/// What a copy holds of one epoch.
+/// Contents of one epoch of a copy.
 #[derive(Debug, Serialize)]
 pub(super) struct EpochPart {
     pub(super) epoch: String,
@@ -96,13 +96,13 @@ impl Checker {
         }
     }
 
-    /// What was found, and what is wrong.
+    /// Returns the contents and the errors.
     pub(super) fn finish(mut self) -> (Copied, Vec<String>) {
         self.check_end();
         (self.found, self.problems)
     }
 
-    /// What the sink took is in its copy, also at the end.
+    /// Checks that the copy has all that the sink took, at the end.
     fn check_end(&mut self) {
         let (Some(Writes { name, written, .. }), Some(journal)) = (&self.sink, &self.journal) else { return };
         let of_this = self.found.epochs.iter().rev().find(|part| part.epoch == journal.epoch);
@@ -190,7 +190,7 @@ impl Checker {
         Ok(())
     }
 
-    /// What the sink took is in its copy, also at the begin.
+    /// Checks that the copy has all that the sink took, at the beginning.
     fn check_begin(&mut self, place: &str, entry: &Entry<'_>) -> Result<(), Failure> {
         let from_start = self.sink.as_ref().is_some_and(|sink| sink.from_start);
         let of_this = self.journal.as_ref().is_some_and(|journal| journal.epoch == entry.epoch);
@@ -232,8 +232,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether the entry is the GAP that stands for entries which the journal has truncated: it knows no version
-    /// before. A journal that still has some of them says otherwise.
+    /// Reports whether the entry is the GAP for entries that the journal has truncated: it has no version before it. A journal
+    /// that still has some of them disproves that.
     fn is_removed(&mut self, entry: &Entry<'_>) -> Result<bool, Failure> {
         let stands = entry.gap().is_some_and(|gap| gap.why == Why::Expired.as_str() && gap.from.is_none());
         let Some(journal) = self.journal.as_mut().filter(|journal| stands && journal.epoch == entry.epoch) else {
@@ -287,7 +287,7 @@ impl Checker {
     }
 }
 
-/// Whether the object in the entry is the one that the entry is about, as far as redaction has left that in it.
+/// Reports whether the object in the entry is the one that the entry is about, as far as redaction has left that in it.
 fn carries_its_own(entry: &Entry<'_>) -> bool {
     let Some(object) = entry.object else { return true };
     let Ok(Identity { metadata, .. }) = serde_json::from_str(object.get()) else { return false };
@@ -302,7 +302,7 @@ fn carries_its_own(entry: &Entry<'_>) -> bool {
     .all(|(inside, outside)| inside.is_none() || inside == *outside)
 }
 
-/// Whether the line is, to the byte, what decklog writes for what it says: keys, their order, the id, no more.
+/// Checks that the line is, to the byte, the rendering of its contents: keys, their order, the id, and no more.
 fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
     let evidence = match entry.evidence.as_deref() {
         None => None,
@@ -353,12 +353,12 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
 struct Journal {
     reader: Reader,
     epoch: String,
-    /// What sinks got under another epoch's name.
+    /// Ranges that sinks got under the name of another epoch.
     recasts: Vec<Recast>,
     /// The first seq of the epoch, where that is known.
     since: Option<u64>,
     head: u64,
-    /// What is read ahead begins after this seq.
+    /// The seq before the entries that were read ahead.
     before: u64,
     ahead: VecDeque<StoredEntry>,
 }

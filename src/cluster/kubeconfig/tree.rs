@@ -35,7 +35,7 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// As JSON, for what is handed on to a credential plugin.
+    /// Returns the value as JSON, for a credential plugin.
     pub(super) fn to_json(&self) -> Value {
         match self {
             Self::Null => Value::Null,
@@ -190,7 +190,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         self.spend(0).map(|()| Node::Null)
     }
 
-    /// Of an empty text.
+    /// Visits an empty text.
     fn visit_none<E: Error>(self) -> Result<Node, E> {
         self.visit_unit()
     }

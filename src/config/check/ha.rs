@@ -7,7 +7,7 @@ use crate::sink::Class;
 use crate::sink::registry::SinkKind;
 
 impl Checker<'_> {
-    /// What is wrong with `[ha]` beyond its own keys. `kinds` are those of the sinks, as far as they are right.
+    /// Checks `[ha]` beyond its own keys. `kinds` are the sinks, as far as they are right.
     pub(super) fn shared_log(&mut self, root: &Node, kinds: &[Option<SinkKind>]) {
         let Some(ha) = root.get("ha") else { return };
         let key = root.get("redact").and_then(|redact| redact.get("key_file"));
@@ -47,7 +47,7 @@ impl Checker<'_> {
     }
 }
 
-/// What `log` is to name.
+/// Expectation for `log`.
 const KEEPER: &str =
     "the name of a sink that is exactly once and can keep a shared log: of type \"postgres\", \"s3\" or \"nats\"";
 

@@ -51,7 +51,7 @@ impl Checker<'_> {
     }
 }
 
-/// Where `[http]` listens, as far as that is right.
+/// Returns the address of `[http]`, as far as it is right.
 fn listen_of(http: &Node) -> Option<Listen> {
     match http.get("listen").and_then(Node::text) {
         Some(text) => Listen::read(text).ok(),

@@ -20,18 +20,18 @@ const LARGEST: usize = 1 << 20;
 pub(super) struct Line {
     api: Api,
     name: LeaseName,
-    /// How long one request may take.
+    /// Time limit of one request.
     limit: Duration,
-    /// As it was last read or written, with all that others have in it.
+    /// The Lease as it was last read or written, including the fields of other writers.
     lease: Option<Lease>,
 }
 
-/// What became of an act.
+/// Result of an action.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// It was a wait.
     Nothing,
-    /// What the Lease says, and its version.
+    /// The record in the Lease, and its resourceVersion.
     Read { record: Option<Record>, version: Option<String> },
     /// It says now what it was to say.
     Wrote,
@@ -42,9 +42,9 @@ pub(super) enum Answer {
 /// A request that failed.
 #[derive(Debug)]
 pub(super) struct Failed {
-    /// Whether the Lease was to be read.
+    /// Set if the failed action was a read of the Lease.
     pub(super) reading: bool,
-    /// Whether it was to be made.
+    /// Set if the failed action was the creation of the Lease.
     pub(super) making: bool,
     /// The version that it was written upon.
     pub(super) version: Option<String>,
@@ -129,7 +129,7 @@ fn lease(bytes: &[u8]) -> Result<Lease, Failure> {
     serde_json::from_slice(bytes).map_err(|_| Failure::Undecodable("the Lease cannot be read".to_owned()))
 }
 
-/// What a Lease says of who leads.
+/// Reads the leader election record of a Lease.
 fn record_of(lease: &Lease) -> Record {
     let Some(spec) = &lease.spec else { return Record::default() };
     let time = |time: &Option<MicroTime>| time.as_ref().map(|time| time.0);

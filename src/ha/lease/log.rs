@@ -1,4 +1,4 @@
-//! What decklog's own log says of who leads, each thing once.
+//! Log lines about leader election, each event once.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use super::{LeaseName, Standing};
 use crate::ambient::watch;
 use crate::cluster::Failure;
 
-/// How often a problem that lasts is logged again.
+/// Interval at which a lasting problem is logged again.
 const REMIND: Duration = Duration::from_secs(180);
 /// Requests that fail in a row before that is a problem: one does it every day.
 const TRIES: u32 = 2;
 
-/// What was said.
+/// Lines that were logged and are not resolved.
 #[derive(Debug)]
 pub(super) struct Log {
     lease: LeaseName,
@@ -30,14 +30,14 @@ pub(super) struct Log {
     logged: Option<(String, Instant)>,
 }
 
-/// What disproves a problem.
+/// Event that resolves a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Until {
-    /// That the Lease can be read.
+    /// The Lease can be read.
     Read,
-    /// That somebody leads.
+    /// Some candidate leads.
     Led,
-    /// That we have written it.
+    /// This candidate has written the Lease.
     Written,
 }
 

@@ -1,5 +1,5 @@
-//! Who leads, as one candidate sees it. As the other machines it has no clock, no dice and asks nobody: moments, numbers and
-//! answers are given to it, and it says what to do next.
+//! Leader election as one candidate sees it. As the other state machines it has no clock, no randomness and does no I/O: times,
+//! numbers and answers are its inputs, and actions are its output.
 //!
 //! The rules are those of client-go. A record is judged by when *we* saw it change, never by the times that it names, so
 //! clocks may differ by any amount. Whoever leads counts from the moment before a renewal was sent: nobody can have seen it
@@ -12,12 +12,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Standing;
 
-/// How long what takes. Those of client-go; all candidates for a Lease need the same.
+/// Durations of the election. The defaults are those of client-go; all candidates for a Lease need the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// A record that has not changed for so long is nobody's.
     pub lease: Duration,
-    /// Whoever could not renew for so long does not lead any more. Shorter than the lease.
+    /// Renew deadline: a leader that has not renewed for this long steps down. Shorter than the lease duration.
     pub renew: Duration,
     /// From one renewal to the next.
     pub retry: Duration,
@@ -30,22 +30,22 @@ impl Default for Times {
 }
 
 /// A record that asks for longer than this is not one of ours, and holds up nobody for longer.
-const LONGEST: Duration = Duration::from_secs(60);
+const LEASE_DURATION_MAX: Duration = Duration::from_secs(60);
 /// Records that we wrote are known by their times of acquisition, the newest of which are remembered.
 const REMEMBERED: usize = 8;
 
-/// What a Lease says.
+/// Contents of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Who has it; empty where it was given back.
+    /// The holder; empty if the Lease was released.
     pub holder: String,
-    /// How long it is theirs after a renewal; none where it does not say.
+    /// Lease duration after a renewal; none if the Lease does not say.
     pub lasts: Option<Duration>,
-    /// When they took it, by their clock.
+    /// The time at which the holder acquired it, by the holder's clock.
     pub acquired: Option<Timestamp>,
-    /// When they renewed it, by their clock.
+    /// The time at which the holder renewed it, by the holder's clock.
     pub renewed: Option<Timestamp>,
-    /// How often it went to somebody else.
+    /// Number of changes of the holder.
     pub transitions: u64,
 }
 
@@ -54,16 +54,16 @@ pub struct Record {
 pub struct Moment {
     /// Since some beginning, on a clock that nobody sets.
     pub now: Duration,
-    /// What the wall clock shows; it is written down and never judged by.
+    /// The wall clock; it is written to the Lease and never used for a decision.
     pub clock: Timestamp,
     /// A random number.
     pub dice: u64,
 }
 
-/// What to do.
+/// Next action of the candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Nothing before this moment.
+    /// Wait for this long.
     Wait(Duration),
     /// Read the Lease, and give the answer to [`Machine::read`].
     Read,
@@ -78,23 +78,23 @@ pub enum Act {
 pub struct Machine {
     identity: String,
     times: Times,
-    /// What was last read or written; nothing before the first answer, and in it nothing where there is no Lease.
+    /// The record that was last read or written: none before the first answer, `Some(None)` if there is no Lease.
     seen: Option<Option<Record>>,
-    /// When that was seen to be another than before.
+    /// Local time at which `seen` changed last.
     changed: Duration,
-    /// Whether that is what the API server has, as far as is known, so that something may be written upon it.
+    /// True if `seen` is what the API server has, as far as is known, so that an update may build on it.
     current: bool,
     /// The record with our name that was there before us: of an earlier process.
     inherited: Option<Record>,
-    /// When we took it, each time.
+    /// Times at which this candidate acquired the Lease.
     mine: VecDeque<Timestamp>,
     /// The moment before the last renewal was sent; nothing where we do not lead.
     renewed: Option<Duration>,
-    /// What is being written, and since when.
+    /// The record that is being written, and the start of that write.
     writing: Option<(Record, Duration)>,
-    /// Whether something was written of which nobody knows what became of it.
+    /// Set if the outcome of a write is unknown.
     unsure: bool,
-    /// Nothing is asked before.
+    /// No request is made before this time.
     next: Duration,
     abstains: bool,
 }
@@ -139,7 +139,7 @@ impl Machine {
         }
     }
 
-    /// When it stops believing that somebody leads, should nothing come before.
+    /// Returns the time at which the current leader counts as gone if nothing else happens.
     #[must_use]
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         match self.renewed {
@@ -148,7 +148,7 @@ impl Machine {
         }
     }
 
-    /// Who leads.
+    /// Returns the role of this candidate at `now`.
     #[must_use]
     pub fn standing(&self, now: Duration) -> Standing {
         let Some(seen) = &self.seen else { return Standing::Unknown };
@@ -161,14 +161,14 @@ impl Machine {
         }
     }
 
-    /// Whether the Lease may be ours, as far as anybody else knows.
+    /// Reports whether other candidates may believe that this one holds the Lease.
     #[must_use]
     pub fn may_hold(&self) -> bool {
         let mine = self.record().is_some_and(|record| self.is_mine(record));
         self.renewed.is_some() || self.writing.is_some() || self.unsure || mine
     }
 
-    /// What to do. After anything but a wait the answer has to come before it is asked again.
+    /// Returns the next action. After an action other than a wait, its answer has to be given before the next call.
     pub fn act(&mut self, at: &Moment) -> Act {
         self.tick(at.now);
         if at.now < self.next {
@@ -204,7 +204,7 @@ impl Machine {
         self.next = at.now;
     }
 
-    /// What was to be written is there; or nobody knows.
+    /// Takes the outcome of a write: `done` if it succeeded, otherwise the outcome is unknown.
     pub fn wrote(&mut self, at: &Moment, done: bool) {
         let Some((record, sent)) = self.writing.take() else { return };
         if !done {
@@ -242,17 +242,17 @@ impl Machine {
         self.seen.as_ref()?.as_ref()
     }
 
-    /// Whether this process wrote it. A name alone proves nothing: two may have the same by mistake.
+    /// Reports whether this process wrote the record. The name alone is no proof: two processes may have the same by mistake.
     fn is_mine(&self, record: &Record) -> bool {
         record.holder == self.identity && record.acquired.is_some_and(|acquired| self.mine.contains(&acquired))
     }
 
-    /// Whether it is nobody's.
+    /// Reports whether the record has no holder, or an expired one.
     fn is_free(&self, record: &Record, now: Duration) -> bool {
         record.holder.is_empty() || now >= self.changed + lasts(record, self.times)
     }
 
-    /// What is to be written on what was just seen.
+    /// Returns the record to write over the one that was just seen, if any.
     fn wish(&mut self, at: &Moment) -> Option<Record> {
         let seen = self.record().cloned();
         let clock = clock(at, seen.as_ref());
@@ -293,9 +293,9 @@ impl Machine {
     }
 }
 
-/// How long a record is somebody's after it was seen to change.
+/// Returns the time for which a record stays valid after it was seen to change.
 fn lasts(record: &Record, times: Times) -> Duration {
-    record.lasts.unwrap_or(times.lease).min(LONGEST)
+    record.lasts.unwrap_or(times.lease).min(LEASE_DURATION_MAX)
 }
 
 /// The time to write down, in the precision that a Lease has. It differs from the one that is there, so that a renewal

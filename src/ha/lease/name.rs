@@ -11,14 +11,14 @@ pub const FORMATS: &[Format] = &[Format::of::<LeaseName>()];
 /// A Lease: NAMESPACE/NAME.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseName {
-    /// Where it is.
+    /// Namespace of the Lease.
     pub namespace: String,
-    /// What it is called there.
+    /// Name of the Lease.
     pub name: String,
 }
 
 impl LeaseName {
-    /// Where leases are whose configuration names none.
+    /// Namespace of Leases whose configuration names none.
     pub const NAMESPACE: &'static str = "decklog";
 
     /// The one of a cluster, where the configuration names none.

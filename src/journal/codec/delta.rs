@@ -16,7 +16,7 @@ use std::ops::Range;
 pub(super) const MAGIC: u8 = 0xd1;
 /// Parts that stayed are found where they share this many bytes.
 const BLOCK: usize = 16;
-/// Where two parts are followed side by side, they meet again within this many bytes …
+/// Number of bytes within which two parts that are compared side by side have to agree again.
 const REACH: usize = 64;
 /// … and not more often than this.
 const MOST_STEPS: usize = 48;
@@ -87,7 +87,7 @@ struct Parts<'t> {
     out: Vec<u8>,
     /// Up to here of the text all is said.
     said: usize,
-    /// Where the copy before ended in the base.
+    /// End of the previous copy in the base.
     copied: usize,
 }
 
@@ -100,7 +100,7 @@ impl<'t> Parts<'t> {
         Self { text, out, said: 0, copied: 0 }
     }
 
-    /// What stands at `start` of the text stands at `from` of the base, what is before it does not.
+    /// Adds a copy: the bytes at `start` of the text equal those at `from` of the base, and the ones before do not.
     fn copy(&mut self, start: usize, from: usize, length: usize) {
         put(&mut self.out, (start - self.said) as u64);
         self.out.extend_from_slice(&self.text[self.said..start]);
@@ -190,7 +190,7 @@ fn shared<'a>(one: impl Iterator<Item = &'a u8>, other: impl Iterator<Item = &'a
     one.zip(other).take_while(|(a, b)| a == b).count()
 }
 
-/// How many bytes two texts share at their beginnings.
+/// Returns the length of the common prefix of two texts, in bytes.
 fn shared_start(one: &[u8], other: &[u8]) -> usize {
     let whole = one.as_chunks::<32>().0.iter().zip(other.as_chunks::<32>().0).take_while(|(a, b)| a == b).count() * 32;
     whole + shared(one[whole..].iter(), other[whole..].iter())

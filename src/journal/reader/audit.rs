@@ -1,4 +1,4 @@
-//! What is known of a source's objects, for comparing it with what the API server has.
+//! Objects of a source, for the comparison with the API server.
 
 use rusqlite::params;
 
@@ -20,11 +20,11 @@ pub struct KnownObject {
     pub uid: String,
     /// The version that brought it to this.
     pub version: ResourceVersion,
-    /// Whether it exists.
+    /// True if it exists.
     pub present: bool,
 }
 
-/// Where the position of a source was lost, or is.
+/// Position at which a source lost track, or is.
 #[derive(Clone, Debug)]
 pub struct Lost {
     /// Up to here nothing is missing.
@@ -85,13 +85,13 @@ impl Reader {
         rows.collect::<Result<_, _>>().map_err(sql(what))
     }
 
-    /// Where the position of a source was lost.
+    /// Returns the position at which a source lost track.
     ///
     /// # Errors
     /// Where the database cannot be read.
     pub fn lost_at(&self, source: SourceId) -> Result<Lost> {
         let select =
-            "SELECT coalesce(resume, given_up), applied, pending_why, proved, proved_at FROM source WHERE id = ?";
+            "SELECT coalesce(resume, given_up), applied, pending_why, verified, verified_at FROM source WHERE id = ?";
         let row = self.conn.query_row(select, [source.0], |row| {
             let (from, applied) = (row.get::<_, Option<String>>(0)?, row.get::<_, Option<String>>(1)?);
             let (why, proved) = (row.get::<_, Option<String>>(2)?, row.get::<_, Option<String>>(3)?);
@@ -107,9 +107,8 @@ impl Reader {
         })
     }
 
-    /// What the log records of a source since a moment, in microseconds since 1970: each object as an entry left it,
-    /// and whether it came into being with that. `None` where that are more than `most` entries, or one of them cannot
-    /// be read.
+    /// Returns the entries of a source since a moment, in microseconds since 1970: each object as an entry left it, and whether
+    /// that entry created it. `None` if these are more than `most` entries, or one of them cannot be read.
     ///
     /// # Errors
     /// Where the database cannot be read.
@@ -155,7 +154,7 @@ impl Reader {
         Ok(Some(recorded))
     }
 
-    /// How many objects of a source exist.
+    /// Returns the number of a source's objects that exist.
     ///
     /// # Errors
     /// Where the database cannot be read.
@@ -168,7 +167,7 @@ impl Reader {
             .map_err(sql("how many objects there are"))
     }
 
-    /// How many objects of a source are known to exist, and how many of them the list lacks that is staged for it.
+    /// Returns the number of a source's objects that exist, and the number of those that are missing in its staged list.
     ///
     /// # Errors
     /// Where the database cannot be read.

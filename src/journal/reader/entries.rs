@@ -13,7 +13,7 @@ use crate::journal::writer::{rfc3339, type_code};
 use crate::model::{EntryType, Gap, ResourceVersion, Seq, Why};
 use crate::wire;
 
-/// Which entries a command asks for. Everything that is `None` or empty selects all.
+/// Selection of entries for a command. Everything that is `None` or empty selects all.
 #[derive(Clone, Debug, Default)]
 pub struct EntryQuery {
     /// Resources and, for each, the one name asked for, in which `*` and `?` stand for other characters.
@@ -74,10 +74,10 @@ impl Reader {
         Ok(entries)
     }
 
-    /// As [`Reader::entries_after`], for a sink that has everything up to `after` and nothing else: where entries after
-    /// it are truncated, a GAP of each source that had some of them stands in their place, with the seq of the newest.
-    /// It is the same for every sink and at every try, as long as nothing more is truncated. With a choice `limit` is
-    /// how many entries are looked at, and what is not chosen is not put together.
+    /// Returns entries as [`Reader::entries_after`] does, for a sink that has everything up to `after` and nothing else: if
+    /// later entries are truncated, a GAP of each source that had some of them takes their place, with the seq of the newest.
+    /// It is the same for every sink and at every attempt, until more is truncated. With a choice, `limit` is the number of
+    /// entries that are looked at, and entries that are not chosen are not decompressed.
     ///
     /// # Errors
     /// As [`Reader::entries_after`].
@@ -124,8 +124,8 @@ impl Reader {
             let mut select = self
                 .conn
                 .prepare_cached(
-                    "SELECT s.forgotten, s.forgotten_version, s.forgotten_at, s.namespace, r.facts
-                     FROM source s JOIN resource r ON r.id = s.resource WHERE s.forgotten > ? ORDER BY s.forgotten",
+                    "SELECT s.truncated, s.truncated_version, s.truncated_at, s.namespace, r.facts
+                     FROM source s JOIN resource r ON r.id = s.resource WHERE s.truncated > ? ORDER BY s.truncated",
                 )
                 .map_err(sql(what))?;
             let rows = select
@@ -168,7 +168,7 @@ impl Reader {
         Ok(entries.collect())
     }
 
-    /// What the writer of this process has at hand.
+    /// Returns entries from the cache of this process's writer.
     fn at_hand(&self, after: Seq, limit: usize, max_bytes: usize) -> Option<Vec<StoredEntry>> {
         let (AtHand { recent, .. }, head) = self.at_hand.as_ref()?;
         // Only what is on disk: durable before visible.
@@ -186,7 +186,7 @@ impl Reader {
         let blobs: Vec<(u64, Vec<u8>)> = {
             let mut select = self
                 .conn
-                .prepare_cached("SELECT seq, line FROM aside WHERE sink = ? AND seq BETWEEN ? AND ? AND line IS NOT NULL ORDER BY seq")
+                .prepare_cached("SELECT seq, line FROM dead_letter WHERE sink = ? AND seq BETWEEN ? AND ? AND line IS NOT NULL ORDER BY seq")
                 .map_err(sql(what))?;
             let rows = select.query_map(params![sink, from.0, to.0], |row| Ok((row.get(0)?, row.get(1)?)));
             rows.map_err(sql(what))?.collect::<Result<_, _>>().map_err(sql(what))?

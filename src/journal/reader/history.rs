@@ -12,13 +12,13 @@ use crate::model::{EntryType, Seq};
 pub struct Step {
     /// Its place.
     pub seq: Seq,
-    /// When it was journaled, microseconds since 1970.
+    /// Time at which it was journaled, microseconds since 1970.
     pub time: i64,
-    /// What it says happened.
+    /// Type of the change.
     pub kind: EntryType,
     /// The object's entry before it, 0 for none.
     pub previous: Seq,
-    /// Whether it is part of the log. If not it is truncated, and holds the state at the log start.
+    /// True if it is part of the log. Otherwise it is truncated, and holds the state at the log start.
     pub kept: bool,
 }
 
@@ -31,7 +31,7 @@ impl Reader {
         Ok(self.walk(object, seq)?.0)
     }
 
-    /// As [`Reader::step`], and how many rows were read for it.
+    /// Finds the step as [`Reader::step`] does, and returns the number of rows that were read for it.
     pub(in crate::journal) fn walk(&self, object: &ObjectRow, seq: Seq) -> Result<(Option<Step>, usize)> {
         let mut at = self.milestone_of(object, seq)?;
         let mut rows = 0;
@@ -170,7 +170,7 @@ impl Reader {
         })
     }
 
-    /// Which object an entry is of; `None` for a GAP, and where there is no such entry.
+    /// Returns the object of an entry; `None` for a GAP, and if there is no such entry.
     ///
     /// # Errors
     /// Where the database cannot be read.

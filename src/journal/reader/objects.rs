@@ -24,7 +24,7 @@ pub struct ObjectRow {
     pub uid: String,
     /// Its last known version.
     pub version: String,
-    /// Whether it exists.
+    /// True if it exists.
     pub present: bool,
     /// seq of its newest entry, 0 for none.
     pub last: Seq,
@@ -41,7 +41,7 @@ impl ObjectRow {
         if self.namespace.is_empty() { name } else { format!("{name} in namespace {}", self.namespace) }
     }
 
-    /// Whether two rows are of one object.
+    /// Reports whether two rows are of one object.
     #[must_use]
     pub const fn is(&self, other: &Self) -> bool {
         self.id == other.id
@@ -57,13 +57,14 @@ const NAMESPACES: &str = "WITH RECURSIVE found (namespace) AS (
     WHERE found.namespace IS NOT NULL)
     SELECT namespace FROM found";
 
-/// How SQLite asks for a name: `*` and `?` stand for other characters, as in a shell. No name of Kubernetes has them.
+/// Returns the SQL operator and operand for a name: `*` and `?` stand for other characters, as in a shell. No name of
+/// Kubernetes has them.
 pub(super) fn asked(name: &str) -> (&'static str, Cow<'_, str>) {
     if name.contains(['*', '?']) { ("GLOB", name.replace('[', "[[]").into()) } else { ("=", name.into()) }
 }
 
 impl Reader {
-    /// What discovery last said.
+    /// Returns the resources of the last discovery.
     ///
     /// # Errors
     /// Where the database cannot be read.

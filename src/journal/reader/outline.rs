@@ -9,7 +9,7 @@ use crate::journal::JournalError;
 use crate::journal::error::Result;
 use crate::model::Seq;
 
-/// So many bytes of entries are read at once, as they are stored, and so many of them.
+/// Compressed bytes of entries that are read at once, and their number.
 const PACKED: usize = 1 << 20;
 const ROWS: usize = 512;
 
@@ -19,7 +19,7 @@ type Packed = (Vec<(Stored, i64, i64, i64)>, u64);
 /// An entry with the rows that it belongs to.
 #[derive(Clone, Debug)]
 pub struct StoredRow {
-    /// When it was journaled, microseconds since 1970.
+    /// Time at which it was journaled, microseconds since 1970.
     pub time: i64,
     /// The row of its source.
     pub source: i64,
@@ -115,7 +115,7 @@ impl Reader {
         Ok(last.map(|last| (packed, last)))
     }
 
-    /// When an entry was journaled, microseconds since 1970; nothing where there is no such entry.
+    /// Returns the time at which an entry was journaled, microseconds since 1970; none if there is no such entry.
     ///
     /// # Errors
     /// Where the database cannot be read.

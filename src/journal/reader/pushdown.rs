@@ -8,18 +8,18 @@ use crate::journal::writer::rfc3339;
 use crate::model::{EntryType, Seq};
 use crate::wire;
 
-/// Whether an entry is wanted, by what its row holds ([`wire::row_header`]). It gets the whole entry where that is at
-/// hand, and has to say the same.
+/// Filter of entries by the contents of their rows ([`wire::row_header`]). It gets the whole entry if that is cached, and has
+/// to return the same.
 pub type EntryFilter<'c> = &'c dyn Fn(&[u8]) -> bool;
 
 /// A part of the log.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// What was chosen of it.
+    /// The chosen entries.
     pub entries: Vec<StoredEntry>,
     /// The first and the last entry that were looked at, in the order asked for; `None` where there was nothing.
     pub looked_at: Option<(Seq, Seq)>,
-    /// How many were looked at.
+    /// Number of entries that were looked at.
     pub looked: usize,
     /// Up to this one they are no entries of the log, but gaps of the sink itself: what it lacks was truncated. They
     /// are its own, whatever it wants of the log.
@@ -32,7 +32,7 @@ impl Page {
         self.looked_at = Some((self.looked_at.map_or(seq, |(first, _)| first), seq));
     }
 
-    /// What comes after it.
+    /// Appends the result for the entries behind.
     pub(super) fn join(&mut self, next: Self) {
         self.entries.extend(next.entries);
         self.looked += next.looked;
@@ -44,8 +44,8 @@ impl Page {
     }
 }
 
-/// What the first columns of a row that is looked at before it is read are: those of [`Stored`], and what makes its
-/// row header. It takes a source `s` and its resource `r`.
+/// First columns of a row that is filtered before it is read: those of [`Stored`], and those of its row header. It takes a
+/// source `s` and its resource `r`.
 pub(super) const COLUMNS: &str = "e.seq, e.type, e.base, e.line, e.time, r.plural, s.namespace, o.namespace, o.name,
     CASE WHEN e.seq >= r.kind_since THEN r.facts ->> 'kind' END";
 
@@ -54,7 +54,7 @@ pub(super) const TABLES: &str = "entry e JOIN source s ON s.id = e.source JOIN r
     LEFT JOIN object o ON o.id = e.object";
 
 impl Reader {
-    /// As [`Reader::stored_after`], of a number of rows those that are chosen.
+    /// Returns the chosen ones of a number of rows, in the order of [`Reader::stored_after`].
     pub(super) fn chosen_after(
         &mut self,
         after: Seq,
@@ -104,8 +104,7 @@ impl Reader {
     }
 }
 
-/// Whether a row with [`COLUMNS`] is chosen by its row header; `None` where that does not hold all that the choice
-/// needs.
+/// Reports whether a row with [`COLUMNS`] is chosen by its row header; `None` if that lacks something that the choice needs.
 pub(super) fn chosen(row: &Row<'_>, choice: EntryFilter<'_>) -> rusqlite::Result<Option<bool>> {
     let text = |at: usize| -> rusqlite::Result<Option<&str>> { Ok(row.get_ref(at)?.as_str_or_null()?) };
     let (Some(op), Some(resource)) = (type_of(row.get(1)?), text(5)?) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What the API server's own request counters said.
+//! Readings of the API server's own request counters.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{Reader, resource_of, sql};
 use crate::journal::error::Result;
 use crate::journal::writer::SUPPRESSED;
 
-/// What the API server's own counters said of some time.
+/// Readings of the API server's own request counters over some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// Stretches of time over which they were read without a break, in order; microseconds since 1970.
@@ -17,12 +17,12 @@ pub struct Requests {
     pub counts: BTreeMap<String, BTreeMap<String, u64>>,
     /// Versions that `ignore` kept out of the log in these stretches, by resource.
     pub suppressed: BTreeMap<String, u64>,
-    /// Why the last reading failed.
+    /// Error of the last reading.
     pub problem: Option<String>,
 }
 
 impl Reader {
-    /// What was counted in the stretches that overlap a time, in microseconds since 1970.
+    /// Returns the counts of the stretches that overlap a time, in microseconds since 1970.
     ///
     /// # Errors
     /// Where the database cannot be read.
@@ -47,7 +47,7 @@ impl Reader {
         })
     }
 
-    /// What was counted over the life of the journal; no stretches.
+    /// Returns the counts over the life of the journal, without stretches.
     ///
     /// # Errors
     /// Where the database cannot be read.

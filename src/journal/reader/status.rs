@@ -1,4 +1,4 @@
-//! What sources and sinks are doing, and how far they are.
+//! States and positions of sources and sinks.
 
 use super::{OLDEST, Reader, resource_of, sql};
 use crate::journal::error::Result;
@@ -14,27 +14,27 @@ pub struct SourceRow {
     pub resource: Resource,
     /// The namespace, empty for all.
     pub namespace: String,
-    /// What it is doing, as the daemon last said.
+    /// State that the daemon reported last.
     pub state: SourceState,
-    /// When the state began, microseconds since 1970.
+    /// Start of the state, microseconds since 1970.
     pub state_since: i64,
     /// The checkpoint.
     pub resume: Option<String>,
-    /// When it was last known good, microseconds since 1970.
+    /// Last time at which it was known good, microseconds since 1970.
     pub good_at: Option<i64>,
-    /// When it was known good for the first time; 0 where that was before it was noted.
+    /// First time at which it was known good; 0 if that was before it was recorded.
     pub good_since: Option<i64>,
     /// Gaps recorded.
     pub gaps: u64,
     /// Changes that its watch had missed, and that were recovered.
     pub recovered: u64,
-    /// Whether it is configured.
+    /// True if it is configured.
     pub active: bool,
     /// Audits done.
     pub audits: u64,
     /// Objects that audits found to differ.
     pub audit_differences: u64,
-    /// When the last audit was done, microseconds since 1970; 0 for never.
+    /// End of the last audit, microseconds since 1970; 0 for never.
     pub audited_at: i64,
     /// Its position is lost, and no list has declared the gap yet.
     pub gap_owed: bool,
@@ -66,30 +66,30 @@ pub struct SinkRow {
     pub begins: Seq,
     /// The last seq that was really handed over: below the cursor where a filter left out what follows.
     pub written: Seq,
-    /// How it is doing, as the daemon last said.
+    /// State that the daemon reported last.
     pub state: SinkState,
-    /// When the state began, microseconds since 1970.
+    /// Start of the state, microseconds since 1970.
     pub state_since: i64,
-    /// When it last took something, microseconds since 1970; 0 for never.
+    /// Time of the last delivery, microseconds since 1970; 0 for never.
     pub delivered_at: i64,
-    /// When the oldest entry that it lacks was journaled, microseconds since 1970.
+    /// Time at which the oldest entry that it lacks was journaled, microseconds since 1970.
     pub oldest_undelivered: Option<i64>,
     /// Entries dead-lettered.
     pub dead_letters: u64,
     /// Entries that were truncated before it had taken them.
     pub missed: u64,
-    /// When the last of them was truncated, in microseconds since 1970.
+    /// Time at which the last of them was truncated, in microseconds since 1970.
     pub missed_at: Option<i64>,
-    /// Whether it is configured.
+    /// True if it is configured.
     pub active: bool,
 }
 
 /// An entry that a sink refused for good.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
-    /// Which sink.
+    /// The sink.
     pub sink: String,
-    /// Which entry.
+    /// The entry.
     pub seq: Seq,
     /// Why.
     pub reason: String,
@@ -109,7 +109,7 @@ impl Reader {
             .conn
             .prepare_cached(
                 "SELECT s.id, r.facts, s.namespace, s.state, s.detail, s.state_since, s.resume, s.good_at, s.active,
-                     s.gaps, s.audits, s.audit_differences, s.audited_at, s.pending_why IS NOT NULL, s.withheld,
+                     s.gaps, s.audits, s.audit_differences, s.audited_at, s.pending_why IS NOT NULL, s.suppressed,
                      s.namespace <> '' OR s.label_selector <> '' OR s.field_selector <> '',
                      s.recovered, s.good_since
                  FROM source s JOIN resource r ON r.id = s.resource ORDER BY r.plural, r.api_group, s.namespace",
@@ -152,7 +152,7 @@ impl Reader {
             .prepare_cached(
                 &"SELECT name, kind, cursor, state, detail, state_since, delivered_at,
                      (SELECT time FROM entry e WHERE e.seq > max(k.cursor, OLDEST - 1) ORDER BY e.seq LIMIT 1),
-                     (SELECT count(*) FROM aside a WHERE a.sink = k.name), active, written, missed, begins,
+                     (SELECT count(*) FROM dead_letter a WHERE a.sink = k.name), active, written, missed, begins,
                      (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'missed/' || k.name)
                  FROM sink k ORDER BY name"
                     .replace("OLDEST", OLDEST),
@@ -188,7 +188,7 @@ impl Reader {
         let what = "dead letters";
         let mut select = self
             .conn
-            .prepare_cached("SELECT sink, seq, reason, time FROM aside ORDER BY sink, seq")
+            .prepare_cached("SELECT sink, seq, reason, time FROM dead_letter ORDER BY sink, seq")
             .map_err(sql(what))?;
         let rows = select
             .query_map([], |row| {

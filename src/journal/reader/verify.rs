@@ -20,10 +20,10 @@ const ROWS: usize = 500;
 /// SQLite's own check reads the whole database at one moment. It is given up when the write-ahead log has grown by so
 /// many bytes meanwhile.
 const GROWN: u64 = 32 << 20;
-/// How often it is looked at, in steps of SQLite.
+/// Interval of the progress callback, in steps of SQLite.
 const STEPS: i32 = 100_000;
 
-/// What `verify` found.
+/// Result of `verify`.
 #[derive(Clone, Debug, Default)]
 pub struct Verified {
     /// Entries read.
@@ -36,14 +36,14 @@ pub struct Verified {
     pub gaps: u64,
     /// First and last seq read.
     pub range: Option<(Seq, Seq)>,
-    /// Whether SQLite's own check of its pages was left out, because the daemon writes too fast for it.
+    /// True if SQLite's own check of its pages was skipped, because the daemon writes too fast for it.
     pub pages_unchecked: bool,
-    /// Everything that is wrong, at most [`Verified::MOST`] of it.
+    /// The problems, at most [`Verified::MOST`] of them.
     pub problems: Vec<String>,
 }
 
 impl Verified {
-    /// How many problems are reported.
+    /// Number of problems that are reported.
     pub const MOST: usize = 50;
 
     fn problem(&mut self, text: String) {
@@ -67,7 +67,7 @@ struct Row {
     object: Option<i64>,
     previous: u64,
     time: i64,
-    /// Where the object is said to stand in the line.
+    /// Recorded start of the object in the line.
     start: i64,
     end: i64,
     /// Group, plural and namespace of its source, where the tables have that.
@@ -76,7 +76,7 @@ struct Row {
     named: Option<(String, String, bool)>,
 }
 
-/// What is kept of an entry while the rest of the log is read.
+/// Parts of an entry that are kept while the rest of the log is read.
 struct Kept {
     kind: EntryType,
     uid: u64,
@@ -116,7 +116,7 @@ struct Object {
     name: String,
     /// Group and plural.
     resource: (String, String),
-    /// Whether `base` is what the newest entry says.
+    /// True if the newest entry has `base` as its base.
     based: bool,
 }
 
@@ -127,7 +127,7 @@ impl Object {
             && entry.name.as_deref() == Some(self.name.as_str())
     }
 
-    /// Whether a state that no entry carries can be its own, as far as redaction has left its names in it.
+    /// Reports whether a state without an entry can be the object's own, as far as redaction has left its names in it.
     fn is_in(&self, state: &[u8]) -> bool {
         let Ok(Identity { metadata, .. }) = serde_json::from_slice(state) else { return false };
         let Some(metadata) = metadata else { return true };
@@ -270,7 +270,7 @@ impl Reader {
                 .prepare_cached(&format!(
                     "SELECT e.seq, e.type, e.base, e.line, e.object, previous, time, object_start, object_end,
                          r.api_group, r.plural, s.namespace, o.namespace, o.name, o.resource = s.resource,
-                         e.seq >= {OLDEST} OR EXISTS (SELECT 1 FROM held h WHERE h.object = e.object AND h.seq = e.seq)
+                         e.seq >= {OLDEST} OR EXISTS (SELECT 1 FROM pinned h WHERE h.object = e.object AND h.seq = e.seq)
                      FROM entry e LEFT JOIN source s ON s.id = e.source LEFT JOIN resource r ON r.id = s.resource
                          LEFT JOIN object o ON o.id = e.object
                      WHERE e.seq > ? AND e.seq <= ? ORDER BY e.seq LIMIT ?"
@@ -452,7 +452,7 @@ impl Reader {
     }
 }
 
-/// What is kept of an entry.
+/// Returns the parts of an entry that are kept.
 fn kept(entry: &wire::Entry<'_>) -> Kept {
     let uid = entry.uid.as_deref().unwrap_or_default();
     let incarnation = hash(&(
@@ -465,7 +465,7 @@ fn kept(entry: &wire::Entry<'_>) -> Kept {
     Kept { kind: entry.op, uid: hash(&uid), incarnation }
 }
 
-/// Whether an entry can follow the one before it of its row in the table, or else of the same incarnation.
+/// Checks that an entry can follow the previous one of its row in the table, or else of the same incarnation.
 fn check_order(row: &Row, entry: &Kept, before: Option<&Newest>, same_row: bool, oldest: u64, found: &mut Verified) {
     let seq = row.stored.seq;
     match before {
@@ -507,7 +507,7 @@ fn presence(present: bool) -> &'static str {
     if present { "present" } else { "gone" }
 }
 
-/// Whether the columns of a row, and the rows that they name, are those of its entry.
+/// Checks that the columns of a row, and the rows that they name, belong to its entry.
 fn check_row(row: &Row, entry: &StoredEntry, parsed: &wire::Entry<'_>) -> Result<(), &'static str> {
     let namespace = parsed.namespace.as_deref().unwrap_or_default();
     let Some((group, plural, scope)) = &row.source else { return Err("its source is not there") };

@@ -1,5 +1,5 @@
-//! What a journal has and the shared log does not is never dropped: the journal as it was is set apart in a file beside it,
-//! before it is built again, and somebody is told which entries are in there alone.
+//! Journals that are set apart: entries that the shared log lacks are never dropped. The journal is copied to a file beside it
+//! before it is built again, and an alarm names the entries that are in the copy alone.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,7 +18,7 @@ use crate::shared_log::Base;
 const FACT: &str = "apart";
 const WHAT: &str = "set the journal apart";
 
-/// What is set apart, as it was noted.
+/// Returns the journals that were set apart.
 pub(super) fn noted(conn: &Connection) -> Result<Vec<Apart>> {
     let text = conn.query_row("SELECT value FROM meta WHERE key = ?", [FACT], |row| row.get::<_, String>(0)).optional();
     Ok(text.map_err(sql(WHAT))?.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())

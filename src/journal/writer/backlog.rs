@@ -22,35 +22,35 @@ const BOOKMARK: i64 = 2;
 /// An object that cannot be recorded, which is there or is deleted.
 const UNREAD: [i64; 2] = [3, 4];
 
-/// What is kept of one source beyond the shared log.
+/// Changes of one source beyond the shared log.
 #[derive(Default)]
 pub(super) struct Ahead {
     /// The row, the version and the bytes of each, the oldest first.
     pub(super) rows: VecDeque<(i64, ResourceVersion, u64)>,
     pub(super) bytes: u64,
-    /// Something of it was dropped: nothing counts until it is registered again.
+    /// True if changes of it were dropped: nothing counts until it is registered again.
     pub(super) lost: bool,
     /// The position of the shared log under which an object without a version is kept, until the position is another.
     beyond: Option<ResourceVersion>,
 }
 
-/// What a standby knows beside its journal.
+/// State of a standby beside its journal.
 #[derive(Default)]
 pub(super) struct Standby {
     pub(super) cluster: Option<Cluster>,
     pub(super) redactor: Option<Arc<Redactor>>,
-    /// What is watched, by its source; 0 where the shared log has none of it yet.
+    /// Watched sources with their ids; 0 if the shared log has nothing of one yet.
     pub(super) specs: Vec<(SourceSpec, i64)>,
     /// Sources that wait for another position than this one.
     pub(super) waiting: Vec<(Box<SourceSpec>, Option<ResourceVersion>, Reply<()>)>,
     pub(super) ahead: BTreeMap<i64, Ahead>,
     pub(super) bytes: u64,
-    /// What each source last said that it is doing. The journal has what those of the leader do.
+    /// Last reported state of each source. The journal has those of the leader.
     pub(super) states: BTreeMap<i64, SourceState>,
     pub(super) narrows: bool,
 }
 
-/// What a source is found by, and its position.
+/// Returns the id of a source and its position.
 pub(super) fn position(conn: &Connection, spec: &SourceSpec) -> Result<Option<(i64, Checkpoint)>> {
     let read = |row: &rusqlite::Row<'_>| {
         let (resume, applied): (Option<String>, Option<String>) = (row.get(1)?, row.get(2)?);
@@ -78,7 +78,7 @@ fn resume(conn: &Connection, id: i64) -> Result<Option<ResourceVersion>> {
 }
 
 impl Standby {
-    /// What the shared log has by now is kept no longer.
+    /// Removes the changes that the shared log has by now.
     pub(super) fn prune(&mut self, conn: &Connection) -> Result {
         for (id, ahead) in &mut self.ahead {
             let Some(resume) = resume(conn, *id)? else { continue };
@@ -105,7 +105,7 @@ impl Standby {
         Ok(())
     }
 
-    /// Nothing that was kept of a source counts.
+    /// Removes the changes of a source.
     pub(super) fn drop_of(&mut self, conn: &Connection, id: i64, lost: bool) -> Result {
         if let Some(ahead) = self.ahead.get_mut(&id) {
             self.bytes -= ahead.bytes;
@@ -252,8 +252,8 @@ pub(super) fn insert_bookmark(conn: &Connection, id: i64, at: i64, version: &Res
     Ok((conn.last_insert_rowid(), 100))
 }
 
-/// What was kept without an object: a bookmark, or what names an object that cannot be recorded, as [`keep_unread`] keeps
-/// it. Reason and digest stand where other rows have the pointers of what was redacted.
+/// Returns the command of a row without an object: a bookmark, or the identity of an object that cannot be recorded, as
+/// [`keep_unread`] keeps it. Its reason and digest stand where other rows have the pointers of redacted values.
 fn without_body(verb: i64, kept: &Observed) -> Option<OfSource> {
     let verb = match verb {
         BOOKMARK => return Some(OfSource::Bookmark(kept.version.clone())),

@@ -15,17 +15,17 @@ use crate::shared_log::{Base, PART_BYTES};
 pub(in crate::journal) struct Snapshot {
     conn: Connection,
     tables: Vec<Table>,
-    /// Which table is read, and behind which key.
+    /// Index of the table that is read, and the key behind which it is read.
     at: (usize, Option<Vec<Value>>),
     pub(in crate::journal) base: Base,
     /// The digest of the unit behind which it is the journal.
     pub(in crate::journal) digest: String,
-    /// What the parts have together so far.
+    /// Size of the parts so far, in bytes.
     pub(in crate::journal) bytes: u64,
 }
 
 impl Snapshot {
-    /// Of the journal as it is on disk now, behind the unit with this number and digest.
+    /// Begins a base of the journal as it is on disk now, behind the unit with this number and digest.
     pub(in crate::journal) fn take(dir: &Path, number: u64, digest: &str) -> Result<Self> {
         let conn = schema::open_reader(dir)?;
         conn.execute_batch("BEGIN").map_err(sql("read itself"))?;

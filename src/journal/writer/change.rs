@@ -1,4 +1,4 @@
-//! What a change means: decided by the state that the same transaction reads, and written with the state it leads to.
+//! Meaning of a change: decided by the state that the same transaction reads, and written with the resulting state.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -9,7 +9,7 @@ use crate::journal::{JournalError, WatchChange};
 use crate::model::{EntryType, Evidence, Observed, Redacted, ResourceVersion, Verb};
 
 impl Transaction<'_> {
-    /// Everything up to `version` was handed over.
+    /// Handles a bookmark: everything up to `version` was appended.
     pub(super) fn bookmark(&mut self, id: i64, version: &ResourceVersion) {
         let at = self.at;
         if let Some(source) = self.touch(id).filter(|source| source.lost.is_none()) {
@@ -197,7 +197,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// What a deletion is recorded with. Where that is damaged, it is what the table knows.
+    /// Returns the last state for a deletion. If it is damaged, that is the contents of the table.
     pub(super) fn last_state(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Result<Redacted> {
         match self.current_state(source, known) {
             Err(JournalError::Corrupt(text)) => {

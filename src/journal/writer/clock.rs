@@ -1,13 +1,13 @@
-//! What time it is, for whoever decides by it that something is old.
+//! Clock for decisions about the age of data.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// A wall clock that gains this much at once was set.
-const LEAP: Duration = Duration::from_hours(1);
-/// Whoever set it has so long to see that it is wrong.
-const DOUBT: Duration = Duration::from_hours(24);
+const CLOCK_STEP_LIMIT: Duration = Duration::from_hours(1);
+/// Time that a person has to notice that a clock was set wrongly.
+const CLOCK_STEP_HOLD_PERIOD: Duration = Duration::from_hours(24);
 
 /// The wall clock, as far as it is believed. A clock that is set a year ahead would else make every entry old in that
 /// moment; what is truncated because of it does not come back with the right time.
@@ -29,12 +29,12 @@ impl GuardedClock {
         let (since, then) = self.known;
         let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         let steady = then.saturating_add(micros(now.saturating_duration_since(since)));
-        if clock <= steady.saturating_add(micros(LEAP)) {
+        if clock <= steady.saturating_add(micros(CLOCK_STEP_LIMIT)) {
             self.ahead = None;
             return clock;
         }
         let ahead = *self.ahead.get_or_insert(now);
-        if now.saturating_duration_since(ahead) < DOUBT {
+        if now.saturating_duration_since(ahead) < CLOCK_STEP_HOLD_PERIOD {
             return steady;
         }
         *self = Self::new(now, clock);

@@ -10,18 +10,18 @@ use crate::wire::Entry;
 
 impl Transaction<'_> {
     pub(super) fn verified_at(&self, id: i64) -> Result<Option<(ResourceVersion, i64)>> {
-        let row = self.conn.query_row("SELECT proved, proved_at FROM source WHERE id = ?", [id], |row| {
+        let row = self.conn.query_row("SELECT verified, verified_at FROM source WHERE id = ?", [id], |row| {
             Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<i64>>(1)?))
         });
         let (version, at) = row.map_err(sql("read a source"))?;
         Ok(version.map(|version| (ResourceVersion(version), at.unwrap_or(0))))
     }
 
-    /// Nothing of a source up to this version is missing.
+    /// Records that nothing of a source is missing up to this version.
     pub(super) fn set_verified(&mut self, id: i64, version: ResourceVersion, at: i64) -> Result {
         self.execute(
             "note what is verified",
-            "UPDATE source SET proved = ?, proved_at = ? WHERE id = ?",
+            "UPDATE source SET verified = ?, verified_at = ? WHERE id = ?",
             params![version.as_str(), at, id],
         )?;
         if let Some(source) = self.touch(id) {
@@ -30,7 +30,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Nothing of a source was missing then, which is more than a watch says that brings nothing.
+    /// Records that nothing of a source was missing at this time, which is more than a quiet watch proves.
     pub(super) fn set_good(&mut self, id: i64, at: i64) {
         if let Some(source) = self.touch(id).filter(|source| source.lost.is_none() && source.good_at < at) {
             source.good_at = at;
@@ -63,7 +63,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Whether a change that comes out of order is one that the log has, or one from before the log begins.
+    /// Reports whether a change out of order is one that the log has, or one from before the log begins.
     pub(super) fn was_recorded(&mut self, known: Option<&Known>, object: &Observed) -> Result<bool> {
         let Some(known) = known else { return Ok(false) };
         if known.version == object.version {

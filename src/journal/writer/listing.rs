@@ -21,11 +21,11 @@ use crate::model::{Checkpoint, Evidence, Observed, Redacted, ResourceVersion, Wh
 const SLICE: usize = 500;
 /// Compressed bytes of listed objects that one slice writes at most (and at least one object).
 const SLICE_BYTES: u64 = 512 << 10;
-/// `pending_told`: the gap is written.
+/// `pending_step`: the gap is written.
 const GAP_RECORDED: i64 = 1;
-/// `pending_told`: the deletions are written too. What is staged is needed for nothing else from here on.
+/// `pending_step`: the deletions are written too. What is staged is needed for nothing else from here on.
 const DELETIONS_TOLD: i64 = 2;
-/// `pending_told`: likewise, and something of what was staged is damaged, so that the list is not all that there is.
+/// `pending_step`: likewise, and something of what was staged is damaged, so that the list is not all that there is.
 const DAMAGED: i64 = 3;
 
 /// `recovering`: what is written is a part of what was recovered …
@@ -33,7 +33,7 @@ const PART: i64 = 1;
 /// … and the last part of it.
 const LAST_PART: i64 = 2;
 
-/// Something long on its way.
+/// A long operation in slices.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Job {
     /// The source; 0 where it is of none.
@@ -48,7 +48,7 @@ pub(super) struct Job {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Work {
-    /// What an unfinished list has staged goes, before another one begins.
+    /// Removes the staging of an unfinished list, before another one begins.
     Begin,
     List(Step),
     Gone(Step),
@@ -56,15 +56,15 @@ pub(super) enum Work {
     Narrow(VecDeque<i64>, bool),
 }
 
-/// How far a list, or the end of a resource, is.
+/// Progress of a list, or of the end of a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Nothing is recorded.
+    /// First step: the gap is recorded next.
     Gap,
     /// Objects up to this namespace and name are looked at.
     Deletions(Option<(String, String)>),
     Changes,
-    /// What was staged goes.
+    /// Removes the staged rows.
     Clear,
     End,
 }
@@ -77,7 +77,7 @@ impl Transaction<'_> {
             let mut select = self
                 .conn
                 .prepare(
-                    "SELECT id, pending IS NOT NULL, pending_told FROM source WHERE pending IS NOT NULL
+                    "SELECT id, pending IS NOT NULL, pending_step FROM source WHERE pending IS NOT NULL
                      UNION SELECT DISTINCT l.source, 0, 0 FROM listing l JOIN source s ON s.id = l.source
                          WHERE s.pending IS NULL ORDER BY 1",
                 )
@@ -112,7 +112,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Whether a command has to wait until something long is done.
+    /// Reports whether a command has to wait for the end of a long operation.
     pub(super) fn must_wait(&self, command: &Command) -> bool {
         if let Some(id) = command.moves() {
             return self.jobs().any(|job| job.source == id);
@@ -159,7 +159,7 @@ impl Transaction<'_> {
         Ok((!retired.is_empty()).then_some(Work::Narrow(retired, left)))
     }
 
-    /// What follows this step of a list.
+    /// Returns the step after this one of a list.
     fn step_of_list(&mut self, job: &Job, step: &Step) -> Result<Option<Step>> {
         let id = job.source;
         Ok(Some(match step {
@@ -172,7 +172,7 @@ impl Transaction<'_> {
                 None => {
                     self.execute(
                         "write a list",
-                        "UPDATE source SET pending_told = ? WHERE id = ?",
+                        "UPDATE source SET pending_step = ? WHERE id = ?",
                         params![DELETIONS_TOLD, id],
                     )?;
                     Step::Changes
@@ -197,7 +197,7 @@ impl Transaction<'_> {
         }))
     }
 
-    /// What follows this step of the end of a resource.
+    /// Returns the step after this one of the end of a resource.
     fn step_of_gone(&mut self, id: i64, step: &Step) -> Result<Option<Step>> {
         // The end is of the same transaction as the last of it, so that a crash does not record the gap again.
         let after = match step {
@@ -250,8 +250,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Everything up to `version` is staged that happened since the position was lost, or since the part before. Unless it
-    /// is the last part, the position stays lost, from here on.
+    /// Completes the staging of the changes up to `version` since the position was lost, or since the previous part. Unless it
+    /// is the last part, the position stays lost from there on.
     pub(super) fn complete_part(&mut self, id: i64, version: &ResourceVersion, last: bool, reply: Reply<()>) -> Result {
         if self.staged(id).given_up {
             self.later(&reply, ());
@@ -260,7 +260,7 @@ impl Transaction<'_> {
         self.unstaged(id);
         self.execute(
             "complete what is recovered",
-            "UPDATE source SET pending = ?, pending_told = ?, recovering = ? WHERE id = ?",
+            "UPDATE source SET pending = ?, pending_step = ?, recovering = ? WHERE id = ?",
             params![version.as_str(), DELETIONS_TOLD, if last { LAST_PART } else { PART }, id],
         )?;
         self.add_job(id, Work::List(Step::Changes), Some(reply))
@@ -276,7 +276,7 @@ impl Transaction<'_> {
         Ok(dropped < SLICE)
     }
 
-    /// Whether the rows of a list of this source are being removed.
+    /// Reports whether the rows of a list of this source are being removed.
     pub(super) fn begins_list(&self, id: i64) -> bool {
         self.jobs().any(|job| job.source == id && job.work == Work::Begin)
     }
@@ -345,7 +345,7 @@ impl Transaction<'_> {
         let silent = source.silent.then_some(SILENT);
         self.execute(
             "complete a list",
-            "UPDATE source SET pending = ?, pending_why = ?, pending_told = 0 WHERE id = ?",
+            "UPDATE source SET pending = ?, pending_why = ?, pending_step = 0 WHERE id = ?",
             params![version.as_str(), why.map(Why::as_str).or(silent), id],
         )?;
         self.add_job(id, Work::List(Step::Gap), Some(reply))
@@ -354,15 +354,15 @@ impl Transaction<'_> {
     /// The version of the complete list, and what it is to declare.
     fn pending(&self, id: i64) -> Result<(ResourceVersion, Option<String>, i64)> {
         self.conn
-            .prepare_cached("SELECT pending, pending_why, pending_told FROM source WHERE id = ?")
+            .prepare_cached("SELECT pending, pending_why, pending_step FROM source WHERE id = ?")
             .and_then(|mut select| {
                 select.query_row([id], |row| Ok((ResourceVersion(row.get(0)?), row.get(1)?, row.get(2)?)))
             })
             .map_err(sql("write a list"))
     }
 
-    /// As [`Transaction::write_deletions`], of a complete list. Where the list has an object that nothing names, it may be any
-    /// of those that it seems to lack, so none of them is recorded as gone.
+    /// Writes deletions as [`Transaction::write_deletions`] does, of a complete list. If the list has an object without
+    /// identity, it may be any of those that it seems to lack, so no deletion is recorded.
     fn list_lacks(&mut self, id: i64, after: Option<&(String, String)>) -> Result<Option<(String, String)>> {
         if self.has_nameless(id)? { Ok(None) } else { self.write_deletions(id, after) }
     }
@@ -386,7 +386,7 @@ impl Transaction<'_> {
         }
         self.record_unread(id, why, &version)?;
         // In the same transaction, so that a crash does not record them again.
-        self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_RECORDED, id])?;
+        self.execute("write a list", "UPDATE source SET pending_step = ? WHERE id = ?", params![GAP_RECORDED, id])?;
         Ok(())
     }
 
@@ -516,7 +516,7 @@ impl Transaction<'_> {
         }
         self.execute(
             "write a list",
-            "UPDATE source SET pending = NULL, pending_why = NULL, pending_told = 0, rescoped = 0, given_up = NULL,
+            "UPDATE source SET pending = NULL, pending_why = NULL, pending_step = 0, scope_changed = 0, given_up = NULL,
                  recovering = 0, recovered_since = 0
              WHERE id = ?",
             params![id],
@@ -532,11 +532,11 @@ impl Transaction<'_> {
         self.set_verified(id, version, at)
     }
 
-    /// Nothing is missing up to here, and something may be after it.
+    /// Ends a part: nothing is missing up to its version, and changes after it may be.
     fn end_part(&mut self, id: i64, version: ResourceVersion, at: i64) -> Result {
         self.execute(
             "write what is recovered",
-            "UPDATE source SET pending = NULL, pending_told = 0, recovering = 0,
+            "UPDATE source SET pending = NULL, pending_step = 0, recovering = 0,
                  given_up = CASE WHEN resume IS NULL THEN ?1 ELSE given_up END
              WHERE id = ?2",
             params![version.as_str(), id],
@@ -552,11 +552,11 @@ impl Transaction<'_> {
         self.set_verified(id, version, at)
     }
 
-    /// Everything of a list is recorded but what is damaged: nothing is proved by it, and the source has to list again.
+    /// Ends a list of which some rows were damaged: it verifies nothing, and the source has to list again.
     fn end_damaged_list(&mut self, id: i64, version: ResourceVersion) -> Result {
         self.execute(
             "write a list",
-            "UPDATE source SET pending = NULL, pending_told = 0, recovering = 0 WHERE id = ?",
+            "UPDATE source SET pending = NULL, pending_step = 0, recovering = 0 WHERE id = ?",
             params![id],
         )?;
         if let Some(source) = self.touch(id) {
@@ -655,12 +655,13 @@ impl Transaction<'_> {
             "{text}: {resource} {namespace}/{name} is recorded after another list, behind a GAP; check the disk of the state directory"
         );
         let what = "unstage an object";
-        self.execute(what, "UPDATE source SET pending_told = ? WHERE id = ?", params![DAMAGED, id])?;
+        self.execute(what, "UPDATE source SET pending_step = ? WHERE id = ?", params![DAMAGED, id])?;
         self.execute(what, "DELETE FROM listing WHERE id = ?", params![row])?;
         Ok(())
     }
 
-    /// Whether the same version is another state: a cluster that was put back gives its versions a second time.
+    /// Reports whether the same version has another state: a cluster that was restored from a backup assigns its versions a
+    /// second time.
     fn differs(&mut self, source: i64, known: &Known, object: &Observed) -> Result<bool> {
         let state = match self.current_state(source, known) {
             Ok(state) => state,
@@ -680,7 +681,7 @@ impl Transaction<'_> {
             let mut select = self
                 .conn
                 .prepare(
-                    "SELECT id FROM source s WHERE active = 0 AND (resume IS NOT NULL OR rescoped = 1 OR pending_why IS NOT NULL)
+                    "SELECT id FROM source s WHERE active = 0 AND (resume IS NOT NULL OR scope_changed = 1 OR pending_why IS NOT NULL)
                      AND EXISTS (SELECT 1 FROM source o WHERE o.resource = s.resource AND o.active = 1)",
                 )
                 .map_err(sql(what))?;
@@ -723,7 +724,7 @@ impl Transaction<'_> {
             self.vanished(id, known, namespace, name)?;
         }
         // Of the same transaction, so that a crash does not record the gap again for nothing.
-        self.execute(what, "UPDATE source SET resume = NULL, rescoped = 1 WHERE id = ?", params![id])?;
+        self.execute(what, "UPDATE source SET resume = NULL, scope_changed = 1 WHERE id = ?", params![id])?;
         Ok(true)
     }
 

@@ -1,4 +1,4 @@
-//! What each command does: decided and recorded in the open transaction.
+//! Execution of each command: decided and recorded in the open transaction.
 
 use std::sync::Arc;
 
@@ -165,7 +165,7 @@ impl Transaction<'_> {
                 let line = (seq.0 < self.changes.log_start).then(|| self.codec.compress(None, line));
                 self.execute(
                     "keep a dead letter",
-                    "INSERT OR REPLACE INTO aside (sink, seq, reason, time, line) VALUES (?, ?, ?, ?, ?)",
+                    "INSERT OR REPLACE INTO dead_letter (sink, seq, reason, time, line) VALUES (?, ?, ?, ?, ?)",
                     params![name, seq.0, reason, micros(ambient::now()), line],
                 )?;
                 self.later(reply, ());
@@ -188,7 +188,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// What a source or a sink is doing. The time of a state is that of its beginning, however often it is reported.
+    /// Records the state of a source or a sink. The time of a state is that of its start, however often it is reported.
     fn report(&self, table: &str, key: &str, of: &dyn ToSql, word: &str, detail: &str) -> Result {
         let text = format!(
             "UPDATE {table} SET state_since = CASE WHEN state = ?1 THEN state_since ELSE ?3 END, state = ?1, detail = ?2

@@ -1,4 +1,4 @@
-//! What waits for the writer: two lanes, so that sinks go on while nothing is taken from the cluster.
+//! Queue of the writer: two lanes, so that sinks continue while reading the cluster is paused.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,8 +15,8 @@ use crate::journal::{
 };
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Unread, Verb, Why};
 
-/// Where an answer goes, once. It can be given again, because what is answered in a transaction that fails is done
-/// and answered again when it is tried again.
+/// Receiver of an answer, once. It can be answered again, because a command of a transaction that fails is executed and
+/// answered again.
 pub(in crate::journal) struct Reply<T>(Arc<Mutex<Option<oneshot::Sender<T>>>>);
 
 impl<T> Clone for Reply<T> {
@@ -31,7 +31,7 @@ impl<T> Reply<T> {
         (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
     }
 
-    /// Whoever asked may be gone, and then nobody needs to know.
+    /// Sends the answer; a receiver that is gone does not matter.
     pub(super) fn send(&self, value: T) {
         if let Some(sender) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             drop(sender.send(value));
@@ -51,10 +51,10 @@ impl<T> std::fmt::Debug for Reply<T> {
     }
 }
 
-/// What the writer is asked to do.
+/// Command for the writer.
 pub(in crate::journal) enum Command {
     Source(SourceId, OfSource),
-    /// Of the sink with this name.
+    /// For the sink with this name.
     Sink(Arc<str>, OfSink),
     Register(Box<SourceSpec>, Reply<(SourceId, SourceMemory)>),
     Cluster(Cluster, Reply<Result<(), JournalError>>),
@@ -76,7 +76,7 @@ pub(in crate::journal) enum Command {
     Await(Box<SourceSpec>, Option<ResourceVersion>, Reply<()>),
 }
 
-/// What is asked of one source.
+/// Command of one source.
 pub(in crate::journal) enum OfSource {
     Changes(Vec<WatchChange>),
     /// An event of a watch whose object cannot be recorded.
@@ -95,7 +95,7 @@ pub(in crate::journal) enum OfSource {
     Retire,
 }
 
-/// What is asked of one sink.
+/// Command of one sink.
 pub(in crate::journal) enum OfSink {
     /// Its type, and where it begins if it is new.
     Register(String, SinkStart, Reply<Seq>),
@@ -119,7 +119,7 @@ pub(in crate::journal) enum OfSink {
 }
 
 impl Command {
-    /// Whether it is of the sinks and of the daemon itself, which go on while the journal is full.
+    /// Reports whether it belongs to the sinks or the daemon itself, which continue while the journal is full.
     pub(in crate::journal) const fn is_control(&self) -> bool {
         match self {
             Self::Sink(..)
@@ -166,7 +166,7 @@ impl Command {
         }
     }
 
-    /// How many objects it brings.
+    /// Returns the number of objects in the command.
     pub(super) fn objects(&self) -> usize {
         let Self::Source(_, command) = self else { return 0 };
         if let OfSource::Changes(changes) = command {
@@ -186,7 +186,7 @@ impl Command {
 /// A command with its part of the budget, which is free again when what the command brings is on disk.
 pub(in crate::journal) struct Queued {
     pub(in crate::journal) command: Command,
-    /// When it was handed over, microseconds since 1970.
+    /// Time at which it was queued, microseconds since 1970.
     pub(in crate::journal) at: i64,
     /// Bytes of the objects that it brings.
     pub(in crate::journal) bytes: usize,
@@ -194,7 +194,7 @@ pub(in crate::journal) struct Queued {
     pub(in crate::journal) room: Option<Held>,
 }
 
-/// What ended a wait.
+/// Reason why a wait ended.
 pub(super) enum Woken {
     Command(Queued),
     Elapsed,
@@ -202,7 +202,7 @@ pub(super) enum Woken {
     Ended,
 }
 
-/// Which lanes are open.
+/// Open lanes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     /// Sources: not while the journal is full.
@@ -215,11 +215,11 @@ pub(super) struct Open {
 pub(in crate::journal) struct Queue {
     control: mpsc::Receiver<Queued>,
     sources: mpsc::Receiver<Queued>,
-    /// Of a transaction that failed for want of room.
+    /// Commands of a transaction that failed for want of room.
     control_again: VecDeque<Queued>,
     /// Likewise, and what had to wait for a list.
     sources_again: VecDeque<Queued>,
-    /// Nothing new is taken from sources: something that came before it is to be given back first.
+    /// Set while nothing new is taken from sources: earlier commands are returned first.
     held: bool,
 }
 
@@ -228,7 +228,7 @@ impl Queue {
         Self { control, sources, control_again: VecDeque::new(), sources_again: VecDeque::new(), held: false }
     }
 
-    /// What can be done now.
+    /// Returns the next command that can be executed now.
     pub(super) fn take(&mut self, open: Open) -> Option<Queued> {
         let control =
             if open.control { self.control_again.pop_front().or_else(|| self.control.try_recv().ok()) } else { None };
@@ -238,12 +238,12 @@ impl Queue {
         self.sources_again.pop_front().or_else(|| if self.held { None } else { self.sources.try_recv().ok() })
     }
 
-    /// Whether nothing new is taken from sources, because something that came before it is to be given back first.
+    /// Stops or restarts taking new commands from sources, while earlier ones are returned.
     pub(super) const fn hold(&mut self, held: bool) {
         self.held = held;
     }
 
-    /// Whether something of the sources was given back.
+    /// Reports whether commands of sources were returned.
     pub(super) fn has_again(&self) -> bool {
         !self.sources_again.is_empty()
     }
@@ -253,7 +253,7 @@ impl Queue {
         self.take(Open { sources: false, control: true })
     }
 
-    /// What can be done now, between two slices of something long.
+    /// Returns the next command between two slices of a long operation.
     pub(super) fn poll(&mut self, open: Open) -> Woken {
         // Both lanes end together. Looked at first: what was handed over before the end is in them by now.
         let ended = self.control.is_closed();

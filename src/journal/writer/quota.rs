@@ -25,16 +25,16 @@ use crate::journal::retention::{Bounds, PAGE, Pause, PauseReason, Sizes};
 use crate::journal::room::{self, file_limit};
 use crate::units::ByteSize;
 
-/// How often a full disk is tried again.
-const RETRY: Duration = Duration::from_secs(1);
-/// How often a write-ahead log that could not be emptied is tried again.
-const RETRY_WAL: Duration = Duration::from_millis(250);
-/// What is over within this time is not worth reporting.
-const TELL_AFTER: Duration = Duration::from_secs(1);
-/// How long a checkpoint waits for readers: everything else waits for it.
+/// Delay before the next attempt on a full disk.
+const FULL_DISK_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Delay before the next attempt to empty the write-ahead log.
+const WAL_RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Duration below which a pause is not reported.
+const REPORT_DELAY: Duration = Duration::from_secs(1);
+/// Time that a checkpoint waits for readers: everything else waits for it.
 const CHECKPOINT_WAIT: Duration = Duration::from_millis(30);
-/// How long other statements wait for whoever else writes, who has no business here.
-const BUSY: Duration = Duration::from_secs(5);
+/// Time that other statements wait for a foreign writer, which should not exist.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A file that only keeps its place on the disk: when that is full, it is given up, so that cursors and what has
 /// happened can still be written.
@@ -76,7 +76,7 @@ impl Reserve {
     }
 }
 
-/// What the writer knows about its quota.
+/// State of the quota.
 #[derive(Debug)]
 pub(super) struct Quota {
     dir: PathBuf,
@@ -85,18 +85,18 @@ pub(super) struct Quota {
     pub(super) sizes: Sizes,
     pub(super) open: Open,
     paused: watch::Sender<Option<Pause>>,
-    /// Whether the database says what `paused` does.
+    /// True if the database has recorded `paused`.
     recorded: bool,
-    /// When reading was last paused, microseconds since 1970.
+    /// End of the last pause, microseconds since 1970.
     pub(super) paused_until: i64,
-    /// What did not fit and is to be tried again.
+    /// Size of the command that did not fit and is tried again, in bytes.
     need: u64,
     /// Since when sources wait, and for what.
     closed: Option<(Instant, PauseReason)>,
     disk_full: bool,
-    /// Why the write-ahead log could not be written back when that was last tried, where it was for want of room.
+    /// Error of the last checkpoint that failed for want of room.
     stuck: Option<JournalError>,
-    /// How many bytes a file may have, as the sizes go by it.
+    /// Size limit of a file in bytes, in the units of the other sizes.
     file_limit: Option<u64>,
     next_try: Instant,
     reserve: Reserve,
@@ -136,29 +136,31 @@ impl Quota {
         }
     }
 
-    /// When there is something to look at although nobody asks for anything.
+    /// Returns the time until the next check that is due without a command.
     pub(super) fn due(&self, now: Instant) -> Option<Duration> {
         let waits = !self.open.sources || !self.open.control || !self.recorded;
-        waits.then(|| self.next_try.saturating_duration_since(now).clamp(Duration::from_millis(10), RETRY))
+        waits.then(|| {
+            self.next_try.saturating_duration_since(now).clamp(Duration::from_millis(10), FULL_DISK_RETRY_DELAY)
+        })
     }
 
-    /// Whether a transaction takes one command after the other, because together they did not fit.
+    /// Reports whether a transaction takes one command at a time, because together they did not fit.
     pub(super) const fn is_tight(&self) -> bool {
         self.need > 0
     }
 
-    /// What is taken from sources is on disk.
+    /// Handles that the commands of sources are durable.
     pub(super) fn fitted(&mut self) {
         self.need = 0;
     }
 
-    /// Whether slices that only make room may be written.
+    /// Reports whether there is space for slices that only make room.
     pub(super) const fn has_wal(&self) -> bool {
         self.wal_bytes <= self.sizes.wal / 4 * 3 && !self.disk_full
     }
 
-    /// Whether the log holds so much that the oldest entries have to go. Lists in progress have a share of their own, and never
-    /// make it forget.
+    /// Reports whether the log is so large that the oldest entries have to be truncated. Lists in progress have a share of
+    /// their own, and never cause truncation.
     pub(super) const fn is_high(&self) -> bool {
         let log = self.used.saturating_sub(self.staged);
         log > self.sizes.high - self.sizes.staging || self.staged == 0 && self.is_short()
@@ -174,7 +176,7 @@ impl Quota {
 }
 
 impl Quota {
-    /// What there is no room in, and what makes room.
+    /// Describes the full resource, and the remedy.
     fn what_is_full(&self) -> String {
         let dir = self.dir.display();
         let lost = "nothing that was taken is lost";
@@ -254,7 +256,7 @@ impl Writer {
             if now < self.quota.next_try {
                 return Ok(());
             }
-            self.quota.next_try = now + RETRY;
+            self.quota.next_try = now + FULL_DISK_RETRY_DELAY;
             self.quota.open.control = true;
             self.heed_file_limit()?;
             if !self.quota.reserve.make(self.quota.sizes.reserve) {
@@ -266,7 +268,7 @@ impl Writer {
         let mut why = None;
         if self.quota.wal_bytes > self.quota.sizes.wal_for_sources() {
             if now >= self.quota.next_try {
-                self.quota.next_try = now + RETRY_WAL;
+                self.quota.next_try = now + WAL_RETRY_DELAY;
                 self.heed_file_limit()?;
                 self.checkpoint()?;
                 self.measure()?;
@@ -285,7 +287,7 @@ impl Writer {
             Some(why) => {
                 self.quota.open.sources = false;
                 if why == PauseReason::MaxSize {
-                    self.quota.next_try = now + RETRY;
+                    self.quota.next_try = now + FULL_DISK_RETRY_DELAY;
                 }
                 let since = match self.quota.closed {
                     Some((since, before)) if before == why => since,
@@ -294,7 +296,7 @@ impl Writer {
                 self.quota.closed = Some((since, why));
                 // What can be truncated is, and then it goes on at once.
                 let hopeless = !makes_room && (why != PauseReason::MaxSize || self.truncatable()?.is_none());
-                if hopeless && now.duration_since(since) >= TELL_AFTER {
+                if hopeless && now.duration_since(since) >= REPORT_DELAY {
                     self.pause(why);
                 }
                 self.record()
@@ -327,7 +329,7 @@ impl Writer {
         self.disk.conn.busy_timeout(CHECKPOINT_WAIT).map_err(sql(what))?;
         let done = self.disk.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         let done = done.map_err(sql(what));
-        self.disk.conn.busy_timeout(BUSY).map_err(sql(what))?;
+        self.disk.conn.busy_timeout(BUSY_TIMEOUT).map_err(sql(what))?;
         self.quota.stuck = match done {
             Ok(()) => None,
             // On a full disk it stays as it is, and is tried again.
@@ -354,7 +356,7 @@ impl Writer {
             if bytes.is_none() {
                 // Cursors need hardly anything, and what they pass may be truncated: that comes first.
                 self.quota.open.control = false;
-                self.quota.next_try = Instant::now() + RETRY_WAL;
+                self.quota.next_try = Instant::now() + WAL_RETRY_DELAY;
             }
             return self.look();
         }
@@ -362,7 +364,7 @@ impl Writer {
         self.quota.disk_full = true;
         self.quota.stuck = Some(error);
         self.quota.open = Open { sources: false, control: bytes.is_some() };
-        self.quota.next_try = Instant::now() + RETRY;
+        self.quota.next_try = Instant::now() + FULL_DISK_RETRY_DELAY;
         self.quota.reserve.release();
         self.pause(PauseReason::DiskFull);
         self.checkpoint()?;
@@ -442,8 +444,8 @@ impl Writer {
     }
 }
 
-/// Who has a read transaction open, by the kernel's list of locks: SQLite's readers hold one of five bytes of the
-/// index of the write-ahead log.
+/// Returns the processes with an open read transaction, by the kernel's list of locks: SQLite's readers lock one of five bytes
+/// of the index of the write-ahead log.
 fn readers(dir: &Path) -> String {
     let inode = fs::metadata(dir.join("journal.db-shm")).map_or(0, |meta| meta.ino());
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who takes part: the cluster, the rules of redaction, sources and sinks, each with what the journal remembers of it.
+//! Registration of the cluster, the redaction rules, sources and sinks, each with its state in the journal.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::journal::{JournalError, SinkStart, SourceId, SourceMemory};
 use crate::model::{Checkpoint, Cluster, Resource, ResourceVersion, Seq, SourceSpec, Why};
 use crate::spelling::Text;
 
-/// What `ignore` covers in the objects of a resource, from the texts that the journal keeps of it. What another version of
-/// decklog can read and this one cannot covers nothing.
+/// Returns the noise of a resource from the texts of `ignore` that the journal keeps. A text of another version of decklog that
+/// this one cannot read matches nothing.
 fn noise(texts: &[String], resource: &Resource) -> Noise {
     let ignore: Vec<Ignore> = texts.iter().filter_map(|text| Ignore::read(text).ok()).collect();
     Noise::new(&ignore, &resource.full_name())
@@ -99,7 +99,7 @@ impl Transaction<'_> {
         // Another selector is another scope: the old position says nothing about it.
         self.execute(
             what,
-            "UPDATE source SET rescoped = (resume IS NOT NULL OR rescoped), given_up = coalesce(resume, given_up), resume = NULL,
+            "UPDATE source SET scope_changed = (resume IS NOT NULL OR scope_changed), given_up = coalesce(resume, given_up), resume = NULL,
                  label_selector = ?2, field_selector = ?3
              WHERE id = ?1 AND (label_selector <> ?2 OR field_selector <> ?3)",
             params![id, spec.label_selector, fields],
@@ -116,15 +116,15 @@ impl Transaction<'_> {
         // Whatever covered the same objects before this falls behind from now on: it resumes from nothing.
         self.execute(
             what,
-            "UPDATE source SET given_up = coalesce(resume, given_up), resume = NULL, rescoped = 1
+            "UPDATE source SET given_up = coalesce(resume, given_up), resume = NULL, scope_changed = 1
              WHERE resource = ?1 AND id <> ?2 AND (namespace = '' OR ?3 = '') AND resume IS NOT NULL",
             params![resource, id, namespace],
         )?;
         type Stored = (Option<String>, Option<String>, bool, Option<i64>, Option<String>, Option<String>);
-        let (resume, applied, rescoped, good_at, lost, last_good): Stored = self
+        let (resume, applied, scope_changed, good_at, lost, last_good): Stored = self
             .conn
             .query_row(
-                "SELECT resume, applied, rescoped, good_at, pending_why, given_up FROM source WHERE id = ?",
+                "SELECT resume, applied, scope_changed, good_at, pending_why, given_up FROM source WHERE id = ?",
                 [id],
                 |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?)),
             )
@@ -145,7 +145,7 @@ impl Transaction<'_> {
             )
             .map_err(sql(what))?;
         let lost = lost.as_deref().and_then(Why::parse).filter(|_| resume.is_none());
-        let why = lost.or_else(|| (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope));
+        let why = lost.or_else(|| (resume.is_none() && (scope_changed || inherited)).then_some(Why::Scope));
         let checkpoint = Checkpoint { resume: resume.map(ResourceVersion), applied: applied.map(ResourceVersion) };
         self.put_source(Source {
             watched: Arc::new(Watched {

@@ -1,4 +1,4 @@
-//! What the API server's own request counters said, kept for `churn --requests`.
+//! Readings of the API server's own request counters, kept for `churn --requests`.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -8,10 +8,10 @@ use crate::journal::error::Result;
 
 /// A stretch of time is cut at whole multiples of this, microseconds.
 const STRETCH: i64 = 600_000_000;
-/// So many stretches are kept: a week of them.
+/// Number of stretches that are kept: a week of them.
 const STRETCHES: i64 = 1008;
 /// Counts, in the place of a verb, the versions that `ignore` kept out of the log.
-pub(in crate::journal) const SUPPRESSED: &str = "withheld";
+pub(in crate::journal) const SUPPRESSED: &str = "suppressed";
 
 impl Transaction<'_> {
     /// Keeps what was read, or why nothing could be.
@@ -56,16 +56,16 @@ impl Transaction<'_> {
             self.execute(
                 what,
                 "INSERT INTO request
-                 SELECT ?1, s.resource, ?2, sum(s.withheld) - coalesce(t.count, 0) FROM source s
+                 SELECT ?1, s.resource, ?2, sum(s.suppressed) - coalesce(t.count, 0) FROM source s
                  LEFT JOIN request t ON t.reading = 0 AND t.resource = s.resource AND t.verb = ?2
-                 GROUP BY s.resource HAVING sum(s.withheld) > coalesce(t.count, 0)
+                 GROUP BY s.resource HAVING sum(s.suppressed) > coalesce(t.count, 0)
                  ON CONFLICT DO UPDATE SET count = count + excluded.count",
                 params![stretch, SUPPRESSED],
             )?;
         }
         self.execute(
             what,
-            "INSERT OR REPLACE INTO request SELECT 0, resource, ?, sum(withheld) FROM source GROUP BY resource",
+            "INSERT OR REPLACE INTO request SELECT 0, resource, ?, sum(suppressed) FROM source GROUP BY resource",
             params![SUPPRESSED],
         )?;
         let oldest = stretch - STRETCHES;

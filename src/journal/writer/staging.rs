@@ -34,14 +34,14 @@ pub(super) fn row_bytes(object: &Observed, body: Option<&[u8]>) -> u64 {
 }
 
 impl Quota {
-    /// Whether so many more staged bytes, of `staged` in all, leave too little room. What a list becomes in the log takes more
-    /// than what is staged of it, so a third of that counts twice.
+    /// Reports whether `more` staged bytes, of `staged` in all, leave too little room. A list takes more in the log than in the
+    /// staging, so a third of that counts twice.
     const fn is_crowded(&self, more: u64, staged: u64) -> bool {
         self.bounds.is_some()
             && (self.used + more + staged / 3 > self.sizes.high || self.disk_left < more + 3 * self.sizes.reserve)
     }
 
-    /// Whether lists take so much that other sources would have to wait.
+    /// Reports whether lists take so much that other sources would have to wait.
     const fn is_overcrowded(&self, more: u64) -> bool {
         self.bounds.is_some() && self.used + more + 3 * self.sizes.group as u64 > self.sizes.database
     }
@@ -106,7 +106,7 @@ impl Transaction<'_> {
         Ok(!lists.is_empty())
     }
 
-    /// Whether the rows of a list are on their way out.
+    /// Reports whether the rows of a list are being removed.
     fn is_going(&self, id: i64) -> bool {
         self.staged(id).given_up || self.begins_list(id)
     }
@@ -123,7 +123,7 @@ impl Transaction<'_> {
         before.chain(&self.changes.staged).map(|(id, staged)| (*id, *staged))
     }
 
-    /// Whether this is of a list that was given up, so that nothing of it is kept.
+    /// Reports whether this belongs to a list that was given up, so that nothing of it is kept.
     pub(super) fn is_dropped(&self, command: &Command) -> bool {
         let Command::Source(SourceId(id), OfSource::ListPage(_) | OfSource::ListUnread(_) | OfSource::Found(_)) =
             command

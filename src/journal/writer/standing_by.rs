@@ -19,12 +19,12 @@ use crate::journal::{JournalError, SourceId, SourceMemory, WatchChange};
 use crate::model::{Checkpoint, Seq};
 use crate::shared_log::{Base, Extent, LogError, Numbered, PART_BYTES, SharedLog};
 
-/// How often it is looked whether a base stands where units are gone.
-const LOOK: Duration = Duration::from_secs(5);
-/// So many commands are kept in one transaction.
+/// Interval at which a base in the place of missing units is looked for.
+const BASE_POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// Number of commands that are kept in one transaction.
 const GROUP: usize = 256;
 
-/// How a wait of a standby ended.
+/// Reason why a wait of a standby ended.
 enum Next {
     Ended,
     Led,
@@ -38,7 +38,7 @@ impl Writer {
         loop {
             // What the engine has, as long as it has more.
             let mut more = false;
-            if looked.is_none_or(|at| at.elapsed() >= LOOK) {
+            if looked.is_none_or(|at| at.elapsed() >= BASE_POLL_INTERVAL) {
                 match self.stay_on(&mut standby, queue).await? {
                     Some(true) => looked = Some(Instant::now()),
                     Some(false) => {}
@@ -55,7 +55,7 @@ impl Writer {
             if more {
                 continue;
             }
-            let poll = self.link.as_ref().map_or(LOOK, |link| link.poll);
+            let poll = self.link.as_ref().map_or(BASE_POLL_INTERVAL, |link| link.poll);
             match self.serve(&mut standby, queue, poll).await? {
                 Some(Next::Ended) => return Ok(false),
                 Some(Next::Led) => return Ok(true),
@@ -100,7 +100,7 @@ impl Writer {
                 tokio::select! {
                     biased;
                     answer = &mut asking => break Some(answer),
-                    woken = queue.wait(Open { sources: true, control: true }, LOOK) => match woken {
+                    woken = queue.wait(Open { sources: true, control: true }, BASE_POLL_INTERVAL) => match woken {
                         Woken::Ended => break None,
                         Woken::Elapsed => {}
                         Woken::Command(Queued { command: Command::Lead(reply), .. }) => {
@@ -166,7 +166,7 @@ impl Writer {
         self.link.as_ref().map_or(0, |link| link.place.number)
     }
 
-    /// Where this journal stands in what the engine has.
+    /// Compares this journal's position with the engine's extent.
     fn stands(&self, extent: &Extent) -> Result<Stands> {
         let Some(link) = &self.link else { return Ok(Stands::On) };
         let own = &link.place;
@@ -218,7 +218,7 @@ impl Writer {
         })
     }
 
-    /// What follows is in no unit and in no base, although there are later units.
+    /// Records that the next unit is in no unit and no base, although later units exist.
     fn misses(&self, newest: u64) {
         let Some(link) = &self.link else { return };
         let missing = link.place.number + 1;
@@ -292,7 +292,7 @@ impl Writer {
         Ok(Applied::Done)
     }
 
-    /// What the writer knows of its journal is read again.
+    /// Reads the writer's state of the journal again.
     fn refresh(&mut self, standby: &Standby) -> Result {
         let facts = Facts::read(&self.disk.conn)?;
         if let Some(cluster) = &standby.cluster
@@ -385,7 +385,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What is handed over is kept beside the journal, or noted for the time when it leads.
+    /// Keeps a command beside the journal, or records it for the time when it leads.
     fn keep(&mut self, standby: &mut Standby, first: Queued, queue: &mut Queue) -> Result {
         let conn = &self.disk.conn;
         conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
@@ -614,7 +614,8 @@ impl Writer {
         Ok(Ok(()))
     }
 
-    /// Whether the newest unit of the shared log is the very one that this journal has, as far as it is there to be compared.
+    /// Reports whether the newest unit of the shared log is the one that this journal has, as far as the engine has it for a
+    /// comparison.
     async fn is_on(&mut self, extent: &Extent) -> bool {
         let Some(link) = &mut self.link else { return true };
         let Place { number, digest, .. } = link.place.clone();
@@ -629,7 +630,7 @@ impl Writer {
         }
     }
 
-    /// What the daemon has asked for while it stood by is done now, and what was kept follows it.
+    /// Executes the daemon's requests from the time as a standby, followed by the backlog.
     fn hand_over(&mut self, standby: &mut Standby, queue: &mut Queue) -> Result {
         // Of the leader before: none of them runs here yet.
         let facts = Facts::read(&self.disk.conn)?;
@@ -659,9 +660,9 @@ impl Writer {
     }
 }
 
-/// How a try to read on ended.
+/// Result of an attempt to read on.
 enum Read {
-    /// Something was read, and is in the journal.
+    /// Units were read and applied to the journal.
     Applied,
     /// There is nothing more.
     Nothing,
@@ -671,7 +672,7 @@ enum Read {
     Ended,
 }
 
-/// Whether the journal stands on what the engine has.
+/// Relation of the journal to the engine's contents.
 enum Stands {
     /// It has all that there is.
     On,
@@ -683,6 +684,6 @@ enum Stands {
 
 enum Applied {
     Done,
-    /// What follows does not follow this journal.
+    /// The next unit does not follow this journal.
     Astray,
 }

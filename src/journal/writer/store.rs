@@ -13,7 +13,7 @@ use crate::journal::recent::{Line, Packed};
 use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, ResourceVersion, Seq, Unread, Why};
 use crate::wire::{self, EntryBuilder};
 
-/// So far, in microseconds, the clock of the API server may be ahead of ours.
+/// Microseconds by which the clock of the API server may be ahead of ours.
 const AHEAD: i64 = 600_000_000;
 
 /// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
@@ -239,7 +239,7 @@ impl Transaction<'_> {
         Ok(Line { kind, bytes: bytes.into(), object, shape })
     }
 
-    /// What is still known of an object whose last state is damaged.
+    /// Returns the identity of an object whose last state is damaged.
     pub(super) fn stub(&self, source: i64, known: &Known, namespace: &str, name: &str) -> Result<Vec<u8>> {
         let source = self.source(source)?;
         let mut metadata = serde_json::Map::new();
@@ -319,13 +319,13 @@ impl Transaction<'_> {
         if self.is_older(known.last) { self.redact_again(source, &known.uid, stored) } else { Ok(stored) }
     }
 
-    /// Whether an entry was written by other rules of redaction than those in force.
+    /// Reports whether an entry was written under other redaction rules than the present ones.
     fn is_older(&self, seq: u64) -> bool {
         self.rules().is_some_and(|rules| seq <= rules.since)
     }
 
-    /// What would be emitted again, after the rules in force now: what the journal has in clear from before is emitted
-    /// to nobody who does not have it.
+    /// Redacts a stored state by the present rules before it is emitted again: clear values from earlier rules go only to those
+    /// who have them already.
     pub(super) fn redact_again(&self, source: i64, uid: &str, stored: Redacted) -> Result<Redacted> {
         let Some(rules) = self.rules() else { return Ok(stored) };
         rules

@@ -24,14 +24,14 @@ use crate::journal::error::Result;
 use crate::journal::recent::{AtHand, Packed, Recent};
 use crate::model::{Checkpoint, Cluster, Resource, ResourceVersion, Why};
 
-/// How many bytes of entries stay at hand for the sinks …
+/// Bytes of entries that are cached for the sinks.
 const RECENT_BYTES: usize = 8 << 20;
 /// … and for the differences that are written next: what they are differences of …
 const BASES_BYTES: usize = 32 << 20;
 /// … and the versions before.
 const PACKED_BYTES: usize = 16 << 20;
 
-/// What the configuration and discovery say of a source. It is never changed, only replaced as a whole.
+/// Configuration and discovery of a source. It is never changed, only replaced as a whole.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) id: i64,
@@ -56,16 +56,16 @@ impl PartialEq for Watched {
 pub(super) struct Source {
     pub(super) watched: Arc<Watched>,
     pub(super) checkpoint: Checkpoint,
-    /// When nothing of it was missing, microseconds since 1970; 0 for never.
+    /// Last time at which nothing of it was missing, microseconds since 1970; 0 for never.
     pub(super) good_at: i64,
     /// Checkpoint and `good_at` are not in the database yet.
     pub(super) moved: bool,
     /// The position that was lost: nothing up to it is missing.
     pub(super) last_good: Option<ResourceVersion>,
-    /// Why the position is lost: nothing counts until a list has declared it.
+    /// Reason why the position is lost: nothing counts until a list has declared it.
     pub(super) lost: Option<Why>,
-    /// Nothing up to here was missing when a list or an audit last looked, and when that was begun. What contradicts
-    /// the journal may have been missing since.
+    /// Version up to which the last list or audit found nothing missing, and its start. Changes since then may be missing if
+    /// something contradicts the journal.
     pub(super) verified: Option<(ResourceVersion, i64)>,
     /// Its watch brought what cannot be, or not alone. It hears of it once that is on disk.
     pub(super) inconsistent: bool,
@@ -79,7 +79,7 @@ impl Deref for Source {
     }
 }
 
-/// What must not be emitted.
+/// Rules of redaction in force.
 #[derive(Clone)]
 pub(super) struct Rules {
     pub(super) redactor: Arc<Redactor>,
@@ -99,7 +99,7 @@ impl PartialEq for Rules {
     }
 }
 
-/// What the writer knows between two transactions: what is on disk, and bookmarks that the next transaction takes along.
+/// State of the writer between two transactions: the durable state, and bookmarks for the next transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Committed {
     pub(super) epoch: String,
@@ -108,7 +108,7 @@ pub(super) struct Committed {
     /// The first seq of the log: what is below is truncated.
     pub(super) log_start: u64,
     pub(super) sources: BTreeMap<i64, Source>,
-    /// What is long and written in slices.
+    /// Long operations that are written in slices.
     pub(super) jobs: VecDeque<Job>,
     /// Lists in progress, by source.
     pub(super) staged: BTreeMap<i64, Staged>,
@@ -184,7 +184,7 @@ impl Committed {
         self.staged.values().map(|staged| staged.bytes).sum()
     }
 
-    /// What takes rows away that nobody needs is next. Returns whether there is such a job.
+    /// Moves an operation that removes unneeded rows to the front. Reports whether there is one.
     pub(super) fn clear_first(&mut self) -> bool {
         let place = self.jobs.iter().position(|job| job.work == Work::Begin && (self.started || !job.recovered));
         if let Some(place) = place {
@@ -193,8 +193,8 @@ impl Committed {
         place.is_some()
     }
 
-    /// Whether the next job may go on. What the last daemon left waits until the sinks have had their look at the journal
-    /// and the rules of redaction are known.
+    /// Reports whether the next operation may continue. Those of the previous daemon wait until the sinks have looked at the
+    /// journal and the redaction rules are known.
     pub(super) fn may_step(&self) -> bool {
         self.jobs.front().is_some_and(|job| self.started || !job.recovered)
     }
@@ -203,10 +203,10 @@ impl Committed {
 /// An answer that waits for the commit.
 type Answer = Box<dyn FnOnce() + Send>;
 
-/// What others hear of a transaction when it is on disk.
+/// Notifications about a transaction once it is durable.
 #[derive(Default)]
 pub(super) struct Heard {
-    /// How many changes it has taken, by source.
+    /// Number of changes that it has taken, by source.
     pub(super) taken: BTreeMap<i64, usize>,
     /// Sources whose watch was found inconsistent, or is no more.
     pub(super) inconsistent: Vec<(i64, bool)>,
@@ -215,7 +215,7 @@ pub(super) struct Heard {
     pub(super) answers: Vec<Answer>,
 }
 
-/// What a transaction brings. Where it is rolled back, this is dropped.
+/// Effects of a transaction. A rollback drops them.
 #[derive(Default)]
 pub(super) struct Changes {
     pub(super) head: u64,
@@ -224,11 +224,11 @@ pub(super) struct Changes {
     cluster: Option<Cluster>,
     /// The sources that it moves or registers, as they are after it.
     sources: BTreeMap<i64, Source>,
-    /// What it begins.
+    /// Operations that it begins.
     jobs: Vec<Job>,
     /// Lists in progress that it moves, as they are after it.
     pub(super) staged: BTreeMap<i64, Staged>,
-    /// What is left to do of the first job, where a slice of it was done; nothing where that was the last.
+    /// Remaining work of the first operation, if a slice of it was done; none if that was the last.
     stepped: Option<Option<Work>>,
     pub(super) rules: Option<Rules>,
     pub(super) redacted_anew: bool,
@@ -247,7 +247,7 @@ impl Changes {
 pub(super) struct Disk {
     pub(super) conn: Connection,
     codec: Codec,
-    /// What was last written, for the sinks that keep up.
+    /// Entries that were written last, for the sinks that keep up.
     pub(super) recent: Recent,
     /// Entries that the next ones of their objects will be differences of.
     bases: Recent,
@@ -258,7 +258,7 @@ pub(super) struct Disk {
     around: Around,
 }
 
-/// What stands around a transaction of the writer.
+/// Transaction boundary of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Around {
     /// Nothing: it is one of the database.
@@ -287,7 +287,7 @@ impl Disk {
         self.around = Around::Begins;
     }
 
-    /// Whether transactions have come to their end that are not on disk yet.
+    /// Reports whether transactions have ended that are not durable yet.
     pub(super) fn is_begun(&self) -> bool {
         self.around == Around::Begun
     }
@@ -304,7 +304,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What is at hand may be of a journal that is another one now.
+    /// Drops the caches, which may be of another journal now.
     pub(super) fn forget(&self) {
         self.recent.clear();
         self.bases.clear();
@@ -342,7 +342,7 @@ impl Disk {
     }
 }
 
-/// What commands are done in, up to the commit. Dropped before, it has not happened.
+/// Open transaction in which commands are executed. Dropped before the commit, it has not happened.
 pub(super) struct Transaction<'w> {
     pub(super) conn: &'w Connection,
     pub(super) codec: &'w mut Codec,
@@ -355,9 +355,9 @@ pub(super) struct Transaction<'w> {
     pub(super) quota: &'w Quota,
     /// The database has heard of it.
     begun: bool,
-    /// When the command that is being done was handed over.
+    /// Time at which the current command was queued.
     pub(super) at: i64,
-    /// What it has suppressed, by source, as far as that is not counted yet.
+    /// Changes that it has suppressed, by source, as far as they are not counted yet.
     suppressed: BTreeMap<i64, u64>,
     pub(super) changes: Changes,
 }
@@ -396,7 +396,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// What the writer knows of the head and the sources is no longer true where somebody else has written.
+    /// Checks that no other process has written, which would invalidate the head and the sources.
     fn expect_nobody_else(&mut self) -> Result {
         let now = data_version(self.conn)?;
         if *self.data_version.get_or_insert(now) != now {
@@ -432,12 +432,12 @@ impl Transaction<'_> {
         Ok(std::mem::take(&mut self.changes))
     }
 
-    /// Whether what it brings goes into the shared log.
+    /// Reports whether its effects are replicated to the shared log.
     pub(super) fn is_shared(&self) -> bool {
         *self.around != Around::Nothing
     }
 
-    /// What the transaction brings the sources to.
+    /// Writes the checkpoints of the sources.
     pub(super) fn write_checkpoints(&mut self) -> Result {
         // Bookmarks moved these between two transactions.
         for (id, source) in self.committed.sources.iter().filter(|(_, source)| source.moved) {
@@ -472,11 +472,11 @@ impl Transaction<'_> {
         *self.suppressed.entry(source).or_default() += 1;
     }
 
-    /// What was suppressed since this was last written is counted.
+    /// Adds the number of suppressed changes since the last call.
     pub(super) fn count_suppressed(&mut self) -> Result {
         for (source, count) in std::mem::take(&mut self.suppressed) {
             let what = "count what is suppressed";
-            self.execute(what, "UPDATE source SET withheld = withheld + ? WHERE id = ?", params![count, source])?;
+            self.execute(what, "UPDATE source SET suppressed = suppressed + ? WHERE id = ?", params![count, source])?;
         }
         Ok(())
     }
@@ -536,12 +536,12 @@ impl Transaction<'_> {
         self.changes.heard.inconsistent.push((id, inconsistent));
     }
 
-    /// Whether bookmarks have moved sources since the last transaction, or in this one.
+    /// Reports whether bookmarks have moved sources since the last transaction, or in this one.
     pub(super) fn has_moved(&self) -> bool {
         self.changes.sources.values().chain(self.committed.sources.values()).any(|source| source.moved)
     }
 
-    /// What is long: what was begun before, and in this transaction.
+    /// Returns the long operations of earlier transactions and of this one.
     pub(super) fn jobs(&self) -> impl Iterator<Item = &Job> {
         self.committed.jobs.iter().chain(&self.changes.jobs)
     }

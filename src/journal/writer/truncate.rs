@@ -18,7 +18,7 @@ use crate::journal::{JournalError, outline};
 use crate::model::{EntryType, ResourceVersion};
 use crate::wire;
 
-/// How far the log may be truncated now.
+/// Extent to which the log may be truncated now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Truncatable {
     /// Up to this seq …
@@ -71,8 +71,8 @@ impl Writer {
         SLICE_PAGES.min(self.quota.sizes.group as u64 / PAGE).max(8)
     }
 
-    /// What may be truncated: by age what every sink has, at the full size likewise, or with `on_full = "drop_oldest"` also
-    /// what some have not. Invariant 6.
+    /// Returns the extent to which the log may be truncated: by age what every sink has, at the full size likewise, or with
+    /// `on_full = "drop_oldest"` also what some have not. Invariant 6.
     pub(super) fn truncatable(&mut self) -> Result<Option<Truncatable>> {
         let Some(bounds) = self.quota.bounds else { return Ok(None) };
         let what = "find what may be truncated";
@@ -109,7 +109,7 @@ impl Writer {
         self.committed.head.saturating_sub(1)
     }
 
-    /// Whether nothing is left but what is always kept.
+    /// Reports whether nothing is left but what is always kept.
     pub(super) const fn all_is_truncated(&self) -> bool {
         self.committed.log_start > self.newest_to_truncate()
     }
@@ -137,7 +137,7 @@ impl Transaction<'_> {
             match row.object {
                 // Pinned for now; what of it is needed is said by the newest of its object.
                 Some(object) => {
-                    self.execute(what, "INSERT OR IGNORE INTO held VALUES (?, ?)", params![object, row.seq])?;
+                    self.execute(what, "INSERT OR IGNORE INTO pinned VALUES (?, ?)", params![object, row.seq])?;
                 }
                 None => gone.push(row.seq),
             }
@@ -147,13 +147,13 @@ impl Transaction<'_> {
             let dead = row.kind == type_code(EntryType::Deleted);
             // What follows a DELETED stands alone.
             let needed = if dead { (0, 0) } else { (row.seq, row.base.unwrap_or(row.seq)) };
-            let mut select = self.conn.prepare_cached("SELECT seq FROM held WHERE object = ?").map_err(sql(what))?;
+            let mut select = self.conn.prepare_cached("SELECT seq FROM pinned WHERE object = ?").map_err(sql(what))?;
             let pinned = select.query_map([object], |row| row.get::<_, u64>(0)).map_err(sql(what))?;
             for seq in pinned {
                 let seq = seq.map_err(sql(what))?;
                 if seq != needed.0 && seq != needed.1 {
                     gone.push(seq);
-                    self.execute(what, "DELETE FROM held WHERE object = ? AND seq = ?", params![object, seq])?;
+                    self.execute(what, "DELETE FROM pinned WHERE object = ? AND seq = ?", params![object, seq])?;
                 }
             }
             drop(select);
@@ -242,7 +242,7 @@ impl Transaction<'_> {
             };
             self.execute(
                 "truncate entries",
-                "UPDATE source SET forgotten = ?, forgotten_version = ?, forgotten_at = ? WHERE id = ?",
+                "UPDATE source SET truncated = ?, truncated_version = ?, truncated_at = ? WHERE id = ?",
                 params![seq, version, now, source],
             )?;
         }
@@ -255,7 +255,7 @@ impl Transaction<'_> {
         let seqs: Vec<u64> = {
             let mut select = self
                 .conn
-                .prepare_cached("SELECT DISTINCT seq FROM aside WHERE seq BETWEEN ? AND ? AND line IS NULL")
+                .prepare_cached("SELECT DISTINCT seq FROM dead_letter WHERE seq BETWEEN ? AND ? AND line IS NULL")
                 .map_err(sql(what))?;
             let rows = select.query_map([first, last], |row| row.get(0)).map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
@@ -270,7 +270,7 @@ impl Transaction<'_> {
                 Err(error) => return Err(error),
             };
             let alone = self.codec.compress(None, &line.bytes);
-            self.execute(what, "UPDATE aside SET line = ? WHERE seq = ?", params![alone, seq])?;
+            self.execute(what, "UPDATE dead_letter SET line = ? WHERE seq = ?", params![alone, seq])?;
         }
         Ok(())
     }

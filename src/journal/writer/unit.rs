@@ -16,28 +16,28 @@ const VERSION: u32 = 1;
 /// A head is shorter.
 const LONGEST_HEAD: usize = 4096;
 
-/// What a unit says of itself.
+/// Header of a unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::journal) struct Head {
     /// The version of the format.
     pub(in crate::journal) v: u32,
     /// The schema of the rows: who has another one cannot take them.
     pub(in crate::journal) schema: usize,
-    /// Which leadership it is of; it grows with each.
+    /// Term of the leader; it grows with each.
     pub(in crate::journal) term: u64,
-    /// Who leads.
+    /// The leader.
     pub(in crate::journal) leader: String,
-    /// Which cluster it is of; empty where that is not known yet.
+    /// Uid of the cluster; empty if it is unknown yet.
     pub(in crate::journal) cluster: String,
     /// The digest of the unit before.
     pub(in crate::journal) previous: String,
     /// The newest seq of the journal behind it.
     pub(in crate::journal) seq: u64,
-    /// When it was made, microseconds since 1970.
+    /// Creation time, microseconds since 1970.
     pub(in crate::journal) time: i64,
     /// The digest of the key for redaction.
     pub(in crate::journal) key: String,
-    /// What follows stands on a base behind this unit, and on nothing before it.
+    /// True if the next units stand on a base behind this unit, and on nothing before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::journal) begins: bool,
 }
@@ -48,7 +48,7 @@ impl Head {
     }
 }
 
-/// What distinguishes a unit from every other.
+/// Returns the digest that identifies a unit.
 pub(in crate::journal) fn digest(unit: &[u8]) -> String {
     Sha256::digest(unit).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -65,7 +65,7 @@ fn damaged(why: &str) -> JournalError {
     JournalError::Corrupt(format!("a unit of the shared log cannot be read: {why}"))
 }
 
-/// What a unit says of itself, and where its rows begin.
+/// Returns the header of a unit, and the offset of its rows.
 pub(in crate::journal) fn head(unit: &[u8]) -> Result<(Head, usize)> {
     let end =
         unit.iter().take(LONGEST_HEAD).position(|byte| *byte == b'\n').ok_or_else(|| damaged("it has no head"))?;

@@ -87,7 +87,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Whether the newest list of a source has an object that neither a name nor a uid names.
+    /// Reports whether the newest list of a source has an object with neither a name nor a uid.
     pub(super) fn has_nameless(&self, id: i64) -> Result<bool> {
         self.conn
             .prepare_cached(
@@ -130,7 +130,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Whether this version of it is a GAP already.
+    /// Reports whether this version of it is a GAP already.
     fn is_noted(&self, id: i64, object: &Unread) -> Result<bool> {
         self.conn
             .prepare_cached(

@@ -20,7 +20,7 @@ const SIGNATURES: usize = 100;
 /// The most certificates in a chain.
 const LENGTH: usize = 10;
 
-/// Why a server's certificate is not taken, where rustls has no word for it.
+/// Reason to refuse a server's certificate for which rustls has no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// It cannot be read.
@@ -57,7 +57,7 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What a chain is looked for with.
+/// Parameters of the search for a chain.
 pub(super) struct Search<'a> {
     pub(super) roots: &'a [Root],
     pub(super) intermediates: &'a [CertificateDer<'a>],
@@ -65,7 +65,7 @@ pub(super) struct Search<'a> {
     pub(super) now: UnixTime,
 }
 
-/// What a search came to so far.
+/// State of a search.
 struct Progress {
     signatures: usize,
     /// The reason that says most.
@@ -133,7 +133,7 @@ impl Search<'_> {
         false
     }
 
-    /// Whether `parent` is the issuer of the last certificate of the path, and may be.
+    /// Reports whether `parent` issued the last certificate of the path, and may do so.
     fn issues(
         &self,
         parent: &Certificate<'_>,
@@ -151,7 +151,7 @@ impl Search<'_> {
         issues
     }
 
-    /// What speaks against an issuer; `between` is how many intermediates are below it.
+    /// Returns the objection to an issuer; `between` is the number of intermediates below it.
     fn objection(
         &self,
         parent: &Certificate<'_>,

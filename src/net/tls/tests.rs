@@ -270,7 +270,7 @@ fn authorities_of_a_file_are_read_again() {
     fs::copy(made.path("ca521.crt"), &file).unwrap();
     let verifier = Verifier::following(Roots::read([made.der("ca521")]), file.clone());
     let takes = || verifier.verify_server_cert(&leaf, &[], &name, &[], UnixTime::now()).is_ok();
-    let age = || verifier.roots.write().unwrap().1 -= FRESH;
+    let age = || verifier.roots.write().unwrap().1 -= AUTHORITIES_MAX_AGE;
     fs::copy(made.path("ca.crt"), &file).unwrap();
     assert!(!takes(), "it is read once a minute");
     age();

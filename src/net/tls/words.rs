@@ -1,24 +1,24 @@
-//! What an error of TLS means to a person: the one place where an error of rustls becomes a sentence.
+//! Sentences for TLS errors: the one place where an error of rustls becomes a sentence.
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, OtherError};
 
 use super::chain::Refusal;
 use crate::terminal::is_obeyed;
 
-/// What the sentences call things where a connection is made, and what to do there.
+/// Terms and remedies in sentences about a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// The other end, such as `the API server`.
     pub peer: &'static str,
-    /// Who is trusted, such as `the authority in the kubeconfig`.
+    /// The trusted authority, such as `the authority in the kubeconfig`.
     pub authority: &'static str,
-    /// What to do where the authority is not trusted, such as `renew certificate-authority`.
+    /// Remedy for an untrusted authority, such as `renew certificate-authority`.
     pub trust: &'static str,
-    /// What to do where the certificate has another name.
+    /// Remedy for a certificate with another name.
     pub name: &'static str,
     /// Our own certificate, such as `the client certificate in the kubeconfig`.
     pub own: &'static str,
-    /// What to do where a certificate of ours is asked for.
+    /// Remedy for a server that requests a client certificate.
     pub give: &'static str,
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Certificate<'a> {
     pub(super) extensions: Extensions,
 }
 
-/// What the extensions of a certificate say.
+/// Extensions of a certificate.
 #[derive(Debug, Default)]
 pub(super) struct Extensions {
     /// From the basic constraints, where there are any: `cA`, and the most intermediates that may follow.
@@ -48,11 +48,11 @@ pub(super) struct Extensions {
     pub(super) may_sign: Option<bool>,
     /// From the extended key usage, where there is one: whether it allows servers of TLS.
     pub(super) for_servers: Option<bool>,
-    /// Whether there are alternative names.
+    /// True if there are alternative names.
     pub(super) has_names: bool,
-    /// Whether names below it are restricted, or policies are.
+    /// True if names below it are restricted, or policies are.
     pub(super) restricts: bool,
-    /// Whether an extension that is not known here must not be passed over.
+    /// True if an unknown extension is critical.
     pub(super) unknown_critical: bool,
 }
 
@@ -116,7 +116,8 @@ impl<'a> Certificate<'a> {
         name(self.issuer)
     }
 
-    /// Whether Go takes a certificate that this one has signed: `Certificate.CheckSignatureFrom`, without the signature.
+    /// Reports whether Go accepts a certificate that this one has signed: `Certificate.CheckSignatureFrom`, without the
+    /// signature.
     pub(super) fn may_issue(&self) -> bool {
         let constrained = match self.extensions.constraints {
             Some((is_authority, _)) => is_authority,
@@ -125,7 +126,7 @@ impl<'a> Certificate<'a> {
         constrained && self.extensions.may_sign != Some(false)
     }
 
-    /// Whether the key of this certificate made the signature of `child`, by one of the algorithms.
+    /// Reports whether the key of this certificate made the signature of `child`, by one of the algorithms.
     pub(super) fn signed_child(&self, child: &Self, algorithms: &[&dyn SignatureVerificationAlgorithm]) -> bool {
         algorithms.iter().any(|algorithm| {
             algorithm.public_key_alg_id().as_ref() == self.key_algorithm
@@ -134,7 +135,7 @@ impl<'a> Certificate<'a> {
         })
     }
 
-    /// Whether it is signed with SHA-1 or MD5, which nobody takes any more.
+    /// Reports whether it is signed with SHA-1 or MD5, which are no longer accepted anywhere.
     pub(super) fn has_weak_signature(&self) -> bool {
         // md5WithRSAEncryption, sha1WithRSAEncryption; ecdsa-with-SHA1; id-dsa-with-sha1.
         const WEAK: [&[u8]; 4] = [
@@ -220,7 +221,7 @@ impl Extensions {
     }
 }
 
-/// What is left to read.
+/// Remaining bytes.
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {

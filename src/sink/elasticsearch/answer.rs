@@ -1,11 +1,11 @@
-//! What is answered, as far as it is looked at.
+//! Answers of the server, as far as they are used.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// What a user may do with each index that was asked about, as Elasticsearch answers.
+/// Privileges of a user on each index, as Elasticsearch returns them.
 #[derive(Deserialize)]
 pub(super) struct Granted {
     pub(super) index: BTreeMap<String, BTreeMap<String, bool>>,
@@ -14,7 +14,7 @@ pub(super) struct Granted {
 /// The answer to a bulk request, as far as it is asked for.
 #[derive(Deserialize)]
 pub(super) struct Bulk<'a> {
-    /// Whether something went wrong with a document.
+    /// True if a document failed.
     #[serde(default)]
     pub(super) errors: Option<bool>,
     #[serde(borrow, default)]
@@ -45,7 +45,7 @@ pub(super) struct Reason<'a> {
     pub(super) reason: Cow<'a, str>,
 }
 
-/// What is answered to a request that was not done.
+/// Answer to a refused request.
 #[derive(Deserialize)]
 pub(super) struct Refusal {
     pub(super) error: Option<Why>,
@@ -76,7 +76,7 @@ pub(super) struct Doc<'a> {
     pub(super) source: Option<Source<'a>>,
 }
 
-/// Which entry a document is of.
+/// Identity of a document's entry.
 #[derive(Deserialize)]
 pub(super) struct Source<'a> {
     #[serde(borrow, default)]

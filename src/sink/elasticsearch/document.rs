@@ -1,4 +1,4 @@
-//! What is sent: the few keys of an entry that one searches by, and the whole entry as one text.
+//! Document of an entry: the keys for searches, and the whole entry as one text.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ pub(super) struct Create<'e> {
     pub(super) id: Cow<'e, str>,
 }
 
-/// What one searches by, and the entry.
+/// The keys for searches, and the entry.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Document<'e> {

@@ -12,11 +12,11 @@ use super::{Compress, Settings, tail};
 use crate::model::Seq;
 use crate::sink::LogPosition;
 
-/// What a compressed file is called while it is being written.
+/// Suffix of a file that is being compressed.
 const UNFINISHED: &str = ".zst.tmp";
 
-/// Where a file sink writes. `events.jsonl` is rotated to `events-20261121T101500Z-000000000042.jsonl`: the time of
-/// the rotation and the first seq in it, so that names sort as the entries do.
+/// Paths of a file sink. `events.jsonl` is rotated to `events-20261121T101500Z-000000000042.jsonl`: the time of the rotation
+/// and the first seq in it, so that names sort as the entries do.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) path: PathBuf,
@@ -33,7 +33,7 @@ pub(super) struct Layout {
 pub(super) struct Rotated {
     pub(super) plain: BTreeSet<String>,
     pub(super) compressed: BTreeSet<String>,
-    /// What a crash left of a compression.
+    /// Remains of compressions that a crash interrupted.
     pub(super) unfinished: BTreeSet<String>,
 }
 
@@ -72,7 +72,7 @@ impl Layout {
         self.dir.join(format!("{name}{UNFINISHED}"))
     }
 
-    /// Whether this is the plain name of a file that decklog rotated.
+    /// Reports whether this is the plain name of a file that decklog rotated.
     fn is_rotated(&self, name: &str) -> bool {
         let middle = name.strip_prefix(&self.stem).and_then(|rest| rest.strip_suffix(&self.extension));
         let Some(middle) = middle.and_then(|middle| middle.strip_prefix('-')) else { return false };
@@ -83,8 +83,8 @@ impl Layout {
             && digits(seq)
     }
 
-    /// Whether logrotate gives the current file such names: a number or a date after it, or before its extension.
-    /// Nothing else counts, because another sink may write beside this one (`events-pods.jsonl`).
+    /// Reports whether logrotate gives the current file such a name: with a number or a date behind it, or before its
+    /// extension. Other names do not count, because another sink may write beside this one (`events-pods.jsonl`).
     fn is_moved(&self, name: &str) -> bool {
         let name = name.strip_suffix(".zst").unwrap_or(name);
         let rest = name.strip_prefix(&self.stem).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the end of a file says: how much of it is whole, and the position of its last line.
+//! End of a file: the length of its complete part, and the position of its last line.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,17 +9,17 @@ use crate::model::Seq;
 use crate::sink::LogPosition;
 use crate::wire::{Entry, EntryError};
 
-/// How every entry begins: what distinguishes a torn line of decklog's from somebody else's text.
+/// Beginning of every entry: distinguishes a torn line of decklog's from foreign text.
 const BEGINNING: &[u8] = b"{\"v\":1,\"seq\":";
 
-/// How far back lines are examined at most. Only what was written since the last acknowledgement can be torn, which
-/// is one batch.
+/// Bytes before the end in which lines are examined. Only writes since the last acknowledgement can be torn, which is one
+/// batch.
 const EXAMINED: u64 = 64 << 20;
 
-/// How much is read at once.
+/// Bytes of one read.
 const CHUNK: usize = 64 << 10;
 
-/// What distinguishes an entry from others stands within so many bytes from the beginning of its line.
+/// Bytes from the beginning of a line that contain everything that identifies its entry.
 const STAMP: usize = 4 << 10;
 
 /// The end of a file.
@@ -92,7 +92,7 @@ pub(super) fn read(file: &File, known: Option<&LogPosition>) -> io::Result<Resul
     Ok(Ok(tail.unwrap_or(Tail { good: 0, last: None })))
 }
 
-/// Where the line begins whose last byte is before `end`.
+/// Returns the start of the line whose last byte is before `end`.
 fn line_start(file: &File, end: u64) -> io::Result<u64> {
     let mut chunk = vec![0; CHUNK];
     // The newline at the very end belongs to the line itself.
@@ -134,7 +134,7 @@ pub(super) fn last_of(path: &Path) -> io::Result<Option<LogPosition>> {
     Ok(entry.map(|entry| LogPosition::at(&entry)))
 }
 
-/// Whether a file, plain or compressed, holds this very entry; `None` where it begins after it.
+/// Reports whether a file, plain or compressed, holds this very entry; `None` if the file begins after it.
 pub(super) fn holds(path: &Path, entry: &LogPosition) -> io::Result<Option<bool>> {
     let file = File::open(path)?;
     if path.extension().is_none_or(|extension| extension != "zst") {
@@ -209,7 +209,7 @@ fn split(file: &File, at: &LogPosition) -> io::Result<(Option<LogPosition>, u64)
     }
 }
 
-/// What the line that begins here says of its place.
+/// Reads the position of the line that begins here.
 fn position_at(file: &File, start: u64) -> io::Result<Option<LogPosition>> {
     let mut head = vec![0; STAMP];
     let count = file.read_at(&mut head, start)?;
@@ -218,7 +218,7 @@ fn position_at(file: &File, start: u64) -> io::Result<Option<LogPosition>> {
     Ok(LogPosition::of(line).ok())
 }
 
-/// Where the line that begins here ends, and the next one begins.
+/// Returns the end of the line that begins here, which is the start of the next one.
 fn line_end(file: &File, start: u64) -> io::Result<u64> {
     let mut chunk = vec![0; CHUNK];
     let mut at = start;

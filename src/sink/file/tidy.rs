@@ -1,5 +1,5 @@
-//! What happens to rotated files: compressed, and removed when there are too many. On a thread of its own, because it
-//! may take minutes; a crash at any point leaves each entry in exactly one finished file.
+//! Maintenance of rotated files: they are compressed, and the oldest removed when there are too many. It has a thread of its
+//! own, because it may take minutes; a crash at any point leaves each entry in exactly one finished file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

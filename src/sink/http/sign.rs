@@ -14,10 +14,10 @@ use sha2::Sha256;
 use crate::sink::SinkError;
 use crate::sink::credential_files::Followed;
 
-/// What a key begins with in its file.
+/// Prefix of a key in its file.
 const PREFIX: &str = "whsec_";
 
-/// How many bytes a key may have.
+/// Length of a key, in bytes.
 const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
 /// The keys in a file, one a line. Each of them signs, so that a receiver can change from one to the next.
@@ -28,7 +28,7 @@ pub(super) struct Signer {
 }
 
 impl Signer {
-    /// Nothing is read yet.
+    /// Creates a signer that has read nothing yet.
     pub(super) fn new(path: &std::path::Path) -> Self {
         Self { file: Followed::new(path), keys: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! What librdkafka reports besides the results of calls: what became of each record, errors of connections, its log.
+//! Events of librdkafka besides the results of calls: the delivery of each record, errors of connections, its log.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,9 +20,9 @@ pub(super) struct Context {
 
 #[derive(Debug, Default)]
 struct Told {
-    /// Which attempt the results are of: those of an earlier one may come late.
+    /// Attempt that the results belong to: those of an earlier one may come late.
     attempt: u32,
-    /// Of each record: at which offset it was taken, or why not; none as long as nobody knows.
+    /// Result of each record: its offset, or the error; none as long as it is unknown.
     results: Vec<Option<Result<i64, RDKafkaErrorCode>>>,
     known: usize,
     /// One of them was not taken.
@@ -50,7 +50,7 @@ impl Context {
         *told = Told { attempt: told.attempt.wrapping_add(1), ..Told::default() };
     }
 
-    /// What the next record is sent with.
+    /// Returns the tag of the next record.
     pub(super) fn expect(&self) -> usize {
         let mut told = self.told();
         told.results.push(None);
@@ -69,7 +69,7 @@ impl Context {
         waited.unwrap_or_else(PoisonError::into_inner).0.is_decided()
     }
 
-    /// What became of each record.
+    /// Returns the result of each record.
     pub(super) fn results(&self) -> Vec<Option<Result<i64, RDKafkaErrorCode>>> {
         self.told().results.clone()
     }
@@ -86,7 +86,7 @@ impl Context {
 }
 
 impl ClientContext for Context {
-    /// What matters of it comes as an error as well, and is reported by delivery once.
+    /// Ignores the log: relevant events come as errors as well, and delivery reports those once.
     fn log(&self, _level: RDKafkaLogLevel, about: &str, text: &str) {
         tracing::debug!(about, "librdkafka: {text}");
     }

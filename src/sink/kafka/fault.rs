@@ -1,4 +1,4 @@
-//! What the errors of Kafka mean for delivery, and what an operator reads of them.
+//! Meaning of Kafka's errors for delivery and for an operator.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::context::Context;
 use super::setup::Setup;
 use crate::sink::{LESS, SinkError};
 
-/// How long there may be no broker: one that was only disconnected is back sooner.
-const ALONE: Duration = Duration::from_secs(3);
+/// Time without any broker after which a try ends: one that was only disconnected is back sooner.
+const NO_BROKER_LIMIT: Duration = Duration::from_secs(3);
 
-/// What an error of the brokers, or of librdkafka, means; `doing` is what failed.
+/// Returns the meaning of an error of the brokers, or of librdkafka; `doing` is the failed operation.
 pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings: &Setup) -> SinkError {
     use RDKafkaErrorCode as Code;
     let text = if text.is_empty() { code.to_string() } else { text.to_owned() };
@@ -83,14 +83,14 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
     }
 }
 
-/// What an error of a call means.
+/// Returns the meaning of a call's error.
 pub(super) fn of(error: &KafkaError, doing: &str, settings: &Setup) -> SinkError {
     let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
     let text = if let KafkaError::Transaction(error) = error { error.string() } else { String::new() };
     meaning(code, &text, doing, settings)
 }
 
-/// Nothing came in time: why, as far as connections show.
+/// Returns the error for a missing answer, with the cause as far as connections show it.
 pub(super) fn silence(context: &Context, doing: &str, settings: &Setup) -> SinkError {
     let brokers = settings.config.brokers.join(",");
     match context.trouble() {
@@ -99,10 +99,10 @@ pub(super) fn silence(context: &Context, doing: &str, settings: &Setup) -> SinkE
     }
 }
 
-/// Whether the trouble of connections is such that it is better to begin anew later than to wait on.
+/// Reports whether the connections are in such trouble that a later attempt is better than a wait.
 pub(super) fn hopeless(context: &Context) -> bool {
     use RDKafkaErrorCode as Code;
     let trouble = context.trouble().map(|(code, _)| code);
     matches!(trouble, Some(Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL))
-        || context.alone() >= ALONE
+        || context.alone() >= NO_BROKER_LIMIT
 }

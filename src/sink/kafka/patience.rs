@@ -1,11 +1,11 @@
-//! How long a thread that blocks waits: in slices, so that it ends soon after nobody waits for it any more.
+//! Timeouts of a blocking thread: it waits in slices, so that it ends soon after its caller has gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The longest that a call blocks without a look at whether somebody still waits.
-const SLICE: Duration = Duration::from_millis(200);
+const BLOCKING_CALL_MAX: Duration = Duration::from_millis(200);
 
 /// See the module.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Patience {
     abandoned: Arc<AtomicBool>,
 }
 
-/// Whoever waits; when it is dropped, the thread need not go on.
+/// The waiting caller; once it is dropped, the thread may stop.
 #[derive(Debug)]
 pub(super) struct Waiter(Arc<AtomicBool>);
 
@@ -32,17 +32,17 @@ impl Patience {
         (patience, Waiter(abandoned))
     }
 
-    /// Something went on: the time begins anew.
+    /// Restarts the timeout after progress.
     pub(super) fn renew(&mut self) {
         self.until = Instant::now() + self.timeout;
     }
 
-    /// How long the next call may block.
+    /// Returns the longest time that the next call may block.
     pub(super) fn slice(&self) -> Duration {
-        self.until.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), SLICE)
+        self.until.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), BLOCKING_CALL_MAX)
     }
 
-    /// Whether to give up.
+    /// Reports whether to give up.
     pub(super) fn is_over(&self) -> bool {
         self.abandoned.load(Relaxed) || Instant::now() >= self.until
     }
@@ -55,11 +55,11 @@ mod tests {
     #[test]
     fn it_ends_with_its_time_or_with_who_waits() {
         let (mut patience, waiter) = Patience::new(Duration::from_hours(1));
-        assert!(!patience.is_over() && patience.slice() == SLICE);
+        assert!(!patience.is_over() && patience.slice() == BLOCKING_CALL_MAX);
         drop(waiter);
         assert!(patience.is_over());
         let (over, _waiter) = Patience::new(Duration::ZERO);
-        assert!(over.is_over() && over.slice() < SLICE);
+        assert!(over.is_over() && over.slice() < BLOCKING_CALL_MAX);
         patience.renew();
         assert!(patience.is_over(), "nobody waits");
     }

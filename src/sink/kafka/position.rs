@@ -21,18 +21,18 @@ use super::{context::Context, fault};
 use crate::model::Seq;
 use crate::sink::{LogPosition, Mark, SinkError};
 
-/// How many offsets from the end are read first: the last record is one of the last few, but for transactions that were
-/// given up after it.
+/// Number of offsets before the end that are read first: the last record is one of the last few, except for aborted
+/// transactions after it.
 const FIRST_WINDOW: i64 = 100;
 
-/// How far the clocks of the brokers may be behind, where they give records their times.
-const CLOCKS: Duration = Duration::from_mins(1);
+/// Largest lag of the brokers' clocks, if they timestamp the records.
+const CLOCK_SKEW_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Serialize, Deserialize)]
 struct Value {
     epoch: String,
     seq: u64,
-    /// Which entry it is. Positions were written without it once.
+    /// Identity of the entry. Earlier positions were written without it.
     #[serde(flatten)]
     entry: Option<Mark>,
 }
@@ -103,8 +103,8 @@ pub(super) fn read(
     }
 }
 
-/// Whether nobody has ever written to the topic of the entries: then it holds nothing of what was delivered to one of its
-/// name. Not known where the name has fields.
+/// Reports whether the topic of the entries was never written to: then it holds nothing of what was delivered to one of its
+/// name. Unknown if the name has fields.
 pub(super) fn is_untouched(client: &ClientConfig, settings: &Setup, patience: &Patience) -> Result<bool, SinkError> {
     let Some(topic) = settings.config.topic.fixed() else { return Ok(false) };
     let doing = format!("looking at the topic {topic:?}");
@@ -123,9 +123,9 @@ pub(super) fn is_untouched(client: &ClientConfig, settings: &Setup, patience: &P
     Ok(!partitions.is_empty())
 }
 
-/// Whether the topic of the entries holds this very entry. It was written at its time or later, so it is looked for from
-/// there on, in each partition as far as what comes after it; a replay may have brought earlier ones in between. Where the
-/// name of the topic has fields, nobody knows which topic it would be in.
+/// Reports whether the topic of the entries holds this very entry. It was written at its time or later, so the search starts
+/// there, in each partition, and ends at a later entry; a replay may have brought earlier ones in between. If the name of the
+/// topic has fields, the topic is unknown.
 pub(super) fn holds(
     client: &ClientConfig,
     settings: &Setup,
@@ -142,7 +142,7 @@ pub(super) fn holds(
     let partitions = metadata.topics().first().map(MetadataTopic::partitions).unwrap_or_default();
     let mut from = TopicPartitionList::new();
     let mut left = BTreeSet::new();
-    let since = time.as_millisecond() - i64::try_from(CLOCKS.as_millis()).unwrap_or_default();
+    let since = time.as_millisecond() - i64::try_from(CLOCK_SKEW_MAX.as_millis()).unwrap_or_default();
     for partition in partitions {
         let added = from.add_partition_offset(topic, partition.id(), Offset::Offset(since.max(0)));
         added.map_err(|error| failed(&error))?;
@@ -190,7 +190,7 @@ pub(super) fn persistently<T>(patience: &Patience, mut ask: impl FnMut(Duration)
     }
 }
 
-/// Whether it may go well within the same try.
+/// Reports whether the call may succeed within the same attempt.
 pub(super) fn waits(error: &KafkaError) -> bool {
     use RDKafkaErrorCode as Code;
     matches!(

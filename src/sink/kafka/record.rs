@@ -1,4 +1,4 @@
-//! What an entry is in Kafka: a topic, a key, headers, and the line as it is.
+//! Record of an entry in Kafka: a topic, a key, headers, and the line as it is.
 
 use rdkafka::message::{Header, OwnedHeaders};
 
@@ -7,14 +7,14 @@ use crate::sink::{Item, LogPosition, Template};
 /// The longest name that a topic can have.
 const LONGEST_NAME: usize = 249;
 
-/// What stands in a key for what an entry does not have.
+/// Part of a key for a field that an entry does not have.
 const NONE: &str = "_";
 
 /// An entry as it goes to Kafka.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) topic: String,
-    /// Of the object, so that all of its entries are in one partition.
+    /// Key of the object, so that all of its entries are in one partition.
     pub(super) key: String,
     pub(super) id: String,
     pub(super) kind: String,
@@ -47,7 +47,7 @@ impl Record {
         })
     }
 
-    /// What a consumer can look at without reading the entry.
+    /// Returns the headers that a consumer can read without parsing the entry.
     pub(super) fn headers(&self) -> OwnedHeaders {
         let seq = self.place.seq.to_string();
         let headers = [("id", &self.id), ("seq", &seq), ("epoch", &self.place.epoch), ("type", &self.kind)];
@@ -57,7 +57,7 @@ impl Record {
     }
 }
 
-/// What may stand in the name of a topic.
+/// Reports whether a text may be part of a topic's name.
 pub(super) fn is_clean(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }

@@ -1,4 +1,4 @@
-//! How clients of librdkafka are made from the configuration and its files.
+//! Creation of librdkafka's clients from the configuration and its files.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::sink::settings;
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};
 
-/// How long the brokers wait beyond `timeout` before they give up a transaction that nobody ends.
-const TRANSACTION_MARGIN: Duration = Duration::from_secs(10);
+/// Time beyond `timeout` after which the brokers abort an abandoned transaction.
+const TRANSACTION_EXTRA_WAIT: Duration = Duration::from_secs(10);
 
 /// One request gathers at most so many bytes before compression, unless a single entry is larger: less than brokers
 /// take by default, so that what is refused as too large is one entry.
@@ -24,7 +24,7 @@ const REQUEST_BYTES: usize = 1_000_000;
 /// The largest entry that is sent at all: whether it is too large is for the broker to say, after compression.
 const LARGEST: usize = 100_000_000;
 
-/// What the sink does and what it does not change while it runs.
+/// Parameters of the sink that do not change while it runs.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     /// The name of the sink.
@@ -64,14 +64,14 @@ impl Setup {
         Ok(Self { name: UNNAMED.to_owned(), config: config.clone(), id, position_topic })
     }
 
-    /// Whether entries and position go into one transaction.
+    /// Reports whether entries and position are written in one transaction.
     pub(super) fn is_transactional(&self) -> bool {
         self.config.mode == KafkaMode::Transactional
     }
 
     /// After this time the brokers give up a transaction.
     pub(super) fn transaction_timeout(&self) -> Duration {
-        *self.config.timeout + TRANSACTION_MARGIN
+        *self.config.timeout + TRANSACTION_EXTRA_WAIT
     }
 }
 
@@ -106,7 +106,7 @@ impl Files {
         self.password.iter_mut().for_each(Followed::forget);
     }
 
-    /// What every client is made with.
+    /// Returns the configuration of every client.
     pub(super) fn client(&self, config: &Settings) -> Result<ClientConfig, SinkError> {
         let mut client = ClientConfig::new();
         let timeout = config.timeout.as_millis().clamp(1000, 300_000);

@@ -18,10 +18,10 @@ use super::position::{self, waits};
 use super::setup::{self, Setup};
 use crate::sink::SinkError;
 
-/// What makes of a topic one that keeps the last record of each key, and is short to read.
+/// Configuration of a topic that keeps the last record of each key, and is short to read.
 const COMPACTED: [(&str, &str); 2] = [("cleanup.policy", "compact"), ("segment.bytes", "16777216")];
 
-/// How long the reason may take that there is no broker.
+/// Time limit for finding the reason why there is no broker.
 const REASON_WAIT: Duration = Duration::from_secs(2);
 
 /// A topic that has to be there.
@@ -44,7 +44,7 @@ fn wanted(settings: &Setup) -> Vec<Wanted<'_>> {
     topics
 }
 
-/// What makes the topics, for a shell.
+/// Returns the shell commands that create the topics.
 pub(super) fn commands(settings: &Setup) -> Option<String> {
     let mut text = String::new();
     if !settings.config.topic.is_fixed() {
@@ -57,7 +57,7 @@ pub(super) fn commands(settings: &Setup) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// What makes these topics.
+/// Returns the shell commands for these topics.
 fn commands_for(settings: &Setup, wanted: &[Wanted<'_>]) -> String {
     let config = &settings.config;
     let mut text = String::new();
@@ -109,7 +109,7 @@ pub(super) fn check(client: &ClientConfig, settings: &Setup, patience: &mut Pati
     Ok(())
 }
 
-/// Whether these topics are there.
+/// Checks that these topics exist.
 fn are_there(
     client: &ClientConfig,
     settings: &Setup,
@@ -142,8 +142,8 @@ pub(super) fn keeps(client: &ClientConfig, settings: &Setup, patience: &Patience
     )))
 }
 
-/// What the topic of the position does with its records, where it does not keep the last of each key, and what else was
-/// set on it. Who may not look learns nothing here, and may deliver all the same.
+/// Returns the cleanup policy of the position's topic if it is not compacted, and its other settings. Without the right to look
+/// it returns none, and delivery goes on.
 fn forgetful(
     admin: &AdminClient<Context>,
     settings: &Setup,

@@ -23,11 +23,11 @@ pub(super) struct Writer {
     pub(super) client: ClientConfig,
     /// None before the first use, and after a failure.
     producer: Option<ThreadedProducer<Context>>,
-    /// Nothing was written with it yet.
+    /// Set until the first write.
     is_fresh: bool,
     /// The position in Kafka, as it was read or written last.
     kept: Option<LogPosition>,
-    /// What is written repeats what may be there already, and moves no position.
+    /// Set in a replay: writes may repeat existing records, and move no position.
     pub(super) again: bool,
 }
 
@@ -157,7 +157,7 @@ impl Writer {
         })
     }
 
-    /// Whether the output holds this very entry.
+    /// Reports whether the output holds this very entry.
     pub(super) fn holds(&self, entry: &LogPosition, patience: &mut Patience) -> Result<Option<bool>, SinkError> {
         if !self.is_transactional() {
             return Ok(None);
@@ -239,21 +239,21 @@ impl Writer {
         }
     }
 
-    /// What ended the producer, if it has come to its end.
+    /// Returns the fatal error of the producer, if it has one.
     fn ended(&self, doing: &str) -> Option<SinkError> {
         let (code, text) = self.producer.as_ref()?.client().fatal_error()?;
         Some(fault::meaning(code, &text, doing, &self.settings))
     }
 
-    /// Whether the brokers have given up a transaction that began then, which looks as if somebody had taken over. A
-    /// machine that was suspended has seen no time pass.
+    /// Reports whether the brokers have aborted a transaction that began then, which looks like a take-over. A machine that was
+    /// suspended has seen no time pass.
     fn outlived(&self, (instant, wall): (std::time::Instant, SystemTime)) -> bool {
         let passed = SystemTime::from(ambient::now()).duration_since(wall).unwrap_or(Duration::ZERO);
         instant.elapsed().max(passed) >= self.settings.transaction_timeout()
     }
 
-    /// Whether the position in Kafka is before the one that was committed last. Brokers that were put back may not know the
-    /// producer any more, which looks as if somebody had taken over; who has taken over goes on from that position.
+    /// Reports whether the position in Kafka is before the last commit. Brokers that were restored from a backup may not know
+    /// the producer any more, which looks like a take-over; a real one continues from the committed position.
     fn is_behind(&self, patience: &mut Patience) -> bool {
         let Some(kept) = &self.kept else { return false };
         patience.renew();
@@ -355,8 +355,8 @@ impl Writer {
     }
 }
 
-/// Why a transaction can only be given up, if it is so. There is no other way to learn of it: within a transaction this
-/// always fails, and says why.
+/// Returns the reason why a transaction can only be aborted, if that is the case. There is no other way to learn it: within a
+/// transaction this call always fails, and its error has the reason.
 pub(super) fn spoilt(producer: &ThreadedProducer<Context>) -> Option<KafkaError> {
     match producer.begin_transaction() {
         Err(KafkaError::Transaction(error)) if error.is_fatal() || error.txn_requires_abort() => {
@@ -370,12 +370,12 @@ fn writing_to(record: &Record) -> String {
     format!("writing to the topic {:?}", record.topic)
 }
 
-/// Whether a record was only given up because of another one.
+/// Reports whether a record failed only because of another one.
 pub(super) const fn went_along(code: RDKafkaErrorCode) -> bool {
     matches!(code, RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight | RDKafkaErrorCode::Fatal)
 }
 
-/// Of the entry that was not even sent.
+/// Error of an entry that was not sent.
 fn too_large() -> SinkError {
     SinkError::Refused { text: "it is larger than anything that Kafka takes".to_owned() }
 }

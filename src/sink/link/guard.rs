@@ -1,7 +1,6 @@
-//! Where events never go: link-local addresses, behind which clouds hand out credentials to whoever asks from the
-//! machine. Looked at after the name was resolved, each time that a connection is made, because a name may resolve to
-//! something else than it did before. Loopback is no such place: a collector beside decklog is an ordinary thing.
-//! With `allow_networks` they go to these alone.
+//! Guard of destinations: no events go to link-local addresses, behind which clouds hand out credentials to every client of the
+//! machine. It checks the resolved address of each connection, because a name may resolve differently each time. Loopback is
+//! permitted: a collector beside decklog is common. With `allow_networks` only those networks are permitted.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -36,7 +35,7 @@ pub(super) trait Lookup: Clone + Send + Sync + 'static {
     fn lookup(&self, host: String) -> impl Future<Output = std::io::Result<Vec<IpAddr>>> + Send;
 }
 
-/// As the system does.
+/// Resolver of the system.
 #[derive(Clone, Debug)]
 pub(super) struct System;
 
@@ -65,7 +64,7 @@ impl<L: Lookup> Resolve for Guard<L> {
     }
 }
 
-/// What people read.
+/// Reason for people.
 const WHY: &str = "a link-local address, where clouds hand out credentials; decklog sends nothing there";
 
 const OUTSIDE: &str = "which is in none of `allow_networks`";
@@ -92,7 +91,7 @@ fn is_forbidden(address: IpAddr) -> bool {
     }
 }
 
-/// Where clouds have their metadata in IPv6, outside of what is link-local.
+/// Metadata services of clouds in IPv6 that are not link-local.
 const METADATA: [Ipv6Addr; 1] = [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)];
 
 /// The IPv4 address inside an IPv6 address: mapped, or behind NAT64.

@@ -6,7 +6,7 @@ use reqwest::{ClientBuilder, Url};
 
 use crate::net::proxy::{InvalidProxy, Proxies, Proxy};
 
-/// How connections to one server are made.
+/// Route to one server: direct, or through a proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Route(Result<Option<Proxy>, InvalidProxy>);
 
@@ -48,8 +48,8 @@ impl Route {
         }
     }
 
-    /// As [`Route::set`], for a client that asks other servers as well, such as those that give credentials out: each is
-    /// reached by the variables. The metadata of the machine itself (169.254.0.0/16) is reached directly.
+    /// Configures as [`Route::set`] does a client of several servers, such as those that hand out credentials: each is reached
+    /// by the variables. The metadata service of the machine itself (169.254.0.0/16) is reached directly.
     ///
     /// # Errors
     /// As [`Route::set`].
@@ -87,11 +87,11 @@ fn resolving(proxy: &Proxy) -> Url {
     }
 }
 
-/// What is wrong where a proxy answers 407.
+/// Error for a proxy that answers 407.
 pub(super) const ASKS_FOR_A_PASSWORD: &str =
     "the proxy asks for another user and password; write http://USER:PASSWORD@HOST:PORT into that variable";
 
-/// What a proxy answered where it did not connect; nothing where it did, or was not reached.
+/// Returns the refusal of a proxy; none if it connected, or was not reached.
 pub(crate) fn refusal(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let texts = super::all(error).map(ToString::to_string);
     texts.into_iter().find_map(|text| match text.as_str() {

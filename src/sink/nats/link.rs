@@ -15,11 +15,11 @@ use crate::sink::credential_files::Followed;
 use crate::sink::link::{chain, is_of_tls};
 use crate::sink::tls::Tls;
 
-/// Who decklog says it is.
+/// Credentials of decklog.
 #[derive(Debug)]
 enum Credentials {
     None,
-    /// What `nsc` makes: a token, and the seed of the key that signs.
+    /// A file of `nsc`: a token, and the seed of the key that signs.
     File(Followed),
     Password(String, Followed),
     Token(Followed),
@@ -81,10 +81,10 @@ struct Open {
     broken: watch::Receiver<Option<String>>,
 }
 
-/// How the servers are reached.
+/// Connection to the servers.
 pub(super) struct Link {
     addresses: Vec<ServerAddr>,
-    /// Where they are, as people see it.
+    /// Addresses for people.
     pub(super) shown: String,
     timeout: Duration,
     credentials: Credentials,
@@ -127,7 +127,7 @@ impl Link {
         })
     }
 
-    /// Whether the next use is over the connection that there is, unless its files have changed.
+    /// Reports whether the next use goes over the present connection, unless its files have changed.
     pub(super) fn is_open(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.broken.borrow().is_none())
     }
@@ -226,7 +226,7 @@ impl Link {
 
 const LOST: &str = "the connection was lost";
 
-/// What an event says about the connection, where it says that nothing more will come of it.
+/// Returns the error of an event after which the connection is of no more use.
 fn trouble(event: &Event) -> Option<String> {
     match event {
         Event::Disconnected | Event::Closed => Some(LOST.to_owned()),
@@ -238,7 +238,7 @@ fn trouble(event: &Event) -> Option<String> {
     }
 }
 
-/// What the server says, without what it quotes, but for a subject of its own that it gives no right to.
+/// Returns the server's text without quotations, except for a subject that may not be used.
 fn said(text: &str) -> String {
     let mut parts = text.split('"');
     let (said, quoted) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

@@ -18,7 +18,7 @@ use crate::sink::settings::{Clash, SinkSettings, Tls, batch_size, timeout, with_
 use crate::spelling::{Format, Text, Wrong, text_value};
 use crate::units::Span;
 
-/// Of the client's module, where there is one.
+/// Module of the client; a build without the client has its own.
 #[cfg(not(feature = "nats"))]
 #[path = "subject.rs"]
 #[allow(dead_code, reason = "the client has a use for the rest")]

@@ -37,21 +37,21 @@ use crate::sink::SinkError;
 use crate::sink::link::chain;
 use crate::sink::shared::{Around, Digest, Tail, digest, hex, parted, unhex, word, writer};
 
-/// What a message says of the log, beside what it holds.
+/// Header with the state of the log.
 const STATE: &str = "Decklog-Shared";
 
-/// What a message holds at most, whatever the server takes: it keeps what is larger in memory as a whole.
+/// Payload of a message at most, whatever the server accepts: it keeps a larger one in memory as a whole.
 const PIECE: usize = 1 << 20;
 
-/// What headers may take of that.
+/// Bytes of that for the headers.
 const HEADERS: usize = 16 << 10;
 
-/// How often a message is sent that others came before.
+/// Number of attempts to send a message that others came before.
 const TRIES: u32 = 20;
 
 /// For so long after it was seen, what the log ends with is believed to be what it was, as long as its sequence is: only a
 /// stream that was made again gives one out a second time.
-const FRESH: Duration = Duration::from_secs(5);
+const END_MAX_AGE: Duration = Duration::from_secs(5);
 
 /// A log in a stream.
 #[derive(Debug)]
@@ -61,15 +61,15 @@ pub struct NatsLog {
     sink: String,
     stream: String,
     replicas_of: String,
-    /// What its subjects begin with.
+    /// Prefix of its subjects.
     root: String,
     writer: String,
     tail: Tail,
-    /// Whether the stream was looked at over this connection.
+    /// Set if the stream was checked over this connection.
     verified: bool,
-    /// What the last message says, its sequence, and when that was seen.
+    /// State in the last message, its sequence, and the time at which it was read.
     end: Option<(End, Instant)>,
-    /// Where a unit was found: the next one is not far.
+    /// Number and sequence of a unit that was found: the next one is near.
     hint: Option<(u64, u64)>,
 }
 
@@ -81,7 +81,7 @@ struct End {
     state: State,
 }
 
-/// What a message says of the log.
+/// State of the log in a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     /// Version of this form: 1.
@@ -110,15 +110,15 @@ struct State {
 struct Whole {
     number: u64,
     parts: u32,
-    /// Whose parts they are.
+    /// Writer of its parts.
     writer: String,
 }
 
-/// What became of a message.
+/// Result of sending a message.
 enum Sent {
     /// It has this sequence.
     At(u64),
-    /// Something else came before it.
+    /// Another message came first.
     Conflict,
 }
 
@@ -153,7 +153,7 @@ impl NatsLog {
         (format!("{root}.part.{number}.{writer}"), format!("{root}.rest.{number}.{writer}"))
     }
 
-    /// Nothing is believed any more where something failed.
+    /// Drops everything that is cached if something failed.
     fn kept<T>(&mut self, done: Result<T, SinkError>) -> Result<T, SinkError> {
         if done.is_err() {
             self.link.drop();
@@ -238,7 +238,7 @@ impl NatsLog {
         }
     }
 
-    /// What a message says of the log.
+    /// Reads the state of the log from a message.
     fn state(&self, message: &StreamMessage) -> Result<State, SinkError> {
         let said = message.headers.get(STATE).and_then(|said| serde_json::from_str::<State>(said.as_str()).ok());
         said.filter(|said| said.v == 1).ok_or_else(|| {
@@ -265,7 +265,7 @@ impl NatsLog {
     async fn recent_end(&mut self) -> Result<End, SinkError> {
         self.stream().await?;
         match &self.end {
-            Some((end, seen)) if seen.elapsed() < FRESH => Ok(end.clone()),
+            Some((end, seen)) if seen.elapsed() < END_MAX_AGE => Ok(end.clone()),
             _ => self.end().await,
         }
     }
@@ -409,7 +409,7 @@ impl NatsLog {
         Err(self.busy())
     }
 
-    /// Whether the newest unit is another one than was seen there.
+    /// Reports whether the newest unit is another one than was seen there.
     fn is_other(&self, state: &State, seen: Option<Digest>) -> bool {
         seen.zip(unhex(&state.sha256)).is_some_and(|(seen, there)| seen != there)
     }
@@ -445,7 +445,7 @@ impl NatsLog {
         Ok(extent)
     }
 
-    /// What a message holds, together with its pieces; nothing where one of them is gone.
+    /// Returns the contents of a message together with its pieces; none if a piece is gone.
     async fn whole(&mut self, pieces: &[u64], last: Bytes) -> Result<Option<Bytes>, SinkError> {
         if pieces.is_empty() {
             return Ok(Some(last));

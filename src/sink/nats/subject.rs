@@ -56,7 +56,7 @@ impl Subject {
     }
 }
 
-/// Whether a stream that takes `taken` takes everything that `wanted` stands for.
+/// Reports whether a stream with the subjects `taken` accepts every subject of `wanted`.
 pub(super) fn covers(taken: &str, wanted: &str) -> bool {
     let (mut taken, mut wanted) = (taken.split('.'), wanted.split('.'));
     loop {
@@ -68,7 +68,7 @@ pub(super) fn covers(taken: &str, wanted: &str) -> bool {
     }
 }
 
-/// Whether some subject is one of both.
+/// Reports whether some subject matches both.
 pub(super) fn meet(one: &str, other: &str) -> bool {
     let same = |(one, other): (&str, &str)| one == "*" || other == "*" || one == other;
     one.split('.').count() == other.split('.').count() && one.split('.').zip(other.split('.')).all(same)

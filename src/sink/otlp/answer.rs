@@ -1,5 +1,5 @@
-//! What a receiver says of a request that it took. Its status alone says that it took it: the body may be Protocol Buffers, as
-//! the protocol has it, JSON, or nothing that a receiver of logs would say.
+//! Answers of a receiver that accepted a request. Its status alone decides that: the body may be Protocol Buffers, as the
+//! protocol has it, JSON, or anything else.
 
 use std::borrow::Cow;
 use std::io::Read;

@@ -26,9 +26,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) code: Code,
-    /// What the server says about it.
+    /// Message of the server.
     pub(super) message: String,
-    /// When to try again, where the server says that one may.
+    /// Wait before a retry, if the server permits one.
     pub(super) retry: Option<Duration>,
 }
 
@@ -49,7 +49,7 @@ impl Code {
     pub(super) const DATA_LOSS: Self = Self(15);
     pub(super) const UNAUTHENTICATED: Self = Self(16);
 
-    /// As people know it.
+    /// Returns the name of the code.
     pub(super) fn name(self) -> &'static str {
         const NAMES: [&str; 17] = [
             "OK",
@@ -97,7 +97,7 @@ pub(super) fn message(body: &[u8], most: usize) -> Option<Cow<'_, [u8]>> {
     (plain.len() <= most).then_some(plain.into())
 }
 
-/// How a call ended: the trailers say so, or the headers where there was nothing else to say. None where it was cut off.
+/// Returns the status of a call from the trailers, or from the headers of an answer without a body. None if it was cut off.
 pub(super) fn status(answer: &Answer) -> Option<Status> {
     let headers =
         [&answer.trailers, &answer.headers].into_iter().find(|headers| headers.contains_key("grpc-status"))?;

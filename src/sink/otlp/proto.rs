@@ -1,5 +1,5 @@
-//! What is used of the OpenTelemetry protocol: `opentelemetry/proto/{collector/logs,logs,common,resource}/v1`, and of
-//! `google/rpc` what an error may carry. The numbers of the fields are the protocol's, which never change.
+//! Used parts of the OpenTelemetry protocol: `opentelemetry/proto/{collector/logs,logs,common,resource}/v1`, and of
+//! `google/rpc` the details of errors. The numbers of the fields are the protocol's, which never change.
 
 use prost::{Message, Oneof};
 

@@ -17,10 +17,10 @@ use crate::sink::link::cause;
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};
 
-/// Where the database is, and how it is reached.
+/// Address of the database, and the parameters of the connection.
 pub(super) struct Connector {
     config: Config,
-    /// What people see: the hosts, the database, never a password.
+    /// Text for people: the hosts and the database, never a password.
     pub(super) shown: String,
     /// The user that decklog is there.
     pub(super) user: String,
@@ -37,7 +37,7 @@ pub(super) struct Connector {
 /// A connection.
 pub(super) struct Link {
     pub(super) client: Client,
-    /// What reads and writes it. It ends with this.
+    /// Task that drives the connection. It ends with this value.
     _connection: JoinSet<()>,
 }
 
@@ -124,7 +124,7 @@ impl Connector {
         }
     }
 
-    /// Which version the tables have: this one, an older one, or none at all. A newer one is an error.
+    /// Returns the version of the tables: this one, an older one, or none. A newer one is an error.
     pub(super) async fn version(&self, link: &Link) -> Result<Option<i32>, SinkError> {
         let asking = link.client.query_typed_one(&self.statements.version, &[]);
         let found = match self.within(asking).await? {
@@ -141,7 +141,7 @@ impl Connector {
         }
     }
 
-    /// What is missing of these pairs of table and privilege: tables, and rights on those that there are.
+    /// Returns those pairs of table and privilege that are missing: tables, and privileges on existing ones.
     pub(super) async fn missing(
         &self,
         client: &Client,
@@ -166,7 +166,7 @@ impl Connector {
         Ok((absent, forbidden))
     }
 
-    /// What would keep these rights from being used.
+    /// Checks that these privileges can be used.
     pub(super) async fn examine(&mut self, link: &Link, rights: &[(&str, &str)]) -> Result<(), SinkError> {
         let looking = async {
             let standby =
@@ -206,7 +206,7 @@ impl Connector {
         SinkError::retry(format!("{} did not answer within {:?}", self.shown, self.timeout))
     }
 
-    /// What an error means. What a message may quote of an entry is left out.
+    /// Returns the meaning of an error, without parts of the message that may quote an entry.
     pub(super) fn trouble(&self, error: &Error) -> SinkError {
         let at = &self.shown;
         let Some(db) = error.as_db_error() else {

@@ -21,15 +21,15 @@ pub(super) struct Rows<'i> {
     pub(super) last: Vec<i64>,
 }
 
-/// How many columns of text there are: id, time, type, evidence, cluster_name, api_group, api_version, resource, kind,
-/// namespace, name, uid, resource_version.
+/// Number of text columns: id, time, type, evidence, cluster_name, api_group, api_version, resource, kind, namespace, name,
+/// uid, resource_version.
 pub(super) const COLUMNS: usize = 13;
 
-/// Which of them is the id, and which the time.
+/// Indexes of the id and of the time.
 pub(super) const ID: usize = 0;
 pub(super) const TIME: usize = 1;
 
-/// Which of them is the name of the cluster.
+/// Index of the name of the cluster.
 pub(super) const CLUSTER_NAME: usize = 4;
 
 impl<'i> Rows<'i> {
@@ -87,7 +87,7 @@ impl<'i> Rows<'i> {
         Ok(rows)
     }
 
-    /// How many there are.
+    /// Returns the number of rows.
     pub(super) fn len(&self) -> usize {
         self.seq.len()
     }

@@ -11,7 +11,7 @@ pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Everything that has to be there, for a user of the database. It can be applied again and again.
+/// Returns the statements that create the tables and grant the rights of a user. They can be applied repeatedly.
 pub(super) fn needs(schema: &str, user: &str) -> String {
     include_str!("schema.sql")
         .replace("DECKLOG_SCHEMA", &quoted(schema))
@@ -54,7 +54,7 @@ pub(super) const SHARED_RIGHTS: [(&str, &str); 14] = [
     ("shared_parts", "DELETE"),
 ];
 
-/// Which rights are missing: the schema, the tables and the privileges go in, what is wrong comes out.
+/// Query for missing privileges: takes the schema, the tables and the privileges, and returns the missing ones.
 pub(super) const MISSING: &str = "
     SELECT w.name, w.privilege, c.oid IS NULL
     FROM unnest($2::text[], $3::text[]) AS w (name, privilege)
@@ -64,11 +64,11 @@ pub(super) const MISSING: &str = "
         OR NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE')
         OR NOT pg_catalog.has_table_privilege(c.oid, w.privilege)";
 
-/// What is sent to the tables of one schema. Nothing is prepared: behind a pooler the next transaction may be in another
-/// session, which has never heard of it.
+/// Statements for the tables of one schema. They are not prepared: behind a pooler the next transaction may be in another
+/// session, which does not know them.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// What is looked at first on each connection.
+    /// Query for the version, the first one on each connection.
     pub(super) version: String,
     pub(super) make_cursor: String,
     pub(super) lock_cursor: String,
@@ -124,7 +124,7 @@ pub(super) fn begin(limit: std::time::Duration) -> String {
     )
 }
 
-/// What distinguishes an entry from others stands within so many characters from the beginning of its line.
+/// Characters from the beginning of a line that contain everything that identifies its entry.
 const STAMP: &str = "4000";
 
 /// The columns of an entry.
@@ -160,10 +160,10 @@ const LATER_CURSOR: &str = "SELECT c.epoch, c.seq, left(e.line, STAMP) FROM SCHE
 /// The beginning of an entry.
 const ENTRY: &str = "SELECT left(line, STAMP) FROM SCHEMA.entries WHERE epoch = $1 AND seq = $2";
 
-/// Whether there is any entry before a place.
+/// Query for any entry before a position.
 const BEFORE: &str = "SELECT FROM SCHEMA.entries WHERE epoch COLLATE \"C\" < $1 OR epoch = $1 AND seq < $2 LIMIT 1";
 
-/// Where each epoch of a sink begins, by one look at the index for each.
+/// Query for the beginning of each epoch of a sink, by one index lookup for each.
 const FIRSTS: &str = "WITH RECURSIVE firsts AS (
         (SELECT epoch, seq FROM SCHEMA.entries WHERE sink = $1 ORDER BY epoch, seq LIMIT 1)
         UNION ALL
@@ -173,7 +173,7 @@ const FIRSTS: &str = "WITH RECURSIVE firsts AS (
     )
     SELECT epoch, seq FROM firsts";
 
-/// Which of these places are given to another entry.
+/// Query for those of these positions that another entry has.
 const OTHER: &str = "SELECT e.seq FROM SCHEMA.entries e
     JOIN unnest($2::int8[], $3::text[], $4::text[]) AS n (seq, id, time) ON e.epoch = $1 AND e.seq = n.seq
     WHERE (e.id, e.time) <> (n.id, n.time::timestamptz) ORDER BY e.seq LIMIT 1";

@@ -64,7 +64,7 @@ pub enum SslMode {
     Disable,
 }
 
-/// Where a database is, and as which user. Never with a password.
+/// Address of a database, with a user. Never with a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresUrl {
     text: String,
@@ -74,7 +74,7 @@ pub struct PostgresUrl {
 
 #[cfg(feature = "postgres")]
 impl PostgresUrl {
-    /// As the client reads it.
+    /// Parses the text as the client does.
     fn parse(text: &str) -> Result<Config, Wrong> {
         let config: Config = text.parse().map_err(|_| "a string that is no URL of a database")?;
         if config.get_password().is_some() {
@@ -89,12 +89,12 @@ impl PostgresUrl {
         Ok(config)
     }
 
-    /// As the client takes it.
+    /// Returns the configuration of the client.
     pub(super) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Whether the database is on another machine, or may be.
+    /// Reports whether the database is, or may be, on another machine.
     fn leaves_this_machine(&self) -> bool {
         self.config.get_hosts().iter().any(|host| match host {
             Host::Tcp(name) => !is_loopback(name),

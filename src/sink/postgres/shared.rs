@@ -17,13 +17,13 @@ use crate::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
 use crate::sink::SinkError;
 use crate::sink::shared::{Around, Digest, Tail, digest, parted, writer};
 
-/// How often an append is tried whose row should have been inserted and was not.
+/// Number of attempts of an append whose row should have been inserted and was not.
 const TRIES: u32 = 3;
 
-/// How many units are looked at for one read.
+/// Number of units that one read looks at.
 const UNITS: i64 = 1000;
 
-/// How many rows one transaction removes.
+/// Number of rows that one transaction removes.
 const REMOVED: i64 = 200;
 
 /// A log in a database.
@@ -251,7 +251,7 @@ fn stored(digest: &[u8]) -> Option<Digest> {
     digest.try_into().ok()
 }
 
-/// What is changed behind a lock.
+/// Change under a lock.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Append,
@@ -262,7 +262,7 @@ enum Change {
     DropParts,
 }
 
-/// What is sent to the tables of one schema.
+/// Statements for the tables of one schema.
 #[derive(Debug)]
 struct Statements {
     make: String,
@@ -332,7 +332,7 @@ const EXTENT: &str = "SELECT u.oldest, u.newest, b.number, b.parts
     FROM (SELECT min(number) AS oldest, max(number) AS newest FROM SCHEMA.shared_units WHERE log = $1) u
     LEFT JOIN SCHEMA.shared_bases b ON b.log = $1 ORDER BY b.number";
 
-/// How long the units are is known without reading them. Of the one before only the digest comes.
+/// Query for units, whose lengths are known without reading them. Of the previous unit only the digest is returned.
 const READ: &str = "SELECT number, sha256, CASE WHEN number > $2 THEN bytes ELSE '' END FROM (
         SELECT number, sha256, bytes, sum(length(bytes)) FILTER (WHERE number > $2) OVER (ORDER BY number) - length(bytes) AS before
         FROM SCHEMA.shared_units WHERE log = $1 AND number >= $2 AND number <= $2 + $4
@@ -362,7 +362,7 @@ const DROP_BASES: &str = "DELETE FROM SCHEMA.shared_bases WHERE log = $1 AND num
         SELECT number FROM SCHEMA.shared_bases WHERE log = $1 AND number < FLOOR ORDER BY number LIMIT $3
     )";
 
-/// Those of bases that are gone, or were never finished.
+/// Statement that removes parts of bases that are gone, or were never finished.
 const DROP_PARTS: &str = "DELETE FROM SCHEMA.shared_parts WHERE (log, number, writer, part) IN (
         SELECT p.log, p.number, p.writer, p.part FROM SCHEMA.shared_parts p
         WHERE p.log = $1 AND p.number <= FLOOR AND NOT EXISTS (

@@ -33,14 +33,14 @@ pub(super) struct Tail {
     pub(super) deleted: Option<Id>,
 }
 
-/// What a stream ends with.
+/// Last entry of a stream.
 #[derive(Clone, Debug)]
 pub(super) enum End {
     /// An entry of the log.
     Entry(LogPosition),
-    /// Something else.
+    /// An entry that decklog did not write.
     Foreign,
-    /// Something that was taken out.
+    /// An entry that was removed.
     Gone,
 }
 
@@ -105,7 +105,7 @@ impl Link {
         }
     }
 
-    /// How many bytes the server takes in one value.
+    /// Returns the largest value that the server accepts, in bytes.
     pub(super) fn largest(&self) -> u64 {
         self.session.as_ref().map_or(LARGEST, |session| session.largest)
     }
@@ -171,8 +171,8 @@ impl Link {
         }
     }
 
-    /// What a failure means. The connection is made anew for the next try: another server may have its name by then,
-    /// after a failover, and what is looked at when a connection is made has to be looked at.
+    /// Returns the meaning of a failure. The next attempt makes a new connection: after a failover another server may have the
+    /// name, and the checks of a new connection have to be repeated.
     fn refused(&mut self, error: RedisError) -> SinkError {
         self.session = None;
         self.failed(error)
@@ -204,7 +204,7 @@ impl Link {
         Ok(Some(Tail { last, end, first, deleted: id("max-deleted-entry-id") }))
     }
 
-    /// What a stream has first at an id or after it.
+    /// Returns the first entry of a stream at an id or after it.
     pub(super) async fn first_from(&mut self, stream: &str, id: Id) -> Result<Option<Stored>, SinkError> {
         let mut range = redis::cmd("XRANGE");
         range.arg(stream).arg(id.to_string()).arg("+").arg("COUNT").arg(1);
@@ -212,7 +212,7 @@ impl Link {
         Ok(found.into_iter().next())
     }
 
-    /// What a stream has under an id.
+    /// Returns the entry of a stream with an id.
     pub(super) async fn entry(&mut self, stream: &str, id: Id) -> Result<Option<Stored>, SinkError> {
         let mut range = redis::cmd("XRANGE");
         range.arg(stream).arg(id.to_string()).arg(id.to_string());
@@ -255,7 +255,7 @@ impl Link {
         }
     }
 
-    /// Whether a stream could be written to.
+    /// Checks whether a stream could be written to.
     pub(super) async fn rehearse(&mut self, stream: &str) -> Result<(), SinkError> {
         self.ask::<()>(&redis::cmd("MULTI")).await?;
         let mut add = redis::cmd("XADD");
@@ -266,7 +266,7 @@ impl Link {
         allowed.map_err(|error| self.refused(error))
     }
 
-    /// What a failure means.
+    /// Returns the meaning of a failure.
     fn failed(&self, error: RedisError) -> SinkError {
         match error.clone().into_server_errors().as_deref().and_then(<[_]>::first) {
             Some((_, error)) => self.meaning(error),
@@ -291,7 +291,7 @@ impl Link {
         SinkError::renew(text)
     }
 
-    /// What the server means when it refuses a command.
+    /// Returns the meaning of a refused command.
     pub(super) fn meaning(&self, error: &ServerError) -> SinkError {
         let (shown, said) = (self.shown(), error.details().unwrap_or_default().trim_end_matches('.'));
         let answered = format!("{shown} answered {} {said}", error.code());
@@ -331,7 +331,7 @@ fn refusal(answer: &Value) -> Option<&ServerError> {
     if let Value::ServerError(error) = answer { Some(error) } else { None }
 }
 
-/// Whether the server has this id or a later one already.
+/// Reports whether the server has this id or a later one already.
 pub(super) fn is_not_greater(error: &ServerError) -> bool {
     error.details().is_some_and(|text| text.contains("equal or smaller"))
 }

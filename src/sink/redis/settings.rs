@@ -54,7 +54,7 @@ fn stream() -> Template {
     Template::read("decklog").expect("a name without fields is a template")
 }
 
-/// Where a server is, and which of its databases.
+/// Address of a server, and the number of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisUrl {
     /// The server.

@@ -11,10 +11,10 @@ use object_store::client::{
 use reqwest::header::{ETAG, HeaderValue};
 use reqwest::{Client, Method, StatusCode};
 
-/// How many bytes of the answer to a write are read: an error is far shorter.
+/// Bytes of the answer to a write that are read: an error is far shorter.
 const ANSWER_BYTES: usize = 16 << 10;
 
-/// How long the body of an answer to a write may take.
+/// Time limit for the body of an answer to a write.
 const BODY_WAIT: Duration = Duration::from_secs(5);
 
 /// Gives the library our client, with our idea of TLS and of proxies.

@@ -19,11 +19,11 @@ use object_store::{
 
 use crate::ambient;
 
-/// What a file can be read by: its group, which the directories let in.
+/// Mode of a file: readable by its group, which may enter the directories.
 const FILE: u32 = 0o640;
 const DIRECTORY: u32 = 0o750;
 
-/// What errors of the library name.
+/// Name of the store in errors of the library.
 const STORE: &str = "LocalFileSystem";
 
 /// A folder.

@@ -9,21 +9,21 @@ use crate::model::Seq;
 use crate::sink::{Item, LogPosition};
 use crate::wire::Entry;
 
-/// How hard segments are compressed: what more costs in time, it does not bring in size.
+/// Compression level of segments: a higher one costs time and saves hardly any space.
 const LEVEL: i32 = 3;
 
 /// No entry is longer: an object of the most bytes that decklog keeps, with a patch that replaces all of it. What is read
 /// from elsewhere is not believed to be one.
 const LONGEST: u64 = 64 << 20;
 
-/// What is kept of an epoch, for whoever reads the segments and for the next start.
+/// Manifest of an epoch, for readers of the segments and for the next start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     /// Version of this form: 1.
     pub(super) v: u64,
     /// The journal.
     pub(super) epoch: String,
-    /// How many segments there are.
+    /// Number of segments.
     pub(super) segments: u64,
     /// The first seq of the oldest.
     pub(super) first: u64,
@@ -34,7 +34,7 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
-    /// Where it is.
+    /// Returns the key of the manifest.
     pub(super) fn key(epoch: &str) -> String {
         format!("{MANIFESTS}/{epoch}.json")
     }
@@ -43,7 +43,7 @@ impl Manifest {
 /// The folder of the manifests.
 pub(super) const MANIFESTS: &str = "manifest";
 
-/// Where it is said which segment is about to be written after this seq of an epoch.
+/// Returns the key of the intent to write the segment behind this seq of an epoch.
 pub(super) fn next(epoch: &str, after: u64) -> String {
     format!("{MANIFESTS}/{epoch}.{after:020}.next")
 }
@@ -53,7 +53,7 @@ pub(super) fn epoch_of(key: &str) -> Option<&str> {
     key.strip_prefix(MANIFESTS)?.strip_prefix('/')?.split('.').next()
 }
 
-/// Where a segment of these entries goes.
+/// Returns the partition of a segment with these entries.
 pub(super) fn partition(partition: Partition, time: &str) -> String {
     // 2026-11-21T10:15:00.000000Z
     let (day, hour) = (time.get(..10).unwrap_or_default(), time.get(11..13).unwrap_or_default());
@@ -64,12 +64,12 @@ pub(super) fn partition(partition: Partition, time: &str) -> String {
     }
 }
 
-/// What a segment is called that begins with this entry.
+/// Returns the name of a segment that begins with this entry.
 pub(super) fn name(position: &LogPosition) -> String {
     format!("{}-{:020}.jsonl.zst", position.epoch, position.seq.0)
 }
 
-/// What the segment with this key begins with; nothing where it is no segment, or that of another sink, which has a
+/// Returns the first position of the segment with this key; none if it is no segment, or one of another sink, which has a
 /// folder or a prefix of its own below.
 pub(super) fn begins(key: &str) -> Option<LogPosition> {
     let parts: Vec<&str> = key.split('/').collect();
@@ -79,7 +79,7 @@ pub(super) fn begins(key: &str) -> Option<LogPosition> {
     Some(LogPosition { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?), entry: None })
 }
 
-/// Whether a folder has segments in it.
+/// Reports whether a folder can contain segments.
 pub(super) fn is_date(folder: &str) -> bool {
     folder.starts_with("date=")
 }

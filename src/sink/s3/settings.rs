@@ -74,7 +74,7 @@ pub enum BucketUrl {
     Bucket {
         /// Its name.
         bucket: String,
-        /// What the keys begin with; may be empty.
+        /// Prefix of the keys; may be empty.
         prefix: String,
     },
     /// A folder.
@@ -118,7 +118,7 @@ impl Text for BucketUrl {
 }
 
 impl BucketUrl {
-    /// What distinguishes it from other places, however it is spelled.
+    /// Returns the normalized location, for comparisons.
     fn plain(&self) -> String {
         match self {
             Self::Bucket { bucket, prefix } => format!("{bucket}/{prefix}"),

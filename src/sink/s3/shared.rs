@@ -32,43 +32,43 @@ use crate::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
 use crate::sink::SinkError;
 use crate::sink::shared::{Digest, Tail, digest, parted, word, writer};
 
-/// How many units are removed at once. It is a part of the form: who removes and who appends have to have the same.
+/// Number of units that are removed together. It is part of the format: writers and removers need the same.
 const BLOCK: u64 = 1000;
 
 /// For so long after it was appended here, a unit is believed to be the newest before the next one is made. It is looked at
 /// after that in any case: this only keeps who writes all the time from looking twice.
-const FRESH: Duration = Duration::from_secs(10);
+const NEWEST_MAX_AGE: Duration = Duration::from_secs(10);
 
-/// How many units are read at once.
+/// Number of units that are read concurrently.
 const READS: usize = 4;
 
 /// A log in a bucket or a folder.
 #[derive(Debug)]
 pub struct S3Log {
     store: Store,
-    /// What all its keys begin with.
+    /// Prefix of all keys.
     root: String,
     writer: String,
     tail: Tail,
     /// The number of the unit that was noted last, what the server calls its content, and when it was appended here.
     noted: Option<(u64, Option<String>, Option<Instant>)>,
-    /// Whether the place was seen to keep conditions.
+    /// Set if the bucket was seen to honour conditions.
     keeps_conditions: bool,
     /// The bases that were found whole.
     whole: BTreeMap<u64, Whole>,
 }
 
-/// What is kept of a base that is whole.
+/// Contents of the record of a complete base.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Whole {
     /// Version of this form: 1.
     v: u64,
     parts: u32,
-    /// Whose parts they are.
+    /// Writer of its parts.
     writer: String,
 }
 
-/// What was found in the place of the unit before.
+/// Observation in the place of the previous unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     /// It is there, and what it was.
@@ -81,7 +81,7 @@ enum Before {
     Begin,
 }
 
-/// What is there from a number on.
+/// Objects from a number on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Onward {
     /// The unit with the number.
@@ -90,7 +90,7 @@ struct Onward {
     later: bool,
 }
 
-/// When it is looked what keeps a unit from being the next.
+/// Stage of an append at which obstacles are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// It is not made yet.
@@ -101,7 +101,7 @@ enum Stage {
     Found,
 }
 
-/// What keeps a unit from being the next.
+/// Obstacle that keeps a unit from being the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
     /// A base stands for its number.
@@ -186,7 +186,7 @@ impl S3Log {
         }
     }
 
-    /// Nothing is appended where what is there could be written over.
+    /// Checks that the bucket honours conditions: without them an append could overwrite a unit.
     async fn look_at_conditions(&mut self) -> Result<(), SinkError> {
         if !self.keeps_conditions && self.store.as_folder().is_none() {
             let (key, text) = (Path::from(format!("{}/check", self.root)), PutPayload::from_static(b"check"));
@@ -213,7 +213,7 @@ impl S3Log {
         Ok(numbers)
     }
 
-    /// What a base that is whole says of itself.
+    /// Reads the record of a complete base.
     async fn whole(&mut self, number: u64) -> Result<Option<Whole>, SinkError> {
         if let Some(whole) = self.whole.get(&number) {
             return Ok(Some(whole.clone()));
@@ -244,7 +244,7 @@ impl S3Log {
         Ok((oldest(&units, base), newest, bases))
     }
 
-    /// What is there from a number on, by one list that begins there.
+    /// Lists the objects from a number on.
     async fn onward(&self, objects: &Arc<dyn ObjectStore>, number: u64) -> Result<Onward, SinkError> {
         let (folder, before) = (Path::from(format!("{}/units", self.root)), self.unit(number.saturating_sub(1)));
         let mut keys = objects.list_with_offset(Some(&folder), &before);
@@ -273,7 +273,7 @@ impl S3Log {
         Ok(Extent { oldest, newest, bases })
     }
 
-    /// What is there in the place of the unit before this one.
+    /// Looks at the place of the previous unit.
     async fn before(&self, objects: &Arc<dyn ObjectStore>, number: u64) -> Result<Before, SinkError> {
         let Some(at) = number.checked_sub(1).filter(|at| *at > 0) else { return Ok(Before::Begin) };
         let key = self.unit(at);
@@ -303,14 +303,13 @@ impl S3Log {
         }
     }
 
-    /// Whether the last unit of the block before this number is there: nothing of its own was removed then.
+    /// Reports whether the last unit of the block before this number exists: then no unit of that block was removed.
     async fn has_witness(&self, objects: &Arc<dyn ObjectStore>, number: u64) -> Result<bool, SinkError> {
         let at = number.saturating_sub(1) / BLOCK * BLOCK;
         if at == 0 { Ok(false) } else { self.has(objects, at).await }
     }
 
-    /// What keeps a unit with this number from being the next, or from having been it when it was made; nothing where all is
-    /// well.
+    /// Returns the obstacle for a unit with this number, now or at the time of its append; none if all is well.
     async fn obstacle(&mut self, number: u64, stage: Stage) -> Result<Option<Obstacle>, SinkError> {
         let objects = self.store.objects().await?;
         let next = async {
@@ -345,7 +344,7 @@ impl S3Log {
         self.look_at_conditions().await?;
         let own = digest(&bytes);
         let appended = self.noted.as_ref().filter(|(at, ..)| at.checked_add(1) == Some(number));
-        let fresh = appended.is_some_and(|(_, _, when)| when.is_some_and(|when| when.elapsed() < FRESH));
+        let fresh = appended.is_some_and(|(_, _, when)| when.is_some_and(|when| when.elapsed() < NEWEST_MAX_AGE));
         // Whatever comes of this, the next one looks first.
         let noted = self.noted.take();
         if !fresh {

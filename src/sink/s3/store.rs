@@ -1,4 +1,4 @@
-//! Where segments are kept: a bucket, or a folder.
+//! Store of the segments: a bucket, or a folder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::sink::{SinkError, UNNAMED};
 /// The region where none is named.
 const REGION: &str = "us-east-1";
 
-/// How servers, and proxies before them, say that an object is too large.
+/// Texts by which servers, and proxies before them, report that an object is too large.
 const TOO_LARGE: [&str; 2] = ["EntityTooLarge", "413 Payload Too Large"];
 
 /// The connection, as the library has it.
@@ -37,10 +37,10 @@ struct Open {
     bucket: Option<(AmazonS3, Client)>,
 }
 
-/// How the place is reached. Credentials and certificates from files are read anew as they change.
+/// Access to the location. Credentials and certificates from files are read again when they change.
 pub(super) struct Store {
     place: BucketUrl,
-    /// What people see.
+    /// Location for people.
     pub(super) shown: String,
     /// The name of the sink.
     pub(super) sink: String,
@@ -231,7 +231,7 @@ impl Store {
         ))
     }
 
-    /// How an operator makes the place.
+    /// Returns the instructions to create the location.
     pub(super) fn needs(&self) -> String {
         match &self.place {
             BucketUrl::Folder(path) => format!("mkdir -p {}\n", quoted(&path.to_string_lossy())),
@@ -284,7 +284,7 @@ impl Store {
         }
     }
 
-    /// What would keep it from being written to.
+    /// Checks for obstacles to writing.
     pub(super) async fn verify(&mut self) -> Result<(), SinkError> {
         let objects = self.objects().await?;
         if let Some(Err(error)) = objects.list(None).next().await {
@@ -369,7 +369,7 @@ impl AccessKey {
     }
 }
 
-/// What was said, in one line: the code and text of S3's answer, or why there was none.
+/// Returns the error in one line: code and text of S3's answer, or the reason why there was none.
 fn said(error: &object_store::Error) -> String {
     code(&chain(error)).unwrap_or_else(|| link::cause(error))
 }

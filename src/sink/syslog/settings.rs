@@ -103,12 +103,12 @@ fn example_sd_id() -> String {
     "decklog@32473".to_owned()
 }
 
-/// What rsyslog takes by default. It cuts what is longer.
+/// Default of rsyslog, which cuts longer messages.
 const fn max_message_size() -> ByteSize {
     ByteSize(8 << 10)
 }
 
-/// Where a syslog server is.
+/// Address of a syslog server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyslogUrl {
     /// On this machine.
@@ -162,7 +162,7 @@ impl SinkSettings for Settings {
     }
 }
 
-/// What a field in the header of a syslog message may be.
+/// Checks a field of the header of a syslog message.
 fn printable(text: &str, most: usize) -> Result<(), Wrong> {
     if text.is_empty() {
         return Err("an empty string".into());

@@ -21,9 +21,9 @@ use crate::ambient::Listener;
 use crate::cluster::Failure;
 
 /// Time until what is not granted, or not served, is asked for again.
-const LATER: Duration = Duration::from_mins(10);
+const REFUSED_DELAY: Duration = Duration::from_mins(10);
 /// Time within which each part of the first list comes; otherwise the list is asked for again.
-const FIRST: Duration = Duration::from_secs(60);
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Objects in a page: the annotations of a definition may be a quarter of a megabyte.
 const PAGE: u32 = 50;
 
@@ -44,7 +44,7 @@ where
     loop {
         let pause = match is_granted::<K>(shared).await {
             Ok(true) => match until_failure::<K>(shared, client, &mut tries).await {
-                Stopped::Refused => LATER,
+                Stopped::Refused => REFUSED_DELAY,
                 Stopped::Failed => shared.timings.backoff.wait(tries),
                 Stopped::Reconnect => Duration::ZERO,
             },
@@ -55,10 +55,10 @@ where
                     );
                 }
                 said = true;
-                LATER
+                REFUSED_DELAY
             }
             // The question itself is refused, and so would be what it is about.
-            Err(Failure::Forbidden(_) | Failure::NotFound | Failure::Refused(_)) => LATER,
+            Err(Failure::Forbidden(_) | Failure::NotFound | Failure::Refused(_)) => REFUSED_DELAY,
             Err(_) => {
                 tries += 1;
                 shared.timings.backoff.wait(tries)
@@ -97,7 +97,9 @@ where
     let mut reconnects = shared.reconnects.listen();
     let mut listed = false;
     loop {
-        let next = async { if listed { Some(events.next().await) } else { timeout(FIRST, events.next()).await.ok() } };
+        let next = async {
+            if listed { Some(events.next().await) } else { timeout(FIRST_LIST_TIMEOUT, events.next()).await.ok() }
+        };
         let event = tokio::select! {
             biased;
             () = reconnects.notified() => return Stopped::Reconnect,

@@ -108,7 +108,7 @@ pub(super) enum Document {
     Aggregated(Part),
     /// The old form: groups and versions whose resources are to be asked for, the preferred version of a group first.
     Legacy(Part, Vec<(String, String)>),
-    /// Something else.
+    /// Any other value.
     Unreadable,
 }
 

@@ -1,11 +1,11 @@
-//! What is the matter with discovery, and since when.
+//! Problems of discovery, with their start.
 
 use jiff::Timestamp;
 
 use super::{CORE, Discovered};
 use crate::cluster::Failure;
 
-/// Something of discovery that cannot be known at the moment.
+/// Part of discovery that is unknown at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
     /// An API group, or a root of discovery; empty where nothing of discovery can be known.

@@ -1,4 +1,4 @@
-//! Who an object is that is too large to be kept: its type and the metadata that name it, read as they pass by.
+//! Identity of an object that is too large to be kept: its type and its identifying metadata, read as they pass by.
 
 /// A name or a version is no longer than this.
 const TEXT_LIMIT: usize = 4 << 10;
@@ -43,7 +43,7 @@ impl Outline {
         [b"{", &*self.outer, br#""metadata":{"#, self.inner.strip_suffix(b",").unwrap_or_default(), b"}}"].concat()
     }
 
-    /// Whether strings here may have to be kept.
+    /// Reports whether strings here may have to be kept.
     const fn matters(&self) -> bool {
         self.depth == 1 || self.depth == 2 && self.in_metadata
     }

@@ -1,4 +1,4 @@
-//! What goes wrong again and again.
+//! Repeated failures.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) struct FailureHistory {
     pub(super) given_up: u32,
     /// Refused watches in a row.
     pub(super) refused: u32,
-    /// Whether lists have to stand in for watches.
+    /// Replacement of watches by lists.
     pub(super) relist: Relist,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Relist {
     Due,
     /// Watches bring nothing, although what was new has been listed. Ends with a watch that is well.
     Made {
-        /// How often.
+        /// Number of lists.
         lists: u32,
         /// Watches that brought nothing since the newest of these lists.
         empty_watches: u32,
@@ -43,8 +43,8 @@ pub(super) enum Relist {
 }
 
 impl Relist {
-    /// Whether watches have brought nothing often enough since the newest list for another one: each time that a list
-    /// did not help, twice as often as before.
+    /// Reports whether watches have brought nothing often enough since the newest list for another one: twice as often after
+    /// each list that did not help.
     pub(super) const fn is_due(self) -> bool {
         match self {
             Self::No => false,
@@ -76,7 +76,7 @@ impl Relist {
         }
     }
 
-    /// What is new is listed now.
+    /// Handles that a list has begun.
     pub(super) const fn listed(&mut self) {
         let before = match self {
             Self::No | Self::Due => 0,

@@ -1,16 +1,16 @@
-//! How much may be asked of an API server in a time, whatever it answers.
+//! Rate limit for requests to an API server, whatever it answers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Effect;
 
-/// So many requests fit into the time that two watches are apart …
+/// Number of requests that fit into the interval of two watches.
 pub(super) const REQUESTS: usize = 4;
 /// … and so many further pages of a list beside them.
 pub(super) const PAGES: usize = 25;
 
-/// When a source last asked, as far back as it matters.
+/// Times of a source's latest requests, as far back as they matter.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     apart: Duration,
@@ -24,7 +24,7 @@ impl Pace {
         Self { apart, watch: None, requests: VecDeque::new(), pages: VecDeque::new() }
     }
 
-    /// How long to rest before this is asked, which it is then.
+    /// Returns the rest before this request, and counts it.
     pub(super) fn rest(&mut self, now: Duration, what: &Effect) -> Duration {
         let further = matches!(what, Effect::List { token: Some(_), .. });
         let (asked, most) = if further { (&mut self.pages, PAGES) } else { (&mut self.requests, REQUESTS) };

@@ -1,20 +1,20 @@
-//! Whether the API server is there, as far as its answers show.
+//! Reachability of the API server, as far as its answers show.
 
 use std::time::Duration;
 
-/// So many times it is believed in a row that it answers where we then do not get anything.
+/// Number of consecutive wake-ups that are trusted although no answer followed.
 const CALLS: u32 = 3;
 
-/// What is known of its coming and going.
+/// State of the API server's reachability.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Presence {
     /// It was away when it was last heard of.
     away: bool,
-    /// When it first answered after that.
+    /// Time of its first answer after that.
     began: Option<Duration>,
     /// We were called because it answers, and have not got anything of it since.
     called: bool,
-    /// How often that came to nothing, in a row.
+    /// Number of consecutive fruitless wake-ups.
     in_vain: u32,
 }
 
@@ -24,8 +24,8 @@ impl Presence {
         self.away = true;
     }
 
-    /// Nobody could be reached. Says whether to be called when it answers: whoever calls us may have that from another one
-    /// than we ask.
+    /// Handles that the server could not be reached. Reports whether to be woken when it answers: the answer that wakes us may
+    /// come from another server.
     pub(super) fn not_reached(&mut self) -> bool {
         self.away = true;
         self.in_vain += u32::from(std::mem::take(&mut self.called));
@@ -62,8 +62,8 @@ impl Presence {
         }
     }
 
-    /// Whether it has begun within this time: then it denies everything until it has read who may do what, and fails in
-    /// other ways that pass.
+    /// Reports whether it has begun within this time: then it denies everything until it has read the roles, and fails in other
+    /// ways that pass.
     pub(super) fn has_just_begun(&self, now: Duration, within: Duration) -> bool {
         self.began.is_some_and(|began| now.saturating_sub(began) <= within)
     }

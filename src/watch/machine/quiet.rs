@@ -1,28 +1,28 @@
-//! What the ends of watches say on which nothing has happened.
+//! Conclusions from the ends of watches that brought nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::model::ResourceVersion;
 
-/// Whoever cuts what is idle does it after this long at least …
-const SHORTEST: Duration = Duration::from_secs(10);
+/// Shortest idle time after which connections are cut.
+const IDLE_CUT_MIN: Duration = Duration::from_secs(10);
 /// … and at most. Bookmarks come every minute, and where none come no watch is as long.
-const LONGEST: Duration = Duration::from_secs(120);
+const IDLE_CUT_MAX: Duration = Duration::from_secs(120);
 /// Two watches that differ by no more than this were cut by the same clock.
-const ALIKE: Duration = Duration::from_secs(2);
+const SAME_CUT_LIMIT: Duration = Duration::from_secs(2);
 /// For this long watches are shorter then. Whoever cut them may go, and two more of them show whether he has.
-const SHORTER: Duration = Duration::from_secs(3600);
+const SHORT_WATCHES_PERIOD: Duration = Duration::from_secs(3600);
 
 /// The ends of quiet watches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Quiet {
-    /// What the API server had before each of the watches that ended when they were asked to, and how long they lived, the
+    /// Versions of the API server before each of the watches that ended when they were asked to, and their durations, the
     /// oldest first.
     over: VecDeque<(ResourceVersion, Duration)>,
-    /// How long the watch before this one lived, where it was cut.
+    /// Duration of the previous watch, if it was cut.
     cut: Option<Duration>,
-    /// How long a watch may be, and until when.
+    /// Duration to which watches are limited, and the end of that limit.
     shorter: Option<(Duration, Duration)>,
 }
 
@@ -46,9 +46,9 @@ impl Quiet {
     /// A watch was cut. After a second one of the same length the next ones are to end before that.
     pub(super) fn cut(&mut self, now: Duration, lived: Duration) {
         let before = self.cut.replace(lived);
-        let alike = before.is_some_and(|before| before.abs_diff(lived) <= ALIKE);
-        if alike && (SHORTEST..=LONGEST).contains(&lived) {
-            self.shorter = Some((lived - lived / 7, now + SHORTER));
+        let alike = before.is_some_and(|before| before.abs_diff(lived) <= SAME_CUT_LIMIT);
+        if alike && (IDLE_CUT_MIN..=IDLE_CUT_MAX).contains(&lived) {
+            self.shorter = Some((lived - lived / 7, now + SHORT_WATCHES_PERIOD));
         }
     }
 
@@ -57,13 +57,13 @@ impl Quiet {
         self.cut = None;
     }
 
-    /// Something has happened.
+    /// Handles that something has happened.
     pub(super) fn news(&mut self) {
         self.over.clear();
         self.cut = None;
     }
 
-    /// How long a watch may be that nobody is to cut.
+    /// Returns the longest duration of a watch that is not cut.
     pub(super) fn longest(&self, now: Duration) -> Option<Duration> {
         self.shorter.filter(|(_, until)| now < *until).map(|(longest, _)| longest)
     }

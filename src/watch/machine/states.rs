@@ -1,11 +1,11 @@
-//! What a source is doing, and what it knows of its position. Each state says where it goes next.
+//! Phases of a source, and its knowledge of its position. Each phase names the next one.
 
 use std::time::Duration;
 
 use crate::model::{ResourceVersion, Why};
 
-/// What the source is doing. A failure in any phase leads to `Waiting`, unless something else is said of it; and after the
-/// wait [`Machine::proceed`](super::Machine::proceed) decides anew.
+/// Phase of a source. A failure in any phase leads to `Waiting`, unless its description says otherwise; after the wait
+/// [`Machine::proceed`](super::Machine::proceed) decides again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Not begun. Goes on as after a wait.
@@ -19,7 +19,7 @@ pub(super) enum Phase {
     Listing { version: Option<ResourceVersion>, paged: bool },
     /// The complete list is being written. Goes on to `Opening`, or to `Recovering` after the list of an older version.
     Committing(ResourceVersion),
-    /// What happened since the position was lost is asked for. Goes on to `Opening`, or to `Listing` where it cannot be had.
+    /// Requests the changes since the position was lost. Goes on to `Opening`, or to `Listing` if they cannot be had.
     Recovering,
     /// A watch was asked for. Goes on to `Watching`.
     Opening,
@@ -34,20 +34,19 @@ pub(super) enum Phase {
     Gone,
 }
 
-/// What the API server has to show before it is watched from the position that we have.
+/// Check of the API server before a watch from the present position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
     /// It has shown that it has our position.
     Nothing,
-    /// That it has our position. Goes on to `Nothing`, or to `Latest` where it does not have it.
+    /// The server has to have our position. Goes on to `Nothing`, or to `Latest` if it does not.
     Position,
-    /// Which version it consistently has, which decides between slow and restored: it seems not to have our position. It is
-    /// asked at once and until it has answered, because a restored server soon has as high a version again.
+    /// The consistent version of the server, which decides between slow and restored: it seems not to have our position. It is
+    /// requested at once and until it is answered, because a restored server soon has as high a version again.
     Latest,
 }
 
-/// What is known of a position that is lost, until a list or what is recovered makes it good. It is as new while there is a
-/// position.
+/// A lost position, until a list or a recovery makes up for it. Empty while there is a position.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Loss {
     /// The gap that the next list declares.
@@ -61,24 +60,24 @@ pub(super) struct Loss {
     pub(super) broken_lists: u32,
 }
 
-/// How a lost position is made good.
+/// Way to make up for a lost position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Remedy {
     /// By a list, which declares the gap.
     #[default]
     List,
-    /// What happened since the position was lost may be recovered, without a gap. Goes on to `ListAt` where the beginning of
-    /// it is gone, and to `List` where it cannot be had.
+    /// Changes since the position was lost may be recovered, without a gap. Goes on to `ListAt` if the beginning of them is
+    /// gone, and to `List` if they cannot be had.
     Recover,
-    /// What is older than this version is gone, so a list of it declares that gap. Goes on to `Recover`, for what follows.
+    /// Changes older than this version are gone, so a list of it declares that gap. Goes on to `Recover`, for the rest.
     ListAt(ResourceVersion),
 }
 
 /// The newest list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listed {
-    /// When it was written.
+    /// Time at which it was written.
     pub(super) at: Duration,
-    /// Nothing new has come since.
+    /// True if nothing newer has come since.
     pub(super) is_newest: bool,
 }

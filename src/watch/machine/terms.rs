@@ -1,4 +1,4 @@
-//! What goes into the machine, and what comes out.
+//! Inputs and outputs of the state machine.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use super::Failure;
 use crate::journal::SourceState;
 use crate::model::{ResourceVersion, Why};
 
-/// How long the machine bears with what may heal by itself.
+/// Tolerances for conditions that may heal by themselves.
 #[derive(Clone, Copy, Debug)]
 pub struct Thresholds {
     /// A watch that ends sooner than this and brought nothing new has failed.
     pub short_watch: Duration,
     /// A watch that breaks off sooner than this and brought nothing new has not shown that the connection is well.
     pub stable: Duration,
-    /// Nothing is concluded from watches that brought nothing and have lived for less than this together.
+    /// Total duration of fruitless watches below which nothing is concluded.
     pub quiet: Duration,
     /// Two watches of a source are at least this far apart, however the first one ended.
     pub apart: Duration,
@@ -55,7 +55,7 @@ impl Default for Thresholds {
     }
 }
 
-/// What the driver brings.
+/// Input from the driver.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The source begins.
@@ -77,9 +77,9 @@ pub enum Input {
     NoRoom(String),
     /// The list is on disk.
     Committed,
-    /// Everything up to this version is recovered, and on disk.
+    /// Recovery has reached this version, and everything is durable.
     Recovered(ResourceVersion),
-    /// What is to be recovered is gone, up to this version, which can be had.
+    /// The changes to recover are compacted up to this version, which can be had.
     Compacted(ResourceVersion),
     /// It cannot be recovered.
     Unrecoverable,
@@ -96,13 +96,13 @@ pub enum Input {
     Bookmark(ResourceVersion),
     /// The watch ended without an error of the API server.
     Ended(End),
-    /// What was asked for failed, or the watch did.
+    /// A request or the watch failed.
     Failed(Failure),
     /// The wait is over.
     Waited,
     /// The wait is over because the API server answers.
     Answers,
-    /// Whether fresh discovery says that the resource is not served.
+    /// Answer of a fresh discovery: true if the resource is served, false if it is not.
     Confirmed(bool),
     /// A consistent answer is of this version.
     Latest(ResourceVersion),
@@ -110,16 +110,15 @@ pub enum Input {
     Unrelated,
     /// Another source has found that the API server went back in time. It comes in place of a watch, or ends one.
     Warned,
-    /// What the API server has is not what the log says it has: an audit found it. It ends a watch.
+    /// An audit found that the API server differs from the log. It ends a watch.
     Differs,
-    /// What the watch brought is inconsistent with the journal, which has marked the source as desynced. It comes in place
-    /// of a watch, or ends one.
+    /// The watch contradicts the journal, which has marked the source as desynced. It replaces a watch, or ends one.
     Inconsistent,
     /// The complete list lacks so much of what is known that it was not written: it may be a broken one.
     Lacking(String),
 }
 
-/// How a watch ended.
+/// End of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The server closed it properly.
@@ -128,11 +127,11 @@ pub enum End {
     Over,
     /// The connection broke.
     Cut(String),
-    /// Nothing came for too long.
+    /// No message came for too long.
     Silent,
 }
 
-/// What the driver is to do.
+/// Action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Ask whether the API server has this version: a list of at most one object, not older than it.
@@ -142,16 +141,16 @@ pub enum Effect {
     AskLatest,
     /// List: the first page, which begins a new list, or the one that `token` names.
     List {
-        /// Of the next page.
+        /// Continue token of the next page.
         token: Option<String>,
-        /// Whether to ask for pages at all.
+        /// True if the list is requested in pages.
         paged: bool,
         /// The version to ask for; for none, which makes it a consistent list. A token brings its own.
         at: Option<ResourceVersion>,
     },
     /// Find out what happened since the position was lost.
     Recover {
-        /// Whether a list is to be believed whatever it lacks.
+        /// True if a list is accepted although it lacks most objects.
         sure: bool,
     },
     /// The list is complete: write it.
@@ -160,7 +159,7 @@ pub enum Effect {
         version: ResourceVersion,
         /// The gap that it ends.
         why: Option<Why>,
-        /// Whether it is to be believed whatever it lacks: a second list in a row says so.
+        /// True if it is accepted although it lacks most objects: a second list in a row confirms it.
         sure: bool,
     },
     /// Watch from here.
@@ -169,7 +168,7 @@ pub enum Effect {
     Wait {
         /// Failures in a row.
         tries: u32,
-        /// What the server asked for, or what makes sense.
+        /// Shortest wait: as the server requested, or as the situation needs.
         at_least: Duration,
     },
     /// Wait until the API server answers, but not for long: whoever could not reach it says when it can be reached.
@@ -197,7 +196,7 @@ pub enum Effect {
     Count(Anomaly),
 }
 
-/// What is counted because it should be rare.
+/// Rare event that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anomaly {
     /// A change that the journal has already: the price of resuming safely.
@@ -213,7 +212,7 @@ pub enum Anomaly {
 }
 
 impl Effect {
-    /// Whether an input answers it. Nothing more is heard of the others.
+    /// Reports whether an input answers it. The others have no answer.
     #[must_use]
     pub const fn is_action(&self) -> bool {
         match self {

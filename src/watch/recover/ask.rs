@@ -24,10 +24,10 @@ use crate::watch::pages::Pages;
 use crate::watch::requests::{Stop, list_params, selector, unbuilt};
 
 /// Longer than any daemon runs, and short enough for every clock.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-/// How often a question is asked again that fails in a way that passes.
+const UNBOUNDED_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+/// Number of attempts of a request that fails temporarily.
 const TRIES: u32 = 3;
-/// Of what is longer only what names it is read, where nothing else is needed.
+/// Bytes of an item beyond which only its identity is read, unless more is needed.
 const ITEM_LIMIT: usize = 256 << 10;
 
 impl Recovery<'_> {
@@ -64,7 +64,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// How many objects there were at a revision, where the API server says so.
+    /// Returns the number of objects at a revision, if the API server reports it.
     pub(super) async fn count(&self, at: u64) -> Result<Option<u64>, WindowError> {
         let mut items = 0;
         let params = ListParams { limit: Some(1), ..list_params(self.spec) };
@@ -77,7 +77,7 @@ impl Recovery<'_> {
         Ok(left.map(|left| items + left))
     }
 
-    /// What an object was at a revision. A version of this window is staged.
+    /// Returns the state of an object at a revision. A version of this window is staged.
     async fn object(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, WindowError> {
         let path = self.path_of(key);
         let params =
@@ -136,7 +136,7 @@ impl Recovery<'_> {
         Ok(Some(state))
     }
 
-    /// What an object was at a revision, whatever is selected.
+    /// Returns the state of an object at a revision, regardless of selectors.
     async fn outside(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, WindowError> {
         let params = ListParams { field_selector: Some(by_name(key, "")), ..ListParams::default() };
         let mut found = None;
@@ -240,13 +240,13 @@ impl Recovery<'_> {
         Ok(self.api.send(Method::GET, &uri, accept, Vec::new()).await?.into_body())
     }
 
-    /// When recovering is over, whether or not it has come to its end.
+    /// Returns the time at which recovery ends, complete or not.
     pub(super) fn deadline(&self) -> Instant {
         let since = self.spent.since;
-        since.checked_add(*self.bounds.within).unwrap_or_else(|| since + FOREVER)
+        since.checked_add(*self.bounds.within).unwrap_or_else(|| since + UNBOUNDED_WAIT)
     }
 
-    /// What was spent, beside what may be.
+    /// Returns the sentence about the cost and its limit.
     pub(super) fn too_long(&self, spent: u32) -> String {
         format!(
             "{spent} requests in {} s, and [cluster] recover allows {} in {} s",

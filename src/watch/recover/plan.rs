@@ -1,4 +1,4 @@
-//! What to ask so that every change of a source between two revisions is known: a pure planner.
+//! Planner of the requests that find every change of a source between two revisions. It is pure.
 //!
 //! Known are the objects at both ends of a *window* of revisions. In between etcd wrote one key with each revision (or
 //! deleted several with one, where a lease ran out), so a revision that is known to be something else needs no question.
@@ -28,15 +28,15 @@ pub(super) struct State {
 /// A question to the API server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Question {
-    /// What this object was at this revision.
+    /// State of this object at this revision.
     Object(Key, u64),
-    /// How many objects there were.
+    /// Number of objects at this revision.
     Count(u64),
-    /// Which objects there were.
+    /// Names of the objects at this revision.
     Names(u64),
 }
 
-/// What was found.
+/// A recovered change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) version: u64,
@@ -44,23 +44,23 @@ pub(super) struct Change {
     pub(super) deleted: bool,
 }
 
-/// Why nothing of a window counts.
+/// Reason to discard a whole window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
     /// A change has a revision that another source said is its own: they do not share one etcd.
     Claimed,
-    /// What the answers say cannot all be true, or not with what the journal knows.
+    /// The answers contradict each other, or the journal.
     Contradiction,
 }
 
-/// What an object was from one revision to another, both included.
+/// State of an object from one revision to another, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fact {
     from: u64,
     upto: u64,
     /// `None`: it was not there.
     state: Option<State>,
-    /// Nothing of it is to be found: it was before the window, the journal has it, or its content has come.
+    /// True if no content is needed: the state is older than the window, the journal has it, or its content has come.
     had: bool,
 }
 
@@ -73,20 +73,20 @@ pub(super) struct Plan {
     to: u64,
     /// Revisions that may have changed this source, without those of versions that are known.
     open: BTreeSet<u64>,
-    /// Those of them that have deleted something, and may have deleted more.
+    /// Revisions among them that have deleted an object, and may have deleted more.
     deletions: BTreeSet<u64>,
     /// The versions that are known, and of what.
     versions: BTreeMap<u64, Key>,
-    /// How many objects are the same at both ends.
+    /// Number of objects that are equal at both ends.
     unchanged: u64,
-    /// What is known of the others, in order and without overlaps.
+    /// Known states of the others, in order and without overlaps.
     tracks: BTreeMap<Key, Vec<Fact>>,
     counts: BTreeMap<u64, u64>,
-    /// Where every object was looked at.
+    /// Revisions at which every object was looked at.
     listed: BTreeSet<u64>,
-    /// What the journal has recorded already.
+    /// Changes that the journal has recorded already.
     recorded: BTreeSet<(Key, u64)>,
-    /// Whether the API server counts.
+    /// True if the API server reports counts.
     counting: bool,
 }
 
@@ -125,8 +125,8 @@ impl Plan {
         self.versions.keys().copied()
     }
 
-    /// What the journal last recorded of an object that is not the same at both ends: under which version, and whether it was
-    /// there then. `None`: there was never anything under this name, or it was gone before the window.
+    /// Adds the journal's last state of an object that differs between both ends: its version, and its presence then. `None`:
+    /// there was never an object of this name, or it was gone before the window.
     pub(super) fn begins(&mut self, key: &Key, recorded: Option<(u64, Option<State>)>) -> Result<(), Doubt> {
         let (version, state) = recorded.unwrap_or((0, None));
         if state.is_none() && version > self.from {
@@ -136,8 +136,9 @@ impl Plan {
         self.learn(key, at, at, state, true)
     }
 
-    /// What the journal has recorded of an object in this window already, by version: its uid, and nothing for a deletion.
-    /// Before that it was there with the uid `there`, or it was not; whatever is missing in between can be recorded no more.
+    /// Adds the changes of an object in this window that the journal has recorded already, by version: its uid, or nothing for
+    /// a deletion. Before them it was present with the uid `there`, or absent; a change missing in between can no longer be
+    /// recorded.
     pub(super) fn recorded(
         &mut self,
         key: &Key,
@@ -159,7 +160,7 @@ impl Plan {
         self.learn(key, from, from, state, true)
     }
 
-    /// What an object is at the end.
+    /// Adds the state of an object at the end.
     pub(super) fn ends(&mut self, key: &Key, state: Option<State>) -> Result<(), Doubt> {
         self.learn(key, self.to, self.to, state, false)
     }
@@ -199,7 +200,7 @@ impl Plan {
         self.counts.retain(|at, _| listed.contains(at));
     }
 
-    /// What to ask next: these do not depend on each other. Nothing, where everything is known.
+    /// Returns the next questions, which do not depend on each other; none if everything is known.
     pub(super) fn next(&mut self) -> Result<Vec<Question>, Doubt> {
         let objects = self.objects()?;
         if !objects.is_empty() {
@@ -244,7 +245,7 @@ impl Plan {
         }
     }
 
-    /// What was found, in order. What the journal has recorded is not among it.
+    /// Returns the recovered changes, in order, without those that the journal has recorded.
     pub(super) fn changes(&self) -> Result<Vec<Change>, Doubt> {
         let mut changes = Vec::new();
         for (key, facts) in &self.tracks {
@@ -271,7 +272,7 @@ impl Plan {
         Ok(changes)
     }
 
-    /// What has to be asked of single objects.
+    /// Returns the questions about single objects.
     fn objects(&mut self) -> Result<Vec<Question>, Doubt> {
         let (puts, mut questions) = (&self.open - &self.deletions, Vec::new());
         for (key, facts) in &mut self.tracks {
@@ -308,7 +309,7 @@ impl Plan {
         Ok(questions)
     }
 
-    /// How many objects there were at a revision, as far as they are known.
+    /// Returns a function for the number of objects at a revision, as far as it is known.
     fn expected(&self) -> impl Fn(u64) -> u64 + use<> {
         let mut steps: BTreeMap<u64, i64> = BTreeMap::new();
         for facts in self.tracks.values() {

@@ -1,4 +1,4 @@
-//! What the sources know of the API server's revisions: each is one write, so one that is of a source is of no other.
+//! Revisions of the API server that are known to the sources: each is one write, so one of a source is of no other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::journal::SourceId;
 use crate::model::{ResourceVersion, SourceSpec};
 
-/// So many of the newest revisions are remembered.
+/// Number of the newest revisions that are kept.
 const MOST: usize = 200_000;
 
 /// The revisions that the sources of one API server have seen.
@@ -15,7 +15,7 @@ pub(in crate::watch) struct Revisions(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Whose each is, and whether it deleted something: a lease that runs out takes several objects with it.
+    /// Source of each revision, and whether it deleted an object: a lease that runs out deletes several at once.
     of: BTreeMap<u64, (SourceId, bool)>,
     sources: HashMap<SourceId, SourceSpec>,
     /// Resources may be kept in an etcd of their own (`--etcd-servers-overrides`), whose revisions are others. Whether those
@@ -24,7 +24,7 @@ struct Known {
     first: Option<SourceId>,
 }
 
-/// What has to be found out about a source before its revisions say anything to others.
+/// A source that has to be compared before its revisions explain anything to others.
 pub(super) struct Stranger {
     pub(super) id: SourceId,
     pub(super) spec: SourceSpec,
@@ -84,7 +84,7 @@ impl Revisions {
         known.of.range(from + 1..=to).filter(|(_, seen)| explains(seen)).map(|(revision, _)| *revision).collect()
     }
 
-    /// Who has to be compared with whom before the revisions of others explain any of this source's.
+    /// Returns the sources that have to be compared before the revisions of others explain any of this source's.
     pub(super) fn strangers(&self, me: SourceId, from: u64, to: u64) -> Option<(SourceSpec, Vec<Stranger>)> {
         let mut known = self.known();
         if from >= to {
@@ -108,7 +108,7 @@ impl Revisions {
         (!strangers.is_empty()).then(|| Some((known.sources.get(&first)?.clone(), strangers))).flatten()
     }
 
-    /// Whether the revisions of a source's resource are those of the first one.
+    /// Records whether a source's revisions are those of the same etcd as the first one's.
     pub(super) fn judge(&self, id: SourceId, kin: bool) {
         let mut known = self.known();
         if let Some(resource) = known.resource(id) {

@@ -1,4 +1,4 @@
-//! When a source is audited, and what follows from it. Audits go on beside an open watch, because that is what catches up.
+//! Schedule of a source's audits, and their consequences. Audits run beside an open watch, because a watch catches up.
 
 use std::future::Future;
 use std::pin::Pin;

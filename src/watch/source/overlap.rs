@@ -27,12 +27,12 @@ use crate::watch::requests::{unbuilt, watch_request};
 use crate::watch::stats::SourceStats;
 
 /// It ends by itself long before.
-const LONG: Duration = Duration::from_secs(3600);
+const OVERLAP_TIMEOUT: Duration = Duration::from_secs(3600);
 /// A second watch is opened again when the first one has brought something so many times since: all of it comes twice where it is
 /// needed.
 const MANY: u32 = 50;
 /// The shortest time for which the first watch has to be waited for in vain, after the version of the second one was asked for.
-const IDLE: Duration = Duration::from_secs(5);
+const FIRST_WATCH_WAIT_MIN: Duration = Duration::from_secs(5);
 /// Part of the time of a watch after which another one is opened beside it.
 const PART: u32 = 6;
 
@@ -42,11 +42,11 @@ pub(super) struct Overlap {
     pub(super) from: ResourceVersion,
     /// Never locked: it makes the driver that keeps it `Sync`, which a body is not.
     body: Mutex<Body>,
-    /// What has come of it.
+    /// First part of its body, if any has come.
     pub(super) first: Option<Bytes>,
-    /// When its version was asked for.
+    /// Time at which its version was requested.
     pub(super) asked: Instant,
-    /// When its time is over.
+    /// Time at which its duration is over.
     pub(super) over: Instant,
 }
 
@@ -64,19 +64,19 @@ impl Overlap {
 /// A task of its own: it holds places that others wait for, and goes on while the driver waits for the journal.
 type Opening = JoinSet<Result<Option<Overlap>, Failure>>;
 
-/// What is opened beside a watch that is being read.
+/// Second watch that is opened beside the one that is being read.
 pub(super) struct Beside {
-    /// How long the first watch is open before.
+    /// Time for which the first watch is open before.
     lead: Duration,
     seconds: u32,
-    /// When the time of the first watch is over.
+    /// End of the first watch's duration.
     over: Instant,
     due: Option<Instant>,
     opening: Option<Opening>,
     open: Option<Overlap>,
-    /// How often the first watch has brought something since.
+    /// Number of messages of the first watch since then.
     news: u32,
-    /// When the newest one was asked for.
+    /// Time of the newest request.
     asked: Option<Instant>,
     /// Since when the first watch is waited for: what was on its way before may still be in a buffer of the API server, which is
     /// thrown away when it ends a watch that is not read.
@@ -114,7 +114,7 @@ impl Beside {
             if open.first.is_some() {
                 return std::future::pending().await;
             }
-            match next_part(open.body(), LONG).await {
+            match next_part(open.body(), OVERLAP_TIMEOUT).await {
                 Ok(Some(part)) if !is_error(&part) => open.first = Some(part),
                 Ok(_) | Err(_) => (self.open, self.due) = (None, Some(Instant::now() + lead / 4)),
             }
@@ -128,7 +128,7 @@ impl Beside {
         } else if let Some(due) = self.due {
             sleep_until(due).await;
             (self.due, self.asked, self.news) = (None, Some(Instant::now()), 0);
-            let left = self.over.saturating_duration_since(Instant::now()) + lead.max(2 * IDLE);
+            let left = self.over.saturating_duration_since(Instant::now()) + lead.max(2 * FIRST_WATCH_WAIT_MIN);
             let seconds = self.seconds.max(u32::try_from(left.as_secs()).unwrap_or(self.seconds));
             let mut opening = JoinSet::new();
             opening.spawn(Opener::new(driver, seconds).open());
@@ -138,14 +138,14 @@ impl Beside {
         }
     }
 
-    /// When the next watch is far enough from the newest one.
+    /// Returns the time at which the next watch is far enough from the newest one.
     pub(super) fn rested(&self, apart: Duration) -> Instant {
         self.asked.map_or_else(Instant::now, |asked| asked + apart)
     }
 
-    /// What the first watch leaves, which has ended like this and brought everything up to `newest`.
+    /// Returns the overlap that the first watch leaves, which has ended like this and brought everything up to `newest`.
     pub(super) fn left(self, end: &End, newest: Option<&ResourceVersion>) -> Option<Overlap> {
-        let (long, idle_since) = ((self.lead / 2).max(IDLE), self.idle_since);
+        let (long, idle_since) = ((self.lead / 2).max(FIRST_WATCH_WAIT_MIN), self.idle_since);
         let ended =
             |open: &Overlap| matches!(end, End::Over | End::Closed) && open.asked.max(idle_since).elapsed() >= long;
         let passed = |open: &Overlap| newest.is_some_and(|newest| open.from.is_before(newest));
@@ -202,7 +202,7 @@ impl Opener {
     }
 }
 
-/// Whether the API server refuses the watch after all: it does so in its first line.
+/// Reports whether the API server refuses the watch after all: it does so in the first line.
 fn is_error(part: &[u8]) -> bool {
     part.get(..part.len().min(64)).is_some_and(|begin| begin.windows(5).any(|word| word == b"ERROR"))
 }

@@ -22,7 +22,7 @@ use crate::watch::machine::{Anomaly, Effect, End, Input};
 use crate::watch::requests::{Stop, unbuilt, watch_request};
 
 /// A watch may end this much before the time that it was opened for, as we see it.
-const AGREED: Duration = Duration::from_millis(500);
+const EARLY_END_LIMIT: Duration = Duration::from_millis(500);
 
 impl Driver {
     /// Opens a watch and reads it to its end, which is the answer.
@@ -57,7 +57,7 @@ impl Driver {
         self.step(Input::Opened).await?;
         self.schedule_audit();
         let mut beside = Beside::new(self.needs_overlap(), seconds, (since, over), apart);
-        let ended = self.read(body, first, over - AGREED, &mut beside).await;
+        let ended = self.read(body, first, over - EARLY_END_LIMIT, &mut beside).await;
         // However it ended, two watches are that far apart.
         tokio::time::sleep_until(beside.rested(apart)).await;
         match &ended {
@@ -69,7 +69,7 @@ impl Driver {
         ended
     }
 
-    /// Whether a second watch is to be opened beside the first: where no bookmarks come, as of Events, or as it turned out.
+    /// Reports whether a second watch is opened beside the first: if no bookmarks come, as for Events, or as it turned out.
     fn needs_overlap(&self) -> bool {
         let is_events =
             self.spec.resource.plural == "events" && matches!(&*self.spec.resource.group, "" | "events.k8s.io");
@@ -218,7 +218,7 @@ impl Driver {
         Ok(result)
     }
 
-    /// Whether the watch before this one, which it overlaps, has brought this version. Several deletions may have the newest of them.
+    /// Reports whether the previous, overlapping watch has brought this version. Several deletions may share the newest one.
     fn is_repeated(&self, version: &ResourceVersion) -> bool {
         self.repeats.as_ref().is_some_and(|newest| version.is_before(newest))
     }
@@ -242,16 +242,16 @@ impl Driver {
     }
 }
 
-/// What the lines that were ready at once bring.
+/// Lines that were ready at once.
 #[derive(Default)]
 struct Batch {
     kept: Vec<WatchChange>,
-    /// Whether something was of a namespace that is left out.
+    /// Set if something was of an excluded namespace.
     left_out: bool,
     effects: Vec<Effect>,
 }
 
-/// What a line of a watch brings.
+/// Contents of a line for the source.
 enum News {
     Change(WatchChange),
     /// A change in a namespace that is left out.

@@ -13,7 +13,7 @@ const CHILDREN: usize = 10_000;
 /// Below this depth such containers are not looked into.
 const HEAVY_DEPTH: usize = 16;
 
-/// How many more values may become nodes.
+/// Number of values that may still become nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     left: usize,
