@@ -221,22 +221,87 @@ fn people_read_one_word_for_one_thing() {
 #[test]
 fn files_are_short() {
     let mut long = Vec::new();
-    let mut folders: Vec<PathBuf> =
-        ["src", "tests", "benches", "examples"].iter().map(|folder| root().join(folder)).collect();
+    for (path, text) in sources(&["src", "tests", "benches", "examples"]) {
+        let lines = text.lines().count();
+        if lines >= LONGEST {
+            long.push(format!("{path} has {lines} lines"));
+        }
+    }
+    assert_eq!(long, Vec::<String>::new(), "a file has fewer than {LONGEST} lines: divide it");
+}
+
+/// The Rust files below these folders, by their paths.
+fn sources(folders: &[&str]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders: Vec<PathBuf> = folders.iter().map(|folder| root().join(folder)).collect();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
             let path = entry.path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let lines = fs::read_to_string(&path).unwrap().lines().count();
-                if lines >= LONGEST {
-                    long.push(format!("{} has {lines} lines", path.strip_prefix(root()).unwrap().display()));
-                }
+                let name = path.strip_prefix(root()).unwrap().display().to_string();
+                found.insert(name, fs::read_to_string(&path).unwrap());
             }
         }
     }
-    assert_eq!(long, Vec::<String>::new(), "a file has fewer than {LONGEST} lines: divide it");
+    found
+}
+
+/// The lines of what is shipped: without tests, and without the simulated cluster.
+fn shipped() -> impl Iterator<Item = (String, Vec<String>)> {
+    let sources = sources(&["src"]).into_iter();
+    let sources = sources
+        .filter(|(path, _)| !path.contains("/tests/") && !path.ends_with("tests.rs") && !path.starts_with("src/sim"));
+    sources.map(|(path, text)| {
+        let lines: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+        let is_end = |pair: &[String]| pair[0] == "#[cfg(test)]" && pair[1].contains("mod ") && pair[1].ends_with('{');
+        let end = lines.windows(2).position(is_end).unwrap_or(lines.len());
+        (path, lines[..end].to_vec())
+    })
+}
+
+/// Words that no doc comment opens with: it opens with a noun or a verb.
+const OPENINGS: &str = "What How Whether Where When Which Why Who Whoever So Nothing Of As Those That Whom Whose Something Everything Nobody Somebody";
+
+#[test]
+fn doc_comments_open_with_a_noun_or_a_verb() {
+    let (mut all, mut odd) = (0, Vec::new());
+    for (path, lines) in shipped() {
+        let mut is_first = true;
+        for (at, line) in lines.iter().enumerate() {
+            let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+            if let Some(text) = text.filter(|_| is_first) {
+                all += 1;
+                if text.trim().split(' ').next().is_some_and(|word| OPENINGS.split(' ').any(|opening| opening == word))
+                {
+                    odd.push(format!("{path}:{} {text}", at + 1));
+                }
+            }
+            is_first = text.is_none();
+        }
+    }
+    assert!(odd.len() * 100 <= all * 3, "{} of {all} open with another word:\n{}", odd.len(), odd.join("\n"));
+}
+
+/// What the name of a constant says that is a duration.
+const BOUNDS: &str = "TIMEOUT INTERVAL LIMIT DELAY PERIOD MAX MIN BACKOFF WAIT EVERY AGE LINGER";
+
+#[test]
+fn a_constant_that_is_a_duration_says_what_it_bounds() {
+    let mut odd = Vec::new();
+    for (path, lines) in shipped() {
+        for line in lines {
+            let Some((name, rest)) = line.split_once("const ").and_then(|(_, rest)| rest.split_once(": ")) else {
+                continue;
+            };
+            let is_duration = ["Duration ", "SignedDuration ", "Span "].iter().any(|of| rest.starts_with(of));
+            if is_duration && !BOUNDS.split(' ').any(|word| name.contains(word)) {
+                odd.push(format!("{path}: {name}"));
+            }
+        }
+    }
+    assert_eq!(odd, Vec::<String>::new(), "name it after its bound: {BOUNDS}");
 }
 
 #[test]
@@ -245,21 +310,7 @@ fn every_dependency_is_used() {
     let names = |section: &str| {
         manifest[section].as_table().unwrap().keys().map(|name| name.replace('-', "_")).collect::<Vec<_>>()
     };
-    let text_of = |folders: &[&str]| {
-        let mut text = String::new();
-        let mut folders: Vec<PathBuf> = folders.iter().map(|folder| root().join(folder)).collect();
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
-                let path = entry.path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "rs") {
-                    text.push_str(&fs::read_to_string(&path).unwrap());
-                }
-            }
-        }
-        text
-    };
+    let text_of = |folders: &[&str]| sources(folders).into_values().collect::<String>();
     let is_used = |text: &str, name: &str| {
         text.match_indices(name).any(|(at, _)| {
             let before = text[..at].chars().next_back();
