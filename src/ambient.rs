@@ -3,6 +3,14 @@
 //! It all comes through here, so that a simulation can put its own in the place of them ([`simulate`]): then one seed
 //! decides everything, everything happens on one thread, and the same seed does it again. Nothing of it is on while the
 //! daemon runs.
+//!
+//! # Decision: a simulation runs the real code
+//!
+//! Context: Rare orders of events have to be repeatable.
+//! Decision: Clock, randomness and blocking threads come from here, and a simulation replaces them. Four other seams exist:
+//! the writer as a future, a given kube client, a function instead of HTTP, and file maintenance inline. tokio's clock is
+//! paused. Shared waits use `Signal`, because tokio wakes watch receivers in random order, and every `select!` is `biased`.
+//! Cost: No direct use of these parts of tokio.
 
 mod signal;
 pub mod watch;

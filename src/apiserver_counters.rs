@@ -4,6 +4,13 @@
 //! make a version is kept in the journal, beside the versions that the watches brought over the same time. Each API server
 //! counts for itself and begins at 0 when it starts; which one answers behind one address is chance. So a reading says
 //! how much the counters of the server that answered have grown since that very one was last read.
+//!
+//! # Decision: requests and versions over the same time
+//!
+//! Context: A write without effect makes no version, so only the API server's counters show it.
+//! Decision: Their growth between two readings of one process is stored in unbroken stretches, and versions are counted over
+//! the same stretches. A difference is reported only for a resource watched as a whole, without a gap.
+//! Cost: A right of its own, and the counters of one replica.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;

@@ -2,6 +2,21 @@
 //!
 //! Everything here works on the bytes that the API server sent: a number, a key order or an unknown field is never
 //! rendered anew, so `1.0`, `1` and `1e400` stay what they are.
+//!
+//! # Decision: patches start from the last entry
+//!
+//! Context: With `ignore` versions in between are not in the log.
+//! Decision: The next MODIFIED has the difference from the last entry, so a consumer that applies patches arrives at the same
+//! object.
+//! Cost: The last entry's state must stay readable.
+//!
+//! # Decision: values are counted before anything is built
+//!
+//! Context: A tree or a pairing takes 20 to 200 bytes for a value of two.
+//! Decision: One pass counts the values of a text. Objects with few are compared as ever. Of a heavy one each part pays from
+//! one budget, and a part that cannot pay is replaced as a whole, which the patch says. Large blocks are mapped
+//! (`allocator.c`), so that glibc returns them.
+//! Cost: Coarse patches of objects with over 400,000 values. mimalloc held more memory (265 MiB against 136).
 
 mod diff;
 mod happened;

@@ -3,6 +3,13 @@
 //! One pass over entries in their order, in bounded memory: of objects, managers and fields so many are remembered,
 //! and where there are more of them the ones that were written least are dropped. Only writes that the API server
 //! reported on a watch count; what a first list or a gap brought says nothing about how often it was written.
+//!
+//! # Decision: churn is one pass over the log
+//!
+//! Context: Counting writes must not cost the writer anything.
+//! Decision: The command and the metrics read entries only. Names are counted in bounded maps that drop the lighter half. A
+//! fight is a field that returned more than once to a value which another manager had changed.
+//! Cost: With very many names counts are lower bounds.
 
 mod class;
 mod field;

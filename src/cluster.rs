@@ -2,6 +2,14 @@
 //!
 //! An [`Api`] lives as long as the daemon. The client behind it is built anew when a credential file changes, before
 //! a credential runs out and when the API server stops accepting it, because `kube` reads most of them only once.
+//!
+//! # Decision: kube sends, decklog connects and reads
+//!
+//! Context: kubectl's rules for kubeconfigs, proxies and certificates are not kube's, and `kube_runtime::watcher` can neither
+//! start at a version nor show bookmarks, and skips what it cannot decode.
+//! Decision: Requests, tokens and plugins are kube's; the kubeconfig, the connection and the body of a watch are read here.
+//! Only CustomResourceDefinitions and APIServices are watched by `kube_runtime`, as a signal for discovery.
+//! Cost: Our own kubeconfig reader.
 
 mod calls;
 mod client;

@@ -1,4 +1,10 @@
 //! Several decklogs with one log: who leads is said by a Lease, and decided by the shared log.
+//!
+//! # Decision: a fresh start does not lead at once
+//!
+//! Context: A replica whose watches cannot resume would begin with a gap, and may hold the Lease under its former name.
+//! Decision: It leaves the Lease to others until it watches, or for 20 seconds. The simulation of pairs found that.
+//! Cost: A single replica leads later.
 
 pub mod lease;
 mod settings;

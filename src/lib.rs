@@ -35,6 +35,14 @@
 //! assert!(filter.selects(br#"{"type":"DELETED","namespace":"shop","name":"web"}"#)?);
 //! # Ok::<(), decklog::filter::FilterError>(())
 //! ```
+//!
+//! # Decision: one crate
+//!
+//! Context: A workspace of crates keeps floors by the compiler, and may build in parallel.
+//! Decision: One crate; `tests/tidy` keeps the floors that ARCHITECTURE.md draws. A build after an edit takes seconds, and in
+//! the first build our own crate is a fifth of the processor time. The clients of S3, NATS, Redis, PostgreSQL and Kafka stand
+//! behind cargo features, because they add minutes.
+//! Cost: Every edit compiles the whole crate, on one core.
 
 pub mod cluster;
 pub mod watch;

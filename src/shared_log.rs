@@ -10,6 +10,23 @@
 //!
 //! A *base* is the whole journal behind the unit with its number, in parts. It stands in the place of all units up to that
 //! one, which may then be removed, so the log does not grow for ever.
+//!
+//! # Decision: the shared log is the journal's rows
+//!
+//! Context: A restore from entries would have to rebuild everything that is no entry: silent states, cursors, marks, half
+//! lists.
+//! Decision: A unit is the set of rows that a transaction touched, noted by triggers, for every table. A standby is a copy row
+//! by row, and a restore follows from nothing. A base is all rows at one moment. Units name their schema; new columns get
+//! their defaults.
+//! Cost: Our own format, and migrations that do more than add need a rule in `rows.rs`.
+//!
+//! # Decision: a unit's number is the fence
+//!
+//! Context: Two leaders must never both write.
+//! Decision: An engine accepts unit N only behind N-1. Who takes over reads to the end and appends; the former leader finds
+//! its number taken. A conditional PUT is enough for that, and a lost answer is healed by comparing bytes. Each unit has the
+//! digest of the previous one. JetStream has the condition over one subject; Kafka has none, and keeps no shared log.
+//! Cost: One exchange with the engine for each commit.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;

@@ -2,6 +2,13 @@
 //!
 //! All of it is read from the journal and its directory, so that the answer is the same with and without a running
 //! daemon, and asking never waits for the daemon or holds it up.
+//!
+//! # Decision: alarms are one function of the status
+//!
+//! Context: `status`, `/status` and metrics must agree, also when the daemon hangs.
+//! Decision: Alarms are derived in one place, from the journal and a small file of the daemon (`daemon.json`), which is kept
+//! open, because one alarm is that no file can be opened.
+//! Cost: A file beside the journal.
 
 mod alarm;
 mod ha;

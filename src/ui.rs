@@ -3,6 +3,13 @@
 //! It is read-only and reads nothing but the journal, as any reader does, on few threads and for a bounded time: whatever is
 //! asked for, the daemon beside it does not feel it. What it shows of objects is redacted because the journal is. Who may see
 //! it is decided in `access`; every answer says to browsers that nothing of it is for other pages (`answer`).
+//!
+//! # Decision: the page is not an endpoint of `[http]`
+//!
+//! Context: Probes and scrapers need no password and see no object; the page shows objects.
+//! Decision: It has an address, access control and limits of its own. Host names and origins are checked, and its cookie is
+//! sent by no other page. The page without data is public, so that links can be followed.
+//! Cost: A second listener.
 
 mod access;
 mod answer;

@@ -1,4 +1,11 @@
 //! Noise: what `ignore` leaves out of the log, by presets that have a name and by patterns of one's own.
+//!
+//! # Decision: noise includes the bookkeeping of the write
+//!
+//! Context: With each write the API server moves a time in managedFields, so nearly no change touches heartbeat fields alone.
+//! Decision: A preset is a set of patterns, and takes along what the change moves in managedFields, unless that is all. A
+//! user's pattern is taken literally.
+//! Cost: A change of ownership beside a heartbeat is suppressed.
 
 use std::fmt;
 

@@ -2,6 +2,21 @@
 //!
 //! What they share is the process: its signals, what systemd hears, the endpoints and the log. Each cluster's daemon runs
 //! as if it were alone ([`run_one`]), and ends alone: a keeper begins it again.
+//!
+//! # Decision: many clusters are as many daemons in one process
+//!
+//! Context: Fifty small clusters should not need fifty services.
+//! Decision: A cluster's run knows no signals and no systemd; a keeper restarts it after an error or a panic. Runtime,
+//! endpoints and log are shared, budgets and caches are not, so that one slow disk holds up no other. A cluster that hangs
+//! from the start does not count for the watchdog, because a restart would not help it.
+//! Cost: One hung cluster restarts all, which resume.
+//!
+//! # Decision: one file for each cluster, and no file for the process
+//!
+//! Context: `[http]` and `[log]` belong to the process.
+//! Decision: They stand in the files of the clusters, in one or equal in several; a file that differs is wrong by itself.
+//! Values that two files cannot both have are an error of the later one, which never ends a running cluster.
+//! Cost: The same section in several files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

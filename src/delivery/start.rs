@@ -1,4 +1,11 @@
 //! Startup of delivery, before anything is read from the cluster. Simulations use it too, so it is not in the daemon.
+//!
+//! # Decision: a start waits for no output
+//!
+//! Context: An output may be away for days.
+//! Decision: Each delivery queries its own output, and reading the cluster starts half a second later at the latest. A later
+//! answer is compared later.
+//! Cost: A restore may be detected after new entries were recorded, which are then recast.
 
 use std::sync::Arc;
 use std::time::Duration;

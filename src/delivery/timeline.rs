@@ -2,6 +2,21 @@
 //! time, in the same epoch until it detects that. So the last entry of an output is compared with the entry that the journal
 //! has at that position: epoch, seq and entry. An output that has not answered decides nothing; its sink waits, and the entries
 //! recorded in between stay available for the comparison.
+//!
+//! # Decision: a position names the entry
+//!
+//! Context: A journal that is restored from an older copy assigns numbers twice, in the same epoch until it detects that.
+//! Decision: An output's position is epoch, seq and the entry (id and microsecond), and is compared with the journal at each
+//! start and after each doubt. If they differ, delivery searches the last common entry and continues under a later epoch than
+//! all in the output; entries that were recorded under a name that the output has are recast for that sink.
+//! Cost: Sinks must find entries (`Sink::holds`, `Sink::epochs`).
+//!
+//! # Decision: a second writer halts the sink
+//!
+//! Context: After the first comparison a foreign entry in the output cannot be explained by a restore.
+//! Decision: It means another writer, and the sink halts, because two journals that take over from each other would lose and
+//! repeat entries in turn. A reload is a person's confirmation, and counts as a first comparison.
+//! Cost: A person has to act.
 
 use bytes::Bytes;
 

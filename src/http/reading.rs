@@ -4,6 +4,13 @@
 //! everywhere, one that is too large or fails takes nothing from the daemon, and the journal is opened for reading only,
 //! as by any reader. The process is this very program, takes reading commands alone ([`Guest`]), and ends with the
 //! connection.
+//!
+//! # Decision: a remote command runs where the journal is
+//!
+//! Context: Queries over HTTP would make every command twice.
+//! Decision: The daemon starts this program with the typed arguments, without its own environment, and sends its output. The
+//! answer is the same to the byte, its memory is bounded and not the daemon's, and it ends with the connection.
+//! Cost: A process for each command, and both sides should have one version.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -9,6 +9,14 @@
 //!
 //! Whoever reads one piece for too long gives way to those who wait, and only one does so in that time: where the link is
 //! thin all of them are slow, and if all of them gave way nobody would ever finish.
+//!
+//! # Decision: one budget for what is not on disk
+//!
+//! Context: 250 sources whose objects of 1.5 MB change at once must not need their sum in memory.
+//! Decision: All watches and lists share one budget in bytes. Pieces up to 64 KiB are read at once, up to 12 MiB in total;
+//! longer ones reserve from 32 MiB, and release it at the commit. Until then their connection is not read. One piece at a time
+//! may exceed the bound, so nobody waits in a circle; one that comes slowly while others wait is broken off.
+//! Cost: A slow disk slows the watches.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,6 +3,14 @@
 //! Successive versions of one object are nearly equal, so an entry is stored as the difference of an earlier one (its
 //! base): 8 KB of Pod become a few hundred bytes, byte-exact, and reading it costs two rows whatever its age. What
 //! stands alone is a zstd frame. Both carry a checksum.
+//!
+//! # Decision: an entry is stored as the line that sinks get
+//!
+//! Context: An entry must stay the same over upgrades, and successive versions of an object are nearly equal.
+//! Decision: The line is rendered once and stored as a difference of an earlier line of the same object, its base; a line
+//! without a base is a zstd frame. Any entry takes two rows at most. Each blob has a checksum, because SQLite has none.
+//! Cost: Our own encoding. zstd with the base as a dictionary gives smaller differences, but digests the dictionary for every
+//! change: 1.7 instead of 1.2 times the baseline of the bench.
 
 mod delta;
 

@@ -3,6 +3,14 @@
 //! What is shown of a long time is counted and placed, and hardly any of it is read. An outline holds what that takes; two
 //! million entries are looked through in less than a tenth of a second, where putting them together takes a minute. It is
 //! made of the entries alone, by whoever reads them first, and the writer keeps it.
+//!
+//! # Decision: a window of the log is read in outline
+//!
+//! Context: A timeline of weeks counts and places entries, and reads hardly any.
+//! Decision: The facts of 1,024 entries are one row of ten kilobytes, built from the entries by the page in the background.
+//! Two million entries are two thousand rows, and every question walks them with the same filter. Outlines are not replicated,
+//! because they can be rebuilt.
+//! Cost: A classification is fixed at the build; another one needs another `VERSION`.
 
 use std::collections::HashMap;
 

@@ -3,6 +3,14 @@
 //! `max_size` is split: the write-ahead log has a part of its own, and the database the rest. Both are held by counting
 //! before anything is taken from a source, so that the writer stops reading the cluster in time; SQLite's own bound on
 //! the pages of the database is behind that.
+//!
+//! # Decision: `max_size` is divided
+//!
+//! Context: The journal must never exceed its size, and cursors must move when it is full.
+//! Decision: A quarter, at most 128 MiB, is for the write-ahead log, the rest for the database. Space is counted before
+//! anything is taken from a source, and half of the log's part is left for cursors. A transaction that does not fit all the
+//! same is rolled back and tried again one command at a time, as on a full disk.
+//! Cost: A part of the disk stays unused.
 
 use std::time::Duration;
 

@@ -3,6 +3,13 @@
 //!
 //! The file says when each entry had been dead-lettered. So it means those and no later ones, however often it is read: one
 //! that a crash left after it was taken up changes nothing.
+//!
+//! # Decision: the daemon records what a replay delivered
+//!
+//! Context: One process writes to a journal.
+//! Decision: `decklog replay` leaves a small file with the delivered dead letters, which the daemon reads at intervals or at
+//! its next start, and removes after the commit. Read twice it means the same.
+//! Cost: A delay of seconds.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

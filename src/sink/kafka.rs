@@ -6,6 +6,14 @@
 //!
 //! librdkafka blocks and has threads of its own: everything here runs on a thread for such work, in slices, so that it ends
 //! soon after delivery has given it up, and the clients end with it.
+//!
+//! # Decision: the position has a topic of its own
+//!
+//! Context: Consumer group offsets expire after a week, and need an existing partition.
+//! Decision: The position is a record of a compacted topic, in the transaction of its entries, of one sink alone. The producer
+//! is initialized first, which fences predecessors, and then the position is read; a commit without an answer is resolved the
+//! same way. Brokers that were restored are noticed before anything is committed over a hole.
+//! Cost: One more topic.
 
 mod context;
 mod fault;

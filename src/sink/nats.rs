@@ -13,6 +13,14 @@
 //! their order is over all of them; older servers have no other fence that covers several. So a stream of its own is
 //! best. Other writers on other subjects are allowed and only cost another look at the end whenever they come in
 //! between; a message on the sink's own subjects that decklog did not write halts it.
+//!
+//! # Decision: the whole stream is the fence
+//!
+//! Context: Entries go to many subjects, and their order is over all.
+//! Decision: Each publish names the sequence that the stream must be at and the id of the previous message, so that of two
+//! copies of one journal one gets in, and never a mixture. Servers of different age answer a repeat differently; the end of
+//! the stream is read after every doubt.
+//! Cost: One publisher for a stream.
 
 mod link;
 mod settings;

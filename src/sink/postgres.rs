@@ -7,6 +7,14 @@
 //! halts.
 //!
 //! A line is kept as text, because jsonb refuses `\u0000` and changes numbers, order and spaces.
+//!
+//! # Decision: a database says where it is
+//!
+//! Context: A restored or shared database must be noticed before it is written to.
+//! Decision: The cursor is a row that moves with the entries, locked and read before each transaction. It has the last value,
+//! or that of an unanswered commit; a smaller one is a restore, any other one a second writer, and the older decklog halts.
+//! Nothing is prepared, because of poolers. Lines are text, because jsonb changes numbers.
+//! Cost: A row lock for each batch.
 
 mod link;
 mod rows;

@@ -13,6 +13,14 @@
 //! name of what follows a seq is agreed on first, by an object that only one can make, and then the manifest is looked at
 //! once more. Whoever stood still in between finds either that object, and so writes under the one name, or a manifest
 //! that has gone on. That object goes when the manifest is written.
+//!
+//! # Decision: a segment is named by its first entry
+//!
+//! Context: Object stores have no append.
+//! Decision: A retry begins with the same entry, so it meets its own name: the existing segment is read and counts. No lock
+//! and no position can disagree with the output. A manifest saves listings. All of it needs `If-None-Match`, which is tested
+//! before the first write.
+//! Cost: A server without conditional writes is refused.
 
 mod client;
 mod folder;

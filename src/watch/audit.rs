@@ -7,6 +7,14 @@
 //!
 //! What it cannot see: a version that came and went between two that are known, and whatever the API server leaves out
 //! of its lists too.
+//!
+//! # Decision: an audit is exact without stopping anything
+//!
+//! Context: Watch caches can lose events silently.
+//! Decision: The audit lists metadata at one version V, waits until the source has passed V, and compares in one transaction:
+//! objects with a newer version are skipped, all others have to be equal. The list is reduced to two 64-bit numbers per
+//! object.
+//! Cost: On newer servers the list comes from their own cache, which they compare with etcd themselves.
 
 use std::cmp::Ordering;
 use std::collections::hash_map::RandomState;

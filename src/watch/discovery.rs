@@ -4,6 +4,13 @@
 //! for a moment, because an aggregated API is away or its part of the document cannot be read, is never taken for "not
 //! served": the groups in question are *uncertain*, and what was known of them stays. So are all groups below a root
 //! (`/api`, `/apis`) that does not answer, or that the API server refuses to show.
+//!
+//! # Decision: discovery is a document of many authors
+//!
+//! Context: One `null` of one extension makes a typed reader refuse everything.
+//! Decision: Each element is read by itself. An unreadable group is uncertain: its known resources stay, in their place of the
+//! server's order, and a source ends only if discovery certainly lacks it.
+//! Cost: Our own reader.
 
 mod definitions;
 mod read;

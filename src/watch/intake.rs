@@ -1,4 +1,12 @@
 //! Intake: objects of the API server are checked and redacted before the journal gets them.
+//!
+//! # Decision: a namespace is excluded in two places
+//!
+//! Context: A field selector costs nothing, but it knows no patterns, and not every API server selects by namespace.
+//! Decision: decklog itself leaves out objects of an excluded namespace right after reading their identity; that decides. A
+//! field selector is tried once, as a saving. Excluded events move the position like a bookmark. Audits, lists and recoveries
+//! exclude the same on both sides.
+//! Cost: Counts by the server may be too high, so names are requested instead.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -8,6 +8,35 @@
 //! What may be concluded from what is decided here and nowhere else: when a list is needed (a *desync*), which gap it
 //! declares, when a resource is gone, and how long to wait. Every failure leads to a wait, and whatever is asked keeps
 //! to a pace, so that no answer of a server can make a hot loop.
+//!
+//! # Decision: the position stays behind the newest version
+//!
+//! Context: Many deletions can share one resourceVersion (a lease that expires), and a watch from that version would lose the
+//! rest.
+//! Decision: A source resumes from the last distinct version below it, or from a bookmark. The event that repeats is
+//! recognized by the state.
+//! Cost: One repeated event for each resume.
+//!
+//! # Decision: a list older than its objects proves nothing
+//!
+//! Context: Some aggregated APIs version their lists in another order than their objects.
+//! Decision: No server can have an object newer than a consistent list, so one such object proves it: the source is no longer
+//! asked for its newest version, and no rollback is concluded.
+//! Cost: A restore of such a server is found by its audit only.
+//!
+//! # Decision: a list is believed while most objects are in it
+//!
+//! Context: Broken servers send empty or short lists.
+//! Decision: A list that lacks more than half, and at least ten objects, or is empty where objects are known, is requested
+//! again, over new connections and after checking the cluster. The second one is believed.
+//! Cost: One more short list if everything is really gone.
+//!
+//! # Decision: no second watch beside a list
+//!
+//! Context: A list that takes longer than the server's window ends in 410 again and again.
+//! Decision: The second list in a row is requested in one piece, which the server sends as fast as it is read, and staging is
+//! fast.
+//! Cost: A list that takes over 75 seconds to send, on a resource with more than 100 changes in that time, does not converge.
 
 mod failures;
 mod pace;

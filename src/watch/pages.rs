@@ -3,6 +3,14 @@
 //! A list is one snapshot: a token leads to one page, an object is on one page, and `remainingItemCount` counts down. A server
 //! whose pages say otherwise may go on for ever, so its list is given up. Memory is bounded: of what comes, numbers are kept,
 //! and of many numbers a part, chosen by the numbers themselves.
+//!
+//! # Decision: a list that cannot end is given up
+//!
+//! Context: Broken servers repeat tokens, or send pages for ever.
+//! Decision: A list is one snapshot: a repeated token, a page of known objects, 200 empty pages in a row, or many more objects
+//! than the smallest count show a list without an end. It is counted, reported and begun again after a growing wait, from the
+//! third time on in one piece. Hashes bound the memory.
+//! Cost: Ever new objects without a count look like a large cluster; only space ends that.
 
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;

@@ -3,6 +3,14 @@
 //! Resources are spelled as kubectl takes them. Two names can stand for one storage: `events` of the core group and of
 //! `events.k8s.io` are the same objects, so a wildcard takes the core ones only, and naming both watches the first. So
 //! are OpenShift's projects and the namespaces that they are made of.
+//!
+//! # Decision: selectors are attributes of a source
+//!
+//! Context: A source is one resource in one scope, and its selectors may change.
+//! Decision: It is known by resource and namespace. Other selectors are another scope: the position is dropped, the next list
+//! declares GAP `scope`, and objects that left the scope are DELETED with the evidence `inferred`. Overlapping sources never
+//! run together; the one that starts takes the position of the others away.
+//! Cost: A list for each change of selectors.
 
 use std::collections::BTreeMap;
 

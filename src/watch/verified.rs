@@ -1,4 +1,12 @@
 //! Identity of the cluster at the other end: requested once for all sources.
+//!
+//! # Decision: one question about the cluster for all
+//!
+//! Context: After trouble, and through a new client, the other end may be another cluster.
+//! Decision: Before anything else the uid of kube-system has to be that of the journal. One request serves all sources, with
+//! ten seconds for the answer. A 403 instead of a known uid is ignored for ten seconds, because a starting API server denies
+//! everything; after that the permission counts as revoked.
+//! Cost: A request before the first list.
 
 use std::time::Duration;
 

@@ -1,4 +1,11 @@
 //! Writing entries.
+//!
+//! # Decision: Ids do not distinguish timelines
+//!
+//! Context: Two daemons must give one change one id.
+//! Decision: An id is `UID.RESOURCEVERSION.TYPE`. A restored cluster assigns versions again, and an object that reenters the
+//! scope is recorded again, so an id may come twice. Consumers drop repeats by `epoch` and `seq`.
+//! Cost: Ids alone are no key.
 
 use std::ops::Range;
 

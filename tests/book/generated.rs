@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use decklog::cli::Cli;
 use decklog::config::config_schema;
 use serde_json::Value;
+
+use crate::pages::root;
 
 const MADE: &str = "<!-- made by tests/book: see tests/README.md -->\n";
 
@@ -323,4 +326,46 @@ pub(crate) fn keys() -> String {
         }
     }
     format!("{}\n", page.trim_end())
+}
+
+/// The decisions that the front pages of modules have: `//! # Decision: TITLE`, up to the next heading or the end.
+pub(crate) fn decisions() -> String {
+    let mut page = format!(
+        "{MADE}# Decisions\n\nWhy decklog is built like this and not otherwise. Each decision stands in the front page of the module that it is about.\n"
+    );
+    let mut modules = Vec::new();
+    sources(&root().join("src"), &mut modules);
+    modules.sort();
+    for module in modules {
+        let text = std::fs::read_to_string(&module).unwrap();
+        let docs = text.lines().map_while(|line| line.strip_prefix("//!"));
+        let docs: Vec<&str> = docs.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+        let module = module.strip_prefix(root().join("src")).unwrap().display().to_string();
+        for part in docs.join("\n").split("\n# ").skip(1) {
+            let Some(decision) = part.strip_prefix("Decision: ") else { continue };
+            let (title, text) = decision.split_once('\n').unwrap();
+            let (first, rest) = title.split_at(1);
+            writeln!(page, "\n## {}{rest}\n\n`{module}`", first.to_uppercase()).unwrap();
+            let words = text.split_whitespace().count();
+            assert!(words <= 120, "{module}: {title:?} has {words} words, and 120 are enough");
+            for label in ["Context: ", "Decision: ", "Cost: "] {
+                let after = text.split_once(label).unwrap_or_else(|| panic!("{module}: {title:?} has no {label:?}")).1;
+                let end = ["\nDecision: ", "\nCost: "].iter().filter_map(|label| after.find(label)).min();
+                let words: Vec<&str> = after[..end.unwrap_or(after.len())].split_whitespace().collect();
+                write!(page, "\n**{}** {}\n", label.trim_end(), words.join(" ")).unwrap();
+            }
+        }
+    }
+    page
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
 }

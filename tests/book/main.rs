@@ -35,6 +35,24 @@ fn the_readme_is_short() {
 }
 
 #[test]
+fn the_map_is_short_and_its_paths_lead_somewhere() {
+    let map = read("ARCHITECTURE.md");
+    let (lines, words) = (map.lines().count(), map.split_whitespace().count());
+    assert!(lines <= 200 && words <= 2500, "ARCHITECTURE.md has {lines} lines and {words} words");
+    let is_path = |text: &&str| {
+        let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./-".contains(&byte));
+        plain && text.contains('/') && !text.starts_with('/')
+    };
+    let is_there = |path: &str| {
+        ["", "src/"]
+            .iter()
+            .any(|above| ["", ".rs"].iter().any(|end| root().join(format!("{above}{path}{end}")).exists()))
+    };
+    let missing: Vec<&str> = map.split('`').skip(1).step_by(2).filter(is_path).filter(|path| !is_there(path)).collect();
+    assert_eq!(missing, Vec::<&str>::new(), "no such file");
+}
+
+#[test]
 fn every_page_is_in_the_table_of_contents() {
     let summary = Page { path: "docs/SUMMARY.md".to_owned(), text: read("docs/SUMMARY.md") };
     let listed: Vec<String> = summary.links().iter().map(|target| format!("docs/{target}")).collect();
@@ -107,6 +125,7 @@ fn the_sinks_have_one_pattern() {
 fn what_is_made_of_the_code_is_up_to_date() {
     hold("docs/commands.md", &generated::commands());
     hold("docs/keys.md", &generated::keys());
+    hold("docs/decisions.md", &generated::decisions());
     for section in generated::sections().iter().filter(|section| section.is_type) {
         let path = format!("docs/sinks/{}.md", section.name);
         let text = read(&path);

@@ -8,6 +8,14 @@
 //!
 //! The place of an element is not known here, so a rule for one place is for each of them. The pointer that is reported
 //! is that of the whole set, because a longer one would repeat the value.
+//!
+//! # Decision: redaction follows repeated values
+//!
+//! Context: FieldsV1 names elements by values and keys, and annotations of Secrets hold copies in any form.
+//! Decision: A rule is followed through FieldsV1 by the same patterns; a rule for one index applies to all. If several digests
+//! would be equal, or a value is dropped, everything below is. Annotations of a Secret that are not on a short list are
+//! digested unread.
+//! Cost: Harmless annotations of Secrets are digested, too.
 
 use super::{Frame, Id, Kind, RedactMode, Sort, Tree, Walk, hex, is_digest, mask_tokens, push_segment};
 

@@ -4,6 +4,15 @@
 //! The rules are those of client-go. A record is judged by when *we* saw it change, never by the times that it names, so
 //! clocks may differ by any amount. Whoever leads counts from the moment before a renewal was sent: nobody can have seen it
 //! earlier, so it stops believing before anybody else may begin, as long as both count seconds at about the same speed.
+//!
+//! # Decision: a Lease of our own
+//!
+//! Context: `kubert` and `kube-leader-election` need other versions of kube, and compare times of the Lease with the local
+//! clock.
+//! Decision: As in client-go a record is judged by when it was seen to change. A renewal counts from its sending, losing the
+//! Lease ends no process, and a record is ours only by its acquire time. The Lease is no fence: nothing is written because of
+//! it alone.
+//! Cost: A thousand lines, with their tests.
 
 use std::collections::VecDeque;
 use std::time::Duration;

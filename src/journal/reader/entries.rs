@@ -1,4 +1,11 @@
 //! Entries as sinks and commands get them.
+//!
+//! # Decision: The GAP of one sink has a truncated seq
+//!
+//! Context: A sink behind the log start has a gap that others do not have.
+//! Decision: It is made from each source's newest truncated entry, with that seq and the reason `expired`: it stands where the
+//! entries stood, and is the same at every attempt. It has no `from`.
+//! Cost: It is no entry of the log.
 
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, params, params_from_iter};

@@ -1,4 +1,11 @@
 //! The history of one object: each of its entries knows the one before it.
+//!
+//! # Decision: the past is read backwards
+//!
+//! Context: `log`, `blame` and `get --at` need the history of one object.
+//! Decision: Each entry points to the previous one of its object. An index of one entry in 64, chosen by its seq, shortens the
+//! way to any version. A change is shown by its entry alone: the patch is reverted from the object in the entry.
+//! Cost: Old versions of an object with many entries take many steps.
 
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row, ToSql, params};

@@ -1,4 +1,12 @@
 //! Choosing entries by what their rows hold, before any of them is put together.
+//!
+//! # Decision: a row holds enough to leave an entry out
+//!
+//! Context: A filter needs most entries decompressed only to drop them.
+//! Decision: `seq`, `time`, `type`, `resource`, `namespace` and `name` are columns, and the kind is known from discovery as
+//! far back as it has not changed. A filter that needs nothing else gets a header of these members, by the code that reads
+//! whole entries.
+//! Cost: Columns that repeat the line.
 
 use rusqlite::{Row, params};
 

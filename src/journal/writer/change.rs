@@ -1,4 +1,11 @@
 //! Meaning of a change: decided by the state that the same transaction reads, and written with the resulting state.
+//!
+//! # Decision: the writer decides what a change is
+//!
+//! Context: A line may be new, a replay or another incarnation, which depends on the stored state.
+//! Decision: The writer thread decides it in the transaction that writes that state. Sources pass on what they saw, so there
+//! is nothing to agree about.
+//! Cost: One comparison, one compression and three rows on one thread: tens of microseconds for each change.
 
 use rusqlite::{OptionalExtension, params};
 

@@ -1,4 +1,11 @@
 //! Up to where a source is verified, and what ends its position: a desync.
+//!
+//! # Decision: an inexplicable change ends the watch
+//!
+//! Context: A version out of order, or the deletion of an unknown object, shows that something before it is missing.
+//! Decision: It is not written. In the same transaction the source loses its position, with the reason, and queued changes of
+//! it are dropped; the source recovers or lists. A version that the log has is a repeat.
+//! Cost: A recovery or a list.
 
 use rusqlite::{OptionalExtension, params};
 

@@ -3,6 +3,20 @@
 //! Whatever may be long is a job: it is written in slices, each a transaction, and between two of them everybody else
 //! gets a turn. Only what follows from the same source waits until the job is done, so that the order is kept. Each
 //! slice leaves a state from which the next start goes on.
+//!
+//! # Decision: a list is staged on disk
+//!
+//! Context: Half a list must never be visible, and memory must not grow with the cluster.
+//! Decision: Pages go to a table without readers. After the last page the list is marked complete in one transaction, and then
+//! written in slices, in the order of versions. A crash before the mark drops the list, a crash after it resumes.
+//! Cost: Each object is written twice.
+//!
+//! # Decision: a long operation is a job in slices
+//!
+//! Context: A list, the end of a resource or a narrower scope may take minutes of writing.
+//! Decision: Each is written in slices of at most 500 objects. Between two slices the writer takes commands of others. Later
+//! commands of the same source wait. A slice leaves a state that the next start resumes from, so SIGTERM waits for one slice.
+//! Cost: States of unfinished jobs in the schema.
 
 use std::collections::VecDeque;
 

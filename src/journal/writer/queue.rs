@@ -1,4 +1,11 @@
 //! Queue of the writer: two lanes, so that sinks continue while reading the cluster is paused.
+//!
+//! # Decision: two lanes
+//!
+//! Context: A full journal must stop the sources, but not the sinks, whose progress makes space.
+//! Decision: Commands of the cluster and of the sinks wait in two queues. While there is no space, the first is not read: its
+//! bytes are bounded, so the sources stop by themselves.
+//! Cost: Commands of the two lanes have no order between them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -2,6 +2,14 @@
 //!
 //! The transaction of the database stays open around those of the writer until the engine has answered. The writer itself
 //! knows by then what they brought. That is no harm: where the engine refuses, this writer ends, and nothing of it was seen.
+//!
+//! # Decision: a transaction stays open until the engine has answered
+//!
+//! Context: A leader must never take anything back.
+//! Decision: Work between two answers is savepoints in one transaction, and others hear of it after the commit. If the engine
+//! refuses, it is rolled back and the writer ends; the process starts again as a standby. A take-over happens in place,
+//! because the watches have what the API server may have forgotten; the table `backlog` has their changes.
+//! Cost: Each commit takes as long as the engine.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -3,6 +3,14 @@
 //! What is staged has a share of the database, and beyond it what is free: it never has entries truncated, and never has
 //! the reading of other sources paused. Where there is no room for more, the largest list in progress is given up: its rows go, in
 //! slices, what still comes of it is dropped, and its source hears of it.
+//!
+//! # Decision: staging has a share of its own
+//!
+//! Context: A list that grows must neither truncate the log nor pause other sources.
+//! Decision: An eighth of the database, at most 1 GiB, is reserved for lists in progress; beyond it they take free space. If
+//! there is none, the largest list is given up: its rows are removed in slices, and its source reports `max_size`. It starts
+//! again after at least the time it took.
+//! Cost: Staged bytes are estimated high, so the log is truncated a little late.
 
 use rusqlite::params;
 

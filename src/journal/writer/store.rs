@@ -1,4 +1,25 @@
 //! Entries on their way to the table and back: rendered once, kept as differences.
+//!
+//! # Decision: the object table points into the log
+//!
+//! Context: The last state of an object is needed for the next difference.
+//! Decision: It is the newest entry, so it is not stored twice. Only if no entry has it (a suppressed change, a silent first
+//! list) the row holds the bytes, as a difference of the object's base. A row outlives its object, so that a replayed event of
+//! a deleted one is recognized.
+//! Cost: A row for every object ever seen, until its last entry is truncated.
+//!
+//! # Decision: damage stops nothing that follows
+//!
+//! Context: A stored version may be unreadable.
+//! Decision: The next change gets a patch that replaces the whole object, and a deletion the contents of the table. Sinks that
+//! need the damaged entry halt. A damaged body of a list makes the source list again, with GAP `audit`.
+//! Cost: One entry without a useful patch.
+//!
+//! # Decision: a state is redacted again when it is emitted again
+//!
+//! Context: States from before a change of rules can reappear as `was` or as the last state.
+//! Decision: They are redacted by the present rules, and earlier replacements stay, so that only real changes look like one.
+//! Cost: The writer remembers when the rules changed last.
 
 use bytes::Bytes;
 use rusqlite::params;

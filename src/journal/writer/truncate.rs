@@ -4,6 +4,14 @@
 //! entry stays in the table, pinned (the table `held`), as what later ones stand on: it is the object's state at the start
 //! of the log, the base of differences, and the last state of an object that has not changed since. So nothing that is
 //! kept has to be written anew, and every moment from the start of the log on can still be shown.
+//!
+//! # Decision: pinned entries outlive truncation
+//!
+//! Context: Later differences and `get --at` need states from before the log start.
+//! Decision: The newest truncated entry of an object and its base stay pinned. Nothing that stays is encoded again, truncation
+//! costs the same for any history, and every moment from the log start on has its state. It runs in slices of 256 entries or 1
+//! MiB, between two commits.
+//! Cost: Two rows for each object.
 
 use std::collections::HashMap;
 

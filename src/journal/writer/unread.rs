@@ -1,4 +1,12 @@
 //! Objects that cannot be recorded: each version of each is a GAP, once, and holds up nothing else.
+//!
+//! # Decision: an object that cannot be recorded is one gap
+//!
+//! Context: An object may be too large, have no uid or name, or be no JSON.
+//! Decision: Its identity is read as far as possible, and the journal records that version as one GAP with the name. Inferred
+//! deletions, audits and recoveries leave it out; its known state stays. A list with an object without any identity proves no
+//! deletion. A watch event that is no JSON is requested again three times first.
+//! Cost: A table of unreadable versions.
 
 use rusqlite::params;
 

@@ -1,4 +1,11 @@
 //! One unary call of gRPC, as its protocol over HTTP/2 has it: what goes around a message, and how a call ended.
+//!
+//! # Decision: OTLP without a library for gRPC
+//!
+//! Context: A gRPC library brings a second client.
+//! Decision: A call is an HTTP/2 request with five bytes before its message, and its status is in the trailers. So TLS,
+//! credentials, timeouts and forbidden addresses are those of every HTTP sink; messages are `prost`'s.
+//! Cost: 180 lines.
 
 use std::borrow::Cow;
 use std::io::Read;

@@ -1,4 +1,12 @@
 //! Rate limit for requests to an API server, whatever it answers.
+//!
+//! # Decision: a rest follows the previous request
+//!
+//! Context: Waits after failures do not bound what a server can cause that answers.
+//! Decision: The machine records its requests, and rests before one that would come too soon: two watches are half a second
+//! apart, further pages have a bound of their own. So a long watch reopens at once. A limiter gives 200 turns a second over
+//! all sources.
+//! Cost: At most two watches a second for each source.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -12,6 +12,15 @@
 //! It asks nothing itself: [`Plan::next`] says what to ask, [`Plan::object`], [`Plan::count`] and [`Plan::names`] take the
 //! answers, and [`Plan::changes`] is the result once there is nothing to ask. What cannot be true is a [`Doubt`], and then
 //! nothing of the window counts.
+//!
+//! # Decision: missed changes are read from etcd's history
+//!
+//! Context: A watch is answered from a bounded cache of the API server, and etcd keeps every revision until compaction.
+//! Decision: Lists with `resourceVersionMatch=Exact` give the objects at both ends of a window; a pure planner asks for
+//! earlier states, halves for deletions, and counts for short-lived objects. Windows go from the oldest, and each is recorded
+//! by itself. Contradicting answers discard a window.
+//! Cost: A request for each version, log2 of the window for each deletion, and a list of metadata for each window; `[cluster]
+//! recover` bounds it, and the rest is a GAP.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,11 @@
 //! Revisions of the API server that are known to the sources: each is one write, so one of a source is of no other.
+//!
+//! # Decision: revisions of one source explain those of no other
+//!
+//! Context: Each revision of etcd is one write, so an unexplained revision costs a request; other sources explain most.
+//! Decision: Sources share their versions, after three consistent lists (one, other, one) have shown that both are in one
+//! etcd. A revision that two sources claim disproves it, and the window is asked for again without others.
+//! Cost: Sources wait up to ten seconds for each other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};

@@ -6,6 +6,14 @@
 //! brought something later than V, because versions come in order, and where the API server ended it after it was
 //! waited for in vain for a twelfth of its time, and for five seconds at least, since V was asked for. The source still goes on from P, as ever. Only where P turns out to be compacted it goes on by the
 //! watch that is open, and no compaction in between makes a gap.
+//!
+//! # Decision: a second watch beside a quiet one
+//!
+//! Context: If etcd is compacted every ten seconds, no position that waits for ends of watches is young enough.
+//! Decision: Beside each watch of a source without bookmarks a second one is opened at the server's version V, and not read.
+//! If the first has brought everything up to V, and its position is compacted, the second is read on, without repeats. A watch
+//! that broke off proves nothing.
+//! Cost: A request and a watch more for each watch of such a source.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
