@@ -118,7 +118,7 @@ impl Growth {
         let requests = before.map(|before| {
             let grown = reading.counts.iter().map(|((group, plural, verb), count)| {
                 let before = before.get(&(group.clone(), plural.clone(), *verb)).copied().unwrap_or(0);
-                // One that fell began anew, although the server does not say so.
+                // One that fell began again, although the server does not say so.
                 (group.clone(), plural.clone(), *verb, count.checked_sub(before).unwrap_or(*count))
             });
             let watched = |resource: &(String, String)| watched.contains(resource) && then.contains(resource);

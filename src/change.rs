@@ -1,7 +1,7 @@
 //! Comparison of two versions of an object, and redaction of what may not be stored.
 //!
 //! Everything here works on the bytes that the API server sent: a number, a key order or an unknown field is never
-//! rendered anew, so `1.0`, `1` and `1e400` stay what they are.
+//! rendered again, so `1.0`, `1` and `1e400` stay what they are.
 //!
 //! # Decision: patches start from the last entry
 //!

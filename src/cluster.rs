@@ -1,6 +1,6 @@
 //! The connection to the API server: where it is, who we are there, and requests with a bound on everything.
 //!
-//! An [`Api`] lives as long as the daemon. The client behind it is built anew when a credential file changes, before
+//! An [`Api`] lives as long as the daemon. The client behind it is built again when a credential file changes, before
 //! a credential runs out and when the API server stops accepting it, because `kube` reads most of them only once.
 //!
 //! # Decision: kube sends, decklog connects and reads

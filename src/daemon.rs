@@ -485,7 +485,7 @@ impl Running {
         (ended.and(failure.map_or(Ok(()), Err)), newest)
     }
 
-    /// Takes a new configuration, or refuses it and goes on with the old one; files are opened anew either way.
+    /// Takes a new configuration, or refuses it and goes on with the old one; files are opened again either way.
     async fn reload(&mut self, Reload { loaded, done }: Reload, setting: &Setting, reported_ready: bool) {
         // Before READY, systemd would take the end of the reload for the end of the start.
         if reported_ready {
@@ -523,7 +523,7 @@ impl Running {
                 tracing::warn!("{section} has changed: restart decklog to apply that");
             }
         }
-        // Other rules are another redactor, and every source begins anew with it; the same rules are the same one.
+        // Other rules are another redactor, and every source begins again with it; the same rules are the same one.
         let redactor = if config.redact == self.config.redact {
             Arc::clone(&self.redactor)
         } else {

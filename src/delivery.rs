@@ -125,7 +125,7 @@ pub enum DeliveryError {
     Journal(#[from] JournalError),
 }
 
-/// Delivers to one sink until `stop`. Each notification of `reopen` (SIGHUP) makes the sink open its files anew and try
+/// Delivers to one sink until `stop`. Each notification of `reopen` (SIGHUP) makes the sink open its files again and try
 /// again what it had halted at.
 ///
 /// A batch that is with the sink when `stop` comes is given a few seconds to finish, so that nothing is delivered

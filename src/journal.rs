@@ -466,7 +466,7 @@ impl Journal {
         self.inner.epoch.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins a new epoch: this journal was put back from an older copy, so its next seqs were given out before. Entries
+    /// Begins a new epoch: this journal was restored from an older copy, so its next seqs were given out before. Entries
     /// that exist keep theirs. It is later than every epoch of the journal, and than `after`, which an output names; where
     /// the journal's is that already, it stays.
     pub async fn begin_epoch(&self, after: Option<&str>) -> Result<String> {

@@ -1,5 +1,5 @@
 //! JSON as bytes: where values stand, members in their order, what strings say, pointers. Nothing here renders a value
-//! anew, and nothing knows what the JSON is about.
+//! again, and nothing knows what the JSON is about.
 
 mod members;
 pub(crate) mod pointer;

@@ -551,7 +551,7 @@ impl Sim {
         })
     }
 
-    /// Creates `count` Pods of about 8 KB in the namespace `bulk`. They are made anew each time they
+    /// Creates `count` Pods of about 8 KB in the namespace `bulk`. They are made again each time they
     /// are read, so that a hundred thousand of them need little memory.
     ///
     /// # Errors

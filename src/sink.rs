@@ -77,7 +77,7 @@ pub enum Class {
     BestEffort,
 }
 
-/// A place in the log of one journal, and which entry stands there. A journal that is put back gives seqs out a second
+/// A place in the log of one journal, and which entry stands there. A journal that is restored gives seqs out a second
 /// time, and until that is found out in the same epoch: only the entry itself shows whose timeline an output holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPosition {
@@ -192,7 +192,7 @@ pub enum SinkError {
         /// Not before this time has passed, where the sink knows.
         after: Option<Duration>,
     },
-    /// The output does not hold what it held: it was put back from a backup, say. It may work after the sink was asked
+    /// The output does not hold what it held: it was restored from a backup, say. It may work after the sink was asked
     /// for its position again.
     #[error("{text}")]
     Lost {
@@ -259,7 +259,7 @@ pub(crate) fn note_first(epochs: &mut BTreeMap<String, Seq>, entries: impl IntoI
 /// [`Sink::deliver`] and [`Sink::position`] up after some seconds when it stops or is asked to. What was under way may then be in
 /// the output or not, so a sink keeps nothing of a batch that it could take for delivered, and is asked for its position, or
 /// gets the same entries again. Work that cannot stop in the middle (a write on a blocking thread) may end by itself, as
-/// long as the next call waits for it or begins anew.
+/// long as the next call waits for it or begins again.
 pub trait Sink: Send {
     /// Returns the delivery guarantee.
     fn class(&self) -> Class;
@@ -290,7 +290,7 @@ pub trait Sink: Send {
     /// Takes entries in order, all of them or as many as the error says, and has them for good when it returns.
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>>;
 
-    /// The operator asks to open files anew (SIGHUP). Takes effect with the next use.
+    /// The operator asks to open files again (SIGHUP). Takes effect with the next use.
     fn reopen(&mut self);
 
     /// Called before the first use, with the sink's name and the cluster as far as it is known. Sinks that share a place

@@ -108,7 +108,7 @@ impl Notifier {
         self.send(&[NotifyState::Ready]);
     }
 
-    /// The configuration is being read anew; [`Notifier::ready`] ends that.
+    /// The configuration is being read again; [`Notifier::ready`] ends that.
     pub fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.send(&[NotifyState::Reloading, now]),
@@ -385,7 +385,7 @@ mod tests {
             assert_eq!(watchdog.look(false), [""; 0]);
         }
         assert_eq!(manager.heard().len(), 10);
-        // Awake again, its patience begins anew.
+        // Awake again, its patience begins again.
         sink.beat();
         assert_eq!(watchdog.look(false), [""; 0]);
         tokio::time::advance(STALL_LIMIT + Duration::from_secs(1)).await;

@@ -67,7 +67,7 @@ use verified::Verified;
 pub struct Timings {
     /// Tolerances of the machines for conditions that may heal by themselves.
     pub thresholds: Thresholds,
-    /// Duration that the API server is asked to keep a watch open, in seconds, drawn anew for each.
+    /// Duration that the API server is asked to keep a watch open, in seconds, drawn again for each.
     pub watch_seconds: RangeInclusive<u32>,
     /// The same for a watch of a source that gets no bookmarks. Only its end moves a quiet position, which is to be newer
     /// than what etcd compacts, so four times this is less than the five minutes that Kubernetes keeps there.

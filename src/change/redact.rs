@@ -782,7 +782,7 @@ impl Walk<'_, '_> {
         let text = self.tree.string(value);
         let json = text.trim_start().starts_with(['{', '[']);
         let signs = if look_inside { Signs::of(text.as_bytes()) } else { Signs::default() };
-        // A text of JSON that is a text of JSON: nothing of it could be put back in its place.
+        // A text of JSON that is a text of JSON: nothing of it could be restored in its place.
         if look_inside
             && !json
             && signs.secrets

@@ -264,7 +264,7 @@ async fn every_write_is_of_one_kind_and_of_one_manager() {
         story.write("configmaps", "shop/c", "kubectl", |map| map["data"] = json!({"a": "1"})).await;
         story.pass(2).await;
         story.claim("configmaps", "shop/c", "flux").await;
-        // The version alone, as when the server stores objects anew.
+        // The version alone, as when the server stores objects again.
         let (value, books) = story.objects.remove(&("configmaps".to_owned(), "shop/c".to_owned())).unwrap();
         story.put("configmaps", "shop/c", value, books).await;
         for turn in 0..3_i64 {

@@ -116,7 +116,7 @@ impl Api {
         read(&self.inner.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The client and its generation, built anew first where its credentials have changed or are about to run out.
+    /// The client and its generation, built again first where its credentials have changed or are about to run out.
     pub(super) async fn client(&self) -> (Client, u64) {
         if self.current(|current| current.expires() || current.looked.elapsed() > FILE_POLL_INTERVAL) {
             let due = {

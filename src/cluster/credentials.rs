@@ -18,7 +18,7 @@ use crate::net::proxy::{Proxies, Proxy};
 
 /// Shortest interval between two checks of the credential files.
 pub(super) const FILE_POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// A client is built anew this long before its credentials run out.
+/// A client is built again this long before its credentials run out.
 const RENEWAL_WAIT_MARGIN: Duration = Duration::from_secs(60);
 
 /// Returns the reason why no client can be created, without the input and output of a plugin.

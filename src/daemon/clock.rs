@@ -1,7 +1,7 @@
 //! Notices that the clock was set, that the machine was suspended, and that this process stood still.
 //!
 //! Nothing here depends on the clock: waits are measured by monotonic time, and the order of entries is their seq. But a
-//! person should know why entries carry the times that they do, and connections that have slept are better opened anew.
+//! person should know why entries carry the times that they do, and connections that have slept are better opened again.
 
 use std::time::{Duration, Instant};
 

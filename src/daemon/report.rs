@@ -47,7 +47,7 @@ impl Running {
     }
 
     /// After the machine or this process has slept, whoever was at the other end of a connection may have left without
-    /// a word: every watch is opened anew, from where it was.
+    /// a word: every watch is opened again, from where it was.
     pub(super) fn report_time(&self, seen: Seen) {
         match seen {
             Seen::Nothing => return,

@@ -25,7 +25,7 @@ pub(super) struct Sinks {
     running: HashMap<String, Running>,
     /// Set if it delivers: a standby leaves that to the leader.
     delivers: bool,
-    /// Counts the requests to open files anew.
+    /// Counts the requests to open files again.
     reopen: Signal,
     /// Opened, and not delivered to yet.
     opened: Vec<Opened>,
@@ -173,7 +173,7 @@ impl Sinks {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks every sink to open its files anew, and to try again what it has halted at.
+    /// Asks every sink to open its files again, and to try again what it has halted at.
     pub(super) fn reopen(&self) {
         self.reopen.notify();
     }
@@ -247,7 +247,7 @@ mod tests {
         assert!(failed.is_empty() && late.is_empty());
     }
 
-    /// What stands where a journal that had delivered to two files was put back from an older copy: one file is ahead
+    /// What stands where a journal that had delivered to two files was restored from an older copy: one file is ahead
     /// of it, the other has more than its cursor says, and both are completed with each entry once.
     #[tokio::test]
     async fn a_journal_put_back_begins_a_new_epoch_and_repeats_nothing() {

@@ -40,7 +40,7 @@ pub(super) enum Input {
     Woken,
     /// A cursor that only moves past unwanted entries may move.
     Due,
-    /// The operator asks to begin anew.
+    /// The operator asks to begin again.
     Reopen,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Held {
     Unknown,
     /// This journal up to here.
     Upto(Seq),
-    /// An earlier epoch of this journal, as it went on before the journal was put back.
+    /// An earlier epoch of this journal, as it went on before the journal was restored.
     Past,
     /// An entry that this journal never had; the text describes it.
     Foreign(String),
@@ -62,7 +62,7 @@ pub(super) enum Held {
 pub(super) enum Effect {
     /// Say how the sink is doing. Brings no input.
     Report(SinkState),
-    /// Let the sink open its files anew. Brings no input.
+    /// Let the sink open its files again. Brings no input.
     Reopen,
     /// Ask what the output holds.
     AskPosition(Seq),
@@ -142,7 +142,7 @@ pub(super) struct State {
     gone: usize,
     /// Failed tries since something last went well.
     attempt: u32,
-    /// The output was compared with this journal since the daemon began, or since an operator asked to begin anew after a
+    /// The output was compared with this journal since the daemon began, or since an operator asked to begin again after a
     /// halt: whatever it does not explain any more was written by somebody else.
     agreed: bool,
     /// The last seq that was handed over since the daemon first knew where the output ends: what goes beyond it was not
@@ -579,7 +579,7 @@ mod tests {
         trace.on(held(None)).gives(&[read(120)]);
     }
 
-    /// At the first answer the journal may have been put back: what both have is looked for, and the rest is delivered.
+    /// At the first answer the journal may have been restored: what both have is looked for, and the rest is delivered.
     #[test]
     fn another_timeline_is_followed_from_what_both_have() {
         for other in [foreign(), Input::Held(Held::Past)] {
@@ -601,7 +601,7 @@ mod tests {
         trace.on(Input::HasWritten(true)).gives(&[read(50)]);
         trace.on(batch(51, &[51])).gives(&[Effect::Compare]);
         trace.on(Input::Compared(0)).gives(&[Effect::Part { after: Seq(50) }]);
-        // It was put back to before this journal began: it has nothing of what the cursor has passed.
+        // It was restored to before this journal began: it has nothing of what the cursor has passed.
         let mut trace = Trace::new(OnRefused::Halt, 50);
         trace.gives(&[Effect::AskPosition(Seq(50))]).on(foreign()).gives(&[Effect::AskWritten(Seq(50))]);
         trace.on(Input::HasWritten(false)).gives(&[Effect::Reset(Seq(0))]);
@@ -639,7 +639,7 @@ mod tests {
         // Moved away, the cursor counts: nothing after it is left out.
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
         trace.on(held(None)).gives(&[read(50)]);
-        // What the journal itself once recorded is no second writer: the output was put back.
+        // What the journal itself once recorded is no second writer: the output was restored.
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
         trace.on(Input::Held(Held::Past)).gives(&[Effect::AskWritten(Seq(50))]);
         trace.on(Input::HasWritten(true)).gives(&[read(50)]);
@@ -706,7 +706,7 @@ mod tests {
             trace.on(failed(0, SinkError::retry("down"))).gives(&[wait(attempt)]);
             trace.on(Input::Woken).gives(&[Effect::Deliver { from: 0 }]);
         }
-        // What it took is acknowledged, and the tries begin anew.
+        // What it took is acknowledged, and the tries begin again.
         trace.on(failed(2, SinkError::retry("down"))).gives(&[ack(4, 4)]);
         trace.on(Input::Done).gives(&[wait(1)]);
         trace.on(Input::Woken).gives(&[Effect::Deliver { from: 2 }]);

@@ -33,7 +33,7 @@ pub async fn register(journal: &Journal, sinks: Vec<(String, &'static str, SinkS
 }
 
 /// Returns when every output was asked what it holds, or shortly after. Each is asked by its own delivery, all at the same
-/// time; where they answer, a journal that was put back finds that out before it records anything new.
+/// time; where they answer, a journal that was restored finds that out before it records anything new.
 pub async fn asked(outputs: impl IntoIterator<Item = Asked>) {
     let all = async {
         for output in outputs {

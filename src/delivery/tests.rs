@@ -172,7 +172,7 @@ impl World {
     }
 }
 
-/// An output that was put back while it was delivered to is asked where it is, and gets what it lacks.
+/// An output that was restored while it was delivered to is asked where it is, and gets what it lacks.
 #[tokio::test]
 async fn an_output_that_moved_is_asked_again_and_filled_up() {
     let mut world = World::new().await;
@@ -240,7 +240,7 @@ struct Fake {
     trimmed: bool,
     limits: Limits,
     taken: watch::Sender<Vec<u64>>,
-    /// How often it had to open its files anew.
+    /// How often it had to open its files again.
     reopened: watch::Sender<u64>,
 }
 

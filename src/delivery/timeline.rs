@@ -39,7 +39,7 @@ pub(super) fn compare(
     let (epochs, head) = (reader.epochs()?, reader.head()?);
     let place = format!("its output ends with entry {} of the epoch {}", held.seq, held.epoch);
     let Some(at) = epochs.iter().position(|(name, _)| *name == held.epoch) else {
-        // Epochs only grow in an output: one that ends with an earlier one than it was given was put back.
+        // Epochs only grow in an output: one that ends with an earlier one than it was given was restored.
         let given = (given > Seq(0)).then(|| named(reader, recasts, given)).transpose()?;
         if given.is_some_and(|given| held.epoch < given.epoch) {
             return Ok(Held::Past);

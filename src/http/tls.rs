@@ -1,4 +1,4 @@
-//! TLS of the endpoints: what they show of themselves, and whose certificates they know. The files are read anew for
+//! TLS of the endpoints: what they show of themselves, and whose certificates they know. The files are read again for
 //! each connection, so that a certificate that was renewed is used at once.
 
 use std::sync::Arc;

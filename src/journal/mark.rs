@@ -1,8 +1,8 @@
 //! A file beside the journal that a copy of the state directory does not bring along: its content is copied, its inode and
-//! the moment it was made are not. The journal knows all three, so it notices by itself that it was put back from a copy, or
-//! is one, also where no output can show it. The file is made anew at each start and at each clean end, and has a name
+//! the moment it was made are not. The journal knows all three, so it notices by itself that it was restored from a copy, or
+//! is one, also where no output can show it. The file is made again at each start and at each clean end, and has a name
 //! of its own inside: file systems give an inode out again at once, and their clocks tick in milliseconds. It also
-//! notes now and then how far the journal is: a journal that was copied while it ran, and put back alone after a crash,
+//! notes now and then how far the journal is: a journal that was copied while it ran, and restored alone after a crash,
 //! is behind that.
 //!
 //! It does not notice where a whole file system goes back, as with the snapshot of a disk or of a machine.

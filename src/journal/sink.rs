@@ -90,7 +90,7 @@ impl SinkJournal {
         self.ask(|reply| OfSink::Acknowledge { upto, written, local, reply }).await
     }
 
-    /// The output itself holds less than the cursor says (it was cut, or put back from a backup): the cursor goes
+    /// The output itself holds less than the cursor says (it was cut, or restored from a backup): the cursor goes
     /// back to what is there. The only way in which a cursor falls.
     pub async fn reset_cursor(&self, to: Seq) -> Result {
         self.ask(|reply| OfSink::ResetCursor(to, reply)).await

@@ -1,4 +1,4 @@
-//! JSON as spans of its own text: one pass, one flat list, no value is ever rendered anew.
+//! JSON as spans of its own text: one pass, one flat list, no value is ever rendered again.
 
 use std::borrow::Cow;
 use std::ops::Range;

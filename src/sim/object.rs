@@ -264,7 +264,7 @@ pub struct Row {
     pub(super) content: Content,
 }
 
-/// The object of a row: kept, or made anew each time it is asked for.
+/// The object of a row: kept, or made again each time it is asked for.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     Kept(Stored),

@@ -447,7 +447,7 @@ impl Store {
         rows
     }
 
-    /// Takes the served resources anew from the table and the CRDs. A definition that did not
+    /// Takes the served resources again from the table and the CRDs. A definition that did not
     /// change keeps its edition, and its watches.
     fn serve(&mut self) {
         let mut served: Vec<Served> = resources::built_in().collect();

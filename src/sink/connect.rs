@@ -52,7 +52,7 @@ impl Server {
     }
 
     /// Reads the certificates again. Returns whether they are others than before, so that the connection is to be made
-    /// anew.
+    /// again.
     pub(crate) async fn changed(&mut self) -> Result<bool, SinkError> {
         match &mut self.tls {
             Some(tls) => Ok(tls.refresh().await?.1),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::SinkError;
 
-/// A file that is read anew before each use. While it cannot be read, because it is being replaced, what was read last
+/// A file that is read again before each use. While it cannot be read, because it is being replaced, what was read last
 /// serves.
 #[derive(Clone)]
 pub(crate) struct Followed {

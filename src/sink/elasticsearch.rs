@@ -1,7 +1,7 @@
 //! Documents in Elasticsearch or OpenSearch: at least once, in order, and a repeat changes nothing, because an entry's
 //! id is the id of its document and a document is only ever created.
 //!
-//! An id names a change. A cluster that was put back may give it to another change, and a journal that was made anew, or
+//! An id names a change. A cluster that was restored may give it to another change, and a journal that was made again, or
 //! another decklog, records the same change in an entry of its own. So an id that is taken is looked at: where another
 //! entry has it, ours gets a document whose id has its epoch and seq as well. No entry is missing for another one.
 //!

@@ -52,7 +52,7 @@ pub struct KafkaSink {
     files: Files,
     /// None before the first use, while it is on a blocking thread, and after that was given up.
     writer: Option<Box<Writer>>,
-    /// The next use connects anew.
+    /// The next use connects again.
     stale: bool,
     again: bool,
 }

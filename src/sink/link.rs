@@ -169,7 +169,7 @@ impl HttpClient {
         !matches!(self.url.path(), "" | "/")
     }
 
-    /// Connections are made anew, and files must be readable now.
+    /// Connections are made again, and files must be readable now.
     pub(super) fn renew(&mut self) {
         self.client = None;
         self.headers = None;

@@ -475,8 +475,8 @@ impl NatsSink {
         headers.insert(SEQ, position.seq.to_string());
         headers.insert(ID, &*entry.id);
         headers.insert(TYPE, entry.op.as_str());
-        // Not the entry's own id alone: in a cluster that was put back that may name a second change. Nor the place alone: a
-        // journal that was put back may give that out a second time.
+        // Not the entry's own id alone: in a cluster that was restored that may name a second change. Nor the place alone: a
+        // journal that was restored may give that out a second time.
         let mut id = format!("{}.{}.{}", name(&position), entry.time, entry.id);
         if self.again {
             headers.insert(HELD, tail.held.as_ref().map_or_else(|| "none".to_owned(), name));

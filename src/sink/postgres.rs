@@ -3,7 +3,7 @@
 //! The position is a row beside them, which moves in the transaction that inserts the entries, and keeps the objects
 //! that there are, where that is asked for. The row is locked first and must say what it said when this sink last
 //! looked. If it does not, either a commit was not answered, and the row says that it went through; or the database was
-//! put back to an earlier state, and gets the rest again; or another decklog delivers under the same name, and this one
+//! restored to an earlier state, and gets the rest again; or another decklog delivers under the same name, and this one
 //! halts.
 //!
 //! A line is kept as text, because jsonb refuses `\u0000` and changes numbers, order and spaces.

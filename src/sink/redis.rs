@@ -6,8 +6,8 @@
 //! copies of one journal only one gets past the first entry that they do not share. What is refused is read back: it is there, or was under way from here and has
 //! been taken out, or somebody else writes to the stream.
 //!
-//! The stream also says how far it goes and with which entry it ends, so that a server that was put back, or lost its last
-//! second in a crash, is filled up again, and a journal that was put back is found out. Where a consumer has taken the last
+//! The stream also says how far it goes and with which entry it ends, so that a server that was restored, or lost its last
+//! second in a crash, is filled up again, and a journal that was restored is found out. Where a consumer has taken the last
 //! entry out, only its id is left: what the cursor cannot confirm then counts as another timeline, because a repeat under
 //! a later epoch is better than a hole.
 

@@ -131,7 +131,7 @@ impl S3Sink {
         let noted = manifest.as_ref().map_or(0, |manifest| manifest.last);
         if let Some(manifest) = manifest {
             let listed = self.list(epoch, Some(&manifest.newest)).await?;
-            // One that was put back may not have what an older manifest names, or the other way round.
+            // One that was restored may not have what an older manifest names, or the other way round.
             if listed.there {
                 let newest = listed.newest.map_or_else(|| manifest.newest.clone(), |(_, key)| key);
                 let last = self.ends(&newest).await?.last;

@@ -1,6 +1,6 @@
 //! Common parts of the settings of sinks: their trait, and their shared types and defaults.
 //!
-//! What is secret is in a file whose key ends in `_file` and is read anew when it changes, `ca_file`, `cert_file` and
+//! What is secret is in a file whose key ends in `_file` and is read again when it changes, `ca_file`, `cert_file` and
 //! `key_file` are PEM ([`Tls`]), and `timeout` bounds one exchange with the server.
 
 use std::fmt;

@@ -64,7 +64,7 @@ impl Tls {
         (self.authorities.as_ref(), self.own.as_ref().map(|(cert, key)| (cert, key)))
     }
 
-    /// The files must be readable at the next use, and connections are made anew.
+    /// The files must be readable at the next use, and connections are made again.
     pub(crate) fn forget(&mut self) {
         let own = self.own.iter_mut().flat_map(|(cert, key)| [cert, key]);
         self.authorities.iter_mut().chain(own).for_each(Followed::forget);

@@ -90,7 +90,7 @@ const CLOCK_BEHIND_LIMIT: SignedDuration = SignedDuration::from_secs(60);
 const FREE: u64 = 1 << 30;
 /// A write-ahead log that is larger is held by a reader, or the disk is too slow.
 const WAL: u64 = 128 << 20;
-/// A watch brings a bookmark about every minute, and one that is silent for 150 s is opened anew.
+/// A watch brings a bookmark about every minute, and one that is silent for 150 s is opened again.
 /// Where there are no bookmarks, an audit that finds nothing is as good, every ten minutes.
 const SILENT: i64 = 900;
 /// A watch that has just begun may have its first bookmark before it.

@@ -35,11 +35,11 @@ pub struct Odd {
     pub why: String,
     /// metadata.namespace, empty where there is none that can be read.
     pub namespace: String,
-    /// Likewise metadata.name.
+    /// The same for metadata.name.
     pub name: String,
-    /// Likewise metadata.uid.
+    /// The same for metadata.uid.
     pub uid: String,
-    /// Likewise metadata.resourceVersion.
+    /// The same for metadata.resourceVersion.
     pub version: String,
 }
 

@@ -97,7 +97,7 @@ impl SourceManagerHandle {
         _ = self.in_force.clone().wait_for(holds).await;
     }
 
-    /// Opens every watch anew from where it is, because nobody may be at the other end of its connection any more.
+    /// Opens every watch again from where it is, because nobody may be at the other end of its connection any more.
     pub fn reconnect(&self) {
         self.reconnects.notify();
     }

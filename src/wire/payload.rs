@@ -53,7 +53,7 @@ impl Shape {
     /// Everything.
     pub const WHOLE: Self = Self { payload: Payload::Full, managed_fields: true };
 
-    /// The entry as a sink gets it. `op` is what it says happened. Nothing of it is rendered anew: parts are left out, and
+    /// The entry as a sink gets it. `op` is what it says happened. Nothing of it is rendered again: parts are left out, and
     /// its header stays what it is.
     ///
     /// # Errors

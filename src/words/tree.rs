@@ -1,7 +1,7 @@
 //! An object with what became of each of its values: the two sides of a change in one tree.
 //!
 //! The `patch` of an entry is taken back, operation by operation, from the object that the entry carries. What an
-//! operation brought is marked in the tree, and what it took away is put back beside it. So a change is shown by its
+//! operation brought is marked in the tree, and what it took away is restored beside it. So a change is shown by its
 //! entry alone, exactly as it was recorded: elements of lists by their names, redacted values by the fact of their
 //! change.
 
@@ -156,7 +156,7 @@ impl<'a> Node<'a> {
         self
     }
 
-    /// Takes a patch back: what it brought is marked, what it took away is put back beside it.
+    /// Takes a patch back: what it brought is marked, what it took away is restored beside it.
     ///
     /// # Errors
     /// Where what it took away is no JSON.

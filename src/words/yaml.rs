@@ -1,6 +1,6 @@
 //! JSON as YAML, for people: keys in the order they came, numbers digit for digit.
 //!
-//! YAML libraries read numbers into machine types and write them anew, which turns `1.50` into `1.5` and `1e400` into
+//! YAML libraries read numbers into machine types and write them again, which turns `1.50` into `1.5` and `1e400` into
 //! infinity. An object of the journal is shown as it is, so the JSON is walked here and its scalars are copied.
 
 use std::borrow::Cow;

@@ -111,7 +111,7 @@ impl Checker {
             Some(part) => Some(format!("it ends with entry {}", part.last)),
             None if *written == 0 => None,
             None if self.found.entries == 0 => Some("it has no entries".to_owned()),
-            // A journal that was put back begins a new epoch, of which the sink may have nothing yet.
+            // A journal that was restored begins a new epoch, of which the sink may have nothing yet.
             None if journal.since.is_none_or(|since| *written < since) => return,
             None => Some("it has nothing of the journal's epoch".to_owned()),
         };
@@ -172,7 +172,7 @@ impl Checker {
             if self.found.epochs.iter().any(|part| part.epoch == entry.epoch) {
                 self.problem(format!("{place}: entry {seq} goes back to an epoch that had ended"));
             }
-            // Another journal records everything anew.
+            // Another journal records everything again.
             self.objects.clear();
             let epoch = entry.epoch.clone().into_owned();
             self.found.epochs.push(EpochPart { epoch, first: seq, last: seq, entries: 1 });

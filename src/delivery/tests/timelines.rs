@@ -1,4 +1,4 @@
-//! Whose timeline an output is: journals and outputs that were put back, copied, lost or shared.
+//! Whose timeline an output is: journals and outputs that were restored, copied, lost or shared.
 
 use super::*;
 
@@ -13,13 +13,13 @@ fn lines(path: &Path) -> Vec<(String, u64, String)> {
     text.lines().map(line).collect()
 }
 
-/// A line of the same journal as it went on before it was put back to 3.
+/// A line of the same journal as it went on before it was restored to 3.
 fn dead(world: &World, seq: u64) -> String {
     let line = String::from_utf8(world.lines(3..=3)).unwrap();
     line.replace("\"seq\":3", &format!("\"seq\":{seq}")).replace("\"id\":\"u3", "\"id\":\"dead")
 }
 
-/// The journal was put back to 3, and the file has 4 to 8 of the other timeline. Whenever it can be asked for the first time,
+/// The journal was restored to 3, and the file has 4 to 8 of the other timeline. Whenever it can be asked for the first time,
 /// with the journal at 3 or far beyond, nothing of either is lost, and no epoch and seq name two entries.
 #[tokio::test]
 async fn a_journal_that_was_put_back_finds_out_whenever_its_output_answers() {
@@ -61,7 +61,7 @@ async fn a_journal_that_was_put_back_finds_out_whenever_its_output_answers() {
     }
 }
 
-/// An epoch that the journal does not know: the same copy was put back before, or everything was lost and begun anew. What
+/// An epoch that the journal does not know: the same copy was restored before, or everything was lost and begun again. What
 /// is recorded comes later, also where the clock is behind.
 #[tokio::test]
 async fn an_epoch_that_nobody_here_knows_is_followed_by_a_later_one() {
@@ -188,7 +188,7 @@ async fn an_entry_that_is_the_same_by_chance_does_not_hide_what_is_before_it() {
     world.stop().await;
 }
 
-/// The journal was put back, and the output has let go of what it shared with it. The cursor counts where the output ends
+/// The journal was restored, and the output has let go of what it shared with it. The cursor counts where the output ends
 /// later, and not where it ends before.
 #[tokio::test]
 async fn an_output_that_no_longer_has_the_last_entry_does_not_get_everything_again() {
@@ -207,7 +207,7 @@ async fn an_output_that_no_longer_has_the_last_entry_does_not_get_everything_aga
     }
 }
 
-/// The row that says which entry the output ended with was deleted, and the output put back behind it: its number alone is no
+/// The row that says which entry the output ended with was deleted, and the output restored behind it: its number alone is no
 /// reason to leave out what the sink was never given.
 #[tokio::test]
 async fn a_number_alone_proves_nothing_beyond_the_cursor() {
@@ -245,7 +245,7 @@ async fn an_epoch_that_nothing_can_follow_halts_the_sink() {
     }
 }
 
-/// The journal was put back to 3 and has truncated by now what it recorded in the place of 4 to 8: nobody can say that
+/// The journal was restored to 3 and has truncated by now what it recorded in the place of 4 to 8: nobody can say that
 /// they are the same, so what follows goes under a later epoch, with the GAP for what is not known.
 #[tokio::test]
 async fn what_is_truncated_proves_nothing_beyond_the_cursor() {

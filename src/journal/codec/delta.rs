@@ -1,6 +1,6 @@
 //! The difference of two nearly equal texts: what to insert, what to copy from the earlier one.
 //!
-//! zstd with the earlier text as its dictionary gives smaller differences, but digests the whole dictionary anew for
+//! zstd with the earlier text as its dictionary gives smaller differences, but digests the whole dictionary again for
 //! each text. This finds the parts that stayed by
 //! the hashes of sixteen bytes, in the time of reading both texts once.
 //!

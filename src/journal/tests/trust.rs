@@ -80,7 +80,7 @@ async fn what_the_log_has_is_never_a_contradiction() {
     assert_eq!(open.log().len(), before.len() + 1);
 }
 
-/// Fault 15: a cluster that was put back may give a version a second time, to something else.
+/// Fault 15: a cluster that was restored may give a version a second time, to something else.
 #[tokio::test]
 async fn after_a_rollback_the_same_version_of_something_else_is_a_change() {
     let dir = tempfile::tempdir().unwrap();
@@ -330,7 +330,7 @@ async fn a_repeat_that_only_a_damaged_entry_could_explain_is_a_contradiction() {
     }
 }
 
-/// Fault 42: after a rollback states are compared, and one that is damaged is recorded anew.
+/// Fault 42: after a rollback states are compared, and one that is damaged is recorded again.
 #[tokio::test]
 async fn after_a_rollback_what_is_damaged_is_recorded_anew() {
     let dir = tempfile::tempdir().unwrap();

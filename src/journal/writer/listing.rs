@@ -39,7 +39,7 @@ const SLICE_BYTES: u64 = 512 << 10;
 const GAP_RECORDED: i64 = 1;
 /// `pending_step`: the deletions are written too. What is staged is needed for nothing else from here on.
 const DELETIONS_TOLD: i64 = 2;
-/// `pending_step`: likewise, and something of what was staged is damaged, so that the list is not all that there is.
+/// `pending_step`: the same, and something of what was staged is damaged, so that the list is not all that there is.
 const DAMAGED: i64 = 3;
 
 /// `recovering`: what is written is a part of what was recovered …
@@ -679,7 +679,7 @@ impl Transaction<'_> {
     fn differs(&mut self, source: i64, known: &Known, object: &Observed) -> Result<bool> {
         let state = match self.current_state(source, known) {
             Ok(state) => state,
-            // What cannot be read is recorded anew.
+            // What cannot be read is recorded again.
             Err(JournalError::Corrupt(_)) => return Ok(true),
             Err(error) => return Err(error),
         };

@@ -224,7 +224,7 @@ pub(in crate::journal) struct Queue {
     sources: mpsc::Receiver<Queued>,
     /// Commands of a transaction that failed for want of room.
     control_again: VecDeque<Queued>,
-    /// Likewise, and what had to wait for a list.
+    /// The same, and what had to wait for a list.
     sources_again: VecDeque<Queued>,
     /// Set while nothing new is taken from sources: earlier commands are returned first.
     held: bool,

@@ -78,7 +78,7 @@ impl Transaction<'_> {
 
     pub(super) fn register(&mut self, spec: &SourceSpec) -> Result<(SourceId, SourceMemory)> {
         let what = "register a source";
-        // It may be registered anew while this very transaction moves it on.
+        // It may be registered again while this very transaction moves it on.
         self.write_checkpoints()?;
         let resource = self.resource_id(&spec.resource)?;
         let namespace = spec.namespace.clone().unwrap_or_default();

@@ -265,7 +265,7 @@ pub(super) enum Around {
     Nothing,
     /// One of the database, which is not begun: it ends when the shared log has taken what this one brings.
     Begins,
-    /// Likewise, and it is begun.
+    /// The same, and it is begun.
     Begun,
 }
 

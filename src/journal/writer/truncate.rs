@@ -3,7 +3,7 @@
 //! What is truncated is below the start of the log, and nobody gets it any more. Of each object the newest truncated
 //! entry stays in the table, pinned (the table `held`), as what later ones stand on: it is the object's state at the start
 //! of the log, the base of differences, and the last state of an object that has not changed since. So nothing that is
-//! kept has to be written anew, and every moment from the start of the log on can still be shown.
+//! kept has to be written again, and every moment from the start of the log on can still be shown.
 //!
 //! # Decision: pinned entries outlive truncation
 //!

@@ -168,7 +168,7 @@ fn a_hole_before_a_whole_line_is_found() {
     place.assert_exact(8, "a hole");
 }
 
-/// Stops the disk at every single step of writing, rotating and tidying up, starts anew, and looks at what is there.
+/// Stops the disk at every single step of writing, rotating and tidying up, starts again, and looks at what is there.
 #[test]
 fn a_crash_at_any_step_loses_and_repeats_nothing() {
     let length = item(1).line.len() as u64 + 1;

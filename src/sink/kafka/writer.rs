@@ -17,7 +17,7 @@ use crate::ambient;
 use crate::model::Seq;
 use crate::sink::{Failure, LogPosition, SinkError};
 
-/// Writes for one sink. It connects when it has to, and begins anew after every failure that leaves something unknown.
+/// Writes for one sink. It connects when it has to, and begins again after every failure that leaves something unknown.
 pub(super) struct Writer {
     pub(super) settings: Setup,
     pub(super) client: ClientConfig,
@@ -36,7 +36,7 @@ impl Writer {
         Self { settings, client, producer: None, is_fresh: false, kept: None, again: false }
     }
 
-    /// The next use connects anew.
+    /// The next use connects again.
     pub(super) fn disconnect(&mut self) {
         self.producer = None;
     }

@@ -1,4 +1,4 @@
-//! The connection to the servers. It is given up at the first sign of trouble and made anew, with the credentials and
+//! The connection to the servers. It is given up at the first sign of trouble and made again, with the credentials and
 //! certificates that the files hold by then: so an error is reported as it is, and nothing waits for a client's own
 //! tries.
 

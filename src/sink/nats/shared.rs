@@ -163,7 +163,7 @@ impl NatsLog {
 
     /// The stream, if it is one that a log can be kept in.
     async fn stream(&mut self) -> Result<Stream<()>, SinkError> {
-        // What is connected anew is looked at anew.
+        // What is connected again is looked at again.
         if !self.link.is_open() {
             (self.verified, self.end, self.hint) = (false, None, None);
         }

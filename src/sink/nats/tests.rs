@@ -130,7 +130,7 @@ fn the_end_of_a_stream_says_what_was_stored() {
         assert_eq!(sink.found(found(tail.clone()), &batch), Ok(taken), "{tail:?}");
         assert_eq!(sink.tail.unwrap().last, tail.last);
     }
-    // It was put back or made anew.
+    // It was restored or made again.
     for tail in [
         tail(15, Some(at("e", 3))),
         tail(0, None),

@@ -73,7 +73,7 @@ impl Connector {
         self.tls.iter_mut().for_each(Tls::forget);
     }
 
-    /// Reads the files that there are. Returns whether connections have to be made anew.
+    /// Reads the files that there are. Returns whether connections have to be made again.
     pub(super) async fn refresh(&mut self) -> Result<bool, SinkError> {
         let mut other = false;
         if let Some(file) = &mut self.password {

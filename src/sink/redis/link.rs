@@ -96,7 +96,7 @@ impl Link {
         &self.server.shown
     }
 
-    /// The connection is made anew, and files must be readable then.
+    /// The connection is made again, and files must be readable then.
     pub(super) fn renew(&mut self) {
         self.session = None;
         self.server.forget();

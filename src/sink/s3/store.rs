@@ -85,7 +85,7 @@ impl Store {
         })
     }
 
-    /// Connections are made anew, and files must be readable now.
+    /// Connections are made again, and files must be readable now.
     pub(super) fn renew(&mut self) {
         self.open = None;
         self.tls.forget();
@@ -94,7 +94,7 @@ impl Store {
         }
     }
 
-    /// The place, opened anew where its files have changed.
+    /// The place, opened again where its files have changed.
     pub(super) async fn objects(&mut self) -> Result<Arc<dyn ObjectStore>, SinkError> {
         let mut other = false;
         if let Some(file) = &mut self.credentials {
@@ -105,7 +105,7 @@ impl Store {
             BucketUrl::Folder(_) => None,
         };
         other |= tls.as_ref().is_some_and(|(_, other)| *other);
-        // A folder is looked for each time: what is not mounted any more is not made anew.
+        // A folder is looked for each time: what is not mounted any more is not made again.
         if let (Some(open), BucketUrl::Bucket { .. }) = (&self.open, &self.place)
             && !other
         {

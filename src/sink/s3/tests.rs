@@ -52,7 +52,7 @@ impl Folder {
         S3Sink::new(&config(&format!("file://{}", dir.display()), json!({}))).unwrap()
     }
 
-    /// What a daemon has that begins anew.
+    /// What a daemon has that begins again.
     fn restart(&mut self) {
         self.sink = Self::another(self.dir.path());
     }

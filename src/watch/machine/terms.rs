@@ -205,7 +205,7 @@ pub enum Anomaly {
     Disorder,
     /// A list is needed although there was a position: the journal is to mark the source as desynced.
     Desync(Why),
-    /// Likewise, and the journal has marked it.
+    /// The same, and the journal has marked it.
     Inconsistent,
     /// A list that does not end, or that the journal has no room for, was given up.
     ListGivenUp,

@@ -508,7 +508,7 @@ fn not_found_is_confirmed_before_anything_is_deleted() {
          64 notfound => confirm
          65 confirmed yes => gone",
     );
-    // Served again in between: the time begins anew.
+    // Served again in between: the time begins again.
     check(
         known(),
         "0 start => probe 12

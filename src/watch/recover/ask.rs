@@ -260,7 +260,7 @@ impl Recovery<'_> {
     async fn bear(&self, tries: &mut u32, failure: Failure) -> Result<(), WindowError> {
         tracing::debug!(source = self.spec.name(), %failure, "a question about the past failed");
         *tries += 1;
-        // Under other credentials everything is asked anew.
+        // Under other credentials everything is asked again.
         if self.shared.api.generation().await != self.generation {
             return Err(WindowError::Stop(failure.into()));
         }

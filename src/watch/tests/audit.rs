@@ -234,7 +234,7 @@ async fn an_audit_that_the_watch_does_not_catch_up_with_says_nothing() {
     daemon.stop().await;
 }
 
-/// Faults 15 and 20: etcd was put back and has passed our position by the time we look, so that no version shows it.
+/// Faults 15 and 20: etcd was restored and has passed our position by the time we look, so that no version shows it.
 #[tokio::test]
 async fn a_restored_server_that_no_version_betrays_is_found() {
     let place = audited_place().await;

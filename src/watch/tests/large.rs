@@ -111,7 +111,7 @@ async fn a_list_that_changes_its_version_with_each_page_is_asked_for_in_one_piec
     daemon.stop().await;
 }
 
-/// Likewise, and it goes on in one piece: that is reported, and keeps nobody else from being ready.
+/// The same, and it goes on in one piece: that is reported, and keeps nobody else from being ready.
 #[tokio::test]
 async fn a_list_that_never_has_one_version_is_reported_and_holds_up_nobody() {
     let place = Place::new().await;

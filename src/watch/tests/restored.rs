@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Fault 15: etcd put back, with lower versions.
+/// Fault 15: etcd restored, with lower versions.
 #[tokio::test]
 async fn a_restored_server_is_noticed_and_recorded_as_a_rollback() {
     let place = Place::new().await;
