@@ -86,13 +86,13 @@ pub struct LogPosition {
     /// The last seq that is there.
     pub seq: Seq,
     /// The entry of that seq; none where that is not known, and before the first.
-    pub entry: Option<Mark>,
+    pub entry: Option<EntryKey>,
 }
 
 /// Identity of an entry among all that were ever assigned its epoch and seq: the change, and the microsecond in which it was
 /// journaled.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Mark {
+pub struct EntryKey {
     /// The entry's id.
     pub id: String,
     /// The entry's time.
@@ -117,7 +117,7 @@ impl LogPosition {
     /// The place of an entry whose header is read already.
     #[must_use]
     pub fn at(entry: &Header<'_>) -> Self {
-        let mark = Mark { id: entry.id.to_string(), time: entry.time.to_string() };
+        let mark = EntryKey { id: entry.id.to_string(), time: entry.time.to_string() };
         Self { epoch: entry.epoch.to_string(), seq: entry.seq(), entry: Some(mark) }
     }
 

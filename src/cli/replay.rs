@@ -44,8 +44,8 @@ pub fn main(args: ReplayArgs, global: &Global) -> Outcome {
     let to = Seq(args.to.unwrap_or(head.0));
     let from = Seq(args.from);
     // Of what is truncated, the dead letters of this sink are still here.
-    let rescued = from < oldest && !reader.rescued(&sink.name, from, to)?.is_empty();
-    if from > to || (from < oldest && !rescued) || to > head || from == Seq(0) {
+    let has_letters = from < oldest && !reader.truncated_dead_letters(&sink.name, from, to)?.is_empty();
+    if from > to || (from < oldest && !has_letters) || to > head || from == Seq(0) {
         return Err(Failure::no(format!(
             "the journal has the entries {oldest} to {head}; {from} to {to} cannot be delivered"
         )));
@@ -108,7 +108,7 @@ async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, m
         }
         let oldest = reader.oldest()?;
         let entries = if after.next() < oldest {
-            let mut entries = reader.rescued(&config.name, after.next(), to.min(Seq(oldest.0 - 1)))?;
+            let mut entries = reader.truncated_dead_letters(&config.name, after.next(), to.min(Seq(oldest.0 - 1)))?;
             entries.truncate(limits.entries.max(1));
             entries
         } else {

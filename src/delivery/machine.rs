@@ -104,7 +104,7 @@ enum Phase {
     /// The journal moves the cursor; then this follows.
     Moving(Next),
     /// An entry is dead-lettered.
-    SettingAside,
+    DeadLettering,
     /// No action is pending.
     Idle,
     /// An operator has to act.
@@ -247,7 +247,7 @@ impl State {
                 }
                 Next::DeadLetter(reason) => self.dead_letter(reason, effects),
             },
-            (Phase::SettingAside, Input::Done) => {
+            (Phase::DeadLettering, Input::Done) => {
                 self.drop_first(1);
                 if self.batch.is_empty() {
                     self.acknowledge(self.seen, Next::Read, effects);
@@ -356,7 +356,7 @@ impl State {
     }
 
     fn dead_letter(&mut self, reason: String, effects: &mut Vec<Effect>) {
-        self.phase = Phase::SettingAside;
+        self.phase = Phase::DeadLettering;
         effects.push(Effect::DeadLetter(self.batch[0], reason));
     }
 

@@ -493,7 +493,7 @@ async fn what_is_truncated_before_it_is_refused_can_be_delivered_again() {
     let mut reader = world.journal.reader().unwrap();
     let letters: Vec<u64> = reader.dead_letters().unwrap().iter().map(|letter| letter.seq.0).collect();
     assert_eq!(letters, [2, gap.seq.0]);
-    let kept = reader.rescued("s", Seq(1), Seq(12)).unwrap();
+    let kept = reader.truncated_dead_letters("s", Seq(1), Seq(12)).unwrap();
     assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), letters);
     assert_eq!((&kept[0].line[..], &kept[1].line), (lines[1], &gap.line), "whole, and not what `payload` makes of it");
 }

@@ -46,7 +46,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::link::chain;
-use super::{Class, Failure, Item, LESS, Limits, LogPosition, Mark, Sink, SinkError, UNNAMED, note_first};
+use super::{Class, EntryKey, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError, UNNAMED, note_first};
 use crate::model::{Cluster, Seq};
 use link::Link;
 pub use subject::Subject;
@@ -597,7 +597,7 @@ fn held(headers: &HeaderMap, payload: &[u8]) -> Option<Option<LogPosition>> {
         return Some(None);
     }
     let (epoch, seq) = held.split_once('.')?;
-    let mark = |(id, time): (&str, &str)| Mark { id: id.to_owned(), time: time.to_owned() };
+    let mark = |(id, time): (&str, &str)| EntryKey { id: id.to_owned(), time: time.to_owned() };
     let entry = header(HELD_ID).zip(header(HELD_TIME)).map(mark);
     Some(Some(LogPosition { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?), entry }))
 }

@@ -267,7 +267,7 @@ async fn redis_takes_nothing_of_another_writer_for_its_own() {
     let mut late = open().await;
     assert_eq!(late.holds(&place(epoch, 7)).await, Ok(Some(true)));
     assert_eq!(late.holds(&place(epoch, 5)).await, Ok(None));
-    let mark = sink::Mark { id: "u.8.MODIFIED".into(), time: "2026-11-21T10:15:00.000000Z".into() };
+    let mark = sink::EntryKey { id: "u.8.MODIFIED".into(), time: "2026-11-21T10:15:00.000000Z".into() };
     assert_eq!(late.holds(&LogPosition { entry: Some(mark), ..place(epoch, 7) }).await, Ok(Some(false)));
     // What somebody else put behind it is none of the log.
     redis.asked::<String>("XADD log * a b").await;

@@ -188,7 +188,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
-    pub fn rescued(&mut self, sink: &str, from: Seq, to: Seq) -> Result<Vec<StoredEntry>> {
+    pub fn truncated_dead_letters(&mut self, sink: &str, from: Seq, to: Seq) -> Result<Vec<StoredEntry>> {
         let what = "dead letters";
         let blobs: Vec<(u64, Vec<u8>)> = {
             let mut select = self

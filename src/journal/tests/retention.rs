@@ -252,9 +252,9 @@ async fn what_was_dead_lettered_is_kept_whatever_is_truncated() {
     open.journal.bound(by_age()).await.unwrap();
     until("the others to be truncated", || oldest(&open) == 6).await;
     let mut reader = open.journal.reader().unwrap();
-    let kept = reader.rescued("s", Seq(1), Seq(5)).unwrap();
+    let kept = reader.truncated_dead_letters("s", Seq(1), Seq(5)).unwrap();
     assert_eq!(kept.iter().map(|entry| (entry.seq, &entry.line)).collect::<Vec<_>>(), [(Seq(3), &line)]);
-    assert!(reader.rescued("t", Seq(1), Seq(5)).unwrap().is_empty());
+    assert!(reader.truncated_dead_letters("t", Seq(1), Seq(5)).unwrap().is_empty());
     assert_whole(&mut reader);
     open.close();
 }
@@ -284,7 +284,7 @@ async fn what_is_damaged_is_truncated_like_everything_else() {
     assert_eq!((gap.0, gap.1.why.as_ref(), gap.1.to), (Seq(4), "expired", None));
     open.sink("s").await.acknowledge(Seq(6)).await.unwrap();
     until("another to be truncated", || oldest(&open) == 6).await;
-    let kept = reader.rescued("s", Seq(1), Seq(6)).unwrap();
+    let kept = reader.truncated_dead_letters("s", Seq(1), Seq(6)).unwrap();
     assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), [5], "what is whole is rescued");
     let letters: Vec<u64> = reader.dead_letters().unwrap().iter().map(|letter| letter.seq.0).collect();
     assert_eq!(letters, [3, 5], "and what is not is still listed");

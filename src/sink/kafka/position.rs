@@ -19,7 +19,7 @@ use super::patience::Patience;
 use super::setup::{self, Setup};
 use super::{context::Context, fault};
 use crate::model::Seq;
-use crate::sink::{LogPosition, Mark, SinkError};
+use crate::sink::{EntryKey, LogPosition, SinkError};
 
 /// Number of offsets before the end that are read first: the last record is one of the last few, except for aborted
 /// transactions after it.
@@ -34,7 +34,7 @@ struct Value {
     seq: u64,
     /// Identity of the entry. Earlier positions were written without it.
     #[serde(flatten)]
-    entry: Option<Mark>,
+    entry: Option<EntryKey>,
 }
 
 /// The record of a position.
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_position_is_read_as_it_was_written() {
-        let mark = Mark { id: "u.7.ADDED".to_owned(), time: "2026-11-21T10:15:00.000001Z".to_owned() };
+        let mark = EntryKey { id: "u.7.ADDED".to_owned(), time: "2026-11-21T10:15:00.000001Z".to_owned() };
         let place = LogPosition { epoch: "01890a5d".to_owned(), seq: Seq(u64::MAX), entry: Some(mark) };
         let text =
             br#"{"epoch":"01890a5d","seq":18446744073709551615,"id":"u.7.ADDED","time":"2026-11-21T10:15:00.000001Z"}"#;

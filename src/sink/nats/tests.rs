@@ -28,7 +28,7 @@ fn at(epoch: &str, seq: u64) -> LogPosition {
 
 /// The same place, with another entry.
 fn other(epoch: &str, seq: u64) -> LogPosition {
-    let mark = Mark { id: "u.1.ADDED".to_owned(), time: "2026-11-21T10:15:00.000001Z".to_owned() };
+    let mark = EntryKey { id: "u.1.ADDED".to_owned(), time: "2026-11-21T10:15:00.000001Z".to_owned() };
     LogPosition { entry: Some(mark), ..at(epoch, seq) }
 }
 

@@ -228,7 +228,7 @@ async fn an_entry_is_found_in_its_segment() {
     for seq in 1..=7 {
         let place = LogPosition::of(&item(seq).line).unwrap();
         assert_eq!(folder.sink.holds(&place).await, Ok(Some(seq < 7)), "{seq}");
-        let mark = place.entry.clone().map(|mark| crate::sink::Mark { id: "other".into(), ..mark });
+        let mark = place.entry.clone().map(|mark| crate::sink::EntryKey { id: "other".into(), ..mark });
         assert_eq!(folder.sink.holds(&LogPosition { entry: mark, ..place }).await, Ok(Some(false)));
     }
     // What would have it may have been removed.
