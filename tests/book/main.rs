@@ -41,7 +41,7 @@ fn the_map_is_short_and_its_paths_lead_somewhere() {
     assert!(lines <= 200 && words <= 2500, "ARCHITECTURE.md has {lines} lines and {words} words");
     let is_path = |text: &&str| {
         let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./-".contains(&byte));
-        plain && text.contains('/') && !text.starts_with('/')
+        plain && text.contains('/') && !text.starts_with('/') && !text.contains("NAME")
     };
     let is_there = |path: &str| {
         ["", "src/"]
