@@ -558,7 +558,7 @@ impl Driver {
         Ok(self.counts(&place).await? == Some(true))
     }
 
-    /// Returns the seqs of the batch that are dead letters of this sink.
+    /// Returns the seqs of this sink's dead letters.
     async fn dead_letters(&mut self, name: &str) -> Result<BTreeSet<Seq>, SinkError> {
         let letters = self.reading(|feed| feed.reader.dead_letters()).await;
         let letters = letters.map_err(|error| SinkError::retry(error.to_string()))?;

@@ -98,7 +98,7 @@ impl Checkpoint {
         Self { resume: Some(version.clone()), applied: Some(version) }
     }
 
-    /// Reports whether it is past a version, as far as the two have an order: an event below that version comes late.
+    /// Reports whether it is past a version, as far as the two have an order: an event of that version comes late.
     #[must_use]
     pub fn is_past(&self, version: &ResourceVersion) -> bool {
         self.applied.as_ref().is_some_and(|applied| version.is_before(applied))

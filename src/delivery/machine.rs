@@ -30,9 +30,9 @@ pub(super) enum Input {
     Delivered,
     /// The sink has the first `taken` of the batch.
     Failed { taken: usize, error: SinkError },
-    /// Reports whether the output has the last entry that it was given.
+    /// Answer: true if the output has the last entry that it was given.
     HasWritten(bool),
-    /// Number of entries from the beginning of the batch that the output has.
+    /// Answer: the number of entries from the beginning of the batch that the output has.
     Compared(usize),
     /// The last request to the journal is durable.
     Done,

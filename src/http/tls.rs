@@ -64,7 +64,7 @@ impl Identity {
     }
 }
 
-/// Error for a CA certificate that has signed nobody.
+/// Error for a certificate that cannot be an authority.
 const UNFIT: &str =
     "holds a certificate that cannot be an authority; give the one that signs the clients' certificates";
 /// Keys that TLS takes.

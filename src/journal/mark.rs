@@ -12,7 +12,7 @@
 //! Context: Sinks without a position do not notice a copied state directory.
 //! Decision: The identity of a file beside the journal (inode, birth time, a name inside) is recorded in the journal. No copy
 //! has it. It is replaced at each start and clean end; both identities are recorded before, so a crash in between is no copy.
-//! Cost: A restored file system with the same inode passes.
+//! Cost: A disk that goes back as a whole is not noticed.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

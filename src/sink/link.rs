@@ -164,7 +164,7 @@ impl HttpClient {
         self.route.through()
     }
 
-    /// Reports whether the URL has a path or a query.
+    /// Reports whether the URL has a path.
     pub(super) fn has_path(&self) -> bool {
         !matches!(self.url.path(), "" | "/")
     }

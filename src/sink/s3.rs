@@ -98,7 +98,7 @@ struct Listed {
     count: u64,
     /// The seq that the oldest begins with.
     first: Option<Seq>,
-    /// Last seq and key of the newest segment.
+    /// The seq that the newest begins with, and its key.
     newest: Option<(Seq, String)>,
     /// True if the requested segment exists.
     there: bool,

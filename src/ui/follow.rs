@@ -204,30 +204,27 @@ fn look(reader: &mut Reader, query: &Query, cursor: Cursor) -> Result<Looked, Pr
         let asked = Asked::read(query, reader, &Clock { now: clock.now, zone: clock.zone.clone() })?;
         let (classes, summaries) = (Classes::default(), Summaries::new(&clock, Seq(head)));
         let narrow = Narrow::of(&asked);
-        let mut refused = None;
+        let mut unanswered = false;
         reader.rows_between(Seq(cursor.seq + 1), Seq(upto), &mut |row| {
             let (mark, words) = outline(&classes, &row);
             let mut builder = Builder::default();
             builder.add(mark, &words);
             let Some(part) = Part::read(builder.finish()) else { return ControlFlow::Continue(()) };
             let passes = part.marks.iter().all(|mark| narrow.takes(&part, mark)) && (asked.quiet || !mark.quiet);
-            let selected =
-                asked.filter.as_ref().filter(|_| passes).map_or(Ok(true), |filter| filter.selects(&row.entry.line));
-            let selected = match selected {
-                Ok(selected) => selected,
-                Err(error) => {
-                    refused = Some(Problem::without_answer(row.entry.seq, &error));
-                    return ControlFlow::Break(());
-                }
+            let filter = asked.filter.as_ref().filter(|_| passes);
+            let Ok(selected) = filter.map_or(Ok(passes), |filter| filter.selects(&row.entry.line)) else {
+                unanswered = true;
+                return ControlFlow::Break(());
             };
-            if passes && selected {
+            if selected {
                 let at = Cursor { epoch: epoch.clone(), seq: mark.seq };
                 events.push(event("entry", Some(&at), &summaries.of(&row.entry)));
             }
             ControlFlow::Continue(())
         })?;
-        if let Some(problem) = refused {
-            return Err(problem);
+        // The window, which the page loads again, has the reason.
+        if unanswered {
+            return reload("where");
         }
     }
     Ok(Looked { events, cursor: reached, reload: false, more: upto < head })

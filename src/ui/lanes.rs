@@ -227,7 +227,7 @@ fn was_there(reader: &Reader, row: &ObjectRow, upto: u64) -> Result<bool, Proble
     Ok(reader.step(row, Seq(upto))?.is_some_and(|step| step.kind != EntryType::Deleted))
 }
 
-/// Returns the creation and deletion of an object in the window; none if that needs more than one read.
+/// Returns the creation and deletion of an object in the window; none if it has [`LIVED`] entries there or more.
 fn lived(reader: &mut Reader, row: &ObjectRow, (after, upto): (u64, u64)) -> Result<Option<Found>, Problem> {
     let steps = reader.history(row, Seq(after), Seq(upto), LIVED)?;
     if steps.len() == LIVED {
@@ -535,8 +535,7 @@ fn not_yet_watched(
     for source in sources.iter().filter(|source| asked.is_of(source)) {
         // What was before the log is not shown.
         let Some(first) = source.good_since.filter(|first| *first > since.max(begin)) else { continue };
-        // Known before that was noted, or noted as earlier; and not one that never was.
-        let knew = |other: &SourceRow| other.good_since.map_or(other.good_at.is_some(), |known| known < first);
+        let knew = |other: &SourceRow| other.good_since.is_some_and(|known| known < first);
         found.extend(nobodys(reader, source, sources, knew)?.into_iter().map(|namespace| Unwatched {
             resource: Some(source.resource.full_name()),
             namespace,

@@ -82,30 +82,22 @@ pub(super) fn look(
         };
         let is_first = size == FIRST_SLICE;
         size = (size * 2).min(SLICE);
-        let mut chosen = HashSet::new();
+        let (mut chosen, mut unanswered) = (HashSet::new(), HashMap::new());
         let mut late = None;
-        let mut refused = None;
         reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
             // An expression that loops may take long for each. Whoever asks for more goes on from the first, so there has to be one.
             if !is_first && Instant::now() > deadline {
                 late = Some(row.entry.seq.0);
                 return ControlFlow::Break(());
             }
-            match filter.selects(&row.entry.line) {
-                Ok(false) => {}
-                Ok(true) => {
-                    chosen.insert(row.entry.seq.0);
-                }
-                Err(error) => {
-                    refused = Some(Problem::without_answer(row.entry.seq, &error));
-                    return ControlFlow::Break(());
-                }
+            let seq = row.entry.seq.0;
+            let answer = filter.selects(&row.entry.line);
+            if !matches!(answer, Ok(false)) {
+                chosen.insert(seq);
             }
+            unanswered.extend(answer.err().map(|error| (seq, error)));
             ControlFlow::Continue(())
         })?;
-        if let Some(problem) = refused {
-            return Err(problem);
-        }
         match late {
             // The newest of it come last, and it is these that an answer begins with.
             Some(_) if way == Way::Back => return Ok(Some(slice.1 + 1)),
@@ -113,15 +105,23 @@ pub(super) fn look(
             None => {}
         }
         let narrow = Narrow { asked, chosen: Some(chosen) };
-        let mut ended = false;
+        let (mut ended, mut refused) = (false, None);
         let cut = index.walk(reader, slice, way, deadline, &mut |part, mark| {
             if !narrow.takes(part, mark) {
                 return ControlFlow::Continue(());
+            }
+            // Only an entry that is selected otherwise needs an answer.
+            if let Some(error) = unanswered.get(&mark.seq) {
+                refused = Some(Problem::without_answer(Seq(mark.seq), error));
+                return ControlFlow::Break(());
             }
             let flow = visit(part, mark);
             ended |= flow.is_break();
             flow
         })?;
+        if let Some(problem) = refused {
+            return Err(problem);
+        }
         if ended {
             return Ok(None);
         }

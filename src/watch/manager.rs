@@ -549,7 +549,7 @@ async fn keep_discovering(shared: &Shared) {
             }
             Err(failure) => {
                 // What has just changed may be what was missing.
-                let woken = pace.rest(shared, shared.timings.legacy_discovery.max(REMIND), true);
+                let woken = pace.rest(shared, shared.timings.legacy_discovery.max(REMINDER_INTERVAL), true);
                 tokio::select! {
                     biased;
                     () = retries.wait(shared, &failure) => {}
@@ -561,7 +561,7 @@ async fn keep_discovering(shared: &Shared) {
 }
 
 /// Interval at which a lasting failure is logged again.
-const REMIND: Duration = Duration::from_secs(180);
+const REMINDER_INTERVAL: Duration = Duration::from_secs(180);
 
 /// Failures in a row, and what was logged of them.
 #[derive(Debug, Default)]
@@ -610,7 +610,7 @@ impl Retries {
         let known = self
             .logged
             .as_ref()
-            .is_some_and(|(logged, at)| logged == text && now.saturating_duration_since(*at) < REMIND);
+            .is_some_and(|(logged, at)| logged == text && now.saturating_duration_since(*at) < REMINDER_INTERVAL);
         if !known {
             self.logged = Some((text.to_owned(), now));
         }

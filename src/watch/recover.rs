@@ -133,7 +133,7 @@ pub(super) struct Recovery<'a> {
 struct Window {
     from: u64,
     to: u64,
-    /// Highest recorded version; the journal's later versions are of a time that a restore from a backup has undone.
+    /// Highest version of the journal that counts: later ones are of a time that a restore from a backup has undone.
     applied: u64,
     keys: RandomState,
     /// Versions of objects that are staged.

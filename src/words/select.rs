@@ -63,8 +63,8 @@ impl Selection {
         Ok((self.keep(page.entries), reached))
     }
 
-    /// Returns a page as [`Selection::page`] does, of the entries before `before`, newest first. It starts the next page at the
-    /// seq that it returns, which is not above `after` if there is none.
+    /// Returns a page as [`Selection::page`] does, of the entries before `before`, newest first. The entries that it looked at begin
+    /// with the seq that it returns, which is not above `after` if there are no more.
     ///
     /// # Errors
     /// As [`Selection::page`].

@@ -20,13 +20,17 @@ fn spent() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
 }
 
-/// What is linear takes seconds at most, also without optimisation on a busy machine. What reads all of it again for each of its
-/// parts takes minutes.
+/// Bounds a work that takes a fraction of a second if it is linear, also without optimisation, and minutes if it reads all of
+/// its input again for each part.
 pub(crate) fn bounded(what: &str, work: impl FnOnce()) {
+    let took = time_of(work);
+    assert!(took < Duration::from_secs(30), "{what} took {took:?}");
+}
+
+fn time_of(work: impl FnOnce()) -> Duration {
     let begun = spent();
     work();
-    let took = spent() - begun;
-    assert!(took < Duration::from_secs(30), "{what} took {took:?}");
+    spent() - begun
 }
 
 fn filled(unit: &str) -> String {
@@ -144,21 +148,33 @@ fn hostile_objects_cost_no_more_than_their_length() {
     }
 }
 
+/// Texts of configurations that are wrong, by name.
+fn wrong_configurations(length: usize) -> Vec<(&'static str, String)> {
+    let lines = |line: &str| line.repeat((length - 100) / line.len());
+    vec![
+        ("deep", format!("a = {}", "[".repeat(length - 100))),
+        ("deep tables", format!("{} = 1", "a.".repeat(length / 4) + "a")),
+        ("many mistakes", lines("[[sink]]\nnam = 1\n")),
+        ("many unknown", (0..length / 20).map(|n| format!("unknown{n} = 1\n")).collect()),
+        ("many watches", lines("[[watch]]\nresources = [\"pods\"]\n")),
+        ("long text", format!("[[watch]]\nresources = [\"{}\"]\n", "a".repeat(length - 200))),
+    ]
+}
+
 #[test]
 fn a_hostile_configuration_is_refused_in_time() {
-    const LENGTH: usize = 1 << 16;
-    let lines = |line: &str| line.repeat((LENGTH - 100) / line.len());
-    for (name, text) in [
-        ("deep", format!("a = {}", "[".repeat(LENGTH - 100))),
-        ("deep tables", format!("{} = 1", "a.".repeat(LENGTH / 4) + "a")),
-        ("many mistakes", lines("[[sink]]\nnam = 1\n")),
-        ("many unknown", (0..LENGTH / 20).map(|n| format!("unknown{n} = 1\n")).collect()),
-        ("many watches", lines("[[watch]]\nresources = [\"pods\"]\n")),
-        ("long text", format!("[[watch]]\nresources = [\"{}\"]\n", "a".repeat(LENGTH - 200))),
-    ] {
-        bounded(name, || {
-            let problems = Config::parse(&text, "c", &[], Files::Ignore).unwrap_err();
-            drop(problems.to_string());
-        });
+    const LENGTH: usize = 1 << 15;
+    let refuse = |text: &str| {
+        let problems = Config::parse(text, "c", &[], Files::Ignore).unwrap_err();
+        drop(problems.to_string());
+    };
+    for ((name, short), (_, long)) in wrong_configurations(LENGTH / 4).into_iter().zip(wrong_configurations(LENGTH)) {
+        let (short, long) = (time_of(|| refuse(&short)), time_of(|| refuse(&long)));
+        println!("{name}: {short:?}, and of four times the length {long:?}");
+        // Linear is 4 times, quadratic 16 times.
+        assert!(
+            long < short * 8 + Duration::from_millis(200),
+            "{name}: {short:?}, and of four times the length {long:?}"
+        );
     }
 }

@@ -2,8 +2,8 @@
 //! depends on the object's shape far more than on its length. A search climbs from shape to shape, and the memory that the
 //! worst one takes is bounded.
 
+use decklog::change;
 use decklog::change::redact::{Redactor, Settings as Redact};
-use decklog::change::{self};
 use decklog::filter::Filter;
 use decklog::model::Redacted;
 use fastrand::Rng;
@@ -13,8 +13,7 @@ use crate::json::pods;
 /// Bytes of an object. etcd takes 1.5 MiB by default; the count of values from which cheaper ways are taken lies below that.
 const LENGTH: usize = 1 << 20;
 
-/// Bytes that one step may hold at once for a change of such an object. Four sources do such steps side by side within the
-/// 256 MiB that decklog promises, beside the caches.
+/// Bytes that one step may hold at once for a change of such an object: a quarter of the 256 MiB that decklog promises.
 const MOST: u64 = 64 << 20;
 
 /// What a part of an object repeats: an element of a list, or a member of an object, with its number.
@@ -137,7 +136,7 @@ fn built(redactor: &Redactor, filter: &Filter, [old, new]: &[String; 2]) -> (u64
     steps.into_iter().max().unwrap()
 }
 
-/// No object of so many bytes takes more memory at once, in any of the steps that build values of it.
+/// Searches for the object of [`LENGTH`] bytes for which a step holds most, and bounds that.
 #[test]
 fn the_object_that_builds_most_is_within_its_bound() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));

@@ -38,6 +38,8 @@ use world::{NAMESPACES, WATCHED, WIDGETS, World};
 const SEEDS: u64 = 100;
 /// What settles does so within this time, by the simulated clock.
 const SETTLES: Duration = Duration::from_secs(900);
+/// What has settled is delivered within this time, by the same clock.
+const DELIVERS: Duration = Duration::from_secs(30);
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,10 +60,12 @@ enum Trouble {
     RestoredAfter,
     /// The take-over is held up, because the engine is away, for longer than the API server remembers.
     Held,
+    /// Somebody deletes the Lease, again and again.
+    NobodysLease,
     Clock,
 }
 
-const TROUBLES: [Trouble; 14] = [
+const TROUBLES: [Trouble; 15] = [
     Trouble::Kill,
     Trouble::KillStandby,
     Trouble::Stop,
@@ -75,6 +79,7 @@ const TROUBLES: [Trouble; 14] = [
     Trouble::Restored,
     Trouble::RestoredAfter,
     Trouble::Held,
+    Trouble::NobodysLease,
     Trouble::Clock,
 ];
 
@@ -174,6 +179,22 @@ impl Run {
                 return Err(self.problem("it does not settle"));
             }
             sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Waits until every output has the whole log, which takes it no longer than [`DELIVERS`].
+    async fn delivered(&self) -> Result<(), String> {
+        let head = lines(&self.nodes[self.leader().unwrap_or(0)].dir).len() as u64;
+        let until = Instant::now() + DELIVERS;
+        loop {
+            let behind = self.places.outputs().into_iter().find(|(_, output)| output.end() < head);
+            match behind {
+                None => return Ok(()),
+                Some((name, output)) if Instant::now() > until => {
+                    return Err(self.problem(&format!("{name} has {} entries of {head}", output.end())));
+                }
+                Some(_) => sleep(Duration::from_millis(500)).await,
+            }
         }
     }
 
@@ -306,6 +327,13 @@ impl Run {
                 let (name, dir) = (self.nodes[leader].name, self.nodes[leader].dir.clone());
                 self.nodes[leader] = Node::begin_at(name, &self.places, seed, Some(dir));
             }
+            Trouble::NobodysLease => {
+                for _ in 0..self.dice.between(1, 5) {
+                    self.places.lease.delete();
+                    self.live(most).await;
+                    sleep(self.dice.millis(0, 10_000)).await;
+                }
+            }
             Trouble::Clock => {
                 let by = SignedDuration::from_secs(i64::from(self.dice.percent(50)) * 7200 - 3600);
                 self.simulation.jump(by);
@@ -343,6 +371,7 @@ impl Run {
         }
         self.live(20).await;
         self.settle().await?;
+        self.delivered().await?;
         // What is at least once comes to an end a moment later.
         sleep(Duration::from_secs(60)).await;
         self.settle().await
@@ -390,8 +419,7 @@ impl Run {
                 ));
             }
         }
-        problems.extend(self.places.exact.judge(&logs[0]));
-        problems.extend(self.places.repeated.judge(&logs[0]));
+        problems.extend(self.places.outputs().into_iter().flat_map(|(_, output)| output.judge(&logs[0])));
         let terms = self.nodes.iter().map(Node::term).max().unwrap_or(0);
         if problems.is_empty() { Ok((terms, entries.len())) } else { Err(problems) }
     }

@@ -357,7 +357,7 @@ impl Life {
         reopen: &Signal,
         stop: &CancellationToken,
     ) -> Result<(), JournalError> {
-        for (name, output) in [("exact", &self.places.exact), ("repeated", &self.places.repeated)] {
+        for (name, output) in self.places.outputs() {
             let plan = delivery::Plan {
                 name: name.to_owned(),
                 kind: "simulated",

@@ -21,6 +21,8 @@ use tokio::time::{Instant, sleep};
 
 /// How many entries a batch has at most, and so how many may come again.
 const MOST: usize = 50;
+/// Time for which an entry of the archive waits for others.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// What can be cut from a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,14 +67,21 @@ pub(crate) struct Places {
     pub(crate) lease: Lease,
     pub(crate) sim: Sim,
     pub(crate) exact: Output,
+    /// As `exact`, but that its entries wait for others, as those of an archive do.
+    pub(crate) archive: Output,
     pub(crate) repeated: Output,
     pub(crate) began: Instant,
 }
 
 impl Places {
     pub(crate) fn new(engine: Engine, lease: Lease, sim: Sim) -> Self {
-        let (exact, repeated) = (Output { exact: true, ..Output::default() }, Output::default());
-        Self { engine, lease, sim, exact, repeated, began: Instant::now() }
+        let exact = Output { exact: true, ..Output::default() };
+        let archive = Output { exact: true, linger: LINGER, ..Output::default() };
+        Self { engine, lease, sim, exact, archive, repeated: Output::default(), began: Instant::now() }
+    }
+
+    pub(crate) fn outputs(&self) -> [(&'static str, &Output); 3] {
+        [("exact", &self.exact), ("archive", &self.archive), ("repeated", &self.repeated)]
     }
 
     pub(crate) fn engine_of(&self, switches: &Arc<Switches>) -> Engine {
@@ -157,6 +166,12 @@ impl Lease {
         same
     }
 
+    /// Somebody deletes it, and whoever comes first makes it again.
+    pub(crate) fn delete(&self) {
+        let mut held = self.0.lock().unwrap();
+        *held = (None, held.1 + 1);
+    }
+
     pub(crate) fn get(&self) -> (Option<String>, u64) {
         self.0.lock().unwrap().clone()
     }
@@ -167,6 +182,7 @@ impl Lease {
 pub(crate) struct Output {
     /// Its position is where its entries are.
     exact: bool,
+    linger: Duration,
     got: Arc<Mutex<Got>>,
 }
 
@@ -182,6 +198,11 @@ impl Output {
     /// The way to it for one life of a node.
     pub(crate) fn sink(&self, switches: &Arc<Switches>, life: u64) -> Box<dyn Sink> {
         Box::new(Way { output: self.clone(), switches: Arc::clone(switches), life, at: None })
+    }
+
+    /// The newest entry that it has.
+    pub(crate) fn end(&self) -> u64 {
+        self.got.lock().unwrap().lines.last().map_or(0, |(seq, _)| *seq)
     }
 
     pub(crate) fn judge(&self, log: &[String]) -> Vec<String> {
@@ -229,7 +250,7 @@ impl Sink for Way {
     }
 
     fn limits(&self) -> Limits {
-        Limits { entries: MOST, bytes: 1 << 20, linger: Duration::ZERO }
+        Limits { entries: MOST, bytes: 1 << 20, linger: self.output.linger }
     }
 
     fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {

@@ -5,7 +5,7 @@
  *
  *   DECKLOG_SHIM_ROOT   the directory; files outside of it are nobody's business
  *   DECKLOG_SHIM_LOG    appended to: one record for each change and sync (tests/power/trace.rs reads it); SIGUSR2 then
- *                       kills the process, but never between a change and its record
+ *                       kills the process, but neither that nor its exit comes between a change and its record
  *   DECKLOG_SHIM_STEPS  set: every step is recorded too, sends and receives included
  *   DECKLOG_SHIM_PORT   only sends to and receives from this TCP port are steps
  *   DECKLOG_SHIM_KILL   "before:N" or "after:N"; "stop:N" only stops it there (SIGSTOP)
@@ -79,6 +79,9 @@ static void kill_cleanly(int signal) {
     if (!pthread_mutex_trylock(&lock)) die();
     dying = 1;
 }
+
+/* No thread is ended between a change and its record: from here on none begins another change. */
+__attribute__((destructor)) static void end(void) { pthread_mutex_lock(&lock); }
 
 #define NEXT(name) __typeof__(name) *next = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
 

@@ -10,11 +10,11 @@ use crate::ambient::watch;
 use crate::cluster::Failure;
 
 /// Interval at which a lasting problem is logged again.
-const REMIND: Duration = Duration::from_secs(180);
+const REMINDER_INTERVAL: Duration = Duration::from_secs(180);
 /// Requests that fail in a row before that is a problem: one does it every day.
 const TRIES: u32 = 2;
 
-/// Lines that were logged and are not resolved.
+/// Writer of the lines, which remembers what it has logged.
 #[derive(Debug)]
 pub(super) struct Log {
     lease: LeaseName,
@@ -137,7 +137,7 @@ impl Log {
     fn is_problem(&mut self, text: String, until: Until) {
         self.until = self.until.max(until);
         let now = Instant::now();
-        let is_news = |(said, at): &(String, Instant)| *said != text || now.duration_since(*at) >= REMIND;
+        let is_news = |(said, at): &(String, Instant)| *said != text || now.duration_since(*at) >= REMINDER_INTERVAL;
         if self.logged.as_ref().is_none_or(is_news) {
             tracing::warn!("{text}");
             self.logged = Some((text.clone(), now));

@@ -12,7 +12,7 @@
 //! Decision: As in client-go a record is judged by when it was seen to change. A renewal counts from its sending, losing the
 //! Lease ends no process, and a record is ours only by its acquire time. The Lease is no fence: nothing is written because of
 //! it alone.
-//! Cost: A thousand lines, with their tests.
+//! Cost: About a thousand lines, and as many of tests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -72,7 +72,7 @@ pub struct Moment {
 /// Next action of the candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Wait for this long.
+    /// Wait until this time.
     Wait(Duration),
     /// Read the Lease, and give the answer to [`Machine::read`].
     Read,

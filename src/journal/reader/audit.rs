@@ -24,7 +24,7 @@ pub struct KnownObject {
     pub present: bool,
 }
 
-/// Position at which a source lost track, or is.
+/// Position that a source has lost, or has.
 #[derive(Clone, Debug)]
 pub struct Lost {
     /// Up to here nothing is missing.
@@ -85,7 +85,7 @@ impl Reader {
         rows.collect::<Result<_, _>>().map_err(sql(what))
     }
 
-    /// Returns the position at which a source lost track.
+    /// Returns the position that a source has lost, or has.
     ///
     /// # Errors
     /// Where the database cannot be read.

@@ -5,7 +5,7 @@
 //! Context: `log`, `blame` and `get --at` need the history of one object.
 //! Decision: Each entry points to the previous one of its object. An index of one entry in 64, chosen by its seq, shortens the
 //! way to any version. A change is shown by its entry alone: the patch is reverted from the object in the entry.
-//! Cost: Old versions of an object with many entries take many steps.
+//! Cost: An index of one entry in 64.
 
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row, ToSql, params};

@@ -22,7 +22,7 @@ pub struct SourceRow {
     pub resume: Option<String>,
     /// Last time at which it was known good, microseconds since 1970.
     pub good_at: Option<i64>,
-    /// First time at which it was known good; 0 if that was before it was recorded.
+    /// First time at which it was known good, microseconds since 1970.
     pub good_since: Option<i64>,
     /// Gaps recorded.
     pub gaps: u64,

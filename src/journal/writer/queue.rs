@@ -22,7 +22,7 @@ use crate::journal::{
 };
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Unread, Verb, Why};
 
-/// Receiver of an answer, once. It can be answered again, because a command of a transaction that fails is executed and
+/// Sender of an answer, once. It can be sent again, because a command of a transaction that fails is executed and
 /// answered again.
 pub(in crate::journal) struct Reply<T>(Arc<Mutex<Option<oneshot::Sender<T>>>>);
 

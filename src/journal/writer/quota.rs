@@ -149,7 +149,7 @@ impl Quota {
         self.need > 0
     }
 
-    /// Handles that the commands of sources are durable.
+    /// Handles that the commands of sources fitted: none of them is tried again.
     pub(super) fn fitted(&mut self) {
         self.need = 0;
     }

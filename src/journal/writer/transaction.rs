@@ -447,10 +447,8 @@ impl Transaction<'_> {
             let mut update = self
                 .conn
                 .prepare_cached(
-                    // A row of an older schema, as the shared log may have it, says not since when its source is known: that was
-                    // before it was noted.
                     "UPDATE source SET resume = ?1, applied = ?2, good_at = ?3,
-                         good_since = coalesce(good_since, iif(coalesce(good_at, 0) = 0, nullif(?3, 0), 0))
+                         good_since = coalesce(good_since, nullif(?3, 0))
                      WHERE id = ?4",
                 )
                 .map_err(sql("move a checkpoint"))?;

@@ -18,7 +18,7 @@ use crate::sink::settings::{Clash, SinkSettings, Tls, batch_size, timeout, with_
 use crate::spelling::{Format, Text, Wrong, text_value};
 use crate::units::Span;
 
-/// Module of the client; a build without the client has its own.
+/// Subjects, which stand in the module of the client in a build that has it.
 #[cfg(not(feature = "nats"))]
 #[path = "subject.rs"]
 #[allow(dead_code, reason = "the client has a use for the rest")]
@@ -102,13 +102,10 @@ impl SinkSettings for Settings {
 
     #[cfg_attr(not(feature = "nats"), allow(unused_variables, reason = "the client uses them"))]
     fn shared_log(&self, sink: &str, cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
-        let open = || {
-            with_feature!(
-                "nats",
-                crate::sink::nats::NatsLog::new(self, sink, cluster).map(|log| Box::new(log) as Box<dyn SharedLog>)
-            )
-        };
-        Some(open())
+        Some(with_feature!(
+            "nats",
+            crate::sink::nats::NatsLog::new(self, sink, cluster).map(|log| Box::new(log) as Box<dyn SharedLog>)
+        ))
     }
 
     /// Each would take what the other wrote for its own. Of another user it may be another stream, of another account.

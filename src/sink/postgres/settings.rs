@@ -168,14 +168,10 @@ impl SinkSettings for Settings {
 
     #[cfg_attr(not(feature = "postgres"), allow(unused_variables, reason = "the client uses them"))]
     fn shared_log(&self, sink: &str, cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
-        let open = || {
-            with_feature!(
-                "postgres",
-                crate::sink::postgres::PostgresLog::new(self, sink, cluster)
-                    .map(|log| Box::new(log) as Box<dyn SharedLog>)
-            )
-        };
-        Some(open())
+        Some(with_feature!(
+            "postgres",
+            crate::sink::postgres::PostgresLog::new(self, sink, cluster).map(|log| Box::new(log) as Box<dyn SharedLog>)
+        ))
     }
 
     #[cfg(feature = "postgres")]

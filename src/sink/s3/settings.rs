@@ -137,13 +137,10 @@ impl SinkSettings for Settings {
 
     #[cfg_attr(not(feature = "s3"), allow(unused_variables, reason = "the client uses them"))]
     fn shared_log(&self, sink: &str, cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
-        let open = || {
-            with_feature!(
-                "s3",
-                crate::sink::s3::S3Log::new(self, sink, cluster).map(|log| Box::new(log) as Box<dyn SharedLog>)
-            )
-        };
-        Some(open())
+        Some(with_feature!(
+            "s3",
+            crate::sink::s3::S3Log::new(self, sink, cluster).map(|log| Box::new(log) as Box<dyn SharedLog>)
+        ))
     }
 
     fn is_local(&self) -> bool {

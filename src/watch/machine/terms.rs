@@ -102,7 +102,7 @@ pub enum Input {
     Waited,
     /// The wait is over because the API server answers.
     Answers,
-    /// Answer of a fresh discovery: true if the resource is served, false if it is not.
+    /// Answer of a fresh discovery: true if the resource is certainly not served.
     Confirmed(bool),
     /// A consistent answer is of this version.
     Latest(ResourceVersion),

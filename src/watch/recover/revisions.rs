@@ -1,6 +1,6 @@
 //! Revisions of the API server that are known to the sources: each is one write, so one of a source is of no other.
 //!
-//! # Decision: revisions of one source explain those of no other
+//! # Decision: sources share their revisions
 //!
 //! Context: Each revision of etcd is one write, so an unexplained revision costs a request; other sources explain most.
 //! Decision: Sources share their versions, after three consistent lists (one, other, one) have shown that both are in one
