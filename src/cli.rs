@@ -51,6 +51,7 @@ pub mod verify;
 
 mod clusters;
 mod complete;
+mod coverage;
 mod follow;
 mod guest;
 mod hints;

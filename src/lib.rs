@@ -14,7 +14,7 @@
 //! Several decklogs share one log: [`ha`] elects the leader by a Lease, and [`shared_log`] is the contract of the engine that
 //! replicates the journal.
 //!
-//! Readers ask the journal: [`words`] renders entries, objects and differences for people, [`churn`] counts useless writes,
+//! Readers ask the journal: `query` has the questions about the log and their typed answers, [`words`] renders entries, objects and differences for people, [`churn`] counts useless writes,
 //! [`status`] collects every position, [`ui`] is the timeline page with its API, and [`http`] serves health and metrics.
 //!
 //! [`cli`] has the commands, [`config`] reads `config.toml`, and [`daemon`] puts everything together. [`sim`] is an API server
@@ -62,6 +62,7 @@ pub mod shared_log;
 pub mod apiserver_counters;
 pub mod churn;
 pub mod http;
+mod query;
 pub mod status;
 pub mod ui;
 pub mod words;

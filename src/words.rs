@@ -9,7 +9,6 @@ pub mod names;
 pub mod row;
 
 pub(crate) mod blame;
-pub(crate) mod differs;
 pub(crate) mod line;
 pub(crate) mod object;
 pub(crate) mod select;

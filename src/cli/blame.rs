@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::clock::{Stamp, clock, moment};
+use super::coverage::About;
 use super::names::{At, at};
 use super::object;
 use super::output::{Ink, Out, Row, plural, printable};
@@ -57,7 +58,7 @@ struct Blame<'a> {
 /// Exit 1 where the object did not exist, with when it came and went.
 pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
     let (named, paths) = object_and_paths(&args.object, &args.paths).map_err(Failure::usage)?;
-    let (mut reader, _) = global.reader()?;
+    let (mut reader, dir) = global.reader()?;
     let mut rows = object::find(&reader, "blame", &named, &args.namespace)?;
     let place = args.at.map(|at| object::place_of(&mut reader, &mut rows, at)).transpose()?;
     if place.is_none() && rows.len() > 1 && rows.iter().any(|row| row.present) {
@@ -69,6 +70,14 @@ pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
     {
         complain(&format!("note: {doubt}"));
     }
+    let about = About {
+        resources: Some(BTreeSet::from([row.resource.full_name()])),
+        namespaces: row.namespaces(),
+        since: place.and_then(|place| place.time),
+        until: place.and_then(|place| place.time),
+    };
+    // Right after an entry everything is as the entry says.
+    let depends = place.is_none_or(|place| place.time.is_some());
     let place = match place {
         Some(place) => {
             let (place, note) = object::happened_by(&mut reader, &row, place)?;
@@ -115,6 +124,9 @@ pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
     if found.gaps > 0 {
         let gaps = plural(found.gaps as u64, "gap lies", "gaps lie");
         complain(&format!("note: {gaps} in this history; what was set and set back there is not known"));
+    }
+    if depends {
+        about.coverage(&mut reader, &dir, moment)?.complain();
     }
     Ok(Exit::Done)
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
 use super::clock::moment;
+use super::coverage::About;
 use super::output::{Ink, Look, Out, Row, count, cut, plural, printable, size, span, table};
 use super::select::{FilterArgs, SelectArgs, Selection, how_many};
 use super::what::common;
@@ -40,7 +41,7 @@ const MUCH: f64 = 0.1;
 /// # Errors
 /// Where the journal cannot be read, or the arguments name what it does not know.
 pub fn main(args: ChurnArgs, global: &Global, out: &mut Out) -> Outcome {
-    let (mut reader, _) = global.reader()?;
+    let (mut reader, dir) = global.reader()?;
     let report = report(&args, &mut reader, Timestamp::now())?;
     match global.output.unwrap_or(Format::Line) {
         Format::Line | Format::Wide | Format::Name => {
@@ -51,6 +52,7 @@ pub fn main(args: ChurnArgs, global: &Global, out: &mut Out) -> Outcome {
         format @ (Format::Json | Format::Yaml) => out.document(format, &report)?,
     }
     out.flush()?;
+    About::of(&args.select, &reader)?.coverage(&mut reader, &dir, moment)?.complain();
     Ok(Exit::Done)
 }
 

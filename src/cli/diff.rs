@@ -1,12 +1,14 @@
 //! `decklog diff`: what changed between two moments, of one object, a namespace, or everything.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::clock::{clock, in_utc, moment};
+use super::coverage::About;
 use super::line::put_gap;
 use super::log::put_difference;
 use super::names::{At, Spellings, at};
@@ -17,8 +19,8 @@ use super::{Exit, Failure, Format, Global, Outcome, complain};
 use crate::journal::{ObjectRow, Reader, StoredEntry};
 use crate::k8s::bookkeeping;
 use crate::model::Seq;
+use crate::query::difference::{self, Became, Limits, ObjectDifference};
 use crate::wire::EntryGap;
-use crate::words::differs::{Became, Differs, differs, is_gone};
 
 /// Arguments of `decklog diff`.
 #[derive(Args, Debug)]
@@ -65,7 +67,7 @@ struct Hole {
 struct Difference {
     from: End,
     to: End,
-    objects: Vec<Differs>,
+    objects: Vec<ObjectDifference>,
     /// Objects that were at neither moment there, and in between were.
     came_and_went: usize,
     gaps: Vec<Hole>,
@@ -79,7 +81,7 @@ struct Difference {
 /// Exit 1 where the journal does not reach back to a moment or knows no such object.
 pub fn main(mut args: DiffArgs, global: &Global) -> Outcome {
     args.take_moments()?;
-    let (mut reader, _) = global.reader()?;
+    let (mut reader, dir) = global.reader()?;
     let hour_ago = || clock().now.saturating_sub(DEFAULT_PERIOD).unwrap_or(clock().now);
     let from = begin(&mut reader, args.from.unwrap_or_else(|| At::Ago(hour_ago())))?;
     let to = match args.to {
@@ -97,7 +99,7 @@ pub fn main(mut args: DiffArgs, global: &Global) -> Outcome {
     let scope = Scope::of(&args, &reader)?;
     let format = global.output.unwrap_or(Format::Line);
     let spell = if format == Format::Line { moment } else { in_utc };
-    let difference = scope.compare(&mut reader, from, to, spell)?;
+    let difference = scope.compare(&mut reader, &dir, from, to, spell)?;
     let mut out = Out::paged(global);
     match format {
         Format::Line | Format::Wide | Format::Name => print(&mut out, &difference, scope.objects.is_some())?,
@@ -212,7 +214,14 @@ impl Scope {
         Ok(Self { resources: resources.into_iter().collect(), namespaces, objects: (!all).then_some(objects) })
     }
 
-    fn compare(&self, reader: &mut Reader, from: Moment, to: Moment, spell: Spell) -> Result<Difference, Failure> {
+    fn compare(
+        &self,
+        reader: &mut Reader,
+        dir: &Path,
+        from: Moment,
+        to: Moment,
+        spell: Spell,
+    ) -> Result<Difference, Failure> {
         let rows = match &self.objects {
             Some(objects) => objects.clone(),
             None => {
@@ -225,28 +234,19 @@ impl Scope {
                 rows
             }
         };
+        let rows = rows.iter().map(ObjectRow::row);
+        let found = difference::between(reader, rows, (from.seq, to.seq), Limits::NONE)?;
+        if let Some(failure) = found.unknown.into_iter().next() {
+            return Err(failure);
+        }
         let mut difference = Difference {
             from: end(reader, from, spell)?,
             to: end(reader, to, spell)?,
-            objects: Vec::new(),
-            came_and_went: 0,
+            objects: found.objects,
+            came_and_went: found.came_and_went,
             gaps: Vec::new(),
             unknown: Vec::new(),
         };
-        for row in &rows {
-            let steps = reader.history(row, from.seq, to.seq, usize::MAX)?;
-            if steps.is_empty() {
-                continue;
-            }
-            match differs(reader, row, from.seq, &steps, None)? {
-                Some(found) => difference.objects.push(found),
-                None if is_gone(steps.first()) => difference.came_and_went += 1,
-                None => {}
-            }
-        }
-        difference
-            .objects
-            .sort_by(|a, b| (&a.resource, &a.namespace, &a.name).cmp(&(&b.resource, &b.namespace, &b.name)));
         let mut concerned = BTreeSet::new();
         match &self.objects {
             Some(objects) => concerned.extend(objects.iter().map(|row| (row.resource_id, Some(row.namespace.clone())))),
@@ -268,13 +268,25 @@ impl Scope {
                 let resource = entry.resource.to_string();
                 difference.gaps.push(Hole { seq: stored.seq.0, resource, gap, stored: stored.clone() });
             }
-            difference.unknown.extend(object::unwatched(reader, &names[&resource], namespace.as_deref(), spell)?);
             for (name, place) in [("--from", from), ("--to", to)] {
                 if let Some(doubt) = object::doubt(reader, resource, namespace.as_deref(), place, spell)? {
                     difference.unknown.push(format!("{name} lies in a gap of {}: {doubt}", names[&resource]));
                 }
             }
         }
+        let of_objects = |objects: &Vec<ObjectRow>| objects.iter().map(|row| row.resource_id).collect();
+        let resources: BTreeSet<i64> =
+            self.objects.as_ref().map_or_else(|| self.resources.iter().copied().collect(), of_objects);
+        let about = About {
+            resources: Some(resources.iter().filter_map(|id| names.get(id).cloned()).collect()),
+            namespaces: match &self.objects {
+                Some(objects) => objects.iter().flat_map(ObjectRow::namespaces).collect(),
+                None => self.namespaces.iter().flatten().cloned().collect(),
+            },
+            since: from.time,
+            until: to.time,
+        };
+        difference.unknown.extend(about.coverage(reader, dir, spell)?.notes().map(str::to_owned));
         difference.unknown.dedup();
         Ok(difference)
     }
@@ -316,7 +328,7 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
         let (sign, ink) = sign(found.became);
         let mut row = Row::new(look);
         row.put(Some(ink), &format!("{sign} {}", found.became.word())).put(None, " ");
-        row.put(Some(Ink::Strong), &printable(&found.title));
+        row.put(Some(Ink::Strong), &printable(&title(&found.row)));
         let entries = match &found.entries[..] {
             [seq] => format!("entry {seq}"),
             entries => format!("entries {} to {} ({})", entries[0], entries[entries.len() - 1], entries.len()),
@@ -327,7 +339,11 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
             Became::Added | Became::Removed | Became::Changed | Became::Replaced => "",
         };
         row.hang(4);
-        row.flow(Some(Ink::Faint), "  ", &format!("{entries}{doubt},")).flow(Some(Ink::Faint), " ", &found.time);
+        row.flow(Some(Ink::Faint), "  ", &format!("{entries}{doubt},")).flow(
+            Some(Ink::Faint),
+            " ",
+            &object::time_spelled(found.time),
+        );
         out.line(&row.finish())?;
         let shown = match (found.became, single) {
             (Became::Changed | Became::Replaced, _) => found.after.as_ref(),
@@ -371,7 +387,15 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
     faint(out, &format!("{summary}{lost}"))
 }
 
-fn yaml(out: &mut Out, found: &Differs, stored: &StoredEntry) -> Result<(), Failure> {
+/// `deployments.apps shop/web`
+fn title(row: &ObjectRow) -> String {
+    match row.namespace.as_str() {
+        "" => format!("{} {}", row.resource.full_name(), row.name),
+        namespace => format!("{} {namespace}/{}", row.resource.full_name(), row.name),
+    }
+}
+
+fn yaml(out: &mut Out, found: &ObjectDifference, stored: &StoredEntry) -> Result<(), Failure> {
     let entry = object::parse(stored)?;
     let damaged = |error: serde_json::Error| object::damaged(stored.seq, &error);
     let object = entry.object.ok_or_else(|| object::damaged(stored.seq, &"it has no object"))?;

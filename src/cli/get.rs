@@ -3,6 +3,7 @@
 mod table;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use bytes::Bytes;
 use clap::Args;
@@ -10,6 +11,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::clock::moment;
+use super::coverage::About;
 use super::names::{At, Spellings, at};
 use super::object::{self, Moment};
 use super::output::{Out, printable};
@@ -96,7 +98,7 @@ struct Found {
 /// # Errors
 /// Exit 1 where there was none, with when it came and went.
 pub fn main(args: GetArgs, global: &Global, out: &mut Out) -> Outcome {
-    let (mut reader, _) = global.reader()?;
+    let (mut reader, dir) = global.reader()?;
     let wanted = Wanted::read(&args, &mut reader)?;
     let format = global.output.unwrap_or(if wanted.one { Format::Yaml } else { Format::Line });
     let mut rows = wanted.rows;
@@ -135,7 +137,7 @@ pub fn main(args: GetArgs, global: &Global, out: &mut Out) -> Outcome {
         let none = format!("there is no {} {when}, as far as the journal knows", wanted.asked);
         return Err(Failure::no(if reasons.is_empty() { none } else { reasons.join("; ") }));
     }
-    for note in notes(&mut reader, &rows, place)? {
+    for note in notes(&mut reader, &dir, &rows, place)? {
         complain(&format!("note: {note}"));
     }
     printer.end(out)?;
@@ -204,18 +206,28 @@ fn words(args: &[String]) -> Result<Vec<String>, Failure> {
 }
 
 /// Returns notes about uncovered times and resources that are no longer watched.
-fn notes(reader: &mut Reader, rows: &[ObjectRow], place: Option<Moment>) -> Result<Vec<String>, Failure> {
+fn notes(reader: &mut Reader, dir: &Path, rows: &[ObjectRow], place: Option<Moment>) -> Result<Vec<String>, Failure> {
     let one = rows.len() == 1;
     let scopes: BTreeSet<(i64, String, Option<String>)> = rows
         .iter()
         .map(|row| (row.resource_id, row.resource.full_name(), one.then(|| row.namespace.clone())))
         .collect();
+    let time = place.and_then(|place| place.time);
+    let about = About {
+        resources: Some(scopes.iter().map(|(_, resource, _)| resource.clone()).collect()),
+        namespaces: rows.iter().take(1).filter(|_| one).flat_map(ObjectRow::namespaces).collect(),
+        since: time,
+        until: time,
+    };
     let mut notes = Vec::new();
-    for (id, resource, namespace) in scopes {
+    for (id, _, namespace) in scopes {
         if let Some(place) = place {
             notes.extend(object::doubt(reader, id, namespace.as_deref(), place, moment)?);
         }
-        notes.extend(object::unwatched(reader, &resource, namespace.as_deref(), moment)?);
+    }
+    // Right after an entry everything is as the entry says.
+    if place.is_none_or(|place| place.time.is_some()) {
+        notes.extend(about.coverage(reader, dir, moment)?.notes().map(str::to_owned));
     }
     Ok(notes)
 }

@@ -1,12 +1,12 @@
 //! `decklog log`: the life of one object, newest first, over all its incarnations; with `--tree` also of what it owns.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
 use jiff::Timestamp;
-use serde::Deserialize;
 
-use super::clock::clock;
+use super::clock::{clock, moment};
+use super::coverage::About;
 use super::line::{FEW_GAPS, LATE, gap_of, put_gap, put_gaps, put_late, shown};
 use super::names::kind;
 use super::output::{Ink, Out, Row, printable};
@@ -19,6 +19,7 @@ use crate::journal::{EntryFilter, EntryQuery, ObjectRow, Reader, Step, StoredEnt
 use crate::k8s::bookkeeping;
 use crate::k8s::managed_fields::Manager;
 use crate::model::{EntryType, Seq};
+use crate::query::ownership;
 use crate::spelling::nearest;
 use crate::wire::{Change, Entry, ROW};
 
@@ -161,7 +162,7 @@ pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     if let Some(name) = args.name.take() {
         args.object = format!("{}/{name}", args.object);
     }
-    let (mut reader, _) = global.reader()?;
+    let (mut reader, dir) = global.reader()?;
     let filter = args.only.compile()?;
     let choice = filter.as_ref().filter(|filter| filter.asks_only_for(&ROW));
     let choice = choice.map(|filter| |line: &[u8]| filter.is_true_for(line));
@@ -174,7 +175,14 @@ pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     if root.last == Seq(0) {
         return Err(Failure::no(object::not_yet(&mut reader, &root, None)?));
     }
-    let family = if args.tree { family(&mut reader, root)? } else { vec![root] };
+    let family = if args.tree { ownership::family(&mut reader, root)? } else { vec![root] };
+    let about = About {
+        resources: Some(family.iter().map(|row| row.resource.full_name()).collect()),
+        namespaces: family[0].namespaces(),
+        since: args.only.since,
+        until: args.only.until,
+    };
+    let coverage = about.coverage(&mut reader, &dir, moment)?;
     // Where entries are chosen by what they say, nobody knows how many have to be looked at.
     let chosen = filter.is_some() || !args.only.types.is_empty();
     let folds = global.output.unwrap_or(Format::Line) == Format::Line && !args.all;
@@ -265,8 +273,9 @@ pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
         complain(&note);
     }
     if printer.first && args.last != Some(0) {
-        complain(&format!("no entry of {} fits", printer.object));
+        about.complain_of_nothing(&format!("no entry of {}", printer.object), &coverage, &mut reader)?;
     }
+    coverage.complain();
     printer.out.flush()?;
     Ok(Exit::Done)
 }
@@ -356,70 +365,6 @@ fn began(reader: &mut Reader, row: &ObjectRow, first: &Step) -> Result<Seq, Fail
     let gaps = reader.gaps(row.resource_id, Some(&row.namespace), Seq(0))?;
     let concerned = gaps.iter().filter(|gap| object::concerns(gap, row));
     Ok(concerned.map(|gap| gap.seq).filter(|gap| *gap < first.seq).last().unwrap_or(first.seq))
-}
-
-/// An object and everything that it owns, itself first, as far as it is watched and as it was last known.
-fn family(reader: &mut Reader, root: ObjectRow) -> Result<Vec<ObjectRow>, Failure> {
-    #[derive(Deserialize)]
-    struct Object {
-        metadata: Metadata,
-    }
-    #[derive(Deserialize)]
-    struct Metadata {
-        #[serde(default, rename = "ownerReferences")]
-        owners: Vec<Owner>,
-    }
-    #[derive(Deserialize)]
-    struct Owner {
-        #[serde(default)]
-        uid: String,
-    }
-    // All that the name ever was.
-    let mut uids = HashSet::from([root.uid.clone()]);
-    for step in
-        reader.history(&root, Seq(0), Seq(u64::MAX), usize::MAX)?.iter().filter(|step| step.kind != EntryType::Modified)
-    {
-        if let Some(stored) = reader.entry_of(step)? {
-            uids.extend(object::parse(&stored)?.header.uid.map(std::borrow::Cow::into_owned));
-        }
-    }
-    let namespace = root.resource.namespaced.then(|| root.namespace.clone());
-    let mut owned = Vec::new();
-    for (id, _) in reader.resources()? {
-        for row in reader.objects(id, namespace.as_deref(), None)? {
-            let json = match reader.unrecorded(&row)? {
-                Some((object, _)) => Some(object),
-                None => match reader.entry_at(&row, Seq(u64::MAX))? {
-                    Some(stored) => {
-                        let object = object::parse(&stored)?.object;
-                        object.map(|object| stored.line.slice_ref(object.get().as_bytes()))
-                    }
-                    None => None,
-                },
-            };
-            let owners = json.and_then(|json| serde_json::from_slice::<Object>(&json).ok());
-            let owners: Vec<String> =
-                owners.into_iter().flat_map(|object| object.metadata.owners).map(|owner| owner.uid).collect();
-            if !owners.is_empty() {
-                owned.push((row, owners));
-            }
-        }
-    }
-    let mut family = vec![root];
-    loop {
-        let (found, rest): (Vec<_>, Vec<_>) =
-            owned.into_iter().partition(|(_, owners)| owners.iter().any(|owner| uids.contains(owner)));
-        if found.is_empty() {
-            return Ok(family);
-        }
-        owned = rest;
-        for (row, _) in found {
-            uids.insert(row.uid.clone());
-            if !family.iter().any(|known| known.is(&row)) {
-                family.push(row);
-            }
-        }
-    }
 }
 
 /// Names of objects that are longer push what follows to the right.

@@ -2,6 +2,8 @@
 
 use clap::Args;
 
+use super::clock::moment;
+use super::coverage::{About, Coverage};
 use super::follow::Follow;
 use super::line::{Lines, gap_of};
 use super::output::{Out, plural};
@@ -46,6 +48,11 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
     let mut select = args.select;
     select.waits = args.follow;
     let selection = Selection::new(&select, &mut reader)?;
+    let about = About::of(&select, &reader)?;
+    let coverage = about.coverage(&mut reader, &dir, moment)?;
+    if args.follow {
+        coverage.complain_of_start();
+    }
     let mut out = Out::new(global);
     let mut printer = Printer::new(&out, global, &reader)?;
 
@@ -69,10 +76,13 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
         }
         printer.print_gaps(&mut out)?;
         out.flush()?;
-        printer.nothing(args.last, head);
+        if printer.first && args.last != Some(0) {
+            nothing(head, &about, &coverage, &mut reader)?;
+        }
         if cuts && left == 0 && more {
             complain(CUT);
         }
+        coverage.complain();
         return Ok(Exit::Done);
     }
     let mut after = match count {
@@ -91,10 +101,13 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
         printer.print_gaps(&mut out)?;
         out.flush()?;
         let Some(follow) = &mut follow else {
-            printer.nothing(args.last, head);
+            if printer.first && args.last != Some(0) {
+                nothing(head, &about, &coverage, &mut reader)?;
+            }
             if cut {
                 complain(CUT);
             }
+            coverage.complain();
             return Ok(Exit::Done);
         };
         follow.wait(&reader)?;
@@ -108,6 +121,15 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
         }
         head = reader.head()?;
     }
+}
+
+/// Says that nothing was printed, and for which time that is known.
+fn nothing(head: Seq, about: &About, coverage: &Coverage, reader: &mut Reader) -> Result<(), Failure> {
+    if head == Seq(0) {
+        complain("the journal has no entries yet");
+        return Ok(());
+    }
+    about.complain_of_nothing("no entry", coverage, reader)
 }
 
 /// Prints entries in the format asked for.
@@ -125,13 +147,6 @@ impl Printer {
         let mut lines = Lines::new(out.look, reader.head()?.0);
         lines.learn(reader)?;
         Ok(Self { format, lines, first: true, gaps: Vec::new() })
-    }
-
-    /// Says so where nothing was printed.
-    fn nothing(&self, last: Option<usize>, head: Seq) {
-        if self.first && last != Some(0) {
-            complain(if head == Seq(0) { "the journal has no entries yet" } else { "no entry of the log fits" });
-        }
     }
 
     /// Prints what was kept back.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::model::Seq;
+
 /// Result of a journal operation.
 pub(super) type Result<T = (), E = JournalError> = std::result::Result<T, E>;
 
@@ -82,6 +84,11 @@ pub enum JournalError {
 }
 
 impl JournalError {
+    /// An entry cannot be read.
+    pub(crate) fn damaged(seq: Seq, why: &dyn std::fmt::Display) -> Self {
+        Self::Corrupt(format!("entry {seq} is damaged ({why}); run `decklog verify`"))
+    }
+
     /// Reports whether there was no room, on the disk or in the size that the journal may have.
     pub(super) fn is_full(&self) -> bool {
         match self {

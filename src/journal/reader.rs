@@ -228,9 +228,7 @@ impl Reader {
     }
 
     fn unpack(&mut self, row: Stored) -> Result<StoredEntry> {
-        let damaged = |seq: u64, why: &dyn std::fmt::Display| {
-            JournalError::Corrupt(format!("entry {seq} is damaged ({why}); run `decklog verify`"))
-        };
+        let damaged = |seq: u64, why: &dyn std::fmt::Display| JournalError::damaged(Seq(seq), why);
         let kind = type_of(row.kind).ok_or_else(|| damaged(row.seq, &"unknown type"))?;
         let base = row.base.map(|seq| self.base(seq)).transpose()?;
         let line = self.codec.decompress(base.as_deref(), &row.blob).map_err(|error| damaged(row.seq, &error))?;

@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 
 use super::answer::Problem;
 use super::index::{Index, Way};
-use super::lanes::{Lane, Present, Unwatched, id_of, lane, unwatched_of};
+use super::lanes::{Lane, Present, id_of, lane};
 use super::moments::place;
-use super::query::{Asked, Query, Resources, stamp};
+use super::query::{Asked, Query, Resources};
 use super::summary::{Summaries, Summary};
 use super::window::{Found, MarkLine, Turn, look};
 use crate::change;
@@ -19,6 +19,8 @@ use crate::journal::outline::{Part, part_of};
 use crate::journal::{ObjectRow, Reader, StoredEntry};
 use crate::k8s::bookkeeping;
 use crate::model::{EntryType, Seq};
+use crate::query::coverage::{self, Uncovered};
+use crate::query::stamp;
 use crate::wire::{self, Entry};
 use crate::words::blame::trace;
 use crate::words::clock::Clock;
@@ -376,7 +378,7 @@ struct Field {
 pub(crate) struct ObjectPage {
     lane: Lane,
     /// Times for which nothing is known of it.
-    unwatched: Vec<Unwatched>,
+    unwatched: Vec<Uncovered>,
     entries: Vec<Summary>,
     more: bool,
     at: Option<u64>,
@@ -427,7 +429,7 @@ pub(super) fn object(
     let unrecorded = if at.is_none() { reader.unrecorded(&row)? } else { None };
     let is_there = state.is_some_and(|step| step.kind != EntryType::Deleted) || unrecorded.is_some();
     let mut page = ObjectPage {
-        unwatched: unwatched_of(reader, &row, present, deadline)?,
+        unwatched: coverage::of_object(reader, &row, present.at, deadline)?,
         lane,
         entries,
         more: steps.len() > OF_OBJECT,

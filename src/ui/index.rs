@@ -13,6 +13,7 @@ use crate::churn::Classes;
 use crate::journal::outline::{Builder, Mark, Part, Words, first_of, last_of, part_of};
 use crate::journal::{Journal, JournalError, Reader, StoredRow};
 use crate::model::{EntryType, Evidence, Seq};
+use crate::query::ownership::{self, OwnerReference};
 use crate::wire::{self, Change, Entry};
 
 /// Bytes of outlines that are kept and not in the journal, the newest: those of five million entries.
@@ -46,8 +47,8 @@ struct Inner {
 /// Owner of an object, according to one of its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Owned {
-    /// The group, kind and name of the controller.
-    pub(super) owner: Option<(String, String, String)>,
+    /// The one below which a tree shows it.
+    pub(super) owner: Option<OwnerReference>,
     /// Its own uid.
     pub(super) uid: String,
 }
@@ -370,34 +371,7 @@ pub(super) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
 
 /// Reads the owner from an entry.
 fn owned(line: &[u8]) -> Owned {
-    #[derive(serde::Deserialize)]
-    struct Object {
-        metadata: Metadata,
-    }
-    #[derive(serde::Deserialize)]
-    struct Metadata {
-        #[serde(default, rename = "ownerReferences")]
-        owners: Vec<Owner>,
-    }
-    #[derive(serde::Deserialize)]
-    struct Owner {
-        #[serde(default, rename = "apiVersion")]
-        api_version: String,
-        #[serde(default)]
-        kind: String,
-        #[serde(default)]
-        name: String,
-        #[serde(default)]
-        controller: bool,
-    }
     let Ok(entry) = Entry::parse(line) else { return Owned::default() };
-    let object = entry.object.and_then(|object| serde_json::from_str::<Object>(object.get()).ok());
-    let owner = object.and_then(|object| object.metadata.owners.into_iter().find(|owner| owner.controller));
-    Owned {
-        owner: owner.map(|owner| {
-            let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-            (group.to_owned(), owner.kind, owner.name)
-        }),
-        uid: entry.uid.as_deref().unwrap_or_default().to_owned(),
-    }
+    let owners = entry.object.map(|object| ownership::owners(object.get().as_bytes()));
+    Owned { owner: owners.and_then(ownership::parent), uid: entry.uid.as_deref().unwrap_or_default().to_owned() }
 }

@@ -3,19 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Instant;
 
-use jiff::Timestamp;
 use serde::Serialize;
 
 use super::answer::Problem;
 use super::index::{Index, Owned};
-use super::query::{Asked, Resources, lane_id, stamp};
+use super::query::{Asked, Resources, lane_id};
 use super::window::{Before, Found, Gathered, MarkLine, Turn, extent, gather};
-use crate::journal::{EntryQuery, ObjectRow, Reader, SourceRow, SourceState, StoredEntry};
-use crate::model::{EntryType, Evidence, Seq, Why};
+use crate::journal::{ObjectRow, Reader};
+use crate::model::{EntryType, Evidence, Seq};
+use crate::query::coverage::{self, Uncovered};
+use crate::query::stamp;
 use crate::wire::Entry;
 
-/// Number of uncovered stretches in an answer.
-const MOST_GAPS: usize = 500;
 /// Number of entries that are read for an owner outside of the selection.
 const LIVED: usize = 1000;
 /// An owner of an owner of an owner is no lane below.
@@ -29,7 +28,7 @@ pub(crate) struct Lanes {
     cursor: String,
     truncated: Option<Truncated>,
     pub(super) lanes: Vec<Lane>,
-    unwatched: Vec<Unwatched>,
+    unwatched: Vec<Uncovered>,
 }
 
 impl Lanes {
@@ -80,17 +79,6 @@ struct Bar {
     to_how: &'static str,
 }
 
-/// A stretch of time of which nobody knows what happened.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Unwatched {
-    resource: Option<String>,
-    namespace: String,
-    from: Option<String>,
-    to: String,
-    why: String,
-    seq: Option<u64>,
-}
-
 /// Limits of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
@@ -98,11 +86,10 @@ pub(super) struct Most {
     pub(super) marks: usize,
 }
 
-/// The present time, and whether a daemon watches.
+/// The present, and the end of the axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Present {
-    pub(super) now: i64,
-    pub(super) watched: bool,
+    pub(super) at: coverage::Present,
     /// Up to when the log is looked at where nobody says it.
     pub(super) end: i64,
 }
@@ -114,7 +101,7 @@ impl Present {
             (Some(oldest), Some(head)) if !watched => head + ((head - oldest) / 32).max(1_000_000),
             _ => now,
         };
-        Ok(Self { now, watched, end: end.min(now) })
+        Ok(Self { at: coverage::Present { now, watched }, end: end.min(now) })
     }
 }
 
@@ -134,7 +121,8 @@ pub(super) fn lanes(
     let bounds = asked.bounds(reader, head)?;
     // They are few: where they are not, most of the time is for the lanes.
     let third = deadline.saturating_duration_since(Instant::now()) / 3;
-    let (unwatched, unwatched_left) = unwatched(reader, asked, head, (since, until), present, Instant::now() + third)?;
+    let (unwatched, unwatched_left) =
+        coverage::between(reader, asked.scope(), head, (since, until), present.at, Instant::now() + third)?;
     let Gathered { lanes: found, mut lanes_left, marks_left, cut } =
         gather(index, reader, asked, bounds, (most.lanes, most.marks), deadline)?;
     let upto = bounds.1;
@@ -265,10 +253,10 @@ pub(super) fn lane(
     };
     let Owned { owner, uid } = index.owned(reader, row.row(), newest)?;
     let uid = if uid.is_empty() { row.uid.clone() } else { uid };
-    let owner = owner.and_then(|(group, kind, name)| {
-        let resource = resources.of_kind(&group, &kind)?;
+    let owner = owner.and_then(|owner| {
+        let resource = resources.of_kind(owner.group(), &owner.kind)?;
         let namespace = if resource.namespaced { row.namespace.as_str() } else { "" };
-        Some(lane_id(&resource.full_name(), namespace, &name))
+        Some(lane_id(&resource.full_name(), namespace, &owner.name))
     });
     let bars = bars(&found, &uid);
     found.marks.reverse();
@@ -356,222 +344,6 @@ fn in_order(lanes: BTreeMap<String, Lane>) -> Vec<Lane> {
     }
     let mut lanes = lanes;
     order.into_iter().filter_map(|(id, depth)| lanes.remove(&id).map(|lane| Lane { depth, ..lane })).collect()
-}
-
-/// Returns the uncovered stretches: times without a daemon, and those of GAPs, the newest; with the number that was omitted.
-fn unwatched(
-    reader: &mut Reader,
-    asked: &Asked,
-    head: Seq,
-    window: (i64, i64),
-    present: Present,
-    deadline: Instant,
-) -> Result<(Vec<Unwatched>, usize), Problem> {
-    let sources = reader.sources()?;
-    let mut found = now_unwatched(reader, asked, window.1, present, &sources)?;
-    found.retain(|one| asked.is_within(&one.namespace));
-    // What never was watched, and then what was watched last.
-    found.sort_by(|one, other| {
-        (one.from.is_some(), &other.from, &other.resource).cmp(&(other.from.is_some(), &one.from, &one.resource))
-    });
-    let mut left = found.len().saturating_sub(MOST_GAPS);
-    found.truncate(MOST_GAPS);
-    // A GAP is journaled at its end.
-    let after = reader.last_before(window.0)?;
-    let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
-    let mut before = head.next();
-    loop {
-        let page = reader.select(&query, after, Some(before), true, MOST_GAPS, None)?;
-        for gap in page.entries.iter().filter_map(|stored| of_gap(asked, window, &sources, stored)) {
-            if found.len() < MOST_GAPS {
-                found.push(gap);
-            } else {
-                left += 1;
-            }
-        }
-        let Some((_, oldest)) = page.looked_at.filter(|_| page.looked == MOST_GAPS) else { break };
-        if Instant::now() > deadline {
-            // It is not known how many more.
-            left += 1;
-            break;
-        }
-        before = oldest;
-    }
-    let mut first = not_yet_watched(reader, asked, window, &sources)?;
-    first.retain(|one| asked.is_within(&one.namespace));
-    let room = MOST_GAPS.saturating_sub(found.len());
-    left += first.len().saturating_sub(room);
-    found.extend(first.into_iter().take(room));
-    found.sort_by(|one, other| (&one.from, &one.resource, one.seq).cmp(&(&other.from, &other.resource, other.seq)));
-    Ok((found, left))
-}
-
-/// Returns the uncovered stretches of an object over the whole log.
-pub(super) fn unwatched_of(
-    reader: &mut Reader,
-    row: &ObjectRow,
-    present: Present,
-    deadline: Instant,
-) -> Result<Vec<Unwatched>, Problem> {
-    let resource = row.resource.full_name();
-    let is_its = |source: &&SourceRow| {
-        source.resource.full_name() == resource && ["", &*row.namespace].contains(&&*source.namespace)
-    };
-    let asked =
-        Asked::of_sources(reader.sources()?.iter().filter(is_its).map(|source| source.id.0).collect(), &row.namespace);
-    let begin = reader.retained()?.oldest_time.unwrap_or_default();
-    let head = reader.head()?;
-    Ok(unwatched(reader, &asked, head, (begin, present.now), present, deadline)?.0)
-}
-
-/// Returns the uncovered resources at a moment.
-pub(super) fn unknown_at(
-    reader: &mut Reader,
-    asked: &Asked,
-    time: i64,
-    present: Present,
-    deadline: Instant,
-) -> Result<Vec<Unwatched>, Problem> {
-    let head = reader.head()?;
-    Ok(unwatched(reader, asked, head, (time, time), present, deadline)?.0)
-}
-
-/// Returns the number of matching GAPs behind the first of these seqs and up to the second, with a limit.
-pub(super) fn gaps_between(reader: &mut Reader, asked: &Asked, (after, upto): (Seq, Seq)) -> Result<usize, Problem> {
-    let sources = reader.sources()?;
-    let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
-    let (mut count, mut before) = (0, upto.next());
-    while count < MOST_GAPS {
-        let page = reader.select(&query, after, Some(before), true, MOST_GAPS, None)?;
-        let found = page.entries.iter().filter_map(|stored| of_gap(asked, (i64::MIN, i64::MAX), &sources, stored));
-        count += found.count();
-        let Some((_, oldest)) = page.looked_at.filter(|_| page.looked == MOST_GAPS) else { break };
-        before = oldest;
-    }
-    Ok(count.min(MOST_GAPS))
-}
-
-/// The stretch that a GAP is about, where it is of what is asked for.
-fn of_gap(asked: &Asked, (since, until): (i64, i64), sources: &[SourceRow], stored: &StoredEntry) -> Option<Unwatched> {
-    let entry = Entry::parse(&stored.line).ok()?;
-    let gap = entry.gap()?;
-    let micros = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_microsecond);
-    let to = micros(&entry.time).unwrap_or(until);
-    let (resource, namespace) = (entry.full_resource(), entry.namespace.as_deref().unwrap_or_default());
-    // A source that takes over from another one of another scope does not say since when; the other one was good up to then.
-    let overlaps = |source: &&SourceRow| {
-        source.resource.full_name() == resource
-            && (source.namespace.is_empty() || namespace.is_empty() || source.namespace == namespace)
-    };
-    let handed_over = || {
-        let good = sources.iter().filter(overlaps).filter_map(|source| source.good_at).filter(|good| *good < to).max();
-        good.filter(|_| gap.why == Why::Scope.as_str())
-    };
-    let from = gap.since.as_deref().and_then(micros).or_else(handed_over);
-    let of = |source: &&SourceRow| source.resource.full_name() == resource && source.namespace == namespace;
-    let elsewhere = sources.iter().find(of).is_some_and(|source| !asked.is_of(source));
-    if elsewhere || to < since || from.is_some_and(|from| from > until) {
-        return None;
-    }
-    Some(Unwatched {
-        namespace: namespace.to_owned(),
-        resource: Some(resource).filter(|name| !name.is_empty()),
-        from: from.map(stamp),
-        to: stamp(to),
-        why: gap.why,
-        seq: Some(stored.seq.0),
-    })
-}
-
-/// Since when nobody watches now.
-fn now_unwatched(
-    reader: &Reader,
-    asked: &Asked,
-    until: i64,
-    present: Present,
-    sources: &[SourceRow],
-) -> Result<Vec<Unwatched>, Problem> {
-    let mut found = Vec::new();
-    for source in sources.iter().filter(|source| asked.is_of(source)) {
-        // What is not configured any more and never was known is nobody's.
-        if source.good_at.map_or(!source.active, |good_at| good_at >= until) {
-            continue;
-        }
-        let listed = |other: &SourceRow| other.good_at.is_some();
-        let its = |reader: &Reader| match source.good_at {
-            Some(_) => Ok(vec![source.namespace.clone()]),
-            // Another one may have known a part of what it is to bring.
-            None => nobodys(reader, source, sources, listed),
-        };
-        let (namespaces, why) = match source.state {
-            _ if !source.active => (left_alone(reader, source, sources)?, "removed"),
-            _ if !present.watched => (its(reader)?, "stopped"),
-            SourceState::Watching | SourceState::Gone => continue,
-            SourceState::Waiting | SourceState::Degraded(_) | SourceState::Listing(_) | SourceState::Recovering => {
-                (its(reader)?, source.state.word())
-            }
-        };
-        found.extend(namespaces.into_iter().map(|namespace| Unwatched {
-            resource: Some(source.resource.full_name()),
-            namespace,
-            from: source.good_at.map(stamp),
-            to: stamp(source.good_at.map_or(present.now, |good_at| present.now.max(good_at))),
-            why: why.to_owned(),
-            seq: None,
-        }));
-    }
-    Ok(found)
-}
-
-/// Up to when a source had not been listed for the first time: of what was before, nothing is known.
-fn not_yet_watched(
-    reader: &Reader,
-    asked: &Asked,
-    (since, until): (i64, i64),
-    sources: &[SourceRow],
-) -> Result<Vec<Unwatched>, Problem> {
-    let begin = reader.retained()?.oldest_time.unwrap_or(i64::MAX);
-    let mut found = Vec::new();
-    for source in sources.iter().filter(|source| asked.is_of(source)) {
-        // What was before the log is not shown.
-        let Some(first) = source.good_since.filter(|first| *first > since.max(begin)) else { continue };
-        let knew = |other: &SourceRow| other.good_since.is_some_and(|known| known < first);
-        found.extend(nobodys(reader, source, sources, knew)?.into_iter().map(|namespace| Unwatched {
-            resource: Some(source.resource.full_name()),
-            namespace,
-            from: None,
-            to: stamp(first.min(until)),
-            why: "not_yet".to_owned(),
-            seq: None,
-        }));
-    }
-    Ok(found)
-}
-
-/// The namespaces that a source which is not configured any more has left to nobody. One that was good later knows more,
-/// whether it is configured or not.
-fn left_alone(reader: &Reader, source: &SourceRow, sources: &[SourceRow]) -> Result<Vec<String>, Problem> {
-    nobodys(reader, source, sources, |other| other.active && other.good_at.is_some() || other.good_at > source.good_at)
-}
-
-/// The namespaces of a source of which no other one knows; an empty one stands for all.
-fn nobodys(
-    reader: &Reader,
-    source: &SourceRow,
-    sources: &[SourceRow],
-    knows: impl Fn(&SourceRow) -> bool,
-) -> Result<Vec<String>, Problem> {
-    let knows_more = |other: &&SourceRow| {
-        other.id != source.id && other.resource.full_name() == source.resource.full_name() && knows(other)
-    };
-    let known: BTreeSet<&str> = sources.iter().filter(knows_more).map(|other| other.namespace.as_str()).collect();
-    if known.contains("") || known.contains(source.namespace.as_str()) {
-        return Ok(Vec::new());
-    }
-    if known.is_empty() || !source.namespace.is_empty() {
-        return Ok(vec![source.namespace.clone()]);
-    }
-    Ok(reader.namespaces()?.into_iter().filter(|namespace| !known.contains(namespace.as_str())).collect())
 }
 
 #[cfg(test)]

@@ -6,13 +6,15 @@ use serde::Serialize;
 
 use super::answer::Problem;
 use super::index::Index;
-use super::lanes::{Present, Unwatched, gaps_between, id_of, unknown_at};
-use super::query::{Asked, Query, stamp};
-use crate::journal::{JournalError, Reader, Step};
+use super::lanes::{Present, id_of};
+use super::query::{Asked, Query};
+use crate::journal::{JournalError, Reader};
 use crate::model::{EntryType, Seq};
+use crate::query::coverage::{self, Uncovered};
+use crate::query::difference::{self, Became, Limits, ObjectDifference};
+use crate::query::stamp;
 use crate::wire::Entry;
 use crate::words::clock::Clock;
-use crate::words::differs::{Became, Differs, differs, is_gone};
 use crate::words::names::At;
 use crate::words::object::{self, Moment};
 
@@ -50,7 +52,7 @@ pub(crate) struct State {
     objects: Vec<There>,
     truncated: usize,
     /// Uncovered resources at that moment.
-    unknown: Vec<Unwatched>,
+    unknown: Vec<Uncovered>,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,7 +83,7 @@ pub(super) fn state(
     let head = reader.head()?;
     let seq = place.map_or(head, |place| place.seq);
     let time = time(reader, place, seq, clock)?;
-    let unknown = unknown_at(reader, asked, time, present, deadline)?;
+    let unknown = coverage::at(reader, asked.scope(), time, present.at, deadline)?;
     let mut rows: Vec<i64> = match &asked.objects {
         Some(objects) => objects.iter().copied().collect(),
         None => {
@@ -145,7 +147,7 @@ struct End {
     at: String,
     seq: u64,
     /// Uncovered resources at that moment.
-    unknown: Vec<Unwatched>,
+    unknown: Vec<Uncovered>,
 }
 
 /// Differences of objects between two moments.
@@ -202,47 +204,28 @@ pub(super) fn changes(
     rows.retain(|row| asked.objects.as_ref().is_none_or(|objects| objects.contains(row)));
     let mut end = |place, seq: Seq| -> Result<End, Problem> {
         let time = time(reader, place, seq, clock)?;
-        let unknown = unknown_at(reader, asked, time, present, deadline)?;
+        let unknown = coverage::at(reader, asked.scope(), time, present.at, deadline)?;
         Ok(End { at: stamp(time), seq: seq.0, unknown })
     };
-    let mut answer = Changes {
-        from: end(Some(first), from)?,
-        to: end(to, upto)?,
-        gaps: gaps_between(reader, asked, (from, upto))?,
-        objects: Vec::new(),
-        came_and_went: 0,
-        truncated: 0,
-    };
-    for row in rows {
-        if answer.objects.len() >= limit || Instant::now() > deadline {
-            answer.truncated += 1;
-            continue;
-        }
-        let Some(row) = reader.object_with(row)? else { continue };
-        let steps = reader.history(&row, from, upto, STEPS)?;
-        let Some(newest) = steps.first() else { continue };
-        if steps.len() == STEPS {
-            answer.truncated += 1;
-            continue;
-        }
-        match differs(reader, &row, from, &steps, Some(deadline)) {
-            Ok(Some(found)) => answer.objects.push(changed(id_of(&row), newest, found)),
-            Ok(None) if is_gone(Some(newest)) => answer.came_and_went += 1,
-            Ok(None) => {}
-            // One that is damaged hides no other.
-            Err(error) => {
-                tracing::debug!(%error, "what became of an object is not known");
-                answer.truncated += 1;
-            }
-        }
+    let (from_end, to_end) = (end(Some(first), from)?, end(to, upto)?);
+    let limits = Limits { objects: limit, entries: STEPS, deadline: Some(deadline) };
+    let found = difference::between(reader, rows, (from, upto), limits)?;
+    for error in &found.unknown {
+        tracing::debug!(%error, "what became of an object is not known");
     }
-    answer.objects.sort_by(|one, other| one.id.cmp(&other.id));
-    Ok(answer)
+    Ok(Changes {
+        from: from_end,
+        to: to_end,
+        gaps: coverage::gaps_between(reader, asked.scope(), (from, upto))?,
+        truncated: found.truncated + found.unknown.len(),
+        objects: found.objects.into_iter().map(changed).collect(),
+        came_and_went: found.came_and_went,
+    })
 }
 
-fn changed(id: String, newest: &Step, found: Differs) -> Changed {
+fn changed(found: ObjectDifference) -> Changed {
     Changed {
-        id,
+        id: id_of(&found.row),
         kind: found.kind,
         resource: found.resource,
         namespace: found.namespace,
@@ -252,8 +235,8 @@ fn changed(id: String, newest: &Step, found: Differs) -> Changed {
         areas: found.areas.unwrap_or_default(),
         entries: found.entries.len(),
         before: found.before.map(|stored| stored.seq.0),
-        seq: newest.seq.0,
-        time: stamp(newest.time),
+        seq: found.entries.last().copied().unwrap_or_default(),
+        time: stamp(found.time),
         how: found.evidence,
     }
 }

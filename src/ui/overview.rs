@@ -8,9 +8,10 @@ use serde::Serialize;
 
 use super::answer::Problem;
 use super::lanes::Present;
-use super::query::{Asked, stamp};
+use super::query::Asked;
 use crate::journal::{EntryQuery, Reader, StoredEntry};
 use crate::model::{EntryType, Seq};
+use crate::query::stamp;
 use crate::status::{Place, Status};
 use crate::wire::Entry;
 use crate::words::names::Spellings;

@@ -8,6 +8,7 @@ use super::answer::Problem;
 use crate::filter::Filter;
 use crate::journal::{Reader, SourceRow};
 use crate::model::{EntryType, Resource, Seq};
+use crate::query::coverage::Scope;
 use crate::spelling::nearest;
 use crate::words::clock::Clock;
 use crate::words::names::{Named, Spellings};
@@ -195,30 +196,14 @@ impl Asked {
         Ok(Self { since, until, objects, sources, namespaces, by_kind, types, areas, filter, quiet })
     }
 
-    /// Selects the entries of these sources.
-    pub(super) fn of_sources(sources: HashSet<i64>, namespace: &str) -> Self {
-        Self {
-            since: None,
-            until: None,
-            objects: None,
-            sources: Some(sources),
-            namespaces: Some(namespace.to_owned()).filter(|name| !name.is_empty()).into_iter().collect(),
-            by_kind: false,
-            types: Vec::new(),
-            areas: Vec::new(),
-            filter: None,
-            quiet: false,
-        }
+    /// Returns the sources and namespaces whose coverage matters.
+    pub(super) fn scope(&self) -> Scope<'_> {
+        Scope { sources: self.sources.as_ref(), namespaces: &self.namespaces }
     }
 
     /// Reports whether the selection excludes entries of the selected objects.
     pub(super) const fn is_narrow(&self) -> bool {
         self.filter.is_some() || !self.types.is_empty() || !self.areas.is_empty()
-    }
-
-    /// Reports whether the selection includes something of this namespace, or of all.
-    pub(super) fn is_within(&self, namespace: &str) -> bool {
-        namespace.is_empty() || self.namespaces.is_empty() || self.namespaces.iter().any(|asked| asked == namespace)
     }
 
     /// Reports whether the selection includes the entries of a source.
@@ -306,11 +291,6 @@ impl Resources {
 /// Returns the id of a lane: `deployments.apps/shop/web`.
 pub(super) fn lane_id(resource: &str, namespace: &str, name: &str) -> String {
     format!("{resource}/{namespace}/{name}")
-}
-
-/// RFC 3339 in UTC, with microseconds.
-pub(super) fn stamp(micros: i64) -> String {
-    Timestamp::from_microsecond(micros).map_or_else(|_| String::new(), |time| format!("{time:.6}"))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::journal::{
     Bounds, EntryQuery, Journal, Reader, Sharing, SinkStart, SourceJournal, SourceState, WatchChange, WriterThread,
 };
 use crate::model::{EntryType, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb, Why};
+use crate::query::coverage;
 use crate::sim::shared_log::Engine;
 use crate::wire::{Change, Entry};
 
@@ -45,6 +46,11 @@ fn change(number: u64) -> WatchChange {
         body: Redacted { bytes: body.into_bytes(), pointers: Vec::new(), marks: Vec::new() },
     };
     WatchChange { verb: if gone { Verb::Delete } else { Verb::Upsert }, object }
+}
+
+/// The present, up to which the axis goes.
+const fn present_at(now: i64, watched: bool) -> Present {
+    Present { at: coverage::Present { now, watched }, end: now }
 }
 
 async fn begun(dir: &Path) -> (Journal, WriterThread, SourceJournal) {
@@ -242,7 +248,7 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
     );
 
     // A bar for each life.
-    let present = Present { now, watched: true, end: now };
+    let present = present_at(now, true);
     let shown = lanes(&index, &mut reader, &asked, Most { lanes: 100, marks: 100_000 }, present, later()).unwrap();
     let shown = serde_json::to_value(shown).unwrap();
     for lane in shown["lanes"].as_array().unwrap() {
@@ -289,7 +295,7 @@ async fn what_takes_too_long_is_left_out_and_said() {
             assert!((1..=PART).contains(&total), "{query}: {answer}");
             let first = reader.head().unwrap().0 - total + 1;
             let before = answer["truncated"]["before"].as_str().unwrap();
-            assert_eq!(before, super::query::stamp(reader.time_of(Seq(first)).unwrap().unwrap()), "{query}");
+            assert_eq!(before, crate::query::stamp(reader.time_of(Seq(first)).unwrap().unwrap()), "{query}");
         }
     }
     drop((journal, source));
@@ -310,7 +316,7 @@ fn stretches(reader: &mut Reader, query: &str, watched: bool) -> (Vec<(String, S
     let clock = clock();
     let asked = Asked::read(&Query::read(query).unwrap(), reader, &clock).unwrap();
     let now = clock.now.as_microsecond() + 3_600_000_000;
-    let present = Present { now, watched, end: now };
+    let present = present_at(now, watched);
     let most = Most { lanes: 10, marks: 10 };
     let shown = lanes(&Index::default(), reader, &asked, most, present, later()).unwrap();
     let shown = serde_json::to_value(shown).unwrap();
@@ -346,7 +352,7 @@ async fn a_stretch_that_matters_is_not_crowded_out() {
 
     let pods = ("pods/".to_owned(), "expired".to_owned(), true);
     assert_eq!(stretches(&mut reader, "what=pods", true), (vec![pods.clone()], 0));
-    let until = format!("until={}", super::query::stamp(then));
+    let until = format!("until={}", crate::query::stamp(then));
     let (found, left) = stretches(&mut reader, &until, true);
     // The first of the others began before.
     assert!(found.contains(&pods) && found.len() == 2 && left == 0, "{found:?}, and {left}");
@@ -407,13 +413,13 @@ async fn what_was_watched_and_is_not_is_hatched() {
     let known =
         reader.sources().unwrap().iter().find_map(|row| row.good_since.filter(|_| row.id == first.id())).unwrap();
     assert_eq!(stretches(&mut reader, "what=services", true).0, [stretch("services/", "not_yet")]);
-    let later = format!("what=services&since={}", super::query::stamp(known));
+    let later = format!("what=services&since={}", crate::query::stamp(known));
     assert_eq!(stretches(&mut reader, &later, true).0, []);
     // Who asks what was there is told of what nobody knew.
     let clock = clock();
     let query = Query::read("at=9").unwrap();
     let asked = Asked::read(&query, &reader, &clock).unwrap();
-    let present = Present { now: known + 1, watched: true, end: known + 1 };
+    let present = present_at(known + 1, true);
     let then =
         moments::state(&Index::default(), &mut reader, &asked, &query, &clock, present, super::tests::later()).unwrap();
     let then = serde_json::to_value(then).unwrap();
@@ -455,7 +461,7 @@ async fn what_was_watched_and_is_not_is_hatched() {
     journal.flush().await.unwrap();
     let asked = Asked::read(&Query::read("what=pods&namespace=n1").unwrap(), &reader, &clock).unwrap();
     let now = clock.now.as_microsecond() + 3_600_000_000;
-    let present = Present { now, watched: true, end: now };
+    let present = present_at(now, true);
     let most = Most { lanes: 1, marks: 1 };
     let shown = lanes(&Index::default(), &mut reader, &asked, most, present, super::tests::later());
     let shown = serde_json::to_value(shown.unwrap()).unwrap();
@@ -613,7 +619,7 @@ async fn a_file_says_what_there_was_no_time_for() {
     let first = reader.time_of(Seq(2 * PART + 1)).unwrap().unwrap();
     let said = page::one_file(&Index::default(), &mut reader, dir.path(), &asked, &clock, 1, Instant::now()).unwrap();
     let said = said.left_out.unwrap();
-    assert!(said.contains(&format!("before {} ", super::query::stamp(first))), "{said}");
+    assert!(said.contains(&format!("before {} ", crate::query::stamp(first))), "{said}");
     drop((journal, source));
     thread.join().unwrap();
 }
@@ -705,7 +711,7 @@ async fn what_became_of_objects_is_what_was_at_both_moments() {
     let mut reader = journal.reader().unwrap();
     let (clock, mut became) = (clock(), BTreeSet::new());
     let now = clock.now.as_microsecond();
-    let present = Present { now, watched: true, end: now };
+    let present = present_at(now, true);
     let ask = |reader: &mut Reader, text: &str, deadline| {
         let query = Query::read(text).unwrap();
         let asked = Asked::read(&query, reader, &clock).unwrap();
@@ -788,9 +794,9 @@ async fn an_owner_that_nobody_asked_for_is_there_while_it_was() {
     owners.append(vec![change("boss", Verb::Delete, None), change("early", Verb::Upsert, None)]).await.unwrap();
     journal.flush().await.unwrap();
     let clock = clock();
-    let text = format!("since={}&where=kind+%3D%3D+%22Pod%22", super::query::stamp(since));
+    let text = format!("since={}&where=kind+%3D%3D+%22Pod%22", crate::query::stamp(since));
     let asked = Asked::read(&Query::read(&text).unwrap(), &reader, &clock).unwrap();
-    let present = Present { now: clock.now.as_microsecond(), watched: true, end: clock.now.as_microsecond() };
+    let present = present_at(clock.now.as_microsecond(), true);
     let most = Most { lanes: 10, marks: 10 };
     let shown = lanes(&Index::default(), &mut reader, &asked, most, present, later()).unwrap();
     let shown = serde_json::to_value(shown).unwrap();
@@ -839,7 +845,7 @@ async fn what_was_there_before_the_log_is_compared() {
     source.append(gone.into()).await.unwrap();
     journal.flush().await.unwrap();
     let (mut reader, clock) = (journal.reader().unwrap(), clock());
-    let present = Present { now: clock.now.as_microsecond(), watched: true, end: clock.now.as_microsecond() };
+    let present = present_at(clock.now.as_microsecond(), true);
     let ask = |reader: &mut Reader, text: &str| {
         let query = Query::read(text).unwrap();
         let asked = Asked::read(&query, reader, &clock).unwrap();

@@ -8,10 +8,11 @@ use serde::Serialize;
 
 use super::answer::Problem;
 use super::index::{Index, Way};
-use super::query::{Asked, stamp};
+use super::query::Asked;
 use crate::journal::Reader;
 use crate::journal::outline::{Mark, Part};
 use crate::model::{EntryType, Seq};
+use crate::query::stamp;
 
 /// Filter of entries, as far as outlines can tell.
 pub(super) struct Narrow<'a> {

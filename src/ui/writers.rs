@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::answer::Problem;
-use super::query::{Asked, lane_id, stamp};
+use super::query::{Asked, lane_id};
 use crate::churn::{Churn, Class, Classes};
 use crate::journal::Reader;
 use crate::model::{EntryType, Seq};
+use crate::query::stamp;
 use crate::wire::{self, Change, Entry};
 use crate::words::row::{cut, plural};
 

@@ -327,31 +327,6 @@ pub(crate) fn doubt(
     Ok(None)
 }
 
-/// Returns a sentence with the time if the resource is no longer watched, in this namespace or anywhere.
-///
-/// # Errors
-/// Where the journal cannot be read.
-pub(crate) fn unwatched(
-    reader: &Reader,
-    resource: &str,
-    namespace: Option<&str>,
-    spell: Spell,
-) -> Result<Option<String>, Failure> {
-    let mut sources = reader.sources()?;
-    sources.retain(|source| {
-        let covers = source.namespace.is_empty() || namespace.is_none_or(|wanted| wanted == source.namespace);
-        covers && source.resource.full_name() == resource
-    });
-    if sources.is_empty() || sources.iter().any(|source| source.active) {
-        return Ok(None);
-    }
-    let since = sources.iter().filter_map(|source| source.good_at).max();
-    let since = since.map_or_else(|| "an unknown time".to_owned(), |since| spell_micros(since, spell));
-    Ok(Some(format!(
-        "{resource} is not watched any more: what is known of it is of {since}, the last time that it was"
-    )))
-}
-
 /// Returns the reason why nothing is known of an object at a moment before its oldest entry.
 ///
 /// # Errors
@@ -456,6 +431,11 @@ pub(crate) fn when(entry: &Entry<'_>) -> Timestamp {
 /// Returns the time at which an entry was journaled.
 pub(crate) fn time_of(entry: &Entry<'_>) -> String {
     entry.time.parse::<Timestamp>().map_or_else(|_| UNREADABLE.to_owned(), moment)
+}
+
+/// Returns a time, given in microseconds since 1970, as people read it.
+pub(crate) fn time_spelled(micros: i64) -> String {
+    spell_micros(micros, moment)
 }
 
 const UNREADABLE: &str = "an unreadable time";

@@ -150,10 +150,11 @@ impl Answer {
         self.out
     }
 
-    /// As [`Answer::done`], where one line says how a moment was understood.
+    /// As [`Answer::done`], where one line says how a moment was understood, and a second one that the log is younger.
     #[track_caller]
     fn understood(self, option: &str) -> String {
-        assert_eq!((self.code, self.err.lines().count()), (0, 1), "{self:?}");
+        assert_eq!((self.code, self.err.lines().count()), (0, 2), "{self:?}");
+        assert!(self.err.lines().last().unwrap().contains("note: the log begins at 20"), "{self:?}");
         assert!(self.err.starts_with(&format!("decklog: {option} is 20")) && self.err.contains(" ago"), "{self:?}");
         self.out
     }
@@ -649,6 +650,56 @@ async fn no_color_and_color_are_heard() {
     let always =
         Answer::of(state.command(&["tail", "--color", "always"]).env("NO_COLOR", "1").output().unwrap()).done();
     assert!(always.contains("\u{1b}[32mADDED"), "{always}");
+}
+
+/// Whoever asks for a time is told what part of it the log does not cover, whatever the command, and a "nothing" names the
+/// time for which it is true. No cheaper test asks the commands about a journal whose daemon has stopped.
+#[tokio::test]
+async fn what_the_log_does_not_cover_is_said_by_every_command() {
+    let state = State::told().await;
+    let begins = "note: the log begins at 20";
+    let stopped = "note: no daemon has watched since 20";
+    // Of a running daemon, whose sources have just been good.
+    for (args, code, says) in [
+        (&["tail", "--since", "1h", "--type", "GAP"][..], 0, &[begins][..]),
+        (&["tail", "--since", "1h", "--where", "seq == 99"], 0, &["no entry fits from 20", begins]),
+        (&["log", "deploy/web", "-n", "shop", "--since", "1h"], 0, &[begins]),
+        (
+            &["log", "deploy/web", "-n", "shop", "--since", "1h", "--where", "seq == 99"],
+            0,
+            &["no entry of deployments.apps/web", begins],
+        ),
+        (&["tail", "--last", "1"], 0, &[]),
+        (&["get", "deploy/api"], 0, &[]),
+    ] {
+        let answer = state.run(args);
+        assert_eq!(answer.code, code, "{args:?} {answer:?}");
+        assert!(says.iter().all(|text| answer.err.contains(text)), "{args:?} {answer:?}");
+        assert!(!answer.err.contains(stopped), "{args:?} {answer:?}");
+        assert_eq!(answer.err.contains("note: "), !says.is_empty(), "{args:?} {answer:?}");
+    }
+    let dir = state.close();
+    for args in [
+        &["tail"][..],
+        &["tail", "deploy/api", "-n", "shop"],
+        &["tail", "-r"],
+        &["tail", "--since", "1h", "--where", "seq == 99"],
+        &["log", "deploy/web", "-n", "shop"],
+        &["log", "deploy/web", "-n", "shop", "--tree"],
+        &["get", "deploy/api"],
+        &["get", "deploy"],
+        &["blame", "deploy/api"],
+        &["churn"],
+        &["churn", "deploy", "--since", "1h", "-o", "json"],
+        &["get", "deploy/api", "--at", "0s"],
+        &["diff", "--from", "1"],
+        &["diff", "deploy/api", "--from", "1"],
+        &["diff", "--from", "1", "-o", "json"],
+    ] {
+        let answer = Answer::of(decklog(dir.path(), args).output().unwrap());
+        let said = answer.err.clone() + &answer.out;
+        assert!(answer.code == 0 && said.contains(stopped.trim_start_matches("note: ")), "{args:?} {answer:?}");
+    }
 }
 
 /// What nobody watches any more is told as what it was, and since when that is all that is known.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use decklog::ambient::{self, Simulation};
-use decklog::journal::{Journal, SourceJournal, WatchChange};
+use decklog::journal::{Journal, SourceJournal, SourceState, WatchChange};
 use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use jiff::Timestamp;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -149,9 +149,22 @@ impl Story {
         self.sources[source].gone().await.unwrap();
     }
 
+    /// The story is told, and a daemon watches on: this process holds its lock.
     pub(crate) async fn end(mut self) -> TempDir {
+        for source in self.sources.values() {
+            source.report(SourceState::Watching).await.unwrap();
+        }
+        self.journal.flush().await.unwrap();
         drop((self.journal, self.sources));
         self.writer.join_next().await.unwrap().unwrap();
+        let lock = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.dir.path().join("decklog.lock"))
+            .unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        std::mem::forget(lock);
         self.dir
     }
 }

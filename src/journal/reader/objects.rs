@@ -41,6 +41,12 @@ impl ObjectRow {
         if self.namespace.is_empty() { name } else { format!("{name} in namespace {}", self.namespace) }
     }
 
+    /// Its namespace; nothing if it lives in none.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<String> {
+        Some(self.namespace.clone()).filter(|name| !name.is_empty()).into_iter().collect()
+    }
+
     /// Reports whether two rows are of one object.
     #[must_use]
     pub const fn is(&self, other: &Self) -> bool {

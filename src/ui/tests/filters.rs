@@ -13,7 +13,7 @@ async fn a_filter_without_an_answer_for_an_entry_is_refused() {
     let now = clock.now.as_microsecond() + 3_600_000_000;
     let heavy = format!("where=[name]{}.size()+%3E+0", ".map(x,+x%2Bx%2Bx%2Bx%2Bx%2Bx%2Bx%2Bx%2Bx%2Bx)".repeat(9));
     let asked = Asked::read(&Query::read(&heavy).unwrap(), &reader, &clock).unwrap();
-    let (index, present) = (Index::default(), Present { now, watched: true, end: now });
+    let (index, present) = (Index::default(), present_at(now, true));
     let most = Most { lanes: 10, marks: 10 };
     let problems = [
         histogram(&index, &mut reader, &asked, 10, now, later()).unwrap_err(),

@@ -1,4 +1,4 @@
-//! Difference of an object between two moments.
+//! Difference of objects between two moments.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -6,13 +6,12 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::Failure;
-use super::object;
-use super::tree::{Mark, Node, Step as Way};
 use crate::change;
-use crate::journal::{ObjectRow, Reader, Step, StoredEntry};
+use crate::journal::{JournalError, ObjectRow, Reader, Step, StoredEntry};
 use crate::model::{EntryType, Seq};
 use crate::wire::{Change, Entry};
+use crate::words::tree::{Mark, Node, Step as Way, pointer};
+use crate::words::{Failure, object};
 
 /// Kind of difference between the two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -42,10 +41,78 @@ impl Became {
     }
 }
 
+/// Bounds of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Number of objects that differ.
+    pub(crate) objects: usize,
+    /// Number of entries that are read for one object.
+    pub(crate) entries: usize,
+    /// Time at which the rest is left out.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Limits {
+    /// No bound, as for a command.
+    pub(crate) const NONE: Self = Self { objects: usize::MAX, entries: usize::MAX, deadline: None };
+
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() > deadline)
+    }
+}
+
+/// Differences of objects between two moments.
+#[derive(Default)]
+pub(crate) struct Difference {
+    /// By resource, namespace and name.
+    pub(crate) objects: Vec<ObjectDifference>,
+    /// Objects that existed at neither moment, and in between did.
+    pub(crate) came_and_went: usize,
+    /// Objects that the limits left out.
+    pub(crate) truncated: usize,
+    /// Reasons why the difference of an object is not known: its entries are damaged.
+    pub(crate) unknown: Vec<Failure>,
+}
+
+/// Compares each object, given by its row, as it was right after `from` with what it was right after `to`.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub(crate) fn between(
+    reader: &mut Reader,
+    rows: impl IntoIterator<Item = i64>,
+    (from, to): (Seq, Seq),
+    limits: Limits,
+) -> Result<Difference, JournalError> {
+    let mut answer = Difference::default();
+    for row in rows {
+        if answer.objects.len() >= limits.objects || limits.is_over() {
+            answer.truncated += 1;
+            continue;
+        }
+        let Some(row) = reader.object_with(row)? else { continue };
+        let steps = reader.history(&row, from, to, limits.entries)?;
+        let Some(newest) = steps.first() else { continue };
+        if steps.len() == limits.entries {
+            answer.truncated += 1;
+            continue;
+        }
+        match of_object(reader, &row, from, &steps, limits.deadline) {
+            Ok(Some(found)) => answer.objects.push(found),
+            Ok(None) if newest.kind == EntryType::Deleted => answer.came_and_went += 1,
+            Ok(None) => {}
+            // One that is damaged hides no other.
+            Err(failure) => answer.unknown.push(failure),
+        }
+    }
+    answer.objects.sort_by(|one, other| one.place().cmp(&other.place()));
+    Ok(answer)
+}
+
 /// One object that differs.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Differs {
+pub(crate) struct ObjectDifference {
     pub(crate) became: Became,
     pub(crate) api_version: String,
     pub(crate) kind: String,
@@ -65,30 +132,32 @@ pub(crate) struct Differs {
     /// JSON pointers of redacted values that are others now.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) redacted: BTreeSet<String>,
+    /// Time of the last entry, microseconds since 1970.
     #[serde(skip)]
-    pub(crate) time: String,
+    pub(crate) time: i64,
     #[serde(skip)]
-    pub(crate) title: String,
+    pub(crate) row: ObjectRow,
     #[serde(skip)]
     pub(crate) before: Option<StoredEntry>,
     #[serde(skip)]
     pub(crate) after: Option<StoredEntry>,
 }
 
-/// Reports whether the first step ends an object.
-pub(crate) fn is_gone(step: Option<&Step>) -> bool {
-    step.is_some_and(|step| step.kind == EntryType::Deleted)
+impl ObjectDifference {
+    fn place(&self) -> (String, &str, &str) {
+        (self.row.resource.full_name(), &self.namespace, &self.name)
+    }
 }
 
 /// Returns the difference of one object that has entries between the moments, newest first. After the deadline it does not look
 /// any more for redacted values that differ.
-pub(crate) fn differs(
+fn of_object(
     reader: &mut Reader,
     row: &ObjectRow,
     from: Seq,
     steps: &[Step],
     deadline: Option<Instant>,
-) -> Result<Option<Differs>, Failure> {
+) -> Result<Option<ObjectDifference>, Failure> {
     let (newest, oldest) = (&steps[0], &steps[steps.len() - 1]);
     let there = |stored: &StoredEntry| stored.kind != EntryType::Deleted;
     let before = reader.entry_at(row, from)?;
@@ -108,7 +177,7 @@ pub(crate) fn differs(
         (None, true) if seen => Became::FirstSeen,
         (None, true) => Became::Added,
     };
-    let mut found = Differs {
+    let mut found = ObjectDifference {
         became,
         api_version: entry.api_version.to_string(),
         kind: entry.kind.to_string(),
@@ -121,11 +190,8 @@ pub(crate) fn differs(
         areas: None,
         patch: None,
         redacted: BTreeSet::new(),
-        time: object::time_of(&entry),
-        title: match row.namespace.as_str() {
-            "" => format!("{} {}", row.resource.full_name(), row.name),
-            namespace => format!("{} {namespace}/{}", row.resource.full_name(), row.name),
-        },
+        time: newest.time,
+        row: row.clone(),
         before: None,
         after: None,
     };
@@ -179,7 +245,7 @@ fn hidden(entry: &Entry<'_>, areas: &mut BTreeSet<String>, pointers: &mut BTreeS
     }
     for found in tree.differences() {
         if matches!(found.node.mark, Mark::Redacted) {
-            pointers.insert(super::tree::pointer(&found.path));
+            pointers.insert(pointer(&found.path));
             if let Some(Way::Key(area)) = found.path.first() {
                 areas.insert((*area).to_owned());
             }

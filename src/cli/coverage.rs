@@ -1,0 +1,242 @@
+//! Sentences about the part of a time that the log does not cover.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::clock::{clock, moment};
+use super::names::Spellings;
+use super::object::Spell;
+use super::output::plural;
+use super::select::SelectArgs;
+use super::{Failure, complain};
+use crate::journal::Reader;
+use crate::query::coverage::{self, Present, Scope, Uncovered};
+use crate::status;
+
+/// Age up to which the last news of a source that is being watched are as good as present.
+const LAG_LIMIT: SignedDuration = SignedDuration::from_secs(10);
+/// Number of resources that a sentence names.
+const NAMED: usize = 4;
+
+/// The part of the log that a command was asked about.
+#[derive(Debug, Default)]
+pub(super) struct About {
+    /// Full names of the resources; all if there are none.
+    pub(super) resources: Option<BTreeSet<String>>,
+    /// Names of the namespaces; all if there are none.
+    pub(super) namespaces: Vec<String>,
+    /// Start of the time; none for the beginning of the log.
+    pub(super) since: Option<Timestamp>,
+    /// End of the time; none for now.
+    pub(super) until: Option<Timestamp>,
+}
+
+/// Coverage of a time.
+#[derive(Debug, Default)]
+pub(super) struct Coverage {
+    /// Start of the time that the log covers.
+    pub(super) from: Option<Timestamp>,
+    /// End of that time.
+    pub(super) to: Option<Timestamp>,
+    /// Sentences about the start of the time.
+    before: Vec<String>,
+    /// Sentences about its end.
+    after: Vec<String>,
+}
+
+impl About {
+    /// Returns the part that these arguments select. What the journal does not know has no coverage.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub(super) fn of(select: &SelectArgs, reader: &Reader) -> Result<Self, Failure> {
+        let mut resources = BTreeSet::new();
+        let spellings = if select.objects.is_empty() { None } else { Some(Spellings::load(reader)?) };
+        for text in select.objects.iter().flat_map(|text| text.split(',')) {
+            let named = spellings.as_ref().and_then(|spellings| spellings.read(text).ok());
+            resources
+                .extend(named.into_iter().flat_map(|named| named.resources).map(|(_, resource)| resource.full_name()));
+        }
+        Ok(Self {
+            resources: spellings.map(|_| resources),
+            namespaces: select.only.namespace.clone(),
+            since: select.only.since,
+            until: select.only.until,
+        })
+    }
+
+    /// Returns what the log covers of the time.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub(super) fn coverage(&self, reader: &mut Reader, dir: &Path, spell: Spell) -> Result<Coverage, Failure> {
+        let retained = reader.retained()?;
+        let Some(begin) = retained.oldest_time.and_then(|begin| Timestamp::from_microsecond(begin).ok()) else {
+            return Ok(Coverage::default());
+        };
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        if self.since.is_some_and(|since| since < begin) {
+            let why =
+                if retained.removed > 0 { "retention has removed what was before" } else { "nothing before is known" };
+            before.push(format!("the log begins at {} (entry {}): {why}", spell(begin), retained.oldest));
+        }
+        let now = clock().now;
+        let (from, to) =
+            (self.since.map_or(begin, |since| since.max(begin)), self.until.map_or(now, |until| until.min(now)));
+        let sources = self.sources(reader)?;
+        let scope = Scope { sources: sources.as_ref(), namespaces: &self.namespaces };
+        let present = Present { now: now.as_microsecond(), watched: status::daemon(dir).running };
+        let window = (from.as_microsecond(), to.as_microsecond());
+        let found = coverage::of_sources(reader, scope, window, present)?;
+        let head = reader.time_of(reader.head()?)?.and_then(|head| Timestamp::from_microsecond(head).ok());
+        let end = stale(&found, head, &mut after, spell);
+        if self.since.is_some() {
+            not_yet(&found, window.0, &mut before, spell);
+        }
+        Ok(Coverage { from: Some(from), to: Some(end.map_or(to, |end| end.min(to))), before, after })
+    }
+
+    /// Prints that no entry is selected, for which time that is known, and how many GAPs lie in that time.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub(super) fn complain_of_nothing(
+        &self,
+        what: &str,
+        coverage: &Coverage,
+        reader: &mut Reader,
+    ) -> Result<(), Failure> {
+        let Some((from, to)) = coverage.from.zip(coverage.to).filter(|(from, to)| from <= to) else {
+            complain(&format!("{what} fits"));
+            return Ok(());
+        };
+        let sources = self.sources(reader)?;
+        let scope = Scope { sources: sources.as_ref(), namespaces: &self.namespaces };
+        let gaps = coverage::gaps_within(reader, scope, (from.as_microsecond(), to.as_microsecond()))?;
+        let until = if to < clock().now { format!("to {}", moment(to)) } else { "until now".to_owned() };
+        let gaps = match gaps {
+            0 => String::new(),
+            many => {
+                format!("; {} in it, and more may have happened there", plural(many as u64, "GAP lies", "GAPs lie"))
+            }
+        };
+        complain(&format!("{what} fits from {} {until}{gaps}", moment(from)));
+        Ok(())
+    }
+
+    /// Returns the rows of the sources that bring these resources to these namespaces; none for all of them.
+    fn sources(&self, reader: &Reader) -> Result<Option<HashSet<i64>>, Failure> {
+        if self.resources.is_none() && self.namespaces.is_empty() {
+            return Ok(None);
+        }
+        let mut sources = reader.sources()?;
+        sources.retain(|source| {
+            let of_resource = |resources: &BTreeSet<String>| resources.contains(&source.resource.full_name());
+            let is_within = source.namespace.is_empty()
+                || self.namespaces.is_empty()
+                || self.namespaces.contains(&source.namespace);
+            is_within && self.resources.as_ref().is_none_or(of_resource)
+        });
+        Ok(Some(sources.into_iter().map(|source| source.id.0).collect()))
+    }
+}
+
+impl Coverage {
+    /// Returns the sentences about what is not covered.
+    pub(super) fn notes(&self) -> impl Iterator<Item = &str> {
+        self.before.iter().chain(&self.after).map(String::as_str)
+    }
+
+    /// Prints the sentences.
+    pub(super) fn complain(&self) {
+        for note in self.notes() {
+            complain(&format!("note: {note}"));
+        }
+    }
+
+    /// Prints the sentences about the start, for a command that waits for the end.
+    pub(super) fn complain_of_start(&self) {
+        for note in &self.before {
+            complain(&format!("note: {note}"));
+        }
+    }
+}
+
+/// Adds a sentence for what is not known up to now. Returns the time up to which everything is known, where that is not now.
+fn stale(found: &[Uncovered], head: Option<Timestamp>, notes: &mut Vec<String>, spell: Spell) -> Option<Timestamp> {
+    let time = |micros: i64| Timestamp::from_microsecond(micros).unwrap_or_default();
+    let is_old = |one: &&Uncovered| {
+        let lags = one.from.is_none_or(|from| time(one.to).duration_since(time(from)) > LAG_LIMIT);
+        lags || ["removed", "stopped"].contains(&one.why.as_str())
+    };
+    let mut by_reason: BTreeMap<&str, Vec<&Uncovered>> = BTreeMap::new();
+    for one in found.iter().filter(|one| one.why != "not_yet").filter(is_old) {
+        by_reason.entry(&one.why).or_default().push(one);
+    }
+    let mut end: Option<Timestamp> = None;
+    for (why, stretches) in by_reason {
+        let last = stretches.iter().filter_map(|one| one.from).max().map(time);
+        let first = stretches.iter().filter_map(|one| one.from).min().map(time);
+        let names = names(&stretches);
+        notes.push(match (why, last) {
+            ("stopped", Some(last)) => {
+                // Whoever wrote the newest entry ran then.
+                let last = head.map_or(last, |head| last.max(head));
+                format!("no daemon has watched since {}: nothing newer is known", spell(last))
+            }
+            ("removed", _) => {
+                let since = last.map_or_else(|| "an unknown time".to_owned(), spell);
+                let are = if stretches.len() == 1 { "is" } else { "are" };
+                format!(
+                    "{names} {are} not watched any more: what is known of it is of {since}, the last time that it was"
+                )
+            }
+            (_, None) => format!("{names} was never listed: nothing of it is known"),
+            (why, Some(_)) => {
+                let first = first.map_or_else(String::new, spell);
+                format!("{names} lags ({why}): nothing newer than {first} is known")
+            }
+        });
+        // Of what is gone for good nothing new is expected, and nothing else depends on it.
+        if why != "removed" {
+            end = [end, first].into_iter().flatten().min();
+        }
+    }
+    end
+}
+
+/// Adds a sentence for what was listed for the first time within the time.
+fn not_yet(found: &[Uncovered], from: i64, notes: &mut Vec<String>, spell: Spell) {
+    let is_late = |one: &&Uncovered| {
+        one.why == "not_yet" && one.to.saturating_sub(from) > i64::try_from(LAG_LIMIT.as_micros()).unwrap_or(i64::MAX)
+    };
+    let late: Vec<&Uncovered> = found.iter().filter(is_late).collect();
+    if let Some(first) = late.iter().map(|one| one.to).max().and_then(|first| Timestamp::from_microsecond(first).ok()) {
+        notes.push(format!(
+            "{} was listed for the first time at {}: nothing before is known",
+            names(&late),
+            spell(first)
+        ));
+    }
+}
+
+/// `pods, services and 3 more`
+fn names(stretches: &[&Uncovered]) -> String {
+    let name = |one: &&Uncovered| match (one.resource.as_deref().unwrap_or_default(), one.namespace.as_str()) {
+        (resource, "") => resource.to_owned(),
+        (resource, namespace) => format!("{resource} in {namespace}"),
+    };
+    let all: BTreeSet<String> = stretches.iter().map(name).collect();
+    let mut shown: Vec<&str> = all.iter().take(NAMED).map(String::as_str).collect();
+    let more = format!("{} more", all.len() - shown.len());
+    if all.len() > shown.len() {
+        shown.push(&more);
+    }
+    match shown.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
