@@ -10,7 +10,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use decklog::journal::{Journal, JournalError, SinkStart, SourceJournal, StoredEntry, WatchChange, WriterThread};
+use decklog::journal::{
+    Journal, JournalError, SinkStart, SourceJournal, SourceState, StoredEntry, WatchChange, WriterThread,
+};
 use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use tempfile::TempDir;
 
@@ -82,6 +84,8 @@ impl State {
         let (deployments, _) =
             journal.source(&spec(resource("deployments", "apps", "Deployment", "deploy", true))).await.unwrap();
         journal.remember_resources(vec![resource("pods", "", "Pod", "po", true)]).await.unwrap();
+        // However long a test takes, what is watched lags behind nothing.
+        deployments.report(SourceState::Watching).await.unwrap();
         Self { dir, journal, thread, deployments }
     }
 

@@ -163,7 +163,8 @@ impl Story {
             .truncate(false)
             .open(self.dir.path().join("decklog.lock"))
             .unwrap();
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        // Waits for children that another test begins: they have every open file until they are another program.
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
         std::mem::forget(lock);
         self.dir
     }
