@@ -17,6 +17,8 @@ use crate::status;
 
 /// Age up to which the last news of a source that is being watched are as good as present.
 const LAG_LIMIT: SignedDuration = SignedDuration::from_secs(10);
+/// Reason of what was never listed.
+const NEVER: &str = "never";
 /// Number of resources that a sentence names.
 const NAMED: usize = 4;
 
@@ -119,7 +121,7 @@ impl About {
         let gaps = match gaps {
             0 => String::new(),
             many => {
-                format!("; {} in it, and more may have happened there", plural(many as u64, "GAP lies", "GAPs lie"))
+                format!("; {} in that time, so more may have happened", plural(many as u64, "GAP lies", "GAPs lie"))
             }
         };
         complain(&format!("{what} fits from {} {until}{gaps}", moment(from)));
@@ -173,31 +175,29 @@ fn stale(found: &[Uncovered], head: Option<Timestamp>, notes: &mut Vec<String>, 
     };
     let mut by_reason: BTreeMap<&str, Vec<&Uncovered>> = BTreeMap::new();
     for one in found.iter().filter(|one| one.why != "not_yet").filter(is_old) {
-        by_reason.entry(&one.why).or_default().push(one);
+        // Of what was never listed nothing is known, whatever the reason.
+        let reason = if one.from.is_none() && one.why != "removed" { NEVER } else { &one.why };
+        by_reason.entry(reason).or_default().push(one);
     }
     let mut end: Option<Timestamp> = None;
     for (why, stretches) in by_reason {
         let last = stretches.iter().filter_map(|one| one.from).max().map(time);
         let first = stretches.iter().filter_map(|one| one.from).min().map(time);
-        let names = names(&stretches);
-        notes.push(match (why, last) {
-            ("stopped", Some(last)) => {
-                // Whoever wrote the newest entry ran then.
-                let last = head.map_or(last, |head| last.max(head));
-                format!("no daemon has watched since {}: nothing newer is known", spell(last))
-            }
-            ("removed", _) => {
-                let since = last.map_or_else(|| "an unknown time".to_owned(), spell);
-                let are = if stretches.len() == 1 { "is" } else { "are" };
-                format!(
-                    "{names} {are} not watched any more: what is known of it is of {since}, the last time that it was"
-                )
-            }
-            (_, None) => format!("{names} was never listed: nothing of it is known"),
-            (why, Some(_)) => {
-                let first = first.map_or_else(String::new, spell);
-                format!("{names} lags ({why}): nothing newer than {first} is known")
-            }
+        let (names, one) = (names(&stretches), stretches.len() == 1);
+        let verb = |singular, plural| if one { singular } else { plural };
+        let spelled = |time: Option<Timestamp>| time.map_or_else(|| "an unknown time".to_owned(), spell);
+        notes.push(match why {
+            NEVER => format!("{names} {} never listed: nothing of that is known", verb("was", "were")),
+            "removed" => format!(
+                "{names} {} not watched any more: what is known of {} is of {}, the last time that {}",
+                verb("is", "are"),
+                verb("it", "them"),
+                spelled(last),
+                verb("it was", "they were"),
+            ),
+            // Whoever wrote the newest entry ran then.
+            "stopped" => format!("no daemon has watched since {}: nothing newer is known", spelled(last.max(head))),
+            _ => format!("{names} {} ({why}): nothing newer than {} is known", verb("lags", "lag"), spelled(first)),
         });
         // Of what is gone for good nothing new is expected, and nothing else depends on it.
         if why != "removed" {
@@ -215,8 +215,9 @@ fn not_yet(found: &[Uncovered], from: i64, notes: &mut Vec<String>, spell: Spell
     let late: Vec<&Uncovered> = found.iter().filter(is_late).collect();
     if let Some(first) = late.iter().map(|one| one.to).max().and_then(|first| Timestamp::from_microsecond(first).ok()) {
         notes.push(format!(
-            "{} was listed for the first time at {}: nothing before is known",
+            "{} {} listed for the first time at {}: nothing before is known",
             names(&late),
+            if late.len() == 1 { "was" } else { "were" },
             spell(first)
         ));
     }
@@ -238,5 +239,68 @@ fn names(stretches: &[&Uncovered]) -> String {
         Some((last, [])) => (*last).to_owned(),
         Some((last, others)) => format!("{} and {last}", others.join(", ")),
         None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::clock::in_utc;
+
+    /// Reasons for which the end of a time is not known, alone and together; no command can be brought into each of them.
+    #[test]
+    fn each_reason_has_its_sentence() {
+        let at = |second: i64| second * 1_000_000;
+        let one = |resource: &str, why: &str, from: Option<i64>| Uncovered {
+            resource: Some(resource.to_owned()),
+            namespace: String::new(),
+            from: from.map(at),
+            to: at(100),
+            why: why.to_owned(),
+            seq: None,
+        };
+        let cases: [(&[Uncovered], &[&str], Option<i64>); 8] = [
+            (&[], &[], None),
+            (&[one("pods", "degraded", Some(95))], &[], None),
+            (
+                &[one("pods", "degraded", Some(40))],
+                &["pods lags (degraded): nothing newer than 00:00:40 is known"],
+                Some(40),
+            ),
+            (
+                &[one("pods", "listing", Some(40)), one("jobs.batch", "listing", Some(30))],
+                &["jobs.batch and pods lag (listing): nothing newer than 00:00:30 is known"],
+                Some(30),
+            ),
+            (
+                &[one("pods", "stopped", Some(98)), one("nodes", "stopped", None)],
+                &[
+                    "nodes was never listed: nothing of that is known",
+                    "no daemon has watched since 00:01:38: nothing newer is known",
+                ],
+                Some(98),
+            ),
+            (
+                &[one("pods", "removed", Some(20))],
+                &["pods is not watched any more: what is known of it is of 00:00:20, the last time that it was"],
+                None,
+            ),
+            (
+                &[one("pods", "removed", Some(20)), one("nodes", "removed", Some(10))],
+                &[
+                    "nodes and pods are not watched any more: what is known of them is of 00:00:20, the last time that they were",
+                ],
+                None,
+            ),
+            (&[one("pods", "not_yet", None)], &[], None),
+        ];
+        for (found, expected, end) in cases {
+            let mut notes = Vec::new();
+            let until = stale(found, None, &mut notes, in_utc);
+            let short: Vec<String> =
+                notes.iter().map(|note| note.replace("1970-01-01T", "").replace('Z', "")).collect();
+            assert_eq!(short, expected, "{found:?}");
+            assert_eq!(until, end.and_then(|end| Timestamp::from_second(end).ok()), "{found:?}");
+        }
     }
 }

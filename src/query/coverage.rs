@@ -4,6 +4,7 @@
 //! the source waits or lists), or because a source had not been listed yet.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -86,12 +87,15 @@ pub(crate) fn between(
     });
     let mut left = found.len().saturating_sub(MOST);
     found.truncate(MOST);
-    let more = gaps(reader, scope, head, window, Some(deadline), &sources, &mut |gap| {
+    // A GAP is journaled at its end.
+    let range = (reader.last_before(window.0)?, head.next());
+    let more = gaps(reader, scope, range, window, Some(deadline), &mut |gap| {
         if found.len() < MOST {
             found.push(gap);
         } else {
             left += 1;
         }
+        ControlFlow::Continue(())
     })?;
     // It is not known how many more.
     left += usize::from(more);
@@ -103,24 +107,24 @@ pub(crate) fn between(
     Ok((found, left))
 }
 
-/// Calls `visit` with the stretch of each GAP in a window, the newest first, until the deadline. Reports whether there may be
-/// more.
+/// Calls `visit` with the stretch of each GAP of a window, among those behind the first seq and before the second, the newest
+/// first, until it breaks off or the deadline is over. Reports whether the deadline was.
 fn gaps(
     reader: &mut Reader,
     scope: Scope<'_>,
-    head: Seq,
+    (after, mut before): (Seq, Seq),
     window: (i64, i64),
     deadline: Option<Instant>,
-    sources: &[SourceRow],
-    visit: &mut dyn FnMut(Uncovered),
+    visit: &mut dyn FnMut(Uncovered) -> ControlFlow<()>,
 ) -> Result<bool, JournalError> {
-    // A GAP is journaled at its end.
-    let after = reader.last_before(window.0)?;
+    let sources = reader.sources()?;
     let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
-    let mut before = head.next();
     loop {
         let page = reader.select(&query, after, Some(before), true, MOST, None)?;
-        page.entries.iter().filter_map(|stored| of_gap(scope, window, sources, stored)).for_each(&mut *visit);
+        let mut found = page.entries.iter().filter_map(|stored| of_gap(scope, window, &sources, stored));
+        if found.try_for_each(&mut *visit).is_break() {
+            return Ok(false);
+        }
         let Some((_, oldest)) = page.looked_at.filter(|_| page.looked == MOST) else { return Ok(false) };
         if deadline.is_some_and(|deadline| Instant::now() > deadline) {
             return Ok(true);
@@ -134,9 +138,13 @@ fn gaps(
 /// # Errors
 /// Where the journal cannot be read.
 pub(crate) fn gaps_within(reader: &mut Reader, scope: Scope<'_>, window: (i64, i64)) -> Result<usize, JournalError> {
-    let (head, sources) = (reader.head()?, reader.sources()?);
     let mut count = 0;
-    gaps(reader, scope, head, window, None, &sources, &mut |_| count += 1)?;
+    // A GAP is journaled at its end.
+    let range = (reader.last_before(window.0)?, reader.head()?.next());
+    gaps(reader, scope, range, window, None, &mut |_| {
+        count += 1;
+        ControlFlow::Continue(())
+    })?;
     Ok(count)
 }
 
@@ -203,17 +211,12 @@ pub(crate) fn gaps_between(
     scope: Scope<'_>,
     (after, upto): (Seq, Seq),
 ) -> Result<usize, JournalError> {
-    let sources = reader.sources()?;
-    let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
-    let (mut count, mut before) = (0, upto.next());
-    while count < MOST {
-        let page = reader.select(&query, after, Some(before), true, MOST, None)?;
-        let found = page.entries.iter().filter_map(|stored| of_gap(scope, (i64::MIN, i64::MAX), &sources, stored));
-        count += found.count();
-        let Some((_, oldest)) = page.looked_at.filter(|_| page.looked == MOST) else { break };
-        before = oldest;
-    }
-    Ok(count.min(MOST))
+    let mut count = 0;
+    gaps(reader, scope, (after, upto.next()), (i64::MIN, i64::MAX), None, &mut |_| {
+        count += 1;
+        if count < MOST { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(count)
 }
 
 /// The stretch that a GAP is about, where it is of what is asked for.

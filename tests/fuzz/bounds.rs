@@ -24,7 +24,7 @@ fn spent() -> Duration {
 /// its input again for each part.
 pub(crate) fn bounded(what: &str, work: impl FnOnce()) {
     let took = time_of(work);
-    assert!(took < Duration::from_secs(30), "{what} took {took:?}");
+    assert!(took < Duration::from_secs(8), "{what} took {took:?}");
 }
 
 fn time_of(work: impl FnOnce()) -> Duration {
