@@ -27,6 +27,7 @@ use crate::churn::Meter;
 use crate::cluster::{self, Api, ClusterError, Limits, Recover};
 use crate::config::{Config, Loaded};
 use crate::delivery::DeliveryError;
+use crate::ha::Candidacy;
 use crate::http::{self, BindError, Endpoints};
 use crate::journal::{Bounds, Journal, JournalError, OnFull, WriterThread};
 use crate::status::{Live, Part};
@@ -35,7 +36,7 @@ use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
 use crate::{ambient, apiserver_counters, ui};
-use candidate::{Candidate, Course, Fitness, Patience, TAKEOVER_RETRY_DELAY, Taking};
+use candidate::{Candidate, Course, TAKEOVER_RETRY_DELAY, Taking};
 pub use candidate::{shared_log, sharing};
 use clock::ClockWatch;
 use control::{Reload, Signals};
@@ -396,8 +397,7 @@ impl Running {
         let (reading, writing) = (watchdog.watch(Part::Reading.name()), watchdog.watch(Part::Writing.name()));
         let mut standing = candidate.map(|candidate| candidate.standing.clone());
         let mut taking: Option<Taking> = None;
-        let mut patience = Patience::default();
-        let mut fitness = Fitness::new();
+        let mut candidacy = Candidacy::default();
         let mut failure = None;
         let reason = loop {
             if let Some(standing) = &standing {
@@ -466,9 +466,8 @@ impl Running {
                         drop(tokio::time::timeout(PING_TIMEOUT, self.journal.settle_left()).await);
                     }
                     if let Some(candidate) = candidate {
-                        let shared = self.journal.shared().borrow().clone();
-                        let fit = fitness.is_fit(&shared, self.sources.all_watch());
-                        candidate.handle.abstain(patience.is_over(shared.problem.is_some()) || !fit);
+                        let condition = candidate::condition(&self.journal.shared().borrow(), self.sources.all_watch());
+                        candidate.handle.abstain(candidacy.abstains(&condition));
                     }
                     if let Err(error) = self.journal.check_place() {
                         break Some(Ended { name: Part::Writing.name().to_owned(), result: Err(Failed::Error(error.into())) });

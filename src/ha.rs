@@ -6,11 +6,13 @@
 //! Decision: It leaves the Lease to others until it watches, or for 20 seconds. The simulation of pairs found that.
 //! Cost: A single replica leads later.
 
+mod candidacy;
 pub mod lease;
 mod settings;
 
 use std::time::Duration;
 
+pub use candidacy::{Candidacy, Condition};
 pub use lease::{Elector, ElectorHandle, FORMATS, LeaseName, RESOURCE, Standing, VERBS};
 pub use settings::Settings;
 

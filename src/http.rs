@@ -47,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 use crate::churn::Meter;
 use crate::delivery::SinkCounters;
 use crate::journal::{Backlog, JournalError, Reader, SourceState};
-use crate::status::{HaView, Live, Role, Status};
+use crate::status::{HaView, Live, Status};
 use crate::watch::SourceManagerHandle;
 use patient::Patient;
 pub(crate) use reading::{Gate, Peer};
@@ -71,6 +71,16 @@ pub struct Endpoints {
     pub churn: Meter,
     /// Set if the API server's own request counters are read.
     pub counts_requests: bool,
+}
+
+impl Endpoints {
+    /// Returns the reason why the daemon is not ready.
+    fn why_not_ready(&self) -> Option<String> {
+        // Without the shared log a standby has no sources to wait for.
+        let stands = self.live.borrow().ha.as_ref().and_then(HaView::why_not_following);
+        let waits = !*self.sources.ready().borrow();
+        stands.or_else(|| waits.then(|| "not every source has finished its first list".to_owned()))
+    }
 }
 
 /// A socket that is bound, before anything is served on it, and who may do what there.
@@ -414,25 +424,9 @@ async fn livez(State(served): State<Served>) -> Response {
 }
 
 async fn readyz(State(served): State<Served>) -> Response {
-    let stands = served.endpoints.live.borrow().ha.as_ref().and_then(not_following);
-    let why = match (*served.endpoints.sources.ready().borrow(), stands) {
-        (true, None) => return "ok\n".into_response(),
-        // Without the shared log a standby has no sources to wait for.
-        (_, Some(why)) => why,
-        (false, None) => "not every source has finished its first list".to_owned(),
-    };
+    let Some(why) = served.endpoints.why_not_ready() else { return "ok\n".into_response() };
     let waiting = read(&served, waiting).await.unwrap_or_default();
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n{}", waiting.concat())).into_response()
-}
-
-/// The reason why a standby could not take over; none for a leader, which is as ready as its sources are.
-fn not_following(view: &HaView) -> Option<String> {
-    let unreachable = view.unreachable.as_ref().map(|why| format!("the shared log {} cannot be read: {why}", view.log));
-    match view.role {
-        Role::Starting => Some(unreachable.unwrap_or_else(|| "it is not known yet who leads".to_owned())),
-        Role::Standby => unreachable,
-        Role::Leader => None,
-    }
 }
 
 /// The sources that are not ready, a line each.

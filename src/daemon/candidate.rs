@@ -16,7 +16,7 @@ use super::{DaemonError, TaskError};
 use crate::ambient::watch;
 use crate::cluster::{Api, Limits};
 use crate::config::Config;
-use crate::ha::{Elector, ElectorHandle, LeaseName, Standing, UNREADY_DELAY};
+use crate::ha::{Condition, Elector, ElectorHandle, LeaseName, Standing};
 use crate::journal::{Journal, JournalError, Role, Shared, Sharing};
 use crate::shared_log::SharedLog;
 use crate::status::{self, HaView};
@@ -30,8 +30,6 @@ const WORTH_A_BASE: u64 = 64 << 20;
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before the next attempt to take over.
 pub(super) const TAKEOVER_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// Time for which the engine may be away before another candidate should lead.
-const ENGINE_AWAY_LIMIT: Duration = Duration::from_secs(15);
 
 /// The candidate of this process, whatever part it has.
 pub(super) struct Candidate {
@@ -100,6 +98,7 @@ impl Candidate {
             overflows: shared.overflows,
             log: self.shown.clone(),
             unreachable: shared.problem.clone(),
+            missing_unit: shared.missing,
             problem: missing.or_else(|| self.handle.problem()),
             // Who has dealt with a file has moved it away.
             apart: shared.apart.iter().filter(|apart| apart.shared.is_some() && apart.file.exists()).cloned().collect(),
@@ -190,6 +189,17 @@ pub(super) fn course(standing: &Standing, tries: bool, shared: &Shared) -> Cours
     }
 }
 
+/// Returns what decides whether this process requests the Lease.
+pub(super) fn condition(shared: &Shared, watches: bool) -> Condition {
+    let is_standby = matches!(shared.role, Role::Standby);
+    Condition {
+        has_most: !is_standby || shared.is_blank(),
+        watches,
+        reaches_engine: shared.problem.is_none(),
+        lacks_unit: is_standby && shared.missing.is_some(),
+    }
+}
+
 /// A try to take over.
 pub(super) struct Taking(BoxFuture<'static, Result<Result<(), String>, JournalError>>);
 
@@ -204,44 +214,6 @@ impl Taking {
             tokio::time::sleep(TAKEOVER_RETRY_DELAY).await;
             journal.lead().await
         }))
-    }
-}
-
-/// Fitness to lead: every source is watched, and was a moment ago. A candidate whose watches cannot resume would begin with a
-/// gap, while another one may have the changes that the API server has forgotten. If no other takes the lead, it leads after a
-/// while nevertheless.
-pub(super) struct Fitness {
-    began: tokio::time::Instant,
-    watched: bool,
-}
-
-impl Fitness {
-    pub(super) fn new() -> Self {
-        Self { began: tokio::time::Instant::now(), watched: false }
-    }
-
-    /// Asked now and then.
-    pub(super) fn is_fit(&mut self, shared: &Shared, all_watch: bool) -> bool {
-        let before = std::mem::replace(&mut self.watched, all_watch);
-        shared.role != Role::Standby
-            || shared.is_blank()
-            || (before && all_watch)
-            || self.began.elapsed() > UNREADY_DELAY
-    }
-}
-
-/// Watches how long the engine has been away.
-#[derive(Default)]
-pub(super) struct Patience(Option<tokio::time::Instant>);
-
-impl Patience {
-    /// Reports whether the engine has been away for so long that another machine may do better.
-    pub(super) fn is_over(&mut self, away: bool) -> bool {
-        if !away {
-            self.0 = None;
-            return false;
-        }
-        self.0.get_or_insert_with(tokio::time::Instant::now).elapsed() > ENGINE_AWAY_LIMIT
     }
 }
 

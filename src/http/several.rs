@@ -100,16 +100,17 @@ async fn readyz(State(clusters): State<Clusters>, Query(narrow): Query<Narrow>) 
     let alone = narrow.cluster.is_some();
     let members = members.into_iter().filter(|(_, member)| alone || member.state.is_some());
     let texts = join_all(members.map(|(name, member)| async move {
-        let ready = member.endpoints.borrow().as_ref().is_some_and(|endpoints| *endpoints.sources.ready().borrow());
-        if ready {
-            return String::new();
-        }
+        let why = match member.endpoints.borrow().as_ref() {
+            Some(endpoints) => endpoints.why_not_ready(),
+            None => Some("it has not started yet".to_owned()),
+        };
+        let Some(why) = why else { return String::new() };
         let mut lines: Vec<String> = member.alarms().into_iter().map(|alarm| alarm.what + "\n").collect();
         if lines.is_empty() {
             lines = member.look(waiting).await.unwrap_or_default();
         }
         if lines.is_empty() {
-            lines.push("not every source has finished its first list\n".to_owned());
+            lines.push(format!("{why}\n"));
         }
         lines.iter().map(|line| format!("{name}: {line}")).collect()
     }))

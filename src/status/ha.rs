@@ -57,6 +57,9 @@ pub struct HaView {
     /// Error of the last access to the shared log, while it lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreachable: Option<String>,
+    /// Number of the unit that was deleted in the shared log before this journal had it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing_unit: Option<u64>,
     /// Another obstacle, such as a Lease that may not be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -72,6 +75,21 @@ pub struct HaView {
     /// Time of the last overflow of the backlog.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_overflow: Option<Timestamp>,
+}
+
+impl HaView {
+    /// Returns the reason why this process could not take over; none for a leader, which is as ready as its sources are.
+    #[must_use]
+    pub fn why_not_following(&self) -> Option<String> {
+        let unreachable =
+            || self.unreachable.as_ref().map(|why| format!("the shared log {} cannot be read: {why}", self.log));
+        let lacks = || self.missing_unit.and(self.problem.clone());
+        match self.role {
+            Role::Starting => unreachable().or_else(lacks).or_else(|| Some("it is not known yet who leads".to_owned())),
+            Role::Standby => unreachable().or_else(lacks),
+            Role::Leader => None,
+        }
+    }
 }
 
 impl Live {
@@ -141,5 +159,28 @@ mod tests {
         assert!(!same.is_news_after(&written));
         let other = Live { ha: Some(HaView { term: 1, ..ha }), ..written.clone() };
         assert!(other.is_news_after(&written));
+    }
+
+    #[test]
+    fn a_standby_that_lacks_a_unit_or_the_shared_log_could_not_take_over() {
+        let view = |role, missing_unit: Option<u64>, unreachable: Option<&str>, problem: Option<&str>| HaView {
+            role,
+            missing_unit,
+            log: "archive".to_owned(),
+            unreachable: unreachable.map(str::to_owned),
+            problem: problem.map(str::to_owned),
+            ..HaView::default()
+        };
+        for (view, expected) in [
+            (view(Role::Starting, None, None, None), Some("it is not known yet who leads")),
+            (view(Role::Starting, Some(7), None, Some("unit 7")), Some("unit 7")),
+            (view(Role::Standby, Some(7), None, Some("unit 7")), Some("unit 7")),
+            (view(Role::Standby, None, Some("refused"), None), Some("the shared log archive cannot be read: refused")),
+            // The API server is away for the others too: who reads this one's log is not to lose it.
+            (view(Role::Standby, None, None, Some("the Lease")), None),
+            (view(Role::Leader, Some(7), Some("refused"), Some("unit 7")), None),
+        ] {
+            assert_eq!(view.why_not_following().as_deref(), expected, "{view:?}");
+        }
     }
 }

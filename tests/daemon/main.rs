@@ -15,6 +15,7 @@ mod commands;
 mod delivering;
 mod disk;
 mod encodings;
+mod engines;
 mod faults;
 mod following;
 mod fullness;

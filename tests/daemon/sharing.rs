@@ -15,7 +15,7 @@ use crate::support::{Daemon, Dice, cluster, http_get, lists, scope, until};
 const BUSY: [&str; 4] = ["pods", "configmaps", "secrets", "deployments.apps"];
 
 /// A daemon of the log that is kept in this folder.
-fn shared(sim: &Sim, bucket: &std::path::Path, identity: &str) -> Daemon {
+pub(crate) fn shared(sim: &Sim, bucket: &std::path::Path, identity: &str) -> Daemon {
     let key = bucket.join("key");
     fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
     let rest = format!(
@@ -27,7 +27,7 @@ fn shared(sim: &Sim, bucket: &std::path::Path, identity: &str) -> Daemon {
     Daemon::with(sim, &format!("resources = {BUSY:?}\n"), &rest)
 }
 
-async fn has_role(daemon: &mut Daemon, role: &str) {
+pub(crate) async fn has_role(daemon: &mut Daemon, role: &str) {
     until(&format!("a {role}"), async || {
         daemon.must_run();
         let status = daemon.status().await;
@@ -48,9 +48,14 @@ async fn has_role(daemon: &mut Daemon, role: &str) {
 /// Makes a last change, and waits until these have it.
 async fn ends_with_last(sim: &Sim, daemons: &[&Daemon]) {
     sim.create("configmaps", objects::config_map("default", "last", "1")).unwrap();
-    until("the last change in the log", async || {
+    ends_with("last", daemons).await;
+}
+
+/// Waits until these have a ConfigMap.
+pub(crate) async fn ends_with(name: &str, daemons: &[&Daemon]) {
+    until(&format!("{name} in the log"), async || {
         for daemon in daemons {
-            let answer = daemon.command(&["get", "cm/last", "-n", "default"]).await;
+            let answer = daemon.command(&["get", &format!("cm/{name}"), "-n", "default"]).await;
             if answer.code != 0 {
                 return Err(answer.err);
             }
@@ -60,7 +65,7 @@ async fn ends_with_last(sim: &Sim, daemons: &[&Daemon]) {
     .await;
 }
 
-const EVERYTHING: [&str; 5] = ["tail", "-o", "json", "--last", "1000000"];
+pub(crate) const EVERYTHING: [&str; 5] = ["tail", "-o", "json", "--last", "1000000"];
 
 /// The whole log of one that has stopped is the truth, without a gap. Each one's file only has what it delivered while it led.
 async fn has_all(daemon: &mut Daemon, sim: &Sim, scope: &Scope) -> String {

@@ -38,6 +38,8 @@ use world::{NAMESPACES, WATCHED, WIDGETS, World};
 const SEEDS: u64 = 100;
 /// What settles does so within this time, by the simulated clock.
 const SETTLES: Duration = Duration::from_secs(900);
+/// Who could lead alone does so within this time, by the same clock.
+const LEADS: Duration = Duration::from_secs(120);
 /// What has settled is delivered within this time, by the same clock.
 const DELIVERS: Duration = Duration::from_secs(30);
 
@@ -58,6 +60,8 @@ enum Trouble {
     Restored,
     /// The engine is restored to what it had before another one took over.
     RestoredAfter,
+    /// A unit that the standby has not read is deleted for a while, in which the leader is killed and comes back.
+    Hole,
     /// The take-over is held up, because the engine is away, for longer than the API server remembers.
     Held,
     /// Somebody deletes the Lease, again and again.
@@ -65,7 +69,7 @@ enum Trouble {
     Clock,
 }
 
-const TROUBLES: [Trouble; 15] = [
+const TROUBLES: [Trouble; 16] = [
     Trouble::Kill,
     Trouble::KillStandby,
     Trouble::Stop,
@@ -78,6 +82,7 @@ const TROUBLES: [Trouble; 15] = [
     Trouble::CutStandby,
     Trouble::Restored,
     Trouble::RestoredAfter,
+    Trouble::Hole,
     Trouble::Held,
     Trouble::NobodysLease,
     Trouble::Clock,
@@ -198,6 +203,18 @@ impl Run {
         }
     }
 
+    /// Waits until one of these leads, which takes it no longer than `limit`.
+    async fn leads(&self, which: &[usize], limit: Duration) -> Result<(), String> {
+        let until = Instant::now() + limit;
+        while self.leader().is_none_or(|leader| !which.contains(&leader)) {
+            if Instant::now() > until {
+                return Err(self.problem("nobody takes over"));
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+        Ok(())
+    }
+
     /// The API server has forgotten what is older than a while, and etcd too. By then a bookmark has moved every watch that is open
     /// beyond that: whoever watched has lost nothing.
     fn forget(&mut self) {
@@ -291,13 +308,7 @@ impl Run {
                 let before = self.places.engine.held();
                 self.live(most).await;
                 self.nodes[leader].kill().await;
-                let until = Instant::now() + SETTLES;
-                while self.leader() != Some(1 - leader) {
-                    if Instant::now() > until {
-                        return Err(self.problem("nobody takes over"));
-                    }
-                    sleep(Duration::from_millis(500)).await;
-                }
+                self.leads(&[1 - leader], SETTLES).await?;
                 self.live(most).await;
                 self.places.engine.restore(before);
                 self.live(most).await;
@@ -310,6 +321,41 @@ impl Run {
                 sleep(Duration::from_secs(2)).await;
                 self.places.engine.restore(before);
                 self.live(most).await;
+            }
+            Trouble::Hole => {
+                let standby = 1 - leader;
+                let number = self.nodes[standby].number();
+                self.nodes[standby].kill().await;
+                // Several units, so that the one that goes is in the middle.
+                while self.nodes[leader].number() < number + 3 {
+                    self.live(most).await;
+                    sleep(Duration::from_secs(1)).await;
+                }
+                let mut held = self.places.engine.held();
+                let lost = self.dice.between(1, 2) as u64 + number;
+                // A base stands in its place, where one is newer.
+                let unit = held.units.remove(&lost).filter(|_| held.bases.keys().all(|base| *base <= number));
+                self.note(format!("unit {lost} is deleted: {}", unit.is_some()));
+                if unit.is_some() {
+                    self.places.engine.restore(held);
+                }
+                let [name, other] =
+                    [leader, standby].map(|which| (self.nodes[which].name, self.nodes[which].dir.clone()));
+                self.nodes[standby] = Node::begin_at(other.0, &self.places, seed, Some(other.1));
+                self.live(most).await;
+                self.nodes[leader].kill().await;
+                sleep(long).await;
+                self.nodes[leader] = Node::begin_at(name.0, &self.places, seed + 1, Some(name.1));
+                // The other one only where a base stands in the place of the unit by now.
+                self.leads(&[leader, standby], LEADS).await?;
+                self.live(most).await;
+                if let Some(unit) = unit {
+                    let mut held = self.places.engine.held();
+                    if held.units.insert(lost, unit).is_some() {
+                        return Err(self.problem(&format!("unit {lost} was replaced")));
+                    }
+                    self.places.engine.restore(held);
+                }
             }
             Trouble::Held => {
                 for node in &self.nodes {

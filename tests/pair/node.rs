@@ -11,6 +11,7 @@ use decklog::ambient::Signal;
 use decklog::change::redact::{self, Redactor};
 use decklog::cluster::{Api, Limits, RecoverBounds};
 use decklog::delivery::{self, OnRefused};
+use decklog::ha::{Candidacy, Condition};
 use decklog::journal::{Journal, JournalError, Reader, Role, Shared, Sharing, SinkStart};
 use decklog::sim::Sim;
 use decklog::units::Span;
@@ -280,7 +281,7 @@ impl Life {
             view.journal = Some(journal.clone());
             view.sources = Some(sources.clone());
         }
-        let (began, mut watched, mut away) = (Instant::now(), false, None);
+        let mut candidacy = Candidacy::default();
         let mut delivers = false;
         let ended = loop {
             tokio::select! {
@@ -301,17 +302,17 @@ impl Life {
                     self.switches.goes_on().await;
                     // As the daemon does.
                     let shared = journal.shared().borrow().clone();
-                    let before = std::mem::replace(&mut watched, sources.all_watch());
-                    let fit = shared.role != Role::Standby || shared.is_blank() || (before && watched);
-                    if shared.problem.is_none() {
-                        away = None;
-                    }
-                    let gives_way = shared.problem.is_some()
-                        && away.get_or_insert_with(Instant::now).elapsed() > Duration::from_secs(15);
-                    if !gives_way && (fit || began.elapsed() > decklog::ha::UNREADY_DELAY) {
-                        candidate.attempt(&self.places, &self.switches, self.name);
-                    } else {
+                    let is_standby = shared.role == Role::Standby;
+                    let condition = Condition {
+                        has_most: !is_standby || shared.is_blank(),
+                        watches: sources.all_watch(),
+                        reaches_engine: shared.problem.is_none(),
+                        lacks_unit: is_standby && shared.missing.is_some(),
+                    };
+                    if candidacy.abstains(&condition) {
                         candidate.abstain(&self.places, &self.switches, self.name);
+                    } else {
+                        candidate.attempt(&self.places, &self.switches, self.name);
                     }
                     let standby = journal.is_standby();
                     if candidate.leads() && standby {

@@ -203,3 +203,74 @@ fn a_kill_at_any_step_loses_and_repeats_nothing() {
     // The order of a run is not always the same, and the last steps are not always reached.
     assert!(first * 10 >= steps.len() * 9 && second * 2 >= steps.len(), "too few kills struck");
 }
+
+/// A restore that is killed at any step leaves no journal, or all of it; the next one completes it, and whoever reads what is
+/// there reads all or nothing.
+#[test]
+fn a_restore_that_is_killed_at_any_step_is_whole_or_nothing() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let sim = cluster().await;
+        for number in 0..OBJECTS.0 {
+            write(&sim, number);
+        }
+        let place = scratch();
+        let (bucket, key) = (place.path().join("bucket"), place.path().join("key"));
+        fs::create_dir(&bucket).unwrap();
+        fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
+        let shared = format!(
+            "[redact]\nkey_file = {key:?}\n\n[[sink]]\nname = \"archive\"\ntype = \"s3\"\nurl = \"file://{}\"\n\n\
+             [ha]\nlog = \"archive\"\nlease = \"default/decklog\"\n",
+            bucket.display()
+        );
+        let mut first = Daemon::with_dir(scratch(), &sim, WATCH, &shared);
+        first.start();
+        first.ready().await;
+        for number in OBJECTS.0..OBJECTS.0 + OBJECTS.1 {
+            write(&sim, number);
+        }
+        first.catch_up(&sim, &scope(&sim, 0, &["configmaps"])).await;
+        first.stop().await;
+        let everything = ["tail", "-o", "json", "--last", "1000000"];
+        let log = first.command(&everything).await.done();
+
+        let second = Daemon::with_dir(scratch(), &sim, WATCH, &shared);
+        let root = second.path("").canonicalize().unwrap();
+        let restore = async |set: (&str, String)| {
+            if second.state().exists() {
+                fs::remove_dir_all(second.state()).unwrap();
+            }
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_decklog"));
+            command.args(["restore", "--from", "archive", "-c"]).arg(second.path("config.toml")).env_clear();
+            under_shim(&mut command, &root).env(set.0, set.1).env("DECKLOG_SHIM_STEPS", "1");
+            let mut command = tokio::process::Command::from(command);
+            command.stdin(std::process::Stdio::null()).kill_on_drop(true).output().await.unwrap()
+        };
+        let trace = place.path().join("trace");
+        let whole = restore(("DECKLOG_SHIM_LOG", trace.display().to_string())).await;
+        assert!(whole.status.success(), "{whole:?}");
+        let steps = trace::read(&trace).into_iter().filter(|op| matches!(op, Op::Step(_))).count();
+        let (mut struck, mut completed) = (0, 0);
+        // Most steps are writes of one loop: every third, or all of them where they are asked for.
+        let (stride, mut tried) = (if setting("DECKLOG_KILLS_BOTH", 0) > 0 { 1 } else { 3 }, 0);
+        for step in (1..=steps).step_by(stride) {
+            tried += 1;
+            let side = if step % 2 == 0 { "after" } else { "before" };
+            let killed = restore(("DECKLOG_SHIM_KILL", format!("{side}:{step}"))).await;
+            struck += usize::from(!killed.status.success());
+            let told = second.command(&everything).await;
+            if second.state().join("journal.db").exists() {
+                assert_eq!((told.code, &told.out), (0, &log), "{side}:{step}");
+                second.command(&["verify"]).await.done();
+            } else {
+                assert!(told.code != 0 && told.out.is_empty(), "{side}:{step}: {told:?}");
+                second.command(&["restore", "--from", "archive"]).await.done();
+                assert_eq!(second.command(&everything).await.done(), log, "{side}:{step}");
+                assert!(!second.state().join("restoring").exists(), "{side}:{step}");
+                completed += 1;
+            }
+        }
+        println!("{steps} steps of a restore, {struck} kills, {completed} completed by the next one");
+        assert!(struck * 10 >= tried * 9 && completed * 2 >= tried, "too few kills struck");
+    });
+}
