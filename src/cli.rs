@@ -181,7 +181,7 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Print the least rights that this configuration needs, for `kubectl apply -f -`
     Rbac(rbac::RbacArgs),
-    /// Prove that the journal, or a copy that a sink wrote, is whole and unaltered
+    /// Prove that the journal is whole and unaltered, or check a copy that a sink wrote
     Verify(verify::VerifyArgs),
     /// Deliver entries to a sink again, with the same ids
     Replay(replay::ReplayArgs),

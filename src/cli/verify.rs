@@ -1,4 +1,4 @@
-//! `decklog verify`: proves that the journal, or a copy that a sink wrote, is whole and unaltered.
+//! `decklog verify`: proves that the journal is whole and unaltered, and checks a copy that a sink wrote.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -16,6 +16,7 @@ use crate::journal::{Reader, Verified};
 use crate::sink::registry::SinkKind;
 use copy::{Checker, Copied, Writes};
 
+mod chain;
 mod copy;
 
 /// Arguments of `decklog verify`.
@@ -32,7 +33,8 @@ pub struct VerifyArgs {
 /// The answer as JSON.
 #[derive(Serialize)]
 struct Answer<'a, T: Serialize> {
-    whole: bool,
+    /// Null if nothing is wrong, and that is not proved.
+    whole: Option<bool>,
     #[serde(flatten)]
     found: T,
     problems: &'a [String],
@@ -94,7 +96,7 @@ fn journal(global: &Global) -> Outcome {
                 .to_owned(),
         );
     }
-    let verdict = Verdict::whole(format!("the journal in {name} is whole and unaltered"));
+    let verdict = Verdict { whole: Some(true), text: format!("the journal in {name} is whole and unaltered") };
     answer(global, &format!("the journal in {name}"), &summary, facts, problems, verdict)
 }
 
@@ -171,8 +173,13 @@ fn verdict(names: &str, found: &Copied) -> Verdict {
         (Some(first), Some(last)) => format!("from entry {} to {}", first.first, last.last),
         _ => {
             return match &found.sink {
-                Some(sink) => Verdict::whole(format!("{names} has no entries, and the sink {sink} took none yet")),
-                None => Verdict { whole: false, text: format!("{names} has no entries: nothing is proved by it") },
+                Some(sink) => Verdict {
+                    whole: Some(true),
+                    text: format!("{names} has no entries, and the sink {sink} took none yet"),
+                },
+                None => {
+                    Verdict { whole: Some(false), text: format!("{names} has no entries: nothing is proved by it") }
+                }
             };
         }
     };
@@ -190,19 +197,26 @@ fn verdict(names: &str, found: &Copied) -> Verdict {
         Some(sink) if found.end_proved => format!(", the last that the sink {sink} took"),
         Some(_) | None => String::new(),
     };
-    Verdict::whole(format!("{names} is whole and unaltered {range}{all}{open}"))
+    if found.compared == found.entries {
+        return Verdict { whole: Some(true), text: format!("{names} is whole and unaltered {range}{all}{open}") };
+    }
+    let why = match found.entries - found.compared {
+        all if all == found.entries => {
+            "a copy alone cannot show that no entry was altered: compare it with the journal".to_owned()
+        }
+        rest => format!(
+            "the journal does not have {} any more, so nothing shows that none was altered",
+            plural(rest, "entry of it", "entries of it")
+        ),
+    };
+    Verdict { whole: None, text: format!("{names} is consistent, not authenticated, {range}{all}{open}; {why}") }
 }
 
 /// Verdict about a copy without errors.
 struct Verdict {
-    whole: bool,
+    /// True if it is proved to be whole and unaltered, and none if that is not known.
+    whole: Option<bool>,
     text: String,
-}
-
-impl Verdict {
-    const fn whole(text: String) -> Self {
-        Self { whole: true, text }
-    }
 }
 
 /// Summarizes the copy and what it was compared with, in sentences.
@@ -235,6 +249,18 @@ fn summary(found: &Copied, why_not: &str) -> Vec<String> {
         compared if compared == found.entries => "every entry is byte for byte what the journal gives".to_owned(),
         compared => format!("{} of them are byte for byte what the journal still has", count(compared)),
     });
+    if found.followed > 0 {
+        lines.push(format!(
+            "{} from one version of an object to the next",
+            plural(found.followed, "patch leads", "patches lead")
+        ));
+    }
+    if found.unfollowed > 0 {
+        lines.push(format!(
+            "{} not followed, because the objects are too many to keep",
+            plural(found.unfollowed, "patch was", "patches were")
+        ));
+    }
     lines
 }
 
@@ -247,7 +273,7 @@ fn answer(
     problems: &[String],
     verdict: Verdict,
 ) -> Outcome {
-    let whole = problems.is_empty() && verdict.whole;
+    let whole = if problems.is_empty() { verdict.whole } else { Some(false) };
     let mut out = Out::new(global);
     match global.output.unwrap_or(Format::Line) {
         Format::Line | Format::Wide | Format::Name => {
@@ -266,13 +292,22 @@ fn answer(
                 found => format!("{what} is damaged: {}{more}", plural(found as u64, "problem", "problems")),
             };
             let mut row = Row::new(whole_lines);
-            row.put(Some(if whole { Ink::Good } else { Ink::Bad }), &printable(&verdict));
+            let ink = match whole {
+                Some(true) => Ink::Good,
+                Some(false) => Ink::Bad,
+                None => Ink::Change,
+            };
+            row.put(Some(ink), &printable(&verdict));
             out.line(&row.finish())?;
         }
         format @ (Format::Json | Format::Yaml) => out.document(format, &Answer { whole, found, problems })?,
     }
     out.flush()?;
-    Ok(if whole { Exit::Done } else { Exit::No })
+    Ok(match whole {
+        Some(true) => Exit::Done,
+        Some(false) => Exit::No,
+        None => Exit::Unknown,
+    })
 }
 
 /// No line of a copy is longer; the journal takes no larger entry either.

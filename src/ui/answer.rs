@@ -85,7 +85,9 @@ impl From<Failure> for Problem {
         let status = match failure.exit() {
             Exit::Usage => StatusCode::BAD_REQUEST,
             Exit::No => StatusCode::NOT_FOUND,
-            Exit::Done | Exit::Internal | Exit::Io | Exit::Held | Exit::Config => StatusCode::INTERNAL_SERVER_ERROR,
+            Exit::Done | Exit::Unknown | Exit::Internal | Exit::Io | Exit::Held | Exit::Config => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
         };
         Self::new(status, failure.text())
     }

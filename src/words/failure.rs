@@ -13,6 +13,8 @@ pub enum Exit {
     Done = 0,
     /// The answer is no: a problem, damage, nothing found.
     No = 1,
+    /// Nothing is wrong, and nothing proves that all is right.
+    Unknown = 3,
     /// The command line is wrong.
     Usage = 64,
     /// A bug in decklog.
@@ -31,6 +33,7 @@ impl Exit {
         match code {
             0 => Self::Done,
             1 => Self::No,
+            3 => Self::Unknown,
             64 => Self::Usage,
             74 => Self::Io,
             75 => Self::Held,

@@ -108,6 +108,7 @@ const EXIT_CODES: &str = "## Exit codes
 |---|---|
 | 0 | done; also a stop that was asked for, even where a second signal made it end at once |
 | 1 | the answer is no: `check` found a problem, `verify` found damage, `get` found nothing, `status --check` found an alarm |
+| 3 | `verify` of a copy found nothing wrong, and has no journal that proves it |
 | 64 | usage |
 | 70 | internal error |
 | 74 | I/O: the disk, an API server that is not there yet, an address of `[http]` that is taken or not there yet |

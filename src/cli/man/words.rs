@@ -14,9 +14,10 @@ pub(super) const DESCRIPTION: [&str; 3] = [
 ];
 
 /// Exit codes.
-pub(super) const EXIT: [Said; 7] = [
+pub(super) const EXIT: [Said; 8] = [
     ("0", "Done."),
     ("1", "The answer is no: `check` found a problem, `verify` found damage, `get` found nothing."),
+    ("3", "`verify` of a copy found nothing wrong, and has no journal that proves it."),
     ("64", "The command line is wrong."),
     ("70", "A bug in decklog."),
     ("74", "Input or output failed, such as the disk."),

@@ -1,8 +1,8 @@
 //! Checks a copy of the log, line by line, against itself and against the journal.
 //!
 //! What can be checked depends on the copy. Always: every line is an entry in the very form that decklog writes, the
-//! seqs of an epoch go up without a hole, no change is there twice, and each entry of an object can follow the one
-//! before it. With the journal at hand: every line is what the journal gives for it, byte for byte, in the same
+//! seqs of an epoch go up without a hole, no change is there twice, and each change leads from the entry before of its
+//! object to this one. With the journal at hand: every line is what the journal gives for it, byte for byte, in the same
 //! payload. A copy that a `where` thinned out has holes by intent; the same expression finds out which they are.
 //! Where the configuration says which sink writes to the file, the journal knows how far the copy has to reach.
 
@@ -13,12 +13,13 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::Failure;
+use super::chain::Chain;
 use crate::delivery::line_for;
 use crate::filter::Filter;
 use crate::journal::{Reader, Recast, StoredEntry, Verified};
 use crate::k8s::identity::Identity;
 use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
-use crate::wire::{self, Entry, EntryBuilder, Payload, Shape};
+use crate::wire::{self, Entry, EntryBuilder, Header, Payload, Shape};
 
 /// Contents of a copy.
 #[derive(Debug, Default, Serialize)]
@@ -28,6 +29,10 @@ pub(super) struct Copied {
     pub(super) epochs: Vec<EpochPart>,
     /// Entries that the journal has too, and the same.
     pub(super) compared: u64,
+    /// Changes that lead from the entry before of the same object.
+    pub(super) followed: u64,
+    /// Changes for which that was not checked, because the objects were too many to keep.
+    pub(super) unfollowed: u64,
     /// Entries that the filter leaves out.
     pub(super) left_out: u64,
     /// Entries that the journal had truncated before the sink took them, as a GAP says.
@@ -70,6 +75,7 @@ pub(super) struct Checker {
     filter: Option<Filter>,
     hasher: RandomState,
     objects: HashMap<u64, Last>,
+    chain: Chain,
     payload: Option<Payload>,
     found: Copied,
     problems: Vec<String>,
@@ -83,6 +89,7 @@ impl Checker {
             filter,
             hasher: RandomState::new(),
             objects: HashMap::new(),
+            chain: Chain::default(),
             payload: None,
             found: Copied::default(),
             problems: Vec::new(),
@@ -99,6 +106,7 @@ impl Checker {
     /// Returns the contents and the errors.
     pub(super) fn finish(mut self) -> (Copied, Vec<String>) {
         self.check_end();
+        (self.found.followed, self.found.unfollowed) = (self.chain.followed, self.chain.unfollowed);
         (self.found, self.problems)
     }
 
@@ -174,6 +182,7 @@ impl Checker {
             }
             // Another journal records everything again.
             self.objects.clear();
+            self.chain.clear();
             let epoch = entry.epoch.clone().into_owned();
             self.found.epochs.push(EpochPart { epoch, first: seq, last: seq, entries: 1 });
             return self.check_begin(place, entry);
@@ -207,6 +216,7 @@ impl Checker {
             self.found.removed += to - from + 1;
             // What went on there with the objects is not known.
             self.objects.clear();
+            self.chain.clear();
             return Ok(());
         }
         let range = if from == to { format!("entry {from} is") } else { format!("entries {from} to {to} are") };
@@ -251,8 +261,11 @@ impl Checker {
         let exists = entry.op != EntryType::Deleted;
         // One object can be served as two resources, and each has its own log.
         let object = self.hasher.hash_one((entry.group(), &entry.resource, uid));
-        let Some(before) = self.objects.insert(object, Last { exists, change }) else { return };
         let seq = entry.seq;
+        if let Err(why) = self.chain.follow(object, entry) {
+            self.problem(format!("{place}: entry {seq} {why}"));
+        }
+        let Some(before) = self.objects.insert(object, Last { exists, change }) else { return };
         if before.change == change {
             self.problem(format!("{place}: entry {seq} repeats an earlier change"));
         } else if entry.op == EntryType::Added && before.exists {
@@ -263,13 +276,19 @@ impl Checker {
     }
 
     fn check_bytes(&mut self, place: &str, entry: &Entry<'_>, line: &[u8]) -> Result<(), Failure> {
-        let Some(journal) = self.journal.as_mut().filter(|journal| journal.epoch == entry.epoch) else {
+        let Some(journal) = self.journal.as_mut() else { return Ok(()) };
+        let (seq, is_current) = (entry.seq, journal.epoch == entry.epoch);
+        // Of another journal, or of one that was restored, nothing is known under this seq.
+        if !is_current && seq > journal.head {
             return Ok(());
+        }
+        let stored = journal.entry(seq)?;
+        let stored = match is_current {
+            true => stored.map(|line| journal.recast(seq, line)),
+            false => stored.filter(|line| Header::parse(line).is_ok_and(|header| header.epoch == entry.epoch)),
         };
-        let seq = entry.seq;
-        let stored = journal.entry(seq)?.map(|line| journal.recast(seq, line));
         let Some(stored) = stored else {
-            if seq > journal.head {
+            if is_current && seq > journal.head {
                 self.problem(format!("{place}: the journal never had an entry {seq}"));
             }
             return Ok(());
