@@ -7,18 +7,21 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Signal, getrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{self, Config, Files, Loaded, Problems};
 use crate::journal::Reader;
+use crate::query::{Log, Put, Question};
 pub use crate::terminal::complain;
 pub use crate::words::{Exit, Failure};
-use crate::words::{clock, line, names, object, tree, what, who, yaml};
+use crate::words::{clock, line, names, object, path, tree, what, who, yaml};
 use output::Out;
 
 pub mod blame;
@@ -51,11 +54,7 @@ pub mod verify;
 
 mod clusters;
 mod complete;
-mod coverage;
-mod follow;
-mod guest;
 mod hints;
-mod path;
 
 /// Keeps the log of everything that happens to the objects of a Kubernetes cluster, exactly once and in order.
 #[derive(Debug, Parser)]
@@ -88,6 +87,9 @@ pub struct Global {
     /// Where the log is read, if not on this machine.
     #[command(flatten)]
     pub server: remote::ServerArgs,
+    /// The server, once it is known.
+    #[arg(skip)]
+    remote: Option<Arc<remote::Server>>,
     /// State directory, instead of that of the configuration
     #[arg(long, global = true, value_name = "DIR", help_heading = COMMON)]
     pub state: Option<PathBuf>,
@@ -276,19 +278,46 @@ impl Global {
     /// # Errors
     /// Where there is none or it cannot be read.
     pub fn reader(&self) -> Result<(Reader, PathBuf), Failure> {
-        if let Some(state) = clusters::of_guest(self)? {
-            return Ok((Reader::open(state)?, state.to_owned()));
-        }
+        let dir = self.journal()?;
+        Ok((Reader::open(&dir)?, dir))
+    }
+
+    /// The directory of the journal that a command reads.
+    fn journal(&self) -> Result<PathBuf, Failure> {
         let dir = self.state_dir()?;
         let default = crate::journal::Settings::default().path;
         if dir == default
             && !dir.exists()
             && let Some(service) = service_state(Path::new(SERVICE_STATE))?
         {
-            return Ok((Reader::open(&service)?, service));
+            return Ok(service);
         }
-        Ok((Reader::open(&dir)?, dir))
+        Ok(dir)
     }
+
+    /// Asks a question of the journal on this machine, or of a server. `put` takes the items of the answer; sentences beside it go
+    /// to standard error.
+    ///
+    /// # Errors
+    /// As the question fails, as `put` does, and where nobody can be asked.
+    fn ask<Q: Question>(&self, question: Q, put: &mut Put<'_, Q::Item>) -> Outcome {
+        match &self.remote {
+            Some(server) => server.ask(question, self.cluster.clone(), put)?,
+            None => {
+                let log = Log::new(self.journal()?, clock::clock().clone(), &complain, &nobody_reads);
+                question.answer(&log, put)?;
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Reports whether standard output is a pipe without a reader.
+fn nobody_reads() -> bool {
+    let stdout = io::stdout();
+    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// State directory of the service, and parent of those of its instances (`decklog@NAME`).
@@ -355,9 +384,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::telemetry::quiet_panics();
     outlive_file_limit();
     let args = counted_back(args.into_iter().collect());
-    if let Err(failure) = guest::become_one() {
-        return failed(&failure).into();
-    }
     if args.get(1).is_some_and(|word| word == complete::WORD) {
         // Nobody reads errors while a word is being typed.
         return complete::main(&args[2..]).unwrap_or_else(|failure| failure.exit()).into();
@@ -371,14 +397,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return refused(error, &args).into(),
     };
     let asked = cli.global.settle(&matches).and_then(|()| remote::asked(&cli, &matches));
-    let done = match asked {
-        Ok(Some(server)) => server.run(&args, &mut cli.command.out(&cli.global)),
-        Ok(None) => {
-            understood(&matches);
-            dispatch(cli)
-        }
-        Err(failure) => Err(failure),
-    };
+    let done = asked.and_then(|server| {
+        cli.global.remote = server.map(Arc::new);
+        understood(&matches);
+        dispatch(cli)
+    });
     done.unwrap_or_else(|failure| failed(&failure)).into()
 }
 
@@ -472,13 +495,6 @@ impl Command {
         }
     }
 
-    /// Returns the output for text from a server: a pager for long output that ends.
-    fn out(&self, global: &Global) -> Out {
-        let ends = matches!(self, Self::Log(_) | Self::Get(_) | Self::Diff(_) | Self::Blame(_) | Self::Churn(_));
-        let paged = ends || matches!(self, Self::Status(args) if !args.watch);
-        if paged { Out::paged(global) } else { Out::new(global) }
-    }
-
     /// The formats that it can print.
     const fn formats(&self) -> &'static [Format] {
         match self {
@@ -510,9 +526,6 @@ impl Command {
 }
 
 fn dispatch(cli: Cli) -> Outcome {
-    if guest::get().is_some() && !cli.command.reads_the_log() {
-        return Err(Failure::usage("a server runs nothing but what reads its log"));
-    }
     let global = cli.global;
     let formats = cli.command.formats();
     if let Some(format) = global.output.filter(|format| !formats.contains(format)) {

@@ -5,7 +5,6 @@
 //! bounded: its head, its time, how many there are. Where there are too many connections, a new one takes the place of
 //! the oldest that has asked for nothing yet.
 
-pub mod frames;
 mod members;
 mod metrics;
 mod patient;
@@ -51,7 +50,7 @@ use crate::status::{HaView, Live, Status};
 use crate::watch::SourceManagerHandle;
 use patient::Patient;
 pub(crate) use reading::{Gate, Peer};
-use reading::{Logs, MOST_COMMANDS, Reading};
+use reading::{Logs, MOST_ANSWERS, Reading};
 use tls::Identity;
 
 /// Sources of the endpoints' answers.
@@ -227,7 +226,7 @@ pub async fn serve(bound: Bound, endpoints: Endpoints, stop: CancellationToken) 
         .route("/status", get(show_status))
         .with_state(Served { endpoints, reads: Arc::new(Semaphore::new(MOST_READS)) })
         .route(
-            "/read",
+            "/api/v1/{question}",
             post(reading::read).layer(DefaultBodyLimit::max(reading::MOST_ASKED)).with_state(Arc::new(reading)),
         );
     answer_all(socket, identity.map(Arc::new), router, LIMITS, stop).await
@@ -259,7 +258,7 @@ const LIMITS: Limits = Limits {
     connection: Duration::from_secs(30),
     // A pager holds up a command for as long as somebody reads.
     stall: Duration::MAX,
-    streams: MOST_COMMANDS,
+    streams: MOST_ANSWERS,
 };
 /// Connections at a time. One more takes the place of another.
 const MOST_CONNECTIONS: usize = 32;

@@ -126,7 +126,8 @@ impl Checkpoint {
 }
 
 /// Type of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
 pub enum EntryType {
     /// The object came into being, or into the scope of the source.
     Added,

@@ -1,16 +1,207 @@
 //! Questions about the log, and their answers as types.
 //!
-//! A question is asked of a [`Reader`](crate::journal::Reader), and knows no terminal, no HTTP and no configuration. The
-//! commands render its answer, and the API of the timeline page gives it as JSON, so both say the same.
+//! A question is a value that can be sent, and so is each item of its answer. It is asked of a [`Log`], and knows no terminal,
+//! no HTTP and no configuration. The commands render the items; `--server` sends the question to another daemon, which answers
+//! it from its own journal; the timeline page gives the same answers as JSON. So all of them say the same.
 //!
-//! Begin with [`difference::between`].
+//! Begin with [`Question`], and with [`show`], which is the shortest.
 
+pub(crate) mod blame;
+pub(crate) mod churn;
 pub(crate) mod coverage;
+pub(crate) mod covered;
+pub(crate) mod diff;
 pub(crate) mod difference;
+pub(crate) mod follow;
+pub(crate) mod get;
+pub(crate) mod history;
+pub(crate) mod line;
+pub(crate) mod names;
 pub(crate) mod ownership;
+pub(crate) mod select;
+pub(crate) mod show;
+pub(crate) mod status;
+pub(crate) mod tail;
+pub(crate) mod verify;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
-use serde::Serializer;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::journal::Reader;
+use crate::words::clock::Clock;
+use crate::words::{Exit, Failure};
+
+/// A question about the log.
+pub(crate) trait Question: Serialize + DeserializeOwned {
+    /// Its name in a request, which is that of the command that asks it.
+    const NAME: &'static str;
+    /// A part of the answer. Large answers have many.
+    type Item: Serialize + DeserializeOwned;
+
+    /// Answers the question, and hands out each item as soon as it is known.
+    ///
+    /// # Errors
+    /// The sentence for whoever asks, with the exit code of a command.
+    fn answer(self, log: &Log<'_>, put: &mut Put<'_, Self::Item>) -> Result<(), Failure>;
+}
+
+/// Takes the items of an answer. It fails where nobody wants more of them.
+pub(crate) type Put<'p, T> = dyn FnMut(T) -> Result<(), Failure> + 'p;
+
+/// The log that a question is asked of, and whoever asks it.
+pub(crate) struct Log<'l> {
+    /// The state directory.
+    pub(crate) dir: PathBuf,
+    /// The present, and the zone of whoever asks.
+    pub(crate) clock: Clock,
+    /// Takes sentences beside the answer.
+    note: &'l dyn Fn(&str),
+    /// Reports whether whoever asked has gone.
+    is_gone: &'l dyn Fn() -> bool,
+    /// Ends reading where it is set.
+    stop: Option<Arc<AtomicBool>>,
+}
+
+impl<'l> Log<'l> {
+    /// The log in a state directory of this machine, for a command.
+    pub(crate) fn new(dir: PathBuf, clock: Clock, note: &'l dyn Fn(&str), is_gone: &'l dyn Fn() -> bool) -> Self {
+        Self { dir, clock, note, is_gone, stop: None }
+    }
+
+    /// Ends every reading of the journal once the flag is set.
+    pub(crate) fn until(self, stop: Arc<AtomicBool>) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
+    /// Opens the journal.
+    ///
+    /// # Errors
+    /// Where there is none, or it cannot be read.
+    pub(crate) fn open(&self) -> Result<Reader, Failure> {
+        let mut reader = Reader::open(&self.dir)?;
+        if let Some(stop) = &self.stop {
+            reader.stop_at(Arc::clone(stop))?;
+        }
+        Ok(reader)
+    }
+
+    /// Says a sentence beside the answer.
+    pub(crate) fn note(&self, text: &str) {
+        (self.note)(text);
+    }
+
+    /// Says a sentence that begins with `note: `.
+    pub(crate) fn remark(&self, text: &str) {
+        (self.note)(&format!("note: {text}"));
+    }
+
+    /// Reports whether nobody waits for the answer any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) || (self.is_gone)()
+    }
+}
+
+/// A part of an answer on its way: one line of JSON each.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Frame<T> {
+    /// An item.
+    Item(T),
+    /// A sentence beside the answer.
+    Note(String),
+    /// Nothing has come for a while, and the answer goes on.
+    Alive,
+    /// The end, which every whole answer has.
+    End(End),
+}
+
+/// End of an answer.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct End {
+    /// Exit code of a command that got this answer; 0 where all is well.
+    pub(crate) exit: u8,
+    /// The sentence of a failure; empty otherwise.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) text: String,
+}
+
+impl From<Result<(), Failure>> for End {
+    fn from(result: Result<(), Failure>) -> Self {
+        result.map_or_else(
+            |failure| Self { exit: failure.exit() as u8, text: failure.text().to_owned() },
+            |()| Self::default(),
+        )
+    }
+}
+
+impl From<End> for Result<(), Failure> {
+    fn from(end: End) -> Self {
+        match Exit::of(end.exit) {
+            Exit::Done => Ok(()),
+            exit => Err(Failure::new(exit, end.text)),
+        }
+    }
+}
+
+/// Names of all questions.
+pub(crate) const NAMES: [&str; 10] = [
+    tail::Tail::NAME,
+    history::History::NAME,
+    show::Show::NAME,
+    get::Get::NAME,
+    diff::Diff::NAME,
+    blame::Blame::NAME,
+    churn::Churned::NAME,
+    status::Statuses::NAME,
+    verify::Verify::NAME,
+    names::Names::NAME,
+];
+
+/// Answers a question that came as JSON, with items that are JSON.
+///
+/// # Errors
+/// Exit 64 where there is no such question or it cannot be read; else as the question does.
+pub(crate) fn answer(
+    name: &str,
+    question: &str,
+    log: &Log<'_>,
+    put: &mut Put<'_, Box<RawValue>>,
+) -> Result<(), Failure> {
+    fn run<Q: Question>(question: &str, log: &Log<'_>, put: &mut Put<'_, Box<RawValue>>) -> Result<(), Failure> {
+        let asked: Q = serde_json::from_str(question)
+            .map_err(|error| Failure::usage(format!("this is no question {:?}: {error}", Q::NAME)))?;
+        let bug = |error: serde_json::Error| Failure::internal(format!("an item cannot be written: {error}"));
+        asked.answer(log, &mut |item| put(serde_json::value::to_raw_value(&item).map_err(bug)?))
+    }
+    let run = match name {
+        tail::Tail::NAME => run::<tail::Tail>,
+        history::History::NAME => run::<history::History>,
+        show::Show::NAME => run::<show::Show>,
+        get::Get::NAME => run::<get::Get>,
+        diff::Diff::NAME => run::<diff::Diff>,
+        blame::Blame::NAME => run::<blame::Blame>,
+        churn::Churned::NAME => run::<churn::Churned>,
+        status::Statuses::NAME => run::<status::Statuses>,
+        verify::Verify::NAME => run::<verify::Verify>,
+        names::Names::NAME => run::<names::Names>,
+        _ => {
+            let names = NAMES.join(", ");
+            return Err(Failure::usage(format!("a server answers nothing but questions about its log: {names}")));
+        }
+    };
+    run(question, log, put)
+}
+
+/// Reports whether a daemon runs on the journal in a directory.
+fn is_running(dir: &Path) -> bool {
+    crate::status::daemon(dir).running
+}
 
 /// Returns a time, given in microseconds since 1970, in RFC 3339 and UTC, with microseconds.
 pub(crate) fn stamp(micros: i64) -> String {

@@ -14,6 +14,7 @@ mod alarm;
 mod ha;
 mod live;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -21,7 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use alarm::{Alarm, NAMES as ALARMS, failing, refused};
 pub use ha::{HaView, Role};
@@ -32,21 +33,21 @@ use crate::model::Seq;
 use crate::wire::{Entry, EntryGap};
 
 /// Every position at one moment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// Time of this status.
     pub time: Timestamp,
     /// Conditions that need a person, or soon will.
     pub alarms: Vec<Alarm>,
     /// Conditions worth knowing that nobody can change any more.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Alarm>,
     /// The cluster that the journal belongs to.
     pub cluster: ClusterStatus,
     /// The daemon.
     pub daemon: DaemonStatus,
     /// The part of the daemon in the shared log, as it last said; absent without `[ha]`, and where none runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ha: Option<HaView>,
     /// The journal.
     pub journal: JournalStatus,
@@ -55,7 +56,7 @@ pub struct Status {
     /// Sources, those configured first.
     pub sources: Vec<SourceStatus>,
     /// Configured resources that the API server does not serve.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<String>,
     /// Cause of each wait, by name.
     #[serde(skip)]
@@ -68,7 +69,7 @@ pub struct Status {
 }
 
 /// The cluster that the journal belongs to.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClusterStatus {
     /// A name for people.
     pub name: String,
@@ -77,39 +78,39 @@ pub struct ClusterStatus {
 }
 
 /// The daemon of this state directory. What follows `pid` is what it last said of itself.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DaemonStatus {
     /// True if a daemon holds the state directory.
     pub running: bool,
     /// Its process.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// Its version.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Start time.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
     /// True once every source has resumed or finished its first list.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
     /// Parts that make no progress: systemd's watchdog is not fed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stalled: Vec<String>,
     /// The file descriptors that it has open.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
     /// The most that it may have.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_files_limit: Option<u64>,
     /// The last time that the clock was set, or the machine was suspended.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_jump: Option<Jump>,
     /// Reason why a newer configuration was refused; the previous one is in force.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Trouble>,
     /// Error that ended the daemon of this cluster, if its process starts it again.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<Trouble>,
 }
 
@@ -130,7 +131,7 @@ impl DaemonStatus {
 }
 
 /// An entry and when it was journaled.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Place {
     /// Its seq.
     pub seq: Seq,
@@ -139,63 +140,63 @@ pub struct Place {
 }
 
 /// The journal and its disk.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JournalStatus {
     /// The state directory.
     pub path: PathBuf,
     /// The journal's name.
     pub epoch: String,
     /// The newest entry.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<Place>,
     /// The oldest entry that is kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<Place>,
     /// Entries kept.
     pub entries: u64,
     /// Entries that retention removed, as `[state]` asks for.
     pub removed: u64,
     /// Set while nothing is taken from the cluster for want of room.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<PauseStatus>,
     /// Bytes of the database.
     pub size_bytes: u64,
     /// Bytes of its write-ahead log.
     pub wal_bytes: u64,
     /// Bytes that are free on its disk; absent where the system does not say.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
     /// Bytes of its disk.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
 }
 
 /// A pause of reading the cluster for want of space.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PauseStatus {
     /// max_size, disk_full or reader.
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
     /// Since when.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// The cause and the remedy.
     pub detail: String,
 }
 
 /// Gaps recorded.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GapsStatus {
     /// Number over the life of the journal.
     pub count: u64,
     /// The newest that is kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastGap>,
     /// Changes that would be in gaps, had they not been read from the API server's own history.
     pub recovered: u64,
 }
 
 /// A gap that was recorded.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LastGap {
     /// Its entry.
     #[serde(flatten)]
@@ -208,7 +209,7 @@ pub struct LastGap {
 }
 
 /// One source.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SourceStatus {
     /// `deployments.apps`, or `deployments.apps/shop` for one namespace.
     pub name: String,
@@ -216,18 +217,18 @@ pub struct SourceStatus {
     #[serde(flatten)]
     pub state: SourceState,
     /// Start of the state.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// The checkpoint.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
     /// Objects known now.
     pub objects: u64,
     /// The last moment known good.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known_good: Option<Timestamp>,
     /// Seconds since then.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_seconds: Option<i64>,
     /// Gaps recorded.
     pub gaps: u64,
@@ -236,14 +237,14 @@ pub struct SourceStatus {
     /// Changes that `ignore` kept out of the log.
     pub suppressed: u64,
     /// Comparisons with what the API server has; absent before the first.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditStatus>,
     /// True if the source is configured.
     pub active: bool,
 }
 
 /// The audits of one source, over the life of the journal.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct AuditStatus {
     /// Number of audits.
     pub count: u64,
@@ -254,7 +255,7 @@ pub struct AuditStatus {
 }
 
 /// One sink.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SinkStatus {
     /// Its name.
     pub name: String,
@@ -265,7 +266,7 @@ pub struct SinkStatus {
     #[serde(flatten)]
     pub state: SinkState,
     /// Start of the state.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// The last seq it has for good.
     pub cursor: Seq,
@@ -274,27 +275,27 @@ pub struct SinkStatus {
     /// Seconds since the oldest of them was journaled; 0 where there is none.
     pub lag_seconds: i64,
     /// Time at which the oldest undelivered entry was journaled.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_undelivered: Option<Timestamp>,
     /// Time of the last delivery.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered: Option<Timestamp>,
     /// Failed deliveries in a row.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tries: Option<u64>,
     /// Entries that it refused for good, kept for `decklog replay`.
     pub dead_letters: Vec<Refused>,
     /// Entries that were truncated before it had taken them; it got a GAP for them.
     pub missed_entries: u64,
     /// Time at which the last of them was truncated.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_missed: Option<Timestamp>,
     /// True if the sink is configured.
     pub active: bool,
 }
 
 /// An entry that a sink refused for good.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Refused {
     /// The entry.
     pub seq: Seq,
@@ -338,7 +339,7 @@ impl Status {
                 entries: if head == Seq(0) { 0 } else { (head.0 + 1).saturating_sub(oldest.0) },
                 removed: retained.removed,
                 paused: retained.paused.or(live.paused).map(|pause| PauseStatus {
-                    why: pause.why.as_str(),
+                    why: pause.why.as_str().into(),
                     since: timestamp(pause.since),
                     detail: pause.detail,
                 }),

@@ -11,7 +11,7 @@ pub mod row;
 pub(crate) mod blame;
 pub(crate) mod line;
 pub(crate) mod object;
-pub(crate) mod select;
+pub(crate) mod path;
 pub(crate) mod tree;
 pub(crate) mod what;
 pub(crate) mod who;

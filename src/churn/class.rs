@@ -1,7 +1,7 @@
 //! Classification of writes.
 
 use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::read::meant;
@@ -10,7 +10,7 @@ use crate::k8s::bookkeeping::{RESOURCE_VERSION, is_of_managed_fields};
 use crate::wire::Change;
 
 /// Kind of a write. Each write has exactly one: the first that matches in this order, except for the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// The object came into being.

@@ -1,9 +1,10 @@
 //! The report of `decklog churn`, for people and as JSON.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::field::{Field, Side};
 use super::tally::Tally;
@@ -15,7 +16,7 @@ use crate::journal::{Requests as Counted, SourceRow};
 const AGAIN: u64 = 3;
 
 /// Report of `decklog churn`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Not before.
     pub since: Timestamp,
@@ -24,10 +25,10 @@ pub struct Report {
     /// Entries that were read.
     pub entries: u64,
     /// The seq of the first of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<u64>,
     /// The seq of the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<u64>,
     /// Entries that say nothing about how often something was written.
     pub not_counted: NotCounted,
@@ -46,10 +47,10 @@ pub struct Report {
     /// Objects with the most writes.
     pub objects: Vec<Row>,
     /// Objects, managers or fields with at most so many writes may be missing, because there were too many to remember.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_below: u64,
     /// The API server's own counters, where they were requested.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<Requests>,
 }
 
@@ -59,7 +60,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// Entries that are no writes.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct NotCounted {
     /// Found on a first list.
     pub listed: u64,
@@ -68,24 +69,24 @@ pub struct NotCounted {
     /// Gaps.
     pub gaps: u64,
     /// Changes that `ignore` kept out of the log over the life of the journal, whose times are not recorded.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub suppressed: u64,
 }
 
 /// Number of writes of a manager or to an object, and the share that changed nothing that matters.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Row {
     /// A manager; empty where managedFields name nobody.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<String>,
     /// A resource: `deployments.apps`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
     /// The namespace of an object.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The name of an object.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Writes.
     pub writes: u64,
@@ -100,7 +101,7 @@ pub struct Row {
 }
 
 /// The writes of one kind.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct OfClass {
     /// Kind of the writes.
     pub class: Class,
@@ -115,7 +116,7 @@ pub struct OfClass {
 }
 
 /// A field that two managers keep changing back and forth.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fight {
     /// `deployments.apps`.
     pub resource: String,
@@ -130,10 +131,10 @@ pub struct Fight {
     /// Times that one gave it back the value which another had changed.
     pub reverts: u64,
     /// The first change that was seen.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Timestamp>,
     /// The last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Timestamp>,
     /// The seq of the last one.
     #[serde(skip)]
@@ -143,19 +144,19 @@ pub struct Fight {
 }
 
 /// One side of a fight.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FightSide {
     /// Who.
     pub manager: String,
     /// The value as JSON, cut where it is long; absent where this side takes the field away.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Number of times.
     pub times: u64,
 }
 
 /// A field that is written again and again.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Written {
     /// `deployments.apps`.
     pub resource: String,
@@ -172,36 +173,36 @@ pub struct Written {
     /// Managers that wrote it, at most four.
     pub managers: Vec<String>,
     /// Value before the last change, as JSON, cut if it is long.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<String>,
     /// Value after the last change.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// The last change.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Timestamp>,
 }
 
 /// The API server's own counters beside the log.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Requests {
     /// Since when they were read.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// Until when.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// Seconds of that time in which they were not: the daemon did not run, or could not read them.
     pub unread_seconds: i64,
     /// Error of the last reading.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// By resource, most requests first.
     pub resources: Vec<RequestsOf>,
 }
 
 /// The requests that changed one resource, or would have.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RequestsOf {
     /// `deployments.apps`.
     pub resource: String,
@@ -212,21 +213,21 @@ pub struct RequestsOf {
     /// Versions that the watch reported.
     pub versions: VersionsOf,
     /// Requests that made no version, because they changed nothing; absent where that cannot be known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
     /// Their part of the requests, from 0 to 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     /// It may be more.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
     /// Reason why the number may be higher, or is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<&'static str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<Cow<'static, str>>,
 }
 
 /// Versions that the watch reported.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct VersionsOf {
     /// All of them.
     pub all: u64,
@@ -434,5 +435,14 @@ fn compare(name: &str, verbs: BTreeMap<String, u64>, of: Of, suppressed: u64, wh
         (Some(requests - all), false, None)
     };
     let share = dropped.map(|dropped| share(dropped, requests));
-    RequestsOf { resource: name.to_owned(), verbs, requests, versions, dropped, share, at_least, note }
+    RequestsOf {
+        resource: name.to_owned(),
+        verbs,
+        requests,
+        versions,
+        dropped,
+        share,
+        at_least,
+        note: note.map(Cow::Borrowed),
+    }
 }

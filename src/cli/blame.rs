@@ -5,18 +5,17 @@ use std::collections::BTreeSet;
 use clap::Args;
 use serde::Serialize;
 
-use super::clock::{Stamp, clock, moment};
-use super::coverage::About;
+use super::clock::{Stamp, clock};
 use super::names::{At, at};
-use super::object;
-use super::output::{Ink, Out, Row, plural, printable};
-use super::path::{covered, object_and_paths, prune};
+use super::output::{Ink, Out, Row, printable};
+use super::path::{object_and_paths, prune};
 use super::tree::Node;
 use super::who;
 use super::yaml::{self, View};
-use super::{Exit, Failure, Format, Global, Outcome, complain};
+use super::{Failure, Format, Global, Outcome};
 use crate::k8s::managed_fields::By;
-use crate::words::blame::{Field, Set, trace};
+use crate::query::blame::{Blame, Blamed};
+use crate::words::blame::{Field, Set};
 
 /// Arguments of `decklog blame`.
 #[derive(Args, Debug)]
@@ -38,18 +37,34 @@ pub struct BlameArgs {
     pub at: Option<At>,
 }
 
+/// The answer as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Blame<'a> {
-    api_version: String,
+struct Document<'a> {
+    api_version: &'a str,
     kind: &'a str,
     resource: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     namespace: &'a str,
     name: &'a str,
-    uid: String,
+    uid: &'a str,
     gaps: usize,
     fields: &'a [Field],
+}
+
+impl<'a> Document<'a> {
+    fn of(found: &'a Blamed) -> Self {
+        Self {
+            api_version: &found.api_version,
+            kind: &found.kind,
+            resource: &found.resource,
+            namespace: &found.namespace,
+            name: &found.name,
+            uid: &found.uid,
+            gaps: found.gaps,
+            fields: &found.fields,
+        }
+    }
 }
 
 /// Prints who set what.
@@ -57,78 +72,24 @@ struct Blame<'a> {
 /// # Errors
 /// Exit 1 where the object did not exist, with when it came and went.
 pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
-    let (named, paths) = object_and_paths(&args.object, &args.paths).map_err(Failure::usage)?;
-    let (mut reader, dir) = global.reader()?;
-    let mut rows = object::find(&reader, "blame", &named, &args.namespace)?;
-    let place = args.at.map(|at| object::place_of(&mut reader, &mut rows, at)).transpose()?;
-    if place.is_none() && rows.len() > 1 && rows.iter().any(|row| row.present) {
-        rows.retain(|row| row.present);
-    }
-    let row = object::only(&named, rows)?;
-    if let Some(place) = place
-        && let Some(doubt) = object::doubt(&mut reader, row.resource_id, Some(&row.namespace), place, moment)?
-    {
-        complain(&format!("note: {doubt}"));
-    }
-    let about = About {
-        resources: Some(BTreeSet::from([row.resource.full_name()])),
-        namespaces: row.namespaces(),
-        since: place.and_then(|place| place.time),
-        until: place.and_then(|place| place.time),
-    };
-    // Right after an entry everything is as the entry says.
-    let depends = place.is_none_or(|place| place.time.is_some());
-    let place = match place {
-        Some(place) => {
-            let (place, note) = object::happened_by(&mut reader, &row, place)?;
-            if let Some(note) = note {
-                complain(&format!("note: {note}"));
+    let (_, paths) = object_and_paths(&args.object, &args.paths).map_err(Failure::usage)?;
+    let question = Blame { object: args.object, paths: args.paths, namespaces: args.namespace, at: args.at };
+    global.ask(question, &mut |found| {
+        match global.output.unwrap_or(Format::Line) {
+            Format::Line | Format::Wide | Format::Name => {
+                let damaged = |error: serde_json::Error| Failure::io("the object cannot be read", &error.into());
+                let mut node = Node::parse(found.object.as_bytes()).map_err(damaged)?;
+                node.without(&[&["metadata", "managedFields"]]);
+                if !paths.is_empty() {
+                    prune(&mut node, &paths);
+                }
+                node.number(&mut 0);
+                print(out, &node, &found.fields)?;
             }
-            Some(place)
+            format @ (Format::Json | Format::Yaml) => out.document(format, &Document::of(&found))?,
         }
-        None => None,
-    };
-    let mut found = trace(&mut reader, &row, place, usize::MAX)?;
-    let mut node = Node::parse(found.object.as_bytes()).map_err(|error| object::damaged(row.last, &error))?;
-    node.without(&[&["metadata", "managedFields"]]);
-    if !paths.is_empty() {
-        prune(&mut node, &paths);
-        found.fields.retain(|field| covered(&paths, &field.path));
-        if found.fields.is_empty() {
-            return Err(Failure::no(format!(
-                "{} has no {}; `decklog blame {named}` prints all that it has",
-                row.spell(),
-                args.paths.join(" or ")
-            )));
-        }
-    }
-    node.number(&mut 0);
-
-    match global.output.unwrap_or(Format::Line) {
-        Format::Line | Format::Wide | Format::Name => print(out, &node, &found.fields)?,
-        format @ (Format::Json | Format::Yaml) => out.document(
-            format,
-            &Blame {
-                api_version: row.resource.api_version(),
-                kind: &row.resource.kind,
-                resource: &row.resource.plural,
-                namespace: &row.namespace,
-                name: &row.name,
-                uid: found.uid,
-                gaps: found.gaps,
-                fields: &found.fields,
-            },
-        )?,
-    }
-    out.flush()?;
-    if found.gaps > 0 {
-        let gaps = plural(found.gaps as u64, "gap lies", "gaps lie");
-        complain(&format!("note: {gaps} in this history; what was set and set back there is not known"));
-    }
-    if depends {
-        about.coverage(&mut reader, &dir, moment)?.complain();
-    }
-    Ok(Exit::Done)
+        out.flush()
+    })
 }
 
 /// Managers with longer names are cut on a terminal.

@@ -4,18 +4,14 @@
 mod tests;
 
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
 
 use super::clock::moment;
-use super::coverage::About;
 use super::output::{Ink, Look, Out, Row, count, cut, plural, printable, size, span, table};
-use super::select::{FilterArgs, SelectArgs, Selection, how_many};
+use super::select::{SelectArgs, how_many};
 use super::what::common;
-use super::{Exit, Failure, Format, Global, Outcome, complain};
-use crate::churn::{Churn, Fight, Report, Requests, Row as Counted, Versions, Written};
-use crate::journal::Reader;
-use crate::model::Seq;
-use crate::wire::Header;
+use super::{Format, Global, Outcome};
+use crate::churn::{Fight, Report, Requests, Row as Counted, Written};
+use crate::query::churn::Churned;
 
 /// Arguments of `decklog churn`.
 #[derive(Args, Debug)]
@@ -31,8 +27,6 @@ pub struct ChurnArgs {
     pub top: usize,
 }
 
-/// Default period of the report.
-const DEFAULT_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 /// A share of all writes from which on a number is worth a colour.
 const MUCH: f64 = 0.1;
 
@@ -41,114 +35,18 @@ const MUCH: f64 = 0.1;
 /// # Errors
 /// Where the journal cannot be read, or the arguments name what it does not know.
 pub fn main(args: ChurnArgs, global: &Global, out: &mut Out) -> Outcome {
-    let (mut reader, dir) = global.reader()?;
-    let report = report(&args, &mut reader, Timestamp::now())?;
-    match global.output.unwrap_or(Format::Line) {
-        Format::Line | Format::Wide | Format::Name => {
-            for line in lines(&report, out.look) {
-                out.line(&line)?;
+    let question = Churned { select: args.select.select(), requests: args.requests, top: args.top };
+    global.ask(question, &mut |report| {
+        match global.output.unwrap_or(Format::Line) {
+            Format::Line | Format::Wide | Format::Name => {
+                for line in lines(&report, out.look) {
+                    out.line(&line)?;
+                }
             }
+            format @ (Format::Json | Format::Yaml) => out.document(format, &report)?,
         }
-        format @ (Format::Json | Format::Yaml) => out.document(format, &report)?,
-    }
-    out.flush()?;
-    About::of(&args.select, &reader)?.coverage(&mut reader, &dir, moment)?.complain();
-    Ok(Exit::Done)
-}
-
-fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Report, Failure> {
-    let until = args.select.only.until.unwrap_or(now);
-    let since = args.select.only.since.unwrap_or_else(|| until.saturating_sub(DEFAULT_PERIOD).unwrap_or(until));
-    if since > until {
-        super::object::not_to_come(reader, since)?;
-        return Err(Failure::usage("--since is after --until; swap them"));
-    }
-    args.select.only.check(reader)?;
-    if args.requests {
-        comparable(&args.select)?;
-    }
-    let (begin, end) = (since.as_microsecond(), until.as_microsecond());
-    let counted = if args.requests { Some(reader.requests(begin, end)?) } else { None };
-    let stretches = counted.as_ref().map_or(&[][..], |counted| &counted.stretches);
-    if let Some(counted) = counted.as_ref().filter(|counted| counted.stretches.is_empty()) {
-        let why = counted.problem.as_ref().map(|problem| format!("; the last reading failed: {problem}"));
-        return Err(Failure::no(format!(
-            "the journal has no request counters from {} to {}; they are read every {} seconds while the daemon runs with \
-             [cluster] request_metrics = true, and need a right that `decklog rbac` then prints{}",
-            moment(since),
-            moment(until),
-            crate::apiserver_counters::PERIOD.as_secs(),
-            why.unwrap_or_default()
-        )));
-    }
-    // Counters are of whole stretches of time, which may reach beyond what was asked for.
-    let from = stretches.first().map_or(begin, |(since, _)| begin.min(*since));
-    let to = stretches.last().map_or(end, |(_, until)| end.max(*until));
-    let at = |micros: i64| Timestamp::from_microsecond(micros).unwrap_or(now);
-    let only = FilterArgs { since: Some(at(from)), until: Some(at(to)), ..args.select.only.clone() };
-    let select = SelectArgs { only, ..args.select.clone() };
-    let selection = Selection::new(&select, reader)?;
-    let (mut churn, mut versions) = (Churn::default(), Versions::of(stretches));
-    let (mut after, head) = (selection.begin(reader)?, reader.head()?);
-    while after < head {
-        let (entries, reached) = selection.page(reader, after, head)?;
-        for entry in entries {
-            let line = &entry.line;
-            let inside = stretches.is_empty() || time_of(line).is_none_or(|time| (begin..=end).contains(&time));
-            let taken = if inside { churn.take(line) } else { Ok(()) };
-            if let Err(error) = taken.and_then(|()| versions.take(line)) {
-                complain(&format!("entry {}: {error}; it is left out", entry.seq));
-            }
-        }
-        after = reached;
-    }
-    let mut report = churn.report(since, until, args.top);
-    report.not_counted.suppressed = reader.sources()?.iter().map(|source| source.suppressed).sum();
-    if let Some(mut counted) = counted {
-        if let Some(wanted) = selection.resources(reader)? {
-            counted.counts.retain(|name, _| wanted.contains(name));
-        }
-        report.requests = Some(Requests::of(&counted, &versions, &reader.sources()?));
-    }
-    if report.entries == 0 && !args.requests {
-        report_newest(reader, since)?;
-    }
-    Ok(report)
-}
-
-/// Prints the newest entry if nothing was found, which may be because the period begins after it.
-fn report_newest(reader: &mut Reader, since: Timestamp) -> Result<(), Failure> {
-    let newest = reader.head()?;
-    let entry = if newest == Seq(0) { None } else { reader.entry(newest)? };
-    let time =
-        entry.as_ref().and_then(|entry| time_of(&entry.line)).and_then(|at| Timestamp::from_microsecond(at).ok());
-    if let Some(time) = time.filter(|time| *time < since) {
-        complain(&format!("the newest entry is of {}; --since looks further back", moment(time)));
-    }
-    Ok(())
-}
-
-fn time_of(line: &[u8]) -> Option<i64> {
-    Some(Header::parse(line).ok()?.time.parse::<Timestamp>().ok()?.as_microsecond())
-}
-
-/// The API server counts by resource and verb, and knows nothing of what a narrower choice would ask for.
-fn comparable(select: &SelectArgs) -> Result<(), Failure> {
-    let narrower = [
-        ("-n", !select.only.namespace.is_empty()),
-        ("--type", !select.only.types.is_empty()),
-        ("--where", select.only.filter.is_some()),
-        ("--grep", select.only.grep.is_some()),
-        ("--touched", select.only.touched.is_some()),
-        ("-l", select.selector.is_some()),
-        ("a NAME", select.objects.iter().any(|object| object.contains('/'))),
-    ];
-    match narrower.into_iter().find(|(_, given)| *given) {
-        Some((what, _)) => Err(Failure::usage(format!(
-            "--requests does not go with {what}: the API server counts requests by resource alone; leave it out, or name a KIND"
-        ))),
-        None => Ok(()),
-    }
+        out.flush()
+    })
 }
 
 /// The report for people.
@@ -391,7 +289,7 @@ fn requests(lines: &mut Vec<String>, requests: &Requests, look: Look) {
         (numbers, if much { Some(Ink::Change) } else { None }, name)
     });
     grid(lines, &["REQUESTS", "VERSIONS", "NO-OP", "RESOURCE"], rows.collect(), look);
-    for (of, note) in requests.resources.iter().filter_map(|of| Some((of, of.note?))) {
+    for (of, note) in requests.resources.iter().filter_map(|of| Some((of, of.note.as_deref()?))) {
         let mut row = Row::new(Look { width: None, ..look });
         row.put(Some(Ink::Faint), &printable(&format!("{}: {note}", of.resource)));
         lines.push(row.finish());

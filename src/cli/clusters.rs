@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use super::{Exit, Failure, Global, guest};
+use super::{Exit, Failure, Global};
 use crate::config::{ClusterFile, Directory, Files, Loaded};
 
 /// A cluster that a command is about.
@@ -13,8 +13,8 @@ use crate::config::{ClusterFile, Directory, Files, Loaded};
 pub(super) struct Section {
     /// Name for `--cluster`.
     pub(super) name: String,
-    /// Its state directory.
-    pub(super) state: PathBuf,
+    /// Its state directory, where that is on this machine.
+    pub(super) state: Option<PathBuf>,
     /// Error of its configuration.
     pub(super) wrong: Option<String>,
 }
@@ -95,41 +95,27 @@ impl Global {
     /// # Errors
     /// Where they cannot be read, or the one that is named is none of them.
     pub(super) fn sections(&self) -> Result<Option<Vec<Section>>, Failure> {
-        if let Some(guest) = guest::get() {
-            let all = guest.clusters.iter();
-            let all =
-                all.map(|(name, state)| Section { name: name.clone(), state: state.clone(), wrong: None }).collect();
-            return Ok(Some(all).filter(|_: &Vec<Section>| !guest.clusters.is_empty() && self.cluster.is_none()));
+        if let Some(server) = &self.remote {
+            let names = if self.cluster.is_none() { server.clusters()? } else { Vec::new() };
+            let sections = names.into_iter().map(|name| Section { name, state: None, wrong: None }).collect();
+            return Ok(Some(sections).filter(|sections: &Vec<Section>| !sections.is_empty()));
         }
         let Some(directory) = self.directory(Files::Ignore)? else { return Ok(None) };
         let one = self.cluster.is_some().then(|| self.pick(&directory)).transpose()?;
         let section = |file: &ClusterFile| Section {
             name: file.name.clone(),
-            state: file.state.clone(),
+            state: Some(file.state.clone()),
             wrong: file.loaded.as_ref().err().map(ToString::to_string),
         };
         Ok(Some(one.map_or_else(|| directory.files.iter().map(section).collect(), |file| vec![section(file)])))
     }
 }
 
-/// The state directory that a guest of a server reads.
-///
-/// # Errors
-/// Where the server has several clusters and none is named, or has none of that name.
-pub(super) fn of_guest(global: &Global) -> Result<Option<&'static Path>, Failure> {
-    let Some(guest) = guest::get() else { return Ok(None) };
-    let names = || guest.clusters.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let state = match (&global.cluster, guest.clusters.len()) {
-        (None, 0) => &guest.state,
-        (Some(name), 0) => {
-            let text = format!("this server has one cluster, and it is called by no name: leave --cluster {name} out");
-            return Err(Failure::usage(text));
-        }
-        (Some(name), _) => guest.clusters.get(name).ok_or_else(|| unknown(name, Path::new("the server"), &names()))?,
-        (None, 1) => guest.clusters.values().next().unwrap_or(&guest.state),
-        (None, _) => return Err(unnamed(&names())),
-    };
-    Ok(Some(state))
+impl Section {
+    /// Returns what a command about this cluster alone would be given.
+    pub(super) fn of(&self, global: &Global) -> Global {
+        Global { cluster: Some(self.name.clone()), state: self.state.clone(), config_dir: None, ..global.clone() }
+    }
 }
 
 fn unknown(name: &str, place: &Path, names: &str) -> Failure {

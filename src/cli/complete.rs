@@ -2,14 +2,14 @@
 //! has, and the values that a flag takes. The flags themselves are in the scripts.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 
 use clap::{Arg, Command, CommandFactory};
 
-use super::names::Spellings;
 use super::output::Out;
-use super::{Cli, Exit, Failure, Global, Outcome, guest, object, remote};
-use crate::journal::Reader;
+use super::{Cli, Exit, Failure, Global, Outcome, remote};
 use crate::model::EntryType;
+use crate::query::names::Names;
 
 /// The word that stands for it in the place of a command. Nobody types it.
 pub(super) const WORD: &str = "__complete";
@@ -45,13 +45,8 @@ pub(super) fn main(words: &[OsString]) -> Outcome {
             _ => {}
         }
     }
-    if !here
-        && guest::get().is_none()
-        && let Some(server) = remote::named(&global.server)?
-    {
-        let words = words.iter().map(OsString::from);
-        let line: Vec<OsString> = ["decklog", WORD].map(OsString::from).into_iter().chain(words).collect();
-        return server.run(&line, &mut Out::new(&global));
+    if !here {
+        global.remote = remote::named(&global.server)?.map(Arc::new);
     }
     let mut out = Out::new(&global);
     let typed = words.pop().unwrap_or_default();
@@ -125,21 +120,18 @@ impl<'w> Line<'w> {
 
     /// All that the word can be, as far as anybody knows.
     fn known(&self, global: &Global, part: &str) -> Result<Vec<String>, Failure> {
-        let journal = || global.reader().map(|(reader, _)| reader);
         let flag = self.takes_value(self.previous);
         Ok(match (self.name, flag.and_then(Arg::get_long)) {
-            (_, Some("namespace")) => journal()?.namespaces()?.into_iter().collect(),
+            (_, Some("namespace")) => names(global, Names::Namespaces)?,
             (_, Some("cluster")) => {
                 let all = Global { cluster: None, ..global.clone() }.sections()?;
                 all.unwrap_or_default().into_iter().map(|section| section.name).collect()
             }
             (_, Some("type")) => EntryType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect(),
-            ("replay", Some("sink")) => sinks(&journal()?)?,
+            ("replay", Some("sink")) => names(global, Names::Sinks)?,
             (_, Some(_)) => flag.map_or_else(Vec::new, values),
-            ("sink", None) if self.previous == "init" => sinks(&journal()?)?,
-            ("tail" | "log" | "get" | "diff" | "blame" | "churn" | "timeline", None) => {
-                objects(&journal()?, self, part)?
-            }
+            ("sink", None) if self.previous == "init" => names(global, Names::Sinks)?,
+            ("tail" | "log" | "get" | "diff" | "blame" | "churn" | "timeline", None) => objects(global, self, part)?,
             (name, None) => {
                 let place = self.cli.find_subcommand(name).and_then(|command| command.get_positionals().next());
                 place.filter(|_| self.words.is_empty()).map_or_else(Vec::new, values)
@@ -154,14 +146,19 @@ fn values(arg: &Arg) -> Vec<String> {
     shown.map(|value| value.get_name().to_owned()).collect()
 }
 
-fn sinks(reader: &Reader) -> Result<Vec<String>, Failure> {
-    Ok(reader.sinks()?.into_iter().map(|sink| sink.name).collect())
+/// Names that the journal has.
+fn names(global: &Global, question: Names) -> Result<Vec<String>, Failure> {
+    let mut names = Vec::new();
+    global.ask(question, &mut |name| {
+        names.push(name);
+        Ok(())
+    })?;
+    Ok(names)
 }
 
 /// Kinds, or the names of a kind.
-fn objects(reader: &Reader, line: &Line<'_>, typed: &str) -> Result<Vec<String>, Failure> {
+fn objects(global: &Global, line: &Line<'_>, typed: &str) -> Result<Vec<String>, Failure> {
     let (command, words) = (line.name, line.words);
-    let spellings = Spellings::load(reader)?;
     // `get deploy web`: the words before that are no flags and no values of flags.
     let mut before = words.iter().enumerate().filter(|(at, word)| {
         let value = *at > 0 && line.takes_value(&words[at - 1]).is_some();
@@ -177,30 +174,14 @@ fn objects(reader: &Reader, line: &Line<'_>, typed: &str) -> Result<Vec<String>,
     let (kind, prefix) = match (typed.split_once('/'), kind) {
         (Some((kind, _)), _) => (kind, format!("{kind}/")),
         (None, Some(kind)) if by_kind => (kind, String::new()),
-        (None, _) => {
-            let mut kinds = Vec::new();
-            for resource in spellings.watched() {
-                kinds.extend(resource.short_names.iter().cloned());
-                kinds.extend([resource.plural.clone(), resource.full_name()]);
-            }
-            kinds.sort();
-            kinds.dedup();
-            return Ok(kinds);
-        }
+        (None, _) => return names(global, Names::Kinds),
     };
-    let Ok(named) = spellings.read(kind) else { return Ok(Vec::new()) };
     let namespaces: Vec<String> = words
         .windows(2)
         .filter(|pair| matches!(pair[0].as_str(), "-n" | "--namespace"))
         .flat_map(|pair| pair[1].split(',').map(str::to_owned))
         .collect();
-    let start = typed.rsplit('/').next().unwrap_or_default();
-    let mut names = Vec::new();
-    for (id, _) in &named.resources {
-        let rows = object::of_resource(reader, *id, &namespaces, Some(&format!("{start}*")))?;
-        names.extend(rows.into_iter().map(|row| format!("{prefix}{}", row.name)));
-    }
-    names.sort();
-    names.dedup();
-    Ok(names)
+    let start = typed.rsplit('/').next().unwrap_or_default().to_owned();
+    let names = names(global, Names::Objects { kind: kind.to_owned(), namespaces, start })?;
+    Ok(names.into_iter().map(|name| format!("{prefix}{name}")).collect())
 }

@@ -1,25 +1,20 @@
 //! `decklog diff`: what changed between two moments, of one object, a namespace, or everything.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::clock::{clock, in_utc, moment};
-use super::coverage::About;
+use super::clock::clock;
 use super::line::put_gap;
 use super::log::put_difference;
-use super::names::{At, Spellings, at};
-use super::object::{self, Moment, Spell, place};
+use super::names::{At, at};
 use super::output::{Ink, Out, Row, printable};
 use super::tree::Node;
-use super::{Exit, Failure, Format, Global, Outcome, complain};
-use crate::journal::{ObjectRow, Reader, StoredEntry};
+use super::{Exit, Failure, Format, Global, Outcome, complain, object};
+use crate::journal::StoredEntry;
 use crate::k8s::bookkeeping;
-use crate::model::Seq;
-use crate::query::difference::{self, Became, Limits, ObjectDifference};
+use crate::query::diff::{Diff, Differs, End, Hole, Item};
+use crate::query::difference::{Became, ObjectDifference};
+use crate::query::line::Line;
 use crate::wire::EntryGap;
 
 /// Arguments of `decklog diff`.
@@ -44,35 +39,64 @@ pub struct DiffArgs {
     pub to: Option<At>,
 }
 
-/// A moment, as it is printed.
+/// A GAP as JSON.
 #[derive(Serialize)]
-struct End {
+struct Gap<'a> {
     seq: u64,
-    time: String,
-}
-
-/// A gap, as it is printed.
-#[derive(Serialize)]
-struct Hole {
-    seq: u64,
-    resource: String,
+    resource: &'a str,
     #[serde(flatten)]
-    gap: EntryGap,
-    #[serde(skip)]
-    stored: StoredEntry,
+    gap: &'a EntryGap,
 }
 
+/// The answer as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    from: &'a End,
+    to: &'a End,
+    objects: Vec<&'a ObjectDifference>,
+    came_and_went: usize,
+    gaps: Vec<Gap<'a>>,
+    unknown: &'a [String],
+}
+
+/// The answer.
+#[derive(Default)]
 struct Difference {
     from: End,
     to: End,
-    objects: Vec<ObjectDifference>,
-    /// Objects that were at neither moment there, and in between were.
+    single: bool,
+    objects: Vec<Differs>,
     came_and_went: usize,
     gaps: Vec<Hole>,
-    /// Sentences about uncovered times.
     unknown: Vec<String>,
+}
+
+impl Difference {
+    fn take(&mut self, item: Item) {
+        match item {
+            Item::Begin { from, to, single } => (self.from, self.to, self.single) = (from, to, single),
+            Item::Object(object) => self.objects.push(*object),
+            Item::Gap(gap) => self.gaps.push(*gap),
+            Item::Unknown(text) => self.unknown.push(text),
+            Item::Passed(count) => self.came_and_went = count,
+        }
+    }
+
+    fn document(&self) -> Document<'_> {
+        Document {
+            from: &self.from,
+            to: &self.to,
+            objects: self.objects.iter().map(|object| &object.difference).collect(),
+            came_and_went: self.came_and_went,
+            gaps: self
+                .gaps
+                .iter()
+                .map(|hole| Gap { seq: hole.seq, resource: &hole.resource, gap: &hole.gap })
+                .collect(),
+            unknown: &self.unknown,
+        }
+    }
 }
 
 /// Prints the difference.
@@ -81,36 +105,27 @@ struct Difference {
 /// Exit 1 where the journal does not reach back to a moment or knows no such object.
 pub fn main(mut args: DiffArgs, global: &Global) -> Outcome {
     args.take_moments()?;
-    let (mut reader, dir) = global.reader()?;
-    let hour_ago = || clock().now.saturating_sub(DEFAULT_PERIOD).unwrap_or(clock().now);
-    let from = begin(&mut reader, args.from.unwrap_or_else(|| At::Ago(hour_ago())))?;
-    let to = match args.to {
-        Some(to) => place(&mut reader, to)?,
-        None => {
-            let seq = reader.head()?;
-            // As long as nothing has come since, it is not the time of the newest entry, which is before.
-            let now = from.time.filter(|_| from.seq == seq).map(|_| clock().now);
-            Moment { seq, time: now }
-        }
-    };
-    if from.seq > to.seq || from.time.zip(to.time).is_some_and(|(from, to)| from > to) {
-        return Err(Failure::usage("--from is after --to; swap them"));
-    }
-    let scope = Scope::of(&args, &reader)?;
     let format = global.output.unwrap_or(Format::Line);
-    let spell = if format == Format::Line { moment } else { in_utc };
-    let difference = scope.compare(&mut reader, &dir, from, to, spell)?;
+    let question = Diff {
+        objects: args.objects,
+        namespaces: args.namespace,
+        from: args.from,
+        to: args.to,
+        utc: format != Format::Line,
+    };
+    let mut difference = Difference::default();
+    global.ask(question, &mut |item| {
+        difference.take(item);
+        Ok(())
+    })?;
     let mut out = Out::paged(global);
     match format {
-        Format::Line | Format::Wide | Format::Name => print(&mut out, &difference, scope.objects.is_some())?,
-        format @ (Format::Json | Format::Yaml) => out.document(format, &difference)?,
+        Format::Line | Format::Wide | Format::Name => print(&mut out, &difference)?,
+        format @ (Format::Json | Format::Yaml) => out.document(format, &difference.document())?,
     }
     out.flush()?;
     Ok(Exit::Done)
 }
-
-/// Default period of the comparison.
-const DEFAULT_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 
 impl DiffArgs {
     /// Takes the moments out of what stands without a flag: `A..B`, `A..`, or `A B`.
@@ -148,159 +163,6 @@ impl DiffArgs {
     }
 }
 
-/// The first moment, which has to be one of which something is known; where it was only said how long ago that is, the
-/// log may have begun later.
-fn begin(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
-    let retained = reader.retained()?;
-    let begin = retained.oldest_time.and_then(|time| Timestamp::from_microsecond(time).ok());
-    if let At::Ago(time) = at
-        && let Some(begin) = begin.filter(|begin| time < *begin)
-    {
-        complain(&format!(
-            "note: the log begins at {} (entry {}), later than {}; the difference is from there on",
-            moment(begin),
-            retained.oldest,
-            moment(time)
-        ));
-        return Ok(Moment { seq: Seq(retained.removed.max(1)), time: Some(begin) });
-    }
-    let from = place(reader, at)?;
-    if from.seq > Seq(0) {
-        return Ok(from);
-    }
-    match begin {
-        Some(begin) => Err(Failure::no(format!(
-            "the log begins at {} (entry 1), after {from}; --from 1 is the earliest",
-            moment(begin)
-        ))),
-        None => Err(Failure::no("the journal has no entries yet")),
-    }
-}
-
-/// Objects that are compared.
-struct Scope {
-    resources: Vec<i64>,
-    /// None for all of them.
-    namespaces: BTreeSet<Option<String>>,
-    /// Only these.
-    objects: Option<Vec<ObjectRow>>,
-}
-
-impl Scope {
-    fn of(args: &DiffArgs, reader: &Reader) -> Result<Self, Failure> {
-        object::namespaces(reader, &args.namespace)?;
-        let mut namespaces: BTreeSet<_> = args.namespace.iter().cloned().map(Some).collect();
-        if namespaces.is_empty() {
-            namespaces.insert(None);
-        }
-        if args.objects.is_empty() {
-            let resources = reader.resources()?.into_iter().map(|(id, _)| id).collect();
-            return Ok(Self { resources, namespaces, objects: None });
-        }
-        let spellings = Spellings::load(reader)?;
-        let (mut resources, mut objects, mut all) = (BTreeSet::new(), Vec::new(), false);
-        for text in args.objects.iter().flat_map(|text| text.split(',')) {
-            let named = spellings.read(text)?;
-            resources.extend(named.resources.iter().map(|(id, _)| *id));
-            if named.name.is_some() {
-                objects.extend(object::find(reader, "diff", text, &args.namespace)?);
-            } else {
-                all = true;
-            }
-        }
-        if all && !objects.is_empty() {
-            return Err(Failure::usage("diff takes either resources or single objects, not both at once"));
-        }
-        Ok(Self { resources: resources.into_iter().collect(), namespaces, objects: (!all).then_some(objects) })
-    }
-
-    fn compare(
-        &self,
-        reader: &mut Reader,
-        dir: &Path,
-        from: Moment,
-        to: Moment,
-        spell: Spell,
-    ) -> Result<Difference, Failure> {
-        let rows = match &self.objects {
-            Some(objects) => objects.clone(),
-            None => {
-                let mut rows = Vec::new();
-                for resource in &self.resources {
-                    for namespace in &self.namespaces {
-                        rows.extend(reader.objects_changed(*resource, namespace.as_deref(), from.seq)?);
-                    }
-                }
-                rows
-            }
-        };
-        let rows = rows.iter().map(ObjectRow::row);
-        let found = difference::between(reader, rows, (from.seq, to.seq), Limits::NONE)?;
-        if let Some(failure) = found.unknown.into_iter().next() {
-            return Err(failure);
-        }
-        let mut difference = Difference {
-            from: end(reader, from, spell)?,
-            to: end(reader, to, spell)?,
-            objects: found.objects,
-            came_and_went: found.came_and_went,
-            gaps: Vec::new(),
-            unknown: Vec::new(),
-        };
-        let mut concerned = BTreeSet::new();
-        match &self.objects {
-            Some(objects) => concerned.extend(objects.iter().map(|row| (row.resource_id, Some(row.namespace.clone())))),
-            None => {
-                for namespace in &self.namespaces {
-                    concerned.extend(self.resources.iter().map(|resource| (*resource, namespace.clone())));
-                }
-            }
-        }
-        let names: BTreeMap<i64, String> =
-            reader.resources()?.into_iter().map(|(id, resource)| (id, resource.full_name())).collect();
-        let mut seen = BTreeSet::new();
-        for (resource, namespace) in concerned {
-            for stored in reader.gaps(resource, namespace.as_deref(), from.seq)? {
-                let entry = object::parse(&stored)?;
-                let (Some(gap), true) = (entry.gap(), stored.seq <= to.seq && seen.insert(stored.seq)) else {
-                    continue;
-                };
-                let resource = entry.resource.to_string();
-                difference.gaps.push(Hole { seq: stored.seq.0, resource, gap, stored: stored.clone() });
-            }
-            for (name, place) in [("--from", from), ("--to", to)] {
-                if let Some(doubt) = object::doubt(reader, resource, namespace.as_deref(), place, spell)? {
-                    difference.unknown.push(format!("{name} lies in a gap of {}: {doubt}", names[&resource]));
-                }
-            }
-        }
-        let of_objects = |objects: &Vec<ObjectRow>| objects.iter().map(|row| row.resource_id).collect();
-        let resources: BTreeSet<i64> =
-            self.objects.as_ref().map_or_else(|| self.resources.iter().copied().collect(), of_objects);
-        let about = About {
-            resources: Some(resources.iter().filter_map(|id| names.get(id).cloned()).collect()),
-            namespaces: match &self.objects {
-                Some(objects) => objects.iter().flat_map(ObjectRow::namespaces).collect(),
-                None => self.namespaces.iter().flatten().cloned().collect(),
-            },
-            since: from.time,
-            until: to.time,
-        };
-        difference.unknown.extend(about.coverage(reader, dir, spell)?.notes().map(str::to_owned));
-        difference.unknown.dedup();
-        Ok(difference)
-    }
-}
-
-fn end(reader: &mut Reader, place: Moment, spell: Spell) -> Result<End, Failure> {
-    let time = match (place.time, reader.entry(place.seq)?) {
-        (Some(time), _) => Some(time),
-        (None, Some(stored)) => object::parse(&stored)?.time.parse().ok(),
-        (None, None) => None,
-    };
-    Ok(End { seq: place.seq.0, time: time.map_or_else(String::new, spell) })
-}
-
 /// Returns the sign and the colour in front of a line.
 const fn sign(became: Became) -> (&'static str, Ink) {
     match became {
@@ -311,7 +173,7 @@ const fn sign(became: Became) -> (&'static str, Ink) {
     }
 }
 
-fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Failure> {
+fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
     let look = out.look;
     let faint = |out: &mut Out, text: &str| {
         let mut row = Row::new(look);
@@ -324,11 +186,11 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
     head.put(Some(Ink::Faint), &format!("from {}", end(&difference.from)));
     head.flow(Some(Ink::Faint), " ", &format!("to {}", end(&difference.to)));
     out.line(&head.finish())?;
-    for found in &difference.objects {
+    for Differs { difference: found, resource, time, before, after } in &difference.objects {
         let (sign, ink) = sign(found.became);
         let mut row = Row::new(look);
         row.put(Some(ink), &format!("{sign} {}", found.became.word())).put(None, " ");
-        row.put(Some(Ink::Strong), &printable(&title(&found.row)));
+        row.put(Some(Ink::Strong), &printable(&title(resource, found)));
         let entries = match &found.entries[..] {
             [seq] => format!("entry {seq}"),
             entries => format!("entries {} to {} ({})", entries[0], entries[entries.len() - 1], entries.len()),
@@ -342,23 +204,23 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
         row.flow(Some(Ink::Faint), "  ", &format!("{entries}{doubt},")).flow(
             Some(Ink::Faint),
             " ",
-            &object::time_spelled(found.time),
+            &object::time_spelled(*time, clock()),
         );
         out.line(&row.finish())?;
-        let shown = match (found.became, single) {
-            (Became::Changed | Became::Replaced, _) => found.after.as_ref(),
-            (Became::Added | Became::FirstSeen, true) => found.after.as_ref(),
-            (Became::Removed, true) => found.before.as_ref(),
+        let shown = match (found.became, difference.single) {
+            (Became::Changed | Became::Replaced, _) => after.as_ref(),
+            (Became::Added | Became::FirstSeen, true) => after.as_ref(),
+            (Became::Removed, true) => before.as_ref(),
             (Became::Added | Became::FirstSeen | Became::Removed, false) => None,
         };
-        if let Some(stored) = shown {
+        if let Some(Line(stored)) = shown {
             yaml(out, found, stored)?;
         }
     }
     for hole in &difference.gaps {
         let mut row = Row::new(look);
         row.uncut();
-        let entry = object::parse(&hole.stored)?;
+        let entry = object::parse(&hole.entry.0)?;
         row.put(Some(Ink::Alarm), &format!("GAP {} (entry {}) ", printable(&entry.full_resource()), hole.seq));
         put_gap(&mut row, &entry, clock());
         out.line(&row.finish())?;
@@ -369,7 +231,8 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
         row.put(Some(Ink::Alarm), &printable(unknown));
         out.line(&row.finish())?;
     }
-    let count = |became: &[Became]| difference.objects.iter().filter(|found| became.contains(&found.became)).count();
+    let is = |became: &[Became], object: &Differs| became.contains(&object.difference.became);
+    let count = |became: &[Became]| difference.objects.iter().filter(|object| is(became, object)).count();
     let mut parts = Vec::new();
     for (many, word) in [
         (count(&[Became::Added]), "added"),
@@ -388,10 +251,10 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
 }
 
 /// `deployments.apps shop/web`
-fn title(row: &ObjectRow) -> String {
-    match row.namespace.as_str() {
-        "" => format!("{} {}", row.resource.full_name(), row.name),
-        namespace => format!("{} {namespace}/{}", row.resource.full_name(), row.name),
+fn title(resource: &str, found: &ObjectDifference) -> String {
+    match found.namespace.as_str() {
+        "" => format!("{resource} {}", found.name),
+        namespace => format!("{resource} {namespace}/{}", found.name),
     }
 }
 

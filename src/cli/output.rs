@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use serde::Serialize;
 
 use super::pager::Pager;
-use super::{Color, Failure, Format, Global, guest, yaml};
+use super::{Color, Failure, Format, Global, yaml};
 use crate::terminal::json_text;
 pub use crate::terminal::{Look, printable};
 pub use crate::words::row::{Ink, Row, count, cut, plural, size, span, table};
@@ -36,7 +36,6 @@ impl Out {
         let mut out = Self::new(global);
         if out.look.terminal
             && !global.no_pager
-            && guest::get().is_none()
             && let Some(pager) = Pager::of_environment()
         {
             out.writer = Writer::Paged(BufWriter::with_capacity(BUFFER, pager));
@@ -49,9 +48,6 @@ impl Out {
     pub fn new(global: &Global) -> Self {
         let stdout = io::stdout();
         let writer = Writer::Stdout(BufWriter::with_capacity(BUFFER, stdout.lock()));
-        if let Some(guest) = guest::get() {
-            return Self { writer, look: guest.look };
-        }
         let terminal = stdout.is_terminal();
         let color = match global.color {
             Color::Always => true,
@@ -62,12 +58,6 @@ impl Out {
         let width = terminal.then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
         let width = width.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
         Self { writer, look: Look { color, terminal, width } }
-    }
-
-    /// Reports whether a pager shows the output, which gets all of it at the end.
-    #[must_use]
-    pub const fn is_paged(&self) -> bool {
-        matches!(self.writer, Writer::Paged(_))
     }
 
     /// Memory, for text of which only a part is shown.

@@ -1,24 +1,24 @@
-//! Reading on another machine: `--server` has a daemon there run the command, and prints what it prints. The other side of
-//! this is `http::reading`.
+//! Reading on another machine: `--server` asks a daemon there what a command would ask the journal here. The other side of this
+//! is `http::reading`.
 
-use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use jiff::tz::TimeZone;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, ClientBuilder, Response, StatusCode, Url, redirect};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::output::{Out, printable};
-use super::{COMMON, Cli, Exit, Failure, Outcome, block_on, follow, guest};
-use crate::http::frames::{self, Frame};
-use crate::http::reading::{ALIVE_EVERY, Ask};
+use super::output::printable;
+use super::{COMMON, Cli, Exit, Failure, block_on, complain, nobody_reads};
+use crate::http::reading::{ALIVE_INTERVAL, Ask, CLUSTERS, CONTENT_TYPE as LINES};
 use crate::net::is_loopback;
+use crate::query::{Frame, Put, Question};
 use crate::sink::link::{Route, cause, refusal};
 use crate::sink::settings;
 use crate::sink::tls::Tls;
@@ -28,6 +28,9 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes of a refusal that are printed.
 const SAID: usize = 1000;
+
+/// Bytes of a line of an answer: an entry of the largest size, with what is around it.
+const LONGEST: usize = 64 << 20;
 
 /// Where the log is read, and what is shown there.
 #[derive(Args, Clone, Debug, Default)]
@@ -49,15 +52,12 @@ pub struct ServerArgs {
     pub key_file: Option<PathBuf>,
 }
 
-/// The flags of [`ServerArgs`]: what they name is on this machine, and no business of the server.
-const FLAGS: [&str; 5] = ["--server", "--token-file", "--ca-file", "--cert-file", "--key-file"];
-
 /// Returns the variable that stands in for a missing flag.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-/// A daemon that runs commands for us.
+/// A daemon that answers questions about its log.
 #[derive(Debug)]
 pub(super) struct Server {
     at: Place,
@@ -85,9 +85,6 @@ impl std::fmt::Display for Place {
 /// # Errors
 /// Where what is asked for does not go with a server, or the server cannot be meant so.
 pub(super) fn asked(cli: &Cli, matches: &ArgMatches) -> Result<Option<Server>, Failure> {
-    if guest::get().is_some() {
-        return Ok(None);
-    }
     let given = matches.subcommand().map(|(_, given)| given);
     let typed = |name| given.is_some_and(|given| given.value_source(name) == Some(ValueSource::CommandLine));
     let here = typed("state") || typed("config") || typed("config_dir");
@@ -162,15 +159,42 @@ impl Server {
         Ok(Self { at, token, tls })
     }
 
-    /// Has the server run what was typed here, and prints what comes.
+    /// Asks a question, and takes the items of the answer.
     ///
     /// # Errors
-    /// Where the server cannot be reached, does not let us read, or breaks off.
-    pub(super) fn run(&self, typed: &[OsString], out: &mut Out) -> Outcome {
-        let ask = Ask { args: without_flags(typed)?, look: out.look, zone: zone() };
+    /// Where the server cannot be reached, does not let us read, or breaks off; and as the question fails.
+    pub(super) fn ask<Q: Question>(
+        &self,
+        question: Q,
+        cluster: Option<String>,
+        put: &mut Put<'_, Q::Item>,
+    ) -> Result<(), Failure> {
+        self.answer(Q::NAME, Ask { ask: question, cluster, zone: zone() }, put)
+    }
+
+    /// The names of the clusters; none where the server has only one.
+    ///
+    /// # Errors
+    /// As [`Server::ask`].
+    pub(super) fn clusters(&self) -> Result<Vec<String>, Failure> {
+        let mut names = Vec::new();
+        self.answer(CLUSTERS, Ask { ask: (), cluster: None, zone: None }, &mut |name| {
+            names.push(name);
+            Ok(())
+        })?;
+        Ok(names)
+    }
+
+    fn answer<T: DeserializeOwned>(
+        &self,
+        name: &str,
+        ask: Ask<impl Serialize>,
+        put: &mut Put<'_, T>,
+    ) -> Result<(), Failure> {
+        let ask = serde_json::to_vec(&ask).map_err(|error| Failure::internal(error.to_string()))?;
         block_on(async {
-            let response = self.ask(&ask).await?;
-            self.print(response, out).await
+            let response = self.request(name, ask).await?;
+            self.read(response, put).await
         })
     }
 
@@ -197,13 +221,12 @@ impl Server {
             .map_err(|error| wrong(format!("cannot set up the connection to {}: {}", self.at, cause(&error))))
     }
 
-    async fn ask(&self, ask: &Ask) -> Result<Response, Failure> {
+    async fn request(&self, name: &str, ask: Vec<u8>) -> Result<Response, Failure> {
         let at = &self.at;
         let url = match at {
-            Place::Unix(_) => "http://localhost/read".to_owned(),
-            Place::Url(url) => format!("{}/read", url.as_str().trim_end_matches('/')),
+            Place::Unix(_) => format!("http://localhost/api/v1/{name}"),
+            Place::Url(url) => format!("{}/api/v1/{name}", url.as_str().trim_end_matches('/')),
         };
-        let ask = serde_json::to_vec(ask).map_err(|error| Failure::internal(error.to_string()))?;
         let mut request = self.client().await?.post(url).header(CONTENT_TYPE, "application/json").body(ask);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
@@ -223,7 +246,7 @@ impl Server {
             }
         };
         let status = response.status();
-        let is_ours = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == frames::CONTENT_TYPE);
+        let is_ours = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == LINES);
         if status == StatusCode::OK && is_ours {
             return Ok(response);
         }
@@ -242,36 +265,36 @@ impl Server {
         })
     }
 
-    async fn print(&self, mut response: Response, out: &mut Out) -> Outcome {
+    async fn read<T: DeserializeOwned>(&self, mut response: Response, put: &mut Put<'_, T>) -> Result<(), Failure> {
         let broke = |why: String| {
             Failure::new(
                 Exit::Io,
                 format!("the answer of {} is not whole: {why}; what is printed is a part of it", self.at),
             )
         };
-        let mut come = BytesMut::new();
+        let (mut come, mut looked) = (BytesMut::new(), 0);
         loop {
-            while let Some(frame) = Frame::decode(&mut come).map_err(|error| broke(error.to_string()))? {
+            while let Some(length) = come[looked..].iter().position(|byte| *byte == b'\n').map(|at| looked + at) {
+                let frame = serde_json::from_slice(&come[..length]).map_err(|error| broke(error.to_string()))?;
+                come.advance(length + 1);
+                looked = 0;
                 match frame {
-                    Frame::Out(bytes) => out.bytes(&bytes)?,
-                    // Where standard error is closed, nobody can read it.
-                    Frame::Err(bytes) => drop(io::stderr().write_all(&bytes)),
-                    Frame::Alive if follow::nobody_reads() => return Err(Failure::closed_pipe()),
+                    Frame::Item(item) => put(item)?,
+                    Frame::Note(text) => complain(&text),
+                    Frame::Alive if nobody_reads() => return Err(Failure::closed_pipe()),
                     Frame::Alive => {}
-                    Frame::Ended(code) => {
-                        out.flush()?;
-                        return Ok(Exit::of(code));
-                    }
+                    Frame::End(end) => return end.into(),
                 }
             }
-            if !out.is_paged() {
-                out.flush()?;
+            looked = come.len();
+            if looked > LONGEST {
+                return Err(broke(format!("one line of it has more than {} MiB", LONGEST >> 20)));
             }
-            match tokio::time::timeout(ALIVE_EVERY * 4, response.chunk()).await {
+            match tokio::time::timeout(ALIVE_INTERVAL * 4, response.chunk()).await {
                 Ok(Ok(Some(bytes))) => come.extend_from_slice(&bytes),
                 Ok(Ok(None)) => return Err(broke("it breaks off".to_owned())),
                 Ok(Err(error)) => return Err(broke(cause(&error.without_url()))),
-                Err(_elapsed) => return Err(broke(format!("nothing has come for {:?}", ALIVE_EVERY * 4))),
+                Err(_elapsed) => return Err(broke(format!("nothing has come for {:?}", ALIVE_INTERVAL * 4))),
             }
         }
     }
@@ -300,23 +323,6 @@ fn token(path: &std::path::Path) -> Result<HeaderValue, Failure> {
     Ok(value)
 }
 
-/// Returns the typed arguments without the program and the flags about the server.
-fn without_flags(typed: &[OsString]) -> Result<Vec<String>, Failure> {
-    let mut args = Vec::new();
-    let mut typed = typed.iter().skip(1);
-    let mut flags = true;
-    while let Some(arg) = typed.next() {
-        let arg = arg.to_str().ok_or_else(|| Failure::usage("a server takes only arguments in UTF-8"))?;
-        flags &= arg != "--";
-        if flags && FLAGS.contains(&arg) {
-            typed.next();
-        } else if !(flags && arg.split_once('=').is_some_and(|(flag, _)| FLAGS.contains(&flag))) {
-            args.push(arg.to_owned());
-        }
-    }
-    Ok(args)
-}
-
 /// The zone in which we read times, for the server.
 fn zone() -> Option<String> {
     let named = variable("TZ").map(|zone| zone.trim_start_matches(':').to_owned());
@@ -326,17 +332,6 @@ fn zone() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_server_gets_what_was_typed_but_how_to_get_there() {
-        let left = |text: &str| {
-            let typed: Vec<OsString> = text.split(' ').map(OsString::from).collect();
-            without_flags(&typed).unwrap().join(" ")
-        };
-        assert_eq!(left("decklog log --server https://x deploy/web -n shop"), "log deploy/web -n shop");
-        assert_eq!(left("decklog --token-file=/t --server=unix:/s tail --since 1h"), "tail --since 1h");
-        assert_eq!(left("decklog log -- --server x"), "log -- --server x");
-    }
 
     #[test]
     fn a_server_is_a_url_or_a_socket() {

@@ -7,9 +7,11 @@ use super::diff::put_tree;
 use super::line::put_gap;
 use super::output::{Ink, Out, Row, printable};
 use super::what::Described;
-use super::{Exit, Failure, Format, Global, Outcome, object, who, yaml};
-use crate::journal::{Reader, StoredEntry};
+use super::{Failure, Format, Global, Outcome, object, who, yaml};
+use crate::journal::StoredEntry;
 use crate::model::{EntryType, Seq};
+use crate::query::line::Line;
+use crate::query::show::Show;
 
 /// Arguments of `decklog show`.
 #[derive(Args, Debug)]
@@ -28,31 +30,18 @@ fn seq(text: &str) -> Result<u64, String> {
 /// # Errors
 /// Exit 1 where there is no such entry, with those that there are.
 pub fn main(args: ShowArgs, global: &Global) -> Outcome {
-    let (mut reader, _) = global.reader()?;
-    let stored = find(&mut reader, Seq(args.seq))?;
     let mut out = Out::new(global);
-    match global.output.unwrap_or(Format::Line) {
-        Format::Line | Format::Wide | Format::Name => print(&mut out, &stored)?,
-        Format::Json => out.json(&stored.line)?,
-        Format::Yaml => {
-            let text = yaml::from_json(&stored.line).map_err(|error| object::damaged(stored.seq, &error))?;
-            out.bytes(text.as_bytes())?;
+    global.ask(Show { seq: Seq(args.seq) }, &mut |Line(stored)| {
+        match global.output.unwrap_or(Format::Line) {
+            Format::Line | Format::Wide | Format::Name => print(&mut out, &stored)?,
+            Format::Json => out.json(&stored.line)?,
+            Format::Yaml => {
+                let text = yaml::from_json(&stored.line).map_err(|error| object::damaged(stored.seq, &error))?;
+                out.bytes(text.as_bytes())?;
+            }
         }
-    }
-    out.flush()?;
-    Ok(Exit::Done)
-}
-
-fn find(reader: &mut Reader, seq: Seq) -> Result<StoredEntry, Failure> {
-    if let Some(stored) = reader.entry(seq)? {
-        return Ok(stored);
-    }
-    let (oldest, head) = (reader.oldest()?, reader.head()?);
-    Err(Failure::no(if head == Seq(0) {
-        "the journal has no entries yet".to_owned()
-    } else {
-        format!("there is no entry {seq}: the journal has {oldest} to {head}")
-    }))
+        out.flush()
+    })
 }
 
 fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
@@ -77,7 +66,7 @@ fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
     }
     out.line(&head.finish())?;
     let mut facts = vec![
-        ("time", object::time_of(&entry)),
+        ("time", object::time_of(&entry, clock())),
         ("happened", object::late(&entry).map(moment).unwrap_or_default()),
         ("known by", entry.evidence.as_deref().unwrap_or_default().to_owned()),
         ("version", entry.resource_version.as_deref().unwrap_or_default().to_owned()),

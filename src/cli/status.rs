@@ -1,7 +1,6 @@
 //! `decklog status`: every position, for people or as JSON.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,10 +9,10 @@ use serde::Serialize;
 
 use super::clock::moment;
 use super::clusters::Section;
-use super::names::Spellings;
 use super::output::{Ink, Look, Out, Row, count, plural, printable, size, span, table};
 use super::{Exit, Failure, Format, Global, Outcome};
-use crate::journal::{Reader, SinkState, SourceState};
+use crate::journal::{SinkState, SourceState};
+use crate::query::status::{Report, Statuses, Unread};
 use crate::status::{self, Alarm, HaView, Role, SinkStatus, SourceStatus, Status, Trouble};
 
 /// Arguments of `decklog status`.
@@ -50,10 +49,10 @@ pub fn main(args: StatusArgs, global: &Global) -> Outcome {
     if let Some(sections) = global.sections()? {
         return of_several(&args, global, &sections);
     }
-    let (mut reader, dir) = global.reader()?;
-    let wanted = wanted(&args.resources, &reader)?;
     again(&args, global, |out| {
-        let status = gather(&mut reader, &dir, wanted.as_deref())?;
+        let Report::Whole(status) = gather(global, &args.resources, false)? else {
+            return Err(Failure::internal("the status is that of no journal"));
+        };
         match global.output.unwrap_or(Format::Line) {
             Format::Line | Format::Wide | Format::Name => print(&status, &args, out)?,
             format @ (Format::Json | Format::Yaml) if args.check => out.document(format, &status.alarms)?,
@@ -85,12 +84,14 @@ fn again(args: &StatusArgs, global: &Global, mut print: impl FnMut(&mut Out) -> 
     }
 }
 
-fn gather(reader: &mut Reader, dir: &Path, wanted: Option<&[String]>) -> Result<Status, Failure> {
-    let mut status = Status::gather(reader, dir, Timestamp::now())?;
-    if let Some(wanted) = wanted {
-        status.sources.retain(|source| wanted.iter().any(|name| source.name.split('/').next() == Some(name)));
-    }
-    Ok(status)
+/// Asks for the status of the one cluster that this is about.
+fn gather(global: &Global, resources: &[String], whatever: bool) -> Result<Report, Failure> {
+    let mut report = None;
+    global.ask(Statuses { resources: resources.to_owned(), whatever }, &mut |item| {
+        report = Some(item);
+        Ok(())
+    })?;
+    report.ok_or_else(|| Failure::internal("there is no status"))
 }
 
 fn print(status: &Status, args: &StatusArgs, out: &mut Out) -> Result<(), Failure> {
@@ -99,49 +100,40 @@ fn print(status: &Status, args: &StatusArgs, out: &mut Out) -> Result<(), Failur
     lines.iter().try_for_each(|line| out.line(line))
 }
 
-/// A cluster whose journal cannot be read, or is not there.
-#[derive(Debug, Serialize)]
-struct Unread {
-    time: Timestamp,
-    alarms: Vec<Alarm>,
-    error: String,
-}
-
-/// Report about one cluster of several.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Report {
-    Whole(Box<Status>),
-    Unread(Unread),
-}
-
-impl Report {
-    fn of(section: &Section, resources: &[String]) -> Self {
-        let read = || {
-            let mut reader = Reader::open(&section.state)?;
-            let wanted = wanted(resources, &reader)?;
-            gather(&mut reader, &section.state, wanted.as_deref())
-        };
-        let refused = section.wrong.as_ref().map(|why| Trouble::new(why, None));
-        match read() {
-            Ok(mut status) => {
-                status.daemon.refused = status.daemon.refused.take().or(refused);
+/// Returns the report about one cluster of several.
+fn of_one(global: &Global, section: &Section, resources: &[String]) -> Result<Report, Failure> {
+    let mut report = gather(&section.of(global), resources, true)?;
+    if let Some(refused) = section.wrong.as_ref().map(|why| Trouble::new(why, None)) {
+        match &mut report {
+            Report::Whole(status) => {
+                status.daemon.refused = status.daemon.refused.take().or(Some(refused));
                 status.judge();
-                Self::Whole(Box::new(status))
             }
-            Err(failure) => {
-                let failed = status::failed(&section.state);
-                let alarms = failed.iter().map(status::failing).chain(refused.iter().map(status::refused)).collect();
-                Self::Unread(Unread { time: Timestamp::now(), alarms, error: failure.to_string() })
-            }
+            Report::Unread(unread) => unread.alarms.push(status::refused(&refused)),
         }
     }
+    Ok(report)
+}
 
-    fn alarms(&self) -> &[Alarm] {
-        match self {
-            Self::Whole(status) => &status.alarms,
-            Self::Unread(unread) => &unread.alarms,
-        }
+/// Form of a report in JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Document<'r> {
+    Whole(&'r Status),
+    Unread(&'r Unread),
+}
+
+const fn document(report: &Report) -> Document<'_> {
+    match report {
+        Report::Whole(status) => Document::Whole(status),
+        Report::Unread(unread) => Document::Unread(unread),
+    }
+}
+
+fn alarms_of(report: &Report) -> &[Alarm] {
+    match report {
+        Report::Whole(status) => &status.alarms,
+        Report::Unread(unread) => &unread.alarms,
     }
 }
 
@@ -149,16 +141,16 @@ impl Report {
 fn of_several(args: &StatusArgs, global: &Global, sections: &[Section]) -> Outcome {
     let named = global.cluster.is_some();
     again(args, global, |out| {
-        let reports: BTreeMap<&str, Report> =
-            sections.iter().map(|section| (section.name.as_str(), Report::of(section, &args.resources))).collect();
-        let alarm = reports.values().any(|report| !report.alarms().is_empty());
+        let report = |section: &Section| Ok((section.name.clone(), of_one(global, section, &args.resources)?));
+        let reports: BTreeMap<String, Report> = sections.iter().map(report).collect::<Result<_, Failure>>()?;
+        let alarm = reports.values().any(|report| !alarms_of(report).is_empty());
         let alone = reports.values().next().filter(|_| named);
         match global.output.unwrap_or(Format::Line) {
             Format::Line | Format::Wide | Format::Name => {
                 for (number, (name, report)) in reports.iter().enumerate() {
                     // Scripts get a line for each alarm, and which cluster it is of.
                     if args.check && !named {
-                        let lines = report.alarms().iter().map(|alarm| raised(alarm, report, out.look));
+                        let lines = alarms_of(report).iter().map(|alarm| raised(alarm, report, out.look));
                         lines
                             .collect::<Vec<_>>()
                             .iter()
@@ -187,15 +179,19 @@ fn of_several(args: &StatusArgs, global: &Global, sections: &[Section]) -> Outco
                 }
             }
             format @ (Format::Json | Format::Yaml) if args.check => match alone {
-                Some(report) => out.document(format, report.alarms())?,
+                Some(report) => out.document(format, alarms_of(report))?,
                 None => {
-                    let alarms: BTreeMap<_, _> = reports.iter().map(|(name, report)| (name, report.alarms())).collect();
+                    let alarms: BTreeMap<_, _> =
+                        reports.iter().map(|(name, report)| (name, alarms_of(report))).collect();
                     out.document(format, &alarms)?;
                 }
             },
             format @ (Format::Json | Format::Yaml) => match alone {
-                Some(report) => out.document(format, report)?,
-                None => out.document(format, &reports)?,
+                Some(report) => out.document(format, &document(report))?,
+                None => {
+                    let all: BTreeMap<_, _> = reports.iter().map(|(name, report)| (name, document(report))).collect();
+                    out.document(format, &all)?;
+                }
             },
         }
         Ok(alarm)
@@ -208,23 +204,6 @@ fn raised(alarm: &Alarm, report: &Report, look: Look) -> String {
         Report::Unread(unread) => unread.time,
     };
     alarm_line("alarm", Ink::Bad, alarm, time, look)
-}
-
-/// The full names of the resources that were asked for; `None` for all.
-fn wanted(resources: &[String], reader: &Reader) -> Result<Option<Vec<String>>, Failure> {
-    if resources.is_empty() {
-        return Ok(None);
-    }
-    let spellings = Spellings::load(reader)?;
-    let mut wanted = Vec::new();
-    for text in resources.iter().flat_map(|text| text.split(',')) {
-        let named = spellings.read(text)?;
-        if named.name.is_some() {
-            return Err(Failure::usage(format!("status takes resources, such as pods, and no single object: {text}")));
-        }
-        wanted.extend(named.resources.iter().map(|(_, resource)| resource.full_name()));
-    }
-    Ok(Some(wanted))
 }
 
 fn alarms(status: &Status, look: Look) -> Vec<String> {
@@ -634,7 +613,7 @@ mod tests {
     fn a_pause_is_shown_once() {
         let mut status = status(true);
         let since = Some(status.time);
-        status.journal.paused = Some(PauseStatus { why: "disk_full", since, detail: "the disk is full".into() });
+        status.journal.paused = Some(PauseStatus { why: "disk_full".into(), since, detail: "the disk is full".into() });
         status.judge();
         let shown = lines(&status, false, Look { color: false, terminal: true, width: None });
         let paused: Vec<_> = shown.iter().filter(|line| line.contains("the disk is full")).collect();

@@ -2,23 +2,14 @@
 
 use clap::Args;
 
-use super::clock::moment;
-use super::coverage::{About, Coverage};
-use super::follow::Follow;
 use super::line::{Lines, gap_of};
-use super::output::{Out, plural};
-use super::select::{SelectArgs, Selection, how_many};
-use super::{Exit, Failure, Format, Global, Outcome, complain, object, yaml};
-use crate::journal::{Reader, StoredEntry};
-use crate::model::Seq;
+use super::output::Out;
+use super::select::{SelectArgs, how_many};
+use super::{Exit, Failure, Format, Global, Outcome, object, yaml};
+use crate::journal::StoredEntry;
+use crate::query::line::Line;
+use crate::query::tail::{Item, Tail};
 use crate::wire::EntryError;
-
-/// Default number of entries.
-const LAST: usize = 10;
-
-/// Note that there may be more matching entries.
-const CUT: &str =
-    "note: these are the newest 10 that fit; --since WHEN prints all of them since then, --last COUNT so many";
 
 /// Arguments of `decklog tail`.
 #[derive(Args, Debug)]
@@ -42,94 +33,10 @@ pub struct TailArgs {
 /// # Errors
 /// Where the journal cannot be read or the arguments name what it does not know.
 pub fn main(args: TailArgs, global: &Global) -> Outcome {
-    let (mut reader, dir) = global.reader()?;
-    // Before the first read, so that no commit falls between reading and following.
-    let mut follow = if args.follow { Some(Follow::new(&reader, &dir)?) } else { None };
-    let mut select = args.select;
-    select.waits = args.follow;
-    let selection = Selection::new(&select, &mut reader)?;
-    let about = About::of(&select, &reader)?;
-    let coverage = about.coverage(&mut reader, &dir, moment)?;
-    if args.follow {
-        coverage.complain_of_start();
-    }
     let mut out = Out::new(global);
-    let mut printer = Printer::new(&out, global, &reader)?;
-
-    let begin = selection.begin(&reader)?;
-    // What comes while the newest are counted is not among them.
-    let mut head = reader.head()?;
-    let count = args.last.or_else(|| select.only.since.is_none().then_some(LAST));
-    // Who asks for some entries may take what is printed for all of them.
-    let cuts = args.last.is_none() && count.is_some() && select.picks();
-    if args.reverse {
-        let mut left = count.unwrap_or(usize::MAX);
-        let (mut before, mut more) = (head.next(), false);
-        while left > 0 && before > begin.next() {
-            let (entries, reached) = selection.page_back(&mut reader, begin, before)?;
-            for entry in entries.iter().take(left) {
-                printer.print(&mut out, entry)?;
-            }
-            more = entries.len() > left || reached > begin.next();
-            left = left.saturating_sub(entries.len());
-            before = reached;
-        }
-        printer.print_gaps(&mut out)?;
-        out.flush()?;
-        if printer.first && args.last != Some(0) {
-            nothing(head, &about, &coverage, &mut reader)?;
-        }
-        if cuts && left == 0 && more {
-            complain(CUT);
-        }
-        coverage.complain();
-        return Ok(Exit::Done);
-    }
-    let mut after = match count {
-        Some(count) => selection.newest(&mut reader, begin, head, count)?,
-        None => begin,
-    };
-    let cut = cuts && after > begin;
-    loop {
-        while after < head {
-            let (entries, reached) = selection.page(&mut reader, after, head)?;
-            for entry in &entries {
-                printer.print(&mut out, entry)?;
-            }
-            after = reached;
-        }
-        printer.print_gaps(&mut out)?;
-        out.flush()?;
-        let Some(follow) = &mut follow else {
-            if printer.first && args.last != Some(0) {
-                nothing(head, &about, &coverage, &mut reader)?;
-            }
-            if cut {
-                complain(CUT);
-            }
-            coverage.complain();
-            return Ok(Exit::Done);
-        };
-        follow.wait(&reader)?;
-        let oldest = reader.oldest()?;
-        if oldest > after.next() {
-            let missed = plural(oldest.0 - after.0 - 1, "entry was", "entries were");
-            complain(&format!(
-                "{missed} removed by retention before they could be printed (up to seq {})",
-                oldest.0 - 1
-            ));
-        }
-        head = reader.head()?;
-    }
-}
-
-/// Says that nothing was printed, and for which time that is known.
-fn nothing(head: Seq, about: &About, coverage: &Coverage, reader: &mut Reader) -> Result<(), Failure> {
-    if head == Seq(0) {
-        complain("the journal has no entries yet");
-        return Ok(());
-    }
-    about.complain_of_nothing("no entry", coverage, reader)
+    let mut printer = Printer::new(&out, global);
+    let question = Tail { select: args.select.select(), follow: args.follow, last: args.last, reverse: args.reverse };
+    global.ask(question, &mut |item| printer.item(&mut out, item))
 }
 
 /// Prints entries in the format asked for.
@@ -142,11 +49,24 @@ struct Printer {
 }
 
 impl Printer {
-    fn new(out: &Out, global: &Global, reader: &Reader) -> Result<Self, Failure> {
+    fn new(out: &Out, global: &Global) -> Self {
         let format = global.output.unwrap_or(Format::Line);
-        let mut lines = Lines::new(out.look, reader.head()?.0);
-        lines.learn(reader)?;
-        Ok(Self { format, lines, first: true, gaps: Vec::new() })
+        Self { format, lines: Lines::new(out.look, 0), first: true, gaps: Vec::new() }
+    }
+
+    fn item(&mut self, out: &mut Out, item: Item) -> Result<(), Failure> {
+        match item {
+            Item::Begin { head, resources } => {
+                self.lines = Lines::new(out.look, head.0);
+                self.lines.learn(&resources);
+                Ok(())
+            }
+            Item::Entry(Line(entry)) => self.print(out, &entry),
+            Item::Pause => {
+                self.print_gaps(out)?;
+                out.flush()
+            }
+        }
     }
 
     /// Prints what was kept back.

@@ -13,6 +13,7 @@ use super::{Exit, Failure, Format, Global, Outcome};
 use crate::delivery::From;
 use crate::filter::Filter;
 use crate::journal::{Reader, Verified};
+use crate::query::verify::{Item, Verify};
 use crate::sink::registry::SinkKind;
 use copy::{Checker, Copied, Writes};
 
@@ -60,13 +61,18 @@ pub fn main(args: VerifyArgs, global: &Global) -> Outcome {
 }
 
 fn journal(global: &Global) -> Outcome {
-    let (mut reader, dir) = global.reader()?;
-    let found = {
-        let mut progress = Progress::new("verify", "entries");
-        reader.verify(|done, total| progress.at(done, total))?
-    };
-    let Verified { entries, removed, objects, gaps, range, pages_unchecked, problems } = &found;
-    let name = dir.display().to_string();
+    let mut progress = Progress::new("verify", "entries");
+    let mut found = None;
+    global.ask(Verify {}, &mut |item| {
+        match item {
+            Item::Progress(done, total) => progress.at(done, total),
+            Item::Found(name, verified) => found = Some((name, verified)),
+        }
+        Ok(())
+    })?;
+    drop(progress);
+    let (name, found) = found.ok_or_else(|| Failure::internal("the answer has no end"))?;
+    let Verified { entries, removed, objects, gaps, range, pages_unchecked, problems } = &*found;
     let summary = match range {
         Some((first, last)) => format!(
             "{} ({first} to {last}) with {}, and {} that are as the log says",

@@ -1,86 +1,86 @@
-//! `decklog --server`: the reading commands for those who are on another machine.
+//! `decklog --server`: questions about the log, from those who are on another machine.
 //!
-//! A command runs here, as a process of its own, and what it prints goes to whoever asked. So each command is the same from
-//! everywhere, one that is too large or fails takes nothing from the daemon, and the journal is opened for reading only,
-//! as by any reader. The process is this very program, takes reading commands alone ([`Guest`]), and ends with the
-//! connection.
+//! A question is answered here, from the journal, as a command on this machine would answer it, and each item of the answer is
+//! sent as a line of JSON as soon as it is known. The answer ends with whoever asked: readings of the journal are interrupted.
 //!
-//! # Decision: a remote command runs where the journal is
+//! # Decision: a remote command is a question
 //!
-//! Context: Queries over HTTP would make every command twice.
-//! Decision: The daemon starts this program with the typed arguments, without its own environment, and sends its output. The
-//! answer is the same to the byte, its memory is bounded and not the daemon's, and it ends with the connection.
-//! Cost: A process for each command, and both sides should have one version.
+//! Context: Each command has to say the same from everywhere, and a daemon is to have one interface for its log.
+//! Decision: `POST /api/v1/QUESTION` takes the very question that a command asks of a journal on its own machine, and the
+//! command renders the items at home. The zone goes with the question, because sentences have times.
+//! Cost: Both sides should have one version; what an answer needs is memory of the daemon, so few are answered at a time.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Extension, FromRequest, Request, State};
+use axum::extract::{Extension, FromRequest, Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, Command};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::frames::{self, Frame};
 use super::{Settings, Stage};
+use crate::query::{self, End, Frame, Log};
 use crate::sink::credential_files::Followed;
-use crate::terminal::Look;
+use crate::words::Failure;
+use crate::words::clock::Clock;
 
-/// Commands that run at a time. Each takes at most [`MEMORY`].
-pub(super) const MOST_COMMANDS: usize = 8;
+/// Number of questions that are answered at a time.
+pub(super) const MOST_ANSWERS: usize = 8;
 
-/// Memory limit of a command, in bytes.
-pub const MEMORY: u64 = 256 << 20;
+/// Questions whose answers need little memory at a time, whatever the log holds. Of the others one is answered after the other.
+const SMALL: [&str; 4] = ["tail", "show", "status", "names"];
 
-/// Interval of keepalive frames while nothing is printed.
-pub const ALIVE_EVERY: Duration = Duration::from_secs(15);
+/// Time limit for the turn of another question.
+const TURN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A request has at most so many bytes: it is a command line.
+/// Niceness of the threads that answer: the daemon's own work comes first.
+const NICE: i32 = 10;
+
+/// Interval of keepalive lines while nothing comes.
+pub(crate) const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Bytes of a request.
 pub(super) const MOST_ASKED: usize = 64 << 10;
 
-/// Commands that may be requested and appear in the daemon's log.
-const COMMANDS: [&str; 10] = ["tail", "log", "show", "get", "diff", "blame", "churn", "status", "verify", "__complete"];
+/// Media type of an answer: one [`Frame`] as JSON in each line.
+pub(crate) const CONTENT_TYPE: &str = "application/x-ndjson";
+
+/// Question that is answered without a journal: the names of the clusters, none where there is only one.
+pub(crate) const CLUSTERS: &str = "clusters";
 
 /// A token is this long at least.
 const SHORTEST_TOKEN: usize = 16;
 
-/// The variable that makes a process one that reads for somebody elsewhere: a [`Guest`] as JSON.
-pub const GUEST: &str = "DECKLOG_READS_FOR";
-
-/// Request to run a reading command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ask {
-    /// The command line, without the program.
-    pub args: Vec<String>,
-    /// Style of the terminal that shows the output.
-    pub look: Look,
-    /// The zone of whoever asks, as in `TZ`.
-    #[serde(default)]
-    pub zone: Option<String>,
-}
-
-/// For whom a process reads, and what.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Guest {
-    /// The state directory; empty where there are several clusters.
-    pub state: PathBuf,
-    /// The state directories of several clusters, by their names.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub clusters: BTreeMap<String, PathBuf>,
-    /// Style of the terminal that shows the output.
-    pub look: Look,
+/// A question, and for whom it is.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ask<Q> {
+    /// The question.
+    pub(crate) ask: Q,
+    /// The cluster, where the server has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cluster: Option<String>,
+    /// The zone of whoever asks, as in `TZ`; UTC if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) zone: Option<String>,
 }
 
 /// Client of a connection, as far as the connection identifies it.
@@ -105,6 +105,8 @@ pub(super) struct Reading {
     /// None if reading is off.
     gate: Option<Gate>,
     turns: Arc<Semaphore>,
+    /// The turn of a question that is not [`SMALL`].
+    large: Arc<Semaphore>,
 }
 
 /// Access control for readers.
@@ -181,13 +183,19 @@ fn tokens(text: &str) -> impl Iterator<Item = &str> {
 
 impl Reading {
     pub(super) fn new(logs: impl Fn() -> Logs + Send + Sync + 'static, gate: Option<Gate>) -> Self {
-        Self { logs: Box::new(logs), gate, turns: Arc::new(Semaphore::new(MOST_COMMANDS)) }
+        Self {
+            logs: Box::new(logs),
+            gate,
+            turns: Arc::new(Semaphore::new(MOST_ANSWERS)),
+            large: Arc::new(Semaphore::new(1)),
+        }
     }
 }
 
-/// Runs a command for somebody elsewhere. Who may not read costs a look at the head of the request, and no more.
+/// Answers a question for somebody elsewhere. Who may not read costs a look at the head of the request, and no more.
 pub(super) async fn read(
     State(reading): State<Arc<Reading>>,
+    Path(question): Path<String>,
     Extension(peer): Extension<Peer>,
     Extension(stage): Extension<Stage>,
     request: Request,
@@ -205,119 +213,145 @@ pub(super) async fn read(
         answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
         return answer;
     };
-    let ask = match Json::<Ask>::from_request(request, &()).await {
+    let ask = match Json::<Ask<Box<RawValue>>>::from_request(request, &()).await {
         Ok(Json(ask)) => ask,
         Err(rejection) => return rejection.into_response(),
     };
     let Ok(turn) = Arc::clone(&reading.turns).try_acquire_owned() else {
-        let text = format!("{MOST_COMMANDS} commands are reading already; try again when one has ended");
+        let text = format!("{MOST_ANSWERS} questions are being answered already; try again when one has ended");
         return refuse(StatusCode::SERVICE_UNAVAILABLE, &text);
     };
     // What is asked for may hold values of objects, and this log never does.
-    let command = ask.args.iter().find_map(|arg| COMMANDS.into_iter().find(|command| command == arg));
-    tracing::info!(who, command = command.unwrap_or("?"), "somebody reads the log over HTTP");
-    match start(&ask, (reading.logs)()) {
-        Ok(child) => {
-            stage.streams();
-            let pieces = stream::unfold(Some(Running::new(child, turn)), Running::next);
-            ([(header::CONTENT_TYPE, frames::CONTENT_TYPE)], Body::from_stream(pieces)).into_response()
+    let name = query::NAMES.iter().copied().chain([CLUSTERS]).find(|known| *known == question);
+    tracing::info!(who, question = name.unwrap_or("?"), "somebody reads the log over HTTP");
+    stage.streams();
+    let large = if SMALL.contains(&question.as_str()) {
+        None
+    } else {
+        match tokio::time::timeout(TURN_TIMEOUT, Arc::clone(&reading.large).acquire_owned()).await {
+            Ok(large) => large.ok(),
+            Err(_elapsed) => {
+                let text = "a larger question is being answered; try again when that has ended";
+                return refuse(StatusCode::SERVICE_UNAVAILABLE, text);
+            }
         }
+    };
+    let answer = match Answer::begin(question, ask, (reading.logs)(), (turn, large)) {
+        Ok(answer) => answer,
         Err(error) => {
-            refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot run the command on this server: {error}"))
+            return refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("this server cannot start a thread: {error}"));
+        }
+    };
+    let lines = stream::unfold(Some(answer), Answer::next);
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], Body::from_stream(lines)).into_response()
+}
+
+/// An answer on its way. Whoever drops it ends the reading.
+struct Answer {
+    lines: mpsc::Receiver<Bytes>,
+    _stop: StopOnDrop,
+}
+
+/// What is given back when an answer ends.
+type Turns = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
+/// Sets a flag when it is dropped.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Answer {
+    /// Begins to answer, on a thread of its own.
+    fn begin(question: String, ask: Ask<Box<RawValue>>, logs: Logs, turns: Turns) -> io::Result<Self> {
+        // One item waits for whoever reads slowly, and no second one is made meanwhile.
+        let (sender, lines) = mpsc::channel(1);
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        std::thread::Builder::new().name("answer".to_owned()).spawn(move || {
+            let _turns = turns;
+            // Where that is not allowed, it answers all the same.
+            setpriority_process(Some(gettid()), NICE).ok();
+            let send = |line: Result<Vec<u8>, serde_json::Error>| {
+                let mut line =
+                    line.map_err(|error| Failure::internal(format!("an item cannot be written: {error}")))?;
+                line.push(b'\n');
+                sender.blocking_send(line.into()).map_err(|_gone| Failure::closed_pipe())
+            };
+            let answered = catch_unwind(AssertUnwindSafe(|| answer(&question, &ask, &logs, &flag, &send)));
+            let answered =
+                answered.unwrap_or_else(|_panic| Err(Failure::internal("the answer ended in a bug of decklog")));
+            drop(send(serde_json::to_vec(&Frame::<()>::End(End::from(answered)))));
+        })?;
+        Ok(Self { lines, _stop: StopOnDrop(stop) })
+    }
+
+    /// Returns the next line. Dropping the future ends the answer.
+    async fn next(answer: Option<Self>) -> Option<(Result<Bytes, Infallible>, Option<Self>)> {
+        let mut answer = answer?;
+        match tokio::time::timeout(ALIVE_INTERVAL, answer.lines.recv()).await {
+            Ok(Some(line)) => Some((Ok(line), Some(answer))),
+            Ok(None) => None,
+            Err(_elapsed) => {
+                let line = serde_json::to_vec(&Frame::<()>::Alive).map(|line| [line, b"\n".to_vec()].concat());
+                Some((Ok(line.unwrap_or_default().into()), Some(answer)))
+            }
         }
     }
 }
 
-/// Starts the command.
-fn start(ask: &Ask, Logs { state, clusters }: Logs) -> io::Result<Child> {
-    let guest = Guest { state, clusters, look: ask.look };
-    let guest = serde_json::to_string(&guest).map_err(io::Error::other)?;
-    // This very program, also where an upgrade has put another one in its place.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("decklog").args(&ask.args);
-    // What the daemon has in its environment is not for others.
-    command.env_clear().env(GUEST, guest);
-    if let Some(zone) = ask.zone.as_deref().filter(|zone| is_zone(zone)) {
-        command.env("TZ", zone);
+/// Answers with lines.
+fn answer(
+    question: &str,
+    Ask { ask, cluster, zone }: &Ask<Box<RawValue>>,
+    logs: &Logs,
+    stop: &Arc<AtomicBool>,
+    send: &dyn Fn(Result<Vec<u8>, serde_json::Error>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if question == CLUSTERS {
+        return logs.clusters.keys().try_for_each(|name| send(serde_json::to_vec(&Frame::Item(name))));
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn()
+    let zone = zone
+        .as_deref()
+        .filter(|zone| is_zone(zone))
+        .and_then(|zone| TimeZone::get(zone).or_else(|_| TimeZone::posix(zone)).ok());
+    let clock = Clock { now: Timestamp::now(), zone: zone.unwrap_or(TimeZone::UTC) };
+    // Where nobody takes it any more, the next item ends the answer.
+    let note = |text: &str| drop(send(serde_json::to_vec(&Frame::<()>::Note(text.to_owned()))));
+    let log = Log::new(logs.of(cluster.as_deref())?, clock, &note, &|| false).until(Arc::clone(stop));
+    query::answer(question, ask.get(), &log, &mut |item| send(serde_json::to_vec(&Frame::Item(item))))
+}
+
+impl Logs {
+    /// The state directory of one cluster.
+    fn of(&self, cluster: Option<&str>) -> Result<PathBuf, Failure> {
+        let names = || self.clusters.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        match (cluster, self.clusters.len()) {
+            (None, 0) => Ok(self.state.clone()),
+            (Some(name), 0) => Err(Failure::usage(format!(
+                "this server has one cluster, and it is called by no name: leave --cluster {name} out"
+            ))),
+            (Some(name), _) => self
+                .clusters
+                .get(name)
+                .cloned()
+                .ok_or_else(|| Failure::usage(format!("the server has no cluster {name:?}; it has {}", names()))),
+            (None, 1) => Ok(self.clusters.values().next().unwrap_or(&self.state).clone()),
+            (None, _) => Err(Failure::usage(format!(
+                "there are several clusters; say which one is meant by --cluster: {}",
+                names()
+            ))),
+        }
+    }
 }
 
 /// Reports whether the text is the name of a time zone and not a path.
 fn is_zone(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-/,.<>:".contains(&byte);
     text.len() <= 64 && text.bytes().all(fits) && !text.starts_with(['/', ':', '.']) && !text.contains("..")
-}
-
-/// A command that runs.
-struct Running {
-    child: Child,
-    out: Pipe<tokio::process::ChildStdout>,
-    err: Pipe<tokio::process::ChildStderr>,
-    _turn: OwnedSemaphorePermit,
-}
-
-/// One output stream of the command.
-struct Pipe<R> {
-    /// None once the stream has ended.
-    reader: Option<R>,
-    buffer: Vec<u8>,
-}
-
-impl<R: AsyncRead + Unpin> Pipe<R> {
-    fn new(reader: Option<R>) -> Self {
-        Self { reader, buffer: vec![0; frames::MOST] }
-    }
-
-    /// Returns the next piece; none at the end. Cancel safe.
-    async fn next(&mut self) -> Option<Bytes> {
-        match self.reader.as_mut()?.read(&mut self.buffer).await {
-            Ok(0) | Err(_) => {
-                self.reader = None;
-                None
-            }
-            Ok(count) => Some(Bytes::copy_from_slice(&self.buffer[..count])),
-        }
-    }
-}
-
-impl Running {
-    fn new(mut child: Child, turn: OwnedSemaphorePermit) -> Self {
-        let (out, err) = (Pipe::new(child.stdout.take()), Pipe::new(child.stderr.take()));
-        Self { child, out, err, _turn: turn }
-    }
-
-    /// Returns the next output, or the exit status. Dropping the future ends the command.
-    async fn next(running: Option<Self>) -> Option<(io::Result<Bytes>, Option<Self>)> {
-        let mut running = running?;
-        let (mut out, mut err) = (true, true);
-        while out || err {
-            let frame = tokio::select! {
-                biased;
-                bytes = running.out.next(), if out => { out = bytes.is_some(); bytes.map(Frame::Out) }
-                bytes = running.err.next(), if err => { err = bytes.is_some(); bytes.map(Frame::Err) }
-                () = tokio::time::sleep(ALIVE_EVERY) => Some(Frame::Alive),
-            };
-            if let Some(frame) = frame {
-                return Some((Ok(frame.encode()), Some(running)));
-            }
-        }
-        Some((running.child.wait().await.map(ended), None))
-    }
-}
-
-/// The last frames of a command.
-fn ended(status: ExitStatus) -> Bytes {
-    if let Some(code) = status.code().and_then(|code| u8::try_from(code).ok()) {
-        return Frame::Ended(code).encode();
-    }
-    let text = format!(
-        "decklog: the command was ended on the server ({status}); it may have needed more than {} MiB\n",
-        MEMORY >> 20
-    );
-    let why = Frame::Err(text.into()).encode();
-    // That of a bug in decklog.
-    [why, Frame::Ended(70).encode()].concat().into()
 }
 
 #[cfg(test)]

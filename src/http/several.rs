@@ -43,7 +43,7 @@ pub async fn serve_several(bound: Bound, clusters: Clusters, stop: CancellationT
         .route("/status", get(show_status))
         .with_state(clusters)
         .route(
-            "/read",
+            "/api/v1/{question}",
             post(reading::read).layer(DefaultBodyLimit::max(reading::MOST_ASKED)).with_state(Arc::new(reading)),
         );
     answer_all(socket, identity.map(Arc::new), router, LIMITS, stop).await

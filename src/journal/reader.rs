@@ -13,6 +13,8 @@ mod tests;
 mod verify;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -39,6 +41,9 @@ use crate::model::{Cluster, EntryType, Resource, Seq};
 
 /// The log start: the first seq that is not truncated. What stands below it in the table is pinned by later entries.
 const OLDEST: &str = "coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'oldest'), 1)";
+
+/// Instructions of SQLite's machine between two looks at whether to go on.
+const STEPS: std::ffi::c_int = 10_000;
 
 /// Bytes of base entries that a reader caches.
 const BASES: usize = 4 << 20;
@@ -92,6 +97,15 @@ impl Reader {
             bases: Recent::with_budget(BASES),
             at_hand: None,
         })
+    }
+
+    /// Ends every reading with an error once the flag is set.
+    ///
+    /// # Errors
+    /// Where SQLite does not take it.
+    pub fn stop_at(&mut self, flag: Arc<AtomicBool>) -> Result<()> {
+        let handler = move || flag.load(Ordering::Relaxed);
+        self.conn.progress_handler(STEPS, Some(handler)).map_err(sql("whether to go on"))
     }
 
     /// Opens as [`Reader::open`] does, beside the writer of this process.

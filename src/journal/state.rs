@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Follows the number of objects that a list has.
 const SO_FAR: &str = " objects so far";
@@ -118,6 +119,26 @@ impl Serialize for SinkState {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serialize(self.word(), self.detail(), serializer)
     }
+}
+
+impl<'de> Deserialize<'de> for SourceState {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Written::deserialize(deserializer).map(|Written { state, detail }| Self::read(&state, detail))
+    }
+}
+
+impl<'de> Deserialize<'de> for SinkState {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Written::deserialize(deserializer).map(|Written { state, detail }| Self::read(&state, detail))
+    }
+}
+
+/// A state as it is written.
+#[derive(Deserialize)]
+struct Written {
+    state: String,
+    #[serde(default)]
+    detail: String,
 }
 
 /// `state`, and `detail` where there is any.

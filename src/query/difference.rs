@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::change;
@@ -14,7 +14,7 @@ use crate::words::tree::{Mark, Node, Step as Way, pointer};
 use crate::words::{Failure, object};
 
 /// Kind of difference between the two moments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Became {
     /// It was not there, and is.
@@ -110,14 +110,14 @@ pub(crate) fn between(
 }
 
 /// One object that differs.
-#[derive(Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectDifference {
     pub(crate) became: Became,
     pub(crate) api_version: String,
     pub(crate) kind: String,
     pub(crate) resource: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
@@ -130,13 +130,17 @@ pub(crate) struct ObjectDifference {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) patch: Option<Box<RawValue>>,
     /// JSON pointers of redacted values that are others now.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) redacted: BTreeSet<String>,
     /// Time of the last entry, microseconds since 1970.
     #[serde(skip)]
     pub(crate) time: i64,
+    /// Row of the object; none where the difference came from elsewhere.
     #[serde(skip)]
-    pub(crate) row: ObjectRow,
+    pub(crate) row: Option<ObjectRow>,
+    /// Full name of the resource.
+    #[serde(skip)]
+    pub(crate) full_name: String,
     #[serde(skip)]
     pub(crate) before: Option<StoredEntry>,
     #[serde(skip)]
@@ -144,8 +148,8 @@ pub(crate) struct ObjectDifference {
 }
 
 impl ObjectDifference {
-    fn place(&self) -> (String, &str, &str) {
-        (self.row.resource.full_name(), &self.namespace, &self.name)
+    fn place(&self) -> (&str, &str, &str) {
+        (&self.full_name, &self.namespace, &self.name)
     }
 }
 
@@ -191,7 +195,8 @@ fn of_object(
         patch: None,
         redacted: BTreeSet::new(),
         time: newest.time,
-        row: row.clone(),
+        row: Some(row.clone()),
+        full_name: row.resource.full_name(),
         before: None,
         after: None,
     };

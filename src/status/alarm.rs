@@ -4,7 +4,7 @@
 //! for Prometheus.
 
 use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Role, Status, Trouble};
 use crate::journal::{SinkState, SourceState};
@@ -25,6 +25,29 @@ pub struct Alarm {
     /// The remedy.
     #[serde(rename = "do")]
     pub remedy: String,
+}
+
+/// Name of an alarm that another version knows and this one does not.
+const OTHER: &str = "other";
+
+/// An alarm as it is read.
+#[derive(Deserialize)]
+struct Read {
+    alarm: String,
+    #[serde(default)]
+    about: String,
+    since: Option<Timestamp>,
+    what: String,
+    #[serde(rename = "do")]
+    remedy: String,
+}
+
+impl<'de> Deserialize<'de> for Alarm {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Read { alarm, about, since, what, remedy } = Read::deserialize(deserializer)?;
+        let alarm = NAMES.into_iter().find(|known| *known == alarm).unwrap_or(OTHER);
+        Ok(Self { alarm, about, since, what, remedy })
+    }
 }
 
 /// Every name that an alarm can have.
@@ -585,7 +608,11 @@ mod tests {
     }
 
     fn pause() -> PauseStatus {
-        PauseStatus { why: "disk_full", since: Some(time("2026-11-21T11:59:00Z")), detail: "the disk is full".into() }
+        PauseStatus {
+            why: "disk_full".into(),
+            since: Some(time("2026-11-21T11:59:00Z")),
+            detail: "the disk is full".into(),
+        }
     }
 
     type Change = Box<dyn Fn(&mut Status)>;

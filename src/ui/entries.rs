@@ -443,7 +443,7 @@ pub(super) fn object(
     if !is_there {
         return Ok(page);
     }
-    let found = trace(reader, &row, at, BLAMED)?;
+    let found = trace(reader, &row, at, BLAMED, clock)?;
     let (yaml, yaml_cut) = shown(found.object.as_bytes());
     (page.yaml, page.yaml_cut) = (Some(yaml), yaml_cut);
     // A state from before the log is reached by the moment at which the log begins.

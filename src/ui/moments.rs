@@ -37,8 +37,8 @@ pub(super) fn place(
         false => query.moment(key, clock)?.map(At::Time),
     };
     let Some(at) = at else { return Ok(None) };
-    let place = object::place_by(reader, at, clock).and_then(|place| {
-        place.time.map_or(Ok(()), |time| object::not_before_all(reader, time))?;
+    let place = object::place(reader, at, clock).and_then(|place| {
+        place.time.map_or(Ok(()), |time| object::not_before_all(reader, time, clock))?;
         Ok(place)
     });
     place.map(Some).map_err(|failure| Problem::from(failure).of(key))
@@ -225,7 +225,7 @@ pub(super) fn changes(
 
 fn changed(found: ObjectDifference) -> Changed {
     Changed {
-        id: id_of(&found.row),
+        id: found.row.as_ref().map(id_of).unwrap_or_default(),
         kind: found.kind,
         resource: found.resource,
         namespace: found.namespace,

@@ -1,8 +1,9 @@
 //! Blame: the manager that set each field of an object last. It walks back through the history until every field has one.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::clock::Clock;
 use super::object::{self, Moment};
 use super::tree::{Node, Step, pointer};
 use super::{Failure, who};
@@ -12,7 +13,7 @@ use crate::model::{EntryType, Seq};
 use crate::wire::Change;
 
 /// Time at which a field was set, as far as it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Set {
     /// Then.
@@ -47,14 +48,14 @@ pub(crate) struct Origin {
 }
 
 /// A field and who set it.
-#[derive(Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Field {
     pub(crate) path: String,
     pub(crate) value: Box<RawValue>,
     /// The entry; absent where the log does not have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seq: Option<u64>,
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) time: String,
     pub(crate) set: Set,
     pub(crate) managers: Vec<Manager>,
@@ -73,6 +74,7 @@ pub(crate) fn trace(
     row: &ObjectRow,
     place: Option<Moment>,
     mut most: usize,
+    clock: &Clock,
 ) -> Result<Found, Failure> {
     let upto = place.map_or(Seq(u64::MAX), |place| place.seq);
     let first = reader.step(row, upto)?;
@@ -87,7 +89,7 @@ pub(crate) fn trace(
             return Err(Failure::no(format!(
                 "{} was deleted at {} (entry {}){before}",
                 row.spell(),
-                object::time_of(entry),
+                object::time_of(entry, clock),
                 entry.seq,
             )));
         }
@@ -95,7 +97,7 @@ pub(crate) fn trace(
             let object = entry.object.ok_or_else(|| object::damaged(entry.seq(), &"it has no object"))?.get();
             (object.to_owned(), entry.uid.as_deref().unwrap_or_default().to_owned())
         }
-        (None, None) => return Err(Failure::no(object::not_yet(reader, row, place)?)),
+        (None, None) => return Err(Failure::no(object::not_yet(reader, row, place, clock)?)),
     };
     let damaged = |seq: Seq| move |error: serde_json::Error| object::damaged(seq, &error);
     let mut tree = Node::parse(text.as_bytes()).map_err(damaged(row.last))?;

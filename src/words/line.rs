@@ -14,11 +14,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::clock::{Clock, Stamp, clock, moment};
 use super::names::kind;
+use super::object;
 use super::row::{Ink, Look, Row, plural, printable};
 use super::what::Described;
-use super::{Failure, object};
-use crate::journal::{Reader, StoredEntry};
-use crate::model::EntryType;
+use crate::journal::StoredEntry;
+use crate::model::{EntryType, Resource};
 use crate::wire::{Entry, EntryError};
 
 /// Prints entries one under the other.
@@ -56,16 +56,11 @@ impl Lines {
         Self { look, clock, day: String::new(), seq_width, target_width, kinds: HashMap::new() }
     }
 
-    /// Learns the short names of the resources that a journal knows.
-    ///
-    /// # Errors
-    /// Where it cannot be read.
-    pub(crate) fn learn(&mut self, reader: &Reader) -> Result<(), Failure> {
+    /// Learns the short names of resources.
+    pub(crate) fn learn(&mut self, resources: &[Resource]) {
         if self.look.terminal {
-            let resources = reader.resources()?.into_iter().map(|(_, resource)| resource);
-            self.kinds = resources.map(|resource| (resource.full_name(), kind(&resource))).collect();
+            self.kinds = resources.iter().map(|resource| (resource.full_name(), kind(resource))).collect();
         }
-        Ok(())
     }
 
     /// The beginning of the line of an entry, its seq and its time, and before it the line of a new day.

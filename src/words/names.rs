@@ -1,6 +1,7 @@
 //! Names that people use: objects as kubectl spells them, and moments.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::Failure;
 use super::clock::{EXPECTED, Form, clock};
@@ -24,7 +25,8 @@ fn missing(text: &str, expected: String) -> String {
 }
 
 /// A place in history: an entry or a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum At {
     /// Right after this entry.
     Seq(Seq),

@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::Failure;
-use super::clock::{Clock, clock, moment};
+use super::clock::Clock;
 use super::names::{At, Named, Spellings};
 use crate::journal::{ObjectRow, Reader};
 use crate::model::{EntryType, Seq};
 use crate::spelling::{nearest, nearest_by};
-use crate::terminal::complain;
 use crate::wire::Entry;
 
 /// Number of objects that are searched for a similar name.
@@ -135,11 +134,7 @@ pub(crate) fn nearest_or_all(word: &str, known: &BTreeSet<String>) -> String {
 ///
 /// # Errors
 /// Where it is.
-pub(crate) fn not_to_come(reader: &mut Reader, time: Timestamp) -> Result<(), Failure> {
-    not_to_come_by(reader, time, clock())
-}
-
-fn not_to_come_by(reader: &mut Reader, time: Timestamp, clock: &Clock) -> Result<(), Failure> {
+pub(crate) fn not_to_come(reader: &mut Reader, time: Timestamp, clock: &Clock) -> Result<(), Failure> {
     let now = clock.now;
     let newest = reader.entry(reader.head()?)?;
     // A clock that was set back has left later entries.
@@ -154,14 +149,14 @@ fn not_to_come_by(reader: &mut Reader, time: Timestamp, clock: &Clock) -> Result
 ///
 /// # Errors
 /// Where the log begins later, with when.
-pub(crate) fn not_before_all(reader: &Reader, time: Timestamp) -> Result<(), Failure> {
+pub(crate) fn not_before_all(reader: &Reader, time: Timestamp, clock: &Clock) -> Result<(), Failure> {
     let retained = reader.retained()?;
     match retained.oldest_time.filter(|begin| time.as_microsecond() < *begin) {
         Some(begin) => Err(Failure::no(format!(
             "the log begins at {} (entry {}), after {}",
-            spell_micros(begin, moment),
+            time_spelled(begin, clock),
             retained.oldest,
-            moment(time)
+            clock.moment(time)
         ))),
         None => Ok(()),
     }
@@ -201,9 +196,6 @@ pub(crate) fn several<'r>(text: &str, rows: impl ExactSizeIterator<Item = &'r Ob
 /// Number of names that are listed if none is similar.
 const NAMED: usize = 8;
 
-/// Spelling of a moment: for people, or for programs.
-pub(crate) type Spell = fn(Timestamp) -> String;
-
 /// A moment of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
@@ -213,12 +205,10 @@ pub(crate) struct Moment {
     pub(crate) time: Option<Timestamp>,
 }
 
-impl std::fmt::Display for Moment {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.time {
-            Some(time) => f.write_str(&moment(time)),
-            None => write!(f, "entry {}", self.seq),
-        }
+impl Moment {
+    /// Returns the moment as it was asked for.
+    pub(crate) fn spell(&self, clock: &Clock) -> String {
+        self.time.map_or_else(|| format!("entry {}", self.seq), |time| clock.moment(time))
     }
 }
 
@@ -226,15 +216,7 @@ impl std::fmt::Display for Moment {
 ///
 /// # Errors
 /// Where the journal has not come there yet, or does not reach back to it any more.
-pub(crate) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
-    place_by(reader, at, clock())
-}
-
-/// Finds the place as [`place`] does, by another clock than that of the process.
-///
-/// # Errors
-/// As [`place`].
-pub(crate) fn place_by(reader: &mut Reader, at: At, clock: &Clock) -> Result<Moment, Failure> {
+pub(crate) fn place(reader: &mut Reader, at: At, clock: &Clock) -> Result<Moment, Failure> {
     let retained = reader.retained()?;
     let begin = retained.oldest_time.filter(|_| retained.removed > 0);
     let (place, truncated) = match at {
@@ -247,7 +229,7 @@ pub(crate) fn place_by(reader: &mut Reader, at: At, clock: &Clock) -> Result<Mom
             (Moment { seq, time: None }, begin.is_some() && seq.0 < retained.removed)
         }
         At::Time(time) | At::Ago(time) => {
-            not_to_come_by(reader, time, clock)?;
+            not_to_come(reader, time, clock)?;
             let micros = time.as_microsecond();
             let seq = reader.last_before(micros.saturating_add(1))?;
             (Moment { seq, time: Some(time) }, begin.is_some_and(|begin| micros < begin))
@@ -256,36 +238,42 @@ pub(crate) fn place_by(reader: &mut Reader, at: At, clock: &Clock) -> Result<Mom
     match begin.filter(|_| truncated) {
         None => Ok(place),
         Some(begin) => Err(Failure::no(format!(
-            "{place} is no longer kept: retention removed what was before entry {} ({}); --at {} is the earliest",
+            "{} is no longer kept: retention removed what was before entry {} ({}); --at {} is the earliest",
+            place.spell(clock),
             retained.oldest,
-            spell_micros(begin, moment),
+            time_spelled(begin, clock),
             retained.removed
         ))),
     }
 }
 
 /// Finds the place as [`place`] does, for these objects: a seq selects one of them. The seq of another object is a moment as
-/// well, with a note.
+/// well, with a sentence about it.
 ///
 /// # Errors
 /// As [`place`].
-pub(crate) fn place_of(reader: &mut Reader, rows: &mut Vec<ObjectRow>, at: At) -> Result<Moment, Failure> {
-    let place = place(reader, at)?;
-    let At::Seq(seq) = at else { return Ok(place) };
-    let Some(owner) = reader.object_of(seq)? else { return Ok(place) };
+pub(crate) fn place_of(
+    reader: &mut Reader,
+    rows: &mut Vec<ObjectRow>,
+    at: At,
+    clock: &Clock,
+) -> Result<(Moment, Option<String>), Failure> {
+    let place = place(reader, at, clock)?;
+    let At::Seq(seq) = at else { return Ok((place, None)) };
+    let Some(owner) = reader.object_of(seq)? else { return Ok((place, None)) };
     if rows.iter().any(|row| row.is(&owner)) {
         rows.retain(|row| row.is(&owner));
-        return Ok(place);
+        return Ok((place, None));
     }
     let mut before = None;
     for row in &*rows {
         let step = reader.step(row, seq)?.filter(|step| step.kept);
         before = before.max(step.map(|step| (step.seq, row.spell())));
     }
-    if let Some((step, name)) = before {
-        complain(&format!("note: entry {seq} is of {}; the last entry of {name} before it is {step}", owner.spell()));
-    }
-    Ok(place)
+    let note = before.map(|(step, name)| {
+        format!("entry {seq} is of {}; the last entry of {name} before it is {step}", owner.spell())
+    });
+    Ok((place, note))
 }
 
 /// Reports whether a GAP concerns an object: one that names another object does not.
@@ -305,7 +293,7 @@ pub(crate) fn doubt(
     resource: i64,
     namespace: Option<&str>,
     place: Moment,
-    spell: Spell,
+    clock: &Clock,
 ) -> Result<Option<String>, Failure> {
     let Some(time) = place.time else { return Ok(None) };
     for stored in reader.gaps(resource, namespace, place.seq)? {
@@ -318,8 +306,8 @@ pub(crate) fn doubt(
         if let Some(since) = since.filter(|since| *since < time) {
             return Ok(Some(format!(
                 "changes between {} and {} may be missing (GAP, entry {}); this is the last state known before",
-                spell(since),
-                entry.time.parse().map_or_else(|_| UNREADABLE.to_owned(), spell),
+                clock.moment(since),
+                time_of(&entry, clock),
                 stored.seq
             )));
         }
@@ -331,9 +319,14 @@ pub(crate) fn doubt(
 ///
 /// # Errors
 /// Where the journal cannot be read.
-pub(crate) fn not_yet(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<String, Failure> {
+pub(crate) fn not_yet(
+    reader: &mut Reader,
+    row: &ObjectRow,
+    place: Option<Moment>,
+    clock: &Clock,
+) -> Result<String, Failure> {
     let name = row.spell();
-    let at = place.map_or_else(|| "then".to_owned(), |place| format!("at {place}"));
+    let at = place.map_or_else(|| "then".to_owned(), |place| format!("at {}", place.spell(clock)));
     let history = reader.history(row, Seq(0), Seq(u64::MAX), usize::MAX)?;
     let Some(first) = history.last() else {
         return Ok(format!(
@@ -343,10 +336,10 @@ pub(crate) fn not_yet(reader: &mut Reader, row: &ObjectRow, place: Option<Moment
     };
     let Some(stored) = reader.entry_of(first)? else { return Ok(format!("nothing is known of {name} {at}")) };
     let entry = parse(&stored)?;
-    let (time, seq) = (time_of(&entry), first.seq);
+    let (time, seq) = (time_of(&entry, clock), first.seq);
     if let Some(place) = place.filter(|place| place.seq == Seq(0))
         && let Some(asked) = place.time
-        && let Err(before_all) = not_before_all(reader, asked)
+        && let Err(before_all) = not_before_all(reader, asked, clock)
     {
         return Ok(format!("{before_all}; decklog first saw {name} at {time} (entry {seq})"));
     }
@@ -400,6 +393,7 @@ pub(crate) fn happened_by(
     reader: &mut Reader,
     row: &ObjectRow,
     place: Moment,
+    clock: &Clock,
 ) -> Result<(Moment, Option<String>), Failure> {
     let Some(time) = place.time else { return Ok((place, None)) };
     let mut found = (place, None);
@@ -416,8 +410,8 @@ pub(crate) fn happened_by(
         found.1 = Some(format!(
             "entry {} was journaled at {}, and happened at {}",
             step.seq,
-            time_of(&entry),
-            moment(happened)
+            time_of(&entry, clock),
+            clock.moment(happened)
         ));
     }
     Ok(found)
@@ -429,17 +423,13 @@ pub(crate) fn when(entry: &Entry<'_>) -> Timestamp {
 }
 
 /// Returns the time at which an entry was journaled.
-pub(crate) fn time_of(entry: &Entry<'_>) -> String {
-    entry.time.parse::<Timestamp>().map_or_else(|_| UNREADABLE.to_owned(), moment)
+pub(crate) fn time_of(entry: &Entry<'_>, clock: &Clock) -> String {
+    entry.time.parse::<Timestamp>().map_or_else(|_| UNREADABLE.to_owned(), |time| clock.moment(time))
 }
 
 /// Returns a time, given in microseconds since 1970, as people read it.
-pub(crate) fn time_spelled(micros: i64) -> String {
-    spell_micros(micros, moment)
+pub(crate) fn time_spelled(micros: i64, clock: &Clock) -> String {
+    Timestamp::from_microsecond(micros).map_or_else(|_| UNREADABLE.to_owned(), |time| clock.moment(time))
 }
 
 const UNREADABLE: &str = "an unreadable time";
-
-fn spell_micros(micros: i64, spell: Spell) -> String {
-    Timestamp::from_microsecond(micros).map_or_else(|_| UNREADABLE.to_owned(), spell)
-}

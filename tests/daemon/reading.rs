@@ -1,5 +1,5 @@
 //! `--server`: the commands that read the log, from another machine. What they print is the same, only those who may read
-//! do, nothing else is run, and nothing of it holds the daemon up.
+//! do, nothing else is answered, and nothing of it holds the daemon up.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,10 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 
-use bytes::BytesMut;
-use decklog::http::frames::Frame;
 use decklog::sim::{Sim, objects};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -20,7 +17,7 @@ use crate::support::{Answer, Daemon, cluster, decklog, free_address, http_get, s
 
 const WATCH: &str = "resources = [\"configmaps\", \"deployments.apps\"]";
 
-/// So many commands read at a time.
+/// Number of questions that are answered at a time.
 const MOST: usize = 8;
 
 /// A daemon with a log that says something.
@@ -239,10 +236,10 @@ async fn only_those_read_who_may() {
     daemon.says("somebody reads the log over HTTP").await;
     let said = daemon.said();
     assert!(
-        said.contains("token 2") && said.contains("certificate sha256:") && said.contains("command=\"show\""),
+        said.contains("token 2") && said.contains("certificate sha256:") && said.contains("question=\"show\""),
         "{said}"
     );
-    assert!(!said.contains("token-of-") && !said.contains("command=\"never\""), "nothing of the request is logged");
+    assert!(!said.contains("token-of-") && !said.contains("00:00:01"), "nothing of the request is logged");
     daemon.stop().await;
 }
 
@@ -253,7 +250,7 @@ async fn nobody_reads_where_reading_is_off() {
     let mut daemon = daemon(&sim, "listen = \"unix:http.sock\"").await;
     from_elsewhere(&unix(&daemon), &["tail"], &[]).await.refused(78, &["set [http] reading = true"]);
     // Nothing of what a stranger sends is read.
-    assert_eq!(post(&daemon, "Content-Type: application/json\r\n", &vec![b'['; 1 << 20]).0, 403);
+    assert_eq!(post(&daemon, "show", "Content-Type: application/json\r\n", &vec![b'['; 1 << 20]).0, 403);
     daemon.stop().await;
     let address = free_address();
     let beside = |more: &str| daemon.config(WATCH, &format!("[http]\nlisten = {address:?}\n{more}"));
@@ -272,10 +269,10 @@ async fn nobody_reads_where_reading_is_off() {
     }
 }
 
-/// An answer to `POST /read`, by its status and what comes then.
-fn post(daemon: &Daemon, head: &str, body: &[u8]) -> (u16, Vec<u8>) {
+/// An answer to a question, by its status and what comes then.
+fn post(daemon: &Daemon, question: &str, head: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut stream = UnixStream::connect(daemon.path("http.sock")).unwrap();
-    let head = format!("POST /read HTTP/1.1\r\nHost: x\r\n{head}Content-Length: {}\r\n\r\n", body.len());
+    let head = format!("POST /api/v1/{question} HTTP/1.1\r\nHost: x\r\n{head}Content-Length: {}\r\n\r\n", body.len());
     // A server that has seen enough need not read all of it.
     drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)));
     let mut answer = Vec::new();
@@ -284,80 +281,65 @@ fn post(daemon: &Daemon, head: &str, body: &[u8]) -> (u16, Vec<u8>) {
     (text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default(), answer)
 }
 
-/// What a command that is asked for directly prints and comes to.
-fn ask(daemon: &Daemon, ask: &Value) -> (String, u8) {
-    let (status, answer) = post(daemon, "Content-Type: application/json\r\n", ask.to_string().as_bytes());
+const JSON: &str = "Content-Type: application/json\r\n";
+
+/// The lines of an answer.
+fn ask(daemon: &Daemon, question: &str, ask: &Value) -> Vec<Value> {
+    let (status, answer) = post(daemon, question, JSON, ask.to_string().as_bytes());
     assert_eq!(status, 200, "{}", String::from_utf8_lossy(&answer));
     let body = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
-    let (mut rest, mut frames) = (&answer[body..], BytesMut::new());
+    let (mut rest, mut text) = (&answer[body..], Vec::new());
     // Chunks, each with its length in a line before it.
     while let Some(end) = rest.windows(2).position(|end| end == b"\r\n") {
         let length = usize::from_str_radix(std::str::from_utf8(&rest[..end]).unwrap(), 16).unwrap();
-        frames.extend_from_slice(&rest[end + 2..][..length]);
+        text.extend_from_slice(&rest[end + 2..][..length]);
         rest = &rest[end + 4 + length..];
     }
-    let mut printed = String::new();
-    loop {
-        match Frame::decode(&mut frames).unwrap().expect("an end") {
-            Frame::Out(bytes) | Frame::Err(bytes) => printed.push_str(std::str::from_utf8(&bytes).unwrap()),
-            Frame::Alive => {}
-            Frame::Ended(code) => return (printed, code),
-        }
-    }
+    String::from_utf8(text).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// Questions that there are not, that are none, and that name what is elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_runs_nothing_but_what_reads_its_log() {
+async fn a_server_answers_nothing_but_questions_about_its_log() {
     let sim = cluster().await;
     let mut daemon = daemon(&sim, "listen = \"unix:http.sock\"\nreading = true").await;
-    let look = json!({"color": false, "terminal": false, "width": null});
-    let run = |line: &str| ask(&daemon, &json!({"args": line.split(' ').collect::<Vec<_>>(), "look": look}));
-    let lines = daemon.lines();
-    for line in [
-        "run",
-        "replay --sink file --from 1",
-        "check",
-        "init -",
-        "init stolen.toml --force",
-        "rbac",
-        "demo",
-        "schema",
-        "sink init file",
-        "completions bash",
-        "man --dir /etc",
-        "verify /etc/passwd",
-        "version",
+    let own: Value = serde_json::from_str(&daemon.command(&["show", "1", "-o", "json"]).await.done()).unwrap();
+    let end = |exit: u8, text: &str| json!({"end": if text.is_empty() { json!({"exit": exit}) } else { json!({"exit": exit, "text": text}) }});
+    let show = json!({"ask": {"seq": 1}});
+    let shown = [json!({"item": {"seq": 1, "type": own["type"], "entry": own}}), end(0, "")];
+    assert_eq!(ask(&daemon, "show", &show), shown);
+    let none = "this server has one cluster, and it is called by no name: leave --cluster x out";
+    for (question, asked, exit, says) in [
+        ("run", json!({"ask": {}}), 64, "a server answers nothing but questions about its log: tail, log, show,"),
+        ("replay", json!({"ask": {"sink": "file"}}), 64, "a server answers nothing but"),
+        ("show", json!({"ask": {}}), 64, "this is no question \"show\": missing field `seq`"),
+        ("show", json!({"ask": {"seq": 1, "state": "/etc"}}), 64, "unknown field `state`"),
+        ("verify", json!({"ask": {"files": ["/etc/passwd"]}}), 64, "unknown field `files`"),
+        ("tail", json!({"ask": {"select": {"only": {"grep": "("}}}}), 64, "--grep: "),
+        ("show", json!({"ask": {"seq": 1}, "cluster": "x"}), 64, none),
+        ("show", json!({"ask": {"seq": 99}}), 1, "there is no entry 99"),
     ] {
-        let (printed, code) = run(line);
-        assert_eq!((code, printed.as_str()), (64, "decklog: a server runs nothing but what reads its log\n"), "{line}");
+        let answer = ask(&daemon, question, &asked);
+        let [last] = &answer[..] else { panic!("{question} {asked}: {answer:?}") };
+        let text = last["end"]["text"].as_str().unwrap();
+        assert!(last["end"]["exit"] == exit && text.contains(says), "{question} {asked}: {last}");
     }
-    assert!(!daemon.path("stolen.toml").exists());
-    // Whatever it is told to read, it reads its own.
-    let own = daemon.command(&["show", "1", "-o", "json"]).await.done();
-    let elsewhere = tempfile::tempdir().unwrap();
-    let named = elsewhere.path().display();
-    for more in
-        [format!("--state {named}"), format!("-c {named}/x.toml"), "--server https://decklog.example".to_owned()]
-    {
-        assert_eq!(run(&format!("show 1 -o json {more}")), (own.clone(), 0), "{more}");
-    }
-    let (printed, code) = run("__complete --state /nowhere log cm s");
-    assert_eq!((printed.as_str(), code), ("settings\n", 0));
-    // A zone is no file, and what is no request is none.
-    let asks = |zone: &str| json!({"args": ["tail"], "look": look, "zone": zone});
-    assert_eq!(ask(&daemon, &asks("/etc/passwd")), ask(&daemon, &asks("UTC")));
-    let json = "Content-Type: application/json\r\n";
+    assert_eq!(ask(&daemon, "clusters", &json!({"ask": null})), [end(0, "")]);
+    // A zone is no file.
+    let blame = |zone: &str| ask(&daemon, "blame", &json!({"ask": {"object": "cm/other"}, "zone": zone}));
+    assert_eq!(blame("/etc/passwd"), blame("UTC"));
+    assert_ne!(blame("Asia/Kolkata"), blame("UTC"), "it was deleted at a time of that zone");
     for (head, body, status) in [
-        (json, &b"{}"[..], 422),
-        (json, b"not json", 400),
-        ("", b"{\"args\":[\"tail\"]}", 415),
-        ("Content-Type: text/plain\r\n", b"{\"args\":[\"tail\"]}", 415),
-        (json, &vec![b' '; 65 << 10], 413),
+        (JSON, &b"{}"[..], 422),
+        (JSON, b"{\"ask\":{\"seq\":1},\"state\":\"x\"}", 422),
+        (JSON, b"not json", 400),
+        ("", b"{\"ask\":{\"seq\":1}}", 415),
+        ("Content-Type: text/plain\r\n", b"{\"ask\":{\"seq\":1}}", 415),
+        (JSON, &vec![b' '; 65 << 10], 413),
     ] {
-        assert_eq!(post(&daemon, head, body).0, status, "{head} {:?}", &body[..body.len().min(20)]);
+        assert_eq!(post(&daemon, "show", head, body).0, status, "{head} {:?}", &body[..body.len().min(20)]);
     }
-    assert_eq!(http_get(daemon.path("http.sock").to_str().unwrap(), "/read").unwrap().status, 405);
-    assert_eq!(daemon.lines(), lines, "nothing was delivered again");
+    assert_eq!(http_get(daemon.path("http.sock").to_str().unwrap(), "/api/v1/show").unwrap().status, 405);
     daemon.stop().await;
 }
 
@@ -368,13 +350,6 @@ fn follow(at: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     (child, lines)
-}
-
-/// The commands that a daemon runs for others.
-fn commands(daemon: &Daemon) -> Vec<String> {
-    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
-    let children = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok());
-    children.flat_map(|pids| pids.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -391,7 +366,7 @@ async fn who_follows_from_elsewhere_holds_nobody_up() {
         }
     }
     // As many as there may be; the endpoints answer all the same, whoever else holds on to connections.
-    from_elsewhere(&at, &["tail"], &[]).await.refused(74, &["8 commands are reading already"]);
+    from_elsewhere(&at, &["tail"], &[]).await.refused(74, &["8 questions are being answered already"]);
     let socket = daemon.path("http.sock").display().to_string();
     let held: Vec<UnixStream> = (0..60).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     assert_eq!(http_get(&socket, "/livez").unwrap().status, 200);
@@ -401,41 +376,57 @@ async fn who_follows_from_elsewhere_holds_nobody_up() {
         let line = lines.next_line().await.unwrap().expect("the change");
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["name"], "new");
     }
-    // One that goes takes its command with it, and makes room.
-    let running = commands(&daemon);
-    assert_eq!(running.len(), MOST);
-    // Where memory ends, they go before the daemon does.
-    for pid in &running {
-        assert_eq!(fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim(), "1000");
-    }
-    let tell = |pid: &str, signal| kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), signal).unwrap();
-    // It does not depend on the command, which may be busy with something else than with printing.
-    running.iter().for_each(|pid| tell(pid, Signal::STOP));
+    // One that goes takes its answer with it, and makes room.
     drop(followers.pop());
-    until("the command to end with its reader", async || {
-        let running = commands(&daemon).len();
-        if running == MOST - 1 { Ok(()) } else { Err(format!("{running} run")) }
+    until("room for one more", async || {
+        let answer = from_elsewhere(&at, &["show", "1"], &[]).await;
+        if answer.code == 0 { Ok(()) } else { Err(answer.err) }
     })
     .await;
-    commands(&daemon).iter().for_each(|pid| tell(pid, Signal::CONT));
-    from_elsewhere(&at, &["tail"], &[]).await.done();
-    // A command that is ended on the server is not taken for one that is done.
-    let (last, _lines) = followers.pop().unwrap();
-    drop(followers);
-    let pid = until("the others to end", async || match &commands(&daemon)[..] {
-        [one] => Ok(one.clone()),
-        several => Err(format!("{several:?}")),
-    })
-    .await;
-    tell(&pid, Signal::KILL);
-    let (code, said) = ended(last).await;
-    assert!(code == 70 && said.contains("was ended on the server (signal: 9"), "{code} {said}");
     // The end of the daemon waits for nobody who follows.
-    let (last, mut lines) = follow(&at);
-    lines.next_line().await.unwrap().unwrap();
+    let (last, _lines) = followers.pop().unwrap();
     daemon.stop().await;
     let (code, said) = ended(last).await;
     assert!(code == 74 && said.contains("is not whole"), "{code} {said}");
+}
+
+/// Whoever reads nothing of a long answer holds up the answer alone, and its memory is that of one item.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_takes_nothing_of_an_answer_is_waited_for() {
+    let sim = cluster().await;
+    let mut daemon = daemon(&sim, "listen = \"unix:http.sock\"\nreading = true").await;
+    for number in 0..200 {
+        let name = format!("large-{number}");
+        sim.create("configmaps", objects::config_map("default", &name, &"x".repeat(100_000))).unwrap();
+    }
+    daemon.knows(&sim, "configmaps", "default", "large-199").await;
+    let body = json!({"ask": {"last": 1_000_000}}).to_string();
+    let mut slow: Vec<UnixStream> = (0..MOST)
+        .map(|_| {
+            let mut stream = UnixStream::connect(daemon.path("http.sock")).unwrap();
+            let head = format!("POST /api/v1/tail HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: {}\r\n\r\n", body.len());
+            stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())).unwrap();
+            stream
+        })
+        .collect();
+    // All of them are being answered.
+    let mut first = [0; 64];
+    for stream in &mut slow {
+        stream.read_exact(&mut first).unwrap();
+        assert!(first.starts_with(b"HTTP/1.1 200"));
+    }
+    sim.create("configmaps", objects::config_map("default", "meanwhile", "1")).unwrap();
+    daemon.knows(&sim, "configmaps", "default", "meanwhile").await;
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let resident: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(resident < 256 << 10, "{resident} KiB");
+    let mut whole = Vec::new();
+    slow[0].read_to_end(&mut whole).unwrap();
+    let last = String::from_utf8_lossy(&whole[whole.len() - 64..]).into_owned();
+    assert!(whole.len() > 20_000_000 && last.contains("{\"end\":{\"exit\":0}}"), "{} {last}", whole.len());
+    drop(slow);
+    daemon.stop().await;
 }
 
 /// How a command ended, and what it said of that.
@@ -462,15 +453,19 @@ fn answers_once(answer: Vec<u8>) -> (String, std::thread::JoinHandle<()>) {
 /// What cuts an answer, or is no decklog at all, is never taken for the whole.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_cut_is_not_whole() {
-    let frames = [&Frame::Out("some\n".into()).encode()[..], &Frame::Ended(0).encode()].concat();
-    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/vnd.decklog.frames\r\nConnection: close\r\n\r\n";
-    let whole = frames.len();
-    for cut in [0, 3, 7, whole - 1, whole] {
-        let (at, server) = answers_once([head.as_bytes(), &frames[..cut]].concat());
-        let got = from_elsewhere(&at, &["tail"], &[]).await;
+    let begin = "{\"item\":{\"begin\":{\"head\":1,\"resources\":[]}}}\n";
+    let entry = r#"{"v":1,"seq":1,"epoch":"e","id":"i","time":"t","type":"ADDED"}"#;
+    let lines = format!(
+        "{begin}{{\"item\":{{\"entry\":{{\"seq\":1,\"type\":\"ADDED\",\"entry\":{entry}}}}}}}\n{{\"item\":\"pause\"}}\n{{\"end\":{{\"exit\":0}}}}\n"
+    );
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n";
+    let whole = lines.len();
+    for cut in [0, 3, begin.len(), begin.len() + 7, whole - 20, whole - 1, whole] {
+        let (at, server) = answers_once([head, &lines[..cut]].concat().into_bytes());
+        let got = from_elsewhere(&at, &["tail", "-o", "json"], &[]).await;
         server.join().unwrap();
         if cut == whole {
-            assert_eq!(got.done(), "some\n");
+            assert_eq!(got.done(), format!("{entry}\n"));
         } else {
             got.refused(74, &["is not whole"]);
         }

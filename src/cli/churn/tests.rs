@@ -1,11 +1,17 @@
 use std::path::Path;
 
+use jiff::tz::TimeZone;
 use serde_json::json;
 
 use super::*;
 use crate::ambient;
 use crate::churn::tests::{BEGIN, Story};
 use crate::journal::RequestCounts;
+use crate::query::Log;
+use crate::query::churn::report;
+use crate::query::select::{Filters, Select};
+use crate::words::clock::Clock;
+use crate::words::{Exit, Failure};
 
 /// An hour of a cluster in which two managers fight, an operator writes time stamps, a node lives, and the watch
 /// history expires.
@@ -93,18 +99,20 @@ async fn hour(dir: &Path) {
     .await;
 }
 
-fn args(requests: bool, top: usize) -> ChurnArgs {
-    let only = FilterArgs {
+fn args(requests: bool, top: usize) -> Churned {
+    let only = Filters {
         since: Some(BEGIN.parse().unwrap()),
         until: Some("2026-11-21T11:00:00Z".parse().unwrap()),
-        ..FilterArgs::default()
+        ..Filters::default()
     };
-    let select = SelectArgs { only, ..SelectArgs::default() };
-    ChurnArgs { select, requests, top }
+    let select = Select { only, ..Select::default() };
+    Churned { select, requests, top }
 }
 
-fn found(dir: &Path, args: &ChurnArgs) -> Result<Report, Failure> {
-    report(args, &mut Reader::open(dir).unwrap(), "2026-11-21T11:00:00Z".parse().unwrap())
+fn found(dir: &Path, args: &Churned) -> Result<Report, Failure> {
+    let clock = Clock { now: "2026-11-21T11:00:00Z".parse().unwrap(), zone: TimeZone::UTC };
+    let log = Log::new(dir.to_owned(), clock, &|_| (), &|| false);
+    report(args, &mut log.open().unwrap(), &log)
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +132,7 @@ async fn an_hour_reads_well_in_80_and_120_columns_and_as_json() {
 async fn a_choice_is_respected() {
     let dir = tempfile::tempdir().unwrap();
     hour(dir.path()).await;
-    let choose = |change: &dyn Fn(&mut SelectArgs)| {
+    let choose = |change: &dyn Fn(&mut Select)| {
         let mut args = args(false, 10);
         change(&mut args.select);
         found(dir.path(), &args).unwrap().writes.writes
@@ -132,7 +140,7 @@ async fn a_choice_is_respected() {
     assert_eq!(choose(&|_| ()), 111);
     assert_eq!(choose(&|select| select.objects = vec!["configmaps".into()]), 26);
     assert_eq!(choose(&|select| select.objects = vec!["deployments.apps/web".into(), "nodes".into()]), 34);
-    assert_eq!(choose(&|select| select.only.namespace = vec!["kube-node-lease".into()]), 51);
+    assert_eq!(choose(&|select| select.only.namespaces = vec!["kube-node-lease".into()]), 51);
     assert_eq!(choose(&|select| select.only.types = vec![crate::model::EntryType::Deleted]), 1);
     // Where there is no `change` the expression has no answer, and the entry is left out.
     assert_eq!(choose(&|select| select.only.filter = Some("'status' in change.areas".into())), 20);
@@ -157,14 +165,14 @@ async fn counters_of_a_resource_are_printed_alone() {
 async fn what_cannot_be_answered_is_said_in_one_sentence() {
     let dir = tempfile::tempdir().unwrap();
     hour(dir.path()).await;
-    let refused = |change: &dyn Fn(&mut ChurnArgs), exit: Exit, says: &str| {
+    let refused = |change: &dyn Fn(&mut Churned), exit: Exit, says: &str| {
         let mut args = args(true, 10);
         change(&mut args);
         let failure = found(dir.path(), &args).unwrap_err();
         let text = failure.to_string();
         assert!(failure.exit() == exit && text.contains(says) && !text.contains('\n'), "{text}");
     };
-    refused(&|args| args.select.only.namespace = vec!["shop".into()], Exit::Usage, "does not go with -n");
+    refused(&|args| args.select.only.namespaces = vec!["shop".into()], Exit::Usage, "does not go with -n");
     refused(&|args| args.select.objects = vec!["deployments.apps/web".into()], Exit::Usage, "does not go with a NAME");
     refused(&|args| args.select.only.filter = Some("true".into()), Exit::Usage, "does not go with --where");
     refused(

@@ -184,7 +184,8 @@ impl Stage {
     pub(super) async fn print_new(&mut self) -> Result<(), Failure> {
         // Right after the first start there is no journal yet.
         let Ok(mut reader) = Reader::open(&self.state()) else { return Ok(()) };
-        self.lines.learn(&reader)?;
+        let resources: Vec<_> = reader.resources()?.into_iter().map(|(_, resource)| resource).collect();
+        self.lines.learn(&resources);
         for entry in reader.entries_after(self.seen, 1000, 16 << 20)? {
             self.seen = entry.seq;
             if let Ok(parsed) = Entry::parse(&entry.line) {

@@ -3,11 +3,10 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::super::clock::{clock, moment};
-use super::super::object::{self, Moment};
+use super::super::clock::moment;
 use super::super::output::{Ink, Look, printable, span, table};
-use super::super::select::labels_of;
-use super::{Failure, Found, Reader, spelled};
+use super::{Found, spelled};
+use crate::query::select::labels_of;
 
 /// The objects that were there, those of a resource one after the other.
 pub(super) struct Table {
@@ -17,7 +16,7 @@ pub(super) struct Table {
 }
 
 struct Group {
-    resource: i64,
+    resource: String,
     namespaced: bool,
     rows: Vec<Row>,
 }
@@ -50,41 +49,32 @@ struct Metadata {
 
 impl Table {
     /// An empty one, as of a moment.
-    pub(super) fn new(reader: &mut Reader, place: Option<Moment>) -> Result<Self, Failure> {
-        let entry = match place {
-            Some(Moment { time: None, seq }) => reader.entry(seq)?,
-            _ => None,
-        };
-        let time = entry.as_ref().and_then(|stored| object::parse(stored).ok()?.time.parse().ok());
-        let now = time.or(place.and_then(|place| place.time)).unwrap_or(clock().now);
-        Ok(Self { now, groups: Vec::new() })
+    pub(super) const fn new(now: Timestamp) -> Self {
+        Self { now, groups: Vec::new() }
     }
 
     /// Adds an object.
     pub(super) fn add(&mut self, found: &Found) {
-        let row = &found.row;
-        let metadata = serde_json::from_slice::<Object>(&found.object).ok().map(|object| object.metadata);
+        let object = found.object.get();
+        let metadata = serde_json::from_str::<Object>(object).ok().map(|object| object.metadata);
         let (created, uid) = metadata.map_or((None, None), |metadata| (metadata.creation_timestamp, metadata.uid));
         let labels: Vec<String> =
-            labels_of(&found.object).iter().map(|(key, value)| format!("{key}={value}")).collect();
+            labels_of(object.as_bytes()).iter().map(|(key, value)| format!("{key}={value}")).collect();
         let (seq, changed) = found.changed.unzip();
         let line = Row {
-            namespace: row.namespace.clone(),
-            name: row.name.clone(),
-            spelled: spelled(row),
+            namespace: found.namespace.clone(),
+            name: found.name.clone(),
+            spelled: spelled(found),
             created,
             changed: changed.flatten(),
             seq: seq.map(|seq| seq.0),
             uid,
             labels: labels.join(","),
         };
-        match self.groups.iter_mut().find(|group| group.resource == row.resource_id) {
+        let resource = found.resource.full_name();
+        match self.groups.iter_mut().find(|group| group.resource == resource) {
             Some(group) => group.rows.push(line),
-            None => self.groups.push(Group {
-                resource: row.resource_id,
-                namespaced: row.resource.namespaced,
-                rows: vec![line],
-            }),
+            None => self.groups.push(Group { resource, namespaced: found.resource.namespaced, rows: vec![line] }),
         }
     }
 

@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use rusqlite::{ErrorCode, params};
+use serde::{Deserialize, Serialize};
 
 use super::{OLDEST, Reader, Stored, StoredEntry, rfc3339, sql, stored_row};
 use crate::journal::error::Result;
@@ -24,7 +25,7 @@ const GROWN: u64 = 32 << 20;
 const STEPS: i32 = 100_000;
 
 /// Result of `verify`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verified {
     /// Entries read.
     pub entries: u64,

@@ -12,7 +12,7 @@ use crate::wire::{Change, Entry, Op};
 ///
 /// # Errors
 /// What is expected instead.
-pub(super) fn path(text: &str) -> Result<Pattern, String> {
+pub(crate) fn path(text: &str) -> Result<Pattern, String> {
     let inner = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
     let inner = inner.strip_prefix('$').unwrap_or(inner);
     if inner.starts_with('/') {
@@ -34,7 +34,7 @@ pub(super) fn path(text: &str) -> Result<Pattern, String> {
 ///
 /// # Errors
 /// What is wrong with a path.
-pub(super) fn object_and_paths(object: &str, words: &[String]) -> Result<(String, Vec<Pattern>), String> {
+pub(crate) fn object_and_paths(object: &str, words: &[String]) -> Result<(String, Vec<Pattern>), String> {
     let is_path = |word: &str| word.starts_with(['.', '/', '{', '$']);
     let (object, paths) = match words {
         [name, rest @ ..] if !object.contains('/') && !is_path(name) => (format!("{object}/{name}"), rest),
@@ -76,7 +76,7 @@ fn segments(text: &str) -> Option<Vec<String>> {
 }
 
 /// Takes out every value that no path covers.
-pub(super) fn prune(node: &mut Node<'_>, paths: &[Pattern]) {
+pub(crate) fn prune(node: &mut Node<'_>, paths: &[Pattern]) {
     keep(node, paths, &mut String::new());
 }
 
@@ -110,13 +110,13 @@ fn keep(node: &mut Node<'_>, paths: &[Pattern], at: &mut String) -> bool {
 }
 
 /// Reports whether one of these paths covers the place.
-pub(super) fn covered(paths: &[Pattern], at: &str) -> bool {
+pub(crate) fn covered(paths: &[Pattern], at: &str) -> bool {
     paths.iter().any(|path| path.covers(at))
 }
 
 /// Reports whether an entry changed a value that the path covers. An object that was added or deleted changed all of its
 /// values, and a gap may hide any change.
-pub(super) fn touches(line: &[u8], path: &Pattern) -> bool {
+pub(crate) fn touches(line: &[u8], path: &Pattern) -> bool {
     let Ok(entry) = Entry::parse(line) else { return false };
     if entry.gap.is_some() {
         return true;

@@ -5,15 +5,14 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::clock::{clock, moment};
-use super::names::Spellings;
-use super::object::Spell;
-use super::output::plural;
-use super::select::SelectArgs;
-use super::{Failure, complain};
+use super::coverage::{self, Present, Scope, Uncovered};
+use super::select::Select;
+use super::{Log, is_running};
 use crate::journal::Reader;
-use crate::query::coverage::{self, Present, Scope, Uncovered};
-use crate::status;
+use crate::words::Failure;
+use crate::words::clock::Clock;
+use crate::words::names::Spellings;
+use crate::words::row::plural;
 
 /// Age up to which the last news of a source that is being watched are as good as present.
 const LAG_LIMIT: SignedDuration = SignedDuration::from_secs(10);
@@ -22,7 +21,7 @@ const NEVER: &str = "never";
 /// Number of resources that a sentence names.
 const NAMED: usize = 4;
 
-/// The part of the log that a command was asked about.
+/// The part of the log that a question is about.
 #[derive(Debug, Default)]
 pub(super) struct About {
     /// Full names of the resources; all if there are none.
@@ -53,7 +52,7 @@ impl About {
     ///
     /// # Errors
     /// Where the journal cannot be read.
-    pub(super) fn of(select: &SelectArgs, reader: &Reader) -> Result<Self, Failure> {
+    pub(super) fn of(select: &Select, reader: &Reader) -> Result<Self, Failure> {
         let mut resources = BTreeSet::new();
         let spellings = if select.objects.is_empty() { None } else { Some(Spellings::load(reader)?) };
         for text in select.objects.iter().flat_map(|text| text.split(',')) {
@@ -63,7 +62,7 @@ impl About {
         }
         Ok(Self {
             resources: spellings.map(|_| resources),
-            namespaces: select.only.namespace.clone(),
+            namespaces: select.only.namespaces.clone(),
             since: select.only.since,
             until: select.only.until,
         })
@@ -73,7 +72,7 @@ impl About {
     ///
     /// # Errors
     /// Where the journal cannot be read.
-    pub(super) fn coverage(&self, reader: &mut Reader, dir: &Path, spell: Spell) -> Result<Coverage, Failure> {
+    pub(super) fn coverage(&self, reader: &mut Reader, dir: &Path, clock: &Clock) -> Result<Coverage, Failure> {
         let retained = reader.retained()?;
         let Some(begin) = retained.oldest_time.and_then(|begin| Timestamp::from_microsecond(begin).ok()) else {
             return Ok(Coverage::default());
@@ -82,49 +81,51 @@ impl About {
         if self.since.is_some_and(|since| since < begin) {
             let why =
                 if retained.removed > 0 { "retention has removed what was before" } else { "nothing before is known" };
-            before.push(format!("the log begins at {} (entry {}): {why}", spell(begin), retained.oldest));
+            before.push(format!("the log begins at {} (entry {}): {why}", clock.moment(begin), retained.oldest));
         }
-        let now = clock().now;
+        let now = clock.now;
         let (from, to) =
             (self.since.map_or(begin, |since| since.max(begin)), self.until.map_or(now, |until| until.min(now)));
         let sources = self.sources(reader)?;
         let scope = Scope { sources: sources.as_ref(), namespaces: &self.namespaces };
-        let present = Present { now: now.as_microsecond(), watched: status::daemon(dir).running };
+        let present = Present { now: now.as_microsecond(), watched: is_running(dir) };
         let window = (from.as_microsecond(), to.as_microsecond());
         let found = coverage::of_sources(reader, scope, window, present)?;
         let head = reader.time_of(reader.head()?)?.and_then(|head| Timestamp::from_microsecond(head).ok());
-        let end = stale(&found, head, &mut after, spell);
+        let end = stale(&found, head, &mut after, clock);
         if self.since.is_some() {
-            not_yet(&found, window.0, &mut before, spell);
+            not_yet(&found, window.0, &mut before, clock);
         }
         Ok(Coverage { from: Some(from), to: Some(end.map_or(to, |end| end.min(to))), before, after })
     }
 
-    /// Prints that no entry is selected, for which time that is known, and how many GAPs lie in that time.
+    /// Says that no entry is selected, for which time that is known, and how many GAPs lie in that time.
     ///
     /// # Errors
     /// Where the journal cannot be read.
-    pub(super) fn complain_of_nothing(
+    pub(super) fn note_nothing(
         &self,
         what: &str,
         coverage: &Coverage,
         reader: &mut Reader,
+        log: &Log<'_>,
     ) -> Result<(), Failure> {
+        let clock = &log.clock;
         let Some((from, to)) = coverage.from.zip(coverage.to).filter(|(from, to)| from <= to) else {
-            complain(&format!("{what} fits"));
+            log.note(&format!("{what} fits"));
             return Ok(());
         };
         let sources = self.sources(reader)?;
         let scope = Scope { sources: sources.as_ref(), namespaces: &self.namespaces };
         let gaps = coverage::gaps_within(reader, scope, (from.as_microsecond(), to.as_microsecond()))?;
-        let until = if to < clock().now { format!("to {}", moment(to)) } else { "until now".to_owned() };
+        let until = if to < clock.now { format!("to {}", clock.moment(to)) } else { "until now".to_owned() };
         let gaps = match gaps {
             0 => String::new(),
             many => {
                 format!("; {} in that time, so more may have happened", plural(many as u64, "GAP lies", "GAPs lie"))
             }
         };
-        complain(&format!("{what} fits from {} {until}{gaps}", moment(from)));
+        log.note(&format!("{what} fits from {} {until}{gaps}", clock.moment(from)));
         Ok(())
     }
 
@@ -151,23 +152,19 @@ impl Coverage {
         self.before.iter().chain(&self.after).map(String::as_str)
     }
 
-    /// Prints the sentences.
-    pub(super) fn complain(&self) {
-        for note in self.notes() {
-            complain(&format!("note: {note}"));
-        }
+    /// Says the sentences.
+    pub(super) fn remark(&self, log: &Log<'_>) {
+        self.notes().for_each(|note| log.remark(note));
     }
 
-    /// Prints the sentences about the start, for a command that waits for the end.
-    pub(super) fn complain_of_start(&self) {
-        for note in &self.before {
-            complain(&format!("note: {note}"));
-        }
+    /// Says the sentences about the start, for a question that waits for the end.
+    pub(super) fn remark_start(&self, log: &Log<'_>) {
+        self.before.iter().for_each(|note| log.remark(note));
     }
 }
 
 /// Adds a sentence for what is not known up to now. Returns the time up to which everything is known, where that is not now.
-fn stale(found: &[Uncovered], head: Option<Timestamp>, notes: &mut Vec<String>, spell: Spell) -> Option<Timestamp> {
+fn stale(found: &[Uncovered], head: Option<Timestamp>, notes: &mut Vec<String>, clock: &Clock) -> Option<Timestamp> {
     let time = |micros: i64| Timestamp::from_microsecond(micros).unwrap_or_default();
     let is_old = |one: &&Uncovered| {
         let lags = one.from.is_none_or(|from| time(one.to).duration_since(time(from)) > LAG_LIMIT);
@@ -185,7 +182,8 @@ fn stale(found: &[Uncovered], head: Option<Timestamp>, notes: &mut Vec<String>, 
         let first = stretches.iter().filter_map(|one| one.from).min().map(time);
         let (names, one) = (names(&stretches), stretches.len() == 1);
         let verb = |singular, plural| if one { singular } else { plural };
-        let spelled = |time: Option<Timestamp>| time.map_or_else(|| "an unknown time".to_owned(), spell);
+        let spelled =
+            |time: Option<Timestamp>| time.map_or_else(|| "an unknown time".to_owned(), |time| clock.moment(time));
         notes.push(match why {
             NEVER => format!("{names} {} never listed: nothing of that is known", verb("was", "were")),
             "removed" => format!(
@@ -208,7 +206,7 @@ fn stale(found: &[Uncovered], head: Option<Timestamp>, notes: &mut Vec<String>, 
 }
 
 /// Adds a sentence for what was listed for the first time within the time.
-fn not_yet(found: &[Uncovered], from: i64, notes: &mut Vec<String>, spell: Spell) {
+fn not_yet(found: &[Uncovered], from: i64, notes: &mut Vec<String>, clock: &Clock) {
     let is_late = |one: &&Uncovered| {
         one.why == "not_yet" && one.to.saturating_sub(from) > i64::try_from(LAG_LIMIT.as_micros()).unwrap_or(i64::MAX)
     };
@@ -218,7 +216,7 @@ fn not_yet(found: &[Uncovered], from: i64, notes: &mut Vec<String>, spell: Spell
             "{} {} listed for the first time at {}: nothing before is known",
             names(&late),
             if late.len() == 1 { "was" } else { "were" },
-            spell(first)
+            clock.moment(first)
         ));
     }
 }
@@ -244,8 +242,9 @@ fn names(stretches: &[&Uncovered]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use jiff::tz::TimeZone;
+
     use super::*;
-    use crate::words::clock::in_utc;
 
     /// Reasons for which the end of a time is not known, alone and together; no command can be brought into each of them.
     #[test]
@@ -296,7 +295,8 @@ mod tests {
         ];
         for (found, expected, end) in cases {
             let mut notes = Vec::new();
-            let until = stale(found, None, &mut notes, in_utc);
+            let clock = Clock { now: Timestamp::UNIX_EPOCH, zone: TimeZone::UTC };
+            let until = stale(found, None, &mut notes, &clock);
             let short: Vec<String> =
                 notes.iter().map(|note| note.replace("1970-01-01T", "").replace('Z', "")).collect();
             assert_eq!(short, expected, "{found:?}");

@@ -5,7 +5,6 @@
 //! slowly. Without inotify it is read once a second.
 
 use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,14 +13,16 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 
-use super::{Exit, Failure, complain};
+use super::{Log, is_running};
 use crate::journal::Reader;
-use crate::status;
+use crate::words::{Exit, Failure};
 
 /// The first wait after a file was written …
 const POLL_WAIT_MIN: Duration = Duration::from_millis(2);
 /// … and the longest of all: it bounds the delay where the kernel reports nothing.
 const POLL_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Time within which it is noticed that nobody follows any more.
+const GONE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Waits for commits of another process.
 #[derive(Debug)]
@@ -48,8 +49,8 @@ impl Follow {
     /// Returns after the next commit, which may have happened since the last call.
     ///
     /// # Errors
-    /// Where the journal cannot be read any more, or nobody reads standard output any more.
-    pub(super) fn wait(&mut self, reader: &Reader) -> Result<(), Failure> {
+    /// Where the journal cannot be read any more, or nobody follows any more.
+    pub(super) fn wait(&mut self, reader: &Reader, log: &Log<'_>) -> Result<(), Failure> {
         let mut pause = POLL_WAIT_MAX;
         loop {
             let version = reader.data_version()?;
@@ -57,8 +58,8 @@ impl Follow {
                 self.version = version;
                 return Ok(());
             }
-            self.look_for_daemon();
-            if self.sleep(pause)? {
+            self.look_for_daemon(log);
+            if self.sleep(pause, log)? {
                 pause = POLL_WAIT_MIN;
             } else {
                 pause = (pause * 2).min(POLL_WAIT_MAX);
@@ -76,14 +77,14 @@ impl Follow {
     }
 
     /// Says so where nobody writes to the journal, once until somebody does.
-    fn look_for_daemon(&mut self) {
+    fn look_for_daemon(&mut self, log: &Log<'_>) {
         if self.looked.is_some_and(|(at, _)| at.elapsed() < POLL_WAIT_MAX) {
             return;
         }
-        let running = status::daemon(&self.dir).running;
+        let running = is_running(&self.dir);
         if !running && self.looked.is_none_or(|(_, ran)| ran) {
-            complain(&format!(
-                "note: no daemon is running on {}, so nothing new comes until `decklog run` is started; waiting",
+            log.remark(&format!(
+                "no daemon is running on {}, so nothing new comes until `decklog run` is started; waiting",
                 self.dir.display()
             ));
         }
@@ -91,37 +92,32 @@ impl Follow {
     }
 
     /// Waits at most `pause`; says whether something was written.
-    fn sleep(&self, pause: Duration) -> Result<bool, Failure> {
-        let stdout = io::stdout();
-        // A pipe whose reader has gone reports an error without being asked for anything.
-        let mut fds = vec![PollFd::new(&stdout, PollFlags::empty())];
-        fds.extend(self.inotify.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
-        let pause = Timespec::try_from(pause).expect("a pause is at most a second");
-        match poll(&mut fds, Some(&pause)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Failure::io("cannot wait for new entries", &error.into())),
-        }
-        if fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
-            return Err(Failure::closed_pipe());
-        }
-        let mut written = false;
-        if let Some(fd) = &self.inotify {
-            let mut events = [0; 4096];
-            // What happened does not matter, only that something did.
-            while rustix::io::read(fd, &mut events).is_ok_and(|read| read > 0) {
-                written = true;
+    fn sleep(&self, pause: Duration, log: &Log<'_>) -> Result<bool, Failure> {
+        let until = Instant::now() + pause;
+        loop {
+            if log.is_gone() {
+                return Err(Failure::closed_pipe());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let mut fds: Vec<PollFd<'_>> = self.inotify.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+            let wait = Timespec::try_from(left.min(GONE_POLL_INTERVAL)).expect("it is far less than a second");
+            match poll(&mut fds, Some(&wait)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(Failure::io("cannot wait for new entries", &error.into())),
+            }
+            let mut written = false;
+            if let Some(fd) = &self.inotify {
+                let mut events = [0; 4096];
+                // What happened does not matter, only that something did.
+                while rustix::io::read(fd, &mut events).is_ok_and(|read| read > 0) {
+                    written = true;
+                }
+            }
+            if written || left.is_zero() {
+                return Ok(written);
             }
         }
-        Ok(written)
     }
-}
-
-/// Reports whether standard output is a pipe without a reader.
-pub(super) fn nobody_reads() -> bool {
-    let stdout = io::stdout();
-    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 fn inode(dir: &Path) -> Option<u64> {
