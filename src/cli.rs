@@ -12,6 +12,7 @@ use std::sync::Arc;
 use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Signal, getrlimit};
 use tokio::signal::unix::{SignalKind, signal};
@@ -304,7 +305,9 @@ impl Global {
         match &self.remote {
             Some(server) => server.ask(question, self.cluster.clone(), put)?,
             None => {
-                let log = Log::new(self.journal()?, clock::clock().clone(), &complain, &nobody_reads);
+                // A command may ask long after it has started.
+                let clock = clock::Clock { now: Timestamp::now(), zone: clock::clock().zone.clone() };
+                let log = Log::new(self.journal()?, clock, &complain, &nobody_reads);
                 question.answer(&log, put)?;
             }
         }
