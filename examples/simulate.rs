@@ -1,6 +1,8 @@
 //! Runs simulations: `--seed N` shows one in all detail, `--seeds N [--from M]` searches for one that fails; with
 //! `--class NAME` only among those of a class. `--all` also lets strike what is known and awaits its repair, and
 //! `--only FAULT` one kind of that.
+
+#![allow(clippy::too_many_lines, reason = "what it shares with tests tells a story in one place")]
 #![allow(clippy::print_stdout, reason = "what it finds is for whoever runs it")]
 
 #[path = "../tests/simulation/run.rs"]

@@ -32,7 +32,7 @@ use crate::http::{self, BindError, Endpoints};
 use crate::journal::{Bounds, Journal, JournalError, OnFull, WriterThread};
 use crate::status::{Live, Part};
 use crate::supervise::{Ended, Failed, Supervisor};
-use crate::systemd::{Notifier, Watchdog};
+use crate::systemd::{Notifier, Progress, Watchdog};
 use crate::telemetry::Telemetry;
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
 use crate::{ambient, apiserver_counters, ui};
@@ -294,6 +294,22 @@ async fn deliver(
     Ok(())
 }
 
+/// Parts of the process that have to make progress, and its clock.
+struct Parts {
+    watchdog: Watchdog,
+    reading: Progress,
+    writing: Progress,
+    clock: ClockWatch,
+}
+
+impl Parts {
+    fn new(notifier: &Notifier) -> Self {
+        let watchdog = Watchdog::new(notifier);
+        let (reading, writing) = (watchdog.watch(Part::Reading.name()), watchdog.watch(Part::Writing.name()));
+        Self { watchdog, reading, writing, clock: ClockWatch::new(Timestamp::now(), Instant::now()) }
+    }
+}
+
 impl Running {
     async fn start(
         setting: &Setting,
@@ -392,9 +408,7 @@ impl Running {
         let mut reported_ready = false;
         let mut look = tokio::time::interval(PROGRESS_INTERVAL);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let watchdog = Watchdog::new(notifier);
-        let mut clock = ClockWatch::new(Timestamp::now(), Instant::now());
-        let (reading, writing) = (watchdog.watch(Part::Reading.name()), watchdog.watch(Part::Writing.name()));
+        let mut parts = Parts::new(notifier);
         let mut standing = candidate.map(|candidate| candidate.standing.clone());
         let mut taking: Option<Taking> = None;
         let mut candidacy = Candidacy::default();
@@ -444,27 +458,7 @@ impl Running {
                 }
                 _ = look.tick() => {
                     notifier.status(&self.line());
-                    if !reported_ready {
-                        self.report_lists();
-                    }
-                    if self.journal.paused().borrow().is_some() {
-                        // Nothing is taken from it, and that is reported.
-                        reading.rest();
-                    } else {
-                        reading.at(self.sources.progress());
-                    }
-                    // It may be writing a long list, which counts its turns too.
-                    drop(tokio::time::timeout(PING_TIMEOUT, self.journal.ping()).await);
-                    writing.at(self.journal.turns());
-                    let stalled = watchdog.look(!reported_ready);
-                    let seen = clock.look(Timestamp::now(), Instant::now());
-                    self.report_time(seen);
-                    self.update_live(stalled, seen, candidate.map(|candidate| candidate.view(&self.journal.shared().borrow())));
-                    self.sources.log_news();
-                    // Where the writer has stopped, that is reported elsewhere.
-                    if !self.journal.is_standby() {
-                        drop(tokio::time::timeout(PING_TIMEOUT, self.journal.settle_left()).await);
-                    }
+                    self.look_around(&mut parts, reported_ready, candidate).await;
                     if let Some(candidate) = candidate {
                         let condition = candidate::condition(&self.journal.shared().borrow(), self.sources.all_watch());
                         candidate.handle.abstain(candidacy.abstains(&condition));
@@ -482,6 +476,32 @@ impl Running {
         }
         let ended = self.end(reason, writer, control).await;
         (ended.and(failure.map_or(Ok(()), Err)), newest)
+    }
+
+    /// Notes what makes progress, and what is to be said of this process.
+    async fn look_around(&mut self, parts: &mut Parts, reported_ready: bool, candidate: Option<&Candidate>) {
+        if !reported_ready {
+            self.report_lists();
+        }
+        if self.journal.paused().borrow().is_some() {
+            // Nothing is taken from it, and that is reported.
+            parts.reading.rest();
+        } else {
+            parts.reading.at(self.sources.progress());
+        }
+        // It may be writing a long list, which counts its turns too.
+        drop(tokio::time::timeout(PING_TIMEOUT, self.journal.ping()).await);
+        parts.writing.at(self.journal.turns());
+        let stalled = parts.watchdog.look(!reported_ready);
+        let seen = parts.clock.look(Timestamp::now(), Instant::now());
+        self.report_time(seen);
+        let ha = candidate.map(|candidate| candidate.view(&self.journal.shared().borrow()));
+        self.update_live(stalled, seen, ha);
+        self.sources.log_news();
+        // Where the writer has stopped, that is reported elsewhere.
+        if !self.journal.is_standby() {
+            drop(tokio::time::timeout(PING_TIMEOUT, self.journal.settle_left()).await);
+        }
     }
 
     /// Takes a new configuration, or refuses it and goes on with the old one; files are opened again either way.

@@ -302,36 +302,14 @@ impl Driver {
                 self.sink.reopen();
                 return Ok(Outcome::Nothing);
             }
-            Effect::AskPosition(cursor) => {
-                let feed = self.feed.as_ref().expect("nothing is read now");
-                let own = timeline::named(&feed.reader, &feed.recasts, cursor)?;
-                let Some(held) = finish(&self.stop, self.sink.position(&own)).await else {
-                    return Ok(Outcome::Stop);
-                };
-                let input = match held {
-                    Ok(held) => self.held(held, cursor).await?,
-                    Err(error) => {
-                        self.stats.failures.fetch_add(1, Relaxed);
-                        // Nothing that is reported meanwhile depends on it.
-                        self.asked.send_replace(true);
-                        Input::NotHeld(error)
-                    }
-                };
-                if !matches!(input, Input::Held(Held::Past | Held::Foreign(_))) {
-                    self.asked.send_replace(true);
-                }
-                input
-            }
-            Effect::AskWritten(seq) => {
-                let entry = self.place_of(seq).await?;
-                let Some(held) = finish(&self.stop.clone(), self.counts(&entry)).await else {
-                    return Ok(Outcome::Stop);
-                };
-                // Where nobody can look any more, an output that ends before it does not have it.
-                let ends_before = |held: &LogPosition| (&held.epoch, held.seq) < (&entry.epoch, entry.seq);
-                let reaches = || !self.held.as_ref().is_some_and(ends_before);
-                held.map_or_else(Input::NotHeld, |held| Input::HasWritten(held.unwrap_or_else(reaches)))
-            }
+            Effect::AskPosition(cursor) => match self.ask_position(cursor).await? {
+                Some(input) => input,
+                None => return Ok(Outcome::Stop),
+            },
+            Effect::AskWritten(seq) => match self.ask_written(seq).await? {
+                Some(input) => input,
+                None => return Ok(Outcome::Stop),
+            },
             Effect::Compare => {
                 let Some(held) = finish(&self.stop.clone(), self.in_output(name)).await else {
                     return Ok(Outcome::Stop);
@@ -375,56 +353,96 @@ impl Driver {
                 Some(outcome) => return Ok(outcome),
                 None => self.read(name, after).await?,
             },
-            Effect::Deliver { from } => {
-                let batch = &self.batch[from..];
-                self.handed = batch.last().map_or(self.handed, |item| self.handed.max(item.seq));
-                match finish(&self.stop, self.sink.deliver(batch)).await {
-                    Some(Ok(())) => {
-                        self.taken(from, self.batch.len());
-                        Input::Delivered
-                    }
-                    Some(Err(failure)) => {
-                        self.taken(from, from + failure.taken);
-                        self.stats.failures.fetch_add(1, Relaxed);
-                        Input::Failed { taken: failure.taken, error: failure.error }
-                    }
-                    None => return Ok(Outcome::Stop),
-                }
-            }
-            Effect::AwaitEntries { after, owed } => {
-                let mut head = self.journal.head();
-                let due = self.acknowledged + IDLE_ACKNOWLEDGE_INTERVAL;
-                tokio::select! {
-                    biased;
-                    () = self.stop.cancelled() => return Ok(Outcome::Stop),
-                    () = self.reopen.notified() => Input::Reopen,
-                    () = tokio::time::sleep_until(due), if owed => Input::Due,
-                    more = async { head.wait_for(|head| *head > after).await.is_ok() } => {
-                        if !more {
-                            // The writer has ended; asking it for something brings the reason.
-                            self.journal.flush().await?;
-                        }
-                        Input::Woken
-                    }
-                }
-            }
+            Effect::Deliver { from } => match self.hand_out(from).await {
+                Some(input) => input,
+                None => return Ok(Outcome::Stop),
+            },
+            Effect::AwaitEntries { after, owed } => return self.await_entries(after, owed).await,
             Effect::Wait { attempt, after } => {
                 self.stats.tries.store(u64::from(attempt), Relaxed);
-                let wait = wait(attempt, after);
-                tokio::select! {
-                    biased;
-                    () = self.stop.cancelled() => return Ok(Outcome::Stop),
-                    () = self.reopen.notified() => Input::Reopen,
-                    () = tokio::time::sleep(wait) => Input::Woken,
-                }
+                return Ok(self.pause(Some(wait(attempt, after))).await);
             }
-            Effect::AwaitOperator => tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return Ok(Outcome::Stop),
-                () = self.reopen.notified() => Input::Reopen,
-            },
+            Effect::AwaitOperator => return Ok(self.pause(None).await),
         };
         Ok(Outcome::Input(input))
+    }
+
+    /// Asks the output how far it is. None where delivery stops.
+    async fn ask_position(&mut self, cursor: Seq) -> Result<Option<Input>, DeliveryError> {
+        let feed = self.feed.as_ref().expect("nothing is read now");
+        let own = timeline::named(&feed.reader, &feed.recasts, cursor)?;
+        let Some(held) = finish(&self.stop, self.sink.position(&own)).await else {
+            return Ok(None);
+        };
+        let input = match held {
+            Ok(held) => self.held(held, cursor).await?,
+            Err(error) => {
+                self.stats.failures.fetch_add(1, Relaxed);
+                // Nothing that is reported meanwhile depends on it.
+                self.asked.send_replace(true);
+                Input::NotHeld(error)
+            }
+        };
+        if !matches!(input, Input::Held(Held::Past | Held::Foreign(_))) {
+            self.asked.send_replace(true);
+        }
+        Ok(Some(input))
+    }
+
+    /// Asks whether the output has an entry. None where delivery stops.
+    async fn ask_written(&mut self, seq: Seq) -> Result<Option<Input>, DeliveryError> {
+        let entry = self.place_of(seq).await?;
+        let Some(held) = finish(&self.stop.clone(), self.counts(&entry)).await else { return Ok(None) };
+        // Where nobody can look any more, an output that ends before it does not have it.
+        let ends_before = |held: &LogPosition| (&held.epoch, held.seq) < (&entry.epoch, entry.seq);
+        let reaches = || !self.held.as_ref().is_some_and(ends_before);
+        Ok(Some(held.map_or_else(Input::NotHeld, |held| Input::HasWritten(held.unwrap_or_else(reaches)))))
+    }
+
+    /// Hands a batch to the sink. None where delivery stops.
+    async fn hand_out(&mut self, from: usize) -> Option<Input> {
+        let batch = &self.batch[from..];
+        self.handed = batch.last().map_or(self.handed, |item| self.handed.max(item.seq));
+        Some(match finish(&self.stop, self.sink.deliver(batch)).await? {
+            Ok(()) => {
+                self.taken(from, self.batch.len());
+                Input::Delivered
+            }
+            Err(failure) => {
+                self.taken(from, from + failure.taken);
+                self.stats.failures.fetch_add(1, Relaxed);
+                Input::Failed { taken: failure.taken, error: failure.error }
+            }
+        })
+    }
+
+    /// Waits for entries after this; with `owed`, only until the cursor may move.
+    async fn await_entries(&mut self, after: Seq, owed: bool) -> Result<Outcome, DeliveryError> {
+        let mut head = self.journal.head();
+        let due = self.acknowledged + IDLE_ACKNOWLEDGE_INTERVAL;
+        Ok(Outcome::Input(tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Ok(Outcome::Stop),
+            () = self.reopen.notified() => Input::Reopen,
+            () = tokio::time::sleep_until(due), if owed => Input::Due,
+            more = async { head.wait_for(|head| *head > after).await.is_ok() } => {
+                if !more {
+                    // The writer has ended; asking it for something brings the reason.
+                    self.journal.flush().await?;
+                }
+                Input::Woken
+            }
+        }))
+    }
+
+    /// Waits so long before the next try; for an operator if there is no end to it.
+    async fn pause(&mut self, wait: Option<Duration>) -> Outcome {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Outcome::Stop,
+            () = self.reopen.notified() => Outcome::Input(Input::Reopen),
+            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => Outcome::Input(Input::Woken),
+        }
     }
 
     /// Waits until the next batch may be read: the rate allows it, and it is as large as the sink wants it, or has

@@ -44,6 +44,8 @@
 //! behind cargo features, because they add minutes.
 //! Cost: Every edit compiles the whole crate, on one core.
 
+#![cfg_attr(test, allow(clippy::too_many_lines, reason = "a test tells its story in one place"))]
+
 pub mod cluster;
 pub mod watch;
 

@@ -142,10 +142,8 @@ impl From<Result<(), Failure>> for End {
 
 impl From<End> for Result<(), Failure> {
     fn from(end: End) -> Self {
-        match Exit::of(end.exit) {
-            Exit::Done => Ok(()),
-            exit => Err(Failure::new(exit, end.text)),
-        }
+        let exit = Exit::of(end.exit);
+        if exit == Exit::Done { Ok(()) } else { Err(Failure::new(exit, end.text)) }
     }
 }
 

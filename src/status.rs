@@ -28,7 +28,7 @@ pub use alarm::{Alarm, NAMES as ALARMS, failing, refused};
 pub use ha::{HaView, Role};
 pub use live::{Because, FILE as LIVE, Jump, Live, Part, Trouble, in_one_line};
 
-use crate::journal::{JournalError, Reader, SinkState, SourceState};
+use crate::journal::{DeadLetter, JournalError, Reader, SinkRow, SinkState, SourceRow, SourceState};
 use crate::model::Seq;
 use crate::wire::{Entry, EntryGap};
 
@@ -338,7 +338,7 @@ impl Status {
                 oldest: place(reader, oldest)?,
                 entries: if head == Seq(0) { 0 } else { (head.0 + 1).saturating_sub(oldest.0) },
                 removed: retained.removed,
-                paused: retained.paused.or(live.paused).map(|pause| PauseStatus {
+                paused: retained.paused.or(live.paused.take()).map(|pause| PauseStatus {
                     why: pause.why.as_str().into(),
                     since: timestamp(pause.since),
                     detail: pause.detail,
@@ -349,54 +349,8 @@ impl Status {
                 disk_bytes: disk.as_ref().map(|disk| disk.f_blocks.saturating_mul(disk.f_frsize)),
             },
             gaps: GapsStatus { count, last: if count > 0 { last_gap(reader)? } else { None }, recovered },
-            sources: sources
-                .into_iter()
-                .zip(objects?)
-                .map(|(source, objects)| {
-                    let known_good = source.good_at.and_then(timestamp);
-                    SourceStatus {
-                        name: source.name(),
-                        state: source.state,
-                        since: timestamp(source.state_since),
-                        resume: source.resume,
-                        objects,
-                        known_good,
-                        lag_seconds: known_good.map(|good| seconds(good, now)),
-                        gaps: source.gaps,
-                        recovered: source.recovered,
-                        suppressed: source.suppressed,
-                        audit: timestamp(source.audited_at).map(|last| AuditStatus {
-                            count: source.audits,
-                            differences: source.audit_differences,
-                            last,
-                        }),
-                        active: source.active,
-                    }
-                })
-                .collect(),
-            sinks: sinks
-                .into_iter()
-                .map(|sink| SinkStatus {
-                    dead_letters: refused
-                        .iter()
-                        .filter(|refused| refused.sink == sink.name)
-                        .map(|refused| Refused { seq: refused.seq, reason: refused.reason.clone() })
-                        .collect(),
-                    tries: live.tries.get(&sink.name).copied(),
-                    name: sink.name,
-                    kind: sink.kind,
-                    state: sink.state,
-                    since: timestamp(sink.state_since),
-                    cursor: sink.cursor,
-                    lag_entries: head.0.saturating_sub(sink.cursor.0),
-                    lag_seconds: sink.oldest_undelivered.and_then(timestamp).map_or(0, |time| seconds(time, now)),
-                    oldest_undelivered: sink.oldest_undelivered.and_then(timestamp),
-                    delivered: timestamp(sink.delivered_at),
-                    missed_entries: sink.missed,
-                    last_missed: sink.missed_at.and_then(timestamp),
-                    active: sink.active,
-                })
-                .collect(),
+            sources: sources.into_iter().zip(objects?).map(|(source, of)| SourceStatus::of(source, of, now)).collect(),
+            sinks: sinks.into_iter().map(|sink| SinkStatus::of(sink, &refused, &live, head, now)).collect(),
             waiting: live.waiting,
             waiting_because: live.waiting_because,
             discovery: live.discovery,
@@ -411,6 +365,55 @@ impl Status {
     pub(crate) fn judge(&mut self) {
         self.alarms = alarm::alarms(self);
         self.notices = alarm::gaps(self).into_iter().collect();
+    }
+}
+
+impl SourceStatus {
+    fn of(source: SourceRow, objects: u64, now: Timestamp) -> Self {
+        let known_good = source.good_at.and_then(timestamp);
+        Self {
+            name: source.name(),
+            state: source.state,
+            since: timestamp(source.state_since),
+            resume: source.resume,
+            objects,
+            known_good,
+            lag_seconds: known_good.map(|good| seconds(good, now)),
+            gaps: source.gaps,
+            recovered: source.recovered,
+            suppressed: source.suppressed,
+            audit: timestamp(source.audited_at).map(|last| AuditStatus {
+                count: source.audits,
+                differences: source.audit_differences,
+                last,
+            }),
+            active: source.active,
+        }
+    }
+}
+
+impl SinkStatus {
+    fn of(sink: SinkRow, refused: &[DeadLetter], live: &Live, head: Seq, now: Timestamp) -> Self {
+        let of_sink = |refused: &&DeadLetter| refused.sink == sink.name;
+        let dead_letters = refused.iter().filter(of_sink);
+        Self {
+            dead_letters: dead_letters
+                .map(|refused| Refused { seq: refused.seq, reason: refused.reason.clone() })
+                .collect(),
+            tries: live.tries.get(&sink.name).copied(),
+            name: sink.name,
+            kind: sink.kind,
+            state: sink.state,
+            since: timestamp(sink.state_since),
+            cursor: sink.cursor,
+            lag_entries: head.0.saturating_sub(sink.cursor.0),
+            lag_seconds: sink.oldest_undelivered.and_then(timestamp).map_or(0, |time| seconds(time, now)),
+            oldest_undelivered: sink.oldest_undelivered.and_then(timestamp),
+            delivered: timestamp(sink.delivered_at),
+            missed_entries: sink.missed,
+            last_missed: sink.missed_at.and_then(timestamp),
+            active: sink.active,
+        }
     }
 }
 

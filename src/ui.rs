@@ -247,7 +247,7 @@ pub fn one_file(
     let clock = clock();
     let write = || -> Result<OneFile, Problem> {
         let asked = Asked::read(&Query::of(keys), reader, &clock)?;
-        page::one_file(&Index::default(), reader, state, &asked, &clock, most, Instant::now() + page::FILE_TIMEOUT)
+        page::one_file(&Index::default(), reader, state, &asked, &clock, (most, Instant::now() + page::FILE_TIMEOUT))
     };
     write().map_err(Failure::from)
 }
@@ -532,7 +532,7 @@ fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Re
         "object" => good(&entries::object(index, reader, query, &clock, present(reader)?, deadline)?),
         "state" => {
             without(&OF_ENTRIES)?;
-            good(&moments::state(index, reader, &asked(reader)?, query, &clock, present(reader)?, deadline)?)
+            good(&moments::state(index, reader, &asked(reader)?, query, (&clock, present(reader)?), deadline)?)
         }
         "changes" => {
             without(&OF_ENTRIES)?;

@@ -4,6 +4,7 @@
 //! Processor time is measured for whole processes: what is measured runs as a child of this program, the simulated API
 //! server in this program itself, so that its work does not count.
 
+#![allow(clippy::too_many_lines, reason = "what it shares with tests tells a story in one place")]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to the terminal")]
 
 mod baseline;

@@ -70,17 +70,21 @@ impl Counted for Field {
     }
 }
 
+/// A write of a field.
+pub(super) struct Write<'w> {
+    pub(super) seq: u64,
+    pub(super) time: Option<Timestamp>,
+    pub(super) manager: Option<&'w str>,
+    /// The value before.
+    pub(super) was: Held,
+    pub(super) value: Held,
+    /// True if both are time stamps, and the second is later.
+    pub(super) stamp: bool,
+}
+
 impl Field {
     /// A manager has changed it. Says whether that gave it back a value which another manager had changed.
-    pub(super) fn write(
-        &mut self,
-        seq: u64,
-        time: Option<Timestamp>,
-        manager: Option<&str>,
-        was: Held,
-        value: Held,
-        stamp: bool,
-    ) -> bool {
+    pub(super) fn write(&mut self, Write { seq, time, manager, was, value, stamp }: Write<'_>) -> bool {
         self.seq = seq;
         self.writes += 1;
         self.stamps += u64::from(stamp);

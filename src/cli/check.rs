@@ -294,20 +294,7 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
             "the program that the kubeconfig names for the credentials runs because you are at a terminal and the file is yours; a service runs it only with [cluster] allow_exec = true",
         );
     }
-    let identity = match api.identity().await {
-        Ok(cluster) if cluster.uid.is_empty() => {
-            found.bad(
-                "rights-identity",
-                "the namespace kube-system may not be read, so that another cluster under the same address would not be noticed; `decklog rbac` prints what is needed",
-            );
-            Some(cluster)
-        }
-        Ok(cluster) => Some(cluster),
-        Err(error) => {
-            found.bad("cluster-identity", format!("its identity cannot be read: {error}"));
-            None
-        }
-    };
+    let identity = identity(&api, found).await;
     let discovered = match Discoverer::default().discover(&api).await {
         Ok(discovered) => discovered,
         Err(error) => {
@@ -337,7 +324,41 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
     }
     idle_rules(config, &selection.sources, found);
     namespaces(config, &api, found).await;
-    match check_selectors(&api, &selection.sources).await {
+    selectors(&api, &selection.sources, found).await;
+    access(&api, &selection.sources, found).await;
+    if may_come(&config.watch, &discovered) {
+        definitions(&api, found).await;
+    }
+    if config.cluster.request_metrics {
+        counters(&api, found).await;
+    }
+    if let Some(section) = &config.ha {
+        lease(&section.lease(api.name()), &api, found).await;
+    }
+    identity
+}
+
+/// Checks whether the cluster can be told from others.
+async fn identity(api: &Api, found: &mut Findings) -> Option<Cluster> {
+    match api.identity().await {
+        Ok(cluster) if cluster.uid.is_empty() => {
+            found.bad(
+                "rights-identity",
+                "the namespace kube-system may not be read, so that another cluster under the same address would not be noticed; `decklog rbac` prints what is needed",
+            );
+            Some(cluster)
+        }
+        Ok(cluster) => Some(cluster),
+        Err(error) => {
+            found.bad("cluster-identity", format!("its identity cannot be read: {error}"));
+            None
+        }
+    }
+}
+
+/// Checks whether the API server takes the selectors.
+async fn selectors(api: &Api, sources: &[SourceSpec], found: &mut Findings) {
+    match check_selectors(api, sources).await {
         Err(error) => {
             found.bad("watch-unknown", format!("the API server does not say whether it takes the selectors: {error}"));
         }
@@ -350,7 +371,11 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
             }
         }
     }
-    match check_access(&api, &selection.sources).await {
+}
+
+/// Checks the rights to list and watch.
+async fn access(api: &Api, sources: &[SourceSpec], found: &mut Findings) {
+    match check_access(api, sources).await {
         Err(error) => found.bad("rights-unknown", format!("the API server does not say what is granted: {error}")),
         Ok(access) => {
             let denied: Vec<_> = access.iter().filter(|access| !access.allowed).collect();
@@ -365,7 +390,7 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
                 );
             }
             if denied.is_empty() {
-                let count = selection.sources.len();
+                let count = sources.len();
                 found.good(
                     "rights-granted",
                     format!("{} may be listed and watched", plural(count as u64, "source", "sources")),
@@ -373,16 +398,6 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
             }
         }
     }
-    if may_come(&config.watch, &discovered) {
-        definitions(&api, found).await;
-    }
-    if config.cluster.request_metrics {
-        counters(&api, found).await;
-    }
-    if let Some(section) = &config.ha {
-        lease(&section.lease(api.name()), &api, found).await;
-    }
-    identity
 }
 
 /// Checks the rights to the Lease.

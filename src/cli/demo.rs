@@ -88,83 +88,8 @@ async fn play(out: Out, forever: bool, keep: Option<PathBuf>) -> Result<(), Fail
     live(&mut world, &mut stage, 24).await?;
     rotate(&sim)?;
     stage.print_to(&sim).await?;
-
-    stage.chapter(
-        "A restart",
-        "The daemon is stopped. The cluster lives on without it, and then it is started again:",
-    )?;
-    stage.stop_daemon().await?;
-    step(&mut world, 8)?;
-    let lists = listed(&sim);
-    stage.start_daemon()?;
-    stage.print_to(&sim).await?;
-    let again = listed(&sim) - lists;
-    stage.say(&format!(
-        "No change was lost or repeated, and decklog did not list anything again: {}.",
-        plural(again, "list", "lists")
-    ))?;
-
-    stage.chapter(
-        "A server that loses its history",
-        "The daemon is killed. Meanwhile a ConfigMap changes, another one comes and goes, a Secret is replaced, and the API server\nis restarted. What it answers watches from is empty then, and every one of them has lost its place:",
-    )?;
-    stage.kill_daemon().await?;
-    let from = stage.seen();
-    restart(&sim)?;
-    stage.start_daemon()?;
-    stage.print_to(&sim).await?;
-    stage.settle(sim.revision()).await?;
-    let recovered = stage.recovered_after(from)?;
-    stage.say(&format!(
-        "etcd keeps every version until it is compacted, and decklog has asked for them: {} recovered, and no GAP.",
-        plural(recovered, "change is", "changes are")
-    ))?;
-    stage.blank()?;
-    stage.say(
-        "The daemon is killed again. A ConfigMap is deleted and made again under the same name, etcd is compacted, as it is\nevery few minutes, and the ConfigMap is changed once more:",
-    )?;
-    stage.kill_daemon().await?;
-    let from = stage.seen();
-    compact(&sim)?;
-    stage.start_daemon()?;
-    // Behind the GAP comes what it brought, and what is younger.
-    stage.print_life(from, "ConfigMap", "feature-flags", 3).await?;
-    stage.settle(sim.revision()).await?;
-    stage.say(
-        "The log does not pretend: GAP says where changes may be missing, the difference follows, marked inferred, and what\ncame after that is recovered.",
-    )?;
-
-    stage.chapter(
-        "Two who apply the same name at once",
-        "`kubectl apply` asks whether the object is there, and then creates it. Two of them can race:",
-    )?;
-    let name = world.race();
-    let from = stage.seen();
-    for _ in 0..RACE_STEPS {
-        live(&mut world, &mut stage, 1).await?;
-        if sim.history_of("configmaps").iter().filter(|row| *row.name == *name).count() >= 2 {
-            break;
-        }
-    }
-    stage.print_to(&sim).await?;
-    let story = stage.entries_of(from, "ConfigMap", &name)?;
-    stage.say(&format!("{}.", who_wrote(&name, &story)))?;
-
-    stage.chapter(
-        "No-op writes, and a fight",
-        "An operator writes the time into a ConfigMap whenever it looks at it, and two managers do not agree on\nthe replicas of a Deployment:",
-    )?;
-    for _ in 0..HABITS {
-        stage.breathe().await;
-        world.indulge().map_err(|refusal| broken(&refusal.message))?;
-        stage.print_new().await?;
-    }
-    stage.print_to(&sim).await?;
-    stage.show(
-        "Every write costs the API server, etcd and each watcher. `churn` finds both:",
-        "decklog churn --top 2",
-        Excerpt::Parts(&["writes", "FOUGHT OVER", "AGAIN AND AGAIN", "MANAGER"]),
-    )?;
+    outages(&sim, &mut world, &mut stage).await?;
+    writers(&sim, &mut world, &mut stage).await?;
 
     if forever {
         stage.chapter("And so on", "Until you press Ctrl-C:")?;
@@ -183,6 +108,91 @@ async fn play(out: Out, forever: bool, keep: Option<PathBuf>) -> Result<(), Fail
     stage.stop_daemon().await?;
     stage.prove().await?;
     stage.end()
+}
+
+/// What happens while no daemon runs, and when the API server has forgotten it.
+async fn outages(sim: &Sim, world: &mut World, stage: &mut Stage) -> Result<(), Failure> {
+    stage.chapter(
+        "A restart",
+        "The daemon is stopped. The cluster lives on without it, and then it is started again:",
+    )?;
+    stage.stop_daemon().await?;
+    step(world, 8)?;
+    let lists = listed(sim);
+    stage.start_daemon()?;
+    stage.print_to(sim).await?;
+    let again = listed(sim) - lists;
+    stage.say(&format!(
+        "No change was lost or repeated, and decklog did not list anything again: {}.",
+        plural(again, "list", "lists")
+    ))?;
+
+    stage.chapter(
+        "A server that loses its history",
+        "The daemon is killed. Meanwhile a ConfigMap changes, another one comes and goes, a Secret is replaced, and the API server\nis restarted. What it answers watches from is empty then, and every one of them has lost its place:",
+    )?;
+    stage.kill_daemon().await?;
+    let from = stage.seen();
+    restart(sim)?;
+    stage.start_daemon()?;
+    stage.print_to(sim).await?;
+    stage.settle(sim.revision()).await?;
+    let recovered = stage.recovered_after(from)?;
+    stage.say(&format!(
+        "etcd keeps every version until it is compacted, and decklog has asked for them: {} recovered, and no GAP.",
+        plural(recovered, "change is", "changes are")
+    ))?;
+    stage.blank()?;
+    stage.say(
+        "The daemon is killed again. A ConfigMap is deleted and made again under the same name, etcd is compacted, as it is\nevery few minutes, and the ConfigMap is changed once more:",
+    )?;
+    stage.kill_daemon().await?;
+    let from = stage.seen();
+    compact(sim)?;
+    stage.start_daemon()?;
+    // Behind the GAP comes what it brought, and what is younger.
+    stage.print_life(from, "ConfigMap", "feature-flags", 3).await?;
+    stage.settle(sim.revision()).await?;
+    stage.say(
+        "The log does not pretend: GAP says where changes may be missing, the difference follows, marked inferred, and what\ncame after that is recovered.",
+    )?;
+    Ok(())
+}
+
+/// Two managers that write the same, and writes that change nothing.
+async fn writers(sim: &Sim, world: &mut World, stage: &mut Stage) -> Result<(), Failure> {
+    stage.chapter(
+        "Two who apply the same name at once",
+        "`kubectl apply` asks whether the object is there, and then creates it. Two of them can race:",
+    )?;
+    let name = world.race();
+    let from = stage.seen();
+    for _ in 0..RACE_STEPS {
+        live(world, stage, 1).await?;
+        if sim.history_of("configmaps").iter().filter(|row| *row.name == *name).count() >= 2 {
+            break;
+        }
+    }
+    stage.print_to(sim).await?;
+    let story = stage.entries_of(from, "ConfigMap", &name)?;
+    stage.say(&format!("{}.", who_wrote(&name, &story)))?;
+
+    stage.chapter(
+        "No-op writes, and a fight",
+        "An operator writes the time into a ConfigMap whenever it looks at it, and two managers do not agree on\nthe replicas of a Deployment:",
+    )?;
+    for _ in 0..HABITS {
+        stage.breathe().await;
+        world.indulge().map_err(|refusal| broken(&refusal.message))?;
+        stage.print_new().await?;
+    }
+    stage.print_to(sim).await?;
+    stage.show(
+        "Every write costs the API server, etcd and each watcher. `churn` finds both:",
+        "decklog churn --top 2",
+        Excerpt::Parts(&["writes", "FOUGHT OVER", "AGAIN AND AGAIN", "MANAGER"]),
+    )?;
+    Ok(())
 }
 
 /// The cluster lives, and the log is printed as it comes.

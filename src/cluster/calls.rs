@@ -15,7 +15,7 @@ impl Api {
     /// A GET whose answer is small, and made at once: whoever does not give it stands still.
     async fn brief(&self, path: &str) -> Result<Bytes, Failure> {
         let limit = self.limits().brief.min(self.limits().head);
-        let response = self.ask(Method::GET, path, "application/json", Vec::new(), None, limit).await?;
+        let response = self.ask(Method::GET, path, ("application/json", None), Vec::new(), limit).await?;
         self.read(response.into_body(), 1 << 20).await
     }
 

@@ -180,16 +180,16 @@ impl Api {
         accept: &str,
         body: Vec<u8>,
     ) -> Result<Response<Body>, Failure> {
-        self.ask(method, path, accept, body, None, self.limits().head).await
+        self.ask(method, path, (accept, None), body, self.limits().head).await
     }
 
+    /// Sends a request, and waits at most `limit` for the head of the answer. With `etag` the answer may be that nothing changed.
     pub(super) async fn ask(
         &self,
         method: Method,
         path: &str,
-        accept: &str,
+        (accept, etag): (&str, Option<&str>),
         body: Vec<u8>,
-        etag: Option<&str>,
         limit: Duration,
     ) -> Result<Response<Body>, Failure> {
         let mut request = Request::builder()
@@ -273,7 +273,7 @@ impl Api {
     /// As [`Api::get`].
     pub async fn fetch(&self, path: &str, accept: &str, limit: usize, etag: Option<&str>) -> Result<Fetched, Failure> {
         let limit_of_head = (self.limits().brief * 2).min(self.limits().head);
-        let response = self.ask(Method::GET, path, accept, Vec::new(), etag, limit_of_head).await?;
+        let response = self.ask(Method::GET, path, (accept, etag), Vec::new(), limit_of_head).await?;
         if response.status() == StatusCode::NOT_MODIFIED {
             return Ok(Fetched::Unchanged);
         }

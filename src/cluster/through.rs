@@ -64,6 +64,38 @@ async fn head<S: AsyncRead + Unpin>(stream: &mut S, proxy: &Proxy) -> Result<Str
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
+/// Shows a SOCKS 5 proxy a user and a password (RFC 1929).
+async fn log_in<S>(stream: &mut S, proxy: &Proxy, user: &str, password: &str) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let failed = |error: io::Error| cut(proxy, &error);
+    let long = || {
+        format!(
+            "the user or the password of {} is longer than 255 bytes; shorten it in {}",
+            shown(proxy),
+            proxy.named_by()
+        )
+    };
+    let lengths = (u8::try_from(user.len()), u8::try_from(password.len()));
+    let (Ok(user_length), Ok(password_length)) = lengths else { return Err(long()) };
+    let mut login = vec![1, user_length];
+    login.extend_from_slice(user.as_bytes());
+    login.push(password_length);
+    login.extend_from_slice(password.as_bytes());
+    stream.write_all(&login).await.map_err(failed)?;
+    let mut verdict = [0; 2];
+    stream.read_exact(&mut verdict).await.map_err(failed)?;
+    if verdict[1] != 0 {
+        return Err(format!(
+            "{} does not accept the user and the password in {}; correct them there",
+            shown(proxy),
+            proxy.named_by()
+        ));
+    }
+    Ok(())
+}
+
 /// Asks a SOCKS 5 proxy (RFC 1928, RFC 1929) for a connection. The proxy resolves names.
 ///
 /// # Errors
@@ -81,31 +113,7 @@ where
     stream.read_exact(&mut chosen).await.map_err(failed)?;
     match (chosen, credentials) {
         ([5, 0], _) => {}
-        ([5, 2], Some((user, password))) => {
-            let long = || {
-                format!(
-                    "the user or the password of {} is longer than 255 bytes; shorten it in {}",
-                    shown(proxy),
-                    proxy.named_by()
-                )
-            };
-            let lengths = (u8::try_from(user.len()), u8::try_from(password.len()));
-            let (Ok(user_length), Ok(password_length)) = lengths else { return Err(long()) };
-            let mut login = vec![1, user_length];
-            login.extend_from_slice(user.as_bytes());
-            login.push(password_length);
-            login.extend_from_slice(password.as_bytes());
-            stream.write_all(&login).await.map_err(failed)?;
-            let mut verdict = [0; 2];
-            stream.read_exact(&mut verdict).await.map_err(failed)?;
-            if verdict[1] != 0 {
-                return Err(format!(
-                    "{} does not accept the user and the password in {}; correct them there",
-                    shown(proxy),
-                    proxy.named_by()
-                ));
-            }
-        }
+        ([5, 2], Some((user, password))) => log_in(stream, proxy, &user, &password).await?,
         ([5, 0xff], credentials) => {
             let what =
                 if credentials.is_some() { "takes no user and password" } else { "asks for a user and a password" };

@@ -460,17 +460,7 @@ impl Meter {
                 PLUS.clone_into(&mut call.func_name);
             }
             ("matches", _) => MATCHES.clone_into(&mut call.func_name),
-            (operators::EQUALS | operators::NOT_EQUALS, [left, right]) => {
-                match (self.is_short(left), self.is_short(right)) {
-                    (false, false) => {
-                        wrap(COMPARED, left);
-                        wrap(COMPARED, right);
-                    }
-                    // A number on the left copies what it is compared with.
-                    (true, false) => std::mem::swap(left, right),
-                    (_, true) => {}
-                }
-            }
+            (operators::EQUALS | operators::NOT_EQUALS, [left, right]) => self.equals(left, right),
             (operators::IN, [value, values]) => {
                 if !self.is_small(value) {
                     CONTAINED.clone_into(&mut call.func_name);
@@ -519,6 +509,18 @@ impl Meter {
             _ => {}
         }
         false
+    }
+
+    fn equals(&self, left: &mut IdedExpr, right: &mut IdedExpr) {
+        match (self.is_short(left), self.is_short(right)) {
+            (false, false) => {
+                wrap(COMPARED, left);
+                wrap(COMPARED, right);
+            }
+            // A number on the left copies what it is compared with.
+            (true, false) => std::mem::swap(left, right),
+            (_, true) => {}
+        }
     }
 
     fn comprehension(&mut self, of: &mut ComprehensionExpr, id: u64) {

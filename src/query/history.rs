@@ -300,7 +300,8 @@ impl Walk<'_> {
             // What is gone by now was among the oldest.
             Event::Entry(_) => {
                 let choice = choice.as_ref().map(|choice| choice as EntryFilter<'_>);
-                let one = reader.select(&EntryQuery::default(), Seq(seq.0 - 1), Some(seq.next()), false, 1, choice)?;
+                let one =
+                    reader.select(&EntryQuery::default(), (Seq(seq.0 - 1), Some(seq.next())), false, 1, choice)?;
                 one.entries.into_iter().next()
             }
         };

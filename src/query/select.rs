@@ -315,8 +315,7 @@ impl Selection {
     pub(crate) fn page(&self, reader: &mut Reader, after: Seq, upto: Seq) -> Result<(Vec<StoredEntry>, Seq), Failure> {
         let page = reader.select(
             &self.position,
-            after,
-            Some(upto.next()),
+            (after, Some(upto.next())),
             false,
             PAGE,
             self.filter.as_ref().and_then(Wanted::of_row),
@@ -337,7 +336,7 @@ impl Selection {
         before: Seq,
     ) -> Result<(Vec<StoredEntry>, Seq), Failure> {
         let of_row = self.filter.as_ref().and_then(Wanted::of_row);
-        let page = reader.select(&self.position, after, Some(before), true, PAGE, of_row)?;
+        let page = reader.select(&self.position, (after, Some(before)), true, PAGE, of_row)?;
         let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(after, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
     }
@@ -352,8 +351,7 @@ impl Selection {
             let page = PAGE.min(if self.filter.is_some() { PAGE } else { left });
             let page = reader.select(
                 &self.position,
-                after,
-                Some(before),
+                (after, Some(before)),
                 true,
                 page,
                 self.filter.as_ref().and_then(Wanted::of_row),

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::faults::{EndlessPage, EndlessToken, Lie, Refusal};
+use super::faults::{Endless, EndlessPage, EndlessToken, Lie, Refusal};
 use super::object::{Content, Form, Kind, Object, Row};
 use super::resources::Served;
 use super::selector::Selector;
@@ -109,19 +109,37 @@ pub(super) enum Decided {
     Later(u64),
 }
 
-/// Decides a LIST: the table of resourceVersion, resourceVersionMatch, limit and continue.
-pub(super) fn decide(
-    store: &Store,
-    served: &Served,
-    namespace: Option<&str>,
-    options: &Options,
-    metadata_only: bool,
-    manner: Manner,
-) -> Result<Decided, Refusal> {
-    let selector = options.selector(served)?;
-    let asked = options.revision()?;
-    let limit: usize = options.limit.parse().unwrap_or(0);
-    let exact = match (options.resource_version_match.as_str(), asked) {
+/// The number of the objects that a page leaves out, as it is said.
+fn counted(lie: Option<Lie>, left: usize) -> Option<usize> {
+    match lie {
+        Some(Lie::Miscount(by)) => Some(left.saturating_add_signed(by)),
+        Some(Lie::NoCount) => None,
+        Some(Lie::Newest | Lie::Shifted(_) | Lie::Endless(_)) | None => Some(left).filter(|left| *left > 0),
+    }
+}
+
+impl Endless {
+    /// Puts on a page, and into its metadata, what makes the list endless.
+    fn write(&self, served: &Served, revision: u64, token: &str, page: &mut Vec<Arc<Row>>, metadata: &mut String) {
+        match self.page {
+            EndlessPage::Same => {}
+            EndlessPage::Empty => page.clear(),
+            EndlessPage::New(objects, bytes) => {
+                let first = EndlessToken::page(token) * objects as u64;
+                let numbers = first..first + objects as u64;
+                *page = numbers.map(|number| invented(served, revision, number, bytes)).collect();
+            }
+        }
+        metadata.push_str(&format!(r#","continue":"{}""#, self.token.after(token, revision)));
+        if let Some(left) = self.left {
+            metadata.push_str(&format!(r#","remainingItemCount":{left}"#));
+        }
+    }
+}
+
+/// Reports whether exactly the version is asked for.
+fn is_exact(options: &Options, asked: Option<u64>, limit: usize, exact: bool) -> Result<bool, Refusal> {
+    Ok(match (options.resource_version_match.as_str(), asked) {
         _ if !options.send_initial_events.is_empty() => {
             return Err(Refusal::invalid_options(
                 "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
@@ -147,14 +165,42 @@ pub(super) fn decide(
                 "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
             ));
         }
-        ("Exact", Some(_)) => manner.exact,
+        ("Exact", Some(_)) => exact,
         ("NotOlderThan", Some(_)) => false,
         (other, Some(_)) => {
             return Err(Refusal::invalid_options(&format!(
                 "resourceVersionMatch: Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
             )));
         }
-    };
+    })
+}
+
+/// Returns the revision of a list that goes on, and the key behind which it does.
+fn continued(token: &str, newest: u64, compacted: u64) -> Result<(u64, String), Refusal> {
+    let (revision, start) = Token::read(token)?;
+    match u64::try_from(revision) {
+        // The inconsistent token: whatever there is now.
+        Err(_) => Ok((newest, start)),
+        Ok(revision) if revision < compacted || revision > newest => {
+            Err(Refusal { token: Some(Token::write(-1, &start)), ..too_old_token() })
+        }
+        Ok(revision) => Ok((revision, start)),
+    }
+}
+
+/// Decides a LIST: the table of resourceVersion, resourceVersionMatch, limit and continue.
+pub(super) fn decide(
+    store: &Store,
+    served: &Served,
+    namespace: Option<&str>,
+    options: &Options,
+    metadata_only: bool,
+    manner: Manner,
+) -> Result<Decided, Refusal> {
+    let selector = options.selector(served)?;
+    let asked = options.revision()?;
+    let limit: usize = options.limit.parse().unwrap_or(0);
+    let exact = is_exact(options, asked, limit, manner.exact)?;
     let asked = asked.filter(|_| manner.twist.lie != Some(Lie::Newest));
     let etcd = store.etcd(&served.storage);
     let mut start = String::new();
@@ -174,16 +220,9 @@ pub(super) fn decide(
             Some(_) | None => etcd.revision,
         }
     } else {
-        let (revision, after) = Token::read(&options.token)?;
+        let (revision, after) = continued(&options.token, etcd.revision, etcd.compacted)?;
         start = after;
-        match u64::try_from(revision) {
-            // The inconsistent token: whatever there is now.
-            Err(_) => etcd.revision,
-            Ok(revision) if revision < etcd.compacted || revision > etcd.revision => {
-                return Err(Refusal { token: Some(Token::write(-1, &start)), ..too_old_token() });
-            }
-            Ok(revision) => revision,
-        }
+        revision
     };
     let limit = if asked == Some(0) || limit == 0 { usize::MAX } else { limit };
     let state = match manner.twist.lie {
@@ -209,30 +248,14 @@ pub(super) fn decide(
     }
     let mut metadata = format!(r#""resourceVersion":"{revision}""#);
     if let Some(endless) = endless {
-        match endless.page {
-            EndlessPage::Same => {}
-            EndlessPage::Empty => page.clear(),
-            EndlessPage::New(objects, bytes) => {
-                let first = EndlessToken::page(&options.token) * objects as u64;
-                page =
-                    (first..first + objects as u64).map(|number| invented(served, revision, number, bytes)).collect();
-            }
-        }
-        metadata.push_str(&format!(r#","continue":"{}""#, endless.token.after(&options.token, revision)));
-        if let Some(left) = endless.left {
-            metadata.push_str(&format!(r#","remainingItemCount":{left}"#));
-        }
+        endless.write(served, revision, &options.token, &mut page, &mut metadata);
     } else if let (true, Some(last)) = (left > 0, page.last()) {
         let token = Token::write(i64::try_from(revision).unwrap_or(i64::MAX), &last.key());
         metadata.push_str(&format!(r#","continue":"{token}""#));
     }
     let extra = if name.is_none() { manner.twist.extra } else { Vec::new() };
     let left = if left > 0 { left + extra.len() } else { 0 };
-    let count = match manner.twist.lie {
-        Some(Lie::Miscount(by)) => Some(left.saturating_add_signed(by)),
-        Some(Lie::NoCount) => None,
-        Some(Lie::Newest | Lie::Shifted(_) | Lie::Endless(_)) | None => Some(left).filter(|left| *left > 0),
-    };
+    let count = counted(manner.twist.lie, left);
     // Of keys that may not match the real server gives no number.
     if let Some(count) = count.filter(|_| endless.is_none() && manner.counts && selector.is_empty()) {
         metadata.push_str(&format!(r#","remainingItemCount":{count}"#));

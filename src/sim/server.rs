@@ -491,6 +491,16 @@ fn review(state: &State, text: &[u8]) -> Result<Reply, Refusal> {
     Ok(Reply { status: 201, ..Reply::json(&review) })
 }
 
+/// Deletes the objects of a resource, in one namespace or in all.
+fn delete_all(store: &mut super::store::Store, served: &Served, namespace: Option<&str>) -> Result<Reply, Refusal> {
+    for row in store.all(&served.storage) {
+        if namespace.is_none_or(|namespace| *row.namespace == *namespace) {
+            store.delete(served, &row.namespace, &row.name)?;
+        }
+    }
+    Ok(Reply::json(&json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" })))
+}
+
 async fn write(
     shared: &Arc<Shared>,
     request: Request<Incoming>,
@@ -562,14 +572,7 @@ async fn write(
                 Err(refusal) => Err(refusal),
             }
         }
-        Method::DELETE if name.is_empty() => {
-            for row in store.all(&served.storage) {
-                if namespace.is_none_or(|namespace| *row.namespace == *namespace) {
-                    store.delete(served, &row.namespace, &row.name)?;
-                }
-            }
-            Ok(Reply::json(&json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" })))
-        }
+        Method::DELETE if name.is_empty() => delete_all(store, served, namespace),
         Method::DELETE => {
             let row = store.delete(served, within, name)?;
             Ok(Reply::json(&json!({

@@ -325,6 +325,20 @@ impl World {
         }
     }
 
+    /// `kubectl set image` of an application.
+    fn set_image(&mut self, at: usize) -> Result<Arc<Row>, Refusal> {
+        let app = &mut self.apps[at];
+        app.release += 1;
+        let (image, release) = (image(app.name, app.release), app.release);
+        self.sim.update(DEPLOYMENTS, app.namespace, app.name, |deployment| {
+            deployment["spec"]["template"]["spec"]["containers"][0]["image"] = image.into();
+            deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = release.to_string().into();
+            let container = json!([{ "name": deployment["metadata"]["name"], "image": {} }]);
+            let fields = json!({ "spec": { "template": { "spec": { "containers": container } } } });
+            objects::touch(deployment, "kubectl-set", "Update", "apps/v1", "", &fields);
+        })
+    }
+
     fn carry_out(&mut self, deed: Deed) -> Result<Option<Arc<Row>>, Refusal> {
         let sim = self.sim.clone();
         let written = match deed {
@@ -332,19 +346,7 @@ impl World {
                 self.plan_rollout(at);
                 return Ok(None);
             }
-            Deed::SetImage(at) => {
-                let app = &mut self.apps[at];
-                app.release += 1;
-                let (image, release) = (image(app.name, app.release), app.release);
-                sim.update(DEPLOYMENTS, app.namespace, app.name, |deployment| {
-                    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = image.into();
-                    deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"] =
-                        release.to_string().into();
-                    let container = json!([{ "name": deployment["metadata"]["name"], "image": {} }]);
-                    let fields = json!({ "spec": { "template": { "spec": { "containers": container } } } });
-                    objects::touch(deployment, "kubectl-set", "Update", "apps/v1", "", &fields);
-                })?
-            }
+            Deed::SetImage(at) => self.set_image(at)?,
             Deed::CreateSet(at) => self.create_set(at, 0)?,
             Deed::Scale { app, set, replicas } => sim.update(SETS, self.apps[app].namespace, &set, |set| {
                 set["spec"]["replicas"] = replicas.into();

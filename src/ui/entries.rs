@@ -88,7 +88,7 @@ pub(super) fn entries(
     };
     let mut seqs = Vec::new();
     let mut more = false;
-    let cut = look(index, reader, asked, (after, upto), way, deadline, &mut |_, mark| {
+    let cut = look(index, reader, asked, ((after, upto), way), deadline, &mut |_, mark| {
         if mark.quiet && !asked.quiet {
             return ControlFlow::Continue(());
         }

@@ -74,8 +74,7 @@ pub(super) fn state(
     reader: &mut Reader,
     asked: &Asked,
     query: &Query,
-    clock: &Clock,
-    present: Present,
+    (clock, present): (&Clock, Present),
     deadline: Instant,
 ) -> Result<State, Problem> {
     let limit = query.number("limit", 1000, 5000)?;

@@ -240,7 +240,7 @@ fn gaps(reader: &mut Reader, (after, upto): (u64, u64), is_wanted: impl Fn(&Gap)
     let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
     let (mut gaps, mut before) = (Vec::new(), Seq(upto).next());
     while gaps.len() < MOST {
-        let page = reader.select(&query, Seq(after), Some(before), true, MOST, None)?;
+        let page = reader.select(&query, (Seq(after), Some(before)), true, MOST, None)?;
         gaps.extend(page.entries.iter().filter_map(gap).filter(&is_wanted).take(MOST - gaps.len()));
         let Some((_, oldest)) = page.looked_at.filter(|_| page.looked == MOST) else { break };
         before = oldest;

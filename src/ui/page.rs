@@ -79,8 +79,7 @@ pub(super) fn one_file(
     dir: &Path,
     asked: &Asked,
     clock: &Clock,
-    most: usize,
-    deadline: Instant,
+    (most, deadline): (usize, Instant),
 ) -> Result<OneFile, Problem> {
     let mut overview = overview(reader, dir, Mode::File)?;
     let now = clock.now.as_microsecond();

@@ -363,7 +363,7 @@ async fn a_stretch_that_matters_is_not_crowded_out() {
     assert_eq!(told, ["pods"]);
     // Where nobody watches now is never left out.
     let (found, left) = stretches(&mut reader, "", false);
-    let all = reader.select(&gaps(), Seq(0), None, true, 10_000, None).unwrap().looked + 2;
+    let all = reader.select(&gaps(), (Seq(0), None), true, 10_000, None).unwrap().looked + 2;
     assert_eq!((found.len(), left), (500, all as u64 - 500));
     assert_eq!(found.iter().filter(|one| !one.2).map(|one| one.0.as_str()).collect::<Vec<_>>(), ["pods/", "services/"]);
     assert!(!found.contains(&pods), "the oldest is shown, and a newer one is not");
@@ -420,8 +420,8 @@ async fn what_was_watched_and_is_not_is_hatched() {
     let query = Query::read("at=9").unwrap();
     let asked = Asked::read(&query, &reader, &clock).unwrap();
     let present = present_at(known + 1, true);
-    let then =
-        moments::state(&Index::default(), &mut reader, &asked, &query, &clock, present, super::tests::later()).unwrap();
+    let then = moments::state(&Index::default(), &mut reader, &asked, &query, (&clock, present), super::tests::later())
+        .unwrap();
     let then = serde_json::to_value(then).unwrap();
     let unknown: Vec<&str> =
         then["unknown"].as_array().unwrap().iter().map(|one| one["resource"].as_str().unwrap()).collect();
@@ -609,7 +609,7 @@ async fn a_file_says_what_there_was_no_time_for() {
     let asked = Asked::read(&Query::default(), &reader, &clock).unwrap();
     let mut left_out = |most: usize, deadline: Instant| {
         let index = Index::default();
-        page::one_file(&index, &mut reader, dir.path(), &asked, &clock, most, deadline).unwrap().left_out.unwrap()
+        page::one_file(&index, &mut reader, dir.path(), &asked, &clock, (most, deadline)).unwrap().left_out.unwrap()
     };
     let said = left_out(1 << 20, Instant::now());
     assert!(said.contains("without what changed, because it took more than 120 seconds"), "{said}");
@@ -617,7 +617,7 @@ async fn a_file_says_what_there_was_no_time_for() {
     let said = left_out(1 << 10, later());
     assert!(said.contains("because it would have more than 1.0 KiB") && !said.contains("seconds"), "{said}");
     let first = reader.time_of(Seq(2 * PART + 1)).unwrap().unwrap();
-    let said = page::one_file(&Index::default(), &mut reader, dir.path(), &asked, &clock, 1, Instant::now()).unwrap();
+    let said = page::one_file(&Index::default(), &mut reader, dir.path(), &asked, &clock, (1, Instant::now())).unwrap();
     let said = said.left_out.unwrap();
     assert!(said.contains(&format!("before {} ", crate::query::stamp(first))), "{said}");
     drop((journal, source));

@@ -58,8 +58,7 @@ pub(super) fn look(
     index: &Index,
     reader: &mut Reader,
     asked: &Asked,
-    bounds: (u64, u64),
-    way: Way,
+    (bounds, way): ((u64, u64), Way),
     deadline: Instant,
     visit: &mut dyn FnMut(&Part, &Mark) -> ControlFlow<()>,
 ) -> Result<Option<u64>, Problem> {
@@ -203,7 +202,7 @@ pub(super) fn histogram(
     let width = ((until - since) / count + 1).max(1);
     let (mut counted, mut quiet, mut total) = (vec![[0_u64; 4]; buckets], vec![0_u64; buckets], 0);
     let bounds = asked.bounds(reader, reader.head()?)?;
-    let cut = look(index, reader, asked, bounds, Way::Back, deadline, &mut |_, mark| {
+    let cut = look(index, reader, asked, (bounds, Way::Back), deadline, &mut |_, mark| {
         let place = usize::try_from((mark.time - since).max(0) / width).unwrap_or(0).min(buckets - 1);
         total += 1;
         if mark.quiet {
@@ -292,7 +291,7 @@ pub(super) fn gather(
     let (mut found, mut objects, mut counting): (Vec<Found>, Vec<i64>, usize) = (Vec::new(), Vec::new(), 0);
     let (mut marks, mut marks_left) = (0, 0);
     let mut beyond = 0;
-    let cut = look(index, reader, asked, bounds, Way::Back, deadline, &mut |part, mark| {
+    let cut = look(index, reader, asked, (bounds, Way::Back), deadline, &mut |part, mark| {
         // A GAP is of no object, and a row that no journal reaches is damage.
         let row = usize::try_from(mark.object).ok().filter(|row| (1..MOST_ROWS).contains(row));
         let Some(row) = row else { return ControlFlow::Continue(()) };

@@ -144,6 +144,19 @@ impl Lister<'_> {
         Ok((version, newer))
     }
 
+    /// Returns the path of a page. Without a version the list is a consistent one.
+    fn page_uri(&self, token: Option<String>, paged: bool, at: Option<ResourceVersion>) -> Result<String, Failure> {
+        let params = ListParams {
+            limit: paged.then_some(self.shared.timings.page),
+            continue_token: token,
+            version_match: at.is_some().then_some(VersionMatch::Exact),
+            resource_version: at.map(|at| at.0),
+            field_selector: selector(self.fields),
+            ..list_params(self.spec)
+        };
+        Ok(request(self.spec).list(&params).map_err(unbuilt)?.uri().to_string())
+    }
+
     /// A page of the list, which goes to the journal and counts only when the whole list is written.
     pub(super) async fn list(&self, listing: &mut Listing, page: ListRequest) -> Result<Input, Stop> {
         let ListRequest { token, paged, at, doubts } = page;
@@ -156,19 +169,7 @@ impl Lister<'_> {
             listing.given_up = self.journal.lists_given_up();
             self.journal.list_begin().await?;
         }
-        // No version is asked for, which makes the list a consistent one.
-        let limit = paged.then_some(self.shared.timings.page);
-        let version_match = at.is_some().then_some(VersionMatch::Exact);
-        let resource_version = at.map(|at| at.0);
-        let params = ListParams {
-            limit,
-            continue_token: token,
-            version_match,
-            resource_version,
-            field_selector: selector(self.fields),
-            ..list_params(self.spec)
-        };
-        let uri = request(self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
+        let uri = self.page_uri(token, paged, at)?;
         self.shared.limiter.turn().await;
         let mut body = self.api.stream(&uri).await?;
         let mut items = Items::new(self.shared.timings.line_limit);

@@ -38,6 +38,7 @@
 //! fast.
 //! Cost: A list that takes over 75 seconds to send, on a resource with more than 100 changes in that time, does not converge.
 
+mod failing;
 mod failures;
 mod pace;
 mod presence;
@@ -225,13 +226,7 @@ impl Machine {
                 self.presence.not_called();
                 self.proceed(now, &mut out);
             }
-            Input::Answers => {
-                self.presence.call();
-                self.tries = 0;
-                // Watches that broke off when it went say nothing about who is there now, either.
-                self.failures.cut = 0;
-                self.proceed(now, &mut out);
-            }
+            Input::Answers => self.answers(now, &mut out),
             Input::Probed(version) => self.probed(now, &version, &mut out),
             Input::Page { version, next, newer } => {
                 self.unrelated |= newer;
@@ -242,12 +237,7 @@ impl Machine {
                 self.broken_list();
                 self.list_given_up(now, Duration::ZERO, text, &mut out);
             }
-            Input::NoRoom(text) => {
-                // It takes the disk no more than half of the time, and ever less.
-                let took = now.saturating_sub(self.began).max(self.thresholds.slow);
-                let grown = took.saturating_mul(1 << self.failures.given_up.min(8)).min(LIST_DELAY_MAX);
-                self.list_given_up(now, grown, text, &mut out);
-            }
+            Input::NoRoom(text) => self.no_room(now, text, &mut out),
             Input::Committed => self.committed(now, &mut out),
             Input::Recovered(version) => self.settled(now, version, &mut out),
             Input::Compacted(version) => {
@@ -258,16 +248,7 @@ impl Machine {
                 self.loss.remedy = Remedy::List;
                 self.proceed(now, &mut out);
             }
-            Input::Opened => {
-                self.phase = Phase::Watching { since: now, progress: false };
-                self.failures.not_found = None;
-                self.failures.refused = 0;
-                self.presence.not_called();
-                // After watches that came to nothing this one has to show first that it is another.
-                if self.failures.short == 0 && self.failures.cut <= 1 {
-                    self.report(SourceState::Watching, &mut out);
-                }
-            }
+            Input::Opened => self.opened(now, &mut out),
             Input::Overlapped(version) => self.overlapped(now, version, &mut out),
             Input::Stood => {
                 self.failures.cut = 0;
@@ -302,16 +283,41 @@ impl Machine {
                 out.push(Effect::Reconnect);
                 self.retry(now, Duration::ZERO, Some(&text), &mut out);
             }
-            Input::Confirmed(true) => {
-                self.phase = Phase::Gone;
-                out.push(Effect::Gone);
-            }
-            Input::Confirmed(false) => {
-                self.failures.not_found = Some(now);
-                self.wait(self.tries, Duration::ZERO, &mut out);
-            }
+            Input::Confirmed(gone) => self.confirmed(now, gone, &mut out),
         }
         out
+    }
+
+    /// The API server answers again.
+    fn answers(&mut self, now: Duration, out: &mut Vec<Effect>) {
+        self.presence.call();
+        self.tries = 0;
+        // Watches that broke off when it went say nothing about who is there now, either.
+        self.failures.cut = 0;
+        self.proceed(now, out);
+    }
+
+    /// Discovery says whether the resource is gone.
+    fn confirmed(&mut self, now: Duration, gone: bool, out: &mut Vec<Effect>) {
+        if gone {
+            self.phase = Phase::Gone;
+            out.push(Effect::Gone);
+        } else {
+            self.failures.not_found = Some(now);
+            self.wait(self.tries, Duration::ZERO, out);
+        }
+    }
+
+    /// A watch is open.
+    fn opened(&mut self, now: Duration, out: &mut Vec<Effect>) {
+        self.phase = Phase::Watching { since: now, progress: false };
+        self.failures.not_found = None;
+        self.failures.refused = 0;
+        self.presence.not_called();
+        // After watches that came to nothing this one has to show first that it is another.
+        if self.failures.short == 0 && self.failures.cut <= 1 {
+            self.report(SourceState::Watching, out);
+        }
     }
 
     /// The next thing to do when nothing is in the way.
@@ -632,121 +638,6 @@ impl Machine {
                 self.wait_for(false, out);
             }
         }
-    }
-
-    fn failed(&mut self, now: Duration, failure: Failure, out: &mut Vec<Effect>) {
-        let listing = matches!(self.phase, Phase::Listing { .. });
-        // Only an answer to a watch says something about what comes after the position.
-        let watching = matches!(self.phase, Phase::Opening | Phase::Watching { .. });
-        match failure {
-            Failure::Expired if listing => {
-                // The token that comes with this error would mix two snapshots, so the list begins again.
-                self.broken_list();
-                if let Remedy::ListAt(_) = self.loss.remedy {
-                    self.loss.remedy = Remedy::Recover;
-                }
-                self.retry(now, Duration::ZERO, Some("the list took longer than the API server remembers"), out);
-            }
-            Failure::Expired => {
-                let again = self.listed.filter(|list| now.saturating_sub(list.at) <= self.thresholds.stable);
-                if again.is_some_and(|list| list.is_newest) {
-                    self.paged = false;
-                }
-                self.desync(Why::Expired, out);
-                if again.is_some() {
-                    self.retry(now, Duration::ZERO, None, out);
-                } else {
-                    // What happens until there is a list may be missing.
-                    self.proceed(now, out);
-                }
-            }
-            Failure::Ahead => {
-                self.failures.ahead.get_or_insert(now);
-                self.look_first();
-                if self.phase == Phase::Asking {
-                    self.retry(now, Duration::ZERO, Some("the API server does not say which version it has"), out);
-                } else {
-                    self.ask_latest(now, out);
-                }
-            }
-            Failure::Busy(Some(after)) => self.retry(now, after, Some("the API server is busy"), out),
-            // It may be a proxy that says so, for an API server that is away.
-            Failure::Busy(None) => {
-                self.presence.is_away();
-                self.note(now, Some("the API server is busy"), out);
-                self.wait_for(false, out);
-            }
-            Failure::Unauthorized => {
-                out.push(Effect::Refresh);
-                self.blocked(now, Duration::ZERO, UNAUTHORIZED.to_owned(), out);
-            }
-            Failure::Forbidden(text) => {
-                self.blocked(now, self.thresholds.slow, text, out);
-            }
-            Failure::NotFound => {
-                let since = *self.failures.not_found.get_or_insert(now);
-                if now.saturating_sub(since) > self.thresholds.not_found {
-                    self.phase = Phase::Confirming;
-                    self.ask(now, Effect::Confirm, out);
-                } else {
-                    let text = "the API server does not serve this resource at the moment (404)".to_owned();
-                    self.blocked(now, Duration::ZERO, text, out);
-                }
-            }
-            Failure::Refused(text) => {
-                self.failures.refused += 1;
-                self.in_vain(watching);
-                self.relist(!listing && self.failures.refused >= 3);
-                self.blocked(now, self.thresholds.slow, text, out);
-            }
-            Failure::Server(text) => {
-                let since = *self.failures.server.get_or_insert(now);
-                self.in_vain(watching);
-                self.relist(!listing && now.saturating_sub(since) > self.thresholds.server_errors);
-                self.retry(now, Duration::ZERO, Some(&text), out);
-            }
-            Failure::Tls(text) => {
-                out.push(Effect::Refresh);
-                self.look_first();
-                self.blocked(now, Duration::ZERO, text, out);
-            }
-            Failure::Away(text) => {
-                self.look_first();
-                let calls = self.presence.not_reached();
-                self.note(now, Some(&text), out);
-                self.wait_for(calls, out);
-            }
-            Failure::Unreachable(text) => {
-                self.look_first();
-                self.retry(now, Duration::ZERO, Some(&text), out);
-            }
-            Failure::Undecodable(text) => {
-                self.failures.undecodable += 1;
-                if watching && self.failures.undecodable >= self.thresholds.undecodable {
-                    self.desync(Why::Undecodable, out);
-                }
-                self.retry(now, Duration::ZERO, Some(&text), out);
-            }
-            Failure::Oversize(text) => {
-                // Asking again would bring the same line again.
-                if watching {
-                    self.desync(Why::Oversize, out);
-                }
-                self.retry(now, Duration::ZERO, Some(&text), out);
-            }
-        }
-    }
-
-    /// A list that does not end, or that there is no room for, is begun again after a wait that grows.
-    fn list_given_up(&mut self, now: Duration, at_least: Duration, text: String, out: &mut Vec<Effect>) {
-        if let Remedy::ListAt(_) = self.loss.remedy {
-            self.loss.remedy = Remedy::Recover;
-        }
-        out.push(Effect::Count(Anomaly::ListGivenUp));
-        self.count_failure(now);
-        self.failures.given_up = self.failures.given_up.saturating_add(1);
-        self.report(SourceState::Degraded(text), out);
-        self.wait(self.tries.max(self.failures.given_up), at_least, out);
     }
 
     /// A source whose list was given up is degraded until a list is complete.

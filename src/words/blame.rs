@@ -5,12 +5,12 @@ use serde_json::value::RawValue;
 
 use super::clock::Clock;
 use super::object::{self, Moment};
-use super::tree::{Node, Step, pointer};
+use super::tree::{Node, Step as Way, pointer};
 use super::{Failure, who};
-use crate::journal::{ObjectRow, Reader};
+use crate::journal::{ObjectRow, Reader, Step};
 use crate::k8s::managed_fields::{ManagedFields, Manager};
 use crate::model::{EntryType, Seq};
-use crate::wire::Change;
+use crate::wire::{Change, Entry};
 
 /// Time at which a field was set, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ pub(crate) fn trace(
     reader: &mut Reader,
     row: &ObjectRow,
     place: Option<Moment>,
-    mut most: usize,
+    most: usize,
     clock: &Clock,
 ) -> Result<Found, Failure> {
     let upto = place.map_or(Seq(u64::MAX), |place| place.seq);
@@ -99,57 +99,97 @@ pub(crate) fn trace(
         }
         (None, None) => return Err(Failure::no(object::not_yet(reader, row, place, clock)?)),
     };
-    let damaged = |seq: Seq| move |error: serde_json::Error| object::damaged(seq, &error);
     let mut tree = Node::parse(text.as_bytes()).map_err(damaged(row.last))?;
     tree.without(&[&["metadata", "managedFields"]]);
-    let mut origins: Vec<Origin> = Vec::new();
+    let mut history = History { tree, origins: Vec::new(), oldest: Seq(u64::MAX) };
     let now = newest_entry.as_ref().map_or_else(String::new, |entry| entry.time.to_string());
-    // What changed since the newest entry and is not recorded.
     if unrecorded.is_some() {
         let last = newest_entry.as_ref().filter(|entry| entry.op != EntryType::Deleted);
-        origins.push(Origin {
-            seq: None,
-            time: now.clone(),
-            set: if now.is_empty() { Set::By } else { Set::After },
-            came: false,
-            changed: Vec::new(),
-            books: ManagedFields::of(text.as_bytes()),
-        });
+        history.unrecorded(row, &text, &now, last)?;
+    }
+    history.back(reader, &uid, first, most)?;
+    let History { mut tree, mut origins, oldest } = history;
+    if !tree.is_credited() {
+        // Damage or retention cut the history short.
+        origins.push(Origin::unknown(now, Set::By, &text));
+        tree.credit(origins.len() - 1);
+    }
+    tree.settle();
+    let gaps = reader.gaps(row.resource_id, Some(&row.namespace), oldest)?;
+    let gaps = gaps.iter().filter(|gap| gap.seq <= upto && object::concerns(gap, row)).count();
+    let fields = tree.leaves().iter().map(|leaf| field(&mut origins, leaf.node, &leaf.path)).collect::<Result<_, _>>();
+    Ok(Found { uid, fields: fields.map_err(damaged(row.last))?, gaps, object: text })
+}
+
+fn damaged(seq: Seq) -> impl Fn(serde_json::Error) -> Failure {
+    move |error| object::damaged(seq, &error)
+}
+
+impl Origin {
+    /// An origin of which the log has no entry.
+    fn unknown(time: String, set: Set, object: &str) -> Self {
+        let books = ManagedFields::of(object.as_bytes());
+        Self { seq: None, time, set, came: false, changed: Vec::new(), books }
+    }
+}
+
+/// The way back through the history of an object.
+struct History<'t> {
+    tree: Node<'t>,
+    origins: Vec<Origin>,
+    /// The oldest entry that was looked at.
+    oldest: Seq,
+}
+
+impl History<'_> {
+    /// Credits what changed since the newest entry and is not recorded.
+    fn unrecorded(&mut self, row: &ObjectRow, text: &str, now: &str, last: Option<&Entry<'_>>) -> Result<(), Failure> {
+        let set = if now.is_empty() { Set::By } else { Set::After };
+        self.origins.push(Origin::unknown(now.to_owned(), set, text));
         match last.and_then(|entry| entry.object) {
             Some(before) => {
                 let change = crate::change::compare(before.get().as_bytes(), text.as_bytes(), &[], &[])
                     .map_err(|error| object::damaged(row.last, &error))?;
                 let change: Change<'_> = serde_json::from_str(&change.json).map_err(damaged(row.last))?;
-                tree.revert_to(&change.patch, 0)
+                self.tree.revert_to(&change.patch, 0)
             }
-            None => tree.credit(0),
+            None => self.tree.credit(0),
         };
+        Ok(())
     }
-    let mut oldest = Seq(u64::MAX);
-    let mut next = first;
-    while let Some(step) = next.filter(|_| most > 0 && !tree.is_credited()) {
-        most -= 1;
-        next = reader.previous(&step)?;
-        let Some(stored) = reader.entry_of(&step)? else { break };
-        let entry = object::parse(&stored)?;
-        if entry.uid.as_deref() != Some(&uid) {
-            break;
+
+    /// Goes back from this entry until every field is credited, over so many entries at most.
+    fn back(&mut self, reader: &mut Reader, uid: &str, first: Option<Step>, mut most: usize) -> Result<(), Failure> {
+        let mut next = first;
+        while let Some(step) = next.filter(|_| most > 0 && !self.tree.is_credited()) {
+            most -= 1;
+            next = reader.previous(&step)?;
+            let Some(stored) = reader.entry_of(&step)? else { break };
+            let entry = object::parse(&stored)?;
+            if entry.uid.as_deref() != Some(uid) {
+                break;
+            }
+            self.oldest = step.seq;
+            self.credit(&step, &entry)?;
         }
-        oldest = step.seq;
-        let change = Change::of(&entry).map_err(damaged(step.seq))?.unwrap_or_default();
-        let at = origins.len();
+        Ok(())
+    }
+
+    fn credit(&mut self, step: &Step, entry: &Entry<'_>) -> Result<(), Failure> {
+        let change = Change::of(entry).map_err(damaged(step.seq))?.unwrap_or_default();
+        let at = self.origins.len();
         // A truncated one shows what was so by then, and not what it changed.
         let credited = if entry.op == EntryType::Modified && step.kept {
-            tree.revert_to(&change.patch, at)
+            self.tree.revert_to(&change.patch, at)
         } else {
-            tree.credit(at)
+            self.tree.credit(at)
         };
         let object = entry.object.map_or("{}", |object| object.get());
         if credited {
             // After damage the whole object is recorded as new, whatever of it changed.
             let whole = change.patch.iter().any(|op| op.path.is_empty());
             let watched = entry.evidence.as_deref() == Some("watched") && !whole;
-            origins.push(Origin {
+            self.origins.push(Origin {
                 seq: Some(step.seq),
                 time: entry.time.to_string(),
                 set: if watched && step.kept { Set::At } else { Set::By },
@@ -160,37 +200,14 @@ pub(crate) fn trace(
         }
         if entry.op == EntryType::Modified && step.previous == Seq(0) {
             // It was found on a first list that is not emitted.
-            tree.credit(origins.len());
-            origins.push(Origin {
-                seq: None,
-                time: entry.time.to_string(),
-                set: Set::By,
-                came: false,
-                changed: Vec::new(),
-                books: ManagedFields::of(object.as_bytes()),
-            });
+            self.tree.credit(self.origins.len());
+            self.origins.push(Origin::unknown(entry.time.to_string(), Set::By, object));
         }
+        Ok(())
     }
-    if !tree.is_credited() {
-        // Damage or retention cut the history short.
-        origins.push(Origin {
-            seq: None,
-            time: now,
-            set: Set::By,
-            came: false,
-            changed: Vec::new(),
-            books: ManagedFields::of(text.as_bytes()),
-        });
-        tree.credit(origins.len() - 1);
-    }
-    tree.settle();
-    let gaps = reader.gaps(row.resource_id, Some(&row.namespace), oldest)?;
-    let gaps = gaps.iter().filter(|gap| gap.seq <= upto && object::concerns(gap, row)).count();
-    let fields = tree.leaves().iter().map(|leaf| field(&mut origins, leaf.node, &leaf.path)).collect::<Result<_, _>>();
-    Ok(Found { uid, fields: fields.map_err(damaged(row.last))?, gaps, object: text })
 }
 
-fn field(origins: &mut [Origin], node: &Node<'_>, path: &[Step<'_, '_>]) -> Result<Field, serde_json::Error> {
+fn field(origins: &mut [Origin], node: &Node<'_>, path: &[Way<'_, '_>]) -> Result<Field, serde_json::Error> {
     let last = origins.len() - 1;
     let origin = &mut origins[node.origin.unwrap_or(last)];
     let mut time = origin.time.clone();

@@ -2,6 +2,7 @@
 //! out. `DECKLOG_BOOK=write cargo test --all-features --test book` writes what is generated anew: the pages of commands and
 //! keys, the tables of keys in the sinks' pages, the output of the story's blocks, and the picture of the README.
 
+#![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod generated;

@@ -1,5 +1,6 @@
 //! The binary as a user meets it: exit codes, what is printed, following, closed pipes.
 
+#![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod completing;

@@ -5,6 +5,7 @@
 //! simulator's history by the same judge that the tests on real clusters use. Nothing sleeps: everything is waited
 //! for, through [`support::until`], with limits that only a defect reaches.
 
+#![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod absences;

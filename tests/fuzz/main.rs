@@ -11,6 +11,7 @@
 //! A failing input is written to a file, which is named with the one command that replays it; in the corpus it stays a
 //! test for ever. With `DECKLOG_FUZZ_TRACE=1` every input is written before it is tried, for what ends the process. A target does not only look for panics: it says what must be true of what was read.
 
+#![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::print_stdout, reason = "how much was tried, and what to do with an input that fails")]
 

@@ -3,6 +3,7 @@
 //!
 //! It needs Node with npm, and chromium.
 
+#![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[path = "../real/judge.rs"]

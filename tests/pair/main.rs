@@ -5,6 +5,7 @@
 //! One thing goes wrong at a time, so that there always was a standby that watched: then no change may be missing, whatever
 //! the API server forgets meanwhile, and a consumer sees each epoch and seq once, or by its class.
 
+#![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[path = "../simulation/dice.rs"]

@@ -4,6 +4,7 @@
 //! `DECKLOG_POWER_IMAGES`, `DECKLOG_POWER_RUNS`, `DECKLOG_POWER_SEED` and `DECKLOG_KILLS` make the search longer or another one:
 //! see tests/README.md.
 
+#![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod calls;

@@ -1,6 +1,7 @@
 //! decklog against real Kubernetes: what it writes down has to equal etcd's own history.
 //!
 //! See tests/README.md for what runs here and how to run a part of it.
+#![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on says why and fails")]
 #![allow(unreachable_pub, missing_docs, reason = "nobody else can reach into a test")]
 

@@ -1,6 +1,8 @@
 //! Deterministic simulation: the real sources, journal, delivery and sinks against the simulated API server, in one
 //! thread, by a clock that nobody waits for, with every decision from one seed. See tests/README.md.
 
+#![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
+
 #[path = "run.rs"]
 mod run;
 

@@ -3,6 +3,7 @@
 //!
 //! `tests/servers/build` makes the servers; `DECKLOG_TEST_SERVERS` names the directory where it put them.
 
+#![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod certs;

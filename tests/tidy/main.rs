@@ -1,6 +1,7 @@
 //! The house rules that no compiler keeps: which room may use which, who alone knows what, how long a file may be, and
 //! that every dependency is used. `cargo run --example house` prints what this looks at.
 
+#![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod house;

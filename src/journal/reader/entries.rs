@@ -228,7 +228,7 @@ impl Reader {
         row.map(|row| self.unpack(row)).transpose()
     }
 
-    /// Entries that `query` selects, after `after`: oldest first, or with `newest_first` from the end backwards. With a
+    /// Entries that `query` selects, after the first seq and before the second: oldest first, or with `newest_first` from the end backwards. With a
     /// choice `limit` is how many entries are looked at, and what is not chosen is not put together.
     ///
     /// # Errors
@@ -236,8 +236,7 @@ impl Reader {
     pub fn select(
         &mut self,
         query: &EntryQuery,
-        after: Seq,
-        before: Option<Seq>,
+        (after, before): (Seq, Option<Seq>),
         newest_first: bool,
         limit: usize,
         choice: Option<EntryFilter<'_>>,

@@ -106,7 +106,7 @@ fn namespaces_are_found_from_one_to_the_next() {
 fn gaps_are_found_without_the_entries_between_them() {
     let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
     for newest_first in [false, true] {
-        let gaps = |reader: &mut Reader| reader.select(&query, Seq(0), None, newest_first, 64, None);
+        let gaps = |reader: &mut Reader| reader.select(&query, (Seq(0), None), newest_first, 64, None);
         let [few, other, many] = costs(|reader| gaps(reader).map(|page| page.looked));
         assert_eq!((few.0, few, few), (0, other, many));
     }

@@ -143,7 +143,7 @@ async fn rows_and_lines_choose_the_same() {
             headers.borrow_mut().push(serde_json::from_slice::<Value>(line).unwrap());
             true
         };
-        reader.select(&EntryQuery::default(), Seq(0), None, false, 10_000, Some(&look)).unwrap();
+        reader.select(&EntryQuery::default(), (Seq(0), None), false, 10_000, Some(&look)).unwrap();
         let mut headers = headers.take();
         headers.sort_by_key(|header| header["seq"].as_u64());
         assert_eq!(headers.len(), kept.len());
@@ -186,7 +186,7 @@ async fn rows_and_lines_choose_the_same() {
                 assert_eq!(delivered, wanted, "seed {seed}: {text}");
                 for newest_first in [false, true] {
                     let page = reader
-                        .select(&EntryQuery::default(), Seq(0), None, newest_first, 10_000, Some(&choice))
+                        .select(&EntryQuery::default(), (Seq(0), None), newest_first, 10_000, Some(&choice))
                         .unwrap();
                     let mut selected = seqs(&page.entries);
                     if newest_first {
@@ -217,7 +217,7 @@ async fn what_is_left_out_by_its_row_is_not_put_together() {
         let delivered = reader.deliverable_after(Seq(0), 10, usize::MAX, choice)?.entries.len();
         Ok::<_, JournalError>((
             delivered,
-            reader.select(&EntryQuery::default(), Seq(0), None, true, 10, choice)?.entries.len(),
+            reader.select(&EntryQuery::default(), (Seq(0), None), true, 10, choice)?.entries.len(),
         ))
     };
     assert_eq!(chosen(&mut reader, r#"kind == "Pod" && name == "a""#).unwrap(), (2, 2));

@@ -76,6 +76,21 @@ impl Transaction<'_> {
             .map_err(sql(what))
     }
 
+    /// Reports whether something of this scope is known already, through a source of another one, which may have known that there
+    /// was nothing: then this is no first list.
+    fn inherits(&self, resource: i64, namespace: &str, id: i64) -> Result<bool> {
+        let inherited = self.conn.query_row(
+            &format!(
+                "SELECT EXISTS (SELECT 1 FROM source s JOIN object o ON {OF_SOURCE} AND o.present = 1 WHERE s.id = ?3)
+                 OR EXISTS (SELECT 1 FROM source WHERE resource = ?1 AND id <> ?3 AND (namespace = '' OR ?2 = '')
+                     AND given_up IS NOT NULL)"
+            ),
+            params![resource, namespace, id],
+            |row| row.get(0),
+        );
+        inherited.map_err(sql("register a source"))
+    }
+
     pub(super) fn register(&mut self, spec: &SourceSpec) -> Result<(SourceId, SourceMemory)> {
         let what = "register a source";
         // It may be registered again while this very transaction moves it on.
@@ -130,20 +145,7 @@ impl Transaction<'_> {
             )
             .map_err(sql(what))?;
         let verified = self.verified_at(id)?;
-        // Of this scope something is known already, through a source of another one, which may have known that there was
-        // nothing: this is no first list.
-        let inherited: bool = self
-            .conn
-            .query_row(
-                &format!(
-                    "SELECT EXISTS (SELECT 1 FROM source s JOIN object o ON {OF_SOURCE} AND o.present = 1 WHERE s.id = ?3)
-                     OR EXISTS (SELECT 1 FROM source WHERE resource = ?1 AND id <> ?3 AND (namespace = '' OR ?2 = '')
-                         AND given_up IS NOT NULL)"
-                ),
-                params![resource, namespace, id],
-                |row| row.get(0),
-            )
-            .map_err(sql(what))?;
+        let inherited = self.inherits(resource, &namespace, id)?;
         let lost = lost.as_deref().and_then(Why::parse).filter(|_| resume.is_none());
         let why = lost.or_else(|| (resume.is_none() && (scope_changed || inherited)).then_some(Why::Scope));
         let checkpoint = Checkpoint { resume: resume.map(ResourceVersion), applied: applied.map(ResourceVersion) };

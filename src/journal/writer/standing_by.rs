@@ -15,7 +15,7 @@ use super::unit::{self, Head};
 use super::{Facts, Writer, micros, sql};
 use crate::ambient;
 use crate::journal::error::Result;
-use crate::journal::{JournalError, SourceId, SourceMemory, WatchChange};
+use crate::journal::{JournalError, SourceId, SourceMemory, SourceSpec, WatchChange};
 use crate::model::{Checkpoint, Seq};
 use crate::shared_log::{Base, Extent, LogError, Numbered, PART_BYTES, SharedLog};
 
@@ -29,6 +29,9 @@ enum Next {
     Ended,
     Led,
 }
+
+/// An answer that is given once the transaction is durable.
+type Later = Box<dyn FnOnce() + Send>;
 
 impl Writer {
     /// Follows the shared log until this journal leads, or every handle is gone. Says whether it leads.
@@ -385,100 +388,118 @@ impl Writer {
         Ok(())
     }
 
+    /// Notes a source for the time when it leads.
+    fn register_ahead(
+        &self,
+        standby: &mut Standby,
+        spec: &SourceSpec,
+        reply: &Reply<(SourceId, SourceMemory)>,
+        answers: &mut Vec<Later>,
+    ) -> Result {
+        let conn = &self.disk.conn;
+        let found = position(conn, spec)?;
+        let (id, checkpoint) = found.unwrap_or_else(|| (0, Checkpoint::default()));
+        standby.specs.retain(|(known, _)| (&known.resource, &known.namespace) != (&spec.resource, &spec.namespace));
+        standby.specs.push((spec.clone(), id));
+        let dropped = standby.drop_of(conn, id, false);
+        if id != 0 {
+            standby.ahead.entry(id).or_default().lost = false;
+        }
+        self.inconsistent.send_if_modified(|sources| sources.remove(&SourceId(id)));
+        let (reply, memory) = (reply.clone(), SourceMemory { checkpoint, why: None });
+        answers.push(Box::new(move || reply.send((SourceId(id), memory))));
+        dropped
+    }
+
+    /// Takes one command in a transaction that is open: keeps what is a change, and notes what is answered after the commit.
+    fn take(
+        &mut self,
+        standby: &mut Standby,
+        queued: &Queued,
+        taken: &mut Vec<(i64, usize)>,
+        answers: &mut Vec<Later>,
+    ) -> Result {
+        let (conn, at) = (&self.disk.conn, queued.at);
+        match &queued.command {
+            Command::Source(SourceId(id), OfSource::Changes(changes)) => {
+                taken.push((*id, changes.len()));
+                let mut each = |change: &WatchChange| insert(conn, &mut self.codec, *id, at, change);
+                keep_rows(standby, *id, changes.iter().map(|change| (&change.object.version, each(change))))
+            }
+            Command::Source(SourceId(id), OfSource::Unread(verb, object)) => {
+                keep_unread(conn, standby, *id, at, *verb, object)
+            }
+            Command::Source(SourceId(id), OfSource::Bookmark(version)) => {
+                keep_rows(standby, *id, [(version, insert_bookmark(conn, *id, at, version))].into_iter())
+            }
+            Command::Source(SourceId(id), OfSource::Report(state)) => {
+                standby.states.insert(*id, state.clone());
+                Ok(())
+            }
+            Command::Source(..)
+            | Command::Sink(..)
+            | Command::Resources(_)
+            | Command::Requests(_)
+            | Command::Outline(..)
+            | Command::Bounds(_) => Ok(()),
+            Command::Register(spec, reply) => self.register_ahead(standby, spec, reply, answers),
+            Command::Await(spec, had, reply) => {
+                standby.waiting.push((spec.clone(), had.clone(), reply.clone()));
+                standby.answer_waiting(conn)
+            }
+            Command::Cluster(cluster, reply) => {
+                let ours = &self.committed.cluster.uid;
+                let other = !ours.is_empty() && !cluster.uid.is_empty() && *ours != cluster.uid;
+                let result = match other {
+                    true => Err(JournalError::OtherCluster { ours: ours.clone(), theirs: cluster.uid.clone() }),
+                    false => Ok(()),
+                };
+                standby.cluster = Some(cluster.clone());
+                let reply = reply.clone();
+                answers.push(Box::new(move || reply.send(result)));
+                Ok(())
+            }
+            Command::Redaction(redactor) => {
+                standby.redactor = Some(Arc::clone(redactor));
+                Ok(())
+            }
+            Command::Narrow(reply) => {
+                standby.narrows = true;
+                let reply = reply.clone();
+                answers.push(Box::new(move || reply.send(())));
+                Ok(())
+            }
+            Command::Flush(reply) | Command::Ping(reply) => {
+                let reply = reply.clone();
+                answers.push(Box::new(move || reply.send(())));
+                Ok(())
+            }
+            Command::Mark(marks, reply) => {
+                let reply = reply.clone();
+                answers.push(Box::new(move || reply.send(())));
+                super::note_mark(conn, marks)
+            }
+            // The epoch is that of the shared log, and dead letters are settled by the leader.
+            Command::Epoch(..) | Command::Settle(..) => Ok(()),
+            // It is not taken here.
+            Command::Lead(reply) => {
+                let reply = reply.clone();
+                answers.push(Box::new(move || reply.send(Err("others wait before".to_owned()))));
+                Ok(())
+            }
+        }
+    }
+
     /// Keeps a command beside the journal, or records it for the time when it leads.
     fn keep(&mut self, standby: &mut Standby, first: Queued, queue: &mut Queue) -> Result {
-        let conn = &self.disk.conn;
-        conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
+        self.disk.conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
         let mut taken = Vec::new();
-        let mut answers: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut answers: Vec<Later> = Vec::new();
         let mut next = Some(first);
         let mut overflows = 0;
         let result = loop {
             let Some(queued) = next else { break Ok(()) };
-            let at = queued.at;
-            let kept = match &queued.command {
-                Command::Source(SourceId(id), OfSource::Changes(changes)) => {
-                    taken.push((*id, changes.len()));
-                    let mut each = |change: &WatchChange| insert(conn, &mut self.codec, *id, at, change);
-                    keep_rows(standby, *id, changes.iter().map(|change| (&change.object.version, each(change))))
-                }
-                Command::Source(SourceId(id), OfSource::Unread(verb, object)) => {
-                    keep_unread(conn, standby, *id, at, *verb, object)
-                }
-                Command::Source(SourceId(id), OfSource::Bookmark(version)) => {
-                    keep_rows(standby, *id, [(version, insert_bookmark(conn, *id, at, version))].into_iter())
-                }
-                Command::Source(SourceId(id), OfSource::Report(state)) => {
-                    standby.states.insert(*id, state.clone());
-                    Ok(())
-                }
-                Command::Source(..)
-                | Command::Sink(..)
-                | Command::Resources(_)
-                | Command::Requests(_)
-                | Command::Outline(..)
-                | Command::Bounds(_) => Ok(()),
-                Command::Register(spec, reply) => {
-                    let found = position(conn, spec)?;
-                    let (id, checkpoint) = found.unwrap_or_else(|| (0, Checkpoint::default()));
-                    standby
-                        .specs
-                        .retain(|(known, _)| (&known.resource, &known.namespace) != (&spec.resource, &spec.namespace));
-                    standby.specs.push(((**spec).clone(), id));
-                    let dropped = standby.drop_of(conn, id, false);
-                    if id != 0 {
-                        standby.ahead.entry(id).or_default().lost = false;
-                    }
-                    self.inconsistent.send_if_modified(|sources| sources.remove(&SourceId(id)));
-                    let (reply, memory) = (reply.clone(), SourceMemory { checkpoint, why: None });
-                    answers.push(Box::new(move || reply.send((SourceId(id), memory))));
-                    dropped
-                }
-                Command::Await(spec, had, reply) => {
-                    standby.waiting.push((spec.clone(), had.clone(), reply.clone()));
-                    standby.answer_waiting(conn)
-                }
-                Command::Cluster(cluster, reply) => {
-                    let ours = &self.committed.cluster.uid;
-                    let other = !ours.is_empty() && !cluster.uid.is_empty() && *ours != cluster.uid;
-                    let result = match other {
-                        true => Err(JournalError::OtherCluster { ours: ours.clone(), theirs: cluster.uid.clone() }),
-                        false => Ok(()),
-                    };
-                    standby.cluster = Some(cluster.clone());
-                    let reply = reply.clone();
-                    answers.push(Box::new(move || reply.send(result)));
-                    Ok(())
-                }
-                Command::Redaction(redactor) => {
-                    standby.redactor = Some(Arc::clone(redactor));
-                    Ok(())
-                }
-                Command::Narrow(reply) => {
-                    standby.narrows = true;
-                    let reply = reply.clone();
-                    answers.push(Box::new(move || reply.send(())));
-                    Ok(())
-                }
-                Command::Flush(reply) | Command::Ping(reply) => {
-                    let reply = reply.clone();
-                    answers.push(Box::new(move || reply.send(())));
-                    Ok(())
-                }
-                Command::Mark(marks, reply) => {
-                    let reply = reply.clone();
-                    answers.push(Box::new(move || reply.send(())));
-                    super::note_mark(conn, marks)
-                }
-                // The epoch is that of the shared log, and dead letters are settled by the leader.
-                Command::Epoch(..) | Command::Settle(..) => Ok(()),
-                // It is not taken here.
-                Command::Lead(reply) => {
-                    let reply = reply.clone();
-                    answers.push(Box::new(move || reply.send(Err("others wait before".to_owned()))));
-                    Ok(())
-                }
-            };
+            let kept = self.take(standby, &queued, &mut taken, &mut answers);
             if let Err(error) = kept {
                 break Err(error);
             }
@@ -488,18 +509,18 @@ impl Writer {
                 let Some(id) = standby.ahead.iter().max_by_key(|(_, ahead)| ahead.bytes).map(|(id, _)| *id) else {
                     break;
                 };
-                standby.drop_of(conn, id, true)?;
+                standby.drop_of(&self.disk.conn, id, true)?;
                 self.inconsistent.send_if_modified(|sources| sources.insert(SourceId(id)));
                 overflows += 1;
             }
             next = if taken.len() < GROUP { queue.take(Open { sources: true, control: false }) } else { None };
         };
         if let Err(error) = result {
-            conn.execute_batch("ROLLBACK").map_err(sql("end a transaction"))?;
+            self.disk.conn.execute_batch("ROLLBACK").map_err(sql("end a transaction"))?;
             return Err(error);
         }
         // A mark is no row that travels; nothing else was touched that does.
-        conn.execute_batch("COMMIT").map_err(sql("commit"))?;
+        self.disk.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
         if let Some(link) = &self.link {
             let backlog = standby.bytes;
             link.change(|state| {
@@ -528,41 +549,9 @@ impl Writer {
                 drop(link.answered::<()>(Err(error)));
                 return Ok(Err(why));
             }
-            // To the end, whatever it takes: what is read here is what the leader before has published.
-            let extent = loop {
-                let extent = match self.link.as_mut() {
-                    Some(link) => {
-                        let extent = link.log().extent().await;
-                        link.answered(extent)
-                    }
-                    None => return Ok(Err("it is not shared".to_owned())),
-                };
-                let extent = match extent {
-                    Ok(extent) => extent,
-                    Err(error) => return Ok(Err(error.to_string())),
-                };
-                if let Stands::Off(base) = self.stands(&extent)? {
-                    match self.load(standby, queue, base).await? {
-                        Some(true) => continue,
-                        _ => return Ok(Err("a base of the shared log cannot be read".to_owned())),
-                    }
-                }
-                if self.number() >= extent.newest || extent.bases.is_empty() {
-                    break extent;
-                }
-                match self.read_on(standby, queue).await? {
-                    Read::Applied => {}
-                    Read::Nothing if extent.bases.last().is_some_and(|base| base.number > self.number()) => {
-                        let Some(base) = extent.bases.last() else { continue };
-                        if self.load(standby, queue, *base).await? != Some(true) {
-                            return Ok(Err("a base of the shared log cannot be read".to_owned()));
-                        }
-                    }
-                    Read::Nothing | Read::Failed => {
-                        return Ok(Err("the shared log cannot be read to its end".to_owned()));
-                    }
-                    Read::Ended => return Ok(Err("the daemon is stopping".to_owned())),
-                }
+            let extent = match self.read_to_end(standby, queue).await? {
+                Ok(extent) => extent,
+                Err(why) => return Ok(Err(why)),
             };
             if !extent.bases.is_empty() && !self.is_on(&extent).await {
                 let Some(base) = extent.bases.last() else { continue };
@@ -612,6 +601,46 @@ impl Writer {
         tracing::info!(unit = self.link.as_ref().map(|link| link.place.number), "this decklog leads");
         self.hand_over(standby, queue)?;
         Ok(Ok(()))
+    }
+
+    /// Reads the shared log to its end, whatever it takes: what is read here is what the leader before has published. The inner
+    /// error: why that is not possible.
+    async fn read_to_end(&mut self, standby: &mut Standby, queue: &mut Queue) -> Result<Result<Extent, String>> {
+        loop {
+            let extent = match self.link.as_mut() {
+                Some(link) => {
+                    let extent = link.log().extent().await;
+                    link.answered(extent)
+                }
+                None => return Ok(Err("it is not shared".to_owned())),
+            };
+            let extent = match extent {
+                Ok(extent) => extent,
+                Err(error) => return Ok(Err(error.to_string())),
+            };
+            if let Stands::Off(base) = self.stands(&extent)? {
+                match self.load(standby, queue, base).await? {
+                    Some(true) => continue,
+                    _ => return Ok(Err("a base of the shared log cannot be read".to_owned())),
+                }
+            }
+            if self.number() >= extent.newest || extent.bases.is_empty() {
+                return Ok(Ok(extent));
+            }
+            match self.read_on(standby, queue).await? {
+                Read::Applied => {}
+                Read::Nothing if extent.bases.last().is_some_and(|base| base.number > self.number()) => {
+                    let Some(base) = extent.bases.last() else { continue };
+                    if self.load(standby, queue, *base).await? != Some(true) {
+                        return Ok(Err("a base of the shared log cannot be read".to_owned()));
+                    }
+                }
+                Read::Nothing | Read::Failed => {
+                    return Ok(Err("the shared log cannot be read to its end".to_owned()));
+                }
+                Read::Ended => return Ok(Err("the daemon is stopping".to_owned())),
+            }
+        }
     }
 
     /// Reports whether the newest unit of the shared log is the one that this journal has, as far as the engine has it for a

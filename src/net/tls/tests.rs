@@ -51,7 +51,7 @@ impl Material {
     }
 
     /// A certificate and its key. Without extensions it is of X.509 version 1. It signs itself where nobody else does.
-    fn certificate(&self, name: &str, kind: &str, by: &str, extensions: &str, days: u32, digest: &str) {
+    fn certificate(&self, name: &str, kind: &str, by: &str, extensions: &str, (days, digest): (u32, &str)) {
         self.key(name, kind);
         let subject = name.split('#').next().unwrap();
         self.openssl(&format!("req -new -key {name}.key -subj /O=decklog/CN={subject} -out {name}.csr"));
@@ -138,7 +138,7 @@ fn material(wanted: &[&str]) -> Material {
         ("odd", "P-256", "ca", &format!("{leaf};1.2.3.4=critical,ASN1:UTF8String:x"), 100, "-sha256"),
     ] {
         if wanted.is_empty() || wanted.contains(&name) {
-            made.certificate(name, kind, by, extensions, days, digest);
+            made.certificate(name, kind, by, extensions, (days, digest));
         }
     }
     made
@@ -284,9 +284,9 @@ fn authorities_of_a_file_are_read_again() {
 fn a_key_is_read_in_every_encoding_that_go_reads() {
     let made = Material::new();
     for kind in ["P-256", "P-384", "P-521", "ed25519", "rsa2048", "rsa4096"] {
-        made.certificate(kind, kind, kind, NAMES, 10, if kind == "ed25519" { "" } else { "-sha512" });
+        made.certificate(kind, kind, kind, NAMES, (10, if kind == "ed25519" { "" } else { "-sha512" }));
     }
-    made.certificate("one", "P-256", "one", "", 10, "-sha256");
+    made.certificate("one", "P-256", "one", "", (10, "-sha256"));
     for kind in ["P-256", "P-384", "P-521", "rsa2048"] {
         made.openssl(&format!("pkey -in {kind}.key -traditional -out {kind}.traditional"));
         made.openssl(&format!("pkey -in {kind}.key -traditional -aes128 -passout pass:x -out {kind}.secret"));
