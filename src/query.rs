@@ -9,7 +9,7 @@
 pub(crate) mod blame;
 pub(crate) mod churn;
 pub(crate) mod coverage;
-pub(crate) mod covered;
+pub(crate) mod coverage_notes;
 pub(crate) mod diff;
 pub(crate) mod difference;
 pub(crate) mod follow;
@@ -22,6 +22,8 @@ pub(crate) mod select;
 pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod tail;
+#[cfg(test)]
+mod tests;
 pub(crate) mod verify;
 
 use std::path::{Path, PathBuf};

@@ -79,7 +79,7 @@ impl Difference {
             Item::Object(object) => self.objects.push(*object),
             Item::Gap(gap) => self.gaps.push(*gap),
             Item::Unknown(text) => self.unknown.push(text),
-            Item::Passed(count) => self.came_and_went = count,
+            Item::CameAndWent(count) => self.came_and_went = count,
         }
     }
 

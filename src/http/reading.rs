@@ -10,6 +10,7 @@
 //! command renders the items at home. The zone goes with the question, because sentences have times.
 //! Cost: Both sides should have one version; what an answer needs is memory of the daemon, so few are answered at a time.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
@@ -37,7 +38,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::{Settings, Stage};
-use crate::query::{self, End, Frame, Log};
+use crate::query::verify::Verify;
+use crate::query::{self, End, Frame, Log, Question};
 use crate::sink::credential_files::Followed;
 use crate::words::Failure;
 use crate::words::clock::Clock;
@@ -45,7 +47,7 @@ use crate::words::clock::Clock;
 /// Number of questions that are answered at a time.
 pub(super) const MOST_ANSWERS: usize = 8;
 
-/// Questions whose answers need little memory at a time, whatever the log holds. Of the others one is answered after the other.
+/// Questions whose answers need little memory at a time, whatever the log holds. Of the others one after the other is begun.
 const SMALL: [&str; 4] = ["tail", "show", "status", "names"];
 
 /// Time limit for the turn of another question.
@@ -272,14 +274,20 @@ impl Answer {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         std::thread::Builder::new().name("answer".to_owned()).spawn(move || {
-            let _turns = turns;
+            let (_turn, large) = turns;
+            let large = Cell::new(large);
             // Where that is not allowed, it answers all the same.
             setpriority_process(Some(gettid()), NICE).ok();
             let send = |line: Result<Vec<u8>, serde_json::Error>| {
                 let mut line =
                     line.map_err(|error| Failure::internal(format!("an item cannot be written: {error}")))?;
                 line.push(b'\n');
-                sender.blocking_send(line.into()).map_err(|_gone| Failure::closed_pipe())
+                let sent = sender.blocking_send(line.into()).map_err(|_gone| Failure::closed_pipe());
+                // Most of what is large is gathered before the first item, and a slow reader holds up nobody else.
+                if question != Verify::NAME {
+                    drop(large.take());
+                }
+                sent
             };
             let answered = catch_unwind(AssertUnwindSafe(|| answer(&question, &ask, &logs, &flag, &send)));
             let answered =

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::covered::About;
+use super::coverage_notes::About;
 use super::{Log, Put, Question};
 use crate::words::blame::{Field, trace};
 use crate::words::names::At;

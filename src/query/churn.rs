@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::covered::About;
+use super::coverage_notes::About;
 use super::select::{Filters, Select, Selection};
 use super::{Log, Put, Question};
 use crate::churn::{Churn, Report, Requests, Versions};

@@ -125,7 +125,7 @@ fn gaps(
         if found.try_for_each(&mut *visit).is_break() {
             return Ok(false);
         }
-        let Some((_, oldest)) = page.looked_at.filter(|_| page.looked == MOST) else { return Ok(false) };
+        let Some((_, oldest)) = page.looked_at.filter(|_| page.more) else { return Ok(false) };
         if deadline.is_some_and(|deadline| Instant::now() > deadline) {
             return Ok(true);
         }

@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::covered::About;
+use super::coverage_notes::About;
 use super::difference::{self, Became, Limits, ObjectDifference};
 use super::line::Line;
 use super::{Log, Put, Question};
@@ -49,7 +49,7 @@ pub(crate) enum Item {
     /// A sentence about a time that is not covered.
     Unknown(String),
     /// Number of objects that existed at neither moment, and in between did.
-    Passed(usize),
+    CameAndWent(usize),
 }
 
 /// A moment, as it is printed.
@@ -234,7 +234,7 @@ impl Scope {
         let mut unknown: Vec<String> = unknown.into_iter().chain(coverage.notes().map(str::to_owned)).collect();
         unknown.dedup();
         unknown.into_iter().try_for_each(|text| put(Item::Unknown(text)))?;
-        put(Item::Passed(passed))
+        put(Item::CameAndWent(passed))
     }
 
     /// Hands out the GAPs between the moments. Returns sentences about moments that lie in one.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::covered::About;
+use super::coverage_notes::About;
 use super::select::{labels_of, labels_read};
 use super::{Log, Put, Question};
 use crate::journal::{ObjectRow, Reader};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::covered::About;
+use super::coverage_notes::About;
 use super::line::Line;
 use super::select::{Conditions, Filters};
 use super::{Log, Put, Question, ownership};

@@ -320,7 +320,7 @@ impl Selection {
             PAGE,
             self.filter.as_ref().and_then(Wanted::of_row),
         )?;
-        let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(upto, |(_, last)| last);
+        let reached = page.looked_at.filter(|_| page.more).map_or(upto, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
     }
 
@@ -337,7 +337,7 @@ impl Selection {
     ) -> Result<(Vec<StoredEntry>, Seq), Failure> {
         let of_row = self.filter.as_ref().and_then(Wanted::of_row);
         let page = reader.select(&self.position, (after, Some(before)), true, PAGE, of_row)?;
-        let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(after, |(_, last)| last);
+        let reached = page.looked_at.filter(|_| page.more).map_or(after, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::covered::{About, Coverage};
+use super::coverage_notes::{About, Coverage};
 use super::follow::Follow;
 use super::line::Line;
 use super::select::{Select, Selection};

@@ -242,7 +242,7 @@ fn gaps(reader: &mut Reader, (after, upto): (u64, u64), is_wanted: impl Fn(&Gap)
     while gaps.len() < MOST {
         let page = reader.select(&query, (Seq(after), Some(before)), true, MOST, None)?;
         gaps.extend(page.entries.iter().filter_map(gap).filter(&is_wanted).take(MOST - gaps.len()));
-        let Some((_, oldest)) = page.looked_at.filter(|_| page.looked == MOST) else { break };
+        let Some((_, oldest)) = page.looked_at.filter(|_| page.more) else { break };
         before = oldest;
     }
     Ok(gaps)

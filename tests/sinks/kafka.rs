@@ -439,7 +439,13 @@ async fn kafka_partitions_and_topics_by_template() {
     for part in items(1..=200).chunks(30) {
         deliver(sink.as_mut(), part).await.unwrap();
     }
-    let records = until("a consumer to read", async || kafka.read("wide")).await;
+    // A partition shows what a transaction committed a moment after the commit is confirmed.
+    let records = until("a consumer to read all of it", async || {
+        let records = kafka.read("wide")?;
+        let count: usize = records.values().map(Vec::len).sum();
+        if count >= 200 { Ok(records) } else { Err(format!("it has read {count}")) }
+    })
+    .await;
     let mut seen: BTreeMap<String, (i32, u64)> = BTreeMap::new();
     for (partition, (key, line)) in records.iter().flat_map(|(p, all)| all.iter().map(move |record| (*p, record))) {
         let seq = serde_json::from_str::<Value>(line).unwrap()["seq"].as_u64().unwrap();

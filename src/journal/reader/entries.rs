@@ -35,6 +35,9 @@ pub struct EntryQuery {
     pub until: Option<i64>,
 }
 
+/// Bytes of objects in a page of selected entries, beyond which no further one begins.
+const PAGE_BYTES: usize = 4 << 20;
+
 impl Reader {
     /// Entries with a seq above `after`, in order: at most `limit`, and about `max_bytes` bytes, but at least one
     /// where there is one.
@@ -228,8 +231,9 @@ impl Reader {
         row.map(|row| self.unpack(row)).transpose()
     }
 
-    /// Entries that `query` selects, after the first seq and before the second: oldest first, or with `newest_first` from the end backwards. With a
-    /// choice `limit` is how many entries are looked at, and what is not chosen is not put together.
+    /// Entries that `query` selects, after the first seq and before the second: oldest first, or with `newest_first` from the end
+    /// backwards, and about [`PAGE_BYTES`] of them. With a choice `limit` is how many entries are looked at, and what is not
+    /// chosen is not put together.
     ///
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
@@ -242,7 +246,7 @@ impl Reader {
         choice: Option<EntryFilter<'_>>,
     ) -> Result<Page> {
         let what = "entries";
-        let mut text = format!("SELECT {COLUMNS} FROM {TABLES} WHERE e.seq > max(?, {OLDEST} - 1)");
+        let mut text = format!("SELECT {COLUMNS}, e.object_end FROM {TABLES} WHERE e.seq > max(?, {OLDEST} - 1)");
         let mut values: Vec<rusqlite::types::Value> = vec![after.0.cast_signed().into()];
         if let Some(before) = before {
             text.push_str(" AND e.seq < ?");
@@ -293,14 +297,21 @@ impl Reader {
             let stored = {
                 let mut select = reader.conn.prepare_cached(&text).map_err(sql(what))?;
                 let mut rows = select.query(params_from_iter(values)).map_err(sql(what))?;
-                let mut stored = Vec::new();
+                let (mut stored, mut bytes) = (Vec::new(), 0);
                 while let Some(row) = rows.next().map_err(sql(what))? {
+                    if bytes >= PAGE_BYTES {
+                        page.more = true;
+                        break;
+                    }
                     page.look(Seq(row.get(0).map_err(sql(what))?));
+                    page.more = page.looked == limit;
                     let chosen = match choice {
                         Some(choice) => chosen(row, choice).map_err(sql(what))?,
                         None => Some(true),
                     };
                     if chosen != Some(false) {
+                        // The head and the change of an entry are small beside its object.
+                        bytes += row.get::<_, Option<usize>>("object_end").map_err(sql(what))?.unwrap_or_default();
                         stored.push((stored_row(row).map_err(sql(what))?, chosen));
                     }
                 }

@@ -29,6 +29,8 @@ pub struct Page {
     pub looked_at: Option<(Seq, Seq)>,
     /// Number of entries that were looked at.
     pub looked: usize,
+    /// True if there may be more behind them, because a bound was reached.
+    pub more: bool,
     /// Up to this one they are no entries of the log, but gaps of the sink itself: what it lacks was truncated. They
     /// are its own, whatever it wants of the log.
     pub own: Option<Seq>,
@@ -44,6 +46,7 @@ impl Page {
     pub(super) fn join(&mut self, next: Self) {
         self.entries.extend(next.entries);
         self.looked += next.looked;
+        self.more = next.more;
         self.own = self.own.max(next.own);
         self.looked_at = match (self.looked_at, next.looked_at) {
             (Some((first, _)), Some((_, last))) => Some((first, last)),
