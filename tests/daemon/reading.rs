@@ -409,8 +409,8 @@ async fn who_takes_nothing_of_an_answer_is_waited_for() {
             stream
         })
         .collect();
-    // All of them are being answered.
-    let mut first = [0; 64];
+    // All of them are being answered, and have a page at hand.
+    let mut first = vec![0; 300_000];
     for stream in &mut slow {
         stream.read_exact(&mut first).unwrap();
         assert!(first.starts_with(b"HTTP/1.1 200"));
@@ -424,7 +424,7 @@ async fn who_takes_nothing_of_an_answer_is_waited_for() {
     let mut whole = Vec::new();
     slow[0].read_to_end(&mut whole).unwrap();
     let last = String::from_utf8_lossy(&whole[whole.len() - 64..]).into_owned();
-    assert!(whole.len() > 40_000_000 && last.contains("{\"end\":{\"exit\":0}}"), "{} {last}", whole.len());
+    assert!(whole.len() > 39_000_000 && last.contains("{\"end\":{\"exit\":0}}"), "{} {last}", whole.len());
     drop(slow);
     daemon.stop().await;
 }
