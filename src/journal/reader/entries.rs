@@ -232,7 +232,7 @@ impl Reader {
     }
 
     /// Entries that `query` selects, after the first seq and before the second: oldest first, or with `newest_first` from the end
-    /// backwards, and about [`PAGE_BYTES`] of them. With a choice `limit` is how many entries are looked at, and what is not
+    /// backwards, and objects of about 4 MiB at once. With a choice `limit` is how many entries are looked at, and what is not
     /// chosen is not put together.
     ///
     /// # Errors
