@@ -27,7 +27,7 @@ use crate::churn::Meter;
 use crate::cluster::{self, Api, ClusterError, Limits, Recover};
 use crate::config::{Config, Loaded};
 use crate::delivery::DeliveryError;
-use crate::ha::Candidacy;
+use crate::ha::{Candidacy, Condition};
 use crate::http::{self, BindError, Endpoints};
 use crate::journal::{Bounds, Journal, JournalError, OnFull, WriterThread};
 use crate::status::{Live, Part};
@@ -460,7 +460,7 @@ impl Running {
                     notifier.status(&self.line());
                     self.look_around(&mut parts, reported_ready, candidate).await;
                     if let Some(candidate) = candidate {
-                        let condition = candidate::condition(&self.journal.shared().borrow(), self.sources.all_watch());
+                        let condition = Condition::of(&self.journal.shared().borrow(), self.sources.all_watch());
                         candidate.handle.abstain(candidacy.abstains(&condition));
                     }
                     if let Err(error) = self.journal.check_place() {

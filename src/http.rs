@@ -256,7 +256,7 @@ pub(crate) struct Limits {
 const LIMITS: Limits = Limits {
     head: Duration::from_secs(5),
     connection: Duration::from_secs(30),
-    // A pager holds up a command for as long as somebody reads.
+    // A pager holds up an answer for as long as somebody reads.
     stall: Duration::MAX,
     streams: MOST_ANSWERS,
 };
@@ -276,7 +276,7 @@ pub(crate) struct Stage(Arc<AtomicU8>);
 impl Stage {
     /// Its request is here.
     const ASKED: u8 = 1;
-    /// A command reads for it, for as long as its client likes.
+    /// A question is answered, for as long as its client likes.
     const STREAMS: u8 = 2;
 
     fn asked(&self) {
@@ -329,7 +329,7 @@ async fn answer_all(
         let bounded = bounded(connection, stage.clone(), limits.connection);
         let task = tasks.spawn(bounded);
         connections.retain(|connection| !connection.task.is_finished());
-        // Those for which a command reads are few, and are in nobody's way.
+        // Those on which a question is answered are few, and are in nobody's way.
         let short = || connections.iter().enumerate().filter(|(_, connection)| !connection.stage.is(Stage::STREAMS));
         if short().count() >= MOST_CONNECTIONS {
             // The oldest that has asked for nothing yet goes, or else the oldest.
@@ -343,7 +343,7 @@ async fn answer_all(
     }
 }
 
-/// A connection has so long, but where a command reads for it.
+/// A connection has so long, but where a question is answered.
 async fn bounded(connection: impl Future<Output = ()>, stage: Stage, limit: Duration) {
     let mut connection = std::pin::pin!(connection);
     if tokio::time::timeout(limit, &mut connection).await.is_err() && stage.is(Stage::STREAMS) {

@@ -28,9 +28,6 @@ pub struct SelectArgs {
     /// Which of their entries.
     #[command(flatten)]
     pub only: FilterArgs,
-    /// What is not there yet may come.
-    #[arg(skip)]
-    pub waits: bool,
 }
 
 /// What every command that prints entries takes to choose among them.
@@ -72,12 +69,7 @@ pub struct FilterArgs {
 impl SelectArgs {
     /// The selection as a question has it.
     pub(crate) fn select(&self) -> Select {
-        Select {
-            objects: self.objects.clone(),
-            labels: self.selector.clone(),
-            only: self.only.filters(),
-            waits: self.waits,
-        }
+        Select { objects: self.objects.clone(), labels: self.selector.clone(), only: self.only.filters(), waits: false }
     }
 }
 

@@ -16,7 +16,7 @@ use super::{DaemonError, TaskError};
 use crate::ambient::watch;
 use crate::cluster::{Api, Limits};
 use crate::config::Config;
-use crate::ha::{Condition, Elector, ElectorHandle, LeaseName, Standing};
+use crate::ha::{Elector, ElectorHandle, LeaseName, Standing};
 use crate::journal::{Journal, JournalError, Role, Shared, Sharing};
 use crate::shared_log::SharedLog;
 use crate::status::{self, HaView};
@@ -186,17 +186,6 @@ pub(super) fn course(standing: &Standing, tries: bool, shared: &Shared) -> Cours
         true if shared.role == Role::Standby => Course::Take,
         false if shared.may_stand_by() => Course::StepDown,
         _ => Course::Stay,
-    }
-}
-
-/// Returns what decides whether this process requests the Lease.
-pub(super) fn condition(shared: &Shared, watches: bool) -> Condition {
-    let is_standby = matches!(shared.role, Role::Standby);
-    Condition {
-        has_most: !is_standby || shared.is_blank(),
-        watches,
-        reaches_engine: shared.problem.is_none(),
-        lacks_unit: is_standby && shared.missing.is_some(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::UNREADY_DELAY;
+use crate::journal::{Role, Shared};
 
 /// Time for which the engine may be away before another replica should lead.
 const ENGINE_AWAY_LIMIT: Duration = Duration::from_secs(15);
@@ -20,6 +21,20 @@ pub struct Condition {
     pub reaches_engine: bool,
     /// A unit that it has not read is missing in the shared log, so it could not take over.
     pub lacks_unit: bool,
+}
+
+impl Condition {
+    /// Returns the condition of a replica with this journal. `watches`: all its sources are watched.
+    #[must_use]
+    pub fn of(shared: &Shared, watches: bool) -> Self {
+        let is_standby = shared.role == Role::Standby;
+        Self {
+            has_most: !is_standby || shared.is_blank(),
+            watches,
+            reaches_engine: shared.problem.is_none(),
+            lacks_unit: is_standby && shared.missing.is_some(),
+        }
+    }
 }
 
 /// A replica's candidacy over time.

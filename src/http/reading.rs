@@ -38,6 +38,10 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::{Settings, Stage};
+use crate::query::names::Names;
+use crate::query::show::Show;
+use crate::query::status::Statuses;
+use crate::query::tail::Tail;
 use crate::query::verify::Verify;
 use crate::query::{self, End, Frame, Log, Question};
 use crate::sink::credential_files::Followed;
@@ -48,7 +52,7 @@ use crate::words::clock::Clock;
 pub(super) const MOST_ANSWERS: usize = 8;
 
 /// Questions whose answers need little memory at a time, whatever the log holds. Of the others one after the other is begun.
-const SMALL: [&str; 4] = ["tail", "show", "status", "names"];
+const SMALL: [&str; 4] = [Tail::NAME, Show::NAME, Statuses::NAME, Names::NAME];
 
 /// Time limit for the turn of another question.
 const TURN_TIMEOUT: Duration = Duration::from_secs(20);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use decklog::sim::{Sim, objects};
 
-use crate::sharing::{EVERYTHING, ends_with, has_role, shared};
+use crate::sharing::{EVERYTHING, ends_with, has_role, shared, starts_as};
 use crate::support::{Daemon, cluster, http_get, until};
 
 /// The files of the units in a shared log, in their order.
@@ -80,9 +80,7 @@ async fn a_unit_that_is_missing_is_named_and_never_replaced() {
     let sim = cluster().await;
     let bucket = tempfile::tempdir().unwrap();
     let (mut one, mut two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
-    one.start();
-    one.ready().await;
-    has_role(&mut one, "leader").await;
+    starts_as(&mut one, "leader").await;
     each_in_a_unit(&sim, bucket.path(), &["a", "b", "c", "d"], &[&one]).await;
     let all = units(bucket.path());
     let lost = all[all.len() - 2].clone();
@@ -107,9 +105,7 @@ async fn a_unit_that_is_missing_is_named_and_never_replaced() {
     })
     .await;
     assert!(!lost.exists(), "who lacks a unit writes none");
-    one.start();
-    one.ready().await;
-    has_role(&mut one, "leader").await;
+    starts_as(&mut one, "leader").await;
     let newest = number(units(bucket.path()).last().unwrap());
     each_in_a_unit(&sim, bucket.path(), &["e"], &[&one]).await;
     assert!(number(units(bucket.path()).last().unwrap()) > newest && !lost.exists());
@@ -135,12 +131,8 @@ async fn what_a_restored_engine_lacks_is_set_apart_with_an_alarm() {
     let sim = cluster().await;
     let bucket = tempfile::tempdir().unwrap();
     let (mut one, mut two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
-    one.start();
-    one.ready().await;
-    has_role(&mut one, "leader").await;
-    two.start();
-    two.ready().await;
-    has_role(&mut two, "standby").await;
+    starts_as(&mut one, "leader").await;
+    starts_as(&mut two, "standby").await;
     each_in_a_unit(&sim, bucket.path(), &["a"], &[&one, &two]).await;
     two.stop().await;
     copy(&bucket.path().join("bucket"), &bucket.path().join("older"));
@@ -151,9 +143,7 @@ async fn what_a_restored_engine_lacks_is_set_apart_with_an_alarm() {
 
     fs::rename(bucket.path().join("bucket"), bucket.path().join("newer")).unwrap();
     fs::rename(bucket.path().join("older"), bucket.path().join("bucket")).unwrap();
-    two.start();
-    two.ready().await;
-    has_role(&mut two, "leader").await;
+    starts_as(&mut two, "leader").await;
     each_in_a_unit(&sim, bucket.path(), &["e"], &[&two]).await;
     one.start();
     let told = alarms(&mut one, "journal-set-apart").await;
@@ -193,9 +183,7 @@ async fn a_machine_that_leads_again_repeats_nothing_that_another_delivered() {
             leads.ready().await;
         }
         has_role(leads, "leader").await;
-        other.start();
-        other.ready().await;
-        has_role(other, "standby").await;
+        starts_as(other, "standby").await;
         for _ in 0..3 {
             number += 1;
             let name = format!("of-{number}");

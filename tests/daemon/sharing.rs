@@ -65,6 +65,13 @@ pub(crate) async fn ends_with(name: &str, daemons: &[&Daemon]) {
     .await;
 }
 
+/// Starts a daemon, and waits until it has this role.
+pub(crate) async fn starts_as(daemon: &mut Daemon, role: &str) {
+    daemon.start();
+    daemon.ready().await;
+    has_role(daemon, role).await;
+}
+
 pub(crate) const EVERYTHING: [&str; 5] = ["tail", "-o", "json", "--last", "1000000"];
 
 /// The whole log of one that has stopped is the truth, without a gap. Each one's file only has what it delivered while it led.
@@ -94,19 +101,13 @@ async fn whoever_leads_the_log_goes_on_without_a_gap() {
     let started = sim.revision();
     let (mut one, mut two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
     let disturbed = async {
-        one.start();
-        one.ready().await;
-        has_role(&mut one, "leader").await;
-        two.start();
-        two.ready().await;
-        has_role(&mut two, "standby").await;
+        starts_as(&mut one, "leader").await;
+        starts_as(&mut two, "standby").await;
         let first = lists(&sim).len();
         one.stop().await;
         forget(&sim);
         has_role(&mut two, "leader").await;
-        one.start();
-        one.ready().await;
-        has_role(&mut one, "standby").await;
+        starts_as(&mut one, "standby").await;
         two.signal(Signal::STOP);
         has_role(&mut one, "leader").await;
         forget(&sim);
@@ -116,9 +117,7 @@ async fn whoever_leads_the_log_goes_on_without_a_gap() {
         one.kill().await;
         forget(&sim);
         has_role(&mut two, "leader").await;
-        one.start();
-        one.ready().await;
-        has_role(&mut one, "standby").await;
+        starts_as(&mut one, "standby").await;
         assert_eq!(lists(&sim).len(), first, "nobody lists again");
     };
     tokio::select! {
@@ -144,9 +143,7 @@ async fn whoever_leads_the_log_goes_on_without_a_gap() {
     three.command(&["restore", "--from", "archive"]).await.refused(1, &["journal in", "move it away"]);
     three.command(&["restore", "--from", "file"]).await.refused(78, &["shared log"]);
     let before = lists(&sim).len();
-    three.start();
-    three.ready().await;
-    has_role(&mut three, "leader").await;
+    starts_as(&mut three, "leader").await;
     sim.create("configmaps", objects::config_map("default", "after-it-all", "1")).unwrap();
     three.tells("what happened then", |entry| entry.name == "after-it-all").await;
     assert_eq!(lists(&sim).len(), before, "it resumes where the lost one was");
@@ -162,12 +159,8 @@ async fn a_full_disk_costs_the_lead_and_nothing_else() {
     let started = sim.revision();
     let (mut one, mut two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
     let Some(small) = Small::mount(&one.state(), "4m") else { return };
-    one.start();
-    one.ready().await;
-    has_role(&mut one, "leader").await;
-    two.start();
-    two.ready().await;
-    has_role(&mut two, "standby").await;
+    starts_as(&mut one, "leader").await;
+    starts_as(&mut two, "standby").await;
     fill(&sim, &mut dice, 8000);
     has_role(&mut two, "leader").await;
     // The first one has no room for what it would follow, either.
@@ -177,9 +170,7 @@ async fn a_full_disk_costs_the_lead_and_nothing_else() {
     fill(&sim, &mut dice, 100);
     let size = std::process::Command::new("mount").args(["-o", "remount,size=64m"]).arg(one.state()).status().unwrap();
     assert!(size.success());
-    one.start();
-    one.ready().await;
-    has_role(&mut one, "standby").await;
+    starts_as(&mut one, "standby").await;
     ends_with_last(&sim, &[&one, &two]).await;
     let done = scope(&sim, started, &BUSY);
     one.stop().await;
@@ -197,9 +188,7 @@ async fn a_standby_is_ready_when_it_could_take_over() {
     let at = two.path("http.sock");
     let config = fs::read_to_string(two.path("config.toml")).unwrap();
     two.configure(&format!("{config}\n[http]\nlisten = {at:?}\n"));
-    one.start();
-    one.ready().await;
-    has_role(&mut one, "leader").await;
+    starts_as(&mut one, "leader").await;
     let (there, gone) = (bucket.path().join("bucket"), bucket.path().join("gone"));
     fs::rename(&there, &gone).unwrap();
     two.start();
@@ -231,12 +220,8 @@ async fn an_engine_that_is_away_for_long_costs_nothing() {
     let mut dice = Dice(12);
     let started = sim.revision();
     let (mut one, mut two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
-    one.start();
-    one.ready().await;
-    has_role(&mut one, "leader").await;
-    two.start();
-    two.ready().await;
-    has_role(&mut two, "standby").await;
+    starts_as(&mut one, "leader").await;
+    starts_as(&mut two, "standby").await;
     let (there, gone) = (bucket.path().join("bucket"), bucket.path().join("gone"));
     fs::rename(&there, &gone).unwrap();
     one.kill().await;
@@ -276,12 +261,8 @@ async fn a_standby_that_reloads_stands_by() {
     let sim = cluster().await;
     let bucket = tempfile::tempdir().unwrap();
     let (mut one, mut two) = (shared(&sim, bucket.path(), "one"), shared(&sim, bucket.path(), "two"));
-    one.start();
-    one.ready().await;
-    has_role(&mut one, "leader").await;
-    two.start();
-    two.ready().await;
-    has_role(&mut two, "standby").await;
+    starts_as(&mut one, "leader").await;
+    starts_as(&mut two, "standby").await;
     let config = fs::read_to_string(two.path("config.toml")).unwrap();
     let more = two.path("more.jsonl");
     two.configure(&format!("{config}\n[[sink]]\nname = \"more\"\ntype = \"file\"\npath = {more:?}\n"));

@@ -302,13 +302,7 @@ impl Life {
                     self.switches.goes_on().await;
                     // As the daemon does.
                     let shared = journal.shared().borrow().clone();
-                    let is_standby = shared.role == Role::Standby;
-                    let condition = Condition {
-                        has_most: !is_standby || shared.is_blank(),
-                        watches: sources.all_watch(),
-                        reaches_engine: shared.problem.is_none(),
-                        lacks_unit: is_standby && shared.missing.is_some(),
-                    };
+                    let condition = Condition::of(&shared, sources.all_watch());
                     if candidacy.abstains(&condition) {
                         candidate.abstain(&self.places, &self.switches, self.name);
                     } else {

@@ -29,7 +29,7 @@ pub struct Page {
     pub looked_at: Option<(Seq, Seq)>,
     /// Number of entries that were looked at.
     pub looked: usize,
-    /// True if there may be more behind them, because a bound was reached.
+    /// True if [`Reader::select`] may find more behind them, because it reached a bound.
     pub more: bool,
     /// Up to this one they are no entries of the log, but gaps of the sink itself: what it lacks was truncated. They
     /// are its own, whatever it wants of the log.
