@@ -24,20 +24,23 @@ pub(crate) mod status;
 pub(crate) mod tail;
 #[cfg(test)]
 mod tests;
+pub(crate) mod timeline;
 pub(crate) mod verify;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::journal::Reader;
 use crate::words::clock::Clock;
 use crate::words::{Exit, Failure};
+use timeline::outlines::Index;
 
 /// A question about the log.
 pub(crate) trait Question: Serialize + DeserializeOwned {
@@ -68,17 +71,24 @@ pub(crate) struct Log<'l> {
     is_gone: &'l dyn Fn() -> bool,
     /// Ends reading where it is set.
     stop: Option<Arc<AtomicBool>>,
+    /// Outlines that are at hand.
+    index: Index,
 }
 
 impl<'l> Log<'l> {
     /// The log in a state directory of this machine, for a command.
     pub(crate) fn new(dir: PathBuf, clock: Clock, note: &'l dyn Fn(&str), is_gone: &'l dyn Fn() -> bool) -> Self {
-        Self { dir, clock, note, is_gone, stop: None }
+        Self { dir, clock, note, is_gone, stop: None, index: Index::default() }
     }
 
     /// Ends every reading of the journal once the flag is set.
     pub(crate) fn until(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop: Some(stop), ..self }
+    }
+
+    /// Uses outlines that are at hand.
+    pub(crate) fn with_outlines(self, index: Index) -> Self {
+        Self { index, ..self }
     }
 
     /// Opens the journal.
@@ -150,7 +160,7 @@ impl From<End> for Result<(), Failure> {
 }
 
 /// Names of all questions.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 22] = [
     tail::Tail::NAME,
     history::History::NAME,
     show::Show::NAME,
@@ -161,6 +171,18 @@ pub(crate) const NAMES: [&str; 10] = [
     status::Statuses::NAME,
     verify::Verify::NAME,
     names::Names::NAME,
+    timeline::overview::Overview::NAME,
+    timeline::window::Histogram::NAME,
+    timeline::lanes::Lanes::NAME,
+    timeline::entries::Entries::NAME,
+    timeline::entry::OneEntry::NAME,
+    timeline::compare::Compare::NAME,
+    timeline::object::ObjectAt::NAME,
+    timeline::moments::StateAt::NAME,
+    timeline::moments::ChangesBetween::NAME,
+    timeline::writers::Writers::NAME,
+    timeline::embed::Timeline::NAME,
+    timeline::updates::Updates::NAME,
 ];
 
 /// Answers a question that came as JSON, with items that are JSON.
@@ -190,6 +212,18 @@ pub(crate) fn answer(
         status::Statuses::NAME => run::<status::Statuses>,
         verify::Verify::NAME => run::<verify::Verify>,
         names::Names::NAME => run::<names::Names>,
+        timeline::overview::Overview::NAME => run::<timeline::overview::Overview>,
+        timeline::window::Histogram::NAME => run::<timeline::window::Histogram>,
+        timeline::lanes::Lanes::NAME => run::<timeline::lanes::Lanes>,
+        timeline::entries::Entries::NAME => run::<timeline::entries::Entries>,
+        timeline::entry::OneEntry::NAME => run::<timeline::entry::OneEntry>,
+        timeline::compare::Compare::NAME => run::<timeline::compare::Compare>,
+        timeline::object::ObjectAt::NAME => run::<timeline::object::ObjectAt>,
+        timeline::moments::StateAt::NAME => run::<timeline::moments::StateAt>,
+        timeline::moments::ChangesBetween::NAME => run::<timeline::moments::ChangesBetween>,
+        timeline::writers::Writers::NAME => run::<timeline::writers::Writers>,
+        timeline::embed::Timeline::NAME => run::<timeline::embed::Timeline>,
+        timeline::updates::Updates::NAME => run::<timeline::updates::Updates>,
         _ => {
             let names = NAMES.join(", ");
             return Err(Failure::usage(format!("a server answers nothing but questions about its log: {names}")));
@@ -208,6 +242,9 @@ pub(crate) fn stamp(micros: i64) -> String {
     Timestamp::from_microsecond(micros).map_or_else(|_| String::new(), |time| format!("{time:.6}"))
 }
 
+/// A word of a fixed set, in an answer.
+pub(crate) type Word = Cow<'static, str>;
+
 /// Serializes a time as [`stamp`] writes it.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn as_stamp<S: Serializer>(micros: &i64, serializer: S) -> Result<S::Ok, S::Error> {
@@ -221,4 +258,14 @@ fn as_stamps<S: Serializer>(micros: &Option<i64>, serializer: S) -> Result<S::Ok
         Some(micros) => serializer.serialize_some(&stamp(*micros)),
         None => serializer.serialize_none(),
     }
+}
+
+/// Reads a time that [`as_stamp`] wrote.
+fn from_stamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    Ok(Timestamp::deserialize(deserializer)?.as_microsecond())
+}
+
+/// Reads a time, or null, that [`as_stamps`] wrote.
+fn from_stamps<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    Ok(Option::<Timestamp>::deserialize(deserializer)?.map(Timestamp::as_microsecond))
 }

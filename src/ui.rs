@@ -13,31 +13,23 @@
 
 mod access;
 mod answer;
-mod entries;
 mod follow;
-mod index;
-mod lanes;
-mod moments;
-mod overview;
 mod page;
 mod query;
 mod settings;
-mod summary;
 #[cfg(test)]
 mod tests;
-mod window;
-mod writers;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -49,21 +41,28 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use page::OneFile;
+pub(crate) use page::OneFile;
 pub use settings::Settings;
 
 use crate::ambient;
 use crate::http::{BindError, Gate};
 use crate::http::{Bound, Clusters, Limits, Member, Peer, Stage, bind_for};
 use crate::journal::{Journal, JournalError, Reader};
-use crate::words::Failure;
+use crate::query::timeline::compare::Compare;
+use crate::query::timeline::entries::Entries;
+use crate::query::timeline::entry::OneEntry;
+use crate::query::timeline::lanes::Lanes;
+use crate::query::timeline::moments::{ChangesBetween, StateAt};
+use crate::query::timeline::object::ObjectAt;
+use crate::query::timeline::outlines::{HEAD_POLL_INTERVAL, Index};
+use crate::query::timeline::overview::Overview;
+use crate::query::timeline::window::Histogram;
+use crate::query::timeline::writers::Writers;
+use crate::query::{Log, Question};
 use crate::words::clock::Clock;
 use access::{Access, Sessions};
 use answer::{Problem, good, sealed};
-use index::{HEAD_POLL_INTERVAL, Index};
-use lanes::{Most, Present};
-use overview::Mode;
-use query::{Asked, Query};
+use query::Query;
 
 /// Time limits of clients, and number of followers.
 const LIMITS: Limits = Limits {
@@ -80,11 +79,12 @@ const OF_ONE: usize = 2;
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// A read that takes longer is one whose disk hangs: it keeps its turn at its journal, and takes none from the others.
 const HUNG_READ_LIMIT: Duration = Duration::from_secs(6);
-/// Time limit for an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// Limits of lanes, marks and buckets in a request.
-const MOST: Most = Most { lanes: 5000, marks: 100_000 };
+/// Limits of lanes, marks, buckets, and entries or objects in a request.
+const MOST_LANES: usize = 5000;
+const MOST_MARKS: usize = 100_000;
 const MOST_BUCKETS: usize = 5000;
+const MOST_ENTRIES: usize = 1000;
+const MOST_OBJECTS: usize = 5000;
 
 /// The present, in UTC.
 fn clock() -> Clock {
@@ -234,24 +234,6 @@ pub async fn keep_outlines(journal: Journal, stop: CancellationToken) -> Result<
     Index::default().keep(journal, stop).await
 }
 
-/// The page with a part of the log in it: what these keys ask for, as the API has them, and about so many bytes of entries.
-///
-/// # Errors
-/// Where the query names what the journal does not know, or makes no sense.
-pub fn one_file(
-    reader: &mut Reader,
-    state: &Path,
-    keys: Vec<(&'static str, String)>,
-    most: usize,
-) -> Result<OneFile, Failure> {
-    let clock = clock();
-    let write = || -> Result<OneFile, Problem> {
-        let asked = Asked::read(&Query::of(keys), reader, &clock)?;
-        page::one_file(&Index::default(), reader, state, &asked, &clock, (most, Instant::now() + page::FILE_TIMEOUT))
-    };
-    write().map_err(Failure::from)
-}
-
 /// Serves, and notices what is new for those who follow.
 async fn run(bound: Bound, mut site: Site, stop: CancellationToken) -> io::Result<()> {
     site.tls = bound.has_tls();
@@ -355,7 +337,7 @@ impl Site {
     async fn read<T: Send + 'static>(
         &self,
         book: &Book,
-        work: impl FnOnce(&mut Reader) -> Result<T, Problem> + Send + 'static,
+        work: impl FnOnce(&Log<'_>) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let turns = async {
             let of_one = Arc::clone(&book.reads).acquire_owned().await?;
@@ -364,7 +346,7 @@ impl Site {
         let Ok(Ok((of_one, of_all))) = tokio::time::timeout(TURN_TIMEOUT, turns).await else {
             return Err(Problem::busy("too much is asked for at once; try again in a moment"));
         };
-        let state = book.state.clone();
+        let (state, index) = (book.state.clone(), book.index.clone());
         let (reads, done) = oneshot::channel::<()>();
         let hangs = self.hangs;
         // The turns last as long as the reading does, also where nobody waits for it any more.
@@ -374,7 +356,7 @@ impl Site {
         });
         ambient::blocking(move || {
             let _turns = (of_one, reads);
-            work(&mut Reader::open(&state)?)
+            work(&Log::new(state, clock(), &|_| {}, &|| false).with_outlines(index))
         })
         .await
     }
@@ -404,7 +386,7 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
     };
     let text = uri.query().unwrap_or_default();
     if path == "/" && text.contains("token=") {
-        return enter(site, peer, headers, uri.path(), text).await;
+        return enter(site, peer, headers, uri).await;
     }
     if name.is_some() && path.is_empty() {
         return Ok(to(&format!("{}/", uri.path())));
@@ -417,7 +399,7 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
         return Err(Problem::missing("there is nothing here; the page is at /"));
     };
     site.access.admit(&site.sessions, peer, headers).await?;
-    let query = Query::read(text)?;
+    let query = Query::read(uri)?;
     let cluster = name.as_deref().or_else(|| query.one("cluster"));
     if what == "clusters" {
         return Ok(good(&listed(site, cluster)));
@@ -436,16 +418,15 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
         return Ok(response);
     }
     let what = what.to_owned();
-    let of = Arc::clone(&book);
-    site.read(&book, move |reader| api(&of, reader, &what, &query)).await
+    site.read(&book, move |log| api(log, &what, &query)).await
 }
 
 /// Takes the token out of the address, and leads to the page.
-async fn enter(site: &Site, peer: &Peer, headers: &HeaderMap, path: &str, text: &str) -> Result<Response, Problem> {
-    let query = Query::read(text)?;
+async fn enter(site: &Site, peer: &Peer, headers: &HeaderMap, uri: &Uri) -> Result<Response, Problem> {
+    let query = Query::read(uri)?;
     let token = query.one("token").unwrap_or_default();
     let cookie = site.access.enter(&site.sessions, peer, headers, token, site.tls).await?;
-    let mut response = to(path);
+    let mut response = to(uri.path());
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
@@ -489,60 +470,67 @@ fn listed(site: &Site, this: Option<&str>) -> Listed {
     Listed { clusters: members.into_iter().map(named).collect(), this: this.map(str::to_owned) }
 }
 
-/// The keys of a query that choose entries.
-const OF_ENTRIES: [&str; 6] = ["type", "area", "where", "quiet", "since", "until"];
-
 /// Answers a request of the API.
-fn api(book: &Book, reader: &mut Reader, what: &str, query: &Query) -> Result<Response, Problem> {
-    let (clock, deadline) = (clock(), Instant::now() + ANSWER_TIMEOUT);
-    let now = clock.now.as_microsecond();
-    let index = &book.index;
-    let running = || crate::status::daemon(&book.state).running;
-    let present = |reader: &Reader| Present::of(reader, now, running());
-    let asked = |reader: &Reader| Asked::read(query, reader, &clock);
-    // What would not count is refused, and not ignored.
-    let without = |keys: &[&'static str]| match keys.iter().find(|key| query.one(key).is_some()) {
-        Some(key) => Err(Problem::wrong(key, format!("{what} is of whole objects; leave {key} out"))),
-        None => Ok(()),
-    };
+fn api(log: &Log<'_>, what: &str, query: &Query) -> Result<Response, Problem> {
+    let (clock, window) = (&log.clock, || query.window(&log.clock));
     let seq = |key| {
         let seq = query.seq(key)?;
         seq.ok_or_else(|| Problem::wrong(key, format!("{key}: say which entry, by its seq")))
     };
-    Ok(match what {
-        "overview" => {
-            let mode = if running() { Mode::Daemon } else { Mode::Journal };
-            good(&overview::overview(reader, &book.state, mode)?)
-        }
-        "histogram" => {
-            let buckets = query.number("buckets", 200, MOST_BUCKETS)?;
-            good(&window::histogram(index, reader, &asked(reader)?, buckets, present(reader)?.end, deadline)?)
-        }
+    let from = || {
+        let text = "from: say from which moment on, such as 1h, a time, or a seq";
+        query.place("from", clock)?.ok_or_else(|| Problem::wrong("from", text))
+    };
+    match what {
+        "overview" => ask(log, Overview {}),
+        "histogram" => ask(log, Histogram { window: window()?, buckets: query.number("buckets", 200, MOST_BUCKETS)? }),
         "lanes" => {
-            let most = Most {
-                lanes: query.number("lanes", 500, MOST.lanes)?,
-                marks: query.number("marks", 10_000, MOST.marks)?,
-            };
-            let present = present(reader)?;
-            good(&lanes::lanes(index, reader, &asked(reader)?, most, present, deadline)?)
+            let (lanes, marks) = (query.number("lanes", 500, MOST_LANES)?, query.number("marks", 10_000, MOST_MARKS)?);
+            ask(log, Lanes { window: window()?, lanes, marks })
         }
-        "entries" => good(&entries::entries(index, reader, &asked(reader)?, query, &clock, deadline)?),
-        "entry" => good(&entries::entry(index, reader, seq("seq")?, &clock, true, deadline)?),
-        "diff" => good(&entries::diff(reader, seq("from")?, seq("to")?, &clock)?),
-        "object" => good(&entries::object(index, reader, query, &clock, present(reader)?, deadline)?),
+        "entries" => {
+            let limit = query.number("limit", 200, MOST_ENTRIES)?;
+            let (before, after) = (query.seq("before")?, query.seq("after")?);
+            ask(log, Entries { window: window()?, before, after, limit })
+        }
+        "entry" => ask(log, OneEntry { seq: seq("seq")?, neighbours: true }),
+        "diff" => ask(log, Compare { from: seq("from")?, to: seq("to")? }),
+        "object" => ask(log, object(query, clock)?),
         "state" => {
-            without(&OF_ENTRIES)?;
-            good(&moments::state(index, reader, &asked(reader)?, query, (&clock, present(reader)?), deadline)?)
+            let (at, limit) = (query.place("at", clock)?, query.number("limit", 1000, MOST_OBJECTS)?);
+            ask(log, StateAt { window: window()?, at, limit })
         }
         "changes" => {
-            without(&OF_ENTRIES)?;
-            good(&moments::changes(reader, &asked(reader)?, query, &clock, present(reader)?, deadline)?)
+            let limit = query.number("limit", 1000, MOST_OBJECTS)?;
+            ask(log, ChangesBetween { window: window()?, from: from()?, to: query.place("to", clock)?, limit })
         }
-        "churn" => {
-            let asked = asked(reader)?;
-            without(&["type", "area"])?;
-            good(&writers::writers(reader, &asked, writers::window(&asked, now), deadline)?)
-        }
-        _ => return Err(Problem::missing("there is no such question; docs/timeline.md has all of them")),
-    })
+        "churn" => ask(log, Writers { window: window()? }),
+        _ => Err(Problem::missing("there is no such question; docs/timeline.md has all of them")),
+    }
+}
+
+/// The object that a query names.
+fn object(query: &Query, clock: &Clock) -> Result<ObjectAt, Problem> {
+    let (Some(resource), Some(name)) = (query.one("resource"), query.one("name")) else {
+        return Err(Problem::wrong("name", "say which object: resource=deployments.apps&namespace=shop&name=web"));
+    };
+    let namespace = query.one("namespace").unwrap_or_default().to_owned();
+    let (resource, name, at) = (resource.to_owned(), name.to_owned(), query.place("at", clock)?);
+    let (since, until) = (query.moment("since", clock)?, query.moment("until", clock)?);
+    Ok(ObjectAt { resource, namespace, name, at, since, until })
+}
+
+/// Asks a question that has one item, and answers with it.
+fn ask<Q: Question>(log: &Log<'_>, question: Q) -> Result<Response, Problem> {
+    asked(log, question).map(|item| good(&item))
+}
+
+/// Asks a question that has one item.
+fn asked<Q: Question>(log: &Log<'_>, question: Q) -> Result<Q::Item, Problem> {
+    let mut found = None;
+    question.answer(log, &mut |item| {
+        found = Some(item);
+        Ok(())
+    })?;
+    found.ok_or_else(|| Problem::bug("a question has no answer; this is a bug"))
 }

@@ -12,7 +12,9 @@ use super::names::ago;
 use super::output::{Out, plural, size};
 use super::{Exit, Failure, Global, Outcome, complain};
 use crate::model::EntryType;
-use crate::ui;
+use crate::query::timeline::embed::{Contents, Item, Timeline};
+use crate::query::timeline::selection::Window;
+use crate::ui::OneFile;
 use crate::units::ByteSize;
 
 /// Arguments of `decklog timeline`.
@@ -56,18 +58,18 @@ fn sized(text: &str) -> Result<ByteSize, String> {
 }
 
 impl TimelineArgs {
-    /// The same as the page would ask it.
-    fn keys(&self) -> Vec<(&'static str, String)> {
-        let mut pairs = Vec::new();
-        pairs.extend(self.objects.iter().map(|what| ("what", what.clone())));
-        pairs.extend(self.namespace.iter().map(|namespace| ("namespace", namespace.clone())));
-        pairs.extend(self.types.iter().map(|kind| ("type", kind.as_str().to_owned())));
-        pairs.extend(self.areas.iter().map(|area| ("area", area.clone())));
-        pairs.extend(self.since.iter().map(|since| ("since", since.to_string())));
-        pairs.extend(self.until.iter().map(|until| ("until", until.to_string())));
-        pairs.extend(self.filter.iter().map(|filter| ("where", filter.clone())));
-        pairs.extend(self.all.then(|| ("quiet", "1".to_owned())));
-        pairs
+    fn window(&self) -> Window {
+        let split = |texts: &[String]| texts.iter().flat_map(|text| text.split(',')).map(str::to_owned).collect();
+        Window {
+            objects: split(&self.objects),
+            namespaces: self.namespace.clone(),
+            types: self.types.clone(),
+            areas: self.areas.clone(),
+            since: self.since,
+            until: self.until,
+            filter: self.filter.clone(),
+            quiet: self.all,
+        }
     }
 }
 
@@ -76,11 +78,19 @@ impl TimelineArgs {
 /// # Errors
 /// Where the arguments name what the journal does not know, or the file cannot be written.
 pub fn main(args: TimelineArgs, global: &Global) -> Outcome {
-    let (mut reader, dir) = global.reader()?;
-    let page = ui::one_file(&mut reader, &dir, args.keys(), args.max_size.in_memory())?;
+    let (mut file, mut contents) = (OneFile::default(), Contents::default());
+    let question = Timeline { window: args.window(), max_bytes: args.max_size.in_memory() };
+    global.ask(question, &mut |item| {
+        match item {
+            Item::Answer(answer) => file.add(answer),
+            Item::Contents(found) => contents = found,
+        }
+        Ok(())
+    })?;
+    let html = file.html(contents.left_out.as_deref())?;
     if args.html.as_os_str() == "-" {
         let mut out = Out::new(global);
-        out.bytes(page.html.as_bytes())?;
+        out.bytes(html.as_bytes())?;
         out.flush()?;
     } else {
         // It shows what objects hold: who may read it is for whoever passes it on.
@@ -90,17 +100,17 @@ pub fn main(args: TimelineArgs, global: &Global) -> Outcome {
             .truncate(true)
             .mode(0o600)
             .open(&args.html)
-            .and_then(|mut file| file.write_all(page.html.as_bytes()));
+            .and_then(|mut file| file.write_all(html.as_bytes()));
         written.map_err(|error| Failure::io(format!("cannot write {}", args.html.display()), &error))?;
         complain(&format!(
             "wrote {}: {}, {}, {}",
             args.html.display(),
-            plural(page.objects as u64, "object", "objects"),
-            plural(page.entries as u64, "entry", "entries"),
-            size(page.html.len() as u64)
+            plural(contents.objects as u64, "object", "objects"),
+            plural(contents.entries as u64, "entry", "entries"),
+            size(html.len() as u64)
         ));
     }
-    if let Some(left_out) = page.left_out {
+    if let Some(left_out) = contents.left_out {
         complain(&format!("note: {left_out}"));
     }
     Ok(Exit::Done)

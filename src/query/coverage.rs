@@ -8,9 +8,9 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::{as_stamp, as_stamps};
+use super::{as_stamp, as_stamps, from_stamp, from_stamps};
 use crate::journal::{EntryQuery, JournalError, ObjectRow, Reader, SourceRow, SourceState, StoredEntry};
 use crate::model::{EntryType, Seq, Why};
 use crate::wire::Entry;
@@ -48,17 +48,17 @@ pub(crate) struct Present {
 }
 
 /// A stretch of time of which nobody knows what happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Uncovered {
     /// Full name of the resource, such as `deployments.apps`.
     pub(crate) resource: Option<String>,
     /// The namespace; empty for all.
     pub(crate) namespace: String,
     /// Start, microseconds since 1970; none if it is not known, or before the log.
-    #[serde(serialize_with = "as_stamps")]
+    #[serde(serialize_with = "as_stamps", deserialize_with = "from_stamps")]
     pub(crate) from: Option<i64>,
     /// End, microseconds since 1970.
-    #[serde(serialize_with = "as_stamp")]
+    #[serde(serialize_with = "as_stamp", deserialize_with = "from_stamp")]
     pub(crate) to: i64,
     /// Reason: that of a GAP, the state of the source, `removed`, `stopped` or `not_yet`.
     pub(crate) why: String,

@@ -5,9 +5,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::filter::FilterError;
 use crate::journal::JournalError;
-use crate::model::Seq;
 use crate::words::{Exit, Failure};
 
 /// Content security policy: no resources, scripts or requests of other origins, and no framing.
@@ -37,11 +35,6 @@ impl Problem {
     /// Error for the value of this key.
     pub(super) fn wrong(key: &'static str, text: impl Into<String>) -> Self {
         Self { key: Some(key), ..Self::new(StatusCode::BAD_REQUEST, text) }
-    }
-
-    /// The filter has no answer for the entry with this seq.
-    pub(super) fn without_answer(seq: Seq, error: &FilterError) -> Self {
-        Self::wrong("where", format!("where: no answer for entry {}, because {error}", seq.0))
     }
 
     /// It is about this key of the query.
@@ -89,18 +82,7 @@ impl From<Failure> for Problem {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
         };
-        Self::new(status, failure.text())
-    }
-}
-
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Self {
-        let exit = match problem.status {
-            StatusCode::BAD_REQUEST => Exit::Usage,
-            StatusCode::NOT_FOUND => Exit::No,
-            _ => Exit::Io,
-        };
-        Self::new(exit, problem.text)
+        Self { key: failure.key(), ..Self::new(status, failure.text()) }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,21 +15,11 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep};
 
 use super::answer::Problem;
-use super::index::outline;
-use super::query::{Asked, Query};
-use super::summary::Summaries;
-use super::window::Narrow;
-use super::{Book, Site};
-use crate::churn::Classes;
-use crate::journal::Reader;
-use crate::journal::outline::{Builder, Part};
-use crate::model::Seq;
-use crate::words::clock::Clock;
+use super::query::Query;
+use super::{Book, Site, asked};
+use crate::query::timeline::selection::Window;
+use crate::query::timeline::updates::{Cursor, Updates};
 
-/// A page that lacks more entries than this loads its window again: that is less than all of them.
-const BEHIND: u64 = 20_000;
-/// Number of entries that are read between two waits.
-const PAGE: u64 = 256;
 /// Interval of keepalive comments while nothing is sent.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Interval at which the page gets its cursor while no entry passes.
@@ -40,30 +29,10 @@ const BATCH_LINGER: Duration = Duration::from_millis(100);
 /// A stream ends after this, and the browser asks again: so who may not read any more is found out.
 const STREAM_AGE_MAX: Duration = Duration::from_secs(600);
 
-/// Position of a page: the epoch, and the seq up to which it has everything.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cursor {
-    epoch: String,
-    seq: u64,
-}
-
-impl Cursor {
-    fn read(text: &str) -> Option<Self> {
-        let (epoch, seq) = text.rsplit_once(':')?;
-        Some(Self { epoch: epoch.to_owned(), seq: seq.parse().ok()? })
-    }
-}
-
-impl std::fmt::Display for Cursor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.epoch, self.seq)
-    }
-}
-
 struct Following {
     site: Arc<Site>,
     book: Arc<Book>,
-    query: Query,
+    window: Window,
     cursor: Cursor,
     head: watch::Receiver<u64>,
     pending: VecDeque<Bytes>,
@@ -74,24 +43,14 @@ struct Following {
     _slot: OwnedSemaphorePermit,
 }
 
-/// Result of one read.
-struct Looked {
-    events: Vec<Bytes>,
-    cursor: Cursor,
-    /// The page has to load its window again.
-    reload: bool,
-    /// There is more at once.
-    more: bool,
-}
-
 #[derive(Serialize)]
 struct Place<'a> {
     cursor: &'a str,
 }
 
 #[derive(Serialize)]
-struct Reload {
-    why: &'static str,
+struct Reload<'a> {
+    why: &'a str,
 }
 
 fn event(name: &str, id: Option<&Cursor>, data: &impl Serialize) -> Bytes {
@@ -117,19 +76,15 @@ pub(super) async fn follow(
         ),
         None => None,
     };
-    // What it asks for is looked at once before anything is sent, so that what is wrong with it can be said.
-    let asked = query.clone();
-    let now = site
-        .read(book, move |reader| {
-            Asked::read(&asked, reader, &super::clock())?;
-            Ok(Cursor { epoch: reader.epoch()?, seq: reader.head()?.0 })
-        })
-        .await?;
+    let window = query.window(&super::clock())?;
+    // It is asked once before anything is sent, so that what is wrong with the question can be said.
+    let first = Updates { window: window.clone(), after: None };
+    let now = site.read(book, move |log| asked(log, first)).await?.cursor;
     let begun = Instant::now();
     let following = Following {
         site: Arc::clone(site),
         book: Arc::clone(book),
-        query,
+        window,
         cursor: cursor.unwrap_or(now),
         head: book.head.subscribe(),
         pending: VecDeque::from([Bytes::from_static(b"retry: 2000\n\n")]),
@@ -155,21 +110,25 @@ impl Following {
                 return None;
             }
             self.head.mark_unchanged();
-            let (query, cursor) = (self.query.clone(), self.cursor.clone());
-            let Ok(looked) = self.site.read(&self.book, move |reader| look(reader, &query, cursor)).await else {
-                // It is asked again, and told what is wrong.
+            let question = Updates { window: self.window.clone(), after: Some(self.cursor.clone()) };
+            let Ok(update) = self.site.read(&self.book, move |log| asked(log, question)).await else {
+                // The page asks again, and gets the sentence.
                 return None;
             };
-            let moved = looked.cursor != self.cursor;
-            self.cursor = looked.cursor;
-            self.ended = looked.reload;
-            self.pending.extend(looked.events);
-            let due = self.placed.elapsed() >= CURSOR_INTERVAL || moved && !looked.more;
+            let moved = update.cursor != self.cursor;
+            self.cursor = update.cursor;
+            self.ended = update.reload.is_some();
+            self.pending.extend(update.entries.iter().map(|entry| {
+                let at = Cursor { epoch: self.cursor.epoch.clone(), seq: entry.seq };
+                event("entry", Some(&at), entry)
+            }));
+            self.pending.extend(update.reload.map(|why| event("reload", None, &Reload { why: &why })));
+            let due = self.placed.elapsed() >= CURSOR_INTERVAL || moved && !update.more;
             if due && !self.ended {
                 self.placed = Instant::now();
                 self.pending.push_back(event("at", Some(&self.cursor), &Place { cursor: &self.cursor.to_string() }));
             }
-            if !self.pending.is_empty() || looked.more {
+            if !self.pending.is_empty() || update.more {
                 continue;
             }
             tokio::select! {
@@ -183,65 +142,9 @@ impl Following {
     }
 }
 
-/// Returns the events behind a cursor.
-fn look(reader: &mut Reader, query: &Query, cursor: Cursor) -> Result<Looked, Problem> {
-    let (epoch, head, oldest) = (reader.epoch()?, reader.head()?.0, reader.retained()?.oldest);
-    let reload = |why| {
-        let cursor = Cursor { epoch: epoch.clone(), seq: head };
-        Ok(Looked { events: vec![event("reload", None, &Reload { why })], cursor, reload: true, more: false })
-    };
-    if cursor.epoch != epoch || cursor.seq > head {
-        return reload("epoch");
-    }
-    if head - cursor.seq > BEHIND || cursor.seq + 1 < oldest {
-        return reload("behind");
-    }
-    let upto = head.min(cursor.seq + PAGE);
-    let reached = Cursor { epoch: epoch.clone(), seq: upto };
-    let mut events = Vec::new();
-    if upto > cursor.seq {
-        let clock = super::clock();
-        let asked = Asked::read(query, reader, &Clock { now: clock.now, zone: clock.zone.clone() })?;
-        let (classes, summaries) = (Classes::default(), Summaries::new(&clock, Seq(head)));
-        let narrow = Narrow::of(&asked);
-        let mut unanswered = false;
-        reader.rows_between(Seq(cursor.seq + 1), Seq(upto), &mut |row| {
-            let (mark, words) = outline(&classes, &row);
-            let mut builder = Builder::default();
-            builder.add(mark, &words);
-            let Some(part) = Part::read(builder.finish()) else { return ControlFlow::Continue(()) };
-            let passes = part.marks.iter().all(|mark| narrow.takes(&part, mark)) && (asked.quiet || !mark.quiet);
-            let filter = asked.filter.as_ref().filter(|_| passes);
-            let Ok(selected) = filter.map_or(Ok(passes), |filter| filter.selects(&row.entry.line)) else {
-                unanswered = true;
-                return ControlFlow::Break(());
-            };
-            if selected {
-                let at = Cursor { epoch: epoch.clone(), seq: mark.seq };
-                events.push(event("entry", Some(&at), &summaries.of(&row.entry)));
-            }
-            ControlFlow::Continue(())
-        })?;
-        // The window, which the page loads again, has the reason.
-        if unanswered {
-            return reload("where");
-        }
-    }
-    Ok(Looked { events, cursor: reached, reload: false, more: upto < head })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cursor_is_read_as_it_is_written() {
-        let cursor = Cursor { epoch: "01J:X".to_owned(), seq: 812 };
-        assert_eq!(Cursor::read(&cursor.to_string()), Some(cursor));
-        for text in ["", "812", "a:", "a:b", ":", "a:-1"] {
-            assert_eq!(Cursor::read(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn an_event_is_three_lines() {

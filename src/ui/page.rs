@@ -1,7 +1,6 @@
 //! The page's own files, and the page with its data in one file.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,18 +8,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::answer::Problem;
-use super::entries::entry;
-use super::index::Index;
-use super::lanes::{Lanes, Most, Present, lanes};
-use super::overview::{Mode, Overview, overview};
-use super::query::Asked;
-use super::window::{Before, Histogram, extent, histogram};
-use super::writers::{Writers, writers};
-use crate::journal::Reader;
-use crate::model::Seq;
-use crate::words::clock::Clock;
-use crate::words::row::{plural, size};
+use crate::query::timeline::embed::Embedded;
+use crate::words::Failure;
 
 const INDEX: &str = include_str!("../../ui/dist/index.html");
 const SCRIPT: &str = include_str!("../../ui/dist/app.js");
@@ -41,130 +30,37 @@ pub(super) fn file(name: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// The page with its data in it.
-#[derive(Debug)]
-pub struct OneFile {
-    /// The file.
-    pub html: String,
-    /// Objects in it, and entries with all that they say.
-    pub objects: usize,
-    /// See `objects`.
-    pub entries: usize,
-    /// Sentence about omitted data.
-    pub left_out: Option<String>,
+/// The page with the answers to its questions in it, which needs no server.
+#[derive(Debug, Default)]
+pub(crate) struct OneFile {
+    answers: BTreeMap<String, Box<RawValue>>,
 }
 
 /// Data of the one-file form.
 #[derive(Serialize)]
-struct Data {
-    overview: Overview,
-    lanes: Lanes,
-    histogram: Histogram,
-    entries: std::collections::BTreeMap<u64, Box<RawValue>>,
-    churn: Writers,
-    left_out: Option<String>,
+struct Data<'a> {
+    answers: &'a BTreeMap<String, Box<RawValue>>,
+    left_out: Option<&'a str>,
 }
 
-/// Time limit for building a file, which a person waits for.
-pub(super) const FILE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Limits of lanes and marks that a page draws.
-const MOST: Most = Most { lanes: 5000, marks: 100_000 };
-const BUCKETS: usize = 1000;
+impl OneFile {
+    /// Adds the answer to a question of the page.
+    pub(crate) fn add(&mut self, answer: Embedded) {
+        self.answers.insert(answer.question, answer.answer);
+    }
 
-/// The page with a part of the log in it. Entries are in it with all that they say, the newest first, until they have `most`
-/// bytes.
-pub(super) fn one_file(
-    index: &Index,
-    reader: &mut Reader,
-    dir: &Path,
-    asked: &Asked,
-    clock: &Clock,
-    (most, deadline): (usize, Instant),
-) -> Result<OneFile, Problem> {
-    let mut overview = overview(reader, dir, Mode::File)?;
-    let now = clock.now.as_microsecond();
-    let present = Present::of(reader, now, crate::status::daemon(dir).running)?;
-    let lanes = lanes(index, reader, asked, MOST, present, deadline)?;
-    let histogram = histogram(index, reader, asked, BUCKETS, present.end, deadline)?;
-    let churn = writers(reader, asked, extent(reader, asked, now)?, deadline)?;
-    // It may be handed on to somebody who may see this and nothing else.
-    overview.narrow(asked, reader, &lanes.namespaces())?;
-    let mut seqs: Vec<u64> = lanes.lanes.iter().flat_map(|lane| lane.marks.iter().map(|mark| mark.seq)).collect();
-    seqs.sort_unstable_by(|one, other| other.cmp(one));
-    let (mut entries, mut bytes) = (std::collections::BTreeMap::new(), 0);
-    let (mut left, mut late) = (0_u64, 0_u64);
-    for seq in seqs {
-        if bytes >= most {
-            left += 1;
-            continue;
-        }
-        if Instant::now() > deadline {
-            late += 1;
-            continue;
-        }
-        // Retention may have removed it meanwhile.
-        let Ok(whole) = entry(index, reader, Seq(seq), clock, false, deadline) else { continue };
-        let bug = |error: serde_json::Error| Problem::bug(format!("an entry cannot be written: {error}"));
-        let text = serde_json::to_string(&whole).map_err(bug)?;
-        if bytes + text.len() > most {
-            left += 1;
-            continue;
-        }
-        bytes += text.len();
-        entries.insert(seq, RawValue::from_string(text).map_err(bug)?);
+    /// Returns the file.
+    ///
+    /// # Errors
+    /// Exit 70 where the page is not what it should be.
+    pub(crate) fn html(&self, left_out: Option<&str>) -> Result<String, Failure> {
+        let json = serde_json::to_string(&Data { answers: &self.answers, left_out });
+        whole(&json.map_err(|error| Failure::internal(format!("the file cannot be written: {error}")))?)
     }
-    let mut said = Vec::new();
-    if left > 0 {
-        said.push(format!(
-            "{} in this file without what changed, because it would have more than {}",
-            plural(left, "entry is", "entries are"),
-            size(most as u64)
-        ));
-    }
-    if late > 0 {
-        said.push(format!(
-            "{} in this file without what changed, because it took more than {} seconds",
-            plural(late, "entry is", "entries are"),
-            FILE_TIMEOUT.as_secs()
-        ));
-    }
-    let looked_back = lanes.left_out().and_then(|left| left.before.as_ref()).max(histogram.looked_back());
-    if let Some(Before { before }) = looked_back {
-        said.push(format!(
-            "what was before {before} was not looked at, because it took more than {} seconds: from then on the file is whole",
-            FILE_TIMEOUT.as_secs()
-        ));
-    }
-    if let Some(left) = lanes.left_out() {
-        let counted = [
-            (left.lanes as u64, "object", "objects"),
-            (left.marks, "entry", "entries"),
-            (left.unwatched as u64, "hatched stretch", "hatched stretches"),
-        ];
-        let counted: Vec<String> = counted
-            .into_iter()
-            .filter(|(count, ..)| *count > 0)
-            .map(|(count, one, several)| plural(count, one, several))
-            .collect();
-        if !counted.is_empty() {
-            said.push(format!("not in this file: {}", counted.join(", ")));
-        }
-    }
-    if churn.truncated() {
-        said.push("who wrote what was counted for a part of the time".to_owned());
-    }
-    let left_out =
-        (!said.is_empty()).then(|| format!("{}; a later --since, or a filter, leaves room for more", said.join("; ")));
-    let (objects, count) = (lanes.lanes.len(), entries.len());
-    let said = left_out.clone();
-    let data = Data { overview, lanes, histogram, entries, churn, left_out };
-    let json =
-        serde_json::to_string(&data).map_err(|error| Problem::bug(format!("the file cannot be written: {error}")))?;
-    Ok(OneFile { html: whole(&json)?, objects, entries: count, left_out: said })
 }
 
 /// The page with this JSON in it.
-fn whole(json: &str) -> Result<String, Problem> {
+fn whole(json: &str) -> Result<String, Failure> {
     let data = format!(r#"<script type="application/json" id="decklog-data">{}</script>"#, inert(json));
     let hash = |text: &str| STANDARD.encode(Sha256::digest(text.as_bytes()));
     let policy = format!(
@@ -179,7 +75,7 @@ fn whole(json: &str) -> Result<String, Problem> {
         (SCRIPT_LINK, format!("{data}\n<script>{SCRIPT}</script>")),
     ] {
         if page.matches(place).count() != 1 {
-            return Err(Problem::bug(format!("the page has no {place:?}; this is a bug")));
+            return Err(Failure::internal(format!("the page has no {place:?}; this is a bug")));
         }
         page = page.replacen(place, &put, 1);
     }

@@ -55,12 +55,13 @@ impl From<Exit> for ExitCode {
 pub struct Failure {
     exit: Exit,
     text: String,
+    key: Option<&'static str>,
 }
 
 impl Failure {
     /// A failure that ends the process with `exit` after `text` was printed.
     pub fn new(exit: Exit, text: impl Into<String>) -> Self {
-        Self { exit, text: text.into() }
+        Self { exit, text: text.into(), key: None }
     }
 
     /// The command line is wrong.
@@ -95,7 +96,17 @@ impl Failure {
     /// The reader of standard output is gone: a quiet end.
     #[must_use]
     pub const fn closed_pipe() -> Self {
-        Self { exit: Exit::Done, text: String::new() }
+        Self { exit: Exit::Done, text: String::new(), key: None }
+    }
+
+    /// Says which key of a query the failure is about.
+    pub(crate) fn about(self, key: &'static str) -> Self {
+        Self { key: Some(key), ..self }
+    }
+
+    /// Returns the key of a query that the failure is about, if there is one.
+    pub(crate) const fn key(&self) -> Option<&'static str> {
+        self.key
     }
 
     /// Returns the exit code.

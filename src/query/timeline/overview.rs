@@ -1,19 +1,18 @@
 //! Overview: sources, sinks, alarms, gaps, and the values of filters.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::answer::Problem;
-use super::lanes::Present;
-use super::query::Asked;
+use super::Opened;
+use super::selection::Selected;
 use crate::journal::{EntryQuery, Reader, StoredEntry};
 use crate::model::{EntryType, Seq};
-use crate::query::stamp;
+use crate::query::{Log, Put, Question, Word, stamp};
 use crate::status::{Place, Status};
 use crate::wire::Entry;
+use crate::words::Failure;
 use crate::words::names::Spellings;
 
 /// Number of each kind in an answer.
@@ -21,7 +20,7 @@ const MOST: usize = 200;
 const MOST_NAMES: usize = 5000;
 
 /// Source of the page's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
     /// A running daemon.
@@ -32,11 +31,11 @@ pub(crate) enum Mode {
     File,
 }
 
-/// See the module.
-#[derive(Debug, Serialize)]
-pub(crate) struct Overview {
+/// The overview of a log.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct View {
     v: u64,
-    version: &'static str,
+    version: Word,
     cluster: ClusterName,
     epoch: String,
     cursor: String,
@@ -44,7 +43,7 @@ pub(crate) struct Overview {
     head: Option<End>,
     now: String,
     end: String,
-    mode: Mode,
+    pub(super) mode: Mode,
     sources: Vec<Source>,
     sinks: Vec<Sink>,
     alarms: Vec<Alarm>,
@@ -54,24 +53,24 @@ pub(crate) struct Overview {
     size: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct ClusterName {
     name: String,
     uid: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct End {
     seq: u64,
     time: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Source {
     name: String,
     resource: String,
     namespace: String,
-    state: &'static str,
+    state: Word,
     detail: String,
     since: Option<String>,
     good_at: Option<String>,
@@ -79,25 +78,25 @@ struct Source {
     objects: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Sink {
     name: String,
     kind: String,
-    state: &'static str,
+    state: Word,
     detail: String,
     cursor: u64,
     lag: u64,
     delivered_at: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Alarm {
     name: String,
     text: String,
     since: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Gap {
     seq: u64,
     time: String,
@@ -107,7 +106,7 @@ struct Gap {
     namespace: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Kind {
     kind: String,
     resource: String,
@@ -124,31 +123,36 @@ impl From<Place> for End {
     }
 }
 
-impl Overview {
+impl View {
+    /// Returns the seqs of the GAPs.
+    pub(super) fn gap_seqs(&self) -> impl Iterator<Item = u64> {
+        self.gaps.iter().map(|gap| gap.seq)
+    }
+
     /// Leaves out what is of other objects than those that are asked for, where some are; sinks and alarms are of all. The gaps
     /// are the newest of those that are asked for.
     pub(super) fn narrow(
         &mut self,
-        asked: &Asked,
+        selected: &Selected,
         reader: &mut Reader,
         namespaces: &BTreeSet<&str>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), Failure> {
         let sources = reader.sources()?;
-        let of_them = sources.iter().filter(|source| asked.is_of(source));
+        let of_them = sources.iter().filter(|source| selected.is_of(source));
         let scopes: BTreeSet<_> =
             of_them.map(|source| (source.resource.full_name(), source.namespace.clone())).collect();
         let is_of =
             |resource: &str, namespace: &str| scopes.iter().any(|(of, within)| of == resource && within == namespace);
         let head = reader.head()?;
-        let (after, _) = asked.bounds(reader, head)?;
+        let (after, _) = selected.bounds(reader, head)?;
         // A GAP is journaled at its end, and may begin in the window.
         let begins = |gap: &Gap| gap.since.as_deref().unwrap_or_default().parse::<Timestamp>().ok();
         let within =
-            |gap: &Gap| asked.until.zip(begins(gap)).is_none_or(|(until, begins)| begins.as_microsecond() <= until);
+            |gap: &Gap| selected.until.zip(begins(gap)).is_none_or(|(until, begins)| begins.as_microsecond() <= until);
         self.gaps = gaps(reader, (after, head.0), |gap| {
-            within(gap) && (asked.objects.is_none() || is_of(&gap.resource, &gap.namespace))
+            within(gap) && (selected.objects.is_none() || is_of(&gap.resource, &gap.namespace))
         })?;
-        if asked.objects.is_none() {
+        if selected.objects.is_none() {
             return Ok(());
         }
         self.sources.retain(|source| is_of(&source.resource, &source.namespace));
@@ -160,8 +164,25 @@ impl Overview {
     }
 }
 
-/// Returns the overview of the journal in `dir`.
-pub(super) fn overview(reader: &mut Reader, dir: &Path, mode: Mode) -> Result<Overview, Problem> {
+/// Asks for the overview.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Overview {}
+
+impl Question for Overview {
+    const NAME: &'static str = "overview";
+    type Item = View;
+
+    fn answer(self, log: &Log<'_>, put: &mut Put<'_, View>) -> Result<(), Failure> {
+        put(overview(&mut Opened::of(log)?)?)
+    }
+}
+
+/// Returns the overview of the whole log.
+pub(super) fn overview(opened: &mut Opened) -> Result<View, Failure> {
+    let present = opened.present()?;
+    let mode = if present.at.watched { Mode::Daemon } else { Mode::Journal };
+    let Opened { reader, dir, .. } = opened;
     let now = Timestamp::now();
     let status = Status::gather(reader, dir, now)?;
     let rows = reader.sources()?;
@@ -174,7 +195,7 @@ pub(super) fn overview(reader: &mut Reader, dir: &Path, mode: Mode) -> Result<Ov
             Source {
                 resource,
                 namespace,
-                state: source.state.word(),
+                state: source.state.word().into(),
                 detail: source.state.detail().into_owned(),
                 since: source.since.map(at),
                 good_at: source.known_good.map(at),
@@ -187,7 +208,7 @@ pub(super) fn overview(reader: &mut Reader, dir: &Path, mode: Mode) -> Result<Ov
     let sinks = status.sinks.into_iter().filter(|sink| sink.active).take(MOST);
     let sinks = sinks
         .map(|sink| Sink {
-            state: sink.state.word(),
+            state: sink.state.word().into(),
             detail: sink.state.detail().to_owned(),
             cursor: sink.cursor.0,
             lag: sink.lag_entries,
@@ -214,16 +235,16 @@ pub(super) fn overview(reader: &mut Reader, dir: &Path, mode: Mode) -> Result<Ov
             namespaced: resource.namespaced,
         })
         .collect();
-    Ok(Overview {
+    Ok(View {
         v: 1,
-        version: env!("CARGO_PKG_VERSION"),
+        version: env!("CARGO_PKG_VERSION").into(),
         cluster: ClusterName { name: status.cluster.name, uid: status.cluster.uid },
         cursor: format!("{}:{head}", status.journal.epoch),
         epoch: status.journal.epoch,
         oldest: status.journal.oldest.map(End::from),
         head: status.journal.head.map(End::from),
         now: at(now),
-        end: stamp(Present::of(reader, now.as_microsecond(), crate::status::daemon(dir).running)?.end),
+        end: stamp(present.end),
         mode,
         sources,
         sinks,
@@ -236,7 +257,7 @@ pub(super) fn overview(reader: &mut Reader, dir: &Path, mode: Mode) -> Result<Ov
 }
 
 /// The newest gaps after the first of these seqs and up to the second that are wanted.
-fn gaps(reader: &mut Reader, (after, upto): (u64, u64), is_wanted: impl Fn(&Gap) -> bool) -> Result<Vec<Gap>, Problem> {
+fn gaps(reader: &mut Reader, (after, upto): (u64, u64), is_wanted: impl Fn(&Gap) -> bool) -> Result<Vec<Gap>, Failure> {
     let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
     let (mut gaps, mut before) = (Vec::new(), Seq(upto).next());
     while gaps.len() < MOST {

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::index::outline;
-use super::query::lane_id;
+use super::outlines::outline;
+use super::selection::lane_id;
 use crate::churn::Classes;
 use crate::journal::{JournalError, Reader, StoredEntry, StoredRow};
 use crate::model::{EntryType, Seq};
+use crate::query::Word;
 use crate::terminal::Look;
 use crate::wire::{Entry, EntryGap};
 use crate::words::clock::Clock;
@@ -20,15 +21,15 @@ const LONGEST: usize = 2000;
 /// A name is shown with at most so many characters.
 const NAME: usize = 512;
 
-/// See the module.
-#[derive(Clone, Debug, Serialize)]
+/// An entry in short.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Summary {
-    pub(super) seq: u64,
+    pub(crate) seq: u64,
     time: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     happened: Option<String>,
     #[serde(rename = "type")]
-    kind_of: &'static str,
+    kind_of: Word,
     evidence: String,
     pub(super) id: String,
     kind: String,
@@ -40,7 +41,7 @@ pub(crate) struct Summary {
     managers: Vec<String>,
     pub(super) quiet: bool,
     line: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     gap: Option<EntryGap>,
 }
 
@@ -69,7 +70,7 @@ impl Summaries {
             seq: stored.seq.0,
             time: String::new(),
             happened: None,
-            kind_of: stored.kind.as_str(),
+            kind_of: stored.kind.as_str().into(),
             evidence: mark.evidence().to_owned(),
             id: String::new(),
             kind: String::new(),

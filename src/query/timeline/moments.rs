@@ -2,18 +2,18 @@
 
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::answer::Problem;
-use super::index::Index;
-use super::lanes::{Present, id_of};
-use super::query::{Asked, Query};
+use super::Opened;
+use super::lanes::id_of;
+use super::selection::Window;
 use crate::journal::{JournalError, Reader};
 use crate::model::{EntryType, Seq};
 use crate::query::coverage::{self, Uncovered};
 use crate::query::difference::{self, Became, Limits, ObjectDifference};
-use crate::query::stamp;
+use crate::query::{Log, Put, Question, stamp};
 use crate::wire::Entry;
+use crate::words::Failure;
 use crate::words::clock::Clock;
 use crate::words::names::At;
 use crate::words::object::{self, Moment};
@@ -21,31 +21,53 @@ use crate::words::object::{self, Moment};
 /// Number of entries of one object that are read for its difference.
 const STEPS: usize = 20_000;
 
-/// A place in the log: right after an entry, or at a moment. It is one of which something is known.
-pub(super) fn place(
-    reader: &mut Reader,
-    query: &Query,
-    key: &'static str,
-    clock: &Clock,
-) -> Result<Option<Moment>, Problem> {
-    let Some(text) = query.one(key) else { return Ok(None) };
-    if text.bytes().all(|byte| byte == b'0') {
-        return Err(Problem::wrong(key, format!("{key}: entries are counted from 1")));
+/// Finds a place in the log, right after an entry or at a moment, which has to be one of which something is known.
+///
+/// # Errors
+/// Where the log does not reach to it; about this key.
+pub(super) fn place(reader: &mut Reader, at: At, key: &'static str, clock: &Clock) -> Result<Moment, Failure> {
+    if at == At::Seq(Seq(0)) {
+        return Err(Failure::usage(format!("{key}: entries are counted from 1")).about(key));
     }
-    let at = match text.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => query.seq(key)?.map(At::Seq),
-        false => query.moment(key, clock)?.map(At::Time),
-    };
-    let Some(at) = at else { return Ok(None) };
     let place = object::place(reader, at, clock).and_then(|place| {
         place.time.map_or(Ok(()), |time| object::not_before_all(reader, time, clock))?;
         Ok(place)
     });
-    place.map(Some).map_err(|failure| Problem::from(failure).of(key))
+    place.map_err(|failure| failure.about(key))
+}
+
+/// Asks for the objects that there were at a moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StateAt {
+    /// Objects and namespaces.
+    #[serde(default)]
+    pub(crate) window: Window,
+    /// The moment; now if there is none.
+    #[serde(default)]
+    pub(crate) at: Option<At>,
+    /// Number of objects.
+    pub(crate) limit: usize,
+}
+
+/// Asks for the differences of objects between two moments.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChangesBetween {
+    /// Objects and namespaces.
+    #[serde(default)]
+    pub(crate) window: Window,
+    /// The first moment.
+    pub(crate) from: At,
+    /// The second; now if there is none.
+    #[serde(default)]
+    pub(crate) to: Option<At>,
+    /// Number of objects.
+    pub(crate) limit: usize,
 }
 
 /// Objects at a moment.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct State {
     at: String,
     seq: u64,
@@ -55,7 +77,7 @@ pub(crate) struct State {
     unknown: Vec<Uncovered>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct There {
     id: String,
     kind: String,
@@ -68,22 +90,29 @@ struct There {
     how: String,
 }
 
-/// The objects that there were at a moment.
-pub(super) fn state(
-    index: &Index,
-    reader: &mut Reader,
-    asked: &Asked,
-    query: &Query,
-    (clock, present): (&Clock, Present),
-    deadline: Instant,
-) -> Result<State, Problem> {
-    let limit = query.number("limit", 1000, 5000)?;
-    let place = place(reader, query, "at", clock)?;
+impl Question for StateAt {
+    const NAME: &'static str = "state";
+    type Item = State;
+
+    /// # Errors
+    /// Exit 1 where the log does not reach to the moment, and 64 where the window selects more than objects.
+    fn answer(self, log: &Log<'_>, put: &mut Put<'_, State>) -> Result<(), Failure> {
+        put(state(&mut Opened::of(log)?, &self)?)
+    }
+}
+
+/// Returns the objects that there were at a moment.
+pub(super) fn state(opened: &mut Opened, question: &StateAt) -> Result<State, Failure> {
+    question.window.of_whole_objects(StateAt::NAME)?;
+    let (present, limit) = (opened.present()?, question.limit);
+    let Opened { reader, index, clock, deadline, .. } = opened;
+    let (selected, deadline) = (question.window.resolve(reader)?, *deadline);
+    let place = question.at.map(|at| place(reader, at, "at", clock)).transpose()?;
     let head = reader.head()?;
     let seq = place.map_or(head, |place| place.seq);
     let time = time(reader, place, seq, clock)?;
-    let unknown = coverage::at(reader, asked.scope(), time, present.at, deadline)?;
-    let mut rows: Vec<i64> = match &asked.objects {
+    let unknown = coverage::at(reader, selected.scope(), time, present.at, deadline)?;
+    let mut rows: Vec<i64> = match &selected.objects {
         Some(objects) => objects.iter().copied().collect(),
         None => {
             let mut all = Vec::new();
@@ -141,7 +170,7 @@ pub(super) fn state(
 }
 
 /// A moment of the log.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct End {
     at: String,
     seq: u64,
@@ -150,7 +179,7 @@ struct End {
 }
 
 /// Differences of objects between two moments.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Changes {
     from: End,
     to: End,
@@ -162,7 +191,7 @@ pub(crate) struct Changes {
     gaps: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Changed {
     id: String,
     kind: String,
@@ -182,28 +211,34 @@ struct Changed {
     how: String,
 }
 
-/// Returns the differences of objects between `from` and `to`, by default now.
-pub(super) fn changes(
-    reader: &mut Reader,
-    asked: &Asked,
-    query: &Query,
-    clock: &Clock,
-    present: Present,
-    deadline: Instant,
-) -> Result<Changes, Problem> {
-    let limit = query.number("limit", 1000, 5000)?;
-    let first = place(reader, query, "from", clock)?
-        .ok_or_else(|| Problem::wrong("from", "from: say from which moment on, such as 1h, a time, or a seq"))?;
-    let to = place(reader, query, "to", clock)?;
+impl Question for ChangesBetween {
+    const NAME: &'static str = "changes";
+    type Item = Changes;
+
+    /// # Errors
+    /// As [`StateAt`].
+    fn answer(self, log: &Log<'_>, put: &mut Put<'_, Changes>) -> Result<(), Failure> {
+        put(changes(&mut Opened::of(log)?, &self)?)
+    }
+}
+
+/// Returns the differences of objects between two moments.
+pub(super) fn changes(opened: &mut Opened, question: &ChangesBetween) -> Result<Changes, Failure> {
+    question.window.of_whole_objects(ChangesBetween::NAME)?;
+    let (present, limit) = (opened.present()?, question.limit);
+    let Opened { reader, clock, deadline, .. } = opened;
+    let (selected, deadline) = (question.window.resolve(reader)?, *deadline);
+    let first = place(reader, question.from, "from", clock)?;
+    let to = question.to.map(|to| place(reader, to, "to", clock)).transpose()?;
     let (from, upto) = (first.seq, to.map_or(reader.head()?, |to| to.seq));
     if from > upto || first.time.zip(to.and_then(|to| to.time)).is_some_and(|(from, to)| from > to) {
-        return Err(Problem::wrong("from", "from is after to; swap them"));
+        return Err(Failure::usage("from is after to; swap them").about("from"));
     }
     let mut rows = reader.rows_changed(from)?;
-    rows.retain(|row| asked.objects.as_ref().is_none_or(|objects| objects.contains(row)));
-    let mut end = |place, seq: Seq| -> Result<End, Problem> {
+    rows.retain(|row| selected.objects.as_ref().is_none_or(|objects| objects.contains(row)));
+    let mut end = |place, seq: Seq| -> Result<End, Failure> {
         let time = time(reader, place, seq, clock)?;
-        let unknown = coverage::at(reader, asked.scope(), time, present.at, deadline)?;
+        let unknown = coverage::at(reader, selected.scope(), time, present.at, deadline)?;
         Ok(End { at: stamp(time), seq: seq.0, unknown })
     };
     let (from_end, to_end) = (end(Some(first), from)?, end(to, upto)?);
@@ -215,7 +250,7 @@ pub(super) fn changes(
     Ok(Changes {
         from: from_end,
         to: to_end,
-        gaps: coverage::gaps_between(reader, asked.scope(), (from, upto))?,
+        gaps: coverage::gaps_between(reader, selected.scope(), (from, upto))?,
         truncated: found.truncated + found.unknown.len(),
         objects: found.objects.into_iter().map(changed).collect(),
         came_and_went: found.came_and_went,
@@ -241,7 +276,7 @@ fn changed(found: ObjectDifference) -> Changed {
 }
 
 /// The moment of a place; without one it is now.
-fn time(reader: &Reader, place: Option<Moment>, seq: Seq, clock: &Clock) -> Result<i64, Problem> {
+fn time(reader: &Reader, place: Option<Moment>, seq: Seq, clock: &Clock) -> Result<i64, Failure> {
     Ok(match place {
         Some(Moment { time: Some(time), .. }) => time.as_microsecond(),
         Some(_) => reader.time_of(seq)?.unwrap_or_default(),

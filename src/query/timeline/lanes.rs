@@ -3,17 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::answer::Problem;
-use super::index::{Index, Owned};
-use super::query::{Asked, Resources, lane_id};
+use super::Opened;
+use super::outlines::{Index, Owned};
+use super::selection::{Resources, Window, lane_id};
 use super::window::{Before, Found, Gathered, MarkLine, Turn, extent, gather};
 use crate::journal::{ObjectRow, Reader};
 use crate::model::{EntryType, Evidence, Seq};
 use crate::query::coverage::{self, Uncovered};
-use crate::query::stamp;
+use crate::query::{Log, Put, Question, Word, stamp};
 use crate::wire::Entry;
+use crate::words::Failure;
 
 /// Number of entries that are read for an owner outside of the selection.
 const LIVED: usize = 1000;
@@ -21,8 +22,8 @@ const LIVED: usize = 1000;
 const DEEPEST: usize = 2;
 
 /// The lanes of a window.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Lanes {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LaneList {
     since: String,
     until: String,
     cursor: String,
@@ -31,7 +32,7 @@ pub(crate) struct Lanes {
     unwatched: Vec<Uncovered>,
 }
 
-impl Lanes {
+impl LaneList {
     /// The namespaces of the objects.
     pub(super) fn namespaces(&self) -> BTreeSet<&str> {
         self.lanes.iter().map(|lane| lane.namespace.as_str()).collect()
@@ -44,7 +45,7 @@ impl Lanes {
 }
 
 /// Omitted parts of an answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Truncated {
     pub(super) lanes: usize,
     pub(super) marks: u64,
@@ -55,7 +56,7 @@ pub(crate) struct Truncated {
 }
 
 /// An object.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lane {
     pub(super) id: String,
     kind: String,
@@ -69,62 +70,60 @@ pub(crate) struct Lane {
     quiet: u64,
 }
 
-/// One life of an object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Bar {
-    uid: String,
-    from: Option<String>,
-    from_how: &'static str,
-    to: Option<String>,
-    to_how: &'static str,
-}
-
-/// Limits of an answer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Most {
-    pub(super) lanes: usize,
-    pub(super) marks: usize,
-}
-
-/// The present, and the end of the axis.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Present {
-    pub(super) at: coverage::Present,
-    /// Up to when the log is looked at where nobody says it.
-    pub(super) end: i64,
-}
-
-impl Present {
-    /// Returns the present. Without a daemon the axis ends shortly after the last entry, and not years later.
-    pub(super) fn of(reader: &Reader, now: i64, watched: bool) -> Result<Self, Problem> {
-        let end = match (reader.retained()?.oldest_time, reader.time_of(reader.head()?)?) {
-            (Some(oldest), Some(head)) if !watched => head + ((head - oldest) / 32).max(1_000_000),
-            _ => now,
-        };
-        Ok(Self { at: coverage::Present { now, watched }, end: end.min(now) })
+impl Lane {
+    /// Returns the full name of the object's resource, its namespace and its name.
+    pub(super) fn object(&self) -> (String, String, String) {
+        (self.resource.clone(), self.namespace.clone(), self.name.clone())
     }
 }
 
-/// The lanes of the window that is asked for.
-pub(super) fn lanes(
-    index: &Index,
-    reader: &mut Reader,
-    asked: &Asked,
-    most: Most,
-    present: Present,
-    deadline: Instant,
-) -> Result<Lanes, Problem> {
-    let (since, until) = extent(reader, asked, present.end)?;
+/// One life of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Bar {
+    uid: String,
+    from: Option<String>,
+    from_how: Word,
+    to: Option<String>,
+    to_how: Word,
+}
+
+/// Asks for the objects to which something happened, with what that was.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Lanes {
+    #[serde(default)]
+    pub(crate) window: Window,
+    /// Number of objects: those to which something happened last.
+    pub(crate) lanes: usize,
+    /// Number of marks of all of them: the newest.
+    pub(crate) marks: usize,
+}
+
+impl Question for Lanes {
+    const NAME: &'static str = "lanes";
+    type Item = LaneList;
+
+    fn answer(self, log: &Log<'_>, put: &mut Put<'_, LaneList>) -> Result<(), Failure> {
+        put(lanes(&mut Opened::of(log)?, &self)?)
+    }
+}
+
+/// Returns the lanes of the window.
+pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failure> {
+    let present = opened.present()?;
+    let Opened { reader, index, deadline, .. } = opened;
+    let (selected, deadline) = (&most.window.resolve(reader)?, *deadline);
+    let (since, until) = extent(reader, selected, present.end)?;
     // What comes meanwhile comes after the cursor, and is of no lane here.
     let head = reader.head()?;
     let cursor = format!("{}:{head}", reader.epoch()?);
-    let bounds = asked.bounds(reader, head)?;
+    let bounds = selected.bounds(reader, head)?;
     // They are few: where they are not, most of the time is for the lanes.
     let third = deadline.saturating_duration_since(Instant::now()) / 3;
     let (unwatched, unwatched_left) =
-        coverage::between(reader, asked.scope(), head, (since, until), present.at, Instant::now() + third)?;
+        coverage::between(reader, selected.scope(), head, (since, until), present.at, Instant::now() + third)?;
     let Gathered { lanes: found, mut lanes_left, marks_left, cut } =
-        gather(index, reader, asked, bounds, (most.lanes, most.marks), deadline)?;
+        gather(index, reader, selected, bounds, (most.lanes, most.marks), deadline)?;
     let upto = bounds.1;
     let resources = Resources::load(reader)?;
     let mut rows: Vec<(ObjectRow, Found)> = Vec::with_capacity(found.len());
@@ -136,13 +135,13 @@ pub(super) fn lanes(
         }
     }
     // What was named and is quiet was watched, and has a lane that says so.
-    if !asked.is_narrow() {
-        for object in asked.objects.iter().flatten() {
+    if !selected.is_narrow() {
+        for object in selected.objects.iter().flatten() {
             if known.contains(object) {
                 continue;
             }
             if rows.len() >= most.lanes {
-                lanes_left += usize::from(asked.by_kind);
+                lanes_left += usize::from(selected.by_kind);
                 continue;
             }
             if let Some(row) = reader.object_with(*object)?
@@ -161,7 +160,7 @@ pub(super) fn lanes(
         let owner = lane.owner.clone();
         lanes.insert(lane.id.clone(), lane);
         // Whose lane it is stands above it, also where nothing happened to that.
-        if let Some(owner) = owner.filter(|owner| !asked.by_kind && !ids.contains(owner))
+        if let Some(owner) = owner.filter(|owner| !selected.by_kind && !ids.contains(owner))
             && ids.len() < most.lanes
             && ids.insert(owner.clone())
             && let Some(row) = row_of(reader, &owner)?
@@ -182,7 +181,7 @@ pub(super) fn lanes(
             Some(Truncated { lanes: lanes_left, marks: marks_left, unwatched: unwatched_left, before })
         }
     };
-    Ok(Lanes { since: stamp(since), until: stamp(until), cursor, truncated, lanes: in_order(lanes), unwatched })
+    Ok(LaneList { since: stamp(since), until: stamp(until), cursor, truncated, lanes: in_order(lanes), unwatched })
 }
 
 pub(super) fn id_of(row: &ObjectRow) -> String {
@@ -190,7 +189,7 @@ pub(super) fn id_of(row: &ObjectRow) -> String {
 }
 
 /// The object of a lane.
-pub(super) fn row_of(reader: &Reader, id: &str) -> Result<Option<ObjectRow>, Problem> {
+pub(super) fn row_of(reader: &Reader, id: &str) -> Result<Option<ObjectRow>, Failure> {
     let mut parts = id.splitn(3, '/');
     let (Some(resource), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
         return Ok(None);
@@ -208,7 +207,7 @@ pub(super) fn row_of(reader: &Reader, id: &str) -> Result<Option<ObjectRow>, Pro
 }
 
 /// Reports whether an object without an entry in the window existed at its end.
-fn was_there(reader: &Reader, row: &ObjectRow, upto: u64) -> Result<bool, Problem> {
+fn was_there(reader: &Reader, row: &ObjectRow, upto: u64) -> Result<bool, Failure> {
     if row.last.0 <= upto {
         return Ok(row.present);
     }
@@ -216,7 +215,7 @@ fn was_there(reader: &Reader, row: &ObjectRow, upto: u64) -> Result<bool, Proble
 }
 
 /// Returns the creation and deletion of an object in the window; none if it has [`LIVED`] entries there or more.
-fn lived(reader: &mut Reader, row: &ObjectRow, (after, upto): (u64, u64)) -> Result<Option<Found>, Problem> {
+fn lived(reader: &mut Reader, row: &ObjectRow, (after, upto): (u64, u64)) -> Result<Option<Found>, Failure> {
     let steps = reader.history(row, Seq(after), Seq(upto), LIVED)?;
     if steps.len() == LIVED {
         return Ok(None);
@@ -246,7 +245,7 @@ pub(super) fn lane(
     row: &ObjectRow,
     mut found: Found,
     upto: u64,
-) -> Result<Lane, Problem> {
+) -> Result<Lane, Failure> {
     let newest = match found.newest {
         0 => reader.step(row, Seq(upto))?.map_or(row.last.0, |step| step.seq.0),
         newest => newest,
@@ -276,12 +275,12 @@ pub(super) fn lane(
 
 /// The lives of an object, oldest first. `uid` is that of the last one.
 fn bars(found: &Found, uid: &str) -> Vec<Bar> {
-    let begun = |from: Option<i64>, from_how: &'static str, uid: &str| Bar {
+    let begun = |from: Option<i64>, from_how: &str, uid: &str| Bar {
         uid: uid.to_owned(),
         from: from.map(stamp),
-        from_how,
+        from_how: from_how.to_owned().into(),
         to: None,
-        to_how: "open",
+        to_how: "open".into(),
     };
     let mut bars = Vec::new();
     let mut open = match found.oldest {
@@ -293,7 +292,7 @@ fn bars(found: &Found, uid: &str) -> Vec<Bar> {
         if turn.came {
             // That it went is nowhere: nobody knows when.
             if let Some(lost) = open.take() {
-                bars.push(Bar { to: Some(stamp(turn.time)), to_how: "inferred", ..lost });
+                bars.push(Bar { to: Some(stamp(turn.time)), to_how: "inferred".into(), ..lost });
             }
             open = Some(begun(Some(turn.time), turn.evidence, &turn.uid));
         } else {
@@ -302,7 +301,7 @@ fn bars(found: &Found, uid: &str) -> Vec<Bar> {
                 bar.uid.clone_from(&turn.uid);
             }
             let to_how = if turn.evidence == "listed" { "inferred" } else { turn.evidence };
-            bars.push(Bar { to: Some(stamp(turn.time)), to_how, ..bar });
+            bars.push(Bar { to: Some(stamp(turn.time)), to_how: to_how.into(), ..bar });
         }
     }
     if let Some(mut bar) = open {

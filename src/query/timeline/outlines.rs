@@ -27,7 +27,7 @@ const LONGEST_NAME: usize = 128;
 const BUILD_PERIOD: Duration = Duration::from_millis(500);
 const REST_PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which a journal is polled that another process writes.
-pub(super) const HEAD_POLL_INTERVAL: Duration = Duration::from_millis(250);
+pub(crate) const HEAD_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// See the module; clones are handles of the same.
 #[derive(Clone, Debug, Default)]
@@ -325,7 +325,7 @@ fn short(name: &str) -> &str {
 }
 
 /// The outline of an entry. Of a damaged one nothing is known but that it is there.
-pub(super) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
+pub(crate) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
     let (head, _) = wire::apart(&row.entry.line);
     let place = EntryType::ALL.iter().position(|kind| *kind == row.entry.kind).unwrap_or_default();
     let mut mark = Mark {

@@ -5,15 +5,15 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::answer::Problem;
-use super::query::{Asked, lane_id};
+use super::Opened;
+use super::selection::{Window, lane_id, no_answer};
 use crate::churn::{Churn, Class, Classes};
-use crate::journal::Reader;
 use crate::model::{EntryType, Seq};
-use crate::query::stamp;
+use crate::query::{Log, Put, Question, Word, stamp};
 use crate::wire::{self, Change, Entry};
+use crate::words::Failure;
 use crate::words::row::{cut, plural};
 
 /// Default window, in microseconds.
@@ -24,9 +24,9 @@ const REMEMBERED: usize = 20_000;
 /// A name is shown with at most so many characters.
 const NAME: usize = 253;
 
-/// See the module.
-#[derive(Debug, Serialize)]
-pub(crate) struct Writers {
+/// Writers and fights, those with the most writes first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct WriterList {
     since: String,
     until: String,
     writers: Vec<Writer>,
@@ -34,14 +34,14 @@ pub(crate) struct Writers {
     truncated: bool,
 }
 
-impl Writers {
+impl WriterList {
     /// Reports whether something was omitted.
     pub(super) const fn truncated(&self) -> bool {
         self.truncated
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Writer {
     id: String,
     kind: String,
@@ -50,11 +50,11 @@ struct Writer {
     manager: String,
     writes: u64,
     useless: u64,
-    class: &'static str,
+    class: Word,
     text: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Fight {
     id: String,
     kind: String,
@@ -75,19 +75,34 @@ struct Tally {
     classes: BTreeMap<Class, u64>,
 }
 
-/// The window that is asked for, microseconds since 1970.
-pub(super) fn window(asked: &Asked, now: i64) -> (i64, i64) {
-    let until = asked.until.unwrap_or(now);
-    (asked.since.unwrap_or_else(|| until.saturating_sub(HOUR)), until)
+/// Asks who wrote most in a window, by object; without a first moment in its last hour.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Writers {
+    #[serde(default)]
+    pub(crate) window: Window,
 }
 
-/// Returns the writers of the selected entries in a window.
-pub(super) fn writers(
-    reader: &mut Reader,
-    asked: &Asked,
-    (since, until): (i64, i64),
-    deadline: Instant,
-) -> Result<Writers, Problem> {
+impl Question for Writers {
+    const NAME: &'static str = "writers";
+    type Item = WriterList;
+
+    fn answer(self, log: &Log<'_>, put: &mut Put<'_, WriterList>) -> Result<(), Failure> {
+        put(writers(&mut Opened::of(log)?, &self)?)
+    }
+}
+
+/// Returns the writers of the selected entries.
+pub(super) fn writers(opened: &mut Opened, question: &Writers) -> Result<WriterList, Failure> {
+    let Opened { reader, clock, deadline, .. } = opened;
+    let (selected, deadline) = (question.window.resolve(reader)?, *deadline);
+    for (key, is_given) in [("type", !selected.types.is_empty()), ("area", !selected.areas.is_empty())] {
+        if is_given {
+            return Err(Failure::usage(format!("churn is of whole objects; leave {key} out")).about(key));
+        }
+    }
+    let until = selected.until.unwrap_or_else(|| clock.now.as_microsecond());
+    let since = selected.since.unwrap_or_else(|| until.saturating_sub(HOUR));
     let upto = reader.last_before(until.saturating_add(1))?.0;
     let after = reader.last_before(since)?.0;
     let (mut churn, classes) = (Churn::default(), Classes::default());
@@ -99,18 +114,18 @@ pub(super) fn writers(
             truncated = true;
             return ControlFlow::Break(());
         }
-        if asked.objects.as_ref().is_some_and(|objects| !objects.contains(&row.object)) {
+        if selected.objects.as_ref().is_some_and(|objects| !objects.contains(&row.object)) {
             return ControlFlow::Continue(());
         }
-        let is_asked = match asked.filter.as_ref().map_or(Ok(true), |filter| filter.selects(&row.entry.line)) {
-            Ok(is_asked) => is_asked,
+        let is_selected = match selected.filter.as_ref().map_or(Ok(true), |filter| filter.selects(&row.entry.line)) {
+            Ok(is_selected) => is_selected,
             Err(error) => {
-                refused = Some(Problem::without_answer(row.entry.seq, &error));
+                refused = Some(no_answer(row.entry.seq, &error));
                 return ControlFlow::Break(());
             }
         };
         // One that is damaged is nobody's write.
-        if is_asked && churn.take(&row.entry.line).is_ok() {
+        if is_selected && churn.take(&row.entry.line).is_ok() {
             truncated |= !take(&classes, &mut tallies, row.object, &row.entry.line);
         }
         ControlFlow::Continue(())
@@ -143,7 +158,7 @@ pub(super) fn writers(
             last: fight.seq,
         }
     });
-    Ok(Writers { since: stamp(since), until: stamp(until), writers, fights: fights.collect(), truncated })
+    Ok(WriterList { since: stamp(since), until: stamp(until), writers, fights: fights.collect(), truncated })
 }
 
 /// Counts a write. Says whether there was room for it.
@@ -200,7 +215,7 @@ fn writer(manager: String, tally: Tally) -> Writer {
         manager,
         writes,
         useless,
-        class: most.as_str(),
+        class: most.as_str().into(),
         text,
     }
 }

@@ -4,50 +4,52 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::answer::Problem;
-use super::index::{Index, Way};
-use super::query::Asked;
+use super::Opened;
+use super::outlines::{Index, Way};
+use super::selection::{Selected, Window, no_answer};
+use super::summary::list;
 use crate::journal::Reader;
 use crate::journal::outline::{Mark, Part};
 use crate::model::{EntryType, Seq};
-use crate::query::stamp;
+use crate::query::{Log, Put, Question, Word, stamp};
+use crate::words::Failure;
 
 /// Filter of entries, as far as outlines can tell.
 pub(super) struct Narrow<'a> {
-    asked: &'a Asked,
+    selected: &'a Selected,
     /// Seqs for which the expression is true, if there is one.
     chosen: Option<HashSet<u64>>,
 }
 
 impl<'a> Narrow<'a> {
     /// All that pass but for what an expression says.
-    pub(super) const fn of(asked: &'a Asked) -> Self {
-        Self { asked, chosen: None }
+    pub(super) const fn of(selected: &'a Selected) -> Self {
+        Self { selected, chosen: None }
     }
 
     /// Reports whether an entry is of a selected object and time.
     fn is_within(&self, mark: &Mark) -> bool {
-        let asked = self.asked;
-        let is_of = match (mark.object, &asked.objects, &asked.sources) {
+        let selected = self.selected;
+        let is_of = match (mark.object, &selected.objects, &selected.sources) {
             (0, _, Some(sources)) => sources.contains(&mark.source),
             (object, Some(objects), _) if object != 0 => objects.contains(&object),
             _ => true,
         };
         is_of
-            && asked.since.is_none_or(|since| mark.time >= since)
-            && asked.until.is_none_or(|until| mark.time <= until)
+            && selected.since.is_none_or(|since| mark.time >= since)
+            && selected.until.is_none_or(|until| mark.time <= until)
     }
 
     /// Reports whether an entry is selected.
     pub(super) fn takes(&self, part: &Part, mark: &Mark) -> bool {
-        let asked = self.asked;
+        let selected = self.selected;
         self.is_within(mark)
-            && (asked.types.is_empty() || asked.types.contains(&mark.kind()))
-            && (asked.areas.is_empty()
+            && (selected.types.is_empty() || selected.types.contains(&mark.kind()))
+            && (selected.areas.is_empty()
                 || mark.kind() != EntryType::Modified
-                || part.areas(mark).split(',').any(|area| asked.areas.iter().any(|wanted| wanted == area)))
+                || part.areas(mark).split(',').any(|area| selected.areas.iter().any(|wanted| wanted == area)))
             && self.chosen.as_ref().is_none_or(|chosen| chosen.contains(&mark.seq))
     }
 }
@@ -57,13 +59,13 @@ impl<'a> Narrow<'a> {
 pub(super) fn look(
     index: &Index,
     reader: &mut Reader,
-    asked: &Asked,
+    selected: &Selected,
     (bounds, way): ((u64, u64), Way),
     deadline: Instant,
     visit: &mut dyn FnMut(&Part, &Mark) -> ControlFlow<()>,
-) -> Result<Option<u64>, Problem> {
-    let Some(filter) = &asked.filter else {
-        let narrow = Narrow { asked, chosen: None };
+) -> Result<Option<u64>, Failure> {
+    let Some(filter) = &selected.filter else {
+        let narrow = Narrow { selected, chosen: None };
         let mut visit = |part: &Part, mark: &Mark| {
             if narrow.takes(part, mark) { visit(part, mark) } else { ControlFlow::Continue(()) }
         };
@@ -104,7 +106,7 @@ pub(super) fn look(
             Some(seq) => slice.1 = seq - 1,
             None => {}
         }
-        let narrow = Narrow { asked, chosen: Some(chosen) };
+        let narrow = Narrow { selected, chosen: Some(chosen) };
         let (mut ended, mut refused) = (false, None);
         let cut = index.walk(reader, slice, way, deadline, &mut |part, mark| {
             if !narrow.takes(part, mark) {
@@ -112,7 +114,7 @@ pub(super) fn look(
             }
             // Only an entry that is selected otherwise needs an answer.
             if let Some(error) = unanswered.get(&mark.seq) {
-                refused = Some(Problem::without_answer(Seq(mark.seq), error));
+                refused = Some(no_answer(Seq(mark.seq), error));
                 return ControlFlow::Break(());
             }
             let flow = visit(part, mark);
@@ -141,9 +143,28 @@ const SLICE: u64 = 512;
 /// … and at first. Each slice is twice as large as the one before it.
 const FIRST_SLICE: u64 = 1;
 
-/// Histogram of entries over time.
-#[derive(Clone, Debug, Serialize)]
+/// Asks how many entries there are over time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Histogram {
+    #[serde(default)]
+    pub(crate) window: Window,
+    /// Number of buckets.
+    pub(crate) buckets: usize,
+}
+
+impl Question for Histogram {
+    const NAME: &'static str = "histogram";
+    type Item = Buckets;
+
+    fn answer(self, log: &Log<'_>, put: &mut Put<'_, Buckets>) -> Result<(), Failure> {
+        put(histogram(&mut Opened::of(log)?, &self)?)
+    }
+}
+
+/// Histogram of entries over time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Buckets {
     since: String,
     until: String,
     /// Width of a bucket, in microseconds.
@@ -153,11 +174,11 @@ pub(crate) struct Histogram {
     /// Entries that change nothing that matters.
     quiet: Vec<u64>,
     total: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     truncated: Option<Before>,
 }
 
-impl Histogram {
+impl Buckets {
     /// Returns the actual beginning of the window, if it was cut.
     pub(super) const fn looked_back(&self) -> Option<&Before> {
         self.truncated.as_ref()
@@ -165,44 +186,40 @@ impl Histogram {
 }
 
 /// End of the part that was not read, because it would take too long.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Before {
     pub(super) before: String,
 }
 
 impl Before {
     /// Before the entry with this seq.
-    pub(super) fn entry(reader: &Reader, seq: u64) -> Result<Self, Problem> {
+    pub(super) fn entry(reader: &Reader, seq: u64) -> Result<Self, Failure> {
         Ok(Self { before: reader.time_of(Seq(seq))?.map_or_else(String::new, stamp) })
     }
 }
 
 /// The window that is asked for, microseconds since 1970: from the oldest entry on, and up to now.
-pub(super) fn extent(reader: &Reader, asked: &Asked, now: i64) -> Result<(i64, i64), Problem> {
-    let since = match asked.since {
+pub(super) fn extent(reader: &Reader, selected: &Selected, now: i64) -> Result<(i64, i64), Failure> {
+    let since = match selected.since {
         Some(since) => since,
         None => reader.retained()?.oldest_time.unwrap_or(now),
     };
-    let until = asked.until.unwrap_or(now).max(since);
+    let until = selected.until.unwrap_or(now).max(since);
     Ok((since, until))
 }
 
-/// Counts what happened in each of so many parts of the window.
-pub(super) fn histogram(
-    index: &Index,
-    reader: &mut Reader,
-    asked: &Asked,
-    buckets: usize,
-    now: i64,
-    deadline: Instant,
-) -> Result<Histogram, Problem> {
-    let (since, until) = extent(reader, asked, now)?;
+/// Counts the entries in each part of the window.
+pub(super) fn histogram(opened: &mut Opened, question: &Histogram) -> Result<Buckets, Failure> {
+    let (now, buckets) = (opened.present()?.end, question.buckets.max(1));
+    let Opened { reader, index, deadline, .. } = opened;
+    let selected = &question.window.resolve(reader)?;
+    let (since, until) = extent(reader, selected, now)?;
     let count = i64::try_from(buckets).unwrap_or(1).max(1);
     // What is at the very end is in the last one.
     let width = ((until - since) / count + 1).max(1);
     let (mut counted, mut quiet, mut total) = (vec![[0_u64; 4]; buckets], vec![0_u64; buckets], 0);
-    let bounds = asked.bounds(reader, reader.head()?)?;
-    let cut = look(index, reader, asked, (bounds, Way::Back), deadline, &mut |_, mark| {
+    let bounds = selected.bounds(reader, reader.head()?)?;
+    let cut = look(index, reader, selected, (bounds, Way::Back), *deadline, &mut |_, mark| {
         let place = usize::try_from((mark.time - since).max(0) / width).unwrap_or(0).min(buckets - 1);
         total += 1;
         if mark.quiet {
@@ -213,7 +230,7 @@ pub(super) fn histogram(
         ControlFlow::Continue(())
     })?;
     let truncated = cut.map(|seq| Before::entry(reader, seq)).transpose()?;
-    Ok(Histogram { since: stamp(since), until: stamp(until), width, buckets: counted, quiet, total, truncated })
+    Ok(Buckets { since: stamp(since), until: stamp(until), width, buckets: counted, quiet, total, truncated })
 }
 
 /// Data of an object's lane during the walk, newest first.
@@ -251,13 +268,13 @@ pub(super) struct Turn {
 }
 
 /// A mark on a lane.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MarkLine {
     pub(super) seq: u64,
     pub(super) time: String,
     #[serde(rename = "type")]
-    pub(super) kind_of: &'static str,
-    pub(super) evidence: &'static str,
+    pub(super) kind_of: Word,
+    pub(super) evidence: Word,
     pub(super) areas: Vec<String>,
     pub(super) managers: Vec<String>,
     /// Number of entries before it that change nothing that matters.
@@ -281,24 +298,24 @@ pub(super) struct Gathered {
 pub(super) fn gather(
     index: &Index,
     reader: &mut Reader,
-    asked: &Asked,
+    selected: &Selected,
     bounds: (u64, u64),
     (most_lanes, most_marks): (usize, usize),
     deadline: Instant,
-) -> Result<Gathered, Problem> {
+) -> Result<Gathered, Failure> {
     // Rows of objects are numbered without holes: a number is looked up much more quickly than a key.
     let mut places: Vec<u32> = Vec::new();
     let (mut found, mut objects, mut counting): (Vec<Found>, Vec<i64>, usize) = (Vec::new(), Vec::new(), 0);
     let (mut marks, mut marks_left) = (0, 0);
     let mut beyond = 0;
-    let cut = look(index, reader, asked, (bounds, Way::Back), deadline, &mut |part, mark| {
+    let cut = look(index, reader, selected, (bounds, Way::Back), deadline, &mut |part, mark| {
         // A GAP is of no object, and a row that no journal reaches is damage.
         let row = usize::try_from(mark.object).ok().filter(|row| (1..MOST_ROWS).contains(row));
         let Some(row) = row else { return ControlFlow::Continue(()) };
         if places.len() <= row {
             places.resize((row + 1).next_power_of_two(), 0);
         }
-        let quiet = mark.quiet && !asked.quiet;
+        let quiet = mark.quiet && !selected.quiet;
         if places[row] == BEYOND {
             marks_left += u64::from(!quiet);
             return ControlFlow::Continue(());
@@ -348,8 +365,8 @@ pub(super) fn gather(
     lanes.sort_by_key(|(_, lane)| (!lane.counts, std::cmp::Reverse(lane.newest)));
     let lanes_left = beyond + lanes.len().saturating_sub(most_lanes);
     lanes.truncate(most_lanes);
-    let bars_cut = match asked.is_narrow() {
-        true => lives(index, reader, asked, (cut.map_or(bounds.0, |cut| cut - 1), bounds.1), deadline, &mut lanes)?,
+    let bars_cut = match selected.is_narrow() {
+        true => lives(index, reader, selected, (cut.map_or(bounds.0, |cut| cut - 1), bounds.1), deadline, &mut lanes)?,
         false => None,
     };
     Ok(Gathered { lanes, lanes_left, marks_left, cut: cut.max(bars_cut) })
@@ -360,18 +377,18 @@ pub(super) fn gather(
 fn lives(
     index: &Index,
     reader: &mut Reader,
-    asked: &Asked,
+    selected: &Selected,
     bounds: (u64, u64),
     deadline: Instant,
     lanes: &mut [(i64, Found)],
-) -> Result<Option<u64>, Problem> {
+) -> Result<Option<u64>, Failure> {
     let mut places = HashMap::new();
     for (place, (object, lane)) in lanes.iter_mut().enumerate() {
         (lane.newest, lane.oldest) = (0, None);
         lane.turns.clear();
         places.insert(*object, place);
     }
-    let narrow = Narrow::of(asked);
+    let narrow = Narrow::of(selected);
     // The outlines are at hand since the entries were looked at.
     let deadline = deadline.max(Instant::now() + LIFETIMES_WAIT_MIN);
     let cut = index.walk(reader, bounds, Way::Back, deadline, &mut |part, mark| {
@@ -403,10 +420,10 @@ fn line(part: &Part, mark: &Mark, kind_of: &'static str, quiet: u64) -> MarkLine
     MarkLine {
         seq: mark.seq,
         time: stamp(mark.time),
-        kind_of,
-        evidence: mark.evidence(),
-        areas: super::summary::list(&words.areas, ','),
-        managers: super::summary::list(&words.managers, '\n'),
+        kind_of: kind_of.into(),
+        evidence: mark.evidence().into(),
+        areas: list(&words.areas, ','),
+        managers: list(&words.managers, '\n'),
         quiet,
     }
 }

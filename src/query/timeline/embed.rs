@@ -1,0 +1,278 @@
+//! All that the timeline page asks of a window, for a file that shows it without a daemon.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::Opened;
+use super::entries::{Entries, entries};
+use super::entry::{OneEntry, entry};
+use super::lanes::{LaneList, Lanes, lanes};
+use super::moments::{ChangesBetween, StateAt, changes, state};
+use super::object::{ObjectAt, object};
+use super::overview::{Mode, overview};
+use super::selection::Window;
+use super::window::{Before, Buckets, Histogram, extent, histogram};
+use super::writers::{Writers, writers};
+use crate::model::Seq;
+use crate::query::{Log, Put, Question};
+use crate::words::Failure;
+use crate::words::names::At;
+use crate::words::row::{plural, size};
+
+/// Time limit for the answers, for which a person waits, and the share of it that objects and the moments may take.
+const FILE_TIMEOUT: Duration = Duration::from_secs(120);
+const OBJECTS_SHARE: u32 = 4;
+/// Limits of lanes and marks that a page draws.
+const LANES: usize = 5000;
+const MARKS: usize = 100_000;
+/// Number of buckets of the histogram.
+const BUCKETS: usize = 240;
+/// Bytes of the answer about an entry, at least.
+const SMALLEST: usize = 512;
+/// Number of entries in the list, and of objects at a moment.
+const LISTED: usize = 2000;
+
+/// Asks for the answers to all that the page asks of a window.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Timeline {
+    #[serde(default)]
+    pub(crate) window: Window,
+    /// Bytes of the answers about single entries and objects.
+    pub(crate) max_bytes: usize,
+}
+
+/// A part of the answer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Item {
+    /// The answer to a question of the page.
+    Answer(Embedded),
+    /// The end.
+    Contents(Contents),
+}
+
+/// The answer to a question of the page.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Embedded {
+    /// Name of the question; behind a slash the seq or the id that it is about.
+    pub(crate) question: String,
+    pub(crate) answer: Box<RawValue>,
+}
+
+/// What the answers are about.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Contents {
+    /// Number of objects.
+    pub(crate) objects: usize,
+    /// Number of entries with all that they say.
+    pub(crate) entries: usize,
+    /// A sentence about what was left out.
+    pub(crate) left_out: Option<String>,
+}
+
+impl Question for Timeline {
+    const NAME: &'static str = "timeline";
+    type Item = Item;
+
+    /// # Errors
+    /// As each of the questions.
+    fn answer(self, log: &Log<'_>, put: &mut Put<'_, Item>) -> Result<(), Failure> {
+        let mut opened = Opened::of(log)?;
+        opened.deadline = Instant::now() + FILE_TIMEOUT;
+        embed(&mut opened, &self, log, put)
+    }
+}
+
+/// Hands out the answers. Bytes and time bound those about single entries and objects.
+pub(super) fn embed(
+    opened: &mut Opened,
+    question: &Timeline,
+    log: &Log<'_>,
+    put: &mut Put<'_, Item>,
+) -> Result<(), Failure> {
+    let window = &question.window;
+    let selected = window.resolve(&opened.reader)?;
+    let shown = lanes(opened, &Lanes { window: window.clone(), lanes: LANES, marks: MARKS })?;
+    let buckets = histogram(opened, &Histogram { window: window.clone(), buckets: BUCKETS })?;
+    let (since, until) = extent(&opened.reader, &selected, opened.clock.now.as_microsecond())?;
+    let at = |micros| Timestamp::from_microsecond(micros).ok();
+    let of_writers =
+        Window { types: Vec::new(), areas: Vec::new(), since: at(since), until: at(until), ..window.clone() };
+    let written = writers(opened, &Writers { window: of_writers })?;
+    let mut view = overview(opened)?;
+    view.mode = Mode::File;
+    // It may be handed on to somebody who may see this and nothing else.
+    view.narrow(&selected, &mut opened.reader, &shown.namespaces())?;
+    let listed = entries(opened, &Entries { window: window.clone(), before: None, after: None, limit: LISTED })?;
+    let mut room = Room { put, left: question.max_bytes, contents: Contents::default() };
+    room.whole("overview", &view)?;
+    room.whole(Lanes::NAME, &shown)?;
+    room.whole(Histogram::NAME, &buckets)?;
+    room.whole(Writers::NAME, &written)?;
+    room.whole(Entries::NAME, &listed)?;
+    let mut missing = Missing::default();
+    if !selected.is_narrow() {
+        let deadline = opened.deadline;
+        opened.deadline = Instant::now() + deadline.saturating_duration_since(Instant::now()) / OBJECTS_SHARE;
+        moments(opened, window, (since, until), &mut room)?;
+        objects(opened, window, &shown, &mut room, log)?;
+        opened.deadline = deadline;
+    }
+    let mut seqs: Vec<u64> = shown.lanes.iter().flat_map(|lane| lane.marks.iter().map(|mark| mark.seq)).collect();
+    seqs.extend(view.gap_seqs());
+    seqs.sort_unstable_by(|one, other| other.cmp(one));
+    for seq in seqs {
+        if Instant::now() > opened.deadline {
+            missing.late += 1;
+            continue;
+        }
+        if room.left < SMALLEST {
+            missing.large += 1;
+            continue;
+        }
+        // Retention may have removed it meanwhile.
+        let Ok(whole) = entry(opened, OneEntry { seq: Seq(seq), neighbours: false }) else { continue };
+        if room.part(format!("{}/{seq}", OneEntry::NAME), &whole)? {
+            room.contents.entries += 1;
+        } else {
+            missing.large += 1;
+        }
+    }
+    let mut contents = room.contents;
+    contents.objects = shown.lanes.len();
+    contents.left_out = missing.spell(&shown, &buckets, written.truncated(), question.max_bytes);
+    put(Item::Contents(contents))
+}
+
+/// The state at the end of the window, and the changes within it. Where the log does not reach to a moment, there is none.
+fn moments(
+    opened: &mut Opened,
+    window: &Window,
+    (since, until): (i64, i64),
+    room: &mut Room<'_, '_>,
+) -> Result<(), Failure> {
+    let of_objects =
+        Window { objects: window.objects.clone(), namespaces: window.namespaces.clone(), ..Window::default() };
+    let at = |micros: i64| Timestamp::from_microsecond(micros).map_or(Timestamp::UNIX_EPOCH, |time| time);
+    let end = window.until.map(|_| At::Time(at(until)));
+    if let Ok(state) = state(opened, &StateAt { window: of_objects.clone(), at: end, limit: LISTED }) {
+        room.whole(StateAt::NAME, &state)?;
+    }
+    let between = ChangesBetween { window: of_objects, from: At::Time(at(since)), to: end, limit: LISTED };
+    if let Ok(changes) = changes(opened, &between) {
+        room.whole(ChangesBetween::NAME, &changes)?;
+    }
+    Ok(())
+}
+
+/// Each object as it was at the end of the window, with its entries of the window.
+fn objects(
+    opened: &mut Opened,
+    window: &Window,
+    shown: &LaneList,
+    room: &mut Room<'_, '_>,
+    log: &Log<'_>,
+) -> Result<(), Failure> {
+    let bound = room.left - room.left / OBJECTS_SHARE as usize;
+    for lane in &shown.lanes {
+        if room.left <= bound || Instant::now() > opened.deadline || log.is_gone() {
+            break;
+        }
+        let (resource, namespace, name) = lane.object();
+        let question = ObjectAt { resource, namespace, name, at: None, since: window.since, until: window.until };
+        // One that is damaged hides no other.
+        if let Ok(page) = object(opened, &question) {
+            room.part(format!("{}/{}", ObjectAt::NAME, lane.id), &page)?;
+        }
+    }
+    Ok(())
+}
+
+/// The bytes that are left, and where answers go.
+struct Room<'r, 'p> {
+    put: &'r mut Put<'p, Item>,
+    left: usize,
+    contents: Contents,
+}
+
+impl Room<'_, '_> {
+    /// Hands out an answer that every file has.
+    fn whole(&mut self, question: &str, answer: &impl Serialize) -> Result<(), Failure> {
+        let answer = raw(answer)?;
+        (self.put)(Item::Answer(Embedded { question: question.to_owned(), answer }))
+    }
+
+    /// Hands out an answer if there is room for it. Reports whether there was.
+    fn part(&mut self, question: String, answer: &impl Serialize) -> Result<bool, Failure> {
+        let answer = raw(answer)?;
+        let bytes = answer.get().len();
+        if bytes > self.left {
+            return Ok(false);
+        }
+        self.left -= bytes;
+        (self.put)(Item::Answer(Embedded { question, answer }))?;
+        Ok(true)
+    }
+}
+
+fn raw(answer: &impl Serialize) -> Result<Box<RawValue>, Failure> {
+    let bug = |error: serde_json::Error| Failure::internal(format!("an answer cannot be written: {error}"));
+    serde_json::value::to_raw_value(answer).map_err(bug)
+}
+
+/// Numbers of entries that are left out.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missing {
+    /// There was no room for them.
+    large: u64,
+    /// There was no time for them.
+    late: u64,
+}
+
+impl Missing {
+    /// Returns the sentence about all that is left out; none where nothing is.
+    fn spell(self, shown: &LaneList, buckets: &Buckets, is_part: bool, most: usize) -> Option<String> {
+        let seconds = FILE_TIMEOUT.as_secs();
+        let mut said = Vec::new();
+        if self.large > 0 {
+            said.push(format!(
+                "{} in this file without what changed, because it would have more than {}",
+                plural(self.large, "entry is", "entries are"),
+                size(most as u64)
+            ));
+        }
+        if self.late > 0 {
+            said.push(format!(
+                "{} in this file without what changed, because it took more than {seconds} seconds",
+                plural(self.late, "entry is", "entries are"),
+            ));
+        }
+        let looked_back = shown.left_out().and_then(|left| left.before.as_ref()).max(buckets.looked_back());
+        if let Some(Before { before }) = looked_back {
+            said.push(format!(
+                "what was before {before} was not looked at, because it took more than {seconds} seconds: from then on the file is whole"
+            ));
+        }
+        if let Some(left) = shown.left_out() {
+            let counted = [
+                (left.lanes as u64, "object", "objects"),
+                (left.marks, "entry", "entries"),
+                (left.unwatched as u64, "hatched stretch", "hatched stretches"),
+            ];
+            let counted = counted.into_iter().filter(|(count, ..)| *count > 0);
+            let counted: Vec<String> = counted.map(|(count, one, several)| plural(count, one, several)).collect();
+            if !counted.is_empty() {
+                said.push(format!("not in this file: {}", counted.join(", ")));
+            }
+        }
+        if is_part {
+            said.push("who wrote what was counted for a part of the time".to_owned());
+        }
+        let said = said.join("; ");
+        (!said.is_empty()).then(|| format!("{said}; a later --since, or a filter, leaves room for more"))
+    }
+}

@@ -1,0 +1,85 @@
+//! Entries in short, from a place of the log on.
+
+use std::ops::ControlFlow;
+
+use serde::{Deserialize, Serialize};
+
+use super::Opened;
+use super::outlines::Way;
+use super::selection::Window;
+use super::summary::{Summaries, Summary};
+use super::window::look;
+use crate::model::Seq;
+use crate::query::{Log, Put, Question};
+use crate::words::Failure;
+
+/// Asks for the entries of a window, newest first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entries {
+    #[serde(default)]
+    pub(crate) window: Window,
+    /// Only entries before this one.
+    #[serde(default)]
+    pub(crate) before: Option<Seq>,
+    /// Only entries after this one, oldest first.
+    #[serde(default)]
+    pub(crate) after: Option<Seq>,
+    /// Number of entries.
+    pub(crate) limit: usize,
+}
+
+/// Entries, in short.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct EntryList {
+    entries: Vec<Summary>,
+    more: bool,
+    /// The seq to continue from, if there is more.
+    reached: Option<u64>,
+}
+
+impl Question for Entries {
+    const NAME: &'static str = "entries";
+    type Item = EntryList;
+
+    fn answer(self, log: &Log<'_>, put: &mut Put<'_, EntryList>) -> Result<(), Failure> {
+        put(entries(&mut Opened::of(log)?, &self)?)
+    }
+}
+
+/// Returns the entries that the question asks for.
+pub(super) fn entries(opened: &mut Opened, question: &Entries) -> Result<EntryList, Failure> {
+    let Opened { reader, index, clock, deadline, .. } = opened;
+    let selected = question.window.resolve(reader)?;
+    let (mut after, mut upto) = selected.bounds(reader, reader.head()?)?;
+    let way = match (question.after, question.before) {
+        (Some(_), Some(_)) => {
+            let text = "before goes back from an entry, after goes on from one; leave one of them out";
+            return Err(Failure::usage(text).about("after"));
+        }
+        (Some(from), None) => {
+            after = after.max(from.0);
+            Way::On
+        }
+        (None, before) => {
+            upto = before.map_or(upto, |before| upto.min(before.0.saturating_sub(1)));
+            Way::Back
+        }
+    };
+    let mut seqs = Vec::new();
+    let mut more = false;
+    let cut = look(index, reader, &selected, ((after, upto), way), *deadline, &mut |_, mark| {
+        if mark.quiet && !selected.quiet {
+            return ControlFlow::Continue(());
+        }
+        if seqs.len() == question.limit {
+            more = true;
+            return ControlFlow::Break(());
+        }
+        seqs.push(mark.seq);
+        ControlFlow::Continue(())
+    })?;
+    let entries = Summaries::new(clock, reader.head()?).with(reader, &seqs)?;
+    let reached = cut.or_else(|| seqs.last().copied()).filter(|_| more || cut.is_some());
+    Ok(EntryList { entries, more: more || cut.is_some(), reached })
+}
