@@ -479,11 +479,11 @@ impl Command {
             | Self::Diff(_)
             | Self::Blame(_)
             | Self::Churn(_)
+            | Self::Timeline(_)
             | Self::Status(_) => true,
             Self::Verify(args) => args.files.is_empty(),
             Self::Run(_)
             | Self::Ui(_)
-            | Self::Timeline(_)
             | Self::Init(_)
             | Self::Check(_)
             | Self::Rbac(_)

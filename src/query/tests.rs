@@ -4,6 +4,8 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
+use super::timeline::selection::Window;
+use super::timeline::{compare, embed, entries, entry, lanes, moments, object, overview, updates, writers};
 use super::*;
 use crate::churn::tests::Story;
 use crate::model::Seq;
@@ -64,4 +66,19 @@ async fn an_item_that_was_sent_is_the_same() {
     let start = String::new();
     arrives(dir, &names::Names::Objects { kind: "deployments".to_owned(), namespaces: Vec::new(), start });
     arrives(dir, &names::Names::Kinds);
+    let window = Window { since: Some(Timestamp::UNIX_EPOCH), quiet: true, ..Window::default() };
+    arrives(dir, &overview::Overview {});
+    arrives(dir, &timeline::window::Histogram { window: window.clone(), buckets: 7 });
+    arrives(dir, &lanes::Lanes { window: window.clone(), lanes: 10, marks: 100 });
+    arrives(dir, &entries::Entries { window: window.clone(), before: None, after: None, limit: 10 });
+    arrives(dir, &entry::OneEntry { seq: Seq(4), neighbours: true });
+    arrives(dir, &compare::Compare { from: Seq(1), to: Seq(3) });
+    let (resource, namespace) = ("deployments.apps".to_owned(), "shop".to_owned());
+    let (name, at) = ("web".to_owned(), Some(At::Seq(Seq(5))));
+    arrives(dir, &object::ObjectAt { resource, namespace, name, at, since: None, until: None });
+    arrives(dir, &moments::StateAt { window: Window::default(), at, limit: 10 });
+    arrives(dir, &moments::ChangesBetween { window: Window::default(), from: At::Seq(Seq(2)), to: at, limit: 10 });
+    arrives(dir, &writers::Writers { window: window.clone() });
+    arrives(dir, &updates::Updates { window: window.clone(), after: None });
+    arrives(dir, &embed::Timeline { window, max_bytes: 1 << 20 });
 }

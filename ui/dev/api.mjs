@@ -398,17 +398,23 @@ export class Api {
 
 /** What `decklog timeline --html` puts into the one file. */
 export function fileData(api, since = "") {
-  const query = new URLSearchParams(since ? { since } : {});
+  const window = since ? { since } : {};
+  const query = new URLSearchParams(window);
   const lanes = api.lanes(query);
-  const entries = {};
+  const overview = { ...api.overview(), mode: "file", now: lanes.until, end: lanes.until };
+  overview.oldest &&= { ...overview.oldest, time: lanes.since };
+  const answers = { overview, lanes, histogram: api.histogram(new URLSearchParams({ ...window, buckets: "240" })), writers: api.churn(query) };
+  answers.entries = api.entries(new URLSearchParams({ ...window, limit: "2000" }));
+  answers.state = api.state(new URLSearchParams());
+  answers.changes = api.changes(new URLSearchParams({ from: lanes.since }));
   for (const lane of lanes.lanes) {
+    answers[`object/${lane.id}`] = api.object(new URLSearchParams({ resource: lane.resource, namespace: lane.namespace, name: lane.name }));
     for (const mark of lane.marks) {
       const { neighbours, ...kept } = api.entry(new URLSearchParams({ seq: mark.seq }));
       void neighbours;
-      if (kept.yaml.length > 64 * 1024) Object.assign(kept, { yaml: kept.yaml.slice(0, 64 * 1024), yaml_cut: true });
-      if (kept.diff.length > 64 * 1024) kept.diff = kept.diff.slice(0, 64 * 1024);
-      entries[mark.seq] = kept;
+      answers[`entry/${mark.seq}`] = kept;
     }
   }
-  return { overview: { ...api.overview(), mode: "file" }, lanes, histogram: api.histogram(new URLSearchParams({ ...(since ? { since } : {}), buckets: "1000" })), entries, churn: api.churn(query), left_out: null };
+  for (const gap of answers.overview.gaps) answers[`entry/${gap.seq}`] = api.entry(new URLSearchParams({ seq: gap.seq }));
+  return { answers, left_out: null };
 }

@@ -178,8 +178,6 @@ export interface Entry {
   command: string | null;
   /** The same for the version before: it undoes this change. */
   command_before?: string | null;
-  /** Not of the API: a file that has the entry, and not what it changed. */
-  missing?: string;
 }
 
 export interface Difference {

@@ -126,10 +126,12 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
         <button type="button" disabled={answer.next === null} aria-disabled={stale} onClick={() => !stale && go({ entry: answer.next })} title="The next entry of this object (n)">
           Next ›
         </button>
-        <button type="button" class="pick" aria-pressed={picking.value} onClick={() => (picking.value = !picking.value)} title="Compare with another entry (c)">
-          Compare
-        </button>
-        {answer.previous !== null && (
+        {!data.embedded && (
+          <button type="button" class="pick" aria-pressed={picking.value} onClick={() => (picking.value = !picking.value)} title="Compare with another entry (c)">
+            Compare
+          </button>
+        )}
+        {!data.embedded && answer.previous !== null && (
           <button type="button" onClick={() => go({ against: answer.previous })} title="The whole difference of the two objects, with the status">
             With previous
           </button>
@@ -236,9 +238,8 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
       {!isGap && (
         <section>
           <h3>What changed</h3>
-          {answer.missing && <p class="note">{answer.missing}</p>}
           {!answer.real && <p class="note">Nothing that matters: only what every write moves.</p>}
-          {answer.missing ? null : answer.diff.trim() === "" ? <p class="muted">{summary.type === "MODIFIED" ? "No field that is shown is different." : "There is nothing to compare it with."}</p> : <Diff text={answer.diff} cut={answer.diff_cut} />}
+          {answer.diff.trim() === "" ? <p class="muted">{summary.type === "MODIFIED" ? "No field that is shown is different." : "There is nothing to compare it with."}</p> : <Diff text={answer.diff} cut={answer.diff_cut} />}
         </section>
       )}
       {answer.command !== null && (

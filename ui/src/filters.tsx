@@ -86,8 +86,7 @@ function Where(): JSX.Element {
         id="filter-where"
         ref={field}
         value={text.value}
-        placeholder={data.embedded ? "a file has no CEL" : 'CEL, such as "spec" in change.areas'}
-        disabled={data.embedded}
+        placeholder={'CEL, such as "spec" in change.areas'}
         autocomplete="off"
         spellcheck={false}
         aria-invalid={problem !== null}
@@ -107,6 +106,8 @@ export function FilterBar({ only }: { only?: "state" }): JSX.Element {
   const known = overview.value;
   const open = useSignal(false);
   const used = filters.what.length + filters.namespace.length + filters.type.length + filters.area.length + (filters.where ? 1 : 0);
+  // What a file is about was chosen when it was made.
+  if (data.embedded && used === 0) return <></>;
   return (
     <section class={`filters${open.value ? " open" : ""}`} aria-label="Filters">
       <button type="button" class="filters-toggle" aria-expanded={open.value} onClick={() => (open.value = !open.value)}>
@@ -174,14 +175,14 @@ export function Legend(): JSX.Element {
   return (
     <div class="legend" role="group" aria-label="Legend: choosing one shows only what has it">
       {TYPES.map((type) => (
-        <button key={type} type="button" aria-pressed={filters.type.includes(type)} onClick={() => setFilters({ type: toggle(filters.type, type) })}>
+        <button key={type} type="button" disabled={data.embedded} aria-pressed={filters.type.includes(type)} onClick={() => setFilters({ type: toggle(filters.type, type) })}>
           {typeLook[type] ? <Swatch look={typeLook[type]} /> : type === "GAP" ? <span class="swatch-gap" /> : null}
           {type === "GAP" ? "GAP: nobody knows" : type}
         </button>
       ))}
       <span class="divider" />
       {AREAS.map((area) => (
-        <button key={area} type="button" aria-pressed={filters.area.includes(area)} onClick={() => setFilters({ area: toggle(filters.area, area) })}>
+        <button key={area} type="button" disabled={data.embedded} aria-pressed={filters.area.includes(area)} onClick={() => setFilters({ area: toggle(filters.area, area) })}>
           <Swatch look={area} />
           {area}
         </button>
@@ -191,7 +192,7 @@ export function Legend(): JSX.Element {
         other
       </span>
       <span class="divider" />
-      <button type="button" aria-pressed={filters.quiet} title="Writes that change nothing that matters" onClick={() => setFilters({ quiet: !filters.quiet })}>
+      <button type="button" disabled={data.embedded} aria-pressed={filters.quiet} title="Writes that change nothing that matters" onClick={() => setFilters({ quiet: !filters.quiet })}>
         <Swatch look="QUIET" />
         quiet
       </button>

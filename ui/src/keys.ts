@@ -3,7 +3,7 @@
 import { describe, reveal, toLanes } from "./lanes.tsx";
 import { markIndex, nearest } from "./draw.ts";
 import { shift, zoom, type LaneModel } from "./layout.ts";
-import { choose, closeEntry, cursor, go, helpOpen, loaded, move, picking, range, rows, said, theme, view } from "./store.ts";
+import { choose, closeEntry, cursor, data, go, helpOpen, loaded, move, picking, range, rows, said, theme, view } from "./store.ts";
 import { objectName, plain } from "./text.ts";
 import { full, parse } from "./time.ts";
 import { ALL, frozen, isLive } from "./url.ts";
@@ -191,13 +191,14 @@ function anywhere(event: KeyboardEvent): boolean {
       return true;
     }
     case "q":
+      if (data.embedded) return false;
       go({ filters: { ...known.filters, quiet: !known.filters.quiet } });
       return true;
     case "h":
       go({ changed: !known.changed });
       return true;
     case "c":
-      if (known.entry === null) return false;
+      if (known.entry === null || data.embedded) return false;
       picking.value = !picking.peek();
       toLanes();
       return true;

@@ -61,7 +61,7 @@ export function ObjectPage(): JSX.Element {
             </>
           )}
           {" · "}
-          <a href={linkTo({ page: "timeline", filters: { ...view.value.filters, what: [`${lane.resource}/${lane.name}`], namespace: lane.namespace ? [lane.namespace] : [] }, entry: null, against: null })}>
+          <a href={linkTo({ page: "timeline", ...(data.embedded ? {} : { filters: { ...view.value.filters, what: [`${lane.resource}/${lane.name}`], namespace: lane.namespace ? [lane.namespace] : [] } }), entry: null, against: null })}>
             on the timeline
           </a>
         </p>
@@ -123,7 +123,7 @@ export function ObjectPage(): JSX.Element {
             </button>
           ))}
         </div>
-        <form
+        {!data.embedded && <form
           class="at-form"
           onSubmit={(event) => {
             event.preventDefault();
@@ -135,7 +135,7 @@ export function ObjectPage(): JSX.Element {
             at <input value={moment.value} placeholder="now, 2h, a time or an entry" spellcheck={false} onInput={(event) => (moment.value = event.currentTarget.value)} />
           </label>
           <button type="submit">Show</button>
-        </form>
+        </form>}
       </div>
       <div role="tabpanel" id="tab-panel" aria-labelledby={`tab-${tab.value}`}>
         {tab.value === "history" && (
@@ -180,7 +180,7 @@ function useNewer(answer: Answer | null, asked: string | null, again: () => void
 
 function BlameTable({ answer }: { answer: Answer }): JSX.Element {
   if (answer.blame.length === 0) {
-    return <p class="muted pad">{data.embedded ? "A file has no blame: ask decklog blame." : "No field of it is known to have been set by anybody."}</p>;
+    return <p class="muted pad">No field of it is known to have been set by anybody.</p>;
   }
   return (
     <div class="scroll-x">

@@ -11,7 +11,21 @@ import { Empty, ObjectLink, Problem, Text, Time } from "./parts.tsx";
 import { data, go, now, view } from "./store.ts";
 import { counted } from "./text.ts";
 import { brief, parse, resolve } from "./time.ts";
-import { filterKeys } from "./url.ts";
+import { ALL, filterKeys } from "./url.ts";
+
+/** The moments that a file has: its end, and all of its time. */
+function FileMoments({ from }: { from: string }): JSX.Element {
+  return (
+    <div class="as-of" role="group" aria-label="Moments of this file">
+      <button type="button" aria-pressed={from === ""} onClick={() => go({ from: "", at: "" })}>
+        At the end of the file
+      </button>
+      <button type="button" aria-pressed={from === ALL} onClick={() => go({ from: ALL, at: "" })}>
+        Changed within it
+      </button>
+    </div>
+  );
+}
 
 export function StatePage(): JSX.Element {
   const { at, from, filters, zone } = view.value;
@@ -37,7 +51,7 @@ export function StatePage(): JSX.Element {
   return (
     <section class={`list${stale && answer ? " stale" : ""}`} aria-label="As of" aria-busy={busy} tabIndex={0}>
       <div class="controls">
-        <form
+        {data.embedded ? <FileMoments from={from} /> : <form
           class="as-of"
           onSubmit={(event) => {
             event.preventDefault();
@@ -65,7 +79,7 @@ export function StatePage(): JSX.Element {
               +{name}
             </button>
           ))}
-        </form>
+        </form>}
         <FilterBar only="state" />
       </div>
       {problem && <Problem of={problem} retry={again} />}

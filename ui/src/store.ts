@@ -430,7 +430,7 @@ export const dark = signal(false);
 
 export function choose(entry: number, extend: boolean): void {
   const known = view.peek();
-  if ((extend || picking.peek()) && known.entry !== null && known.entry !== entry) go({ against: entry });
+  if ((extend || picking.peek()) && !data.embedded && known.entry !== null && known.entry !== entry) go({ against: entry });
   else go({ entry, against: null });
   picking.value = false;
 }

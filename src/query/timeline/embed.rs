@@ -12,7 +12,7 @@ use super::entry::{OneEntry, entry};
 use super::lanes::{LaneList, Lanes, lanes};
 use super::moments::{ChangesBetween, StateAt, changes, state};
 use super::object::{ObjectAt, object};
-use super::overview::{Mode, overview};
+use super::overview::overview;
 use super::selection::Window;
 use super::window::{Before, Buckets, Histogram, extent, histogram};
 use super::writers::{Writers, writers};
@@ -98,13 +98,14 @@ pub(super) fn embed(
     let selected = window.resolve(&opened.reader)?;
     let shown = lanes(opened, &Lanes { window: window.clone(), lanes: LANES, marks: MARKS })?;
     let buckets = histogram(opened, &Histogram { window: window.clone(), buckets: BUCKETS })?;
-    let (since, until) = extent(&opened.reader, &selected, opened.clock.now.as_microsecond())?;
+    let now = opened.clock.now.as_microsecond();
+    let (since, until) = extent(&opened.reader, &selected, opened.present()?.end.min(now))?;
     let at = |micros| Timestamp::from_microsecond(micros).ok();
     let of_writers =
         Window { types: Vec::new(), areas: Vec::new(), since: at(since), until: at(until), ..window.clone() };
     let written = writers(opened, &Writers { window: of_writers })?;
     let mut view = overview(opened)?;
-    view.mode = Mode::File;
+    view.of_file(since, until);
     // It may be handed on to somebody who may see this and nothing else.
     view.narrow(&selected, &mut opened.reader, &shown.namespaces())?;
     let listed = entries(opened, &Entries { window: window.clone(), before: None, after: None, limit: LISTED })?;

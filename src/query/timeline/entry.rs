@@ -106,8 +106,8 @@ pub(super) fn entry(opened: &mut Opened, OneEntry { seq, neighbours: near }: One
         previous = step.map(|step| step.seq.0);
         let there = if parsed.op == EntryType::Deleted { previous.map(Seq) } else { Some(seq) };
         command = there.map(|seq| brings_back(row, seq));
+        next = reader.following(row, seq)?.map(|step| step.seq.0);
         if near {
-            next = reader.following(row, seq)?.map(|step| step.seq.0);
             let mut seqs = neighbourhood(index, reader, row, seq.0, Way::Back, *deadline)?;
             seqs.reverse();
             seqs.extend(neighbourhood(index, reader, row, seq.0, Way::On, *deadline)?);

@@ -43,7 +43,7 @@ pub(crate) struct View {
     head: Option<End>,
     now: String,
     end: String,
-    pub(super) mode: Mode,
+    mode: Mode,
     sources: Vec<Source>,
     sinks: Vec<Sink>,
     alarms: Vec<Alarm>,
@@ -124,6 +124,16 @@ impl From<Place> for End {
 }
 
 impl View {
+    /// Makes it the overview of a file that begins and ends at these times, given in microseconds since 1970.
+    pub(super) fn of_file(&mut self, since: i64, until: i64) {
+        self.mode = Mode::File;
+        self.now = stamp(until);
+        self.end = stamp(until);
+        if let Some(oldest) = &mut self.oldest {
+            oldest.time = stamp(since);
+        }
+    }
+
     /// Returns the seqs of the GAPs.
     pub(super) fn gap_seqs(&self) -> impl Iterator<Item = u64> {
         self.gaps.iter().map(|gap| gap.seq)
