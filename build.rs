@@ -1,8 +1,8 @@
 //! Compiles the one file of C: a setting of the allocator has to be made before `main`, and takes no `unsafe` there.
 
 fn main() {
-    println!("cargo::rerun-if-changed=src/allocator.c");
-    cc::Build::new().file("src/allocator.c").cargo_metadata(false).compile("decklog_allocator");
+    println!("cargo::rerun-if-changed=src/core/allocator.c");
+    cc::Build::new().file("src/core/allocator.c").cargo_metadata(false).compile("decklog_allocator");
     // Nothing of it is called, so the linker is told to keep it.
     let out = std::env::var("OUT_DIR").expect("cargo sets it");
     println!("cargo::rustc-link-arg-bin=decklog={out}/libdecklog_allocator.a");

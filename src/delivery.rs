@@ -21,13 +21,13 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::ambient::{self, Listener, watch};
-use crate::backoff::Backoff;
-use crate::filter::Wanted;
+use crate::core::backoff::Backoff;
+use crate::core::filter::Wanted;
+use crate::core::model::Seq;
+use crate::core::runtime::{self, Listener, watch};
+use crate::core::wire::Shape;
 use crate::journal::{self, Journal, JournalError, Reader, Recast, SinkJournal, SinkStart, SinkState, StoredEntry};
-use crate::model::Seq;
 use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
-use crate::wire::Shape;
 use machine::{Effect, Held, Input, State};
 pub use settings::{From, OnRefused, Settings};
 pub use start::{Asked, asked, register};
@@ -632,7 +632,7 @@ impl Driver {
     /// Reads the journal on a blocking thread.
     async fn reading<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Feed) -> T + Send + 'static) -> T {
         let mut feed = self.feed.take().expect("one read at a time");
-        let (feed, done) = ambient::blocking(move || {
+        let (feed, done) = runtime::blocking(move || {
             let done = work(&mut feed);
             (feed, done)
         })

@@ -45,8 +45,8 @@ pub(crate) use budget::{Held, Share};
 pub use codec::Codec;
 pub use error::JournalError;
 pub use reader::{
-    DeadLetter, EntryFilter, EntryQuery, KnownObject, Lost, ObjectRow, Page, Reader, Requests, SinkRow, SourceRow,
-    Step, StoredEntry, StoredRow, Verified,
+    DeadLetter, EntryFilter, EntryQuery, KnownObject, Lost, ObjectRow, Page, REQUEST_COUNTERS_INTERVAL, Reader,
+    Requests, SinkRow, SourceRow, Step, StoredEntry, StoredRow, Verified,
 };
 pub use restore::{RestoreError, restore};
 pub use retention::{Bounds, Pause, PauseReason, Retained};
@@ -58,9 +58,9 @@ pub use sink::{Recast, SinkJournal, SinkStart};
 pub use source::{Audit, Found, Inconsistency, SourceId, SourceJournal, SourceMemory, WatchChange};
 pub use state::{SinkState, SourceState};
 
-use crate::ambient::{self, watch};
-use crate::change::redact::Redactor;
-use crate::model::{Cluster, Resource, ResourceVersion, Seq, SourceSpec};
+use crate::core::change::redact::Redactor;
+use crate::core::model::{Cluster, Resource, ResourceVersion, Seq, SourceSpec};
+use crate::core::runtime::{self, watch};
 use error::Result;
 use recent::AtHand;
 pub(crate) use writer::is_epoch;
@@ -562,7 +562,7 @@ impl Journal {
     /// Sends as `send` does, if a part of the budget is held for the command already.
     async fn send_held(&self, command: Command, bytes: usize, held: Option<Held>) -> Result {
         let inner = &self.inner;
-        let at = ambient::now().as_microsecond();
+        let at = runtime::now().as_microsecond();
         if command.is_control() {
             // Hardly any bytes but what the sinks hold anyway, and no more of them than there are sinks.
             let queued = Queued { command, at, bytes: 0, room: None };

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    decklog::cli::main(std::env::args_os())
+    decklog::app::cli::main(std::env::args_os())
 }

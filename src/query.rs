@@ -4,28 +4,21 @@
 //! no HTTP and no configuration. The commands render the items; `--server` sends the question to another daemon, which answers
 //! it from its own journal; the timeline page gives the same answers as JSON. So all of them say the same.
 //!
-//! Begin with [`Question`], and with [`show`], which is the shortest.
+//! Begin with [`Question`], and with [`questions::show`], which is the shortest.
 
-pub(crate) mod blame;
-pub(crate) mod churn;
+pub mod churn;
 pub(crate) mod coverage;
 pub(crate) mod coverage_notes;
-pub(crate) mod diff;
 pub(crate) mod difference;
-pub(crate) mod follow;
-pub(crate) mod get;
-pub(crate) mod history;
 pub(crate) mod line;
-pub(crate) mod names;
 pub(crate) mod ownership;
+pub(crate) mod questions;
+pub mod render;
 pub(crate) mod select;
-pub(crate) mod show;
-pub(crate) mod status;
-pub(crate) mod tail;
+pub mod status;
 #[cfg(test)]
 mod tests;
 pub(crate) mod timeline;
-pub(crate) mod verify;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -38,8 +31,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::journal::Reader;
-use crate::words::clock::Clock;
-use crate::words::{Exit, Failure};
+use crate::query::render::clock::Clock;
+use crate::query::render::{Exit, Failure};
 use timeline::outlines::Index;
 
 /// A question about the log.
@@ -161,16 +154,16 @@ impl From<End> for Result<(), Failure> {
 
 /// Names of all questions.
 pub(crate) const NAMES: [&str; 22] = [
-    tail::Tail::NAME,
-    history::History::NAME,
-    show::Show::NAME,
-    get::Get::NAME,
-    diff::Diff::NAME,
-    blame::Blame::NAME,
-    churn::Churned::NAME,
-    status::Statuses::NAME,
-    verify::Verify::NAME,
-    names::Names::NAME,
+    questions::tail::Tail::NAME,
+    questions::history::History::NAME,
+    questions::show::Show::NAME,
+    questions::get::Get::NAME,
+    questions::diff::Diff::NAME,
+    questions::blame::Blame::NAME,
+    questions::churn::Churned::NAME,
+    questions::status::Statuses::NAME,
+    questions::verify::Verify::NAME,
+    questions::names::Names::NAME,
     timeline::overview::Overview::NAME,
     timeline::window::Histogram::NAME,
     timeline::lanes::Lanes::NAME,
@@ -202,16 +195,16 @@ pub(crate) fn answer(
         asked.answer(log, &mut |item| put(serde_json::value::to_raw_value(&item).map_err(bug)?))
     }
     let run = match name {
-        tail::Tail::NAME => run::<tail::Tail>,
-        history::History::NAME => run::<history::History>,
-        show::Show::NAME => run::<show::Show>,
-        get::Get::NAME => run::<get::Get>,
-        diff::Diff::NAME => run::<diff::Diff>,
-        blame::Blame::NAME => run::<blame::Blame>,
-        churn::Churned::NAME => run::<churn::Churned>,
-        status::Statuses::NAME => run::<status::Statuses>,
-        verify::Verify::NAME => run::<verify::Verify>,
-        names::Names::NAME => run::<names::Names>,
+        questions::tail::Tail::NAME => run::<questions::tail::Tail>,
+        questions::history::History::NAME => run::<questions::history::History>,
+        questions::show::Show::NAME => run::<questions::show::Show>,
+        questions::get::Get::NAME => run::<questions::get::Get>,
+        questions::diff::Diff::NAME => run::<questions::diff::Diff>,
+        questions::blame::Blame::NAME => run::<questions::blame::Blame>,
+        questions::churn::Churned::NAME => run::<questions::churn::Churned>,
+        questions::status::Statuses::NAME => run::<questions::status::Statuses>,
+        questions::verify::Verify::NAME => run::<questions::verify::Verify>,
+        questions::names::Names::NAME => run::<questions::names::Names>,
         timeline::overview::Overview::NAME => run::<timeline::overview::Overview>,
         timeline::window::Histogram::NAME => run::<timeline::window::Histogram>,
         timeline::lanes::Lanes::NAME => run::<timeline::lanes::Lanes>,
@@ -234,7 +227,7 @@ pub(crate) fn answer(
 
 /// Reports whether a daemon runs on the journal in a directory.
 fn is_running(dir: &Path) -> bool {
-    crate::status::daemon(dir).running
+    status::daemon(dir).running
 }
 
 /// Returns a time, given in microseconds since 1970, in RFC 3339 and UTC, with microseconds.

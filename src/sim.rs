@@ -49,7 +49,7 @@ use store::{CRDS, MAIN, Store};
 use wire::Line;
 pub use wire::{Body, Broken};
 
-use crate::ambient;
+use crate::core::runtime;
 
 /// How the server behaves; can be changed while it runs with [`Sim::set`].
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ pub const TOKEN: &str = "simulated-token";
 pub(crate) struct Shared {
     state: Mutex<State>,
     /// Notified of everything that a condition can be about.
-    tick: ambient::Signal,
+    tick: runtime::Signal,
 }
 
 #[derive(Debug)]
@@ -311,7 +311,7 @@ impl Sim {
             open: BTreeMap::new(),
             counters: BTreeMap::new(),
         };
-        Ok(Arc::new(Shared { state: Mutex::new(state), tick: ambient::Signal::default() }))
+        Ok(Arc::new(Shared { state: Mutex::new(state), tick: runtime::Signal::default() }))
     }
 
     /// Changes how the server behaves.

@@ -4,7 +4,6 @@
 //! failure: it only says of which sort it is ([`SinkError`]), and delivery retries, asks for the position again, dead-letters or halts.
 
 mod connect;
-pub(crate) mod credential_files;
 pub mod elasticsearch;
 pub mod file;
 pub mod http;
@@ -56,8 +55,9 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::model::{Cluster, EntryType, Seq};
-use crate::wire::{self, EntryError, Header};
+use crate::core::credential_files::FileError;
+use crate::core::model::{Cluster, EntryType, Seq};
+use crate::core::wire::{self, EntryError, Header};
 pub use template::Template;
 
 /// Placeholder for the name of a sink in a sentence before [`Sink::bind`] has set it.
@@ -213,6 +213,12 @@ pub enum SinkError {
     },
 }
 
+impl From<FileError> for SinkError {
+    fn from(error: FileError) -> Self {
+        Self::retry(error.to_string())
+    }
+}
+
 impl SinkError {
     /// It may work later.
     pub fn retry(text: impl Into<String>) -> Self {
@@ -325,8 +331,8 @@ pub trait Sink: Send {
 pub(crate) mod tests {
     use super::registry::SinkKind;
     use super::*;
-    use crate::model::{Cluster, Evidence};
-    use crate::wire::{EntryBuilder, render};
+    use crate::core::model::{Cluster, Evidence};
+    use crate::core::wire::{EntryBuilder, render};
 
     /// An entry of epoch `e`, whose length varies with its seq.
     pub(crate) fn item(seq: u64) -> Item {

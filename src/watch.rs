@@ -13,7 +13,9 @@
 //! The watch is read by ourselves and not by `kube_runtime`, because that one cannot begin at a version, shows no
 //! bookmarks, goes past what it cannot decode, and keeps no bytes. It wakes discovery, where none of that matters.
 
+pub mod apiserver_counters;
 mod audit;
+pub mod cluster;
 pub mod decode;
 pub mod discovery;
 pub mod frame;
@@ -48,12 +50,12 @@ pub use manager::{Overview, Plan, SourceManager, SourceManagerError, SourceManag
 pub use settings::{FirstList, Settings};
 pub use stats::SourceStats;
 
-use crate::ambient::{self, Signal};
-use crate::backoff::Backoff;
-use crate::change::redact::Redactor;
-use crate::cluster::{Api, Failure, RecoverBounds};
+use crate::core::backoff::Backoff;
+use crate::core::change::redact::Redactor;
+use crate::core::model::Resource;
+use crate::core::runtime::{self, Signal};
 use crate::journal::Journal;
-use crate::model::Resource;
+use crate::watch::cluster::{Api, Failure, RecoverBounds};
 use discovery::{Discovered, Discoverer, Troubles};
 use limiter::Limiter;
 use machine::Thresholds;
@@ -200,7 +202,7 @@ impl Shared {
     /// Asks discovery now, and lets the source manager know what it says.
     async fn discover(&self) -> Result<Discovered, Failure> {
         let mut discoverer = self.discoverer.lock().await;
-        let began = ambient::now();
+        let began = runtime::now();
         let result = discoverer.discover_by_halves(&self.api, |half| self.publish(half)).await;
         self.note_discovery(began, result.as_ref());
         let found = result?;

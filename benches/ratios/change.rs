@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::path::Path;
 
-use decklog::change::compare_shaped;
+use decklog::core::change::compare_shaped;
+use decklog::core::model::{Observed, Redacted, ResourceVersion, SourceSpec, Verb};
 use decklog::journal::{Journal, WatchChange};
-use decklog::model::{Observed, Redacted, ResourceVersion, SourceSpec, Verb};
 use decklog::sim::{Row, Sim, objects};
 use serde_json::{Value, json};
 

@@ -2,12 +2,12 @@
 
 use std::hint::black_box;
 
-use decklog::change::compare;
-use decklog::filter::Filter;
+use decklog::core::change::compare;
+use decklog::core::filter::Filter;
+use decklog::core::model::{Cluster, EntryType, Seq};
+use decklog::core::wire;
 use decklog::journal::{EntryFilter, Reader};
-use decklog::model::{Cluster, EntryType, Seq};
 use decklog::sim::Sim;
-use decklog::wire;
 use serde_json::Value;
 
 use super::journal;

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use decklog::core::model::{Observed, Redacted, ResourceVersion, Seq, Verb};
+use decklog::core::wire::Entry;
 use decklog::journal::{Journal, Reader, SourceJournal, SourceState, WatchChange, WriterThread};
-use decklog::model::{Observed, Redacted, ResourceVersion, Seq, Verb};
 use decklog::sim::{Sim, objects};
-use decklog::wire::Entry;
 use tokio::runtime::Runtime;
 
 use super::process::{self, Daemon, file_sink, own_seconds, peak_mib, resident_mib, seconds_of};

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use decklog::change::redact;
-use decklog::change::redact::Redactor;
-use decklog::cluster;
-use decklog::cluster::{Api, Limits, next_part};
-use decklog::model::Resource;
+use decklog::core::change::redact;
+use decklog::core::change::redact::Redactor;
+use decklog::core::model::Resource;
 use decklog::sim::Sim;
+use decklog::watch::cluster;
+use decklog::watch::cluster::{Api, Limits, next_part};
 use decklog::watch::decode::{self, Line};
 use decklog::watch::frame::Lines;
 

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
+use decklog::core::model::{Observed, Redacted, ResourceVersion, SourceSpec, Verb};
 use decklog::journal::{Journal, WatchChange};
-use decklog::model::{Observed, Redacted, ResourceVersion, SourceSpec, Verb};
 use decklog::sim::Sim;
 use rusqlite::{Connection, params};
 

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use decklog::cluster;
-use decklog::cluster::{Api, Limits};
 use decklog::journal::Reader;
 use decklog::sim::{Sim, objects};
+use decklog::watch::cluster;
+use decklog::watch::cluster::{Api, Limits};
 use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::time::MissedTickBehavior;

@@ -38,14 +38,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use decklog::ambient::Signal;
+use decklog::core::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb};
+use decklog::core::runtime::Signal;
+use decklog::core::wire::Shape;
 use decklog::delivery::OnRefused;
 use decklog::delivery::{self, Plan, SinkStats};
 use decklog::journal::{Journal, Reader, SinkStart, WatchChange};
-use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb};
 use decklog::sink::registry::SinkKind;
 use decklog::sink::{Item, Limits, LogPosition, Sink};
-use decklog::wire::Shape;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -113,7 +113,7 @@ const NAMES: [&str; 12] = [
 /// Measures the sinks among these words; all of them where none is named.
 pub(super) fn compare(table: &mut Table, words: &[&str]) {
     let names: Vec<&str> = NAMES.into_iter().filter(|name| words.contains(name)).collect();
-    decklog::net::install_crypto_provider();
+    decklog::core::net::install_crypto_provider();
     let runtime = Runtime::new().expect("a runtime");
     let versions = journal::versions(journal::BATCHES);
     runtime.block_on(async {
@@ -324,7 +324,7 @@ impl Bench<'_> {
             rate: None,
             on_refused: OnRefused::Halt,
             stats: Arc::clone(&stats),
-            asked: Arc::new(decklog::ambient::watch::Sender::new(false)),
+            asked: Arc::new(decklog::core::runtime::watch::Sender::new(false)),
             machine: None,
         };
         let stop = CancellationToken::new();

@@ -8,9 +8,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Instant;
 
+use decklog::core::model::{Observed, Redacted, ResourceVersion, Verb};
 use decklog::journal::{Journal, Reader, WatchChange, outline};
-use decklog::model::{Observed, Redacted, ResourceVersion, Verb};
-use decklog::ui::{self, Settings};
+use decklog::web::ui::{self, Settings};
 use rusqlite::{Connection, OpenFlags};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -33,8 +33,10 @@ pub(super) fn compare(table: &mut Table) {
     let (begin, end) = times(dir.path(), entries);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let stop = CancellationToken::new();
-    let settings =
-        Settings { listen: decklog::http::Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0))), ..Settings::default() };
+    let settings = Settings {
+        listen: decklog::web::http::Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0))),
+        ..Settings::default()
+    };
     let bound = runtime.block_on(ui::bind(&settings)).expect("a port");
     let address = bound.address().expect("an address");
     let (state, stopping) = (dir.path().to_owned(), stop.clone());
@@ -163,7 +165,7 @@ fn fill(dir: &Path, entries: usize) {
 /// When the first entry was journaled, and the last, microseconds since 1970.
 fn times(dir: &Path, entries: usize) -> (i64, i64) {
     let reader = Reader::open(dir).expect("a journal");
-    let time = |seq: u64| reader.time_of(decklog::model::Seq(seq)).expect("a journal").expect("an entry");
+    let time = |seq: u64| reader.time_of(decklog::core::model::Seq(seq)).expect("a journal").expect("an entry");
     (time(1), time(entries as u64))
 }
 

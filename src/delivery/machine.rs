@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::settings::OnRefused;
+use crate::core::model::Seq;
 use crate::journal::SinkState;
-use crate::model::Seq;
 use crate::sink::SinkError;
 
 /// Event that the machine reacts to.

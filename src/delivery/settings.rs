@@ -3,11 +3,11 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::filter::{Filter, Wanted};
-use crate::model::Cluster;
+use crate::core::filter::{Filter, Wanted};
+use crate::core::model::Cluster;
+use crate::core::wire::{Payload, Shape};
 use crate::sink::Sink;
 use crate::sink::registry::SinkKind;
-use crate::wire::{Payload, Shape};
 
 const fn yes() -> bool {
     true

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ambient::watch;
+use crate::core::runtime::watch;
 use crate::journal::{Journal, JournalError, SinkStart};
 
 /// Time for which reading the cluster waits for the outputs to report their positions. An output that does not answer decides

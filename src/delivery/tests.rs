@@ -13,12 +13,12 @@ use tokio::task::JoinSet;
 use tokio::sync::watch;
 
 use super::*;
-use crate::ambient::Signal;
+use crate::core::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb};
+use crate::core::runtime::Signal;
+use crate::core::wire::Payload;
 use crate::journal::{Bounds, SinkRow, SourceJournal, WatchChange, WriterThread};
-use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb};
 use crate::sink::file::{Compress, Settings as FileSettings};
 use crate::sink::{Failure, SinkError};
-use crate::wire::Payload;
 
 const METADATA: Shape = Shape { payload: Payload::Metadata, managed_fields: true };
 
@@ -107,7 +107,7 @@ impl World {
             rate: None,
             on_refused: OnRefused::Halt,
             stats: Arc::default(),
-            asked: Arc::new(ambient::watch::Sender::new(false)),
+            asked: Arc::new(runtime::watch::Sender::new(false)),
             machine: None,
         }
     }
@@ -452,7 +452,8 @@ impl Sink for Slow {
             self.given.send_modify(|given| given.extend(batch.iter().cloned()));
             if batch[0].seq > Seq(1) {
                 // The gap that stands for what is truncated has a seq that the log has truncated as well.
-                let refused = if batch[0].op == crate::model::EntryType::Gap { refused(0) } else { return Ok(()) };
+                let refused =
+                    if batch[0].op == crate::core::model::EntryType::Gap { refused(0) } else { return Ok(()) };
                 return Err(refused);
             }
             // Nothing waits for a sink that is not configured.
@@ -489,7 +490,7 @@ async fn what_is_truncated_before_it_is_refused_can_be_delivered_again() {
     world.start(Plan { on_refused: OnRefused::DeadLetter, shape: METADATA, ..world.plan() }, slow);
     world.until(|row| row.cursor == Seq(12)).await;
     world.stop().await;
-    let gap = given.borrow().iter().find(|item| item.op == crate::model::EntryType::Gap).unwrap().clone();
+    let gap = given.borrow().iter().find(|item| item.op == crate::core::model::EntryType::Gap).unwrap().clone();
     let mut reader = world.journal.reader().unwrap();
     let letters: Vec<u64> = reader.dead_letters().unwrap().iter().map(|letter| letter.seq.0).collect();
     assert_eq!(letters, [2, gap.seq.0]);
@@ -673,7 +674,7 @@ async fn what_a_filter_left_out_stays_out_when_the_filter_is_widened() {
 fn file(path: &Path, rotate_size: Option<u64>) -> crate::sink::file::FileSink {
     crate::sink::file::FileSink::new(&FileSettings {
         path: path.to_owned(),
-        rotate_size: rotate_size.map(crate::units::ByteSize),
+        rotate_size: rotate_size.map(crate::core::units::ByteSize),
         rotate_every: None,
         keep: 1000,
         compress: Compress::Zstd,

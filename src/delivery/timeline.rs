@@ -21,10 +21,10 @@
 use bytes::Bytes;
 
 use super::machine::Held;
+use crate::core::model::Seq;
+use crate::core::wire::{self, EntryError};
 use crate::journal::{JournalError, Reader, Recast};
-use crate::model::Seq;
 use crate::sink::LogPosition;
-use crate::wire::{self, EntryError};
 
 /// Compares the last entry of an output, `held`, with the journal. Entries up to `given` were sent to it, or may have been.
 pub(super) fn compare(

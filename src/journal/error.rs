@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::model::Seq;
+use crate::core::model::Seq;
 
 /// Result of a journal operation.
 pub(super) type Result<T = (), E = JournalError> = std::result::Result<T, E>;

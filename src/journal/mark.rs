@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use uuid::Uuid;
 
-use crate::model::Seq;
+use crate::core::model::Seq;
 
 /// Name of the file in the state directory.
 const FILE: &str = "journal.mark";

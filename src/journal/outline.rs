@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::{EntryType, Evidence};
+use crate::core::model::{EntryType, Evidence};
 
 /// A part of the log has so many entries.
 pub const PART: u64 = 1024;

@@ -25,7 +25,7 @@ pub use history::Step;
 pub use objects::ObjectRow;
 pub use outline::StoredRow;
 pub use pushdown::{EntryFilter, Page};
-pub use requests::Requests;
+pub use requests::{REQUEST_COUNTERS_INTERVAL, Requests};
 pub use status::{DeadLetter, SinkRow, SourceRow};
 pub use verify::Verified;
 
@@ -36,8 +36,8 @@ use super::retention::Retained;
 use super::sink::local_fact;
 use super::writer::{rfc3339, type_of};
 use super::{JournalError, Recast, schema};
-use crate::ambient::watch;
-use crate::model::{Cluster, EntryType, Resource, Seq};
+use crate::core::model::{Cluster, EntryType, Resource, Seq};
+use crate::core::runtime::watch;
 
 /// The log start: the first seq that is not truncated. What stands below it in the table is pinned by later entries.
 const OLDEST: &str = "coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'oldest'), 1)";

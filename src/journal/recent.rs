@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 
-use crate::change::Shape;
-use crate::model::EntryType;
+use crate::core::change::Shape;
+use crate::core::model::EntryType;
 
 /// An entry in full.
 #[derive(Clone, Debug)]

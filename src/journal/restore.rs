@@ -12,7 +12,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::{Journal, JournalError, Sharing, schema};
-use crate::shared_log::LogError;
+use crate::core::shared_log::LogError;
 
 /// Time for which the engine may be away during the restore.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(60);

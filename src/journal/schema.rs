@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 
 use super::{JournalError, room};
-use crate::ambient;
+use crate::core::runtime;
 
 /// The database in the state directory.
 pub(super) const DATABASE: &str = "journal.db";
@@ -193,7 +193,7 @@ pub(super) fn open_reader(dir: &Path) -> Result<Connection, JournalError> {
     let until = Instant::now() + CREATION_TIMEOUT;
     open_made(dir, || {
         // In a simulation nobody else makes it meanwhile.
-        !ambient::is_simulated() && Instant::now() < until && {
+        !runtime::is_simulated() && Instant::now() < until && {
             std::thread::sleep(CREATION_POLL_INTERVAL);
             true
         }

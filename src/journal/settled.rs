@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::JournalError;
-use crate::ambient;
-use crate::model::Seq;
+use crate::core::model::Seq;
+use crate::core::runtime;
 
 const PREFIX: &str = "replayed-";
 const SUFFIX: &str = ".json";
@@ -41,7 +41,7 @@ impl Settled {
     /// Where the state directory cannot be written.
     pub fn leave(&self, dir: &Path) -> Result<(), JournalError> {
         let failed = |source| JournalError::Io { what: format!("cannot write to {}", dir.display()), source };
-        let name = format!("{PREFIX}{:016x}", ambient::random());
+        let name = format!("{PREFIX}{:016x}", runtime::random());
         let (made, whole) = (dir.join(format!("{name}.new")), dir.join(name + SUFFIX));
         let write = || -> io::Result<()> {
             // The daemon may be of another user than who replays; nobody else comes into the directory.

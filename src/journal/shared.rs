@@ -12,7 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::shared_log::SharedLog;
+use crate::core::shared_log::SharedLog;
 
 /// Parameters of a journal that is shared.
 pub struct Sharing {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::error::Result;
 use super::writer::{Command, OfSink, Reply};
 use super::{Journal, SinkState};
-use crate::model::Seq;
+use crate::core::model::Seq;
 
 /// Entries that a sink gets under the name of a later epoch, because its output has others under theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use super::error::Result;
 use super::writer::{Command, OfSource, Reply};
 use super::{Counted, Held, Journal, Share, SourceState};
-use crate::ambient::watch;
-use crate::model::{Checkpoint, Observed, ResourceVersion, Unread, Verb, Why};
+use crate::core::model::{Checkpoint, Observed, ResourceVersion, Unread, Verb, Why};
+use crate::core::runtime::watch;
 
 /// A source as the journal knows it, for the life of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,7 +58,7 @@ pub struct Audit {
 ///
 /// ```compile_fail,E0599
 /// async fn acknowledge(source: decklog::journal::SourceJournal) {
-///     source.acknowledge(decklog::model::Seq(1)).await;
+///     source.acknowledge(decklog::core::model::Seq(1)).await;
 /// }
 /// ```
 #[derive(Clone, Debug)]

@@ -13,8 +13,8 @@ use rusqlite::Connection;
 use std::path::Path;
 
 use super::*;
-use crate::model::{EntryType, Observed, Redacted, ResourceVersion, Verb, Why};
-use crate::wire::Entry;
+use crate::core::model::{EntryType, Observed, Redacted, ResourceVersion, Verb, Why};
+use crate::core::wire::Entry;
 
 /// All Pods.
 pub(crate) fn pods() -> SourceSpec {

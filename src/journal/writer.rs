@@ -44,8 +44,8 @@ use super::retention::{Bounds, Pause};
 use super::room;
 use super::shared::{Shared, Sharing};
 use super::{JournalError, Settled, SourceId, Waiting};
-use crate::ambient::{self, watch};
-use crate::model::{Cluster, EntryType, Redacted, ResourceVersion, Seq};
+use crate::core::model::{Cluster, EntryType, Redacted, ResourceVersion, Seq};
+use crate::core::runtime::{self, watch};
 use clock::GuardedClock;
 use queue::Woken;
 pub(super) use queue::{Command, OfSink, OfSource, Queue, Queued, Reply};
@@ -196,7 +196,7 @@ impl Writer {
             waiting: Arc::default(),
             deferred: VecDeque::new(),
             quota: Quota::new(dir, paused),
-            clock: GuardedClock::new(Instant::now(), micros(ambient::now())),
+            clock: GuardedClock::new(Instant::now(), micros(runtime::now())),
             new_bounds: None,
             given_back: false,
             dir: dir.to_owned(),
@@ -498,8 +498,8 @@ const SETTLED: &str = "DELETE FROM dead_letter WHERE sink = ? AND seq = ? AND ti
 /// Names of epochs sort by the time they began, and a new one comes after those that are known, whatever the clock says.
 fn new_epoch(after: &[&str]) -> String {
     let earliest = after.iter().filter_map(|epoch| begun(epoch)).max().map_or(0, |begun| begun + 1);
-    let millis = u64::try_from(ambient::now().as_millisecond()).unwrap_or_default().max(earliest);
-    let random = (u128::from(ambient::random()) << 64 | u128::from(ambient::random())).to_be_bytes();
+    let millis = u64::try_from(runtime::now().as_millisecond()).unwrap_or_default().max(earliest);
+    let random = (u128::from(runtime::random()) << 64 | u128::from(runtime::random())).to_be_bytes();
     let random = random.first_chunk().expect("16 bytes are more than 10");
     uuid::Builder::from_unix_timestamp_millis(millis, random).into_uuid().simple().to_string()
 }

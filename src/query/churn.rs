@@ -1,139 +1,226 @@
-//! Who writes most, what of it changed nothing that matters, and fields that managers fight over.
+//! Write statistics: who writes most, which writes changed nothing that matters, and which fields two managers fight over.
+//!
+//! One pass over entries in their order, in bounded memory: of objects, managers and fields so many are remembered,
+//! and where there are more of them the ones that were written least are dropped. Only writes that the API server
+//! reported on a watch count; what a first list or a gap brought says nothing about how often it was written.
+//!
+//! # Decision: churn is one pass over the log
+//!
+//! Context: Counting writes must not cost the writer anything.
+//! Decision: The command and the metrics read entries only. Names are counted in bounded maps that drop the lighter half. A
+//! fight is a field that returned more than once to a value which another manager had changed.
+//! Cost: With very many names counts are lower bounds.
 
-use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
+mod class;
+mod field;
+mod meter;
+mod read;
+mod report;
+mod tally;
+#[cfg(test)]
+pub(crate) mod tests;
+mod versions;
 
-use super::coverage_notes::About;
-use super::select::{Filters, Select, Selection};
-use super::{Log, Put, Question};
-use crate::churn::{Churn, Report, Requests, Versions};
-use crate::journal::Reader;
-use crate::model::Seq;
-use crate::wire::Header;
-use crate::words::{Failure, object};
+use std::collections::BTreeMap;
 
-/// Default period of the report.
-const DEFAULT_PERIOD: SignedDuration = SignedDuration::from_hours(1);
+use jiff::Timestamp;
 
-/// Asks who writes most.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Churned {
-    /// The entries; without a first moment those of the last hour.
-    pub(crate) select: Select,
-    /// Also counts what the API server dropped, by its own request counters.
-    pub(crate) requests: bool,
-    /// Number of rows in each table.
-    pub(crate) top: usize,
+pub use class::Class;
+pub use meter::Meter;
+pub use report::{Fight, FightSide, OfClass, Report, Requests, RequestsOf, Row, VersionsOf, Written};
+pub use versions::Versions;
+
+use crate::core::model::EntryType;
+use crate::core::wire::{self, Change, Entry, EntryError};
+pub(crate) use class::Classes;
+use field::{Field, Held, Write};
+use tally::{Counted, Tally};
+
+/// Number of objects, fields and managers that `decklog churn` remembers.
+const ROOM: usize = 20_000;
+/// Number of values of one change that are looked at.
+const MOST_FIELDS: usize = 64;
+/// A field whose pointer is longer is not followed, and a name is cut: memory does not depend on what objects hold.
+const LONGEST: usize = 512;
+/// Stands between the parts of a name. No name of Kubernetes and no JSON pointer of one can hold it.
+const APART: char = '\0';
+
+/// Writes, and the bytes of the objects that they brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Number of writes.
+    pub writes: u64,
+    /// Bytes of the objects, as JSON.
+    pub bytes: u64,
 }
 
-impl Question for Churned {
-    const NAME: &'static str = "churn";
-    type Item = Report;
+impl Count {
+    fn add(&mut self, bytes: u64) {
+        self.writes += 1;
+        self.bytes += bytes;
+    }
+}
 
+/// Writes under one name.
+#[derive(Debug, Default)]
+struct Writes {
+    all: Count,
+    no_op: Count,
+    last: u64,
+}
+
+impl Counted for Writes {
+    fn weight(&self) -> u64 {
+        self.all.writes
+    }
+
+    fn last(&self) -> u64 {
+        self.last
+    }
+}
+
+impl Writes {
+    fn add(&mut self, seq: u64, bytes: u64, no_op: bool) {
+        self.last = seq;
+        self.all.add(bytes);
+        if no_op {
+            self.no_op.add(bytes);
+        }
+    }
+}
+
+/// Writes to one resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfResource {
+    /// By kind of write.
+    pub classes: BTreeMap<Class, Count>,
+    /// Times that one manager gave a field back a value which another had changed.
+    pub reverts: u64,
+}
+
+/// Name for all resources beyond the limit. No resource can have it.
+pub const OTHERS: &str = "(others)";
+
+/// The pass over the log.
+#[derive(Debug)]
+pub struct Churn {
+    classes: Classes,
+    resources: BTreeMap<String, OfResource>,
+    /// Number of resources with a name of their own.
+    most_resources: usize,
+    objects: Tally<Writes>,
+    managers: Tally<Writes>,
+    fields: Tally<Field>,
+    entries: u64,
+    listed: u64,
+    inferred: u64,
+    gaps: u64,
+    first: Option<u64>,
+    last: u64,
+}
+
+impl Default for Churn {
+    fn default() -> Self {
+        Self::with_room(ROOM)
+    }
+}
+
+impl Churn {
+    /// A pass that remembers at most so many objects, managers and fields.
+    #[must_use]
+    pub fn with_room(room: usize) -> Self {
+        Self {
+            classes: Classes::default(),
+            resources: BTreeMap::new(),
+            most_resources: room,
+            objects: Tally::new(room),
+            managers: Tally::new(room),
+            fields: Tally::new(room),
+            entries: 0,
+            listed: 0,
+            inferred: 0,
+            gaps: 0,
+            first: None,
+            last: 0,
+        }
+    }
+
+    /// Limits the names: the first `most_resources` resources keep theirs, and writes to others go under [`OTHERS`].
+    #[must_use]
+    pub fn naming(self, most_resources: usize) -> Self {
+        Self { most_resources, ..self }
+    }
+
+    /// Takes the next entry.
+    ///
     /// # Errors
-    /// Where the journal cannot be read, or the question names what it does not know.
-    fn answer(self, log: &Log<'_>, put: &mut Put<'_, Report>) -> Result<(), Failure> {
-        let mut reader = log.open()?;
-        put(report(&self, &mut reader, log)?)?;
-        About::of(&self.select, &reader)?.coverage(&mut reader, &log.dir, &log.clock)?.remark(log);
+    /// Where the line is none.
+    pub fn take(&mut self, line: &[u8]) -> Result<(), EntryError> {
+        let (head, object) = wire::apart(line);
+        let entry = Entry::parse(&head)?;
+        self.entries += 1;
+        self.first.get_or_insert(entry.seq);
+        self.last = entry.seq;
+        if entry.op == EntryType::Gap {
+            self.gaps += 1;
+            return Ok(());
+        }
+        match entry.evidence.as_deref() {
+            Some("listed") => self.listed += 1,
+            Some("inferred") => self.inferred += 1,
+            Some(_) | None => self.write(&entry, object),
+        }
         Ok(())
     }
-}
 
-pub(crate) fn report(args: &Churned, reader: &mut Reader, log: &Log<'_>) -> Result<Report, Failure> {
-    let now = log.clock.now;
-    let until = args.select.only.until.unwrap_or(now);
-    let since = args.select.only.since.unwrap_or_else(|| until.saturating_sub(DEFAULT_PERIOD).unwrap_or(until));
-    if since > until {
-        object::not_to_come(reader, since, &log.clock)?;
-        return Err(Failure::usage("--since is after --until; swap them"));
-    }
-    args.select.only.check(reader, &log.clock)?;
-    if args.requests {
-        comparable(&args.select)?;
-    }
-    let (begin, end) = (since.as_microsecond(), until.as_microsecond());
-    let counted = if args.requests { Some(reader.requests(begin, end)?) } else { None };
-    let stretches = counted.as_ref().map_or(&[][..], |counted| &counted.stretches);
-    if let Some(counted) = counted.as_ref().filter(|counted| counted.stretches.is_empty()) {
-        let why = counted.problem.as_ref().map(|problem| format!("; the last reading failed: {problem}"));
-        return Err(Failure::no(format!(
-            "the journal has no request counters from {} to {}; they are read every {} seconds while the daemon runs with \
-             [cluster] request_metrics = true, and need a right that `decklog rbac` then prints{}",
-            log.clock.moment(since),
-            log.clock.moment(until),
-            crate::apiserver_counters::PERIOD.as_secs(),
-            why.unwrap_or_default()
-        )));
-    }
-    // Counters are of whole stretches of time, which may reach beyond what was asked for.
-    let from = stretches.first().map_or(begin, |(since, _)| begin.min(*since));
-    let to = stretches.last().map_or(end, |(_, until)| end.max(*until));
-    let at = |micros: i64| Timestamp::from_microsecond(micros).unwrap_or(now);
-    let only = Filters { since: Some(at(from)), until: Some(at(to)), ..args.select.only.clone() };
-    let select = Select { only, ..args.select.clone() };
-    let selection = Selection::new(&select, reader, log)?;
-    let (mut churn, mut versions) = (Churn::default(), Versions::of(stretches));
-    let (mut after, head) = (selection.begin(reader)?, reader.head()?);
-    while after < head {
-        let (entries, reached) = selection.page(reader, after, head)?;
-        selection.remark(log);
-        for entry in entries {
-            let line = &entry.line;
-            let inside = stretches.is_empty() || time_of(line).is_none_or(|time| (begin..=end).contains(&time));
-            let taken = if inside { churn.take(line) } else { Ok(()) };
-            if let Err(error) = taken.and_then(|()| versions.take(line)) {
-                log.note(&format!("entry {}: {error}; it is left out", entry.seq));
+    fn write(&mut self, entry: &Entry<'_>, body: &[u8]) {
+        let resource = entry.full_resource();
+        let bytes = body.len() as u64;
+        let time: Option<Timestamp> = entry.time.parse().ok();
+        let change = Change::of(entry).ok().flatten().unwrap_or_default();
+        let (class, manager) = match entry.op {
+            EntryType::Added => (Class::Created, read::creator(body)),
+            EntryType::Modified => (self.classes.of(&resource, &change, time), read::writer(&change)),
+            // Nobody is named in the books for a deletion.
+            EntryType::Deleted | EntryType::Gap => (Class::Deleted, None),
+        };
+        let no_op = class.is_no_op();
+        let namespace = entry.namespace.as_deref().unwrap_or_default();
+        let name = short(entry.name.as_deref().unwrap_or_default());
+        let object = format!("{resource}{APART}{}{APART}{name}", short(namespace));
+        let manager = manager.as_deref().map(short);
+        self.objects.of(&object).add(entry.seq, bytes, no_op);
+        if class != Class::Deleted {
+            self.managers.of(manager.unwrap_or_default()).add(entry.seq, bytes, no_op);
+        }
+        let known = self.resources.len() < self.most_resources || self.resources.contains_key(&resource);
+        let of_resource = self.resources.entry(if known { resource } else { OTHERS.to_owned() }).or_default();
+        of_resource.classes.entry(class).or_default().add(bytes);
+        if matches!(class, Class::Changed | Class::Status | Class::TimeStamps) {
+            let followed = read::meant(&change).filter(|operation| operation.path.len() <= LONGEST);
+            for operation in followed.take(MOST_FIELDS) {
+                let field = self.fields.of(&format!("{object}{APART}{}", operation.path));
+                let (was, value) = (
+                    operation.was.map(serde_json::value::RawValue::get),
+                    operation.value.map(serde_json::value::RawValue::get),
+                );
+                let stamp = [was, value].iter().all(|json| json.is_some_and(|json| class::is_stamp(json, time)));
+                let (seq, was, value) = (entry.seq, Held::of(was), Held::of(value));
+                let back = field.write(Write { seq, time, manager, was, value, stamp });
+                of_resource.reverts += u64::from(back);
             }
         }
-        after = reached;
     }
-    let mut report = churn.report(since, until, args.top);
-    report.not_counted.suppressed = reader.sources()?.iter().map(|source| source.suppressed).sum();
-    if let Some(mut counted) = counted {
-        if let Some(wanted) = selection.resources(reader)? {
-            counted.counts.retain(|name, _| wanted.contains(name));
-        }
-        report.requests = Some(Requests::of(&counted, &versions, &reader.sources()?));
+
+    /// Returns the writes to each resource, by its name (`deployments.apps`).
+    #[must_use]
+    pub const fn resources(&self) -> &BTreeMap<String, OfResource> {
+        &self.resources
     }
-    if report.entries == 0 && !args.requests {
-        note_newest(reader, since, log)?;
-    }
-    Ok(report)
 }
 
-/// Says which entry is the newest, if nothing was found, which may be because the period begins after it.
-fn note_newest(reader: &mut Reader, since: Timestamp, log: &Log<'_>) -> Result<(), Failure> {
-    let newest = reader.head()?;
-    let entry = if newest == Seq(0) { None } else { reader.entry(newest)? };
-    let time =
-        entry.as_ref().and_then(|entry| time_of(&entry.line)).and_then(|at| Timestamp::from_microsecond(at).ok());
-    if let Some(time) = time.filter(|time| *time < since) {
-        log.note(&format!("the newest entry is of {}; --since looks further back", log.clock.moment(time)));
-    }
-    Ok(())
-}
-
-fn time_of(line: &[u8]) -> Option<i64> {
-    Some(Header::parse(line).ok()?.time.parse::<Timestamp>().ok()?.as_microsecond())
-}
-
-/// The API server counts by resource and verb, and knows nothing of what a narrower choice would ask for.
-fn comparable(select: &Select) -> Result<(), Failure> {
-    let narrower = [
-        ("-n", !select.only.namespaces.is_empty()),
-        ("--type", !select.only.types.is_empty()),
-        ("--where", select.only.filter.is_some()),
-        ("--grep", select.only.grep.is_some()),
-        ("--touched", select.only.touched.is_some()),
-        ("-l", select.labels.is_some()),
-        ("a NAME", select.objects.iter().any(|object| object.contains('/'))),
-    ];
-    match narrower.into_iter().find(|(_, given)| *given) {
-        Some((what, _)) => Err(Failure::usage(format!(
-            "--requests does not go with {what}: the API server counts requests by resource alone; leave it out, or name a KIND"
-        ))),
-        None => Ok(()),
-    }
+/// At most so much of a name as is remembered. Those of Kubernetes are far shorter.
+fn short(name: &str) -> &str {
+    let end = name.floor_char_boundary(LONGEST.min(name.len()));
+    &name[..end]
 }

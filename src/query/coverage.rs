@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{as_stamp, as_stamps, from_stamp, from_stamps};
+use crate::core::model::{EntryType, Seq, Why};
+use crate::core::wire::Entry;
 use crate::journal::{EntryQuery, JournalError, ObjectRow, Reader, SourceRow, SourceState, StoredEntry};
-use crate::model::{EntryType, Seq, Why};
-use crate::wire::Entry;
 
 /// Number of uncovered stretches in an answer.
 pub(crate) const MOST: usize = 500;

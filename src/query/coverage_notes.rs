@@ -9,10 +9,10 @@ use super::coverage::{self, Present, Scope, Uncovered};
 use super::select::Select;
 use super::{Log, is_running};
 use crate::journal::Reader;
-use crate::words::Failure;
-use crate::words::clock::Clock;
-use crate::words::names::Spellings;
-use crate::words::row::plural;
+use crate::query::render::Failure;
+use crate::query::render::clock::Clock;
+use crate::query::render::names::Spellings;
+use crate::query::render::row::plural;
 
 /// Age up to which the last news of a source that is being watched are as good as present.
 const LAG_LIMIT: SignedDuration = SignedDuration::from_secs(10);

@@ -6,12 +6,12 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::change;
+use crate::core::change;
+use crate::core::model::{EntryType, Seq};
+use crate::core::wire::{Change, Entry};
 use crate::journal::{JournalError, ObjectRow, Reader, Step, StoredEntry};
-use crate::model::{EntryType, Seq};
-use crate::wire::{Change, Entry};
-use crate::words::tree::{Mark, Node, Step as Way, pointer};
-use crate::words::{Failure, object};
+use crate::query::render::tree::{Mark, Node, Step as Way, pointer};
+use crate::query::render::{Failure, object};
 
 /// Kind of difference between the two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::core::model::{EntryType, Seq};
 use crate::journal::StoredEntry;
-use crate::model::{EntryType, Seq};
 
 /// An entry of the log, to the byte.
 #[derive(Clone, Debug)]

@@ -8,9 +8,9 @@ use std::collections::HashSet;
 
 use serde::Deserialize;
 
+use crate::core::model::{EntryType, Seq};
+use crate::core::wire::Entry;
 use crate::journal::{JournalError, ObjectRow, Reader, StoredEntry};
-use crate::model::{EntryType, Seq};
-use crate::wire::Entry;
 
 /// An element of `metadata.ownerReferences`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -9,17 +9,17 @@ use regex::bytes::Regex;
 use serde::{Deserialize, Serialize};
 
 use super::Log;
-use crate::change::Pattern;
-use crate::filter::{Filter, FilterError, Wanted};
+use crate::core::change::Pattern;
+use crate::core::filter::{Filter, FilterError, Wanted};
+use crate::core::model::{EntryType, Seq};
+use crate::core::spelling::Text;
+use crate::core::spelling::kubernetes::LabelSelector;
+use crate::core::wire::{Entry, Header, ROW};
 use crate::journal::{EntryQuery, Reader, StoredEntry};
-use crate::model::{EntryType, Seq};
-use crate::spelling::Text;
-use crate::spelling::kubernetes::LabelSelector;
-use crate::wire::{Entry, Header, ROW};
-use crate::words::clock::Clock;
-use crate::words::names::Spellings;
-use crate::words::path::touches;
-use crate::words::{Exit, Failure, object};
+use crate::query::render::clock::Clock;
+use crate::query::render::names::Spellings;
+use crate::query::render::path::touches;
+use crate::query::render::{Exit, Failure, object};
 
 /// Objects and entries that a question is about.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

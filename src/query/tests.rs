@@ -7,9 +7,9 @@ use serde_json::json;
 use super::timeline::selection::Window;
 use super::timeline::{compare, embed, entries, entry, lanes, moments, object, overview, updates, writers};
 use super::*;
-use crate::churn::tests::Story;
-use crate::model::Seq;
-use crate::words::names::At;
+use crate::core::model::Seq;
+use crate::query::churn::tests::Story;
+use crate::query::render::names::At;
 
 /// Asks a question as a server is asked, and reads each item as a client does: it has to be the same again.
 fn arrives<Q: Question + Debug>(dir: &Path, question: &Q) {
@@ -47,25 +47,25 @@ async fn an_item_that_was_sent_is_the_same() {
     let (dir, web) = (dir.path(), "deployments/web".to_owned());
     let only = select::Filters { filter: Some("true".to_owned()), ..Default::default() };
     let select = select::Select { objects: vec!["configmaps".to_owned()], only, ..Default::default() };
-    arrives(dir, &tail::Tail { last: Some(100), ..Default::default() });
-    arrives(dir, &tail::Tail { select: select.clone(), reverse: true, ..Default::default() });
+    arrives(dir, &questions::tail::Tail { last: Some(100), ..Default::default() });
+    arrives(dir, &questions::tail::Tail { select: select.clone(), reverse: true, ..Default::default() });
     for folds in [false, true] {
-        arrives(dir, &history::History { object: web.clone(), folds, tree: folds, ..Default::default() });
+        arrives(dir, &questions::history::History { object: web.clone(), folds, tree: folds, ..Default::default() });
     }
-    arrives(dir, &show::Show { seq: Seq(2) });
-    arrives(dir, &get::Get { objects: vec![web.clone()], at: Some(At::Seq(Seq(3))), ..Default::default() });
-    arrives(dir, &get::Get { objects: vec!["configmaps,deployments".to_owned()], ..Default::default() });
-    arrives(dir, &diff::Diff { from: Some(At::Seq(Seq(1))), utc: true, ..Default::default() });
-    arrives(dir, &blame::Blame { object: web, paths: Vec::new(), namespaces: Vec::new(), at: None });
+    arrives(dir, &questions::show::Show { seq: Seq(2) });
+    arrives(dir, &questions::get::Get { objects: vec![web.clone()], at: Some(At::Seq(Seq(3))), ..Default::default() });
+    arrives(dir, &questions::get::Get { objects: vec!["configmaps,deployments".to_owned()], ..Default::default() });
+    arrives(dir, &questions::diff::Diff { from: Some(At::Seq(Seq(1))), utc: true, ..Default::default() });
+    arrives(dir, &questions::blame::Blame { object: web, paths: Vec::new(), namespaces: Vec::new(), at: None });
     let since = Some(Timestamp::UNIX_EPOCH);
     let select = select::Select { only: select::Filters { since, ..Default::default() }, ..Default::default() };
-    arrives(dir, &churn::Churned { select, requests: false, top: 5 });
-    arrives(dir, &status::Statuses::default());
-    arrives(dir, &status::Statuses { resources: Vec::new(), whatever: true });
-    arrives(dir, &verify::Verify {});
+    arrives(dir, &questions::churn::Churned { select, requests: false, top: 5 });
+    arrives(dir, &questions::status::Statuses::default());
+    arrives(dir, &questions::status::Statuses { resources: Vec::new(), whatever: true });
+    arrives(dir, &questions::verify::Verify {});
     let start = String::new();
-    arrives(dir, &names::Names::Objects { kind: "deployments".to_owned(), namespaces: Vec::new(), start });
-    arrives(dir, &names::Names::Kinds);
+    arrives(dir, &questions::names::Names::Objects { kind: "deployments".to_owned(), namespaces: Vec::new(), start });
+    arrives(dir, &questions::names::Names::Kinds);
     let window = Window { since: Some(Timestamp::UNIX_EPOCH), quiet: true, ..Window::default() };
     arrives(dir, &overview::Overview {});
     arrives(dir, &timeline::window::Histogram { window: window.clone(), buckets: 7 });

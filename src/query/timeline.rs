@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 
 use super::{Log, coverage, is_running};
 use crate::journal::Reader;
-use crate::words::Failure;
-use crate::words::clock::Clock;
+use crate::query::render::Failure;
+use crate::query::render::clock::Clock;
 use outlines::Index;
 
 /// Time limit for an answer.

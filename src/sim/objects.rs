@@ -63,7 +63,7 @@ pub fn lease(namespace: &str, name: &str) -> Value {
 /// Now with microseconds, as Leases have it.
 #[must_use]
 pub fn micro_now() -> String {
-    crate::ambient::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+    crate::core::runtime::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
 /// An Event about a Pod.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::model::Resource;
+use crate::core::model::Resource;
 
 /// A resource in one of its served versions.
 #[derive(Clone, Debug, Hash)]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
+use crate::core::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::faults::{Refusal, Signal};
 use super::object::{Content, Kind, Object, Pattern, Row, key};
 use super::resources::{self, Served};
-use crate::ambient;
+use crate::core::runtime;
 
 pub(super) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// Both groups of Events live here. The API server does not cache them: etcd itself answers their watches.
@@ -31,7 +31,7 @@ pub(super) struct Storage {
     /// A watch from an older revision than this is refused.
     pub(super) oldest: u64,
     /// Notified of every new row and signal.
-    pub(super) changed: ambient::Signal,
+    pub(super) changed: runtime::Signal,
     /// Each with the position in the log that it came at.
     signals: Vec<(usize, Signal)>,
 }
@@ -44,7 +44,7 @@ impl Storage {
             dropped: 0,
             keys: BTreeMap::new(),
             oldest: 0,
-            changed: ambient::Signal::default(),
+            changed: runtime::Signal::default(),
             signals: Vec::new(),
         }
     }
@@ -336,7 +336,7 @@ impl Store {
 
     fn mark(&mut self, served: &Served, object: &mut Object, grace: u32) -> Result<Arc<Row>, Refusal> {
         // When the grace ends.
-        let ends = ambient::now() + jiff::SignedDuration::from_secs(grace.into());
+        let ends = runtime::now() + jiff::SignedDuration::from_secs(grace.into());
         object.metadata.insert("deletionTimestamp".to_owned(), stamp(ends));
         object.metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
         Ok(self.keep(served, object, Kind::Modified))
@@ -530,7 +530,7 @@ impl Storage {
 
 /// Now, as Kubernetes writes it: whole seconds, UTC.
 pub(super) fn now() -> Value {
-    stamp(ambient::now())
+    stamp(runtime::now())
 }
 
 fn stamp(time: jiff::Timestamp) -> Value {

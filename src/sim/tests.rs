@@ -18,7 +18,7 @@ use super::{Kind, Settings, Sim, TOKEN, objects};
 
 fn client() -> Client {
     // One of the tests is the first; for the others it is there already.
-    crate::net::install_crypto_provider();
+    crate::core::net::install_crypto_provider();
     Client::builder().no_proxy().build().unwrap()
 }
 

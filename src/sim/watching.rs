@@ -14,7 +14,7 @@ use super::object::{Form, Kind, Row};
 use super::resources::Served;
 use super::selector::Selector;
 use super::store::Store;
-use crate::ambient::Listener;
+use crate::core::runtime::Listener;
 
 /// The next thing a body does.
 #[derive(Clone, Debug)]

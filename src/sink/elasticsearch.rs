@@ -31,8 +31,8 @@ use serde_json::json;
 use super::link::{Answer, HttpClient, HttpEndpoint, Login, first_part, gzip};
 use super::settings::Gzip;
 use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError, UNNAMED};
-use crate::model::Seq;
-use crate::wire::{Entry, EntryError, Header};
+use crate::core::model::Seq;
+use crate::core::wire::{Entry, EntryError, Header};
 use answer::{Bulk, Found, Granted, Outcome, Refusal, Why};
 use document::{Action, Create, Document};
 
@@ -398,7 +398,7 @@ impl Sink for ElasticsearchSink {
         Class::AtLeastOnce
     }
 
-    fn bind(&mut self, sink: &str, _cluster: &crate::model::Cluster) {
+    fn bind(&mut self, sink: &str, _cluster: &crate::core::model::Cluster) {
         sink.clone_into(&mut self.name);
     }
 

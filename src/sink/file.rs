@@ -34,8 +34,8 @@ use futures::future::BoxFuture;
 use rustix::fs::{Access, FlockOperation, access, flock};
 
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError, note_first};
-use crate::ambient;
-use crate::model::Seq;
+use crate::core::model::Seq;
+use crate::core::runtime;
 use layout::Layout;
 use tidy::Tidy;
 
@@ -291,7 +291,7 @@ impl Writer {
             }
         }
         let size = |item: &Item| item.line.len() as u64 + 1;
-        let now = SystemTime::from(ambient::now());
+        let now = SystemTime::from(runtime::now());
         if self.is_due(size(&batch[0]), now) {
             self.rotate(now)?;
         }
@@ -415,7 +415,7 @@ fn no_file(path: &Path) -> SinkError {
 /// plugin, has every open file for a moment, and so the lock of one that was closed just now.
 fn lock(file: &File) -> bool {
     (0..100).any(|attempt| {
-        if attempt > 0 && !ambient::is_simulated() {
+        if attempt > 0 && !runtime::is_simulated() {
             std::thread::sleep(Duration::from_millis(10));
         }
         flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
@@ -463,7 +463,7 @@ impl FileSink {
     /// Does blocking work with the writer. A caller that stops waiting does not stop the work.
     async fn blocking<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Writer) -> T + Send + 'static) -> T {
         let (writer, reopen) = (Arc::clone(&self.writer), std::mem::take(&mut self.reopen));
-        ambient::blocking(move || {
+        runtime::blocking(move || {
             let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
             if reopen {
                 writer.open = None;

@@ -19,8 +19,8 @@ use reqwest::{Method, StatusCode};
 pub use super::link::Transport;
 use super::link::{HttpClient, HttpEndpoint, Login, first_part};
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
-use crate::ambient;
-use crate::wire::cloudevents::Event;
+use crate::core::runtime;
+use crate::core::wire::cloudevents::Event;
 pub use settings::{CloudEvents, Settings};
 use sign::Signer;
 
@@ -151,7 +151,7 @@ impl HttpSink {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         let body = bytes::Bytes::from(body);
         if let Some(signer) = &self.signer {
-            let seconds = ambient::now().as_second();
+            let seconds = runtime::now().as_second();
             headers.extend(signer.headers(&name_of(part), seconds, &body));
         }
         let request = match self.link.request(Method::POST) {

@@ -24,8 +24,8 @@ use tokio::net::UnixDatagram;
 
 use super::connect;
 use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError};
-use crate::model::EntryType;
-use crate::wire::Entry;
+use crate::core::model::EntryType;
+use crate::core::wire::Entry;
 
 const BATCH: Limits = Limits { entries: 64, bytes: 1 << 20, linger: Duration::ZERO };
 

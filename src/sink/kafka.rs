@@ -33,8 +33,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
-use crate::ambient;
-use crate::model::Cluster;
+use crate::core::model::Cluster;
+use crate::core::runtime;
 use patience::Patience;
 use record::Record;
 use setup::{Files, Setup};
@@ -99,7 +99,7 @@ impl KafkaSink {
         let stale = std::mem::take(&mut self.stale);
         writer.again = self.again;
         let (mut patience, waiter) = Patience::new(*self.settings.config.timeout);
-        let (writer, done) = ambient::blocking(move || {
+        let (writer, done) = runtime::blocking(move || {
             if stale {
                 writer.disconnect();
                 writer.client = client;

@@ -24,7 +24,7 @@ use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, 
 use super::settings::{self, Network};
 use super::tls::{self, Tls};
 use super::{CREDENTIALS_WAIT, Item, SinkError};
-use crate::ambient;
+use crate::core::runtime;
 use guard::{Allowed, Guard};
 pub(crate) use route::{Route, refusal};
 
@@ -241,7 +241,7 @@ impl HttpClient {
 
     fn builder(&self) -> ClientBuilder {
         // The provider of the whole process: kube uses it as well. Another one that was there first serves too.
-        crate::net::install_crypto_provider();
+        crate::core::net::install_crypto_provider();
         let builder = Client::builder();
         let builder = if self.http2 { builder.http2_prior_knowledge() } else { builder };
         // With a proxy only its own name is looked up here, and that is the operator's word.
@@ -450,7 +450,7 @@ async fn read(response: Response, most: usize, within: Duration) -> Answer {
 impl Answer {
     /// Returns the wait that the server requests: seconds, or a date.
     pub(super) fn wait(&self) -> Option<Duration> {
-        retry_after(&self.headers, ambient::now().into())
+        retry_after(&self.headers, runtime::now().into())
     }
 }
 

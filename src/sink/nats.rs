@@ -47,7 +47,7 @@ use futures::future::BoxFuture;
 
 use super::link::chain;
 use super::{Class, EntryKey, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError, UNNAMED, note_first};
-use crate::model::{Cluster, Seq};
+use crate::core::model::{Cluster, Seq};
 use link::Link;
 pub use subject::Subject;
 

@@ -22,9 +22,9 @@ use reqwest::{Method, StatusCode};
 use super::link::{Answer, HttpClient, HttpEndpoint, Login, first_part, gzip};
 use super::settings::Gzip;
 use super::{CREDENTIALS_WAIT, Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError};
-use crate::model::EntryType;
-use crate::wire::cloudevents::event_type;
-use crate::wire::{EntryError, Header};
+use crate::core::model::EntryType;
+use crate::core::wire::cloudevents::event_type;
+use crate::core::wire::{EntryError, Header};
 use grpc::Code;
 use proto::{KeyValue, LogRecord, Value};
 

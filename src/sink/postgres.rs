@@ -35,7 +35,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error};
 
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
-use crate::model::{Cluster, Seq};
+use crate::core::model::{Cluster, Seq};
 use link::{Connector, Link};
 use rows::Rows;
 

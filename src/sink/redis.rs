@@ -27,7 +27,7 @@ use redis::Value;
 
 use super::template::Template;
 use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError, note_first};
-use crate::model::Seq;
+use crate::core::model::Seq;
 use link::{End, Link, Tail};
 
 /// About how many bytes one transaction carries, unless a single entry is larger.

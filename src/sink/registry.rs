@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Sink;
 use super::settings::{self, Clash, SinkSettings};
-use crate::spelling::Format;
+use crate::core::spelling::Format;
 
 /// Makes of the list what has to know every type: `doc` is what the JSON Schema says of it, `module` its module in
 /// `sink` and the word of `type`, and `Kind` its variant.

@@ -43,9 +43,9 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError, note_first};
-use crate::ambient;
-use crate::model::{Cluster, Seq};
-use crate::wire::EntryError;
+use crate::core::model::{Cluster, Seq};
+use crate::core::runtime;
+use crate::core::wire::EntryError;
 use segment::{Ends, Manifest};
 use store::Store;
 
@@ -254,7 +254,7 @@ impl S3Sink {
             let shown = &self.store.shown;
             return Err(SinkError::retry(format!("the segment {key} in {shown} was there and is not")));
         };
-        Ok(ambient::blocking(move || look(&bytes)).await)
+        Ok(runtime::blocking(move || look(&bytes)).await)
     }
 
     async fn get(&mut self, key: &str) -> Result<Option<bytes::Bytes>, SinkError> {
@@ -490,7 +490,7 @@ impl S3Sink {
     /// Stores a segment. Returns whether there was none of this name.
     async fn put(&mut self, key: &str, items: &[Item], mode: PutMode) -> Result<bool, SinkError> {
         let items = items.to_vec();
-        let bytes = ambient::blocking(move || segment::encode(&items)).await;
+        let bytes = runtime::blocking(move || segment::encode(&items)).await;
         let bytes = bytes.map_err(|error| SinkError::retry(format!("cannot compress a segment: {error}")))?;
         self.put_bytes(key, bytes.into(), mode).await
     }

@@ -14,9 +14,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Sink, Template};
-use crate::shared_log::SharedLog;
-use crate::spelling::{Format, Text, Wrong, text_value};
-use crate::units::Span;
+use crate::core::shared_log::SharedLog;
+use crate::core::spelling::{Format, Text, Wrong, text_value};
+use crate::core::units::Span;
 
 /// The formats of what several sinks have.
 pub const FORMATS: &[Format] = &[

@@ -3,8 +3,8 @@
 use sha2::{Digest as _, Sha256};
 
 use super::SinkError;
-use crate::ambient;
-use crate::shared_log::{Appended, LogError};
+use crate::core::runtime;
+use crate::core::shared_log::{Appended, LogError};
 
 /// Digest that identifies a unit.
 pub(super) type Digest = [u8; 32];
@@ -89,7 +89,7 @@ pub(super) fn parted(place: &str, number: u64) -> SinkError {
 /// A word that no other handle has: the parts of a base are kept apart by it, so that two who make one with the same number at
 /// the same time never mix theirs.
 pub(super) fn writer() -> String {
-    format!("{:016x}", ambient::random())
+    format!("{:016x}", runtime::random())
 }
 
 /// The name of a cluster as a word of letters, digits, `-`, and of what is in `others`: every other byte is written as `mark` and

@@ -14,7 +14,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
-use crate::model::Seq;
+use crate::core::model::Seq;
 
 /// Standard output, or in tests whatever takes bytes.
 pub struct StdoutSink {

@@ -21,7 +21,7 @@ use tokio::net::{UnixDatagram, UnixStream};
 
 use super::connect::{self, Server, Stream};
 use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError};
-use crate::model::EntryType;
+use crate::core::model::EntryType;
 
 /// A batch is repeated as a whole when its connection breaks, so it is small.
 const BATCH: Limits = Limits { entries: 64, bytes: 256 << 10, linger: Duration::ZERO };

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::spelling::{Text, Wrong, nearest, text_value};
-use crate::wire::Header;
+use crate::core::spelling::{Text, Wrong, nearest, text_value};
+use crate::core::wire::Header;
 
 /// The fields that a template may name.
 pub(crate) const FIELDS: [&str; 11] =

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 
 use super::SinkError;
-use super::credential_files::Followed;
 use super::settings;
-use crate::net::tls::{self, Identity, Place, Roots, Verifier};
+use crate::core::credential_files::Followed;
+use crate::core::net::tls::{self, Identity, Place, Roots, Verifier};
 
 /// The files of [`settings::Tls`], and what was made of them.
 #[derive(Debug)]

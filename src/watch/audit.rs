@@ -31,10 +31,10 @@ use super::decode;
 use super::frame::{Item, Items};
 use super::pages::Pages;
 use super::requests::{Stop, list_params, request, selector, unbuilt};
-use crate::ambient::{self, watch};
-use crate::cluster::{Failure, next_part};
+use crate::core::model::{ResourceVersion, SourceSpec};
+use crate::core::runtime::{self, watch};
 use crate::journal::{Audit, JournalError, KnownObject, SourceId};
-use crate::model::{ResourceVersion, SourceSpec};
+use crate::watch::cluster::{Failure, next_part};
 
 /// Accept header: metadata only, and the types to fall back to with servers that do not have it.
 pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
@@ -70,7 +70,7 @@ enum Look {
 impl Auditor {
     /// Looks, and where something differs a second time. `None` where nothing can be said.
     pub(super) async fn audit(self) -> Result<Option<Audit>, Stop> {
-        let (keys, began) = (RandomState::new(), ambient::now());
+        let (keys, began) = (RandomState::new(), runtime::now());
         let (version, first) = match self.look(&keys).await? {
             Look::Differences(version, found) => (version, found),
             Look::Undecided(why) => {
@@ -109,7 +109,7 @@ impl Auditor {
         // What was handed over has to be on disk, because that is what is compared.
         self.shared.journal.flush().await?;
         let (journal, id, keys) = (self.shared.journal.clone(), self.id, keys.clone());
-        let compared = ambient::blocking(move || -> Result<HashSet<u64>, JournalError> {
+        let compared = runtime::blocking(move || -> Result<HashSet<u64>, JournalError> {
             let mut judge = Judge::new(listed, &keys);
             let version = judge.listed.version.clone();
             let reader = journal.reader()?;
@@ -132,7 +132,7 @@ impl Auditor {
     /// Returns the limit of a list: twice the number of objects that the log knows, and some more.
     async fn most(&self) -> Result<u64, Stop> {
         let (journal, id) = (self.shared.journal.clone(), self.id);
-        let known = ambient::blocking(move || journal.reader()?.losses(id)).await;
+        let known = runtime::blocking(move || journal.reader()?.losses(id)).await;
         let unreadable = |error: JournalError| Failure::Unreachable(format!("the journal cannot be read: {error}"));
         let (known, _) = known.map_err(unreadable)?;
         Ok(known.saturating_mul(2).saturating_add(MORE))

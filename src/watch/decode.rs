@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::frame;
-use crate::k8s::identity::{Identity, Metadata};
-use crate::model::{Resource, ResourceVersion};
+use crate::core::k8s::identity::{Identity, Metadata};
+use crate::core::model::{Resource, ResourceVersion};
 
 /// Contents of a line of a watch.
 #[derive(Debug, PartialEq, Eq)]

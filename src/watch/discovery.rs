@@ -27,8 +27,8 @@ pub use read::Doubt;
 pub use troubles::Trouble;
 pub(super) use troubles::Troubles;
 
-use crate::cluster::{Api, Failure, Fetched};
-use crate::model::Resource;
+use crate::core::model::Resource;
+use crate::watch::cluster::{Api, Failure, Fetched};
 use read::{Document, Part};
 
 /// Accepted formats, in order of preference.

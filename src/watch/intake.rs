@@ -14,9 +14,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::Shared;
 use super::decode::{self, Object};
 use super::frame::{Item, Oversize};
-use crate::cluster::Failure;
-use crate::json;
-use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Unread, Why};
+use crate::core::json;
+use crate::core::model::{Observed, Resource, ResourceVersion, SourceSpec, Unread, Why};
+use crate::watch::cluster::Failure;
 
 /// Error for an object of the wrong kind.
 const OTHER_KIND: &str = "the API server sent an object of another kind than was asked for";

@@ -13,10 +13,10 @@ use super::machine::{Input, Machine};
 use super::pages::Pages;
 use super::requests::{Stop, list_params, request, selector, unbuilt};
 use super::stats::SourceStats;
-use crate::ambient;
-use crate::cluster::{Api, Failure, next_part};
+use crate::core::model::{ResourceVersion, SourceSpec, Why};
+use crate::core::runtime;
 use crate::journal::{SourceJournal, SourceState};
-use crate::model::{ResourceVersion, SourceSpec, Why};
+use crate::watch::cluster::{Api, Failure, next_part};
 
 /// Staged objects go to the journal when there are this many bytes of them.
 const STAGE_BYTES: usize = 1 << 20;
@@ -252,7 +252,7 @@ impl Lister<'_> {
                 return Ok(no_room);
             }
             let (journal, id) = (self.shared.journal.clone(), self.journal.id());
-            let losses = ambient::blocking(move || journal.reader()?.losses(id)).await;
+            let losses = runtime::blocking(move || journal.reader()?.losses(id)).await;
             // Whoever cannot read now, for want of descriptors for instance, asks again.
             let (known, lost) =
                 losses.map_err(|error| Failure::Unreachable(format!("the journal cannot be read: {error}")))?;

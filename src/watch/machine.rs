@@ -58,10 +58,10 @@ use quiet::Quiet;
 use states::{Check, Listed, Loss, Phase, Remedy};
 pub use terms::{Anomaly, Effect, End, Input, Thresholds};
 
-use crate::cluster::Failure;
-use crate::cluster::failure::UNAUTHORIZED;
+use crate::core::model::{Checkpoint, ResourceVersion, Why};
 use crate::journal::{SourceMemory, SourceState};
-use crate::model::{Checkpoint, ResourceVersion, Why};
+use crate::watch::cluster::Failure;
+use crate::watch::cluster::failure::UNAUTHORIZED;
 
 /// Versions without an order that are remembered.
 const SEEN: usize = 10_000;

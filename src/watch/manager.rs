@@ -17,12 +17,12 @@ use super::select::{Selection, Waiting, may_come, select};
 use super::source::{Driver, Outcome};
 use super::stats::SourceStats;
 use super::{Shared, Timings};
-use crate::ambient::{self, Signal};
-use crate::change::redact::Redactor;
-use crate::cluster::{Api, Failure};
+use crate::core::change::redact::Redactor;
+use crate::core::model::{Resource, SourceSpec};
+use crate::core::runtime::{self, Signal};
+use crate::core::supervise::{Ended, Failed, Supervisor};
 use crate::journal::{Journal, JournalError, SourceId, SourceState};
-use crate::model::{Resource, SourceSpec};
-use crate::supervise::{Ended, Failed, Supervisor};
+use crate::watch::cluster::{Api, Failure};
 
 /// Error that ended reading the cluster.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +138,7 @@ impl SourceManagerHandle {
 
     /// Notified of every step that a source or discovery makes.
     #[cfg(test)]
-    pub(super) fn steps(&self) -> ambient::Listener {
+    pub(super) fn steps(&self) -> runtime::Listener {
         self.progress.listen()
     }
 
@@ -517,7 +517,7 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Sou
     let mut retries = Retries::default();
     loop {
         shared.progressed();
-        let began = ambient::now();
+        let began = runtime::now();
         let generation = shared.api.generation().await;
         match shared.patiently(shared.verify(None, generation)).await {
             Ok(()) => {
@@ -626,7 +626,7 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
-    use crate::cluster::Limits;
+    use crate::watch::cluster::Limits;
 
     /// A server that says no more than this, asked through nothing, so that time passes only where it is waited for.
     fn server(asked: Arc<AtomicUsize>, answer: fn(&str) -> Response<Body>) -> kube::Client {
@@ -658,7 +658,7 @@ mod tests {
             let api = Api::with_client(server(Arc::clone(&asked), answer), "test", Limits::default()).await.unwrap();
             let dir = tempfile::tempdir().unwrap();
             let (journal, thread) = Journal::open(dir.path()).unwrap();
-            let redactor = Arc::new(Redactor::new(&crate::change::redact::Settings::default(), [7; 32]).unwrap());
+            let redactor = Arc::new(Redactor::new(&crate::core::change::redact::Settings::default(), [7; 32]).unwrap());
             let plan = Plan { watch: Vec::new(), redactor };
             let timings = Timings { legacy_discovery: Duration::from_secs(300), ..Timings::default() };
             let (manager, handle) = SourceManager::new(api, journal, plan, timings);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Shared;
-use crate::ambient::Signal;
-use crate::backoff::random_up_to;
+use crate::core::backoff::random_up_to;
+use crate::core::runtime::Signal;
 
 /// Time limit of a probe: this, then twice and four times as long, and this again. A connection that was begun before the
 /// network came back would block the one that is answered; but some networks are slow.

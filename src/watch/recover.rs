@@ -26,10 +26,10 @@ use super::decode;
 use super::lister::{MANY, no_room};
 use super::requests::Stop;
 use super::stats::SourceStats;
-use crate::ambient;
-use crate::cluster::{Api, Failure, RecoverBounds};
+use crate::core::model::{Observed, Redacted, ResourceVersion, SourceSpec};
+use crate::core::runtime;
 use crate::journal::{Found, JournalError, KnownObject, SourceId, SourceJournal};
-use crate::model::{Observed, Redacted, ResourceVersion, SourceSpec};
+use crate::watch::cluster::{Api, Failure, RecoverBounds};
 use ask::newer;
 use plan::{Doubt, Key, Plan, Question, State};
 pub(super) use revisions::Revisions;
@@ -169,7 +169,7 @@ impl Recovery<'_> {
         // What was handed over has to be on disk, because that is what it begins with.
         self.shared.journal.flush().await?;
         let (journal, id) = (self.shared.journal.clone(), self.id);
-        let read = ambient::blocking(move || {
+        let read = runtime::blocking(move || {
             let reader = journal.reader()?;
             Ok::<_, JournalError>((reader.lost_at(id)?, reader.objects_of(id)?))
         });
@@ -311,7 +311,7 @@ impl Recovery<'_> {
     /// Returns the entries of versions after this one that the log has recorded since a moment.
     async fn recorded(&self, from: u64, since: i64) -> Result<Histories, WindowError> {
         let (journal, id) = (self.shared.journal.clone(), self.id);
-        let read = ambient::blocking(move || journal.reader()?.recorded_since(id, since, MOST_RECORDED));
+        let read = runtime::blocking(move || journal.reader()?.recorded_since(id, since, MOST_RECORDED));
         let Some(recorded) = read.await.map_err(unreadable)? else {
             return Err(WindowError::Hopeless("too much was recorded since the log was last proved".to_owned()));
         };
@@ -384,7 +384,7 @@ impl Recovery<'_> {
         // Their names were not kept.
         let (journal, id, keys, from) =
             (self.shared.journal.clone(), self.id, window.keys.clone(), version(window.from));
-        let names = ambient::blocking(move || {
+        let names = runtime::blocking(move || {
             let mut names = Vec::new();
             journal.reader()?.each_known(id, &from, |known| {
                 let key = (known.namespace, known.name);
@@ -411,7 +411,7 @@ impl Recovery<'_> {
         let (journal, id, keys, from) =
             (self.shared.journal.clone(), self.id, window.keys.clone(), version(window.from));
         let applied = window.applied;
-        let read = ambient::blocking(move || {
+        let read = runtime::blocking(move || {
             let reader = journal.reader()?;
             let mut known = HashMap::new();
             let mut ordered = true;

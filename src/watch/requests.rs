@@ -2,9 +2,9 @@
 
 use kube::core::params::{ListParams, WatchParams};
 
-use crate::cluster::Failure;
+use crate::core::model::{ResourceVersion, SourceSpec};
 use crate::journal::JournalError;
-use crate::model::{ResourceVersion, SourceSpec};
+use crate::watch::cluster::Failure;
 
 /// Either what was asked for failed, or the journal did and everything ends.
 pub(super) enum Stop {

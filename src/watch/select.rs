@@ -20,10 +20,10 @@ use kube::core::params::ListParams;
 use super::discovery::Discovered;
 use super::requests::{list_params, request, unbuilt};
 use super::settings::{FirstList, Settings};
-use crate::cluster::{Api, Failure};
-use crate::k8s::names::Spelling;
-use crate::model::{Resource, SourceSpec};
-use crate::spelling::nearest_by;
+use crate::core::k8s::names::Spelling;
+use crate::core::model::{Resource, SourceSpec};
+use crate::core::spelling::nearest_by;
+use crate::watch::cluster::{Api, Failure};
 
 /// Result of resolving a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -346,7 +346,7 @@ pub async fn check_selectors(api: &Api, sources: &[SourceSpec]) -> Result<Vec<(S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spelling::kubernetes::NamespacePattern;
+    use crate::core::spelling::kubernetes::NamespacePattern;
 
     fn served() -> Discovered {
         let one = |group: &str, version: &str, kind: &str, plural: &str, short: &[&str], namespaced| Resource {

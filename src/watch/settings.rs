@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::change::Ignore;
-use crate::spelling::kubernetes::{NamespacePattern, NamespaceText, ResourceText};
+use crate::core::change::Ignore;
+use crate::core::spelling::kubernetes::{NamespacePattern, NamespaceText, ResourceText};
 
 /// One selection of resources, with the scope in which they are watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -21,12 +21,12 @@ use super::requests::Stop;
 use super::stats::SourceStats;
 use overlap::Overlap;
 
-use crate::ambient::{Listener, watch};
-use crate::backoff::random_up_to;
-use crate::cluster::{Api, Failure};
+use crate::core::backoff::random_up_to;
+use crate::core::model::{ResourceVersion, SourceSpec, Why};
+use crate::core::runtime::{Listener, watch};
+use crate::core::spelling::kubernetes::NamespacePattern;
 use crate::journal::{Inconsistency, JournalError, SourceId, SourceJournal, SourceMemory, SourceState};
-use crate::model::{ResourceVersion, SourceSpec, Why};
-use crate::spelling::kubernetes::NamespacePattern;
+use crate::watch::cluster::{Api, Failure};
 
 /// End of a source that was not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::machine::Anomaly;
-use crate::ambient;
-use crate::cluster::Failure;
+use crate::core::runtime;
 use crate::journal::{JournalError, SourceJournal, SourceState};
+use crate::watch::cluster::Failure;
 
 /// Counters of one source since the daemon began. Every read is of one number; there is no moment that all are of.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Default for SourceStats {
 }
 
 fn now() -> u64 {
-    u64::try_from(ambient::now().as_microsecond()).unwrap_or_default()
+    u64::try_from(runtime::now().as_microsecond()).unwrap_or_default()
 }
 
 impl SourceStats {

@@ -26,15 +26,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::machine::Thresholds;
 use super::*;
-use crate::backoff::Backoff;
-use crate::change::redact::{self, Redactor};
-use crate::cluster::{self, Api, Limits};
+use crate::core::backoff::Backoff;
+use crate::core::change::redact::{self, Redactor};
+use crate::core::model::{Seq, SourceSpec};
+use crate::core::wire::Entry;
 use crate::journal::{Journal, JournalError, SourceState, WriterThread};
-use crate::model::{Seq, SourceSpec};
 use crate::sim::faults::{Act, Answer, Fault, On, Refusal, Signal};
 use crate::sim::{Kind, Settings, Sim, objects};
 use crate::watch;
-use crate::wire::Entry;
+use crate::watch::cluster::{self, Api, Limits};
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::requests::Stop;
-use crate::ambient;
-use crate::cluster::Failure;
-use crate::model::Cluster;
+use crate::core::model::Cluster;
+use crate::core::runtime;
+use crate::watch::cluster::Failure;
 
 /// Time for which a cluster may withhold the identity that it has given before. After that the permission counts as revoked. An
 /// API server that starts denies everything until it has read the roles.
@@ -89,7 +89,7 @@ impl Shared {
     /// Reports whether the journal knows its cluster; true if it cannot be read.
     async fn is_known(&self) -> bool {
         let journal = self.journal.clone();
-        let cluster = ambient::blocking(move || journal.reader()?.cluster()).await;
+        let cluster = runtime::blocking(move || journal.reader()?.cluster()).await;
         cluster.map_or(true, |cluster| !cluster.uid.is_empty())
     }
 }

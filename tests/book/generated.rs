@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
-use decklog::cli::Cli;
-use decklog::config::config_schema;
+use decklog::app::cli::Cli;
+use decklog::app::config::config_schema;
 use serde_json::Value;
 
 use crate::pages::root;

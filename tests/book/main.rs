@@ -20,9 +20,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use clap::Parser;
-use decklog::cli::Cli;
-use decklog::config::{Config, Files};
-use decklog::filter::Filter;
+use decklog::app::cli::Cli;
+use decklog::app::config::{Config, Files};
+use decklog::core::filter::Filter;
 
 use pages::{Block, Page, all, book, find, hold, plain, read, root, words, writes};
 

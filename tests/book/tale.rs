@@ -1,6 +1,6 @@
 //! The journal that the book's examples are asked of: a Friday morning in a shop, the same to the byte on every machine.
 
-use decklog::model::Why;
+use decklog::core::model::Why;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

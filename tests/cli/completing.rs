@@ -8,12 +8,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::CommandFactory;
-use decklog::cli::Cli;
+use decklog::app::cli::Cli;
 use decklog::journal::SinkStart;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::{State, object};
+use crate::State;
+use crate::object;
 
 /// A shell, and a script for it that prints into the file `offered`, for each line of the file `lines`, the line after
 /// `== ` and then what the shell offers for the last word of it.

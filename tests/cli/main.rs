@@ -11,10 +11,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use decklog::core::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use decklog::journal::{
     Journal, JournalError, SinkStart, SourceJournal, SourceState, StoredEntry, WatchChange, WriterThread,
 };
-use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use tempfile::TempDir;
 
 fn resource(plural: &str, group: &str, kind: &str, short: &str, namespaced: bool) -> Resource {
@@ -279,7 +279,7 @@ async fn tail_prints_the_last_entries_in_kubectls_spellings() {
 async fn tail_gives_the_very_bytes_of_the_journal() {
     let state = State::told().await;
     let mut reader = state.journal.reader().unwrap();
-    let stored = reader.entries_after(decklog::model::Seq(0), 100, usize::MAX).unwrap();
+    let stored = reader.entries_after(decklog::core::model::Seq(0), 100, usize::MAX).unwrap();
     let expected: String = stored.iter().map(|entry| String::from_utf8(entry.line.to_vec()).unwrap() + "\n").collect();
     assert_eq!(state.run(&["tail", "-o", "json"]).done(), expected);
     let yaml = state.run(&["tail", "-o", "yaml", "--last", "2"]).done();
@@ -329,7 +329,7 @@ async fn get_shows_an_object_as_it_was() {
     }
     // In the gap, the state is the last one known and not more.
     let mut reader = state.journal.reader().unwrap();
-    let gap = reader.entry(decklog::model::Seq(5)).unwrap().unwrap();
+    let gap = reader.entry(decklog::core::model::Seq(5)).unwrap().unwrap();
     let gap: serde_json::Value = serde_json::from_slice(&gap.line).unwrap();
     let ended: jiff::Timestamp = gap["time"].as_str().unwrap().parse().unwrap();
     let inside = (ended - jiff::Span::new().microseconds(1)).to_string();
@@ -343,8 +343,8 @@ async fn get_shows_an_object_as_it_was() {
 async fn status_tells_every_position_with_and_without_a_daemon() {
     let state = State::told().await;
     let (audit, _) = state.journal.sink("audit", "file", SinkStart::Start).await.unwrap();
-    audit.acknowledge(decklog::model::Seq(5)).await.unwrap();
-    audit.dead_letter(decklog::model::Seq(2), bytes::Bytes::new(), "too large").await.unwrap();
+    audit.acknowledge(decklog::core::model::Seq(5)).await.unwrap();
+    audit.dead_letter(decklog::core::model::Seq(2), bytes::Bytes::new(), "too large").await.unwrap();
     let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     let status = read(&state.run(&["status", "-o", "json"]).done());
     assert_eq!(status["daemon"]["running"], true);
@@ -488,7 +488,7 @@ async fn status_has_an_exit_code_for_scripts() {
     let state = State::told().await;
     assert_eq!(state.run(&["status"]).code, 0);
     let (audit, _) = state.journal.sink("audit", "file", SinkStart::Start).await.unwrap();
-    audit.dead_letter(decklog::model::Seq(2), bytes::Bytes::new(), "too large").await.unwrap();
+    audit.dead_letter(decklog::core::model::Seq(2), bytes::Bytes::new(), "too large").await.unwrap();
     let check = state.run(&["status", "--check"]);
     assert_eq!((check.code, check.err.as_str()), (1, ""), "{check:?}");
     assert!(check.out.lines().all(|line| line.starts_with("alarm ")), "{check:?}");

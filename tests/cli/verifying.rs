@@ -108,7 +108,7 @@ async fn verify_says_how_much_of_a_copy_it_has_proved() {
     let (sink, _) = state.journal.sink("audit", "file", SinkStart::Start).await.unwrap();
     let none = check(&[]).done();
     assert!(none.contains("copy.jsonl has no entries, and the sink audit took none yet"), "{none}");
-    sink.acknowledge(decklog::model::Seq(6)).await.unwrap();
+    sink.acknowledge(decklog::core::model::Seq(6)).await.unwrap();
     let text = check(&lines[..6]).done();
     let says = "copy.jsonl is whole and unaltered from entry 1 to 6, the last that the sink audit took";
     assert_eq!(text.lines().last().unwrap(), says);
@@ -138,12 +138,12 @@ async fn verify_says_how_much_of_a_copy_it_has_proved() {
     }
     // A journal that was put back begins a new epoch, of which the sink has nothing yet.
     configure("");
-    sink.acknowledge(decklog::model::Seq(7)).await.unwrap();
+    sink.acknowledge(decklog::core::model::Seq(7)).await.unwrap();
     state.journal.begin_epoch(None).await.unwrap();
     let text = check(&lines).done();
     assert!(text.ends_with("from entry 1 to 7; nothing shows whether more belongs to it\n"), "{text}");
     state.watch(vec![upsert("shop", "api", 50)]).await;
-    sink.acknowledge(decklog::model::Seq(8)).await.unwrap();
+    sink.acknowledge(decklog::core::model::Seq(8)).await.unwrap();
     let answer = check(&lines);
     assert!(answer.code == 1 && answer.out.contains("it has nothing of the journal's epoch"), "{answer:?}");
     let more = state.run(&["tail", "-o", "json"]).done();
@@ -202,9 +202,9 @@ async fn verify_reads_rotated_files_in_any_order_and_without_the_journal() {
 async fn smaller_payloads_are_compared_as_what_they_are() {
     let state = State::told().await;
     let mut reader = state.journal.reader().unwrap();
-    let entries = reader.entries_after(decklog::model::Seq(0), 100, usize::MAX).unwrap();
-    for payload in [decklog::wire::Payload::Diff, decklog::wire::Payload::Metadata] {
-        let shape = decklog::wire::Shape { payload, managed_fields: true };
+    let entries = reader.entries_after(decklog::core::model::Seq(0), 100, usize::MAX).unwrap();
+    for payload in [decklog::core::wire::Payload::Diff, decklog::core::wire::Payload::Metadata] {
+        let shape = decklog::core::wire::Shape { payload, managed_fields: true };
         let shaped = |entry: &StoredEntry| shape.apply(entry.kind, &entry.line).unwrap();
         let copy: Vec<u8> = entries.iter().flat_map(|entry| [&shaped(entry)[..], b"\n"].concat()).collect();
         fs::write(state.dir.path().join("copy.jsonl"), &copy).unwrap();

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use decklog::query::status::ALARMS;
 use decklog::sim::objects;
-use decklog::status::ALARMS;
 use serde_json::Value;
 
 use crate::host::alarms;

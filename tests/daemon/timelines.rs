@@ -61,7 +61,7 @@ fn told(path: &Path) -> HashMap<(String, u64), String> {
     let mut told = HashMap::new();
     let mut last = (String::new(), 0);
     for line in fs::read_to_string(path).unwrap().lines() {
-        let stamp = decklog::wire::Header::parse(line.as_bytes()).unwrap();
+        let stamp = decklog::core::wire::Header::parse(line.as_bytes()).unwrap();
         let place = (stamp.epoch.into_owned(), stamp.seq);
         assert!(place > last, "{place:?} after {last:?}");
         last.clone_from(&place);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use decklog::change::redact::Redactor;
-use decklog::change::redact::{RedactMode, RedactRule, Settings as Redact};
-use decklog::change::{self, Pattern};
-use decklog::config::{Config, Files};
+use decklog::app::config::{Config, Files};
+use decklog::core::change::redact::Redactor;
+use decklog::core::change::redact::{RedactMode, RedactRule, Settings as Redact};
+use decklog::core::change::{self, Pattern};
 use decklog::watch::decode;
 use decklog::watch::frame::{Item, Items, Lines, Oversize};
 
@@ -126,7 +126,7 @@ fn hostile_objects_cost_no_more_than_their_length() {
                 items.push(part, read).unwrap_or_default();
             }
         });
-        bounded(&format!("{name}: one line"), || drop(decklog::json::one_line(object.clone().into_bytes())));
+        bounded(&format!("{name}: one line"), || drop(decklog::core::json::one_line(object.clone().into_bytes())));
         bounded(&format!("{name}: redaction"), || drop(redactor.apply(&pods(), "u", object.as_bytes())));
         let hidden = redactor.apply(&pods(), "u", object.as_bytes());
         let Ok(hidden) = hidden else { continue };

@@ -2,10 +2,10 @@
 //! depends on the object's shape far more than on its length. A search climbs from shape to shape, and the memory that the
 //! worst one takes is bounded.
 
-use decklog::change;
-use decklog::change::redact::{Redactor, Settings as Redact};
-use decklog::filter::Filter;
-use decklog::model::Redacted;
+use decklog::core::change;
+use decklog::core::change::redact::{Redactor, Settings as Redact};
+use decklog::core::filter::Filter;
+use decklog::core::model::Redacted;
 use fastrand::Rng;
 
 use crate::json::pods;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use decklog::cluster::failure::{self, Failure};
-use decklog::model::Resource;
+use decklog::core::model::Resource;
+use decklog::watch::cluster::failure::{self, Failure};
 use decklog::watch::decode::{self, Line};
 use decklog::watch::frame::{Item, Items, Lines, Oversize};
 use http::{HeaderMap, HeaderValue, StatusCode, header};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use decklog::cluster::{Api, Limits, Settings};
+use decklog::watch::cluster::{Api, Limits, Settings};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;

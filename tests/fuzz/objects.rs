@@ -1,11 +1,11 @@
 //! Objects: redaction, comparison, patterns of pointers.
 
-use decklog::change::redact::Redactor;
-use decklog::change::redact::{RedactMode, RedactRule, Settings as Redact};
-use decklog::change::{self, Pattern};
-use decklog::churn::Churn;
-use decklog::model::Redacted;
-use decklog::wire;
+use decklog::core::change::redact::Redactor;
+use decklog::core::change::redact::{RedactMode, RedactRule, Settings as Redact};
+use decklog::core::change::{self, Pattern};
+use decklog::core::model::Redacted;
+use decklog::core::wire;
+use decklog::query::churn::Churn;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn plant(value: &mut Value, secret: bool, inside: bool) {
 #[test]
 fn redact() {
     let redactors = [RedactMode::Hmac, RedactMode::Mask, RedactMode::Drop].map(redactor);
-    let secrets = decklog::model::Resource { kind: "Secret".into(), plural: "secrets".into(), ..pods() };
+    let secrets = decklog::core::model::Resource { kind: "Secret".into(), plural: "secrets".into(), ..pods() };
     fuzz("redact", 5000, JSON, |input| {
         let whole = is_json(input);
         for (resource, is_secret) in [(pods(), false), (secrets.clone(), true)] {
@@ -238,7 +238,7 @@ fn entry() {
             let now = jiff::Timestamp::UNIX_EPOCH;
             assert!(churn.report(now, now, 9).writes.writes <= 1);
         }
-        let flat = decklog::json::one_line(input.to_vec());
+        let flat = decklog::core::json::one_line(input.to_vec());
         if is_json(input) {
             assert!(!flat.contains(&b'\n') && !flat.contains(&b'\r'));
             if let Ok(value) = serde_json::from_slice::<Value>(input) {

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use decklog::core::model::{EntryType, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
+use decklog::core::wire::Entry;
 use decklog::journal::{Codec, Journal, Reader, Sharing, WatchChange, restore};
-use decklog::model::{EntryType, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
 use decklog::sim::shared_log::Engine;
 use decklog::sink::registry::SinkKind;
 use decklog::sink::{Item, LogPosition};
-use decklog::wire::Entry;
 use fastrand::Rng;
 use serde_json::json;
 

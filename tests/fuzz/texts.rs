@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use decklog::cluster;
-use decklog::cluster::{Api, Limits};
-use decklog::config::{Config, Files};
-use decklog::filter::{Filter, MOST_BYTES, MOST_STEPS};
+use decklog::app::config::{Config, Files};
+use decklog::core::filter::{Filter, MOST_BYTES, MOST_STEPS};
+use decklog::watch::cluster;
+use decklog::watch::cluster::{Api, Limits};
 
 use fastrand::Rng;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use decklog::core::model::{Seq, Why};
 use decklog::journal::{Bounds, Reader, SinkStart};
-use decklog::model::{Seq, Why};
 use serde_json::{Value, json};
 
 use crate::story::{Story, managed, owned, replicas, run, run_on_terminal, shop};

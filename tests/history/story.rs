@@ -6,9 +6,9 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use decklog::ambient::{self, Simulation};
+use decklog::core::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
+use decklog::core::runtime::{self, Simulation};
 use decklog::journal::{Journal, SourceJournal, SourceState, WatchChange};
-use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use jiff::Timestamp;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -45,7 +45,7 @@ pub(crate) struct Story {
 
 impl Story {
     pub(crate) async fn begin() -> Self {
-        let simulation = ambient::simulate(1, format!("{DAY}T10:00:00Z").parse().unwrap());
+        let simulation = runtime::simulate(1, format!("{DAY}T10:00:00Z").parse().unwrap());
         let dir = tempfile::tempdir().unwrap();
         let (journal, writing) = Journal::inline(dir.path(), |_| Ok(())).unwrap();
         let mut writer = JoinSet::new();
@@ -80,7 +80,7 @@ impl Story {
     /// The clock shows this.
     pub(crate) fn at(&self, time: &str) {
         let time: Timestamp = format!("{DAY}T{time}Z").parse().unwrap();
-        self.simulation.jump(time.duration_since(ambient::now()));
+        self.simulation.jump(time.duration_since(runtime::now()));
     }
 
     fn observe(&mut self, object: &Value, redacted: &[&str], mark: u8) -> Observed {

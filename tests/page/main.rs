@@ -1,5 +1,5 @@
 //! The timeline page in a browser: the built page over the binary, and over a log that was made up to be hard to draw. What the
-//! browser does stands in `ui/e2e`; here is what it looks at. One browser at a time: it wants the machine for itself.
+//! browser does stands in `web/ui/e2e`; here is what it looks at. One browser at a time: it wants the machine for itself.
 //!
 //! It needs Node with npm, and chromium.
 
@@ -46,7 +46,7 @@ fn runs(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Stri
     said.into_owned()
 }
 
-/// Runs these tests in the browser: a file of `ui/e2e`, and of those in it the ones that have a word in their name.
+/// Runs these tests in the browser: a file of `web/ui/e2e`, and of those in it the ones that have a word in their name.
 #[track_caller]
 fn browse(file: &str, word: &str, environment: &[(&str, &str)]) {
     // The page's packages, once for all.

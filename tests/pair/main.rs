@@ -22,12 +22,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use decklog::ambient;
+use decklog::core::model::Seq;
+use decklog::core::runtime;
+use decklog::core::wire::Entry;
 use decklog::journal::{Reader, Role};
-use decklog::model::Seq;
 use decklog::sim::shared_log::Engine;
 use decklog::sim::{self, Sim, objects};
-use decklog::wire::Entry;
 use dice::Dice;
 use jiff::{SignedDuration, Timestamp};
 use node::Node;
@@ -96,7 +96,7 @@ struct Run {
     world: World,
     places: Places,
     nodes: Vec<Node>,
-    simulation: ambient::Simulation,
+    simulation: runtime::Simulation,
     told: Vec<String>,
     struck: BTreeMap<Trouble, usize>,
     /// The revisions that there were.
@@ -113,7 +113,7 @@ struct Outcome {
 }
 
 impl Run {
-    fn new(seed: u64, simulation: ambient::Simulation) -> Self {
+    fn new(seed: u64, simulation: runtime::Simulation) -> Self {
         let mut dice = Dice::new(seed, "pair");
         let settings = sim::Settings { seed, bookmarks_every: Duration::from_secs(20), ..sim::Settings::default() };
         let sim = Sim::unconnected(settings).unwrap();
@@ -494,7 +494,7 @@ fn simulate(seed: u64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let clock: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let simulation = ambient::simulate(seed, clock);
+        let simulation = runtime::simulate(seed, clock);
         Box::pin(Run::new(seed, simulation).all()).await
     })
 }

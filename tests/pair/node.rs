@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use decklog::ambient::Signal;
-use decklog::change::redact::{self, Redactor};
-use decklog::cluster::{Api, Limits, RecoverBounds};
+use decklog::app::ha::{Candidacy, Condition};
+use decklog::core::change::redact::{self, Redactor};
+use decklog::core::runtime::Signal;
+use decklog::core::units::Span;
 use decklog::delivery::{self, OnRefused};
-use decklog::ha::{Candidacy, Condition};
 use decklog::journal::{Journal, JournalError, Reader, Role, Shared, Sharing, SinkStart};
 use decklog::sim::Sim;
-use decklog::units::Span;
+use decklog::watch::cluster::{Api, Limits, RecoverBounds};
 use decklog::watch::{Plan, SourceManager, SourceManagerHandle, Timings};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
@@ -358,7 +358,7 @@ impl Life {
                 kind: "simulated",
                 start: SinkStart::Start,
                 filter: None,
-                shape: decklog::wire::Shape::WHOLE,
+                shape: decklog::core::wire::Shape::WHOLE,
                 rate: None,
                 on_refused: OnRefused::Halt,
                 stats: Arc::default(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use decklog::model::Seq;
+use decklog::core::model::Seq;
 use decklog::sim::shared_log::{Act, Engine, Network};
 use decklog::sim::{self, Sim};
 use decklog::sink::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};

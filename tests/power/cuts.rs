@@ -7,10 +7,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use decklog::ambient::Signal;
+use decklog::core::model::Seq;
+use decklog::core::runtime::Signal;
 use decklog::delivery;
 use decklog::journal::{Journal, JournalError, Reader, SinkRow};
-use decklog::model::Seq;
 use decklog::sink::{self, LogPosition};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -18,9 +18,10 @@ use tokio_util::sync::CancellationToken;
 use crate::collector::Collector;
 use crate::disk::{Image, Left};
 use crate::record::{self, Recorded, SMALL_WAL};
+use crate::scratch;
+use crate::setting;
 use crate::support::{Daemon, Dice, scope, tries, until};
 use crate::trace::Op;
-use crate::{scratch, setting};
 
 /// The state directory of a recorded run.
 const STATE: &str = "var/lib/state";

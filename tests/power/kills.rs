@@ -5,16 +5,17 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use decklog::core::model::Seq;
 use decklog::journal::Reader;
-use decklog::model::Seq;
 use decklog::sim::{Sim, objects};
 use serde_json::json;
 
 use crate::collector::Collector;
 use crate::cuts::output;
+use crate::scratch;
+use crate::setting;
 use crate::support::{Daemon, Dice, cluster, scope, until};
 use crate::trace::{self, Op, under_shim};
-use crate::{scratch, setting};
 
 /// Where a process is killed: at which step, and on which side of it.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use decklog::core::model::Seq;
 use decklog::journal::Reader;
-use decklog::model::Seq;
 use decklog::sim::{Sim, objects};
 use serde_json::json;
 

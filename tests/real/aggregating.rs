@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use decklog::cluster::{Api, Limits};
 use decklog::watch;
 use decklog::watch::Timings;
+use decklog::watch::cluster::{Api, Limits};
 use decklog::watch::discovery::Discoverer;
 use http::{Request, Response, header};
 use http_body_util::Full;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use decklog::ha::{self, LeaseName};
+use decklog::app::ha::{self, LeaseName};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -106,7 +106,7 @@ fn rights(objects: &[Value]) -> BTreeSet<String> {
 fn the_values_have_the_schema_of_the_configuration() {
     let path = chart().join("values.schema.json");
     let schema: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    let mut config = decklog::config::config_schema();
+    let mut config = decklog::app::config::config_schema();
     let own = config.as_object_mut().unwrap();
     own.remove("$schema");
     let mut definitions = own.remove("$defs").unwrap();

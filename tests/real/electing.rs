@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use decklog::cluster::{Api, Limits, Settings};
-use decklog::ha::{self, Elector, ElectorHandle, LeaseName, Standing};
+use decklog::app::ha::{self, Elector, ElectorHandle, LeaseName, Standing};
+use decklog::watch::cluster::{Api, Limits, Settings};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::{AbortHandle, JoinSet};
@@ -19,7 +19,7 @@ const RELEASED: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(11);
 
 struct Candidate {
-    standing: decklog::ambient::watch::Receiver<Standing>,
+    standing: decklog::core::runtime::watch::Receiver<Standing>,
     handle: ElectorHandle,
     stop: CancellationToken,
     task: AbortHandle,

@@ -617,6 +617,6 @@ async fn is_ready(client: &kube::Client) -> Result<(), String> {
 /// A client for etcd's health.
 fn plain_http() -> reqwest::Client {
     // Another test may have installed it already.
-    decklog::net::install_crypto_provider();
+    decklog::core::net::install_crypto_provider();
     reqwest::Client::builder().no_proxy().build().unwrap()
 }

@@ -57,11 +57,20 @@ mod support {
 macro_rules! against {
     ($module:ident, $version:ident) => {
         mod $module {
+            use crate::aggregating;
+            use crate::churning;
+            use crate::electing;
+            use crate::excluding;
+            use crate::extensions;
+            use crate::forgetting;
             use crate::harness::Version::$version;
-            use crate::{
-                aggregating, churning, electing, excluding, extensions, forgetting, living, outages, quiet, recovering,
-                returning, rights, writing,
-            };
+            use crate::living;
+            use crate::outages;
+            use crate::quiet;
+            use crate::recovering;
+            use crate::returning;
+            use crate::rights;
+            use crate::writing;
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_living_cluster_undisturbed_stopped_and_killed() {

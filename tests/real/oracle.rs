@@ -105,7 +105,7 @@ impl Oracle {
     /// now or further, from there.
     pub async fn follow(url: &str, known: Option<Vec<Row>>) -> Self {
         // Another test may have installed it already.
-        decklog::net::install_crypto_provider();
+        decklog::core::net::install_crypto_provider();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let mut start = 1;
         let mut history = History::default();

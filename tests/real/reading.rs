@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use decklog::change::redact;
-use decklog::change::redact::Redactor;
-use decklog::cluster::{Api, Limits};
+use decklog::core::change::redact;
+use decklog::core::change::redact::Redactor;
+use decklog::core::model::Seq;
 use decklog::journal::{Journal, Reader, SourceState, WriterThread};
-use decklog::model::Seq;
+use decklog::watch;
+use decklog::watch::cluster;
+use decklog::watch::cluster::{Api, Limits};
 use decklog::watch::discovery::Trouble;
 use decklog::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, SourceStats, Timings};
-use decklog::{cluster, watch};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

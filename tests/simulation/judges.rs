@@ -7,8 +7,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use decklog::core::model::Seq;
 use decklog::journal::Reader;
-use decklog::model::Seq;
 use decklog::sim;
 use rusqlite::{Connection, OpenFlags};
 

@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use decklog::ambient::Signal;
-use decklog::change::redact;
-use decklog::change::redact::Redactor;
-use decklog::cluster::{Api, Limits, RecoverBounds};
+use decklog::core::change::redact;
+use decklog::core::change::redact::Redactor;
+use decklog::core::filter::Wanted;
+use decklog::core::runtime::Signal;
+use decklog::core::units::Span;
 use decklog::delivery;
-use decklog::filter::Wanted;
 use decklog::journal::{Budget, Journal, JournalError, SinkStart};
 use decklog::sink::Sink;
 use decklog::sink::file::FileSink;
 use decklog::sink::http::HttpSink;
-use decklog::units::Span;
+use decklog::watch::cluster::{Api, Limits, RecoverBounds};
 use decklog::watch::{Plan, SourceManager, SourceManagerHandle, Timings};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
@@ -265,7 +265,7 @@ fn sinks(place: &Surroundings, out: &Path, alive: &Arc<AtomicBool>) -> Result<Op
         kind: "simulated",
         start: SinkStart::Start,
         filter,
-        shape: decklog::wire::Shape::WHOLE,
+        shape: decklog::core::wire::Shape::WHOLE,
         rate: None,
         on_refused: place.setup.on_refused,
         stats: Arc::default(),

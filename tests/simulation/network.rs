@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use decklog::ambient::{Listener, Signal};
+use decklog::core::runtime::{Listener, Signal};
 use decklog::sim::faults::Refusal;
 use decklog::sim::{self, Sim};
 use futures::stream;

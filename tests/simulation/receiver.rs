@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use decklog::model::Seq;
+use decklog::core::model::Seq;
 use decklog::sink::http::Transport;
 use decklog::sink::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
 use futures::FutureExt;

@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use decklog::ambient::{self, Simulation};
+use decklog::core::runtime::{self, Simulation};
 use decklog::delivery::OnRefused;
 use decklog::sim::{self, Sim, objects};
 use jiff::{SignedDuration, Timestamp};
@@ -119,7 +119,7 @@ pub(crate) fn simulate(seed: u64, verbose: bool) -> Outcome {
     let runtime = runtime.expect("a runtime without I/O can always be made");
     runtime.block_on(async {
         let clock: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
-        let simulation = ambient::simulate(seed, clock);
+        let simulation = runtime::simulate(seed, clock);
         let outcome = Box::pin(Run::begin(seed, verbose, simulation)).await;
         match outcome {
             Ok(run) => Box::pin(run.live()).await,

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use decklog::core::units::ByteSize;
 use decklog::delivery::OnRefused;
 use decklog::sim;
 use decklog::sink::file::Compress;
 use decklog::sink::{file, http};
-use decklog::units::ByteSize;
 use decklog::watch;
 use serde_json::json;
 

@@ -6,8 +6,8 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use decklog::ambient::watch;
-use decklog::model::Seq;
+use decklog::core::model::Seq;
+use decklog::core::runtime::watch;
 use tokio::time::Instant;
 
 use super::dice::Dice;

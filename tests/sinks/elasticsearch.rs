@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 
 use bytes::Bytes;
-use decklog::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
+use decklog::core::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
+use decklog::core::wire::{EntryBuilder, render};
 use decklog::sim::objects;
 use decklog::sink::registry::SinkKind;
 use decklog::sink::{Failure, Item, Sink, SinkError};
-use decklog::wire::{EntryBuilder, render};
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};

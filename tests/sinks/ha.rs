@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use decklog::shared_log::{LogError, SharedLog};
+use decklog::core::shared_log::{LogError, SharedLog};
 use decklog::sim::objects;
 use tempfile::TempDir;
 

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use decklog::model::{Cluster, EntryType, Evidence, Seq};
+use decklog::core::model::{Cluster, EntryType, Evidence, Seq};
+use decklog::core::wire::{EntryBuilder, render};
 use decklog::sink::registry::SinkKind;
 use decklog::sink::{Class, Item, LogPosition, Sink, SinkError};
-use decklog::wire::{EntryBuilder, render};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Headers, Message};

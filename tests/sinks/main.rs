@@ -34,4 +34,4 @@ mod timelines;
 mod trace;
 mod trial;
 
-use decklog::shared_log;
+use decklog::core::shared_log;

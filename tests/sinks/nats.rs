@@ -12,7 +12,7 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
 use async_nats::jetstream::{self, Context};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use decklog::model::{EntryType, Seq};
+use decklog::core::model::{EntryType, Seq};
 use decklog::sink::{Item, LogPosition, Sink, SinkError};
 use nkeys::KeyPair;
 use rustix::process::Signal;

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use decklog::model::{Cluster, EntryType, Seq};
+use decklog::core::model::{Cluster, EntryType, Seq};
+use decklog::core::wire::{EntryBuilder, render};
 use decklog::sink::registry::SinkKind;
 use decklog::sink::{Failure, Item, Sink, SinkError};
-use decklog::wire::{EntryBuilder, render};
 use serde_json::{Value, json};
 
 use crate::server::free_port;

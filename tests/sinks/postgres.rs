@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use decklog::model::{Cluster, EntryType, Seq};
+use decklog::core::model::{Cluster, EntryType, Seq};
 use decklog::sim::{Sim, objects};
 use decklog::sink::registry::SinkKind;
 use decklog::sink::{Item, LogPosition, Sink, SinkError};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ::redis::FromRedisValue;
-use decklog::model::{EntryType, Seq};
+use decklog::core::model::{EntryType, Seq};
 use decklog::sink::{self, Item, LogPosition, Sink, SinkError};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;

@@ -158,6 +158,19 @@ impl House {
         circles(self.files.keys(), arrows)
     }
 
+    /// Parts of a room, which are the modules below it, that use each other in a circle.
+    #[allow(dead_code, reason = "the example does not ask for it")]
+    pub(crate) fn circles_of_parts(&self, room: &str) -> Vec<Vec<String>> {
+        let part = |module: &Module| module.get(1).filter(|_| module[0] == room).cloned();
+        let mut parts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (module, used) in &self.uses {
+            let Some(own) = part(module) else { continue };
+            let others = used.iter().filter_map(part).filter(|other| *other != own);
+            parts.entry(own.clone()).or_default().extend(others);
+        }
+        circles(parts.keys(), |part| parts[part].iter().cloned().collect())
+    }
+
     /// Rooms that use each other in a circle.
     pub(crate) fn circles_of_rooms(&self) -> Vec<Vec<String>> {
         let rooms = self.rooms();

@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use decklog::cluster::{Api, Limits, Settings};
 use decklog::sim::{Sim, TOKEN};
+use decklog::watch::cluster::{Api, Limits, Settings};
 
 /// The outcome that a row must have in decklog.
 enum Comes {

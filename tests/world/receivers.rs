@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use decklog::model::{Cluster, EntryType, Evidence, Seq};
+use decklog::core::model::{Cluster, EntryType, Evidence, Seq};
+use decklog::core::wire::{EntryBuilder, render};
 use decklog::sink::registry::SinkKind;
 use decklog::sink::{Item, SinkError};
-use decklog::wire::{EntryBuilder, render};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -1,5 +1,5 @@
 //! TLS with API servers whose certificates and keys are of every kind that kubectl takes, in real handshakes. What is decided
-//! of certificates alone is a table beside the code (`src/net/tls/tests.rs`), with Go's answer to each row.
+//! of certificates alone is a table beside the code (`src/core/net/tls/tests.rs`), with Go's answer to each row.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use decklog::cluster::{Api, ClusterError, Failure, Limits, Settings};
 use decklog::sim::{self, Sim};
+use decklog::watch::cluster::{Api, ClusterError, Failure, Limits, Settings};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;

@@ -3,8 +3,8 @@
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use bytes::Bytes;
+use decklog::core::wire::cloudevents::Event;
 use decklog::sink::Item;
-use decklog::wire::cloudevents::Event;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode};
 use serde_json::json;

@@ -6,8 +6,8 @@ mod start;
 
 use std::borrow::Cow;
 
+use decklog::core::wire::Entry;
 use decklog::sink::Item;
-use decklog::wire::Entry;
 use serde_json::json;
 use tokio::net::UnixDatagram;
 

@@ -9,8 +9,8 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use decklog::core::wire::Entry;
 use decklog::sink::Item;
-use decklog::wire::Entry;
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};

@@ -7,8 +7,8 @@ pub(crate) mod start;
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, Context};
+use decklog::core::wire::Entry;
 use decklog::sink::Item;
-use decklog::wire::Entry;
 use serde_json::json;
 
 use self::start::{NEW, Nats};

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use decklog::core::wire::Entry;
 use decklog::sink::Item;
-use decklog::wire::Entry;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use prost::Message;

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::pin::pin;
 
 use bytes::Bytes;
+use decklog::core::wire::Entry;
 use decklog::sink::Item;
-use decklog::wire::Entry;
 use futures::SinkExt;
 use serde_json::json;
 use tokio::task::JoinSet;

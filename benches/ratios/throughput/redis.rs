@@ -6,8 +6,8 @@ mod start;
 
 use ::redis::Pipeline;
 use ::redis::aio::MultiplexedConnection;
+use decklog::core::wire::Entry;
 use decklog::sink::Item;
-use decklog::wire::Entry;
 use serde_json::json;
 
 use self::start::Redis;

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use decklog::core::wire::Entry;
 use decklog::sink::Item;
-use decklog::wire::Entry;
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;

@@ -6,7 +6,7 @@ use super::*;
 fn lines(path: &Path) -> Vec<(String, u64, String)> {
     let text = std::fs::read_to_string(path).unwrap();
     let line = |line: &str| {
-        let stamp = crate::wire::Header::parse(line.as_bytes()).unwrap();
+        let stamp = crate::core::wire::Header::parse(line.as_bytes()).unwrap();
         let rest = line.split_once("\"id\":").unwrap().1.to_owned();
         (stamp.epoch.into_owned(), stamp.seq, rest)
     };

@@ -3,11 +3,11 @@
 use rusqlite::params;
 
 use super::{Reader, sql};
+use crate::core::model::{EntryType, ResourceVersion, Seq, Why};
+use crate::core::wire::Entry;
 use crate::journal::error::Result;
 use crate::journal::schema::OF_SOURCE;
 use crate::journal::{JournalError, SourceId};
-use crate::model::{EntryType, ResourceVersion, Seq, Why};
-use crate::wire::Entry;
 
 /// An object as the journal knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,12 +13,12 @@ use rusqlite::{OptionalExtension, params, params_from_iter};
 use super::objects::asked;
 use super::pushdown::{COLUMNS, TABLES, chosen};
 use super::{EntryFilter, OLDEST, Page, Reader, Stored, StoredEntry, resource_of, sql, stored_row};
+use crate::core::model::{EntryType, Gap, ResourceVersion, Seq, Why};
+use crate::core::wire;
 use crate::journal::JournalError;
 use crate::journal::error::Result;
 use crate::journal::recent::{AtHand, Line};
 use crate::journal::writer::{rfc3339, type_code};
-use crate::model::{EntryType, Gap, ResourceVersion, Seq, Why};
-use crate::wire;
 
 /// Selection of entries for a command. Everything that is `None` or empty selects all.
 #[derive(Clone, Debug, Default)]

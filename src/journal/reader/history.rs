@@ -11,8 +11,8 @@ use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row, ToSql, params};
 
 use super::{OLDEST, ObjectRow, Reader, StoredEntry, sql, stored_row, type_of};
+use crate::core::model::{EntryType, Seq};
 use crate::journal::error::Result;
-use crate::model::{EntryType, Seq};
 
 /// One entry of an object, unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

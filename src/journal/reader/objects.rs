@@ -7,9 +7,9 @@ use bytes::Bytes;
 use rusqlite::{OptionalExtension, ToSql};
 
 use super::{Reader, StoredEntry, resource_of, sql};
+use crate::core::model::{Resource, Seq};
+use crate::core::wire;
 use crate::journal::error::Result;
-use crate::model::{Resource, Seq};
-use crate::wire;
 
 /// The last known state of one object.
 #[derive(Clone, Debug)]

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::{OLDEST, ObjectRow, Reader, Stored, StoredEntry, sql, stored_row};
+use crate::core::model::Seq;
 use crate::journal::JournalError;
 use crate::journal::error::Result;
-use crate::model::Seq;
 
 /// Compressed bytes of entries that are read at once, and their number.
 const PACKED: usize = 1 << 20;

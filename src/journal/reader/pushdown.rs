@@ -11,10 +11,10 @@
 use rusqlite::{Row, params};
 
 use super::{OLDEST, Reader, Stored, StoredEntry, sql, stored_row, type_of};
+use crate::core::model::{EntryType, Seq};
+use crate::core::wire;
 use crate::journal::error::Result;
 use crate::journal::writer::rfc3339;
-use crate::model::{EntryType, Seq};
-use crate::wire;
 
 /// Filter of entries by the contents of their rows ([`wire::row_header`]). It gets the whole entry if that is cached, and has
 /// to return the same.

@@ -1,12 +1,16 @@
 //! Readings of the API server's own request counters.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rusqlite::params;
 
 use super::{Reader, resource_of, sql};
 use crate::journal::error::Result;
 use crate::journal::writer::SUPPRESSED;
+
+/// Interval at which the request counters of the API server are read into the journal.
+pub const REQUEST_COUNTERS_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Readings of the API server's own request counters over some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! States and positions of sources and sinks.
 
 use super::{OLDEST, Reader, resource_of, sql};
+use crate::core::model::{Resource, Seq};
 use crate::journal::error::Result;
 use crate::journal::{SinkState, SourceId, SourceState};
-use crate::model::{Resource, Seq};
 
 /// A source as the journal last knew it.
 #[derive(Clone, Debug)]

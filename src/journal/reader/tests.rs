@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::core::model::ResourceVersion;
 use crate::journal::SourceId;
-use crate::model::ResourceVersion;
 
 /// A journal with one source for each namespace, and so many objects in each, of which each has one entry.
 fn journal(dir: &Path, namespaces: usize, objects: usize) -> Reader {

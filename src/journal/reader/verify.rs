@@ -10,11 +10,11 @@ use rusqlite::{ErrorCode, params};
 use serde::{Deserialize, Serialize};
 
 use super::{OLDEST, Reader, Stored, StoredEntry, rfc3339, sql, stored_row};
+use crate::core::k8s::identity::Identity;
+use crate::core::model::{EntryType, Seq};
+use crate::core::wire;
 use crate::journal::error::Result;
 use crate::journal::{JournalError, schema};
-use crate::k8s::identity::Identity;
-use crate::model::{EntryType, Seq};
-use crate::wire;
 
 /// Entries or objects that are read at one moment.
 const ROWS: usize = 500;

@@ -1,7 +1,7 @@
 //! What `ignore` keeps out of the log, and what the API server's own counters said beside it.
 
 use super::*;
-use crate::change::Preset;
+use crate::core::change::Preset;
 
 fn leases(ignore: &[&str]) -> SourceSpec {
     SourceSpec {

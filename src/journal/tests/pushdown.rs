@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::*;
-use crate::filter::Filter;
-use crate::wire::ROW;
+use crate::core::filter::Filter;
+use crate::core::wire::ROW;
 
 /// Dice of a seed.
 struct Dice(u64);
@@ -263,8 +263,11 @@ async fn an_id_may_come_again_and_epoch_and_seq_never_do() {
     let events: Vec<Value> = entries
         .iter()
         .map(|entry| {
-            crate::wire::cloudevents::Event::of(&crate::wire::Header::parse(&entry.line).unwrap(), &entry.line)
-                .structured()
+            crate::core::wire::cloudevents::Event::of(
+                &crate::core::wire::Header::parse(&entry.line).unwrap(),
+                &entry.line,
+            )
+            .structured()
         })
         .map(|event| serde_json::from_slice(&event).unwrap())
         .collect();

@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::*;
+use crate::core::shared_log::{Appended, Base, SharedLog};
 use crate::journal::writer::unit;
-use crate::shared_log::{Appended, Base, SharedLog};
 use crate::sim::shared_log::{Act, Engine, Network};
 
 fn sharing(engine: &Engine, identity: &str) -> Sharing {
@@ -207,7 +207,7 @@ async fn an_object_without_a_version_outlives_its_leader() {
         let (source, _) = two.source(&pods()).await.unwrap();
         let none = String::new;
         let (version, digest, why) = (ResourceVersion(none()), "d".to_owned(), Why::Undecodable);
-        let odd = crate::model::Unread { namespace: none(), name: none(), uid: none(), version, digest, why };
+        let odd = crate::core::model::Unread { namespace: none(), name: none(), uid: none(), version, digest, why };
         source.append_unread(Verb::Upsert, odd).await.unwrap();
         two.flush().await.unwrap();
         if moved {

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Writer, rows, sql};
-use crate::ambient;
+use crate::core::runtime;
+use crate::core::shared_log::Base;
 use crate::journal::JournalError;
 use crate::journal::error::Result;
 use crate::journal::shared::Apart;
-use crate::shared_log::Base;
 
 /// Under which name it is kept what is set apart.
 const FACT: &str = "apart";
@@ -45,7 +45,7 @@ impl Writer {
         }
         // What is behind a base that is further on may be all in it.
         let is_beyond = base.number <= link.place.number;
-        let at = ambient::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+        let at = runtime::now().strftime("%Y%m%dT%H%M%SZ").to_string();
         let failed = |path: &PathBuf| {
             let what = format!("cannot keep what the shared log lacks in {}", path.display());
             move |source| JournalError::Io { what, source }

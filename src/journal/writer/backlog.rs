@@ -8,11 +8,11 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::queue::{Command, OfSource, Queue, Queued, Reply};
 use super::{Writer, marks_json, marks_of, pointers_json, sql};
-use crate::change::redact::Redactor;
+use crate::core::change::redact::Redactor;
+use crate::core::model::{Checkpoint, Cluster, Observed, Redacted, ResourceVersion, SourceSpec, Unread, Verb, Why};
 use crate::journal::codec::Codec;
 use crate::journal::error::Result;
 use crate::journal::{JournalError, SourceId, SourceState, WatchChange};
-use crate::model::{Checkpoint, Cluster, Observed, Redacted, ResourceVersion, SourceSpec, Unread, Verb, Why};
 
 /// About so many bytes of it are handed to the writer at once.
 const FEED_BYTES: usize = 4 << 20;

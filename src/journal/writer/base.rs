@@ -7,9 +7,9 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::rows::{Rows, Table, tables};
 use super::sql;
+use crate::core::shared_log::{Base, PART_BYTES};
 use crate::journal::error::Result;
 use crate::journal::schema;
-use crate::shared_log::{Base, PART_BYTES};
 
 /// The journal at one moment, for as long as this lives.
 pub(in crate::journal) struct Snapshot {

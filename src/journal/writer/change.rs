@@ -10,10 +10,10 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::{Known, Transaction, known_row, marks_json, pointers_json, sql};
-use crate::change::{self, Shape};
+use crate::core::change::{self, Shape};
+use crate::core::model::{EntryType, Evidence, Observed, Redacted, ResourceVersion, Verb};
 use crate::journal::error::Result;
 use crate::journal::{JournalError, WatchChange};
-use crate::model::{EntryType, Evidence, Observed, Redacted, ResourceVersion, Verb};
 
 impl Transaction<'_> {
     /// Handles a bookmark: everything up to `version` was appended.

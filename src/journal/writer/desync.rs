@@ -10,10 +10,10 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::{Known, Transaction, sql};
+use crate::core::model::{Observed, ResourceVersion, Why};
+use crate::core::wire::Entry;
 use crate::journal::JournalError;
 use crate::journal::error::Result;
-use crate::model::{Observed, ResourceVersion, Why};
-use crate::wire::Entry;
 
 impl Transaction<'_> {
     pub(super) fn verified_at(&self, id: i64) -> Result<Option<(ResourceVersion, i64)>> {

@@ -25,11 +25,11 @@ use rusqlite::{OptionalExtension, params};
 use super::queue::{Command, Reply};
 use super::staging::{Staged, row_bytes};
 use super::{Known, SILENT, Transaction, known_row, marks_json, marks_of, pointers_json, sql};
+use crate::core::k8s::identity;
+use crate::core::model::{Checkpoint, Evidence, Observed, Redacted, ResourceVersion, Why};
 use crate::journal::error::Result;
 use crate::journal::schema::OF_SOURCE;
 use crate::journal::{Found, JournalError};
-use crate::k8s::identity;
-use crate::model::{Checkpoint, Evidence, Observed, Redacted, ResourceVersion, Why};
 
 /// Objects that one slice looks at or writes.
 const SLICE: usize = 500;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::{ToSql, params};
 
 use super::{Command, OfSink, OfSource, SETTLE, SETTLED, Transaction, micros};
-use crate::ambient;
+use crate::core::runtime;
 use crate::journal::error::Result;
 use crate::journal::sink::local_fact;
 use crate::journal::{Audit, SourceId, outline};
@@ -148,7 +148,7 @@ impl Transaction<'_> {
                     // Invariant 5: a cursor only grows.
                     "UPDATE sink SET cursor = max(cursor, ?1), written = max(written, ?2),
                      delivered_at = CASE WHEN ?2 > written THEN ?3 ELSE delivered_at END WHERE name = ?4",
-                    params![upto.0, written.0, micros(ambient::now()), name],
+                    params![upto.0, written.0, micros(runtime::now()), name],
                 )?;
                 self.later(reply, ());
             }
@@ -166,7 +166,7 @@ impl Transaction<'_> {
                 self.execute(
                     "keep a dead letter",
                     "INSERT OR REPLACE INTO dead_letter (sink, seq, reason, time, line) VALUES (?, ?, ?, ?, ?)",
-                    params![name, seq.0, reason, micros(ambient::now()), line],
+                    params![name, seq.0, reason, micros(runtime::now()), line],
                 )?;
                 self.later(reply, ());
             }
@@ -194,7 +194,7 @@ impl Transaction<'_> {
             "UPDATE {table} SET state_since = CASE WHEN state = ?1 THEN state_since ELSE ?3 END, state = ?1, detail = ?2
              WHERE {key} = ?4"
         );
-        self.execute("note a state", &text, params![word, detail, micros(ambient::now()), of]).map(drop)
+        self.execute("note a state", &text, params![word, detail, micros(runtime::now()), of]).map(drop)
     }
 
     fn note_audit(&mut self, id: i64, audit: &Audit) -> Result {
@@ -206,7 +206,7 @@ impl Transaction<'_> {
         self.execute(
             "note an audit",
             "UPDATE source SET audits = audits + 1, audit_differences = audit_differences + ?, audited_at = ? WHERE id = ?",
-            params![differences, micros(ambient::now()), id],
+            params![differences, micros(runtime::now()), id],
         )
         .map(drop)
     }

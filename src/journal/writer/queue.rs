@@ -14,13 +14,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::change::redact::Redactor;
+use crate::core::change::redact::Redactor;
+use crate::core::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Unread, Verb, Why};
 use crate::journal::retention::Bounds;
 use crate::journal::{
     Audit, Found, Held, JournalError, Recast, RequestCounts, Settled, SinkStart, SinkState, SourceId, SourceMemory,
     SourceState, WatchChange,
 };
-use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Unread, Verb, Why};
 
 /// Sender of an answer, once. It can be sent again, because a command of a transaction that fails is executed and
 /// answered again.

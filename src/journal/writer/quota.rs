@@ -18,12 +18,12 @@ use super::{Writer, micros, sql};
 use crate::journal::error::Result;
 use tokio::time::Instant;
 
-use crate::ambient;
-use crate::ambient::watch;
+use crate::core::runtime;
+use crate::core::runtime::watch;
+use crate::core::units::ByteSize;
 use crate::journal::JournalError;
 use crate::journal::retention::{Bounds, PAGE, Pause, PauseReason, Sizes};
 use crate::journal::room::{self, file_limit};
-use crate::units::ByteSize;
 
 /// Delay before the next attempt on a full disk.
 const FULL_DISK_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -215,7 +215,7 @@ impl Writer {
             )
             .map_err(sql("read its facts"))?;
         self.quota.paused_until = match paused {
-            Some(_) => micros(ambient::now()),
+            Some(_) => micros(runtime::now()),
             None => resumed.and_then(|text| text.parse().ok()).unwrap_or(0),
         };
         self.quota.recorded = paused.is_some() == self.quota.paused.borrow().is_some();
@@ -393,7 +393,7 @@ impl Writer {
             return;
         }
         tracing::error!("reading the cluster is paused: {detail}; decklog then goes on by itself");
-        let now = micros(ambient::now());
+        let now = micros(runtime::now());
         self.quota.paused.send_modify(|pause| {
             let since = pause.as_ref().map_or(now, |before| before.since);
             *pause = Some(Pause { why, since, detail });
@@ -404,7 +404,7 @@ impl Writer {
     fn resume(&mut self) -> Result {
         if self.quota.paused.send_replace(None).is_some() {
             tracing::info!("there is room again: reading the cluster goes on");
-            self.quota.paused_until = micros(ambient::now());
+            self.quota.paused_until = micros(runtime::now());
             self.quota.recorded = false;
         }
         self.record()

@@ -6,13 +6,13 @@ use rusqlite::{OptionalExtension, params};
 
 use super::transaction::{Rules, Source, Watched};
 use super::{Transaction, sql};
-use crate::change::redact::Redactor;
-use crate::change::{Ignore, Noise};
+use crate::core::change::redact::Redactor;
+use crate::core::change::{Ignore, Noise};
+use crate::core::model::{Checkpoint, Cluster, Resource, ResourceVersion, Seq, SourceSpec, Why};
+use crate::core::spelling::Text;
 use crate::journal::error::Result;
 use crate::journal::schema::OF_SOURCE;
 use crate::journal::{JournalError, SinkStart, SourceId, SourceMemory};
-use crate::model::{Checkpoint, Cluster, Resource, ResourceVersion, Seq, SourceSpec, Why};
-use crate::spelling::Text;
 
 /// Returns the noise of a resource from the texts of `ignore` that the journal keeps. A text of another version of decklog that
 /// this one cannot read matches nothing.

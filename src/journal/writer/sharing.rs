@@ -24,13 +24,13 @@ use super::rows::{self, Rows, Table};
 use super::transaction::{Committed, Heard};
 use super::unit::{self, Head};
 use super::{Writer, micros, sql};
-use crate::ambient::{self, watch};
-use crate::backoff::Backoff;
+use crate::core::backoff::Backoff;
+use crate::core::runtime::{self, watch};
+use crate::core::shared_log::{Appended, Base, LogError, SharedLog};
 use crate::journal::codec::Codec;
 use crate::journal::error::Result;
 use crate::journal::shared::{Role, Shared, Sharing};
 use crate::journal::{JournalError, schema};
-use crate::shared_log::{Appended, Base, LogError, SharedLog};
 
 /// Backoff between attempts at an engine that does not answer.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), most: Duration::from_secs(2) };
@@ -206,7 +206,7 @@ impl Link {
             cluster: committed.cluster.uid.clone(),
             previous: previous.to_owned(),
             seq: committed.head,
-            time: micros(ambient::now()),
+            time: micros(runtime::now()),
             key: self.key.clone(),
             begins,
         };
@@ -268,7 +268,7 @@ impl Writer {
         }
         let held = self.link.as_mut().map(|link| std::mem::take(&mut link.held)).unwrap_or_default();
         if let Some(link) = &self.link {
-            let (number, now) = (link.place.number, ambient::now());
+            let (number, now) = (link.place.number, runtime::now());
             link.change(|state| {
                 if state.number != number {
                     (state.number, state.caught_up) = (number, Some(now));

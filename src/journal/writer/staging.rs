@@ -17,9 +17,9 @@ use rusqlite::params;
 use super::queue::{Command, OfSource};
 use super::quota::Quota;
 use super::{Transaction, Writer, sql};
+use crate::core::model::Observed;
 use crate::journal::SourceId;
 use crate::journal::error::Result;
-use crate::model::Observed;
 
 /// Bytes that a staged row takes beside its texts and its body, at most: its record, its two index entries, its part of a page.
 const ROW: u64 = 256;

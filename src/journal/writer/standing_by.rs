@@ -13,11 +13,11 @@ use super::rows;
 use super::sharing::Place;
 use super::unit::{self, Head};
 use super::{Facts, Writer, micros, sql};
-use crate::ambient;
+use crate::core::model::{Checkpoint, Seq};
+use crate::core::runtime;
+use crate::core::shared_log::{Base, Extent, LogError, Numbered, PART_BYTES, SharedLog};
 use crate::journal::error::Result;
 use crate::journal::{JournalError, SourceId, SourceMemory, SourceSpec, WatchChange};
-use crate::model::{Checkpoint, Seq};
-use crate::shared_log::{Base, Extent, LogError, Numbered, PART_BYTES, SharedLog};
 
 /// Interval at which a base in the place of missing units is looked for.
 const BASE_POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -236,7 +236,7 @@ impl Writer {
 
     fn caught_up(&mut self) -> Result {
         if let Some(link) = &self.link {
-            let now = ambient::now();
+            let now = runtime::now();
             link.change(|state| {
                 if state.missing.is_none() && state.newest <= state.number {
                     state.caught_up = Some(now);
@@ -678,7 +678,7 @@ impl Writer {
         if narrows {
             commands.push(Command::Narrow(Reply::new().0));
         }
-        let at = micros(ambient::now());
+        let at = micros(runtime::now());
         queue.give_back(commands.into_iter().map(|command| Queued { command, at, bytes: 0, room: None }));
         for (_, _, reply) in waiting {
             reply.send(());

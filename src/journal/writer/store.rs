@@ -25,14 +25,14 @@ use bytes::Bytes;
 use rusqlite::params;
 
 use super::{Known, Marks, Transaction, micros, rfc3339, sql, type_code, type_of};
-use crate::ambient;
-use crate::change::{self, Change, Shape};
+use crate::core::change::{self, Change, Shape};
+use crate::core::model::{EntryType, Evidence, Gap, Observed, Redacted, ResourceVersion, Seq, Unread, Why};
+use crate::core::runtime;
+use crate::core::wire::{self, EntryBuilder};
 use crate::journal::JournalError;
 use crate::journal::codec::Codec;
 use crate::journal::error::Result;
 use crate::journal::recent::{Line, Packed};
-use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, ResourceVersion, Seq, Unread, Why};
-use crate::wire::{self, EntryBuilder};
 
 /// Microseconds by which the clock of the API server may be ahead of ours.
 const AHEAD: i64 = 600_000_000;
@@ -64,7 +64,7 @@ impl Transaction<'_> {
             other => other?,
         };
         let base = base.filter(|_| base_line.is_some());
-        let now = micros(ambient::now());
+        let now = micros(runtime::now());
         let time = rfc3339(now);
         let source = self.source(source_id)?;
         let seq = self.changes.head + 1;
@@ -170,7 +170,7 @@ impl Transaction<'_> {
         to: Option<ResourceVersion>,
         of: Option<&Unread>,
     ) -> Result {
-        let now = micros(ambient::now());
+        let now = micros(runtime::now());
         let recovered = self
             .conn
             .prepare_cached("SELECT recovered_since FROM source WHERE id = ?")

@@ -9,11 +9,11 @@ use tokio::sync::mpsc;
 
 use super::queue::Open;
 use super::*;
-use crate::change::redact::Redactor;
+use crate::core::change::redact::Redactor;
+use crate::core::model::{Observed, Resource, SourceSpec, Verb, Why};
 use crate::journal::Audit;
 use crate::journal::retention::{PauseReason, SLICE_ENTRIES};
 use crate::journal::{Reader, SinkStart, WatchChange, schema};
-use crate::model::{Observed, Resource, SourceSpec, Verb, Why};
 
 /// A writer, and what waits for it.
 struct Bench {
@@ -239,7 +239,7 @@ fn what_did_not_fit_is_tried_again_in_its_order_and_told_once() {
     let entries = Reader::open(dir.path()).unwrap().entries_after(Seq(0), 1000, usize::MAX).unwrap();
     let versions: Vec<u64> = entries
         .iter()
-        .map(|entry| crate::wire::Entry::parse(&entry.line).unwrap().version().as_str().parse().unwrap())
+        .map(|entry| crate::core::wire::Entry::parse(&entry.line).unwrap().version().as_str().parse().unwrap())
         .collect();
     assert!(versions.into_iter().eq(100..200));
     let found = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap();
@@ -312,7 +312,7 @@ fn a_gap_after_a_pause_says_so() {
         )));
         bench.turns();
         let gap = Reader::open(dir.path()).unwrap().last_gap().unwrap().unwrap();
-        let gap = crate::wire::Entry::parse(&gap.line).unwrap().gap().unwrap();
+        let gap = crate::core::wire::Entry::parse(&gap.line).unwrap().gap().unwrap();
         assert_eq!(gap.why, why);
         assert_eq!(gap.since.as_deref(), Some("1970-01-01T00:00:01.000000Z"), "{gap:?}");
     }
@@ -336,7 +336,7 @@ fn a_transaction_that_fails_leaves_what_is_committed_as_it_was() {
     type Commands<'a> = Box<dyn Fn() -> Vec<Command> + 'a>;
     let of_other = |command| Command::Source(SourceId(2), command);
     let of_sink = |command| Command::Sink("s".into(), command);
-    let rules = |key| Redactor::new(&crate::change::redact::Settings::default(), [key; 32]).unwrap();
+    let rules = |key| Redactor::new(&crate::core::change::redact::Settings::default(), [key; 32]).unwrap();
     let maps = || {
         let mut maps = spec();
         (maps.resource.kind, maps.resource.plural) = ("ConfigMap".into(), "configmaps".into());
@@ -351,7 +351,7 @@ fn a_transaction_that_fails_leaves_what_is_committed_as_it_was() {
         ("an inconsistent change", Box::new(|| vec![of_source(OfSource::Changes(unknown()))])),
         ("a desync", Box::new(|| vec![of_source(OfSource::MarkDesynced(Why::Expired))])),
         ("an audit", {
-            let audit = || Audit { version: rv("109"), began: ambient::now(), differences: 0 };
+            let audit = || Audit { version: rv("109"), began: runtime::now(), differences: 0 };
             Box::new(move || vec![of_source(OfSource::Audited(audit()))])
         }),
         ("a list", {

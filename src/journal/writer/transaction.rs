@@ -16,13 +16,13 @@ use super::queue::Reply;
 use super::quota::Quota;
 use super::sql;
 use super::staging::Staged;
-use crate::change::Noise;
-use crate::change::redact::Redactor;
+use crate::core::change::Noise;
+use crate::core::change::redact::Redactor;
+use crate::core::model::{Checkpoint, Cluster, Resource, ResourceVersion, Why};
 use crate::journal::JournalError;
 use crate::journal::codec::Codec;
 use crate::journal::error::Result;
 use crate::journal::recent::{AtHand, Packed, Recent};
-use crate::model::{Checkpoint, Cluster, Resource, ResourceVersion, Why};
 
 /// Bytes of entries that are cached for the sinks.
 const RECENT_BYTES: usize = 8 << 20;

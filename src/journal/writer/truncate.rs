@@ -19,12 +19,12 @@ use rusqlite::{OptionalExtension, params};
 use tokio::time::Instant;
 
 use super::{Transaction, Writer, micros, sql, type_code};
-use crate::ambient;
+use crate::core::model::{EntryType, ResourceVersion};
+use crate::core::runtime;
+use crate::core::wire;
 use crate::journal::error::Result;
 use crate::journal::retention::{PAGE, SLICE_BYTES, SLICE_ENTRIES, SLICE_PAGES};
 use crate::journal::{JournalError, outline};
-use crate::model::{EntryType, ResourceVersion};
-use crate::wire;
 
 /// Extent to which the log may be truncated now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Writer {
             return Ok(Some(Truncatable { upto, before: i64::MAX }));
         }
         let age = i64::try_from(bounds.max_age.as_micros()).unwrap_or(i64::MAX);
-        let time = self.clock.time(Instant::now(), micros(ambient::now()));
+        let time = self.clock.time(Instant::now(), micros(runtime::now()));
         let before = time.saturating_sub(age);
         let oldest: Option<i64> = self
             .disk
@@ -180,7 +180,7 @@ impl Transaction<'_> {
         self.execute(
             what,
             "INSERT OR REPLACE INTO meta SELECT 'missed/' || name, ? FROM sink WHERE active = 1 AND cursor < ?",
-            params![micros(ambient::now()).to_string(), last],
+            params![micros(runtime::now()).to_string(), last],
         )?;
         self.set_log_start(last + 1)
     }
@@ -235,7 +235,7 @@ impl Transaction<'_> {
         for row in leaving {
             last.insert(row.source, row.seq);
         }
-        let now = micros(ambient::now());
+        let now = micros(runtime::now());
         for (source, seq) in last {
             let version = match self.line(seq) {
                 Ok(line) => wire::Entry::parse(&line.bytes)

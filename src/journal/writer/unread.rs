@@ -12,8 +12,8 @@ use rusqlite::params;
 
 use super::staging::row_bytes;
 use super::{Transaction, sql};
+use crate::core::model::{Observed, Redacted, ResourceVersion, Unread, Verb, Why};
 use crate::journal::error::Result;
-use crate::model::{Observed, Redacted, ResourceVersion, Unread, Verb, Why};
 
 /// Objects of one list that are named by a GAP each. Where there are more, one GAP of the whole source stands for the rest.
 const NAMED: usize = 100;

@@ -6,12 +6,12 @@ use super::Opened;
 use super::entry::stored;
 use super::summary::{Summaries, Summary};
 use super::text::{NODES, difference, spelled};
-use crate::change;
-use crate::model::Seq;
+use crate::core::change;
+use crate::core::model::Seq;
+use crate::core::wire::{self, Entry};
+use crate::query::render::tree::Node;
+use crate::query::render::{Failure, object};
 use crate::query::{Log, Put, Question};
-use crate::wire::{self, Entry};
-use crate::words::tree::Node;
-use crate::words::{Failure, object};
 
 /// Asks for the difference of the objects in two entries.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -16,11 +16,11 @@ use super::overview::overview;
 use super::selection::Window;
 use super::window::{Before, Buckets, Histogram, extent, histogram};
 use super::writers::{Writers, writers};
-use crate::model::Seq;
+use crate::core::model::Seq;
+use crate::query::render::Failure;
+use crate::query::render::names::At;
+use crate::query::render::row::{plural, size};
 use crate::query::{Log, Put, Question};
-use crate::words::Failure;
-use crate::words::names::At;
-use crate::words::row::{plural, size};
 
 /// Time limit for the answers, for which a person waits, and the share of it that objects and the moments may take.
 const FILE_TIMEOUT: Duration = Duration::from_secs(120);

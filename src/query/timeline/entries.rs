@@ -9,9 +9,9 @@ use super::outlines::Way;
 use super::selection::Window;
 use super::summary::{Summaries, Summary};
 use super::window::look;
-use crate::model::Seq;
+use crate::core::model::Seq;
+use crate::query::render::Failure;
 use crate::query::{Log, Put, Question};
-use crate::words::Failure;
 
 /// Asks for the entries of a window, newest first.
 #[derive(Clone, Debug, Serialize, Deserialize)]

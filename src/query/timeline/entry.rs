@@ -11,13 +11,13 @@ use super::Opened;
 use super::outlines::{Index, Way};
 use super::summary::{Summaries, Summary};
 use super::text::{TEXT, brings_back, difference, shown};
+use crate::core::model::{EntryType, Seq};
+use crate::core::wire::{self, Entry};
 use crate::journal::outline::Part;
 use crate::journal::{ObjectRow, Reader, StoredEntry};
-use crate::model::{EntryType, Seq};
+use crate::query::render::what::Described;
+use crate::query::render::{Failure, object};
 use crate::query::{Log, Put, Question};
-use crate::wire::{self, Entry};
-use crate::words::what::Described;
-use crate::words::{Failure, object};
 
 /// Number of neighbours before and after an entry.
 const NEIGHBOURS: usize = 5;

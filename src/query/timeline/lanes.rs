@@ -9,12 +9,12 @@ use super::Opened;
 use super::outlines::{Index, Owned};
 use super::selection::{Resources, Window, lane_id};
 use super::window::{Before, Found, Gathered, MarkLine, Turn, extent, gather};
+use crate::core::model::{EntryType, Evidence, Seq};
+use crate::core::wire::Entry;
 use crate::journal::{ObjectRow, Reader};
-use crate::model::{EntryType, Evidence, Seq};
 use crate::query::coverage::{self, Uncovered};
+use crate::query::render::Failure;
 use crate::query::{Log, Put, Question, Word, stamp};
-use crate::wire::Entry;
-use crate::words::Failure;
 
 /// Number of entries that are read for an owner outside of the selection.
 const LIVED: usize = 1000;

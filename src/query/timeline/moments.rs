@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 use super::Opened;
 use super::lanes::id_of;
 use super::selection::Window;
+use crate::core::model::{EntryType, Seq};
+use crate::core::wire::Entry;
 use crate::journal::{JournalError, Reader};
-use crate::model::{EntryType, Seq};
 use crate::query::coverage::{self, Uncovered};
 use crate::query::difference::{self, Became, Limits, ObjectDifference};
+use crate::query::render::Failure;
+use crate::query::render::clock::Clock;
+use crate::query::render::names::At;
+use crate::query::render::object::{self, Moment};
 use crate::query::{Log, Put, Question, stamp};
-use crate::wire::Entry;
-use crate::words::Failure;
-use crate::words::clock::Clock;
-use crate::words::names::At;
-use crate::words::object::{self, Moment};
 
 /// Number of entries of one object that are read for its difference.
 const STEPS: usize = 20_000;

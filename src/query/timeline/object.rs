@@ -15,16 +15,16 @@ use super::selection::{Resources, Window, lane_id};
 use super::summary::{Summaries, Summary, list};
 use super::text::{brings_back, shown};
 use super::window::{Found, MarkLine, Turn};
+use crate::core::model::{EntryType, Seq};
 use crate::journal::outline::part_of;
 use crate::journal::{ObjectRow, Reader, Step};
-use crate::model::{EntryType, Seq};
 use crate::query::coverage::{self, Uncovered};
+use crate::query::render::Failure;
+use crate::query::render::blame::trace;
+use crate::query::render::names::At;
+use crate::query::render::row::cut;
+use crate::query::render::tree;
 use crate::query::{Log, Put, Question, stamp};
-use crate::words::Failure;
-use crate::words::blame::trace;
-use crate::words::names::At;
-use crate::words::row::cut;
-use crate::words::tree;
 
 /// Number of fields of an object that are shown with their authors, and number of characters of each value.
 const FIELDS: usize = 500;

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::ambient;
-use crate::churn::Classes;
+use crate::core::model::{EntryType, Evidence, Seq};
+use crate::core::runtime;
+use crate::core::wire::{self, Change, Entry};
 use crate::journal::outline::{Builder, Mark, Part, Words, first_of, last_of, part_of};
 use crate::journal::{Journal, JournalError, Reader, StoredRow};
-use crate::model::{EntryType, Evidence, Seq};
+use crate::query::churn::Classes;
 use crate::query::ownership::{self, OwnerReference};
-use crate::wire::{self, Change, Entry};
 
 /// Bytes of outlines that are kept and not in the journal, the newest: those of five million entries.
 const KEPT: usize = 48 << 20;
@@ -183,7 +183,7 @@ impl Index {
             let (index, of) = (self.clone(), journal.clone());
             let mut at_hand = (std::mem::take(&mut done), reader.take());
             let begun = Instant::now();
-            let (made, at_hand) = ambient::blocking(move || {
+            let (made, at_hand) = runtime::blocking(move || {
                 let (done, reader) = &mut at_hand;
                 (index.next(&of, reader, done), at_hand)
             })

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Opened;
 use super::selection::Selected;
+use crate::core::model::{EntryType, Seq};
+use crate::core::wire::Entry;
 use crate::journal::{EntryQuery, Reader, StoredEntry};
-use crate::model::{EntryType, Seq};
+use crate::query::render::Failure;
+use crate::query::render::names::Spellings;
+use crate::query::status::{Place, Status};
 use crate::query::{Log, Put, Question, Word, stamp};
-use crate::status::{Place, Status};
-use crate::wire::Entry;
-use crate::words::Failure;
-use crate::words::names::Spellings;
 
 /// Number of each kind in an answer.
 const MOST: usize = 200;

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::filter::{Filter, FilterError};
+use crate::core::filter::{Filter, FilterError};
+use crate::core::model::{EntryType, Resource, Seq};
 use crate::journal::{Reader, SourceRow};
-use crate::model::{EntryType, Resource, Seq};
 use crate::query::coverage::Scope;
-use crate::words::names::{Named, Spellings};
-use crate::words::{Failure, object};
+use crate::query::render::names::{Named, Spellings};
+use crate::query::render::{Failure, object};
 
 /// Entries of some objects in a stretch of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use super::outlines::outline;
 use super::selection::lane_id;
-use crate::churn::Classes;
+use crate::core::model::{EntryType, Seq};
+use crate::core::terminal::Look;
+use crate::core::wire::{Entry, EntryGap};
 use crate::journal::{JournalError, Reader, StoredEntry, StoredRow};
-use crate::model::{EntryType, Seq};
 use crate::query::Word;
-use crate::terminal::Look;
-use crate::wire::{Entry, EntryGap};
-use crate::words::clock::Clock;
-use crate::words::line::Lines;
-use crate::words::row::cut;
+use crate::query::churn::Classes;
+use crate::query::render::clock::Clock;
+use crate::query::render::line::Lines;
+use crate::query::render::row::cut;
 
 /// A line has at most so many characters.
 const LONGEST: usize = 2000;

@@ -19,12 +19,12 @@ use super::lanes::{Lanes, lanes};
 use super::outlines::Index;
 use super::selection::Window;
 use super::window::{Histogram, gather, histogram};
+use crate::core::model::{EntryType, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
+use crate::core::wire::{Change, Entry};
 use crate::journal::outline::PART;
 use crate::journal::tests::pods;
 use crate::journal::{Journal, Reader, SourceJournal, WatchChange, WriterThread};
-use crate::model::{EntryType, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
-use crate::wire::{Change, Entry};
-use crate::words::clock::Clock;
+use crate::query::render::clock::Clock;
 
 const OBJECTS: u64 = 40;
 

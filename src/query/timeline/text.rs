@@ -1,11 +1,11 @@
 //! Texts of an answer: a change, an object, and the commands about it.
 
+use crate::core::k8s::bookkeeping;
+use crate::core::model::Seq;
 use crate::journal::ObjectRow;
-use crate::k8s::bookkeeping;
-use crate::model::Seq;
-use crate::words::names::kind;
-use crate::words::tree::Node;
-use crate::words::yaml::{self, View};
+use crate::query::render::names::kind;
+use crate::query::render::tree::Node;
+use crate::query::render::yaml::{self, View};
 
 /// Bytes of a text in an answer.
 pub(super) const TEXT: usize = 256 << 10;

@@ -10,11 +10,11 @@ use super::outlines::outline;
 use super::selection::Window;
 use super::summary::{Summaries, Summary};
 use super::window::Narrow;
-use crate::churn::Classes;
+use crate::core::model::Seq;
 use crate::journal::outline::{Builder, Part};
-use crate::model::Seq;
+use crate::query::churn::Classes;
+use crate::query::render::Failure;
 use crate::query::{Log, Put, Question, Word};
-use crate::words::Failure;
 
 /// A page that lacks more entries than this loads its window again: that is less than all of them.
 const BEHIND: u64 = 20_000;

@@ -10,11 +10,11 @@ use super::Opened;
 use super::outlines::{Index, Way};
 use super::selection::{Selected, Window, no_answer};
 use super::summary::list;
+use crate::core::model::{EntryType, Seq};
 use crate::journal::Reader;
 use crate::journal::outline::{Mark, Part};
-use crate::model::{EntryType, Seq};
+use crate::query::render::Failure;
 use crate::query::{Log, Put, Question, Word, stamp};
-use crate::words::Failure;
 
 /// Filter of entries, as far as outlines can tell.
 pub(super) struct Narrow<'a> {

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Opened;
 use super::selection::{Window, lane_id, no_answer};
-use crate::churn::{Churn, Class, Classes};
-use crate::model::{EntryType, Seq};
+use crate::core::model::{EntryType, Seq};
+use crate::core::wire::{self, Change, Entry};
+use crate::query::churn::{Churn, Class, Classes};
+use crate::query::render::Failure;
+use crate::query::render::row::{cut, plural};
 use crate::query::{Log, Put, Question, Word, stamp};
-use crate::wire::{self, Change, Entry};
-use crate::words::Failure;
-use crate::words::row::{cut, plural};
 
 /// Default window, in microseconds.
 const HOUR: i64 = 3_600_000_000;
@@ -152,7 +152,7 @@ pub(super) fn writers(opened: &mut Opened, question: &Writers) -> Result<WriterL
             kind: kinds.get(&fight.resource).cloned().unwrap_or_default(),
             namespace: fight.namespace,
             name: fight.name,
-            path: crate::words::tree::steps(&fight.field).join("."),
+            path: crate::query::render::tree::steps(&fight.field).join("."),
             managers,
             turns: fight.reverts,
             last: fight.seq,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::wire::{Change, Entry, EntryGap};
+use crate::core::wire::{Change, Entry, EntryGap};
 
 /// The line before a document.
 #[derive(Serialize)]

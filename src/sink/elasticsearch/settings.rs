@@ -10,10 +10,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ElasticsearchSink;
+use crate::core::spelling::{Format, Text, Wrong, text_value};
+use crate::core::units::Span;
 use crate::sink::settings::{Gzip, HttpUrl, SinkSettings, Tls, bulk_size, timeout};
 use crate::sink::{Sink, Template};
-use crate::spelling::{Format, Text, Wrong, text_value};
-use crate::units::Span;
 
 /// Documents in Elasticsearch or OpenSearch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

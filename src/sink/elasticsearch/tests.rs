@@ -8,10 +8,10 @@ use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::Value;
 
 use super::*;
-use crate::model::{Cluster as Where, EntryType, Gap, ResourceVersion, Seq, Why};
+use crate::core::model::{Cluster as Where, EntryType, Gap, ResourceVersion, Seq, Why};
+use crate::core::wire::{EntryBuilder, render};
 use crate::sink::CREDENTIALS_WAIT;
 use crate::sink::tests::item;
-use crate::wire::{EntryBuilder, render};
 
 /// A request that was made.
 #[derive(Clone, Debug)]
@@ -352,7 +352,7 @@ async fn the_index_template_is_made_once() {
     let config = Settings { index: "log-{cluster}-{date}".parse().unwrap(), ..config() };
     let (mut sink, seen) =
         sink(&config, |number, _| ([404, 400, 404, 404, 200, 200, 403, 404, 404, 400, 200][number], String::new()));
-    sink.bind("search", &crate::model::Cluster::default());
+    sink.bind("search", &crate::core::model::Cluster::default());
     let error = sink.check().await.unwrap_err();
     assert!(matches!(&error, SinkError::Halt { text } if text.contains("`decklog sink init search`")), "{error}");
     assert!(sink.provision().await.unwrap().contains("made the index template log-cluster-date for log-*-*"));

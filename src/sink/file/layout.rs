@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 
 use super::{Compress, Settings, tail};
-use crate::model::Seq;
+use crate::core::model::Seq;
 use crate::sink::LogPosition;
 
 /// Suffix of a file that is being compressed.

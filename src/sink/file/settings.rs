@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::FileSink;
+use crate::core::units::{ByteSize, Span};
 use crate::sink::Sink;
 use crate::sink::settings::{Clash, SinkSettings};
-use crate::units::{ByteSize, Span};
 
 /// JSON Lines in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

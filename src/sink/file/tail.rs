@@ -5,9 +5,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::model::Seq;
+use crate::core::model::Seq;
+use crate::core::wire::{Entry, EntryError};
 use crate::sink::LogPosition;
-use crate::wire::{Entry, EntryError};
 
 /// Beginning of every entry: distinguishes a torn line of decklog's from foreign text.
 const BEGINNING: &[u8] = b"{\"v\":1,\"seq\":";

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 
 use super::*;
-use crate::model::Seq;
+use crate::core::model::Seq;
+use crate::core::units::ByteSize;
+use crate::core::wire::Entry;
 use crate::sink::tests::{item, item_of};
-use crate::units::ByteSize;
-use crate::wire::Entry;
 
 const PLAIN: Settings =
     Settings { path: PathBuf::new(), rotate_size: None, rotate_every: None, keep: 100, compress: Compress::None };

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use super::Compress;
 use super::Disk;
 use super::layout::Layout;
-use crate::ambient;
+use crate::core::runtime;
 
 /// The thread that tidies up; ends with this.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Tidy {
 
 impl Tidy {
     pub(super) fn new(layout: Layout, disk: Disk) -> Self {
-        if ambient::is_simulated() {
+        if runtime::is_simulated() {
             return Self { wake: None, stop: Arc::default(), thread: None, inline: Some((layout, disk)) };
         }
         let (wake, woken) = sync_channel(1);

@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::HttpSink;
+use crate::core::units::{ByteSize, Span};
 use crate::sink::Sink;
 use crate::sink::settings::{HttpUrl, Network, SinkSettings, Tls, batch_size, timeout};
-use crate::units::{ByteSize, Span};
 
 /// CloudEvents over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -11,8 +11,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use sha2::Sha256;
 
+use crate::core::credential_files::Followed;
 use crate::sink::SinkError;
-use crate::sink::credential_files::Followed;
 
 /// Prefix of a key in its file.
 const PREFIX: &str = "whsec_";

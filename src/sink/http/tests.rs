@@ -15,12 +15,12 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::core::units::{ByteSize, Span};
+use crate::core::wire::tests::parsed;
 use crate::sink::CREDENTIALS_WAIT;
 use crate::sink::link::LONGEST_WAIT;
 use crate::sink::settings;
 use crate::sink::tests::item;
-use crate::units::{ByteSize, Span};
-use crate::wire::tests::parsed;
 
 /// What a request carried.
 #[derive(Clone, Debug)]
@@ -521,7 +521,7 @@ async fn requests_are_signed_with_every_key_of_the_file() {
 async fn mutual(dir: &Path) -> (String, JoinSet<()>) {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    let provider = crate::net::crypto_provider();
+    let provider = crate::core::net::crypto_provider();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(dir.join("ca.pem")).unwrap()).unwrap();
     let clients = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));

@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::JournaldSink;
+use crate::core::units::Span;
 use crate::sink::Sink;
 use crate::sink::settings::{SinkSettings, decklog, timeout};
-use crate::units::Span;
 
 /// The journal of systemd.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::patience::Patience;
 use super::setup::{self, Setup};
 use super::{context::Context, fault};
-use crate::model::Seq;
+use crate::core::model::Seq;
 use crate::sink::{EntryKey, LogPosition, SinkError};
 
 /// Number of offsets before the end that are read first: the last record is one of the last few, except for aborted

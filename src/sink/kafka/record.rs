@@ -71,9 +71,9 @@ mod tests {
     use rdkafka::message::Headers;
 
     use super::*;
-    use crate::model::EntryType;
+    use crate::core::model::EntryType;
+    use crate::core::wire::tests::parsed;
     use crate::sink::tests::item;
-    use crate::wire::tests::parsed;
 
     #[test]
     fn an_entry_is_read_once() {
@@ -122,7 +122,7 @@ mod tests {
         let topic = "log".parse::<Template>().unwrap();
         let record = Record::of(&changed(r#""namespace":"shop","#, ""), &topic).unwrap();
         assert_eq!(record.key, "deployments/_/web");
-        let broken = Item::new(crate::model::Seq(1), EntryType::Gap, "{}".into());
+        let broken = Item::new(crate::core::model::Seq(1), EntryType::Gap, "{}".into());
         assert!(Record::of(&broken, &topic).unwrap_err().starts_with("it is "));
     }
 }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::core::spelling::{Format, Wrong, text_schema};
+use crate::core::units::Span;
 use crate::sink::settings::{Clash, SinkSettings, Tls, timeout, transaction_size, with_feature};
 use crate::sink::{Sink, Template};
-use crate::spelling::{Format, Wrong, text_schema};
-use crate::units::Span;
 
 const FORMATS: &[Format] = &[
     Format { name: "broker", expected: "a broker as HOST:PORT, such as \"kafka-1.example:9092\"", check: broker },

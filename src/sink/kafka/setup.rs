@@ -9,7 +9,7 @@ use rdkafka::error::KafkaError;
 use super::context::Context;
 use super::record;
 use super::settings::{KafkaCompression, KafkaMode, Sasl, Settings};
-use crate::sink::credential_files::Followed;
+use crate::core::credential_files::Followed;
 use crate::sink::settings;
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};

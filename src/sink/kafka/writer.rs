@@ -13,8 +13,8 @@ use super::position;
 use super::record::Record;
 use super::setup::{self, Setup};
 use super::topics;
-use crate::ambient;
-use crate::model::Seq;
+use crate::core::model::Seq;
+use crate::core::runtime;
 use crate::sink::{Failure, LogPosition, SinkError};
 
 /// Writes for one sink. It connects when it has to, and begins again after every failure that leaves something unknown.
@@ -205,7 +205,7 @@ impl Writer {
 
     /// Writes records and the position in one transaction: all of them, or those before one that can never be sent.
     fn transact(&mut self, records: &[Record], patience: &mut Patience) -> Result<(), Failure> {
-        let began = (std::time::Instant::now(), SystemTime::from(ambient::now()));
+        let began = (std::time::Instant::now(), SystemTime::from(runtime::now()));
         match self.try_transact(records, patience) {
             Ok(kept) => {
                 let whole = kept == records[records.len() - 1].place;
@@ -248,7 +248,7 @@ impl Writer {
     /// Reports whether the brokers have aborted a transaction that began then, which looks like a take-over. A machine that was
     /// suspended has seen no time pass.
     fn outlived(&self, (instant, wall): (std::time::Instant, SystemTime)) -> bool {
-        let passed = SystemTime::from(ambient::now()).duration_since(wall).unwrap_or(Duration::ZERO);
+        let passed = SystemTime::from(runtime::now()).duration_since(wall).unwrap_or(Duration::ZERO);
         instant.elapsed().max(passed) >= self.settings.transaction_timeout()
     }
 

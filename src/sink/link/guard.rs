@@ -197,7 +197,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let steps = ["127.0.0.1", "169.254.169.254", "fd00:ec2::254"].map(|text| text.parse().unwrap()).to_vec();
         let asked = Arc::new(AtomicUsize::new(0));
-        crate::net::install_crypto_provider();
+        crate::core::net::install_crypto_provider();
         let client = reqwest::Client::builder()
             .tls_certs_only([])
             .no_proxy()

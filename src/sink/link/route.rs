@@ -4,7 +4,7 @@ use std::error::Error;
 
 use reqwest::{ClientBuilder, Url};
 
-use crate::net::proxy::{InvalidProxy, Proxies, Proxy};
+use crate::core::net::proxy::{InvalidProxy, Proxies, Proxy};
 
 /// Route to one server: direct, or through a proxy.
 #[derive(Clone, Debug)]

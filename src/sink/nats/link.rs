@@ -10,8 +10,8 @@ use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerErro
 use tokio::sync::watch;
 
 use super::Settings;
+use crate::core::credential_files::Followed;
 use crate::sink::SinkError;
-use crate::sink::credential_files::Followed;
 use crate::sink::link::{chain, is_of_tls};
 use crate::sink::tls::Tls;
 

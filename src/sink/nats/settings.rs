@@ -11,12 +11,12 @@ use subject::{Subject, meet};
 
 #[cfg(feature = "nats")]
 use super::subject::{Subject, meet};
-use crate::net;
-use crate::shared_log::SharedLog;
+use crate::core::net;
+use crate::core::shared_log::SharedLog;
+use crate::core::spelling::{Format, Text, Wrong, text_value};
+use crate::core::units::Span;
 use crate::sink::Sink;
 use crate::sink::settings::{Clash, SinkSettings, Tls, batch_size, timeout, with_feature};
-use crate::spelling::{Format, Text, Wrong, text_value};
-use crate::units::Span;
 
 /// Subjects, which stand in the module of the client in a build that has it.
 #[cfg(not(feature = "nats"))]

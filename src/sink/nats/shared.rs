@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use super::Settings;
 use super::link::Link;
 use super::subject::covers;
-use crate::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
+use crate::core::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
 use crate::sink::SinkError;
 use crate::sink::link::chain;
 use crate::sink::shared::{Around, Digest, Tail, digest, hex, parted, unhex, word, writer};

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use crate::core::spelling::{Text, Wrong, text_value};
+use crate::core::wire::Header;
 use crate::sink::Template;
-use crate::spelling::{Text, Wrong, text_value};
-use crate::wire::Header;
 
 /// A subject that is made from an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]

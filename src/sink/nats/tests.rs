@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::core::wire::tests::parsed;
 use crate::sink::tests::{item, item_of};
-use crate::wire::tests::parsed;
 
 fn settings(change: Value) -> Result<Settings, String> {
     let mut config = json!({"addresses": ["nats://127.0.0.1:1"], "stream": "decklog"});

@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::OtlpSink;
+use crate::core::units::Span;
 use crate::sink::Sink;
 use crate::sink::settings::{Gzip, HttpUrl, SinkSettings, Tls, bulk_size, timeout};
-use crate::units::Span;
 
 /// Logs of OpenTelemetry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

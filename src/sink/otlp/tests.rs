@@ -11,9 +11,9 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName};
 use serde_json::json;
 
 use super::*;
-use crate::model::{Cluster, Gap, Seq, Why};
+use crate::core::model::{Cluster, Gap, Seq, Why};
+use crate::core::wire::{EntryBuilder, render};
 use crate::sink::tests::item;
-use crate::wire::{EntryBuilder, render};
 
 /// A request that was made.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::schema::{self, Statements};
 use super::{Settings, settings};
-use crate::sink::credential_files::Followed;
+use crate::core::credential_files::Followed;
 use crate::sink::link::cause;
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};

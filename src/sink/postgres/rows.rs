@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::model::EntryType;
+use crate::core::model::EntryType;
+use crate::core::wire::Header;
 use crate::sink::{Item, LogPosition, SinkError};
-use crate::wire::Header;
 
 /// Entries of one epoch and one cluster, column by column.
 #[derive(Debug, Default)]
@@ -111,8 +111,8 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::wire::tests::parsed;
     use crate::sink::tests::{item, item_of};
-    use crate::wire::tests::parsed;
 
     #[test]
     fn entries_become_rows_as_far_as_they_have_one_epoch() {

@@ -10,14 +10,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "postgres")]
-use crate::net::is_loopback;
-use crate::shared_log::SharedLog;
+use crate::core::net::is_loopback;
+use crate::core::shared_log::SharedLog;
+use crate::core::spelling::{Format, Text, Wrong, text_value};
+use crate::core::units::Span;
 use crate::sink::Sink;
 #[cfg(feature = "postgres")]
 use crate::sink::settings::Clash;
 use crate::sink::settings::{SinkSettings, Tls, decklog, timeout, transaction_size, with_feature};
-use crate::spelling::{Format, Text, Wrong, text_value};
-use crate::units::Span;
 
 /// Rows in a PostgreSQL database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

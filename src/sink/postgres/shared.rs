@@ -13,7 +13,7 @@ use tokio_postgres::{Client, Error};
 
 use super::link::{Connector, Link};
 use super::{Settings, schema, text};
-use crate::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
+use crate::core::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
 use crate::sink::SinkError;
 use crate::sink::shared::{Around, Digest, Tail, digest, parted, writer};
 

@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use super::Id;
 use super::Settings;
 use super::settings::PORT;
+use crate::core::credential_files::Followed;
 use crate::sink::connect::{Server, within};
-use crate::sink::credential_files::Followed;
 use crate::sink::link::chain;
 use crate::sink::{LogPosition, SinkError};
 

@@ -8,11 +8,11 @@ use reqwest::Url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::net;
+use crate::core::net;
+use crate::core::spelling::{Format, Text, Wrong, text_value};
+use crate::core::units::Span;
 use crate::sink::settings::{Clash, SinkSettings, Tls, batch_size, server_url, timeout, with_feature};
 use crate::sink::{Sink, Template};
-use crate::spelling::{Format, Text, Wrong, text_value};
-use crate::units::Span;
 
 /// The port of a server where the URL has none.
 pub(super) const PORT: u16 = 6379;

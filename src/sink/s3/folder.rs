@@ -17,7 +17,7 @@ use object_store::{
     PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use crate::ambient;
+use crate::core::runtime;
 
 /// Mode of a file: readable by its group, which may enter the directories.
 const FILE: u32 = 0o640;
@@ -125,7 +125,7 @@ impl ObjectStore for Folder {
             }
             let path = self.0.path_to_filesystem(location)?;
             let replaces = opts.mode == PutMode::Overwrite;
-            let done = ambient::blocking(move || put(&path, &payload, replaces).map_err(|error| failed(&path, error)));
+            let done = runtime::blocking(move || put(&path, &payload, replaces).map_err(|error| failed(&path, error)));
             done.await?;
             // Who cannot look may do without.
             let e_tag = self.0.head(location).await.ok().and_then(|meta| meta.e_tag);

@@ -5,9 +5,9 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use serde::{Deserialize, Serialize};
 
 use super::Partition;
-use crate::model::Seq;
+use crate::core::model::Seq;
+use crate::core::wire::Entry;
 use crate::sink::{Item, LogPosition};
-use crate::wire::Entry;
 
 /// Compression level of segments: a higher one costs time and saves hardly any space.
 const LEVEL: i32 = 3;

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared_log::SharedLog;
+use crate::core::shared_log::SharedLog;
+use crate::core::spelling::{Format, Text, Wrong, text_value};
+use crate::core::units::{ByteSize, Span};
 use crate::sink::Sink;
 use crate::sink::settings::{Clash, HttpUrl, SinkSettings, Tls, timeout, with_feature};
-use crate::spelling::{Format, Text, Wrong, text_value};
-use crate::units::{ByteSize, Span};
 
 /// Compressed JSON Lines in an S3 bucket or a folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

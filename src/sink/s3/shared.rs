@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::store::Store;
 use super::{LARGEST, Settings};
-use crate::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
+use crate::core::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
 use crate::sink::SinkError;
 use crate::sink::shared::{Digest, Tail, digest, parted, word, writer};
 

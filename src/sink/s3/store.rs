@@ -19,7 +19,7 @@ use rustix::fs::{Access, access};
 use super::client::Connector;
 use super::folder::Folder;
 use super::{BucketUrl, Settings};
-use crate::sink::credential_files::Followed;
+use crate::core::credential_files::Followed;
 use crate::sink::link::{self, Route, chain};
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};

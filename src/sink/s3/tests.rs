@@ -19,9 +19,9 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::shared_log::{self, Appended, Base, Extent, LogError, SharedLog};
+use crate::core::shared_log::{self, Appended, Base, Extent, LogError, SharedLog};
+use crate::core::wire::Entry;
 use crate::sink::tests::{item, item_of};
-use crate::wire::Entry;
 
 #[path = "../../../tests/sinks/shared.rs"]
 mod shared;

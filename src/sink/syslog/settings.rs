@@ -9,10 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SyslogSink;
+use crate::core::spelling::{Format, Text, Wrong, text_value};
+use crate::core::units::{ByteSize, Span};
 use crate::sink::Sink;
 use crate::sink::settings::{SinkSettings, Tls, decklog, server_url, timeout};
-use crate::spelling::{Format, Text, Wrong, text_value};
-use crate::units::{ByteSize, Span};
 
 const FORMATS: &[Format] = &[
     Format::of::<SyslogUrl>(),

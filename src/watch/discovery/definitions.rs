@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
 use super::super::Shared;
-use crate::ambient::Listener;
-use crate::cluster::Failure;
+use crate::core::runtime::Listener;
+use crate::watch::cluster::Failure;
 
 /// Time until what is not granted, or not served, is asked for again.
 const REFUSED_DELAY: Duration = Duration::from_mins(10);

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::model::Resource;
+use crate::core::model::Resource;
 
 /// Reason for which a group, or some of its versions, is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{CORE, Discovered};
-use crate::cluster::Failure;
+use crate::watch::cluster::Failure;
 
 /// Part of discovery that is unknown at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]

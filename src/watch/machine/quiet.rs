@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::model::ResourceVersion;
+use crate::core::model::ResourceVersion;
 
 /// Shortest idle time after which connections are cut.
 const IDLE_CUT_MIN: Duration = Duration::from_secs(10);

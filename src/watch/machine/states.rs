@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{ResourceVersion, Why};
+use crate::core::model::{ResourceVersion, Why};
 
 /// Phase of a source. A failure in any phase leads to `Waiting`, unless its description says otherwise; after the wait
 /// [`Machine::proceed`](super::Machine::proceed) decides again.

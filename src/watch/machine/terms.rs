@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Failure;
+use crate::core::model::{ResourceVersion, Why};
 use crate::journal::SourceState;
-use crate::model::{ResourceVersion, Why};
 
 /// Tolerances for conditions that may heal by themselves.
 #[derive(Clone, Copy, Debug)]

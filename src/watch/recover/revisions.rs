@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
+use crate::core::model::{ResourceVersion, SourceSpec};
 use crate::journal::SourceId;
-use crate::model::{ResourceVersion, SourceSpec};
 
 /// Number of the newest revisions that are kept.
 const MOST: usize = 200_000;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Driver;
-use crate::backoff::random_up_to;
+use crate::core::backoff::random_up_to;
 use crate::journal::{Audit, JournalError, Role};
 use crate::watch::audit::Auditor;
 use crate::watch::requests::Stop;

@@ -25,10 +25,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::Driver;
-use crate::cluster::{Failure, next_part};
+use crate::core::model::{ResourceVersion, SourceSpec};
 use crate::journal::SourceJournal;
-use crate::model::{ResourceVersion, SourceSpec};
 use crate::watch::Shared;
+use crate::watch::cluster::{Failure, next_part};
 use crate::watch::lister::Lister;
 use crate::watch::machine::End;
 use crate::watch::requests::{unbuilt, watch_request};
@@ -164,7 +164,7 @@ impl Beside {
 /// Opens a second watch.
 struct Opener {
     shared: Arc<Shared>,
-    api: crate::cluster::Api,
+    api: crate::watch::cluster::Api,
     spec: SourceSpec,
     fields: String,
     journal: SourceJournal,

@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use super::Driver;
 use super::overlap::Beside;
-use crate::backoff::random_up_to;
-use crate::cluster::failure::{self, Failure};
-use crate::cluster::next_part;
+use crate::core::backoff::random_up_to;
+use crate::core::model::{ResourceVersion, SourceSpec, Unread, Verb, Why};
 use crate::journal::{JournalError, Share, WatchChange};
-use crate::model::{ResourceVersion, SourceSpec, Unread, Verb, Why};
 use crate::watch::Shared;
+use crate::watch::cluster::failure::{self, Failure};
+use crate::watch::cluster::next_part;
 use crate::watch::decode::{self, Line};
 use crate::watch::frame::{Lines, Oversize};
 use crate::watch::intake::{SLOW, caught, observed, unread};

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::core::spelling::kubernetes::NamespacePattern;
 use crate::sim::faults::Seen;
-use crate::spelling::kubernetes::NamespacePattern;
 
 const NAMESPACES: [&str; 5] = ["shop", "pay", "ci-1", "ci-22", "ci"];
 

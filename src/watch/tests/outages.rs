@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, StreamBody};
 use kube::client::Body;
 
 use super::*;
-use crate::ambient;
+use crate::core::runtime;
 use crate::journal::{Bounds, JournalError};
 use crate::sim::faults::{At, How, Then};
 
@@ -26,7 +26,7 @@ pub(super) struct Stage {
     /// How large the journal may become.
     pub(super) max_size: Option<u64>,
     pub(super) timings: Timings,
-    _simulation: ambient::Simulation,
+    _simulation: runtime::Simulation,
 }
 
 pub(super) struct Running {
@@ -38,7 +38,7 @@ pub(super) struct Running {
 
 impl Stage {
     pub(super) fn new(namespaces: usize) -> Self {
-        let _simulation = ambient::simulate(7, "2026-01-01T00:00:00Z".parse().unwrap());
+        let _simulation = runtime::simulate(7, "2026-01-01T00:00:00Z".parse().unwrap());
         let sim = Sim::unconnected(Settings::default()).unwrap();
         for number in 0..namespaces {
             sim.create_namespace(&format!("n{number}")).unwrap();

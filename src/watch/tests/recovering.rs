@@ -1,7 +1,7 @@
 //! Positions that watches no longer have and etcd still has.
 
 use super::*;
-use crate::units::Span;
+use crate::core::units::Span;
 
 impl Place {
     /// What happened to ConfigMaps after one revision, as the log records it: what was recovered up to the other one.

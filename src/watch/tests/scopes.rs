@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::cluster::Failure;
+use crate::watch::cluster::Failure;
 
 /// Faults 11 and 12: definitions that come and go.
 #[tokio::test]

@@ -27,7 +27,7 @@ impl OpenSearch {
             command
         };
         let server = Server::start("opensearch", dir.path(), port, command).await;
-        decklog::net::install_crypto_provider();
+        decklog::core::net::install_crypto_provider();
         let client = reqwest::Client::builder().tls_certs_only([]).no_proxy().build().unwrap();
         let search = Self { server, dir, client };
         search.is_up().await;

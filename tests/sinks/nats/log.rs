@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use async_nats::jetstream::stream::Stream;
-use decklog::shared_log::{LogError, SharedLog};
+use decklog::core::shared_log::{LogError, SharedLog};
 use decklog::sink::registry::SinkKind;
 use serde_json::{Value, json};
 

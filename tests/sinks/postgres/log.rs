@@ -1,6 +1,6 @@
 //! The shared log in PostgreSQL.
 
-use decklog::shared_log::{LogError, SharedLog};
+use decklog::core::shared_log::{LogError, SharedLog};
 use decklog::sink::registry::SinkKind;
 use serde_json::json;
 
@@ -160,5 +160,5 @@ async fn postgres_shared_log_waits_for_who_is_about_to_commit() {
     };
     let (slow, second) = futures::join!(slow, second);
     slow.unwrap();
-    assert_eq!(second, Ok(decklog::shared_log::Appended::Taken));
+    assert_eq!(second, Ok(decklog::core::shared_log::Appended::Taken));
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use decklog::shared_log::SharedLog;
+use decklog::core::shared_log::SharedLog;
 use decklog::sink::registry::SinkKind;
 use serde_json::json;
 use tempfile::TempDir;

@@ -3,10 +3,10 @@
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::change::redact::{RedactMode, RedactRule, Redactor, Settings as Redact};
+use crate::core::change::redact::{RedactMode, RedactRule, Redactor, Settings as Redact};
+use crate::core::spelling::Text;
+use crate::core::wire::Entry;
 use crate::journal::Journal;
-use crate::spelling::Text;
-use crate::wire::Entry;
 
 fn maps() -> SourceSpec {
     let mut spec = spec();
@@ -22,7 +22,7 @@ fn source(spec: SourceSpec) -> Command {
 fn rules(paths: &[&str]) -> Command {
     let rule = RedactRule {
         resources: vec!["*".into()],
-        paths: paths.iter().map(|path| crate::change::Pattern::read(path).unwrap()).collect(),
+        paths: paths.iter().map(|path| crate::core::change::Pattern::read(path).unwrap()).collect(),
         mode: RedactMode::Mask,
     };
     let rules = if paths.is_empty() { Vec::new() } else { vec![rule] };

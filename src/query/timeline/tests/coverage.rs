@@ -1,10 +1,10 @@
 //! Stretches of which nobody knows what happened.
 
 use super::*;
+use crate::core::model::Why;
 use crate::journal::{EntryQuery, SourceState};
-use crate::model::Why;
+use crate::query::render::names::At;
 use crate::query::timeline::moments::{StateAt, state};
-use crate::words::names::At;
 
 /// What is said to be unwatched, newest last: the resource and its namespace, why, and whether an entry says so.
 fn stretches(journal: &Journal, query: &str, watched: bool) -> (Vec<(String, String, bool)>, u64) {

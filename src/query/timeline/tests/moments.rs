@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::journal::Bounds;
+use crate::query::render::Failure;
+use crate::query::render::names::At;
 use crate::query::timeline::compare::{Compare, compare};
 use crate::query::timeline::entry::{OneEntry, entry};
 use crate::query::timeline::moments::{ChangesBetween, changes, place};
-use crate::words::Failure;
-use crate::words::names::At;
 
 #[tokio::test]
 async fn nothing_is_said_of_a_moment_of_which_nothing_is_known() {

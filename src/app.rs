@@ -1,0 +1,12 @@
+//! The program: its commands and its service, which put the other rooms together. It may use all of them.
+//!
+//! [`cli`] has the commands, [`config`] reads `config.toml`, [`daemon`] runs the service, [`ha`] elects a leader among several
+//! of them, and [`systemd`] tells the service manager.
+//!
+//! Begin with [`cli`], where each command is a file.
+
+pub mod cli;
+pub mod config;
+pub mod daemon;
+pub mod ha;
+pub mod systemd;

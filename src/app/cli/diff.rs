@@ -1,0 +1,292 @@
+//! `decklog diff`: what changed between two moments, of one object, a namespace, or everything.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::clock::clock;
+use super::line::put_gap;
+use super::log::put_difference;
+use super::names::{At, at};
+use super::output::{Ink, Out, Row, printable};
+use super::tree::Node;
+use super::{Exit, Failure, Format, Global, Outcome, complain, object};
+use crate::core::k8s::bookkeeping;
+use crate::core::wire::EntryGap;
+use crate::journal::StoredEntry;
+use crate::query::difference::{Became, ObjectDifference};
+use crate::query::line::Line;
+use crate::query::questions::diff::{Diff, Differs, End, Hole, Item};
+
+/// Arguments of `decklog diff`.
+#[derive(Args, Debug)]
+pub struct DiffArgs {
+    /// Resources and objects as kubectl spells them: deploy, deploy/web [default: everything]; and the moments, instead of
+    /// --from and --to: 14..100, 10:00..10:30, 1h.., or 14 100
+    #[arg(value_name = "KIND[/NAME] or FROM..TO")]
+    pub objects: Vec<String>,
+    /// Only these namespaces: shop, or shop,pay
+    #[arg(short, long, value_name = "NS", value_delimiter = ',')]
+    pub namespace: Vec<String>,
+    /// All namespaces, which is the default
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// The first moment: so long ago (30m), a time (10:00, 'yesterday 10:00', '2026-11-21 10:00', RFC 3339), or right after an
+    /// entry (its seq) [default: an hour ago]
+    #[arg(long, value_name = "TIME or SEQ", value_parser = at, allow_hyphen_values = true)]
+    pub from: Option<At>,
+    /// The second moment, as for --from [default: now]
+    #[arg(long, value_name = "TIME or SEQ", value_parser = at, allow_hyphen_values = true)]
+    pub to: Option<At>,
+}
+
+/// A GAP as JSON.
+#[derive(Serialize)]
+struct Gap<'a> {
+    seq: u64,
+    resource: &'a str,
+    #[serde(flatten)]
+    gap: &'a EntryGap,
+}
+
+/// The answer as JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    from: &'a End,
+    to: &'a End,
+    objects: Vec<&'a ObjectDifference>,
+    came_and_went: usize,
+    gaps: Vec<Gap<'a>>,
+    unknown: &'a [String],
+}
+
+/// The answer.
+#[derive(Default)]
+struct Difference {
+    from: End,
+    to: End,
+    single: bool,
+    objects: Vec<Differs>,
+    came_and_went: usize,
+    gaps: Vec<Hole>,
+    unknown: Vec<String>,
+}
+
+impl Difference {
+    fn take(&mut self, item: Item) {
+        match item {
+            Item::Begin { from, to, single } => (self.from, self.to, self.single) = (from, to, single),
+            Item::Object(object) => self.objects.push(*object),
+            Item::Gap(gap) => self.gaps.push(*gap),
+            Item::Unknown(text) => self.unknown.push(text),
+            Item::CameAndWent(count) => self.came_and_went = count,
+        }
+    }
+
+    fn document(&self) -> Document<'_> {
+        Document {
+            from: &self.from,
+            to: &self.to,
+            objects: self.objects.iter().map(|object| &object.difference).collect(),
+            came_and_went: self.came_and_went,
+            gaps: self
+                .gaps
+                .iter()
+                .map(|hole| Gap { seq: hole.seq, resource: &hole.resource, gap: &hole.gap })
+                .collect(),
+            unknown: &self.unknown,
+        }
+    }
+}
+
+/// Prints the difference.
+///
+/// # Errors
+/// Exit 1 where the journal does not reach back to a moment or knows no such object.
+pub fn main(mut args: DiffArgs, global: &Global) -> Outcome {
+    args.take_moments()?;
+    let format = global.output.unwrap_or(Format::Line);
+    let question = Diff {
+        objects: args.objects,
+        namespaces: args.namespace,
+        from: args.from,
+        to: args.to,
+        utc: format != Format::Line,
+    };
+    let mut difference = Difference::default();
+    global.ask(question, &mut |item| {
+        difference.take(item);
+        Ok(())
+    })?;
+    let mut out = Out::paged(global);
+    match format {
+        Format::Line | Format::Wide | Format::Name => print(&mut out, &difference)?,
+        format @ (Format::Json | Format::Yaml) => out.document(format, &difference.document())?,
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+impl DiffArgs {
+    /// Takes the moments out of what stands without a flag: `A..B`, `A..`, or `A B`.
+    fn take_moments(&mut self) -> Result<(), Failure> {
+        let (mut moments, mut objects) = (Vec::new(), Vec::new());
+        for word in std::mem::take(&mut self.objects) {
+            let read = |text: &str| {
+                let moment = at(text).map_err(|expected| Failure::usage(format!("{word}: {expected}")))?;
+                if let Some(understood) = clock().understood("the moment", text) {
+                    complain(&understood);
+                }
+                Ok::<_, Failure>(moment)
+            };
+            // A zone has a `/` too, and no object is called like a moment.
+            let is_moments = |(from, to): &(&str, &str)| !word.contains('/') || (at(from).is_ok() && at(to).is_ok());
+            match word.split_once("..").filter(is_moments) {
+                Some((from, "")) => moments.push(read(from)?),
+                Some((from, to)) => moments.extend([read(from)?, read(to)?]),
+                // No resource is called like a moment.
+                None => match at(&word) {
+                    Ok(_) => moments.push(read(&word)?),
+                    Err(_) => objects.push(word),
+                },
+            }
+        }
+        self.objects = objects;
+        let flags = [self.from, self.to].iter().flatten().count();
+        if moments.len() > 2 || (!moments.is_empty() && flags > 0) {
+            return Err(Failure::usage("diff compares two moments; write FROM..TO, or --from and --to"));
+        }
+        let mut moments = moments.into_iter();
+        self.from = self.from.or(moments.next());
+        self.to = self.to.or(moments.next());
+        Ok(())
+    }
+}
+
+/// Returns the sign and the colour in front of a line.
+const fn sign(became: Became) -> (&'static str, Ink) {
+    match became {
+        Became::Added => ("+", Ink::Good),
+        Became::Removed => ("-", Ink::Bad),
+        Became::Changed | Became::Replaced => ("~", Ink::Change),
+        Became::FirstSeen => ("?", Ink::Alarm),
+    }
+}
+
+fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
+    let look = out.look;
+    let faint = |out: &mut Out, text: &str| {
+        let mut row = Row::new(look);
+        row.put(Some(Ink::Faint), text);
+        out.line(&row.finish())
+    };
+    let end = |end: &End| format!("{} (entry {})", end.time, end.seq);
+    let mut head = Row::new(look);
+    head.hang(5);
+    head.put(Some(Ink::Faint), &format!("from {}", end(&difference.from)));
+    head.flow(Some(Ink::Faint), " ", &format!("to {}", end(&difference.to)));
+    out.line(&head.finish())?;
+    for Differs { difference: found, resource, time, before, after } in &difference.objects {
+        let (sign, ink) = sign(found.became);
+        let mut row = Row::new(look);
+        row.put(Some(ink), &format!("{sign} {}", found.became.word())).put(None, " ");
+        row.put(Some(Ink::Strong), &printable(&title(resource, found)));
+        let entries = match &found.entries[..] {
+            [seq] => format!("entry {seq}"),
+            entries => format!("entries {} to {} ({})", entries[0], entries[entries.len() - 1], entries.len()),
+        };
+        let doubt = match found.became {
+            Became::FirstSeen => ", unknown before",
+            Became::Added | Became::Removed if found.evidence == "inferred" => ", in a gap",
+            Became::Added | Became::Removed | Became::Changed | Became::Replaced => "",
+        };
+        row.hang(4);
+        row.flow(Some(Ink::Faint), "  ", &format!("{entries}{doubt},")).flow(
+            Some(Ink::Faint),
+            " ",
+            &object::time_spelled(*time, clock()),
+        );
+        out.line(&row.finish())?;
+        let shown = match (found.became, difference.single) {
+            (Became::Changed | Became::Replaced, _) => after.as_ref(),
+            (Became::Added | Became::FirstSeen, true) => after.as_ref(),
+            (Became::Removed, true) => before.as_ref(),
+            (Became::Added | Became::FirstSeen | Became::Removed, false) => None,
+        };
+        if let Some(Line(stored)) = shown {
+            yaml(out, found, stored)?;
+        }
+    }
+    for hole in &difference.gaps {
+        let mut row = Row::new(look);
+        row.uncut();
+        let entry = object::parse(&hole.entry.0)?;
+        row.put(Some(Ink::Alarm), &format!("GAP {} (entry {}) ", printable(&entry.full_resource()), hole.seq));
+        put_gap(&mut row, &entry, clock());
+        out.line(&row.finish())?;
+    }
+    for unknown in &difference.unknown {
+        let mut row = Row::new(look);
+        row.uncut();
+        row.put(Some(Ink::Alarm), &printable(unknown));
+        out.line(&row.finish())?;
+    }
+    let is = |became: &[Became], object: &Differs| became.contains(&object.difference.became);
+    let count = |became: &[Became]| difference.objects.iter().filter(|object| is(became, object)).count();
+    let mut parts = Vec::new();
+    for (many, word) in [
+        (count(&[Became::Added]), "added"),
+        (count(&[Became::Removed]), "removed"),
+        (count(&[Became::Changed, Became::Replaced]), "changed"),
+        (count(&[Became::FirstSeen]), "first seen"),
+        (difference.came_and_went, "came and went"),
+    ] {
+        if many > 0 {
+            parts.push(format!("{} {word}", super::output::count(many as u64)));
+        }
+    }
+    let summary = if parts.is_empty() { "no difference".to_owned() } else { parts.join(", ") };
+    let lost = if difference.gaps.is_empty() { "" } else { "; what else happened in the gaps is unknown" };
+    faint(out, &format!("{summary}{lost}"))
+}
+
+/// `deployments.apps shop/web`
+fn title(resource: &str, found: &ObjectDifference) -> String {
+    match found.namespace.as_str() {
+        "" => format!("{resource} {}", found.name),
+        namespace => format!("{resource} {namespace}/{}", found.name),
+    }
+}
+
+fn yaml(out: &mut Out, found: &ObjectDifference, stored: &StoredEntry) -> Result<(), Failure> {
+    let entry = object::parse(stored)?;
+    let damaged = |error: serde_json::Error| object::damaged(stored.seq, &error);
+    let object = entry.object.ok_or_else(|| object::damaged(stored.seq, &"it has no object"))?;
+    let tree = Node::parse(object.get().as_bytes()).map_err(damaged)?;
+    let tree = match found.became {
+        Became::Added | Became::FirstSeen => tree.added(),
+        Became::Removed => tree.gone(),
+        Became::Changed | Became::Replaced => {
+            let mut tree = tree;
+            let patch = found.patch.as_ref().map_or("[]", |patch| patch.get());
+            tree.revert(&serde_json::from_str::<Vec<_>>(patch).map_err(damaged)?).map_err(damaged)?;
+            for pointer in &found.redacted {
+                tree.redacted(pointer);
+            }
+            tree
+        }
+    };
+    put_tree(out, tree)
+}
+
+/// The differences of a tree, without what every write moves.
+pub(super) fn put_tree(out: &mut Out, mut tree: Node<'_>) -> Result<(), Failure> {
+    tree.without(&bookkeeping::PATHS);
+    tree.without_empty(&["metadata", "annotations"]);
+    if tree.differs() {
+        return put_difference(out, &tree);
+    }
+    let mut row = Row::new(out.look);
+    row.put(Some(Ink::Faint), "    nothing but what every write moves");
+    out.line(&row.finish())
+}

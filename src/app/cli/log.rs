@@ -1,0 +1,352 @@
+//! `decklog log`: the life of one object, newest first, over all its incarnations; with `--tree` also of what it owns.
+
+use clap::Args;
+
+use super::clock::clock;
+use super::line::{FEW_GAPS, LATE, gap_of, put_gap, put_gaps, put_late, shown};
+use super::output::{Ink, Out, Row, printable};
+use super::select::{FilterArgs, how_many};
+use super::tree::Node;
+use super::what::Described;
+use super::yaml::{self, Sign, View};
+use super::{Exit, Failure, Format, Global, Outcome, object};
+use crate::core::k8s::bookkeeping;
+use crate::core::model::EntryType;
+use crate::core::wire::Entry;
+use crate::journal::StoredEntry;
+use crate::query::line::Line;
+use crate::query::questions::history::{Family, History, Item, Run};
+
+/// Arguments of `decklog log`.
+#[derive(Args, Debug)]
+pub struct LogArgs {
+    /// The object, as kubectl spells it: deploy/web, deployments.apps/web
+    #[arg(value_name = "KIND/NAME")]
+    pub object: String,
+    /// Its name, where the first word is its kind alone.
+    #[arg(hide = true)]
+    pub name: Option<String>,
+    /// Which of its entries.
+    #[command(flatten)]
+    pub only: FilterArgs,
+    /// With what changed in each step, as YAML
+    #[arg(short, long)]
+    pub patch: bool,
+    /// Also of everything that it owns: Deployment, ReplicaSets, Pods
+    #[arg(long)]
+    pub tree: bool,
+    /// Each change of the status too; without it runs of them are one line
+    #[arg(long)]
+    pub all: bool,
+    /// Only changes of these parts: spec, status, metadata, data or another top-level one
+    #[arg(long = "only", value_name = "AREA", value_delimiter = ',')]
+    pub areas: Vec<String>,
+    /// Only the newest so many lines
+    #[arg(long, value_name = "COUNT", value_parser = how_many)]
+    pub last: Option<usize>,
+    /// Oldest first
+    #[arg(short, long)]
+    pub reverse: bool,
+}
+
+/// Prints the history.
+///
+/// # Errors
+/// Exit 1 where the journal has no entry of the object, and 64 where the name is that of several.
+pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
+    if let Some(name) = args.name.take() {
+        args.object = format!("{}/{name}", args.object);
+    }
+    let question = History {
+        object: args.object.clone(),
+        only: args.only.filters(),
+        tree: args.tree,
+        folds: global.output.unwrap_or(Format::Line) == Format::Line && !args.all,
+        areas: args.areas.clone(),
+        last: args.last,
+        reverse: args.reverse,
+    };
+    let (mut out, mut printer) = (Some(out), None);
+    global.ask(question, &mut |item| match (item, &mut printer) {
+        (Item::Begin(family), _) => {
+            printer = out.take().map(|out| Printer::new(out, global, &args, family));
+            Ok(())
+        }
+        (item, Some(printer)) => printer.item(item),
+        (_, None) => Err(Failure::internal("an item comes before the first one")),
+    })?;
+    if let Some(mut printer) = printer {
+        printer.print_gaps()?;
+        printer.out.flush()?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Names of objects that are longer push what follows to the right.
+const WIDEST_NAME: usize = 36;
+
+struct Printer<'o> {
+    out: &'o mut Out,
+    format: Format,
+    patch: bool,
+    /// Each line names its object, in a column so wide.
+    names: Option<usize>,
+    seq_width: usize,
+    day: String,
+    /// The object, and the uid of its newest incarnation.
+    object: String,
+    newest: String,
+    /// `deploy/web` for each object.
+    members: Vec<String>,
+    /// The uid of the incarnation that is being printed.
+    uid: String,
+    first: bool,
+    /// Gaps of one reason, one after the other, that are not printed yet: an outage makes one of each source.
+    gaps: Vec<StoredEntry>,
+}
+
+impl<'o> Printer<'o> {
+    fn new(out: &'o mut Out, global: &Global, args: &LogArgs, family: Family) -> Self {
+        let widest = family.members.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        Self {
+            out,
+            format: global.output.unwrap_or(Format::Line),
+            patch: args.patch,
+            names: args.tree.then_some(widest.min(WIDEST_NAME)),
+            seq_width: family.head.to_string().len().max(4),
+            day: String::new(),
+            object: family.object,
+            // Oldest first, a gap comes before the incarnation that it is part of.
+            newest: if args.reverse { String::new() } else { family.uid },
+            members: family.members,
+            uid: String::new(),
+            first: true,
+            gaps: Vec::new(),
+        }
+    }
+
+    fn item(&mut self, item: Item) -> Result<(), Failure> {
+        match item {
+            // There is one.
+            Item::Begin(_) => Ok(()),
+            Item::One(Line(stored), member) => self.one(stored, member),
+            Item::Run(run) => {
+                self.print_gaps()?;
+                self.fold(&run)
+            }
+            Item::Removed(text) => {
+                self.print_gaps()?;
+                self.end(&text)
+            }
+        }
+    }
+
+    fn print(&mut self, stored: &StoredEntry, member: Option<usize>) -> Result<(), Failure> {
+        let first = std::mem::replace(&mut self.first, false);
+        match self.format {
+            Format::Json => self.out.json(&stored.line),
+            Format::Yaml => {
+                if !first {
+                    self.out.line("---")?;
+                }
+                let text = yaml::from_json(&stored.line).map_err(|error| object::damaged(stored.seq, &error))?;
+                self.out.bytes(text.as_bytes())
+            }
+            Format::Line | Format::Wide | Format::Name => self.line(stored, member, first),
+        }
+    }
+
+    /// The beginning of a line, after the headings that it needs: seq and time. Also says where what follows the type
+    /// stands.
+    fn begin(&mut self, entry: &Entry<'_>, first: bool) -> Result<(Row, usize), Failure> {
+        let look = self.out.look;
+        // A gap that is newer than all entries belongs to the newest incarnation.
+        let newest = self.uid.is_empty().then_some(self.newest.as_str());
+        if self.names.is_none()
+            && let Some(uid) = entry.uid.as_deref().or(newest)
+            && uid != self.uid
+        {
+            // Another incarnation: nothing of the one has to do with the other.
+            self.uid = uid.to_owned();
+            if !first && !self.patch {
+                self.out.line("")?;
+            }
+            let mut head = Row::new(look);
+            head.put(Some(Ink::Strong), &printable(&self.object));
+            head.put(Some(Ink::Faint), &printable(&format!(", uid {}", self.uid)));
+            self.out.line(&head.finish())?;
+            self.day.clear();
+        }
+        let late = object::late(entry);
+        let stamp = shown(clock(), entry, look);
+        let width = self.seq_width;
+        let mut row = Row::new(look);
+        if look.terminal {
+            if stamp.day() != self.day {
+                self.day = stamp.day();
+                let mut head = Row::new(look);
+                head.put(Some(Ink::Faint), &self.day);
+                self.out.line(&head.finish())?;
+            }
+            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.time));
+        } else {
+            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.whole));
+        }
+        row.put(Some(Ink::Faint), if late.is_some() && look.terminal { LATE } else { " " });
+        let start = row.columns() + 9;
+        row.hang(start + 2);
+        Ok((row, start))
+    }
+
+    fn line(&mut self, stored: &StoredEntry, member: Option<usize>, first: bool) -> Result<(), Failure> {
+        let entry = object::parse(stored)?;
+        let kind = entry.op;
+        let ink = match kind {
+            EntryType::Added => Ink::Good,
+            EntryType::Modified => Ink::Change,
+            EntryType::Deleted => Ink::Bad,
+            EntryType::Gap => Ink::Alarm,
+        };
+        let (mut row, start) = self.begin(&entry, first)?;
+        if kind == EntryType::Gap {
+            // Never cut: it says what the log does not know.
+            row.uncut();
+        }
+        row.put(Some(ink), kind.as_str()).to(start);
+        if let (Some(widest), Some(member)) = (self.names, member) {
+            row.put(Some(Ink::Strong), &printable(self.name(member))).to(start + widest + 1);
+        }
+        if kind == EntryType::Gap {
+            if self.names.is_some() {
+                row.put(None, &printable(&entry.full_resource())).put(None, " ");
+            }
+            put_gap(&mut row, &entry, clock());
+            return self.out.line(&row.finish());
+        }
+        let described = Described::read(&entry).map_err(|why| object::damaged(stored.seq, &why))?;
+        described.put(&mut row, kind);
+        // What the API server said on a watch is the rule and goes without saying.
+        match (entry.evidence.as_deref(), kind) {
+            (Some("watched") | None, _) => {}
+            (Some("listed"), EntryType::Added) => {
+                row.flow(None, "", "listed: it was there before the journal began to watch");
+            }
+            (Some("inferred"), EntryType::Added | EntryType::Deleted) => {
+                row.flow(None, "", "inferred: it happened in the gap");
+            }
+            (Some(evidence), _) => {
+                row.flow(None, "  ", &printable(evidence));
+            }
+        }
+        put_late(&mut row, &entry, self.out.look);
+        self.out.line(&row.finish())?;
+        if self.patch {
+            self.difference(described.tree)?;
+        }
+        Ok(())
+    }
+
+    fn name(&self, member: usize) -> &str {
+        self.members.get(member).map_or("", String::as_str)
+    }
+
+    fn one(&mut self, stored: StoredEntry, member: Option<usize>) -> Result<(), Failure> {
+        // As `tail` has it; one object has gaps of one source.
+        if member.is_none()
+            && self.format == Format::Line
+            && self.names.is_some()
+            && self.out.look.terminal
+            && let Some(why) = gap_of(&stored)
+        {
+            if self.gaps.last().and_then(gap_of).is_some_and(|last| last != why) {
+                self.print_gaps()?;
+            }
+            self.gaps.push(stored);
+            return Ok(());
+        }
+        self.print_gaps()?;
+        self.print(&stored, member)
+    }
+
+    /// Prints what was kept back.
+    fn print_gaps(&mut self) -> Result<(), Failure> {
+        let gaps = std::mem::take(&mut self.gaps);
+        if gaps.len() < FEW_GAPS {
+            return gaps.iter().try_for_each(|gap| self.print(gap, None));
+        }
+        let entries = gaps.iter().map(object::parse).collect::<Result<Vec<_>, _>>()?;
+        let first = std::mem::replace(&mut self.first, false);
+        let (mut row, start) = self.begin(&entries[0], first)?;
+        row.uncut();
+        row.put(Some(Ink::Alarm), EntryType::Gap.as_str()).to(start);
+        put_gaps(&mut row, &entries, clock());
+        self.out.line(&row.finish())
+    }
+
+    /// A run of changes, as one line; one alone as it is.
+    fn fold(&mut self, run: &Run) -> Result<(), Failure> {
+        let Line(newest) = &run.newest;
+        if run.count == 1 {
+            return self.print(newest, Some(run.member));
+        }
+        let first = std::mem::replace(&mut self.first, false);
+        let entry = object::parse(newest)?;
+        let (mut row, start) = self.begin(&entry, first)?;
+        row.put(Some(Ink::Faint), "…").to(start);
+        let of = match run.objects.len() {
+            1 if self.names.is_some() => format!(" of {}", printable(self.name(run.member))),
+            1 => String::new(),
+            many => format!(" of {many} objects"),
+        };
+        let names = run.managers.iter().map(|manager| manager.manager.as_str()).collect::<Vec<_>>().join(", ");
+        let by = if names.is_empty() { String::new() } else { format!("by {names} ") };
+        let (oldest, newest) = (clock().stamp(&run.since), clock().stamp(&entry.time));
+        let since = match (self.out.look.terminal, oldest.date == newest.date) {
+            (false, _) => oldest.whole,
+            (true, true) => oldest.time,
+            (true, false) => format!("{} {}", oldest.date, oldest.time),
+        };
+        row.put(None, &format!("{} status updates{of}", run.count));
+        row.flow(None, " ", &printable(&format!("{by}since {since}")));
+        self.out.line(&row.finish())
+    }
+
+    /// The difference, under its line.
+    fn difference(&mut self, mut tree: Node<'_>) -> Result<(), Failure> {
+        tree.without(&bookkeeping::PATHS);
+        tree.without_empty(&["metadata", "annotations"]);
+        if tree.differs() {
+            put_difference(self.out, &tree)?;
+        } else {
+            let mut row = Row::new(self.out.look);
+            row.put(Some(Ink::Faint), "    nothing but what every write moves");
+            self.out.line(&row.finish())?;
+        }
+        self.out.line("")
+    }
+
+    fn end(&mut self, text: &str) -> Result<(), Failure> {
+        if self.format == Format::Line {
+            let mut row = Row::new(self.out.look);
+            row.put(Some(Ink::Faint), text);
+            self.out.line(&row.finish())?;
+        }
+        Ok(())
+    }
+}
+
+/// A difference as YAML, indented.
+pub(super) fn put_difference(out: &mut Out, tree: &Node<'_>) -> Result<(), Failure> {
+    for line in yaml::lines(tree, View::Changes) {
+        let mut row = Row::new(out.look);
+        let ink = match line.sign {
+            Sign::Same => None,
+            Sign::Added => Some(Ink::Good),
+            Sign::Gone => Some(Ink::Bad),
+            Sign::Redacted => Some(Ink::Change),
+        };
+        row.put(ink, &format!("  {} {}", line.sign.as_str(), line.text));
+        out.line(&row.finish())?;
+    }
+    Ok(())
+}

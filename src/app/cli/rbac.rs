@@ -1,0 +1,394 @@
+//! `decklog rbac`: the least rights, as manifests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use clap::Args;
+
+use super::output::Out;
+use super::{Exit, Failure, Global, Outcome};
+use crate::app::config::Config;
+use crate::app::ha::{self, LeaseName};
+use crate::watch;
+use crate::watch::cluster::{Api, Limits};
+use crate::watch::discovery::DEFINITIONS;
+use crate::watch::discovery::{Discovered, Discoverer};
+use crate::watch::select::{may_come, resolve, select};
+
+/// Arguments of `decklog rbac`.
+#[derive(Args, Debug)]
+pub struct RbacArgs {}
+
+/// Prints the least rights that the configuration needs.
+///
+/// # Errors
+/// Where a name can only be looked up in the cluster, and the cluster does not answer.
+pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
+    let loaded = global.load()?;
+    let config = &loaded.config;
+    let (discovered, cluster) = super::block_on(discover(config))?;
+    let mut rights = rights(&config.watch, &discovered);
+    rights.lease = config.ha.as_ref().map(|ha| ha.lease(&cluster));
+    rights.counters = config.cluster.request_metrics;
+    rights.definitions = may_come(&config.watch, &discovered);
+    if !rights.unknown.is_empty() {
+        super::complain(&format!(
+            "the cluster does not serve {} now, or does not say so; the rights for that are printed as the configuration spells it, which has to be PLURAL.GROUP",
+            rights.unknown.iter().cloned().collect::<Vec<_>>().join(", ")
+        ));
+    }
+    if rights.enumerated {
+        super::complain(
+            "these are the rights for what the cluster serves now, because RBAC cannot leave `exclude` out of a wildcard; print them again when resources were added",
+        );
+    }
+    if config.watch.iter().any(|watch| watch.namespaces.is_empty() && !watch.exclude_namespaces.is_empty()) {
+        super::complain(
+            "these are rights in all namespaces, because RBAC cannot leave any out: what `exclude_namespaces` names may be read, and decklog does not",
+        );
+    }
+    let mut out = Out::new(global);
+    out.bytes(manifests(&rights).as_bytes())?;
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+/// Returns the discovered resources and the name of the cluster.
+async fn discover(config: &Config) -> Result<(Discovered, String), Failure> {
+    let api = Api::open(&config.cluster, Limits::default())
+        .await
+        .map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
+    let discovered = Discoverer::default().discover(&api).await.map_err(|error| {
+        Failure::new(
+            Exit::Config,
+            format!("the API server does not say which resources there are: {error}; `decklog check` says more"),
+        )
+    })?;
+    Ok((discovered, api.name().to_owned()))
+}
+
+/// Plural names by group: the contents of one rule of a role.
+type Rules = BTreeMap<String, BTreeSet<String>>;
+
+/// Resources that are listed and watched, by scope.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Rights {
+    everywhere: Rules,
+    namespaces: BTreeMap<String, Rules>,
+    unknown: BTreeSet<String>,
+    /// A wildcard with exclusions stands for what is served now.
+    enumerated: bool,
+    /// The API server's own counters.
+    counters: bool,
+    /// Set if definitions of resources are watched.
+    definitions: bool,
+    /// The Lease that says who leads.
+    lease: Option<LeaseName>,
+}
+
+impl Rights {
+    fn grant(&mut self, namespace: Option<&str>, group: &str, plural: &str) {
+        let rules = match namespace {
+            None => &mut self.everywhere,
+            Some(namespace) => self.namespaces.entry(namespace.to_owned()).or_default(),
+        };
+        rules.entry(group.to_owned()).or_default().insert(plural.to_owned());
+    }
+}
+
+fn rights(watches: &[watch::Settings], discovered: &Discovered) -> Rights {
+    let mut rights = Rights::default();
+    // What is there now …
+    for source in select(watches, discovered).sources {
+        rights.grant(source.namespace.as_deref(), &source.resource.group, &source.resource.plural);
+    }
+    let mut unknown = BTreeSet::new();
+    for watch in watches {
+        for name in &watch.resources {
+            // … what a wildcard will take in when it appears …
+            let (plural, group) = name.split_once('.').unwrap_or((name, ""));
+            let found = if plural == "*" && !watch.exclude.is_empty() {
+                // RBAC cannot leave anything out of a wildcard, and what is left out may be left out because of it.
+                rights.enumerated = true;
+                None
+            } else if plural == "*" {
+                Some(if name == "*" { "*" } else { group })
+            } else if resolve(name, discovered).is_empty() {
+                // … and what the configuration waits for.
+                unknown.insert(name.clone());
+                Some(group)
+            } else {
+                None
+            };
+            let Some(group) = found else { continue };
+            if watch.namespaces.is_empty() {
+                rights.grant(None, group, plural);
+            }
+            for namespace in &watch.namespaces {
+                rights.grant(Some(namespace), group, plural);
+            }
+        }
+    }
+    rights.unknown = unknown;
+    // A wildcard says the rest.
+    let all = |rules: &mut Rules| {
+        let has = |plurals: Option<&BTreeSet<String>>| plurals.is_some_and(|plurals| plurals.contains("*"));
+        if has(rules.get("*")) {
+            rules.retain(|group, _| group == "*");
+        }
+        for plurals in rules.values_mut().filter(|plurals| plurals.contains("*")) {
+            plurals.retain(|plural| plural == "*");
+        }
+    };
+    all(&mut rights.everywhere);
+    rights.namespaces.values_mut().for_each(all);
+    rights
+}
+
+fn manifests(rights: &Rights) -> String {
+    let mut out = String::from(
+        "# The least rights that this configuration needs. Bind them to the user that decklog runs as, for example\n\
+         #   kubectl create clusterrolebinding decklog --clusterrole=decklog --serviceaccount=NAMESPACE:NAME\n",
+    );
+    if !rights.namespaces.is_empty() {
+        out.push_str("# and in each namespace\n#   kubectl create rolebinding decklog -n NAMESPACE --role=decklog --serviceaccount=NAMESPACE:NAME\n");
+    }
+    if let Some(LeaseName { namespace, .. }) = &rights.lease {
+        write!(
+            out,
+            "# and where the Lease is, in a namespace that exists (kubectl create namespace {namespace})\n\
+             #   kubectl create rolebinding decklog-lease -n {namespace} --role=decklog-lease --serviceaccount=NAMESPACE:NAME\n"
+        )
+        .expect("a String takes all text");
+    }
+    out.push_str("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: decklog\nrules:\n");
+    out.push_str("# Its uid identifies the cluster.\n");
+    out.push_str(
+        "- apiGroups: [\"\"]\n  resources: [\"namespaces\"]\n  resourceNames: [\"kube-system\"]\n  verbs: [\"get\"]\n",
+    );
+    if rights.counters {
+        out.push_str(
+            "# For `decklog churn --requests`: the counters of the API server, which say nothing about any object.\n",
+        );
+        writeln!(out, "- nonResourceURLs: [{:?}]\n  verbs: [\"get\"]", watch::apiserver_counters::PATH)
+            .expect("a String takes all text");
+    }
+    rules(&mut out, &rights.everywhere);
+    if rights.definitions {
+        definitions(&mut out, &rights.everywhere);
+    }
+    for (namespace, rights) in &rights.namespaces {
+        out.push_str("---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog\n");
+        // A namespace's name needs no quotes but where YAML would read a number or a word of its own.
+        write!(out, "  namespace: {namespace:?}\nrules:\n").expect("a String takes all text");
+        rules(&mut out, rights);
+    }
+    if let Some(lease) = &rights.lease {
+        // A name of its own: decklog may also watch in that namespace.
+        out.push_str("---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog-lease\n");
+        write!(
+            out,
+            "  namespace: {:?}\nrules:\n# The Lease says which decklog leads. RBAC cannot grant to create one by its name.\n",
+            lease.namespace
+        )
+        .expect("a String takes all text");
+        let (group, plural) = ha::RESOURCE;
+        let verbs = ha::VERBS.map(|verb| format!("{verb:?}")).join(", ");
+        write!(
+            out,
+            "- apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [\"create\"]\n\
+             - apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  resourceNames: [{:?}]\n  verbs: [{verbs}]\n",
+            lease.name
+        )
+        .expect("a String takes all text");
+    }
+    out
+}
+
+/// The rights on what brings new resources, as far as the others do not have them.
+fn definitions(out: &mut String, granted: &Rules) {
+    let has = |group: &str, plural: &str| {
+        let plurals = [group, "*"].into_iter().filter_map(|group| granted.get(group)).flatten();
+        plurals.into_iter().any(|granted| granted == plural || granted == "*")
+    };
+    let missing: Vec<_> = DEFINITIONS.iter().filter(|(group, plural)| !has(group, plural)).collect();
+    if !missing.is_empty() {
+        out.push_str(
+            "# What brings new kinds: with them decklog records a new kind at once, and without them a little later.\n",
+        );
+    }
+    for (group, plural) in missing {
+        write!(out, "- apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [\"list\", \"watch\"]\n")
+            .expect("a String takes all text");
+    }
+}
+
+fn rules(out: &mut String, rules: &Rules) {
+    for (group, plurals) in rules {
+        let plurals: Vec<String> = plurals.iter().map(|plural| format!("{plural:?}")).collect();
+        let plurals = plurals.join(", ");
+        write!(out, "- apiGroups: [{group:?}]\n  resources: [{plurals}]\n  verbs: [\"list\", \"watch\"]\n")
+            .expect("a String takes all text");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::model::Resource;
+
+    fn served() -> Discovered {
+        let one = |group: &str, kind: &str, plural: &str, namespaced| Resource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            singular: kind.to_lowercase(),
+            short_names: Vec::new(),
+            namespaced,
+        };
+        let served = vec![
+            one("", "Pod", "pods", true),
+            one("", "Node", "nodes", false),
+            one("apps", "Deployment", "deployments", true),
+            one("example.com", "Widget", "widgets", true),
+        ];
+        Discovered { served, ..Discovered::default() }
+    }
+
+    fn watch(resources: &[&str], namespaces: &[&str]) -> watch::Settings {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        watch::Settings { resources: owned(resources), namespaces: owned(namespaces), ..watch::Settings::default() }
+    }
+
+    #[test]
+    fn names_are_looked_up_and_scopes_kept_apart() {
+        let rights = rights(&[watch(&["Deployment", "nodes"], &[]), watch(&["pods"], &["shop", "123"])], &served());
+        assert_eq!(
+            manifests(&rights).lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n"),
+            r#"apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: decklog
+rules:
+- apiGroups: [""]
+  resources: ["namespaces"]
+  resourceNames: ["kube-system"]
+  verbs: ["get"]
+- apiGroups: [""]
+  resources: ["nodes"]
+  verbs: ["list", "watch"]
+- apiGroups: ["apps"]
+  resources: ["deployments"]
+  verbs: ["list", "watch"]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: decklog
+  namespace: "123"
+rules:
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["list", "watch"]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: decklog
+  namespace: "shop"
+rules:
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["list", "watch"]"#
+        );
+    }
+
+    #[test]
+    fn the_counters_are_granted_only_where_they_are_read() {
+        let rights = rights(&[watch(&["pods"], &["shop"])], &served());
+        assert!(!manifests(&rights).contains("nonResourceURLs"));
+        let text = manifests(&Rights { counters: true, ..rights });
+        let (cluster, namespace) = text.split_once("---").unwrap();
+        assert!(cluster.contains("- nonResourceURLs: [\"/metrics\"]\n  verbs: [\"get\"]\n"), "{text}");
+        assert!(!namespace.contains("nonResourceURLs"), "no Role can have such a rule: {text}");
+    }
+
+    #[test]
+    fn what_brings_new_kinds_is_granted_where_it_may_and_once() {
+        let granted = |resources: &[&str], namespaces: &[&str]| {
+            let watches = [watch(resources, namespaces)];
+            let rights = rights(&watches, &served());
+            let definitions = may_come(&watches, &served());
+            let text = manifests(&Rights { definitions, ..rights });
+            let cluster = text.split("---").next().unwrap().to_owned();
+            assert_eq!(text.matches("What brings").count(), cluster.matches("What brings").count(), "{text}");
+            DEFINITIONS.map(|(group, plural)| {
+                let rule =
+                    format!("- apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [\"list\", \"watch\"]\n");
+                cluster.matches(&rule).count()
+            })
+        };
+        for (resources, namespaces, expected) in [
+            (&["*"][..], &[][..], [0, 0]),
+            (&["*"], &["shop"], [1, 1]),
+            (&["*.example.com"], &[], [1, 1]),
+            (&["widgets.example.com"], &[], [1, 1]),
+            (&["later.example.org"], &[], [1, 1]),
+            (&["later"], &["shop"], [1, 1]),
+            (&["*.apiextensions.k8s.io", "*.example.com"], &[], [0, 1]),
+            (&["pods", "deployments.apps", "nodes"], &[], [0, 0]),
+            (&["*.apps"], &[], [0, 0]),
+        ] {
+            assert_eq!(granted(resources, namespaces), expected, "{resources:?} in {namespaces:?}");
+        }
+    }
+
+    #[test]
+    fn the_lease_has_a_role_of_its_own() {
+        let rights = rights(&[watch(&["pods"], &["decklog"])], &served());
+        assert!(!manifests(&rights).contains("coordination.k8s.io"));
+        let lease = LeaseName { namespace: "decklog".to_owned(), name: "prod".to_owned() };
+        let text = manifests(&Rights { lease: Some(lease), ..rights });
+        let (_, role) = text.rsplit_once("---\n").unwrap();
+        assert_eq!(
+            role,
+            r#"apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: decklog-lease
+  namespace: "decklog"
+rules:
+# The Lease says which decklog leads. RBAC cannot grant to create one by its name.
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  verbs: ["create"]
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  resourceNames: ["prod"]
+  verbs: ["get", "update"]
+"#
+        );
+    }
+
+    #[test]
+    fn what_is_excluded_is_not_granted() {
+        let all = watch::Settings { exclude: vec!["nodes".to_owned()], ..watch(&["*"], &[]) };
+        let rights = rights(&[all], &served());
+        let expected = [("", "pods"), ("apps", "deployments"), ("example.com", "widgets")];
+        let expected = expected.map(|(group, plural)| (group.to_owned(), BTreeSet::from([plural.to_owned()])));
+        assert_eq!(rights.everywhere, Rules::from(expected));
+        assert!(rights.enumerated);
+    }
+
+    #[test]
+    fn wildcards_stand_for_what_is_to_come() {
+        let all = rights(&[watch(&["*"], &[])], &served());
+        assert_eq!(all.everywhere, Rules::from([("*".to_owned(), BTreeSet::from(["*".to_owned()]))]));
+        let group = rights(&[watch(&["pods", "*.example.com", "later.example.org"], &[])], &served());
+        let expected = [("", "pods"), ("example.com", "*"), ("example.org", "later")];
+        let expected = expected.map(|(group, plural)| (group.to_owned(), BTreeSet::from([plural.to_owned()])));
+        assert_eq!(group.everywhere, Rules::from(expected));
+        assert_eq!(group.unknown, BTreeSet::from(["later.example.org".to_owned()]));
+    }
+}

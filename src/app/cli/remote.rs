@@ -1,0 +1,357 @@
+//! Reading on another machine: `--server` asks a daemon there what a command would ask the journal here. The other side of this
+//! is `http::reading`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
+use jiff::tz::TimeZone;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Client, ClientBuilder, Response, StatusCode, Url, redirect};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::output::printable;
+use super::{COMMON, Cli, Exit, Failure, block_on, complain, nobody_reads};
+use crate::core::net::is_loopback;
+use crate::query::{Frame, Put, Question};
+use crate::sink::link::{Route, cause, refusal};
+use crate::sink::settings;
+use crate::sink::tls::Tls;
+use crate::web::http::reading::{ALIVE_INTERVAL, Ask, CLUSTERS, CONTENT_TYPE as LINES};
+
+/// Time limit for the connection, and for the start of the answer.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Bytes of a refusal that are printed.
+const SAID: usize = 1000;
+
+/// Bytes of a line of an answer: an entry of the largest size, with what is around it.
+const LONGEST: usize = 64 << 20;
+
+/// Where the log is read, and what is shown there.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ServerArgs {
+    /// Read the log of the daemon at https://HOST:PORT or unix:PATH, with --token-file, --ca-file, --cert-file, --key-file
+    #[arg(long, global = true, value_name = "URL", help_heading = COMMON)]
+    pub server: Option<String>,
+    /// A file with the token that the server knows
+    #[arg(long, global = true, value_name = "FILE", hide = true)]
+    pub token_file: Option<PathBuf>,
+    /// A PEM file with the authorities to trust, instead of the system's
+    #[arg(long, global = true, value_name = "FILE", hide = true)]
+    pub ca_file: Option<PathBuf>,
+    /// A PEM file with your certificate, for a server that knows it
+    #[arg(long, global = true, value_name = "FILE", hide = true)]
+    pub cert_file: Option<PathBuf>,
+    /// A PEM file with the private key of your certificate
+    #[arg(long, global = true, value_name = "FILE", hide = true)]
+    pub key_file: Option<PathBuf>,
+}
+
+/// Returns the variable that stands in for a missing flag.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+/// A daemon that answers questions about its log.
+#[derive(Debug)]
+pub(super) struct Server {
+    at: Place,
+    token: Option<HeaderValue>,
+    tls: settings::Tls,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Url(Url),
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Url(url) => write!(f, "{}", url.as_str().trim_end_matches('/')),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// The server that is to be asked; nothing where the log is read here.
+///
+/// # Errors
+/// Where what is asked for does not go with a server, or the server cannot be meant so.
+pub(super) fn asked(cli: &Cli, matches: &ArgMatches) -> Result<Option<Server>, Failure> {
+    let given = matches.subcommand().map(|(_, given)| given);
+    let typed = |name| given.is_some_and(|given| given.value_source(name) == Some(ValueSource::CommandLine));
+    let here = typed("state") || typed("config") || typed("config_dir");
+    let args = &cli.global.server;
+    if args.server.is_none() {
+        return if here || !cli.command.reads_the_log() { Ok(None) } else { named(args) };
+    }
+    if !cli.command.reads_the_log() {
+        let reading = "tail, log, show, get, diff, blame, churn, status, timeline, and verify without a file";
+        return Err(Failure::usage(format!("--server is for commands that read the log: {reading}")));
+    }
+    if here {
+        let text = "--server reads the log of another machine, --state, --config and --config-dir name what is on this one: leave one of them out";
+        return Err(Failure::usage(text));
+    }
+    named(args)
+}
+
+/// The server of `--server`, or else of `$DECKLOG_SERVER`.
+///
+/// # Errors
+/// As [`asked`].
+pub(super) fn named(args: &ServerArgs) -> Result<Option<Server>, Failure> {
+    args.server.clone().or_else(|| variable("DECKLOG_SERVER")).map(|url| Server::new(&url, args)).transpose()
+}
+
+impl Place {
+    /// The way to it. `http://` is for this machine alone.
+    fn route(&self) -> Route {
+        match self {
+            Self::Url(url) => Route::to(url),
+            Self::Unix(_) => Route::direct(),
+        }
+    }
+
+    fn read(text: &str) -> Result<Self, Failure> {
+        if let Some(path) = text.strip_prefix("unix:").or_else(|| text.starts_with('/').then_some(text)) {
+            return Ok(Self::Unix(path.trim_start_matches("//").into()));
+        }
+        match Url::parse(text) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.host_str().is_some() => {
+                if url.username().is_empty() && url.password().is_none() {
+                    return Ok(Self::Url(url));
+                }
+                Err(Failure::usage("--server takes no user and password; a token is in --token-file"))
+            }
+            _ => {
+                Err(Failure::usage(format!("--server {text}: write https://HOST:PORT, or unix:PATH for a unix socket")))
+            }
+        }
+    }
+}
+
+impl Server {
+    fn new(url: &str, args: &ServerArgs) -> Result<Self, Failure> {
+        let at = Place::read(url)?;
+        let file = |given: &Option<PathBuf>, name| given.clone().or_else(|| variable(name).map(PathBuf::from));
+        let tls = settings::Tls {
+            ca_file: file(&args.ca_file, "DECKLOG_CA_FILE"),
+            cert_file: file(&args.cert_file, "DECKLOG_CERT_FILE"),
+            key_file: file(&args.key_file, "DECKLOG_KEY_FILE"),
+        };
+        let token = file(&args.token_file, "DECKLOG_TOKEN_FILE").map(|path| token(&path)).transpose()?;
+        if let Place::Url(url) = &at
+            && url.scheme() == "http"
+            && !url.host_str().is_some_and(is_loopback)
+        {
+            let text =
+                format!("{url} would show what you read, and your token, to everybody on the way; write https://");
+            return Err(Failure::usage(text));
+        }
+        Ok(Self { at, token, tls })
+    }
+
+    /// Asks a question, and takes the items of the answer.
+    ///
+    /// # Errors
+    /// Where the server cannot be reached, does not let us read, or breaks off; and as the question fails.
+    pub(super) fn ask<Q: Question>(
+        &self,
+        question: Q,
+        cluster: Option<String>,
+        put: &mut Put<'_, Q::Item>,
+    ) -> Result<(), Failure> {
+        self.answer(Q::NAME, Ask { ask: question, cluster, zone: zone() }, put)
+    }
+
+    /// The names of the clusters; none where the server has only one.
+    ///
+    /// # Errors
+    /// As [`Server::ask`].
+    pub(super) fn clusters(&self) -> Result<Vec<String>, Failure> {
+        let mut names = Vec::new();
+        self.answer(CLUSTERS, Ask { ask: (), cluster: None, zone: None }, &mut |name| {
+            names.push(name);
+            Ok(())
+        })?;
+        Ok(names)
+    }
+
+    fn answer<T: DeserializeOwned>(
+        &self,
+        name: &str,
+        ask: Ask<impl Serialize>,
+        put: &mut Put<'_, T>,
+    ) -> Result<(), Failure> {
+        let ask = serde_json::to_vec(&ask).map_err(|error| Failure::internal(error.to_string()))?;
+        block_on(async {
+            let response = self.request(name, ask).await?;
+            self.read(response, put).await
+        })
+    }
+
+    async fn client(&self) -> Result<Client, Failure> {
+        let wrong = |text: String| Failure::new(Exit::Config, text);
+        // The provider of the whole process.
+        crate::core::net::install_crypto_provider();
+        let builder = Client::builder()
+            .user_agent(concat!("decklog/", env!("CARGO_PKG_VERSION")))
+            .redirect(redirect::Policy::none())
+            .connect_timeout(SERVER_TIMEOUT);
+        let builder: ClientBuilder = match &self.at {
+            Place::Unix(path) => builder.no_proxy().unix_socket(path.as_path()).tls_certs_only([]),
+            Place::Url(url) if url.scheme() == "http" => builder.no_proxy().tls_certs_only([]),
+            Place::Url(_) => {
+                let mut tls = Tls::new(&self.tls).map_err(wrong)?;
+                let (config, _) = tls.refresh().await.map_err(|error| wrong(error.to_string()))?;
+                let builder = self.at.route().set(builder).map_err(wrong)?;
+                builder.tls_backend_preconfigured((*config).clone())
+            }
+        };
+        builder
+            .build()
+            .map_err(|error| wrong(format!("cannot set up the connection to {}: {}", self.at, cause(&error))))
+    }
+
+    async fn request(&self, name: &str, ask: Vec<u8>) -> Result<Response, Failure> {
+        let at = &self.at;
+        let url = match at {
+            Place::Unix(_) => format!("http://localhost/api/v1/{name}"),
+            Place::Url(url) => format!("{}/api/v1/{name}", url.as_str().trim_end_matches('/')),
+        };
+        let mut request = self.client().await?.post(url).header(CONTENT_TYPE, "application/json").body(ask);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.clone());
+        }
+        let response = match tokio::time::timeout(SERVER_TIMEOUT, request.send()).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => {
+                let what = if error.is_connect() { "cannot connect to" } else { "no answer from" };
+                let error = error.without_url();
+                let (through, why) =
+                    (at.route().through(), refusal(&error).map_or_else(|| cause(&error), str::to_owned));
+                return Err(Failure::new(Exit::Io, format!("{what} {at}{through}: {why}")));
+            }
+            Err(_elapsed) => {
+                let through = at.route().through();
+                return Err(Failure::new(Exit::Io, format!("{at} did not answer within {SERVER_TIMEOUT:?}{through}")));
+            }
+        };
+        let status = response.status();
+        let is_ours = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == LINES);
+        if status == StatusCode::OK && is_ours {
+            return Ok(response);
+        }
+        let said = said(response).await;
+        Err(match status {
+            StatusCode::UNAUTHORIZED => Failure::new(
+                Exit::Config,
+                format!("{at} does not let you read its log: {said} (--token-file, --cert-file)"),
+            ),
+            StatusCode::FORBIDDEN => Failure::new(Exit::Config, format!("{at}: {said}")),
+            StatusCode::SERVICE_UNAVAILABLE => Failure::new(Exit::Io, format!("{at}: {said}")),
+            _ => Failure::new(
+                Exit::Config,
+                format!("{at} answered {status}, so it is not a decklog that lets its log be read: {said}"),
+            ),
+        })
+    }
+
+    async fn read<T: DeserializeOwned>(&self, mut response: Response, put: &mut Put<'_, T>) -> Result<(), Failure> {
+        let broke = |why: String| {
+            Failure::new(
+                Exit::Io,
+                format!("the answer of {} is not whole: {why}; what is printed is a part of it", self.at),
+            )
+        };
+        let (mut come, mut looked) = (BytesMut::new(), 0);
+        loop {
+            while let Some(length) = come[looked..].iter().position(|byte| *byte == b'\n').map(|at| looked + at) {
+                let frame = serde_json::from_slice(&come[..length]).map_err(|error| broke(error.to_string()))?;
+                come.advance(length + 1);
+                looked = 0;
+                match frame {
+                    Frame::Item(item) => put(item)?,
+                    Frame::Note(text) => complain(&text),
+                    Frame::Alive if nobody_reads() => return Err(Failure::closed_pipe()),
+                    Frame::Alive => {}
+                    Frame::End(end) => return end.into(),
+                }
+            }
+            looked = come.len();
+            if looked > LONGEST {
+                return Err(broke(format!("one line of it has more than {} MiB", LONGEST >> 20)));
+            }
+            match tokio::time::timeout(ALIVE_INTERVAL * 4, response.chunk()).await {
+                Ok(Ok(Some(bytes))) => come.extend_from_slice(&bytes),
+                Ok(Ok(None)) => return Err(broke("it breaks off".to_owned())),
+                Ok(Err(error)) => return Err(broke(cause(&error.without_url()))),
+                Err(_elapsed) => return Err(broke(format!("nothing has come for {:?}", ALIVE_INTERVAL * 4))),
+            }
+        }
+    }
+}
+
+/// Returns the text of a refusal.
+async fn said(mut response: Response) -> String {
+    let mut text = Vec::new();
+    while let Ok(Ok(Some(bytes))) = tokio::time::timeout(SERVER_TIMEOUT, response.chunk()).await {
+        text.extend_from_slice(&bytes);
+        if text.len() > SAID {
+            text.truncate(SAID);
+            break;
+        }
+    }
+    printable(String::from_utf8_lossy(&text).trim()).into_owned()
+}
+
+fn token(path: &std::path::Path) -> Result<HeaderValue, Failure> {
+    let wrong =
+        |what: String| Failure::new(Exit::Config, format!("cannot use the token in {}: {what}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let mut value = HeaderValue::try_from(format!("Bearer {}", text.trim()))
+        .map_err(|_| wrong("it holds more than one line".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The zone in which we read times, for the server.
+fn zone() -> Option<String> {
+    let named = variable("TZ").map(|zone| zone.trim_start_matches(':').to_owned());
+    named.or_else(|| TimeZone::try_system().ok()?.iana_name().map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_a_url_or_a_socket() {
+        let at = |text: &str| Place::read(text).map(|at| at.to_string()).map_err(|error| error.to_string());
+        assert_eq!(at("https://decklog.example:9465/").as_deref(), Ok("https://decklog.example:9465"));
+        assert_eq!(at("https://proxy.example/eu1/").as_deref(), Ok("https://proxy.example/eu1"));
+        assert_eq!(at("unix:/run/decklog/http.sock").as_deref(), Ok("unix:/run/decklog/http.sock"));
+        assert_eq!(at("unix:///run/decklog/http.sock").as_deref(), Ok("unix:/run/decklog/http.sock"));
+        assert_eq!(at("/run/decklog/http.sock").as_deref(), Ok("unix:/run/decklog/http.sock"));
+        for wrong in ["decklog.example:9465", "ftp://x", "", "https://", "https://a:b@x"] {
+            assert!(at(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn nothing_secret_goes_over_a_network_in_clear() {
+        let server = |url: &str| Server::new(url, &ServerArgs::default());
+        for fine in ["https://decklog.example", "http://127.0.0.1:9465", "http://localhost:9465", "http://[::1]:1"] {
+            assert!(server(fine).is_ok(), "{fine}");
+        }
+        assert!(server("http://decklog.example").unwrap_err().to_string().contains("https://"));
+    }
+}

@@ -1,0 +1,117 @@
+//! `decklog timeline`: a part of the log as a page of its own, with its data in it.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::Timestamp;
+
+use super::names::ago;
+use super::output::{Out, plural, size};
+use super::{Exit, Failure, Global, Outcome, complain};
+use crate::core::model::EntryType;
+use crate::core::units::ByteSize;
+use crate::query::timeline::embed::{Contents, Item, Timeline};
+use crate::query::timeline::selection::Window;
+use crate::web::ui::OneFile;
+
+/// Arguments of `decklog timeline`.
+#[derive(Args, Debug)]
+pub struct TimelineArgs {
+    /// Resources and objects as kubectl spells them: deploy, deployments.apps, deploy/web, 'pods/web-*' [default: everything]
+    #[arg(value_name = "KIND[/NAME]")]
+    pub objects: Vec<String>,
+    /// The file to write; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub html: PathBuf,
+    /// Only these namespaces: shop, or shop,pay
+    #[arg(short, long, value_name = "NS", value_delimiter = ',')]
+    pub namespace: Vec<String>,
+    /// Only these types: ADDED, MODIFIED, DELETED, GAP
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = super::select::entry_type)]
+    pub types: Vec<EntryType>,
+    /// Not before: so long ago (10m, 1h30m, 2d), or a time: 10:30, yesterday, '2026-11-21 10:30', RFC 3339
+    #[arg(long, value_name = "WHEN", value_parser = ago, allow_hyphen_values = true)]
+    pub since: Option<Timestamp>,
+    /// Not after: as for --since
+    #[arg(long, value_name = "WHEN", value_parser = ago, allow_hyphen_values = true)]
+    pub until: Option<Timestamp>,
+    /// Only entries for which this CEL expression over the entry is true
+    #[arg(long = "where", value_name = "CEL")]
+    pub filter: Option<String>,
+    /// Only changes of these parts: spec, status, metadata, data or another top-level one
+    #[arg(long = "only", value_name = "AREA", value_delimiter = ',')]
+    pub areas: Vec<String>,
+    /// Also changes of nothing that matters, each by itself
+    #[arg(long)]
+    pub all: bool,
+    /// Leave out what entries say once the file is about so large
+    #[arg(long, value_name = "SIZE", default_value = "20MiB", value_parser = sized)]
+    pub max_size: ByteSize,
+}
+
+fn sized(text: &str) -> Result<ByteSize, String> {
+    use crate::core::spelling::Text as _;
+    ByteSize::read(text).map_err(|_| format!("expected {}", ByteSize::EXPECTED))
+}
+
+impl TimelineArgs {
+    fn window(&self) -> Window {
+        let split = |texts: &[String]| texts.iter().flat_map(|text| text.split(',')).map(str::to_owned).collect();
+        Window {
+            objects: split(&self.objects),
+            namespaces: self.namespace.clone(),
+            types: self.types.clone(),
+            areas: self.areas.clone(),
+            since: self.since,
+            until: self.until,
+            filter: self.filter.clone(),
+            quiet: self.all,
+        }
+    }
+}
+
+/// Writes the file.
+///
+/// # Errors
+/// Where the arguments name what the journal does not know, or the file cannot be written.
+pub fn main(args: TimelineArgs, global: &Global) -> Outcome {
+    let (mut file, mut contents) = (OneFile::default(), Contents::default());
+    let question = Timeline { window: args.window(), max_bytes: args.max_size.in_memory() };
+    global.ask(question, &mut |item| {
+        match item {
+            Item::Answer(answer) => file.add(answer),
+            Item::Contents(found) => contents = found,
+        }
+        Ok(())
+    })?;
+    let html = file.html(contents.left_out.as_deref())?;
+    if args.html.as_os_str() == "-" {
+        let mut out = Out::new(global);
+        out.bytes(html.as_bytes())?;
+        out.flush()?;
+    } else {
+        // It shows what objects hold: who may read it is for whoever passes it on.
+        let written = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&args.html)
+            .and_then(|mut file| file.write_all(html.as_bytes()));
+        written.map_err(|error| Failure::io(format!("cannot write {}", args.html.display()), &error))?;
+        complain(&format!(
+            "wrote {}: {}, {}, {}",
+            args.html.display(),
+            plural(contents.objects as u64, "object", "objects"),
+            plural(contents.entries as u64, "entry", "entries"),
+            size(html.len() as u64)
+        ));
+    }
+    if let Some(left_out) = contents.left_out {
+        complain(&format!("note: {left_out}"));
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,364 @@
+//! `decklog verify`: proves that the journal is whole and unaltered, and checks a copy that a sink wrote.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::output::{Ink, Look, Out, Row, count, plural, printable};
+use super::progress::Progress;
+use super::{Exit, Failure, Format, Global, Outcome};
+use crate::core::filter::Filter;
+use crate::delivery::From;
+use crate::journal::{Reader, Verified};
+use crate::query::questions::verify::{Item, Verify};
+use crate::sink::registry::SinkKind;
+use copy::{Checker, Copied, Writes};
+
+mod chain;
+mod copy;
+
+/// Arguments of `decklog verify`.
+#[derive(Args, Debug)]
+pub struct VerifyArgs {
+    /// The files of one copy, JSON Lines, compressed with zstd or not; - is standard input [default: the journal]
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The `where` of the sink that wrote the copy: what it leaves out is not missing
+    #[arg(long = "where", value_name = "CEL", requires = "files")]
+    pub filter: Option<String>,
+}
+
+/// The answer as JSON.
+#[derive(Serialize)]
+struct Answer<'a, T: Serialize> {
+    /// Null if nothing is wrong, and that is not proved.
+    whole: Option<bool>,
+    #[serde(flatten)]
+    found: T,
+    problems: &'a [String],
+}
+
+#[derive(Serialize)]
+struct JournalFound {
+    entries: u64,
+    first: Option<u64>,
+    last: Option<u64>,
+    objects: u64,
+    gaps: u64,
+    removed: u64,
+    pages_checked: bool,
+}
+
+/// Verifies the journal or a copy.
+///
+/// # Errors
+/// Where it cannot be read at all; damage is exit 1 and is listed on standard output.
+pub fn main(args: VerifyArgs, global: &Global) -> Outcome {
+    if args.files.is_empty() { journal(global) } else { files(&args, global) }
+}
+
+fn journal(global: &Global) -> Outcome {
+    let mut progress = Progress::new("verify", "entries");
+    let mut found = None;
+    global.ask(Verify {}, &mut |item| {
+        match item {
+            Item::Progress(done, total) => progress.at(done, total),
+            Item::Found(name, verified) => found = Some((name, verified)),
+        }
+        Ok(())
+    })?;
+    drop(progress);
+    let (name, found) = found.ok_or_else(|| Failure::internal("the answer has no end"))?;
+    let Verified { entries, removed, objects, gaps, range, pages_unchecked, problems } = &*found;
+    let summary = match range {
+        Some((first, last)) => format!(
+            "{} ({first} to {last}) with {}, and {} that are as the log says",
+            plural(*entries, "entry", "entries"),
+            plural(*gaps, "gap", "gaps"),
+            plural(*objects, "object", "objects"),
+        ),
+        None => format!("no entries, {}", plural(*objects, "object", "objects")),
+    };
+    let (first, last) = range.map(|(first, last)| (first.0, last.0)).unzip();
+    let facts = JournalFound {
+        entries: *entries,
+        first,
+        last,
+        objects: *objects,
+        gaps: *gaps,
+        removed: *removed,
+        pages_checked: !pages_unchecked,
+    };
+    let mut summary = vec![summary];
+    if *removed > 0 {
+        summary.push(format!("entries 1 to {removed} were removed, as [state] asks for"));
+    }
+    if *pages_unchecked {
+        summary.push(
+            "SQLite's own check of its pages was left out: the daemon writes too fast for it; stop it to have that too"
+                .to_owned(),
+        );
+    }
+    let verdict = Verdict { whole: Some(true), text: format!("the journal in {name} is whole and unaltered") };
+    answer(global, &format!("the journal in {name}"), &summary, facts, problems, verdict)
+}
+
+fn files(args: &VerifyArgs, global: &Global) -> Outcome {
+    let filter = args.filter.as_deref().map(Filter::compile).transpose();
+    let filter = filter.map_err(|error| Failure::usage(format!("--where: {error}")))?;
+    let mut sources = Vec::new();
+    for path in &args.files {
+        sources.push(Source::open(path)?);
+    }
+    // One copy in several files: in the order of what is in them, whatever the order on the command line.
+    sources.sort_by_key(|source| source.first.clone());
+    let total = sources.iter().map(|source| source.size).sum();
+
+    // Without a journal a copy can still be checked against itself.
+    let (reader, why_not) = match global.reader() {
+        Ok((reader, _)) => (Some(reader), String::new()),
+        Err(failure) if global.state.is_some() => return Err(failure),
+        Err(failure) => (None, failure.to_string()),
+    };
+    // What the sink has is asked before its file is read, because it goes on.
+    let sink = reader.as_ref().and_then(|reader| sink(&args.files, reader, global));
+    let mut checker = Checker::new(reader, sink, filter)?;
+    let mut progress = Progress::new("verify", "bytes");
+    let (mut done, mut line) = (0, Vec::new());
+    for mut source in sources {
+        let mut number = 0;
+        loop {
+            line.clear();
+            match source.lines.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
+                Ok(0) => break,
+                Ok(_) => number += 1,
+                Err(error) if source.compressed => {
+                    checker.problem(format!("{}, after line {number}: {error}", source.name));
+                    break;
+                }
+                Err(error) => return Err(Failure::io(format!("cannot read {}", source.name), &error)),
+            }
+            done += line.len() as u64;
+            progress.at(done, total);
+            let place = format!("{}, line {number}", source.name);
+            match line.strip_suffix(b"\n") {
+                Some(line) => checker.check(&place, line)?,
+                None => checker.problem(format!("{place}: it is cut: it does not end with a line break")),
+            }
+        }
+    }
+    drop(progress);
+    let (found, problems) = checker.finish();
+    let names: Vec<String> = args.files.iter().map(|path| path.display().to_string()).collect();
+    let names = names.join(" ");
+    let verdict = verdict(&names, &found);
+    answer(global, &names, &summary(&found, &why_not), found, &problems, verdict)
+}
+
+/// The sink that writes to one of these files, as the configuration and the journal say.
+fn sink(files: &[PathBuf], reader: &Reader, global: &Global) -> Option<Writes> {
+    let config = global.load_for_reading().ok()?.config;
+    let rows = reader.sinks().ok()?;
+    let files: Vec<PathBuf> = files.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    config.sink.iter().find_map(|sink| {
+        let SinkKind::File(file) = &sink.kind else { return None };
+        let path = file.path.canonicalize().ok()?;
+        let row = rows.iter().find(|row| row.name == sink.name).filter(|_| files.contains(&path))?;
+        let rotates = file.rotate_size.is_some() || file.rotate_every.is_some();
+        let from_start = sink.from == From::Start && !rotates;
+        Some(Writes { name: sink.name.clone(), written: row.written.0, from_start })
+    })
+}
+
+/// Returns the verdict about a copy without errors: no more than what is verified.
+fn verdict(names: &str, found: &Copied) -> Verdict {
+    let range = match (found.epochs.first(), found.epochs.last()) {
+        (Some(first), Some(last)) => format!("from entry {} to {}", first.first, last.last),
+        _ => {
+            return match &found.sink {
+                Some(sink) => Verdict {
+                    whole: Some(true),
+                    text: format!("{names} has no entries, and the sink {sink} took none yet"),
+                },
+                None => {
+                    Verdict { whole: Some(false), text: format!("{names} has no entries: nothing is proved by it") }
+                }
+            };
+        }
+    };
+    let open = match (found.begin_proved, found.end_proved) {
+        (true, true) => String::new(),
+        (true, false) => "; nothing shows whether more belongs after that".to_owned(),
+        (false, true) if found.epochs.first().is_some_and(|part| part.first > 1) => {
+            "; what came before that is in no file that was given: the sink began later, or rotation has removed it"
+                .to_owned()
+        }
+        (false, true) => "; nothing shows whether more belongs before that".to_owned(),
+        (false, false) => "; nothing shows whether more belongs to it".to_owned(),
+    };
+    let all = match &found.sink {
+        Some(sink) if found.end_proved => format!(", the last that the sink {sink} took"),
+        Some(_) | None => String::new(),
+    };
+    if found.compared == found.entries {
+        return Verdict { whole: Some(true), text: format!("{names} is whole and unaltered {range}{all}{open}") };
+    }
+    let why = match found.entries - found.compared {
+        all if all == found.entries => {
+            "a copy alone cannot show that no entry was altered: compare it with the journal".to_owned()
+        }
+        rest => format!(
+            "the journal does not have {} any more, so nothing shows that none was altered",
+            plural(rest, "entry of it", "entries of it")
+        ),
+    };
+    Verdict { whole: None, text: format!("{names} is consistent, not authenticated, {range}{all}{open}; {why}") }
+}
+
+/// Verdict about a copy without errors.
+struct Verdict {
+    /// True if it is proved to be whole and unaltered, and none if that is not known.
+    whole: Option<bool>,
+    text: String,
+}
+
+/// Summarizes the copy and what it was compared with, in sentences.
+fn summary(found: &Copied, why_not: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for part in &found.epochs {
+        lines.push(format!(
+            "{} ({} to {}) of epoch {}",
+            plural(part.entries, "entry", "entries"),
+            part.first,
+            part.last,
+            part.epoch
+        ));
+    }
+    if found.entries == 0 {
+        lines.push("no entries".to_owned());
+    }
+    if found.removed > 0 {
+        lines.push(format!(
+            "{} removed before the sink took them, as the copy says",
+            plural(found.removed, "entry was", "entries were")
+        ));
+    }
+    if found.left_out > 0 {
+        lines.push(format!("{} left out by the filter", plural(found.left_out, "entry was", "entries were")));
+    }
+    lines.push(match found.compared {
+        0 if !why_not.is_empty() => format!("not compared with the journal: {why_not}"),
+        0 => "not compared with the journal: it has none of these entries (any more)".to_owned(),
+        compared if compared == found.entries => "every entry is byte for byte what the journal gives".to_owned(),
+        compared => format!("{} of them are byte for byte what the journal still has", count(compared)),
+    });
+    if found.followed > 0 {
+        lines.push(format!(
+            "{} from one version of an object to the next",
+            plural(found.followed, "patch leads", "patches lead")
+        ));
+    }
+    if found.unfollowed > 0 {
+        lines.push(format!(
+            "{} not followed, because the objects are too many to keep",
+            plural(found.unfollowed, "patch was", "patches were")
+        ));
+    }
+    lines
+}
+
+/// Prints the answer: what was found, then what is wrong, then the verdict.
+fn answer(
+    global: &Global,
+    what: &str,
+    summary: &[String],
+    found: impl Serialize,
+    problems: &[String],
+    verdict: Verdict,
+) -> Outcome {
+    let whole = if problems.is_empty() { verdict.whole } else { Some(false) };
+    let mut out = Out::new(global);
+    match global.output.unwrap_or(Format::Line) {
+        Format::Line | Format::Wide | Format::Name => {
+            let whole_lines = Look { width: None, ..out.look };
+            for line in summary {
+                out.line(&printable(line))?;
+            }
+            for problem in problems {
+                let mut row = Row::new(whole_lines);
+                row.put(Some(Ink::Bad), "damage").put(None, ": ").put(None, &printable(problem));
+                out.line(&row.finish())?;
+            }
+            let more = if problems.len() == Verified::MOST { " or more" } else { "" };
+            let verdict = match problems.len() {
+                0 => verdict.text,
+                found => format!("{what} is damaged: {}{more}", plural(found as u64, "problem", "problems")),
+            };
+            let mut row = Row::new(whole_lines);
+            let ink = match whole {
+                Some(true) => Ink::Good,
+                Some(false) => Ink::Bad,
+                None => Ink::Change,
+            };
+            row.put(Some(ink), &printable(&verdict));
+            out.line(&row.finish())?;
+        }
+        format @ (Format::Json | Format::Yaml) => out.document(format, &Answer { whole, found, problems })?,
+    }
+    out.flush()?;
+    Ok(match whole {
+        Some(true) => Exit::Done,
+        Some(false) => Exit::No,
+        None => Exit::Unknown,
+    })
+}
+
+/// No line of a copy is longer; the journal takes no larger entry either.
+const LONGEST: u64 = 256 << 20;
+
+/// One file of a copy.
+struct Source {
+    name: String,
+    lines: Box<dyn BufRead>,
+    compressed: bool,
+    /// Epoch and seq of its first entry: an epoch begins with its time, so that they sort in order.
+    first: Option<(String, u64)>,
+    /// Bytes, where that is known and means lines.
+    size: u64,
+}
+
+impl Source {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let failed = |error: io::Error| Failure::io(format!("cannot read {name}"), &error);
+        let (raw, size): (Box<dyn Read>, u64) = if path == Path::new("-") {
+            (Box::new(io::stdin()), 0)
+        } else {
+            let file = File::open(path).map_err(failed)?;
+            let size = file.metadata().map_err(failed)?.len();
+            (Box::new(file), size)
+        };
+        let mut raw = BufReader::with_capacity(64 << 10, raw);
+        let compressed = raw.fill_buf().map_err(failed)?.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
+        let mut lines: Box<dyn BufRead> = if compressed {
+            let decoder = zstd::stream::read::Decoder::with_buffer(raw).map_err(failed)?;
+            Box::new(BufReader::with_capacity(64 << 10, decoder))
+        } else {
+            Box::new(raw)
+        };
+        let first = first(&mut lines);
+        Ok(Self { name, lines, compressed, first, size: if compressed { 0 } else { size } })
+    }
+}
+
+/// Epoch and seq of the first entry, which stand in the first bytes of its line. Nothing is consumed.
+fn first(lines: &mut dyn BufRead) -> Option<(String, u64)> {
+    let start = lines.fill_buf().ok()?;
+    let text = std::str::from_utf8(&start[..start.len().min(256)])
+        .unwrap_or_else(|error| std::str::from_utf8(&start[..error.valid_up_to()]).unwrap_or_default());
+    let (seq, rest) = text.strip_prefix("{\"v\":1,\"seq\":")?.split_once(",\"epoch\":\"")?;
+    Some((rest.split_once('"')?.0.to_owned(), seq.parse().ok()?))
+}

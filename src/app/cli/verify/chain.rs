@@ -1,0 +1,217 @@
+//! Follows each object of a copy through its changes: each patch leads from the entry before to this one.
+
+use std::collections::HashMap;
+
+use json_patch::{Patch, PatchOperation};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::core::model::EntryType;
+use crate::core::wire::{Change, Entry};
+
+/// Bytes of compressed objects that are kept; of what is beyond it, the next change is not followed.
+const MOST_BYTES: usize = 64 << 20;
+/// Number of characters of a value in a sentence.
+const MOST_SHOWN: usize = 60;
+
+/// The objects of a copy as their last entries have them.
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    /// Compressed JSON by object; none if it was not kept.
+    objects: HashMap<u64, Option<Vec<u8>>>,
+    bytes: usize,
+    /// Changes that were followed.
+    pub(super) followed: u64,
+    /// Changes that were not, because their objects were too many to keep.
+    pub(super) unfollowed: u64,
+}
+
+impl Chain {
+    /// Forgets every object, as where another epoch begins.
+    pub(super) fn clear(&mut self) {
+        self.objects.clear();
+        self.bytes = 0;
+    }
+
+    /// Takes the next entry of an object, given by a key of its own.
+    ///
+    /// # Errors
+    /// Where its change does not lead from the entry before to this one, as the end of a sentence.
+    pub(super) fn follow(&mut self, object: u64, entry: &Entry<'_>) -> Result<(), String> {
+        let before = self.objects.remove(&object);
+        self.bytes -= before.iter().flatten().map(Vec::len).sum::<usize>();
+        let own = entry.object.and_then(|own| serde_json::from_str::<Value>(own.get()).ok());
+        let (mut now, mut led) = (own, Ok(()));
+        if entry.op == EntryType::Deleted {
+            return Ok(());
+        }
+        if entry.op == EntryType::Modified
+            && let Some(before) = before
+        {
+            match before.and_then(|packed| unpack(&packed)) {
+                Some(before) => {
+                    self.followed += 1;
+                    match lead(before, entry, now.as_ref()) {
+                        Ok(after) => now = now.or(after),
+                        Err(why) => led = Err(why),
+                    }
+                }
+                None => self.unfollowed += 1,
+            }
+        }
+        let packed = now.and_then(|now| zstd::bulk::compress(now.to_string().as_bytes(), 1).ok());
+        let kept = packed.filter(|packed| self.bytes + packed.len() <= MOST_BYTES);
+        self.bytes += kept.as_ref().map_or(0, Vec::len);
+        self.objects.insert(object, kept);
+        led
+    }
+}
+
+fn unpack(packed: &[u8]) -> Option<Value> {
+    let json = zstd::stream::decode_all(packed).ok()?;
+    serde_json::from_slice(&json).ok()
+}
+
+/// Applies the change of an entry to the object before it. Returns the object after it; none if the entry has no patch.
+fn lead(mut object: Value, entry: &Entry<'_>, own: Option<&Value>) -> Result<Option<Value>, String> {
+    #[derive(Deserialize)]
+    struct Raw {
+        patch: Option<Patch>,
+    }
+    let redacted: Vec<String> = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    let raw = entry.change.and_then(|change| serde_json::from_str::<Raw>(change.get()).ok()).and_then(|raw| raw.patch);
+    let change = Change::of(entry).ok().flatten();
+    let (Some(Patch(operations)), Some(change)) = (raw, change) else { return Ok(None) };
+    for (operation, step) in operations.iter().zip(&change.patch) {
+        if let Some(was) = step.was.and_then(|was| serde_json::from_str::<Value>(was.get()).ok())
+            && let Some(before) = object.pointer(&step.path)
+            && let Some(at) = difference(before, &was, &step.path, &redacted)
+        {
+            return Err(format!(
+                "changes {at} from {}, but the entry before it has {}",
+                shown(was.pointer(&at[step.path.len()..])),
+                shown(object.pointer(&at))
+            ));
+        }
+        apply(&mut object, operation).map_err(|why| {
+            format!("changes {}, which the object of the entry before it does not have: {why}", step.path)
+        })?;
+    }
+    match own.and_then(|own| difference(&object, own, "", &redacted).map(|at| (own, at))) {
+        Some((own, at)) => Err(format!(
+            "has {} at {at}, but its change leads to {}",
+            shown(own.pointer(&at)),
+            shown(object.pointer(&at))
+        )),
+        None => Ok(Some(object)),
+    }
+}
+
+fn apply(object: &mut Value, operation: &PatchOperation) -> Result<(), String> {
+    json_patch::patch(object, std::slice::from_ref(operation)).map_err(|error| error.to_string())
+}
+
+/// Returns the pointer of the first value in which two differ, but for those that redaction may have changed.
+fn difference(one: &Value, other: &Value, at: &str, redacted: &[String]) -> Option<String> {
+    if one == other || is_redacted(at, redacted) {
+        return None;
+    }
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => one.keys().chain(other.keys()).find_map(|key| {
+            let at = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
+            match (one.get(key), other.get(key)) {
+                (Some(one), Some(other)) => difference(one, other, &at, redacted),
+                _ => (!is_redacted(&at, redacted)).then_some(at),
+            }
+        }),
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            let mut pairs = one.iter().zip(other).enumerate();
+            pairs.find_map(|(index, (one, other))| difference(one, other, &format!("{at}/{index}"), redacted))
+        }
+        _ => Some(at.to_owned()),
+    }
+}
+
+/// Reports whether a pointer is one of these, or lies below one.
+fn is_redacted(at: &str, redacted: &[String]) -> bool {
+    let is_below = |rest: &str| rest.is_empty() || rest.starts_with('/');
+    redacted.iter().any(|pointer| at.strip_prefix(pointer.as_str()).is_some_and(is_below))
+}
+
+fn shown(value: Option<&Value>) -> String {
+    let Some(value) = value else { return "nothing".to_owned() };
+    let text = value.to_string();
+    match text.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(op: &str, rest: &str) -> String {
+        format!(
+            r#"{{"v":1,"seq":1,"epoch":"e","id":"i","time":"t","type":"{op}","evidence":"watched","cluster":{{"name":"c","uid":"u"}},"apiVersion":"v1","kind":"Role","resource":"roles","namespace":"n","name":"r","uid":"u","resourceVersion":"1",{rest}}}"#
+        )
+    }
+
+    fn follow(lines: &[String]) -> Result<(), String> {
+        let mut chain = Chain::default();
+        lines.iter().try_for_each(|line| chain.follow(7, &Entry::parse(line.as_bytes()).unwrap()))
+    }
+
+    /// Ways to alter one of three entries of an object: its value, the value before it, a whole member.
+    #[test]
+    fn an_altered_entry_does_not_lead_to_the_next() {
+        let added = line("ADDED", r#""object":{"a":1,"list":["x","y"],"s":"***"}"#);
+        let change = |path: &str, was: &str, value: &str, object: &str| {
+            let change = format!(
+                r#"{{"areas":[],"patch":[{{"op":"replace","path":"{path}","value":{value},"was":{was}}}],"managers":[]}}"#
+            );
+            line("MODIFIED", &format!(r#""change":{change},"redacted":["/s"],"object":{object}"#))
+        };
+        let second = change("/a", "1", "2", r#"{"a":2,"list":["x","y"],"s":"***"}"#);
+        let third = change("/list/1", "\"y\"", "\"z\"", r#"{"a":2,"list":["x","z"],"s":"*****"}"#);
+        let whole = [added.clone(), second.clone(), third.clone()];
+        assert_eq!(follow(&whole), Ok(()));
+        // A copy of patches alone, and one that begins anywhere.
+        let no_object = |line: &str| line.split(r#","redacted""#).next().unwrap().to_owned() + "}";
+        assert_eq!(follow(&[added.clone(), no_object(&second), no_object(&third)]), Ok(()));
+        assert_eq!(follow(&whole[1..]), Ok(()));
+        for (entries, says) in [
+            (
+                [added.replace("\"a\":1", "\"a\":5"), second.clone(), third.clone()],
+                "changes /a from 1, but the entry before it has 5",
+            ),
+            (
+                [added.clone(), second.replace("{\"a\":2", "{\"a\":9"), third.clone()],
+                "has 9 at /a, but its change leads to 2",
+            ),
+            (
+                [added.clone(), second.replace("\"was\":1", "\"was\":0"), third.clone()],
+                "changes /a from 0, but the entry before it has 1",
+            ),
+            (
+                [added.replace("\"x\"", "\"w\""), second.clone(), third.clone()],
+                "has \"x\" at /list/0, but its change leads to \"w\"",
+            ),
+            (
+                [added.replace("\"a\":1,", ""), second.clone(), third.clone()],
+                "changes /a, which the object of the entry before it does not have",
+            ),
+            (
+                [added.replace("\"a\":1,", "\"a\":1,\"b\":0,"), second.clone(), third.clone()],
+                "has nothing at /b, but its change leads to 0",
+            ),
+            (
+                [added.clone(), second.clone(), third.replace("\"list\":[\"x\",\"z\"]", "\"list\":[]")],
+                "has [] at /list",
+            ),
+        ] {
+            let why = follow(&entries).unwrap_err();
+            assert!(why.starts_with(says), "{why}");
+        }
+    }
+}

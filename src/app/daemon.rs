@@ -1,0 +1,632 @@
+//! The daemon: the only place that knows everybody.
+//!
+//! It opens the journal, connects the cluster and the sinks to it, reports to systemd how it is doing, and ends in order:
+//! the reading and the delivery, then the journal's thread, which commits what it was given.
+
+mod candidate;
+mod changes;
+mod clock;
+mod clusters;
+mod control;
+mod counters;
+mod descriptors;
+mod keeper;
+mod readers;
+mod redaction;
+mod report;
+mod sinks;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::config::{Config, Loaded};
+use crate::app::ha::{Candidacy, Condition};
+use crate::app::systemd::{Notifier, Progress, Watchdog};
+use crate::core::change::redact::Redactor;
+use crate::core::runtime;
+use crate::core::supervise::{Ended, Failed, Supervisor};
+use crate::core::telemetry::Telemetry;
+use crate::delivery::DeliveryError;
+use crate::journal::{Bounds, Journal, JournalError, OnFull, WriterThread};
+use crate::query::churn::Meter;
+use crate::query::status::{Live, Part};
+use crate::watch::apiserver_counters;
+use crate::watch::cluster::{self, Api, ClusterError, Limits, Recover};
+use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
+use crate::web::http::{self, BindError, Endpoints};
+use crate::web::ui;
+use candidate::{Candidate, Course, TAKEOVER_RETRY_DELAY, Taking};
+pub use candidate::{shared_log, sharing};
+use clock::ClockWatch;
+use control::{Reload, Signals};
+use counters::DaemonCounters;
+use sinks::Sinks;
+
+pub use clusters::{Several, run_several};
+pub use control::{Asker, Control, control};
+
+/// Time limit for a pending change of the state directory's mark at the end.
+const MARK_LIMIT: Duration = Duration::from_secs(2);
+
+/// Time that a reload waits for reads under other redaction rules to end.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for the tasks to end when the daemon stops.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+/// Time limit for the last unit of the shared log.
+const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+/// Interval at which progress is checked, for systemd's watchdog and its status line.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// Time that the journal's thread may take to answer before its progress is judged by its turns alone.
+const PING_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Error that ended the daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The journal cannot be used, or not any more.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A file or address that the configuration names cannot be used.
+    #[error("{0}")]
+    Config(String),
+    /// The HTTP endpoints cannot be served.
+    #[error(transparent)]
+    Http(#[from] BindError),
+    /// There is no way to an API server.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The operating system refused.
+    #[error("{0}")]
+    Io(String),
+    /// A part ended although nobody asked it to.
+    #[error("{name}: {why}")]
+    Task {
+        /// Which.
+        name: String,
+        /// How.
+        why: String,
+    },
+    /// A second signal came before everything had ended.
+    #[error("stopped at once; what was not yet on disk is read again at the next start")]
+    Hurried,
+}
+
+/// Error that ended a task of the daemon.
+#[derive(Debug, thiserror::Error)]
+enum TaskError {
+    #[error(transparent)]
+    SourceManager(#[from] SourceManagerError),
+    #[error(transparent)]
+    Delivery(#[from] DeliveryError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Http(#[from] std::io::Error),
+}
+
+impl TaskError {
+    fn into_daemon(self, name: String) -> DaemonError {
+        match self {
+            Self::SourceManager(SourceManagerError::Journal(error))
+            | Self::Delivery(DeliveryError::Journal(error))
+            | Self::Journal(error) => error.into(),
+            other @ (Self::SourceManager(_) | Self::Http(_)) => DaemonError::Task { name, why: other.to_string() },
+        }
+    }
+}
+
+/// Environment of the daemon of one cluster.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The configuration it begins with.
+    pub loaded: Loaded,
+    /// Connection to systemd.
+    pub notifier: Notifier,
+    /// decklog's own log, which takes a new level.
+    pub telemetry: Telemetry,
+    /// Receiver of the endpoints' sources in a process with several clusters.
+    pub lender: Option<Lender>,
+}
+
+/// Lends what a cluster's daemon has to the endpoints of its process, while it runs.
+#[derive(Clone, Debug)]
+pub struct Lender {
+    /// Channel that publishes them.
+    pub endpoints: watch::Sender<Option<Endpoints>>,
+    /// Set if the process has endpoints.
+    pub served: bool,
+}
+
+impl Lender {
+    /// Lends it until `stop`, or until this is dropped.
+    async fn lend(self, endpoints: Endpoints, stop: CancellationToken) {
+        let lent = Lent(self.endpoints);
+        lent.0.send_replace(Some(endpoints));
+        stop.cancelled().await;
+    }
+}
+
+/// Revokes the lent endpoints when it is dropped.
+struct Lent(watch::Sender<Option<Endpoints>>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.send_replace(None);
+    }
+}
+
+/// Runs until SIGTERM or SIGINT; on SIGHUP the configuration is read again by `read_again`.
+///
+/// # Errors
+/// What ended it otherwise.
+pub async fn run(setting: Setting, read_again: fn(&Loaded) -> Result<Loaded, String>) -> Result<(), DaemonError> {
+    let signals = Signals::new().map_err(|error| DaemonError::Io(format!("cannot watch for signals: {error}")))?;
+    let (control, asker) = control();
+    let running = setting.loaded.clone();
+    tokio::select! {
+        biased;
+        ended = run_one(setting, control) => ended,
+        never = signals.pass_on(asker, move || read_again(&running)) => never,
+    }
+}
+
+/// Runs the daemon of one cluster until it is asked to stop.
+///
+/// # Errors
+/// What ended it otherwise.
+pub async fn run_one(setting: Setting, mut control: Control) -> Result<(), DaemonError> {
+    let mut config = setting.loaded.config.clone();
+    let candidate = Candidate::begin(&config).await?;
+    let ended = loop {
+        let ended = run_part(&setting, &mut config, candidate.as_ref(), &mut control).await;
+        match ended {
+            Err(DaemonError::Journal(JournalError::Superseded(why))) if candidate.is_some() => {
+                if control.stop.is_cancelled() {
+                    tracing::warn!("stopped: {why}");
+                    break Ok(());
+                }
+                tracing::warn!("{why}: this decklog stands by");
+                tokio::time::sleep(TAKEOVER_RETRY_DELAY).await;
+            }
+            ended => break ended,
+        }
+    };
+    if let Some(candidate) = candidate {
+        candidate.end().await;
+    }
+    ended
+}
+
+/// Runs until it is asked to stop, or leads no more.
+async fn run_part(
+    setting: &Setting,
+    config: &mut Config,
+    candidate: Option<&Candidate>,
+    control: &mut Control,
+) -> Result<(), DaemonError> {
+    // The journal comes first: its lock is what keeps a second daemon out, and nothing else happens before. A disk that
+    // does not answer holds up no other cluster of this process.
+    let state = config.state.path.clone();
+    let sharing = candidate.map(|candidate| candidate.sharing(config)).transpose()?;
+    let (journal, thread) = runtime::blocking(move || match sharing {
+        Some(sharing) => Journal::open_shared(&state, sharing),
+        None => Journal::open(&state),
+    })
+    .await?;
+    // Next, what a daemon that is gone has left of itself: this one may have its very process id, as in a container.
+    let live_file = Live::file(&config.state.path)
+        .inspect_err(|error| tracing::warn!("`decklog status` will say less of this process: {error}"))
+        .ok();
+    if let Some(group) = &config.state.readers
+        && let Err(why) = readers::admit(&config.state.path, group)
+    {
+        tracing::warn!("{why}");
+    }
+    let started = Running::start(setting, config.clone(), journal.clone(), live_file).await;
+    drop(journal);
+    match started {
+        Ok(running) => {
+            let (ended, newest) = running.follow(thread, setting, candidate, control).await;
+            *config = newest;
+            ended
+        }
+        Err(error) => runtime::blocking(move || thread.join()).await.map_err(DaemonError::from).and(Err(error)),
+    }
+}
+
+/// All running tasks.
+struct Running {
+    config: Config,
+    journal: Journal,
+    tasks: Supervisor<TaskError>,
+    sinks: Sinks,
+    sources: SourceManagerHandle,
+    redactor: Arc<Redactor>,
+    /// Channel of the state that this process reports.
+    live: watch::Sender<Live>,
+    /// File of that state for `decklog status`, if it could be created.
+    live_file: Option<std::fs::File>,
+}
+
+/// Returns the timings of the watches from the configuration.
+fn timings(cluster: &cluster::Settings) -> Timings {
+    let audit = Some(*cluster.audit_every).filter(|period| !period.is_zero());
+    let recover = match cluster.recover {
+        Recover::Off(_) => None,
+        Recover::Within(bounds) => Some(bounds),
+    };
+    Timings { audit, recover, ..Timings::default() }
+}
+
+/// Waits until the value is true; returns false if its sender is gone.
+async fn comes_true(seen: &mut watch::Receiver<bool>) -> bool {
+    seen.wait_for(|seen| *seen).await.is_ok()
+}
+
+/// Begins a new epoch where the state directory is a copy: from where it was copied, entries may have been recorded otherwise.
+async fn goes_on(journal: &Journal) -> Result<(), JournalError> {
+    if journal.is_copy()? {
+        let epoch = journal.begin_epoch(None).await?;
+        tracing::warn!(epoch, "the state directory is a copy, or was restored from one: a new epoch begins");
+    }
+    if let Err(error) = journal.renew_mark().await {
+        tracing::warn!("{error}; only the outputs show whether the state directory is restored from a copy");
+    }
+    Ok(())
+}
+
+/// Begins to deliver.
+async fn deliver(
+    config: &Config,
+    journal: &Journal,
+    sinks: &mut Sinks,
+    tasks: &mut Supervisor<TaskError>,
+) -> Result<(), DaemonError> {
+    sinks.open(&config.sink, journal).await?;
+    // Every sink has its cursor by now, so that nothing is truncated that one of them still needs.
+    journal
+        .bound(Bounds {
+            max_size: config.state.max_size.0,
+            max_age: *config.state.max_age,
+            drop_oldest: config.state.on_full == OnFull::DropOldest,
+        })
+        .await?;
+    sinks.start(journal, tasks);
+    Ok(())
+}
+
+/// Parts of the process that have to make progress, and its clock.
+struct Parts {
+    watchdog: Watchdog,
+    reading: Progress,
+    writing: Progress,
+    clock: ClockWatch,
+}
+
+impl Parts {
+    fn new(notifier: &Notifier) -> Self {
+        let watchdog = Watchdog::new(notifier);
+        let (reading, writing) = (watchdog.watch(Part::Reading.name()), watchdog.watch(Part::Writing.name()));
+        Self { watchdog, reading, writing, clock: ClockWatch::new(Timestamp::now(), Instant::now()) }
+    }
+}
+
+impl Running {
+    async fn start(
+        setting: &Setting,
+        config: Config,
+        journal: Journal,
+        live_file: Option<std::fs::File>,
+    ) -> Result<Self, DaemonError> {
+        descriptors::raise();
+        let redactor = redaction::redactor(&config)?;
+        let api = Api::open(&config.cluster, Limits::default()).await?;
+        let bound = match &config.http {
+            Some(section) => Some(http::bind(section).await?),
+            None => None,
+        };
+        // Where several clusters are in one process, the page is that of all of them.
+        let page = config.ui.as_ref().filter(|_| setting.lender.is_none());
+        let page = match page {
+            Some(section) => Some((ui::bind(section).await?, section.clone())),
+            None => None,
+        };
+        let mut tasks = Supervisor::new(CancellationToken::new());
+        let mut sinks = Sinks::new(config.ha.as_ref());
+        if !journal.is_standby() {
+            goes_on(&journal).await?;
+            deliver(&config, &journal, &mut sinks, &mut tasks).await?;
+            sinks.asked().await;
+        }
+        let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
+        let counted = config.cluster.request_metrics.then(|| api.clone());
+        let (manager, handle) = SourceManager::new(api, journal.clone(), plan, timings(&config.cluster));
+        let stop = tasks.stop();
+        tasks.spawn(Part::Reading.name(), async move { Ok(manager.run(stop).await?) });
+        if let Some(api) = counted {
+            let (sources, journal, stop) = (handle.clone(), journal.clone(), tasks.stop());
+            tasks.spawn(
+                "request counters",
+                async move { Ok(apiserver_counters::run(api, sources, journal, stop).await?) },
+            );
+        }
+        let live = watch::Sender::new(Live {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: Some(Timestamp::now()),
+            ..Live::default()
+        });
+        let endpoints = Endpoints {
+            state: Arc::new(config.state.path.clone()),
+            counters: Arc::new(DaemonCounters { sources: handle.clone(), sinks: sinks.counters() }),
+            backlog: journal.backlog(),
+            live: live.subscribe(),
+            churn: Meter::default(),
+            counts_requests: config.cluster.request_metrics,
+        };
+        if bound.is_some() || setting.lender.as_ref().is_some_and(|lender| lender.served) {
+            let (meter, journal, stop) = (endpoints.churn.clone(), journal.clone(), tasks.stop());
+            tasks.spawn("churn", async move { Ok(meter.follow(journal, stop).await?) });
+        }
+        if let Some((bound, section)) = page {
+            let (state, stop) = (config.state.path.clone(), tasks.stop());
+            tasks.spawn("ui", async move { Ok(ui::serve(bound, &section, &state, stop).await?) });
+        }
+        if config.ui.is_some() {
+            let (journal, stop) = (journal.clone(), tasks.stop());
+            tasks.spawn("outlines", async move { Ok(ui::keep_outlines(journal, stop).await?) });
+        }
+        let stop = tasks.stop();
+        if let Some(bound) = bound {
+            tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });
+        } else if let Some(lender) = setting.lender.clone() {
+            tasks.spawn("endpoints", async move {
+                lender.lend(endpoints, stop).await;
+                Ok(())
+            });
+        }
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            config = %setting.loaded.name(),
+            state = %config.state.path.display(),
+            epoch = journal.epoch(),
+            head = journal.head().borrow().0,
+            "decklog has started"
+        );
+        Ok(Self { config, journal, tasks, sinks, sources: handle, redactor, live, live_file })
+    }
+
+    async fn follow(
+        mut self,
+        mut writer: WriterThread,
+        setting: &Setting,
+        candidate: Option<&Candidate>,
+        control: &mut Control,
+    ) -> (Result<(), DaemonError>, Config) {
+        let notifier = &setting.notifier;
+        let mut ready = self.sources.ready();
+        let mut reported_ready = false;
+        let mut look = tokio::time::interval(PROGRESS_INTERVAL);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut parts = Parts::new(notifier);
+        let mut standing = candidate.map(|candidate| candidate.standing.clone());
+        let mut taking: Option<Taking> = None;
+        let mut candidacy = Candidacy::default();
+        let mut failure = None;
+        let reason = loop {
+            if let Some(standing) = &standing {
+                match candidate::course(&standing.borrow(), taking.is_some(), &self.journal.shared().borrow()) {
+                    Course::Stay => {}
+                    Course::Take => taking = Some(Taking::begin(self.journal.clone())),
+                    Course::StepDown => {
+                        break Some(candidate::gives_up("the Lease is another one's, or could not be renewed"));
+                    }
+                }
+            }
+            tokio::select! {
+                Some(ended) = self.tasks.ended() => match self.sinks.ended(ended) {
+                    None => {}
+                    Some(ended) => break Some(ended),
+                },
+                () = writer.ended() => break None,
+                () = control.stop.cancelled() => break None,
+                Some(reload) = control.reloads.recv() => self.reload(reload, setting, reported_ready).await,
+                () = candidate::moves(standing.as_mut()) => {}
+                led = candidate::led(taking.as_mut()) => {
+                    match led {
+                        Ok(Ok(())) => {
+                            taking = None;
+                            if let Err(error) = deliver(&self.config, &self.journal, &mut self.sinks, &mut self.tasks).await {
+                                failure = Some(error);
+                                break None;
+                            }
+                        }
+                        Ok(Err(why)) => {
+                            tracing::warn!("this decklog cannot lead yet: {why}");
+                            // Without the Lease it does not try: it would stand by again at once, and lose what it has seen.
+                            let leads = standing.as_ref().is_some_and(|standing| standing.borrow().leads());
+                            taking = leads.then(|| Taking::later(self.journal.clone()));
+                        }
+                        // The writer has ended, and says why.
+                        Err(_) => break None,
+                    }
+                }
+                true = comes_true(&mut ready), if !reported_ready => {
+                    reported_ready = true;
+                    self.report_ready();
+                    notifier.ready();
+                }
+                _ = look.tick() => {
+                    notifier.status(&self.line());
+                    self.look_around(&mut parts, reported_ready, candidate).await;
+                    if let Some(candidate) = candidate {
+                        let condition = Condition::of(&self.journal.shared().borrow(), self.sources.all_watch());
+                        candidate.handle.abstain(candidacy.abstains(&condition));
+                    }
+                    if let Err(error) = self.journal.check_place() {
+                        break Some(Ended { name: Part::Writing.name().to_owned(), result: Err(Failed::Error(error.into())) });
+                    }
+                }
+            }
+        };
+        drop(taking);
+        let newest = self.config.clone();
+        if control.stop.is_cancelled() || candidate.is_none() {
+            notifier.stopping();
+        }
+        let ended = self.end(reason, writer, control).await;
+        (ended.and(failure.map_or(Ok(()), Err)), newest)
+    }
+
+    /// Notes what makes progress, and what is to be said of this process.
+    async fn look_around(&mut self, parts: &mut Parts, reported_ready: bool, candidate: Option<&Candidate>) {
+        if !reported_ready {
+            self.report_lists();
+        }
+        if self.journal.paused().borrow().is_some() {
+            // Nothing is taken from it, and that is reported.
+            parts.reading.rest();
+        } else {
+            parts.reading.at(self.sources.progress());
+        }
+        // It may be writing a long list, which counts its turns too.
+        drop(tokio::time::timeout(PING_TIMEOUT, self.journal.ping()).await);
+        parts.writing.at(self.journal.turns());
+        let stalled = parts.watchdog.look(!reported_ready);
+        let seen = parts.clock.look(Timestamp::now(), Instant::now());
+        self.report_time(seen);
+        let ha = candidate.map(|candidate| candidate.view(&self.journal.shared().borrow()));
+        self.update_live(stalled, seen, ha);
+        self.sources.log_news();
+        // Where the writer has stopped, that is reported elsewhere.
+        if !self.journal.is_standby() {
+            drop(tokio::time::timeout(PING_TIMEOUT, self.journal.settle_left()).await);
+        }
+    }
+
+    /// Takes a new configuration, or refuses it and goes on with the old one; files are opened again either way.
+    async fn reload(&mut self, Reload { loaded, done }: Reload, setting: &Setting, reported_ready: bool) {
+        // Before READY, systemd would take the end of the reload for the end of the start.
+        if reported_ready {
+            setting.notifier.reloading();
+        }
+        let taken = match loaded {
+            Ok(loaded) => self.take(loaded.config, setting).await,
+            Err(text) => Err(text),
+        };
+        match &taken {
+            Ok(()) => tracing::info!("SIGHUP: the configuration was read again, and the files are reopened"),
+            Err(text) => {
+                tracing::error!("SIGHUP: the new configuration is refused and the running one kept:\n{text}");
+            }
+        }
+        self.report_refusal(taken.as_ref().err());
+        self.sinks.reopen();
+        if reported_ready {
+            setting.notifier.ready();
+        }
+        // Who asked may have gone.
+        drop(done.send(taken));
+    }
+
+    async fn take(&mut self, config: Config, setting: &Setting) -> Result<(), String> {
+        for (section, changed) in [
+            ("[cluster]", self.config.cluster != config.cluster),
+            ("[state]", self.config.state != config.state),
+            ("[ha]", self.config.ha != config.ha),
+            ("[http]", self.config.http != config.http),
+            ("[ui]", self.config.ui != config.ui),
+            ("[log] format", self.config.log.format != config.log.format),
+        ] {
+            if changed {
+                tracing::warn!("{section} has changed: restart decklog to apply that");
+            }
+        }
+        // Other rules are another redactor, and every source begins again with it; the same rules are the same one.
+        let redactor = if config.redact == self.config.redact {
+            Arc::clone(&self.redactor)
+        } else {
+            redaction::redactor(&config).map_err(|error| error.to_string())?
+        };
+        self.sinks.change(&config.sink, &self.journal, &mut self.tasks).await.map_err(|error| error.to_string())?;
+        setting.telemetry.reload(&config.log)?;
+        if config.watch != self.config.watch || config.redact != self.config.redact {
+            let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
+            if tokio::time::timeout(RELOAD_TIMEOUT, self.sources.reload(plan)).await.is_err() {
+                tracing::warn!(
+                    "what is watched goes on by the configuration before until the journal takes changes again"
+                );
+            }
+        }
+        for changes::Change { text, widens } in changes::between(&self.config, &config) {
+            if widens {
+                tracing::warn!("SIGHUP: {text}; more may be written from now on, or to elsewhere");
+            } else {
+                tracing::info!("SIGHUP: {text}");
+            }
+        }
+        self.redactor = redactor;
+        self.config = config;
+        Ok(())
+    }
+
+    /// Ends everything in order, and says why it ended where nobody had asked for it.
+    async fn end(
+        self,
+        reason: Option<Ended<TaskError>>,
+        writer: WriterThread,
+        control: &Control,
+    ) -> Result<(), DaemonError> {
+        let Self { journal, tasks, sinks, sources, .. } = self;
+        let ending = async move {
+            let (failed, late) = tasks.shut_down(STOP_LIMIT).await;
+            for ended in failed {
+                if let Err(error) = ended.result {
+                    tracing::error!(task = ended.name, "{error}");
+                }
+            }
+            if !late.is_empty() {
+                tracing::warn!(tasks = late.join(", "), "did not end in time");
+            }
+            sources.log_news();
+            // What is copied from here on is known by its mark. It is no reason to stay.
+            drop(tokio::time::timeout(MARK_LIMIT, journal.renew_mark()).await);
+            let step_down = journal.step_down();
+            drop((sinks, sources, journal));
+            // The last handle is gone: the thread commits what it was given, and ends.
+            let mut joining = tokio::task::spawn_blocking(move || writer.join());
+            let joined = match tokio::time::timeout(SETTLE_LIMIT, &mut joining).await {
+                Ok(joined) => joined,
+                Err(_elapsed) => {
+                    // An engine that is away is not waited for.
+                    step_down.ask();
+                    joining.await
+                }
+            };
+            match joined {
+                Ok(result) => result.map_err(DaemonError::from),
+                Err(error) => Err(DaemonError::Task { name: "journal".to_owned(), why: error.to_string() }),
+            }
+        };
+        let joined = tokio::select! {
+            joined = ending => joined,
+            () = control.hurry.cancelled() => return Err(DaemonError::Hurried),
+        };
+        // What the journal says is the cause of whatever else failed.
+        joined?;
+        match reason {
+            None => {
+                tracing::info!("stopped");
+                Ok(())
+            }
+            Some(Ended { name, result: Err(Failed::Error(error)) }) => Err(error.into_daemon(name)),
+            Some(Ended { name, result: Err(panicked) }) => Err(DaemonError::Task { name, why: panicked.to_string() }),
+            Some(Ended { name, result: Ok(()) }) => {
+                Err(DaemonError::Task { name, why: "it ended unasked; this is a bug".to_owned() })
+            }
+        }
+    }
+}

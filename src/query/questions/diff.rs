@@ -1,0 +1,306 @@
+//! What changed between two moments, of an object, a namespace, or everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::core::model::Seq;
+use crate::core::wire::EntryGap;
+use crate::journal::{ObjectRow, Reader};
+use crate::query::coverage_notes::About;
+use crate::query::difference::{self, Became, Limits, ObjectDifference};
+use crate::query::line::Line;
+use crate::query::render::clock::Clock;
+use crate::query::render::names::{At, Spellings};
+use crate::query::render::object::{Moment, place};
+use crate::query::render::{Failure, object};
+use crate::query::{Log, Put, Question};
+
+/// Default period of the comparison.
+const DEFAULT_PERIOD: SignedDuration = SignedDuration::from_hours(1);
+
+/// Asks for the difference of two moments.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Diff {
+    /// Resources and objects as kubectl spells them; all if there are none.
+    pub(crate) objects: Vec<String>,
+    pub(crate) namespaces: Vec<String>,
+    /// First moment; an hour ago if there is none.
+    pub(crate) from: Option<At>,
+    /// Second moment; now if there is none.
+    pub(crate) to: Option<At>,
+    /// Writes times in UTC, for programs.
+    pub(crate) utc: bool,
+}
+
+/// A part of the answer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Item {
+    /// The two moments, and whether single objects were asked for.
+    Begin { from: End, to: End, single: bool },
+    /// An object that differs.
+    Object(Box<Differs>),
+    /// A GAP between the moments.
+    Gap(Box<Hole>),
+    /// A sentence about a time that is not covered.
+    Unknown(String),
+    /// Number of objects that existed at neither moment, and in between did.
+    CameAndWent(usize),
+}
+
+/// A moment, as it is printed.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct End {
+    pub(crate) seq: u64,
+    pub(crate) time: String,
+}
+
+/// An object that differs, and the entries to show of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Differs {
+    pub(crate) difference: ObjectDifference,
+    /// Full name of its resource.
+    pub(crate) resource: String,
+    /// Time of the last entry, microseconds since 1970.
+    pub(crate) time: i64,
+    /// The entry before, of what went.
+    pub(crate) before: Option<Line>,
+    /// The entry after, of what came or changed.
+    pub(crate) after: Option<Line>,
+}
+
+/// A GAP.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Hole {
+    pub(crate) seq: u64,
+    pub(crate) resource: String,
+    pub(crate) gap: EntryGap,
+    pub(crate) entry: Line,
+}
+
+impl Question for Diff {
+    const NAME: &'static str = "diff";
+    type Item = Item;
+
+    /// # Errors
+    /// Exit 1 where the journal does not reach back to a moment or knows no such object.
+    fn answer(self, log: &Log<'_>, put: &mut Put<'_, Item>) -> Result<(), Failure> {
+        let mut reader = log.open()?;
+        let (from, to) = self.moments(&mut reader, log)?;
+        let scope = Scope::of(&self, &reader)?;
+        let zone = if self.utc { TimeZone::UTC } else { log.clock.zone.clone() };
+        let clock = Clock { now: log.clock.now, zone };
+        scope.compare(&mut reader, log, (from, to), &clock, put)
+    }
+}
+
+impl Diff {
+    fn moments(&self, reader: &mut Reader, log: &Log<'_>) -> Result<(Moment, Moment), Failure> {
+        let now = log.clock.now;
+        let hour_ago = || now.saturating_sub(DEFAULT_PERIOD).unwrap_or(now);
+        let from = begin(reader, self.from.unwrap_or_else(|| At::Ago(hour_ago())), log)?;
+        let to = match self.to {
+            Some(to) => place(reader, to, &log.clock)?,
+            None => {
+                let seq = reader.head()?;
+                // As long as nothing has come since, it is not the time of the newest entry, which is before.
+                let now = from.time.filter(|_| from.seq == seq).map(|_| now);
+                Moment { seq, time: now }
+            }
+        };
+        if from.seq > to.seq || from.time.zip(to.time).is_some_and(|(from, to)| from > to) {
+            return Err(Failure::usage("--from is after --to; swap them"));
+        }
+        Ok((from, to))
+    }
+}
+
+/// The first moment, which has to be one of which something is known; where it was only said how long ago that is, the
+/// log may have begun later.
+fn begin(reader: &mut Reader, at: At, log: &Log<'_>) -> Result<Moment, Failure> {
+    let retained = reader.retained()?;
+    let begin = retained.oldest_time.and_then(|time| Timestamp::from_microsecond(time).ok());
+    if let At::Ago(time) = at
+        && let Some(begin) = begin.filter(|begin| time < *begin)
+    {
+        log.remark(&format!(
+            "the log begins at {} (entry {}), later than {}; the difference is from there on",
+            log.clock.moment(begin),
+            retained.oldest,
+            log.clock.moment(time)
+        ));
+        return Ok(Moment { seq: Seq(retained.removed.max(1)), time: Some(begin) });
+    }
+    let from = place(reader, at, &log.clock)?;
+    if from.seq > Seq(0) {
+        return Ok(from);
+    }
+    match begin {
+        Some(begin) => Err(Failure::no(format!(
+            "the log begins at {} (entry 1), after {}; --from 1 is the earliest",
+            log.clock.moment(begin),
+            from.spell(&log.clock)
+        ))),
+        None => Err(Failure::no("the journal has no entries yet")),
+    }
+}
+
+/// Objects that are compared.
+struct Scope {
+    resources: Vec<i64>,
+    /// None for all of them.
+    namespaces: BTreeSet<Option<String>>,
+    /// Only these.
+    objects: Option<Vec<ObjectRow>>,
+}
+
+impl Scope {
+    fn of(args: &Diff, reader: &Reader) -> Result<Self, Failure> {
+        object::namespaces(reader, &args.namespaces)?;
+        let mut namespaces: BTreeSet<_> = args.namespaces.iter().cloned().map(Some).collect();
+        if namespaces.is_empty() {
+            namespaces.insert(None);
+        }
+        if args.objects.is_empty() {
+            let resources = reader.resources()?.into_iter().map(|(id, _)| id).collect();
+            return Ok(Self { resources, namespaces, objects: None });
+        }
+        let spellings = Spellings::load(reader)?;
+        let (mut resources, mut objects, mut all) = (BTreeSet::new(), Vec::new(), false);
+        for text in args.objects.iter().flat_map(|text| text.split(',')) {
+            let named = spellings.read(text)?;
+            resources.extend(named.resources.iter().map(|(id, _)| *id));
+            if named.name.is_some() {
+                objects.extend(object::find(reader, "diff", text, &args.namespaces)?);
+            } else {
+                all = true;
+            }
+        }
+        if all && !objects.is_empty() {
+            return Err(Failure::usage("diff takes either resources or single objects, not both at once"));
+        }
+        Ok(Self { resources: resources.into_iter().collect(), namespaces, objects: (!all).then_some(objects) })
+    }
+
+    /// Rows of the objects that may differ, by resource, namespace and name.
+    fn rows(&self, reader: &Reader, from: Moment) -> Result<Vec<i64>, Failure> {
+        let mut rows = Vec::new();
+        match &self.objects {
+            Some(objects) => rows.extend(objects.iter().cloned()),
+            None => {
+                for resource in &self.resources {
+                    for namespace in &self.namespaces {
+                        rows.extend(reader.objects_changed(*resource, namespace.as_deref(), from.seq)?);
+                    }
+                }
+            }
+        }
+        rows.sort_by_cached_key(|row| (row.resource.full_name(), row.namespace.clone(), row.name.clone()));
+        Ok(rows.iter().map(ObjectRow::row).collect())
+    }
+
+    fn compare(
+        &self,
+        reader: &mut Reader,
+        log: &Log<'_>,
+        (from, to): (Moment, Moment),
+        clock: &Clock,
+        put: &mut Put<'_, Item>,
+    ) -> Result<(), Failure> {
+        let (first, second) = (end(reader, from, clock)?, end(reader, to, clock)?);
+        put(Item::Begin { from: first, to: second, single: self.objects.is_some() })?;
+        let mut passed = 0;
+        // One at a time: together they may be large.
+        for row in self.rows(reader, from)? {
+            let found = difference::between(reader, [row], (from.seq, to.seq), Limits::NONE)?;
+            if let Some(failure) = found.unknown.into_iter().next() {
+                return Err(failure);
+            }
+            passed += found.came_and_went;
+            for mut object in found.objects {
+                let (before, after) = (object.before.take().map(Line), object.after.take().map(Line));
+                let before = before.filter(|_| object.became == Became::Removed);
+                let (resource, time) = (object.full_name.clone(), object.time);
+                put(Item::Object(Box::new(Differs { difference: object, resource, time, before, after })))?;
+            }
+        }
+        let unknown = self.gaps(reader, (from, to), clock, put)?;
+        let about = self.about(reader, from, to)?;
+        let coverage = about.coverage(reader, &log.dir, clock)?;
+        let mut unknown: Vec<String> = unknown.into_iter().chain(coverage.notes().map(str::to_owned)).collect();
+        unknown.dedup();
+        unknown.into_iter().try_for_each(|text| put(Item::Unknown(text)))?;
+        put(Item::CameAndWent(passed))
+    }
+
+    /// Hands out the GAPs between the moments. Returns sentences about moments that lie in one.
+    fn gaps(
+        &self,
+        reader: &mut Reader,
+        (from, to): (Moment, Moment),
+        clock: &Clock,
+        put: &mut Put<'_, Item>,
+    ) -> Result<Vec<String>, Failure> {
+        let mut concerned = BTreeSet::new();
+        match &self.objects {
+            Some(objects) => concerned.extend(objects.iter().map(|row| (row.resource_id, Some(row.namespace.clone())))),
+            None => {
+                for namespace in &self.namespaces {
+                    concerned.extend(self.resources.iter().map(|resource| (*resource, namespace.clone())));
+                }
+            }
+        }
+        let names = names(reader)?;
+        let (mut seen, mut unknown) = (BTreeSet::new(), Vec::new());
+        for (resource, namespace) in concerned {
+            for stored in reader.gaps(resource, namespace.as_deref(), from.seq)? {
+                let entry = object::parse(&stored)?;
+                let (Some(gap), true) = (entry.gap(), stored.seq <= to.seq && seen.insert(stored.seq)) else {
+                    continue;
+                };
+                let (seq, resource) = (stored.seq.0, entry.resource.to_string());
+                put(Item::Gap(Box::new(Hole { seq, resource, gap, entry: stored.clone().into() })))?;
+            }
+            for (name, place) in [("--from", from), ("--to", to)] {
+                if let Some(doubt) = object::doubt(reader, resource, namespace.as_deref(), place, clock)? {
+                    unknown.push(format!("{name} lies in a gap of {}: {doubt}", names[&resource]));
+                }
+            }
+        }
+        Ok(unknown)
+    }
+
+    fn about(&self, reader: &Reader, from: Moment, to: Moment) -> Result<About, Failure> {
+        let names = names(reader)?;
+        let of_objects = |objects: &Vec<ObjectRow>| objects.iter().map(|row| row.resource_id).collect();
+        let resources: BTreeSet<i64> =
+            self.objects.as_ref().map_or_else(|| self.resources.iter().copied().collect(), of_objects);
+        Ok(About {
+            resources: Some(resources.iter().filter_map(|id| names.get(id).cloned()).collect()),
+            namespaces: match &self.objects {
+                Some(objects) => objects.iter().flat_map(ObjectRow::namespaces).collect(),
+                None => self.namespaces.iter().flatten().cloned().collect(),
+            },
+            since: from.time,
+            until: to.time,
+        })
+    }
+}
+
+/// Full names of the resources, by their ids.
+fn names(reader: &Reader) -> Result<BTreeMap<i64, String>, Failure> {
+    Ok(reader.resources()?.into_iter().map(|(id, resource)| (id, resource.full_name())).collect())
+}
+
+fn end(reader: &mut Reader, place: Moment, clock: &Clock) -> Result<End, Failure> {
+    let time = match (place.time, reader.entry(place.seq)?) {
+        (Some(time), _) => Some(time),
+        (None, Some(stored)) => object::parse(&stored)?.time.parse().ok(),
+        (None, None) => None,
+    };
+    Ok(End { seq: place.seq.0, time: time.map_or_else(String::new, |time| clock.moment(time)) })
+}

@@ -1,0 +1,290 @@
+//! Objects as they are, or as they were.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::core::model::{EntryType, Resource, Seq};
+use crate::journal::{ObjectRow, Reader};
+use crate::query::coverage_notes::About;
+use crate::query::render::names::{At, Spellings};
+use crate::query::render::object::Moment;
+use crate::query::render::{Failure, object};
+use crate::query::select::{labels_of, labels_read};
+use crate::query::{Log, Put, Question};
+
+/// Asks for objects at a moment.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Get {
+    /// KIND or KIND/NAME each; KIND NAME NAME as well.
+    pub(crate) objects: Vec<String>,
+    pub(crate) namespaces: Vec<String>,
+    /// Objects of all namespaces, also where there is one name.
+    pub(crate) all_namespaces: bool,
+    /// Label selector.
+    pub(crate) labels: Option<String>,
+    /// The moment; now if there is none.
+    pub(crate) at: Option<At>,
+}
+
+/// A part of the answer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Item {
+    /// The form of the answer.
+    Begin {
+        /// One object was asked for by its name.
+        one: bool,
+        /// The moment that ages are counted to.
+        now: Timestamp,
+    },
+    /// An object that was there.
+    Object(Box<Found>),
+}
+
+/// An object as it was.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Found {
+    pub(crate) resource: Resource,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) object: Box<RawValue>,
+    /// Pointers of redacted values.
+    pub(crate) redacted: Vec<String>,
+    /// Seq and time of the last change, as far as the log has it.
+    pub(crate) changed: Option<(Seq, Option<Timestamp>)>,
+}
+
+impl Found {
+    fn of(
+        row: &ObjectRow,
+        object: &Bytes,
+        redacted: Vec<String>,
+        changed: Option<(Seq, Option<Timestamp>)>,
+    ) -> Result<Self, Failure> {
+        let object = serde_json::from_slice::<&RawValue>(object).map_err(|error| object::damaged(row.last, &error))?;
+        let (namespace, name) = (row.namespace.clone(), row.name.clone());
+        Ok(Self { resource: row.resource.clone(), namespace, name, object: object.to_owned(), redacted, changed })
+    }
+}
+
+/// State of an object at the requested moment.
+enum Known {
+    /// It was this.
+    Is(Box<Found>),
+    /// It was not there, for this reason where one was asked for.
+    Not(Option<String>),
+}
+
+impl Question for Get {
+    const NAME: &'static str = "get";
+    type Item = Item;
+
+    /// # Errors
+    /// Exit 1 where there was none, with when it came and went.
+    fn answer(self, log: &Log<'_>, put: &mut Put<'_, Item>) -> Result<(), Failure> {
+        let mut reader = log.open()?;
+        let wanted = Wanted::read(&self, &mut reader)?;
+        let labels = self.labels.as_deref().map(labels_read).transpose()?;
+        let mut rows = wanted.rows;
+        let place = match self.at {
+            Some(at) if wanted.one => {
+                let (place, note) = object::place_of(&mut reader, &mut rows, at, &log.clock)?;
+                note.iter().for_each(|note| log.remark(note));
+                Some(place)
+            }
+            Some(at) => {
+                if let At::Time(time) | At::Ago(time) = at {
+                    object::not_before_all(&reader, time, &log.clock)?;
+                }
+                Some(object::place(&mut reader, at, &log.clock)?)
+            }
+            None => None,
+        };
+        put(Item::Begin { one: wanted.one, now: now(&mut reader, place, log)? })?;
+        let (mut found, mut reasons, mut is_empty) = (Vec::new(), Vec::new(), true);
+        for row in &rows {
+            match look(&mut reader, row, place, wanted.one, log)? {
+                Known::Not(reason) => reasons.extend(reason),
+                Known::Is(is) if !wanted.one => {
+                    if labels.as_ref().is_none_or(|labels| labels.takes(&labels_of(is.object.get().as_bytes()))) {
+                        is_empty = false;
+                        put(Item::Object(is))?;
+                    }
+                }
+                Known::Is(is) => found.push((row, is)),
+            }
+        }
+        if found.len() > 1 {
+            return Err(object::several(&self.objects.join(" "), found.iter().map(|(row, _)| *row)));
+        }
+        let mut concerned = rows.clone();
+        for (row, one) in found {
+            concerned = vec![row.clone()];
+            is_empty = false;
+            put(Item::Object(one))?;
+        }
+        if is_empty {
+            let when = if self.at.is_some() { "then" } else { "now" };
+            let none = format!("there is no {} {when}, as far as the journal knows", wanted.asked);
+            return Err(Failure::no(if reasons.is_empty() { none } else { reasons.join("; ") }));
+        }
+        remark(&mut reader, &concerned, place, log)
+    }
+}
+
+/// Returns the moment that ages are counted to.
+fn now(reader: &mut Reader, place: Option<Moment>, log: &Log<'_>) -> Result<Timestamp, Failure> {
+    let entry = match place {
+        Some(Moment { time: None, seq }) => reader.entry(seq)?,
+        _ => None,
+    };
+    let time = entry.as_ref().and_then(|stored| object::parse(stored).ok()?.time.parse().ok());
+    Ok(time.or(place.and_then(|place| place.time)).unwrap_or(log.clock.now))
+}
+
+/// Objects that are asked for.
+struct Wanted {
+    rows: Vec<ObjectRow>,
+    /// One object, by its name.
+    one: bool,
+    asked: String,
+}
+
+impl Wanted {
+    fn read(args: &Get, reader: &mut Reader) -> Result<Self, Failure> {
+        let words = words(&args.objects)?;
+        let spellings = Spellings::load(reader)?;
+        let (mut rows, mut seen) = (Vec::new(), BTreeSet::new());
+        let several = args.labels.is_some() || args.all_namespaces || args.namespaces.len() > 1;
+        let mut one = words.len() == 1 && !several;
+        object::namespaces(reader, &args.namespaces)?;
+        for text in &words {
+            let named = spellings.read(text)?;
+            let found = match named.name.as_deref() {
+                Some(name) if !name.contains(['*', '?']) => object::known(reader, text, &named, &args.namespaces)?,
+                pattern => {
+                    one = false;
+                    let mut found = Vec::new();
+                    for (id, _) in &named.resources {
+                        found.extend(object::of_resource(reader, *id, &args.namespaces, pattern)?);
+                    }
+                    found
+                }
+            };
+            let mut new = |row: &ObjectRow| seen.insert((row.resource_id, row.namespace.clone(), row.name.clone()));
+            rows.extend(found.into_iter().filter(&mut new));
+        }
+        let mut asked = words.join(", ");
+        if !args.namespaces.is_empty() {
+            asked.push_str(&format!(" in {}", args.namespaces.join(", ")));
+        }
+        if args.labels.is_some() {
+            asked.push_str(" with these labels");
+        }
+        Ok(Self { rows, one, asked })
+    }
+}
+
+/// KIND or KIND/NAME for each of what is named: `deploy/web pods/x`, `deploy,pods`, or `deploy web api`.
+fn words(args: &[String]) -> Result<Vec<String>, Failure> {
+    let split = |text: &String| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let Some((first, names)) = args.split_first() else { return Ok(Vec::new()) };
+    if names.is_empty() || args.iter().all(|word| word.contains('/')) {
+        return Ok(args.iter().flat_map(split).collect());
+    }
+    if args.iter().any(|word| word.contains('/')) {
+        return Err(Failure::usage(format!(
+            "{:?} mixes KIND/NAME with KIND NAME; write all of it one way, such as deploy/web deploy/api or deploy web api",
+            args.join(" ")
+        )));
+    }
+    let of_kind = |kind: String| names.iter().map(move |name| format!("{kind}/{name}")).collect::<Vec<_>>();
+    Ok(split(first).into_iter().flat_map(of_kind).collect())
+}
+
+/// Says what times are not covered, and which resources are no longer watched.
+fn remark(reader: &mut Reader, rows: &[ObjectRow], place: Option<Moment>, log: &Log<'_>) -> Result<(), Failure> {
+    let one = rows.len() == 1;
+    let scopes: BTreeSet<(i64, String, Option<String>)> = rows
+        .iter()
+        .map(|row| (row.resource_id, row.resource.full_name(), one.then(|| row.namespace.clone())))
+        .collect();
+    let time = place.and_then(|place| place.time);
+    let about = About {
+        resources: Some(scopes.iter().map(|(_, resource, _)| resource.clone()).collect()),
+        namespaces: rows.iter().take(1).filter(|_| one).flat_map(ObjectRow::namespaces).collect(),
+        since: time,
+        until: time,
+    };
+    for (id, _, namespace) in scopes {
+        if let Some(place) = place
+            && let Some(doubt) = object::doubt(reader, id, namespace.as_deref(), place, &log.clock)?
+        {
+            log.remark(&doubt);
+        }
+    }
+    // Right after an entry everything is as the entry says.
+    if place.is_none_or(|place| place.time.is_some()) {
+        about.coverage(reader, &log.dir, &log.clock)?.remark(log);
+    }
+    Ok(())
+}
+
+fn look(
+    reader: &mut Reader,
+    row: &ObjectRow,
+    place: Option<Moment>,
+    why: bool,
+    log: &Log<'_>,
+) -> Result<Known, Failure> {
+    let stored = match place {
+        None if !why && !row.present => return Ok(Known::Not(None)),
+        None => {
+            if let Some((object, redacted)) = reader.unrecorded(row)? {
+                let step = reader.step(row, Seq(u64::MAX))?;
+                let changed = step.map(|step| (step.seq, Timestamp::from_microsecond(step.time).ok()));
+                return Ok(Known::Is(Box::new(Found::of(row, &object, redacted, changed)?)));
+            }
+            reader.entry_at(row, Seq(u64::MAX))?
+        }
+        Some(place) => {
+            let (place, note) = object::happened_by(reader, row, place, &log.clock)?;
+            if let Some(note) = note.filter(|_| why) {
+                log.remark(&note);
+            }
+            reader.entry_at(row, place.seq)?
+        }
+    };
+    let Some(stored) = stored else {
+        let reason = if why { Some(object::not_yet(reader, row, place, &log.clock)?) } else { None };
+        return Ok(Known::Not(reason));
+    };
+    let entry = object::parse(&stored)?;
+    if entry.op == EntryType::Deleted && !why {
+        return Ok(Known::Not(None));
+    }
+    if entry.op == EntryType::Deleted {
+        let before = reader.step(row, Seq(stored.seq.0 - 1))?;
+        let before = before.map_or_else(String::new, |step| format!("; --at {} shows it as it was before", step.seq));
+        return Ok(Known::Not(Some(format!(
+            "{} was deleted at {} (entry {}){before}",
+            row.spell(),
+            object::time_of(&entry, &log.clock),
+            stored.seq,
+        ))));
+    }
+    let redacted = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    let changed = Some((stored.seq, Some(object::when(&entry))));
+    match entry.object {
+        Some(object) => {
+            let object = stored.line.slice_ref(object.get().as_bytes());
+            Ok(Known::Is(Box::new(Found::of(row, &object, redacted, changed)?)))
+        }
+        None => Err(object::damaged(stored.seq, &"it has no object")),
+    }
+}

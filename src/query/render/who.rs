@@ -1,0 +1,117 @@
+//! Owners of a value by managedFields: a hint, not proof.
+
+use super::row::printable;
+use super::tree::{Node, Step};
+use crate::core::k8s::managed_fields::{By, ManagedFields, Manager};
+
+/// Returns the owners of a value of an object.
+pub(crate) fn owners(books: &mut ManagedFields, path: &[Step<'_, '_>]) -> Vec<Manager> {
+    books.owners(path, |set, step| match step {
+        Step::Key(name) => set.member(name),
+        Step::Element(_, _, node) => set.element(|name| node.member(name).map(Node::json), || node.json()),
+    })
+}
+
+/// `kubectl Apply, kubelet Update status`; without `fully` only the names. Who is known as the owner of what changed is
+/// marked so, and of several owners any may have written.
+pub(crate) fn spell(managers: &[Manager], fully: bool) -> String {
+    let one = |manager: &Manager| {
+        let mut text = manager.manager.clone();
+        if fully {
+            let parts = [Some(&manager.operation), manager.subresource.as_ref()];
+            for part in parts.into_iter().flatten().filter(|part| !part.is_empty()) {
+                text.push(' ');
+                text.push_str(part);
+            }
+        }
+        text
+    };
+    let mut names: Vec<String> = managers.iter().map(one).collect();
+    names.dedup();
+    let owners = managers.iter().all(|manager| manager.by == Some(By::Owner));
+    let text = match &names[..] {
+        [] => String::new(),
+        [_] if owners => format!("owner {}", names[0]),
+        [_, _, ..] if owners => format!("one of the owners {}", names.join(", ")),
+        _ => names.join(", "),
+    };
+    printable(&text).into_owned()
+}
+
+/// `kubectl-set, ~kubelet`: the names alone, with `~` before one that is known as the owner.
+pub(crate) fn short(managers: &[Manager]) -> String {
+    let mark = |manager: &Manager| if manager.by == Some(By::Owner) { "~" } else { "" };
+    let mut names: Vec<String> = managers.iter().map(|one| format!("{}{}", mark(one), one.manager)).collect();
+    names.dedup();
+    printable(&names.join(", ")).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::json::tree::LOOKED;
+
+    const OBJECT: &str = r#"{"metadata":{"name":"web","managedFields":[
+        {"manager":"kubectl","operation":"Apply","time":"2026-11-21T10:00:00Z","fieldsV1":{"f:spec":{"f:replicas":{},"f:containers":{"k:{\"name\":\"a\"}":{".":{},"f:image":{},"f:args":{}}},"f:finalizers":{"v:\"x\"":{}}}}},
+        {"manager":"kubelet","operation":"Update","subresource":"status","fieldsV1":{"f:status":{}}},
+        {"manager":"old","operation":"Update","subresource":""}]},
+        "spec":{"replicas":1,"containers":[{"name":"a","image":"i","args":["one"],"tty":true},{"name":"b","image":"j"}],"finalizers":["x","y"]},
+        "status":{"n":{"m":1}}}"#;
+
+    #[test]
+    fn a_value_is_owned_by_whoever_lists_it_or_what_holds_it() {
+        let (mut books, tree) = (ManagedFields::of(OBJECT.as_bytes()), Node::parse(OBJECT.as_bytes()).unwrap());
+        let unmarked = |managers: Vec<Manager>| -> Vec<Manager> {
+            managers.into_iter().map(|manager| Manager { by: None, ..manager }).collect()
+        };
+        let found: Vec<(String, String)> = tree
+            .leaves()
+            .iter()
+            .filter(|leaf| !matches!(leaf.path[0], Step::Key("metadata")))
+            .map(|leaf| (leaf.node.json(), spell(&unmarked(owners(&mut books, &leaf.path)), true)))
+            .collect();
+        let found: Vec<_> = found.iter().map(|(value, owner)| (value.as_str(), owner.as_str())).collect();
+        assert_eq!(
+            found,
+            [
+                ("1", "kubectl Apply"),
+                ("\"a\"", ""),
+                ("\"i\"", "kubectl Apply"),
+                ("\"one\"", "kubectl Apply"),
+                ("true", ""),
+                ("\"b\"", ""),
+                ("\"j\"", ""),
+                ("\"x\"", "kubectl Apply"),
+                ("\"y\"", ""),
+                ("1", "kubelet Update status"),
+            ]
+        );
+        assert_eq!(spell(&books.all(), false), "kubectl, kubelet");
+        assert!(ManagedFields::of(b"[]").all().is_empty());
+    }
+
+    /// Every key of a set is read once, however many values are asked for.
+    #[test]
+    fn owners_of_every_value_of_a_large_object_are_found_in_one_reading() {
+        const MANY: usize = 2_000;
+        let json = |of: &dyn Fn(usize) -> String| (0..MANY).map(of).collect::<Vec<_>>().join(",");
+        let object = format!(
+            r#"{{"metadata":{{"managedFields":[{{"manager":"m","fieldsV1":{{"f:data":{{{}}},"f:ports":{{{}}},"f:names":{{{}}}}}}}]}},"data":{{{}}},"ports":[{}],"names":[{}]}}"#,
+            json(&|n| format!(r#""f:k{n}":{{}}"#)),
+            json(&|n| format!(r#""k:{{\"port\":{n},\"protocol\":\"TCP\"}}":{{".":{{}},"f:name":{{}}}}"#)),
+            json(&|n| format!(r#""v:\"n{n}\"":{{}}"#)),
+            json(&|n| format!(r#""k{n}":"x""#)),
+            json(&|n| format!(r#"{{"name":"p","port":{n},"protocol":"TCP"}}"#)),
+            json(&|n| format!(r#""n{n}""#)),
+        );
+        let (mut books, mut tree) = (ManagedFields::of(object.as_bytes()), Node::parse(object.as_bytes()).unwrap());
+        tree.without(&[&["metadata"]]);
+        LOOKED.set(0);
+        let leaves = tree.leaves();
+        let owned = leaves.iter().filter(|leaf| spell(&owners(&mut books, &leaf.path), false) == "owner m");
+        // Nobody has the numbers of the ports.
+        assert_eq!(owned.count(), 3 * MANY);
+        // Some for what each owner is called.
+        assert!(LOOKED.get() < 20 * leaves.len(), "{} looks for {} values", LOOKED.get(), leaves.len());
+    }
+}

@@ -1,0 +1,790 @@
+//! Alarms: conditions that need a person, or soon will, each with its start, its cause and its remedy.
+//!
+//! Each alarm has a name that never changes. `docs/runbook.md` has a section of that name, and `docs/alerts.yaml` a rule
+//! for Prometheus.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::{Role, Status, Trouble};
+use crate::journal::{SinkState, SourceState};
+
+/// A condition that needs a person, or soon will.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Alarm {
+    /// Its name, which is that of its section in the runbook.
+    pub alarm: &'static str,
+    /// The source or sink that it is about; empty where it is about decklog as a whole.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// Since when, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// The condition and its cause.
+    pub what: String,
+    /// The remedy.
+    #[serde(rename = "do")]
+    pub remedy: String,
+}
+
+/// Name of an alarm that another version knows and this one does not.
+const OTHER: &str = "other";
+
+/// An alarm as it is read.
+#[derive(Deserialize)]
+struct Read {
+    alarm: String,
+    #[serde(default)]
+    about: String,
+    since: Option<Timestamp>,
+    what: String,
+    #[serde(rename = "do")]
+    remedy: String,
+}
+
+impl<'de> Deserialize<'de> for Alarm {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Read { alarm, about, since, what, remedy } = Read::deserialize(deserializer)?;
+        let alarm = NAMES.into_iter().find(|known| *known == alarm).unwrap_or(OTHER);
+        Ok(Self { alarm, about, since, what, remedy })
+    }
+}
+
+/// Every name that an alarm can have.
+pub const NAMES: [&str; 26] = [
+    DAEMON_DOWN,
+    DAEMON_FAILING,
+    CONFIGURATION_REFUSED,
+    STALLED,
+    DESCRIPTORS_LOW,
+    CLOCK_BEHIND,
+    CLOCK_JUMPED,
+    LEADERLESS,
+    SHARED_LOG_UNREACHABLE,
+    LEASE_PROBLEM,
+    STANDBY_BEHIND,
+    BACKLOG_OVERFLOWED,
+    JOURNAL_SET_APART,
+    JOURNAL_PAUSED,
+    DISK_LOW,
+    WAL_LARGE,
+    DISCOVERY_FAILING,
+    SOURCE_DEGRADED,
+    SOURCE_SILENT,
+    SOURCE_STARTING,
+    RESOURCE_WAITING,
+    GAP_RECORDED,
+    SINK_HALTED,
+    SINK_BEHIND,
+    SINK_MISSED,
+    SINK_DEAD_LETTERS,
+];
+
+const DAEMON_DOWN: &str = "daemon-down";
+const DAEMON_FAILING: &str = "daemon-failing";
+const CONFIGURATION_REFUSED: &str = "configuration-refused";
+const DESCRIPTORS_LOW: &str = "descriptors-low";
+const STALLED: &str = "stalled";
+const CLOCK_BEHIND: &str = "clock-behind";
+const CLOCK_JUMPED: &str = "clock-jumped";
+const LEADERLESS: &str = "leaderless";
+const SHARED_LOG_UNREACHABLE: &str = "shared-log-unreachable";
+const LEASE_PROBLEM: &str = "lease-problem";
+const STANDBY_BEHIND: &str = "standby-behind";
+const BACKLOG_OVERFLOWED: &str = "backlog-overflowed";
+const JOURNAL_SET_APART: &str = "journal-set-apart";
+const JOURNAL_PAUSED: &str = "journal-paused";
+const DISK_LOW: &str = "disk-low";
+const WAL_LARGE: &str = "wal-large";
+const DISCOVERY_FAILING: &str = "discovery-failing";
+const SOURCE_DEGRADED: &str = "source-degraded";
+const SOURCE_SILENT: &str = "source-silent";
+const SOURCE_STARTING: &str = "source-starting";
+const RESOURCE_WAITING: &str = "resource-waiting";
+const GAP_RECORDED: &str = "gap-recorded";
+const SINK_HALTED: &str = "sink-halted";
+const SINK_BEHIND: &str = "sink-behind";
+const SINK_MISSED: &str = "sink-missed";
+const SINK_DEAD_LETTERS: &str = "sink-dead-letters";
+
+/// A clock that is so far behind the newest entry was set back.
+const CLOCK_BEHIND_LIMIT: SignedDuration = SignedDuration::from_secs(60);
+/// Less than this is free on the disk, and less than a tenth of it: it is nearly full.
+const FREE: u64 = 1 << 30;
+/// A write-ahead log that is larger is held by a reader, or the disk is too slow.
+const WAL: u64 = 128 << 20;
+/// A watch brings a bookmark about every minute, and one that is silent for 150 s is opened again.
+/// Where there are no bookmarks, an audit that finds nothing is as good, every ten minutes.
+const SILENT: i64 = 900;
+/// A watch that has just begun may have its first bookmark before it.
+const FIRST_BOOKMARK_WAIT: SignedDuration = SignedDuration::from_secs(120);
+/// A source that begins takes seconds, or minutes in a big cluster.
+const STARTING_LIMIT: SignedDuration = SignedDuration::from_mins(15);
+/// A gap is news for this long.
+const GAP_NEWS_PERIOD: SignedDuration = SignedDuration::from_hours(1);
+/// An API server that begins, and an API service that moves, are not known for some seconds.
+const UNKNOWN_LIMIT: SignedDuration = SignedDuration::from_secs(30);
+/// Largest lag of a sink without an alarm, in seconds.
+const BEHIND: i64 = 300;
+/// A Lease is somebody else's within 17 s, and an engine that fails over takes less.
+const LEADERLESS_LIMIT: SignedDuration = SignedDuration::from_secs(60);
+const UNREACHABLE_LIMIT: SignedDuration = SignedDuration::from_secs(60);
+/// Largest lag of a standby without an alarm, in seconds: it reads that much before it leads.
+const STANDBY: f64 = 60.0;
+
+/// Returns the alarms of a status, the worst first.
+pub(super) fn alarms(status: &Status) -> Vec<Alarm> {
+    let mut all = daemon(status);
+    all.extend(ha(status));
+    all.extend(journal(status));
+    // What the daemon said before it ended is not how things are.
+    if status.daemon.running {
+        all.extend(discovery(status));
+        all.extend(sources(status));
+    }
+    all.extend(sinks(status));
+    all
+}
+
+fn daemon(status: &Status) -> Vec<Alarm> {
+    let mut all = Vec::new();
+    if let Some(failed) = &status.daemon.failed {
+        all.push(failing(failed));
+    } else if !status.daemon.running {
+        all.push(Alarm {
+            alarm: DAEMON_DOWN,
+            about: String::new(),
+            since: None,
+            what: "no daemon runs on this state directory, so nothing is recorded and nothing is delivered".to_owned(),
+            remedy: "start it (`systemctl start decklog`, or `decklog run`); `journalctl -u decklog` says why it ended"
+                .to_owned(),
+        });
+    }
+    all.extend(status.daemon.refused.as_ref().map(refused));
+    if !status.daemon.stalled.is_empty() {
+        all.push(Alarm {
+            alarm: STALLED,
+            about: String::new(),
+            since: None,
+            what: format!("no progress in: {}", status.daemon.stalled.join(", ")),
+            remedy: "systemd's watchdog restarts decklog; without systemd, restart it yourself. A slow disk is the usual cause"
+                .to_owned(),
+        });
+    }
+    if let (Some(open), Some(most)) = (status.daemon.open_files, status.daemon.open_files_limit)
+        && open.saturating_mul(5) > most.saturating_mul(4)
+    {
+        all.push(Alarm {
+            alarm: DESCRIPTORS_LOW,
+            about: String::new(),
+            since: None,
+            what: format!("{open} of {most} file descriptors are in use: decklog will soon be unable to open watches"),
+            remedy: "raise LimitNOFILE of the service (`systemctl edit decklog`) and restart it".to_owned(),
+        });
+    }
+    all
+}
+
+fn ha(status: &Status) -> Vec<Alarm> {
+    let Some(view) = &status.ha else { return Vec::new() };
+    let mut all = Vec::new();
+    let mut alarm = |alarm, since, what: String, remedy: String| {
+        all.push(Alarm { alarm, about: String::new(), since, what, remedy });
+    };
+    let lasts = |since: Option<Timestamp>, bound| since.filter(|since| status.time.duration_since(*since) >= bound);
+    let lease = &view.lease;
+    if let Some(since) = lasts(view.since_leaderless, LEADERLESS_LIMIT) {
+        let why = view.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        let look = match lease.split_once('/') {
+            Some((namespace, name)) => format!("`kubectl get lease -n {namespace} {name} -o yaml`"),
+            None => format!("the Lease {lease}"),
+        };
+        alarm(
+            LEADERLESS,
+            Some(since),
+            format!("nobody is known to lead by the Lease {lease}, so nothing is written to the shared log{why}"),
+            format!(
+                "look at each decklog of this log (`decklog check` says what it lacks) and at {look}; the changes are kept meanwhile, as far as the backlog has room"
+            ),
+        );
+    } else if let Some(problem) = &view.problem {
+        alarm(
+            LEASE_PROBLEM,
+            None,
+            problem.clone(),
+            "do what it says: until then this decklog cannot take over, or stops leading".to_owned(),
+        );
+    }
+    if let Some(since) = lasts(view.since_unreachable, UNREACHABLE_LIMIT)
+        && let Some(why) = &view.unreachable
+    {
+        alarm(
+            SHARED_LOG_UNREACHABLE,
+            Some(since),
+            format!("the shared log {} cannot be reached: {why}", view.log),
+            "bring it back; decklog retries by itself, and nothing is visible before the shared log has it".to_owned(),
+        );
+    }
+    if view.role == Role::Standby && view.behind_seconds > STANDBY {
+        alarm(
+            STANDBY_BEHIND,
+            None,
+            format!(
+                "this standby is {} and {:.0} s behind the shared log, which a take-over would have to read first",
+                units(view.behind_units),
+                view.behind_seconds
+            ),
+            "look at its disk and at the network to the shared log; it follows as fast as these let it".to_owned(),
+        );
+    }
+    if let Some(since) = view.since_overflow.filter(|since| status.time.duration_since(*since) < GAP_NEWS_PERIOD) {
+        alarm(
+            BACKLOG_OVERFLOWED,
+            Some(since),
+            format!(
+                "the backlog of this standby had no room {}: a take-over resumes from the API server for what was dropped",
+                times(view.overflows)
+            ),
+            "raise [ha] backlog, or bring back what holds up the shared log; what etcd has compacted by the take-over is a GAP"
+                .to_owned(),
+        );
+    }
+    for apart in &view.apart {
+        alarm(
+            JOURNAL_SET_APART,
+            None,
+            apart.sentence(),
+            "read the file as a journal of its own, keep of it what you need, and move it away: that ends this alarm"
+                .to_owned(),
+        );
+    }
+    all
+}
+
+fn units(units: u64) -> String {
+    if units == 1 { "1 unit".to_owned() } else { format!("{units} units") }
+}
+
+fn times(times: u64) -> String {
+    if times == 1 { "once".to_owned() } else { format!("{times} times") }
+}
+
+/// Alarm for a cluster whose daemon ended by an error and is started again.
+pub fn failing(failed: &Trouble) -> Alarm {
+    let times = if failed.times == 1 { "once".to_owned() } else { format!("{} times in a row", failed.times) };
+    Alarm {
+        alarm: DAEMON_FAILING,
+        about: String::new(),
+        since: Some(failed.since),
+        what: format!("nothing of this cluster is recorded: its daemon ended by an error, {times}: {}", failed.why),
+        remedy:
+            "do what it says; decklog begins it again by itself, and the other clusters of the process are not affected"
+                .to_owned(),
+    }
+}
+
+/// Alarm for a configuration that was refused, while the previous one, if any, stays in force.
+pub fn refused(refused: &Trouble) -> Alarm {
+    Alarm {
+        alarm: CONFIGURATION_REFUSED,
+        about: String::new(),
+        since: Some(refused.since),
+        what: format!("the configuration is wrong, and not in force: {}", refused.why),
+        remedy: "correct the file (`decklog check` names every problem), and then `systemctl reload decklog` (SIGHUP)"
+            .to_owned(),
+    }
+}
+
+fn journal(status: &Status) -> Vec<Alarm> {
+    let journal = &status.journal;
+    let mut all = Vec::new();
+    if let Some(head) = journal.head
+        && head.time.duration_since(status.time) > CLOCK_BEHIND_LIMIT
+    {
+        let seconds = head.time.duration_since(status.time).as_secs();
+        all.push(Alarm {
+            alarm: CLOCK_BEHIND,
+            about: String::new(),
+            since: None,
+            what: format!("the newest entry is {seconds} s in the future: the clock of this machine was set back"),
+            remedy: "let the machine keep its time (`timedatectl`); the order of entries is their seq, not their time"
+                .to_owned(),
+        });
+    }
+    if let Some(jump) = status.daemon.last_jump
+        && status.time.duration_since(jump.at).abs() < GAP_NEWS_PERIOD
+    {
+        let way = if jump.seconds < 0 { "back" } else { "ahead" };
+        all.push(Alarm {
+            alarm: CLOCK_JUMPED,
+            about: String::new(),
+            since: Some(jump.at),
+            what: format!("the clock went {way} by {} s: it was set, or the machine was suspended", jump.seconds.abs()),
+            remedy:
+                "if somebody set the clock on purpose, do nothing: entries stay in the order of their seq, and their `time` follows the clock"
+                    .to_owned(),
+        });
+    }
+    if status.daemon.running
+        && let Some(paused) = &journal.paused
+    {
+        all.push(Alarm {
+            alarm: JOURNAL_PAUSED,
+            about: String::new(),
+            since: paused.since,
+            what: format!("reading the cluster is paused: {}", paused.detail),
+            remedy: "make room as it says: decklog then resumes by itself, and records a GAP `paused` for what etcd has compacted until then"
+                .to_owned(),
+        });
+    }
+    if let (Some(free), Some(disk)) = (journal.free_bytes, journal.disk_bytes)
+        && free < FREE
+        && free < disk / 10
+    {
+        all.push(Alarm {
+            alarm: DISK_LOW,
+            about: String::new(),
+            since: None,
+            what: format!("{} MiB are free on the disk of {}", free >> 20, journal.path.display()),
+            remedy:
+                "free some space, or give the journal a larger disk: when it is full, decklog stops reading until there is space, and keeps what is journaled"
+                    .to_owned(),
+        });
+    }
+    if journal.wal_bytes > WAL {
+        all.push(Alarm {
+            alarm: WAL_LARGE,
+            about: String::new(),
+            since: None,
+            what: format!("the write-ahead log has grown to {} MiB", journal.wal_bytes >> 20),
+            remedy: "a program keeps the journal open: find it (`fuser -v` on journal.db), and end it".to_owned(),
+        });
+    }
+    all
+}
+
+fn sources(status: &Status) -> Vec<Alarm> {
+    let mut all = Vec::new();
+    for source in status.sources.iter().filter(|source| source.active) {
+        let alarm = |alarm, what: String, remedy: &str| Alarm {
+            alarm,
+            about: source.name.clone(),
+            since: source.since,
+            what,
+            remedy: remedy.to_owned(),
+        };
+        let lasts = |time| source.since.is_some_and(|since| status.time.duration_since(since) > time);
+        match (&source.state, source.lag_seconds) {
+            (SourceState::Degraded(text), _) => all.push(alarm(
+                SOURCE_DEGRADED,
+                text.clone(),
+                "do what it says; decklog retries by itself, and the other sources are not affected",
+            )),
+            (SourceState::Watching, Some(lag)) if lag > SILENT && lasts(FIRST_BOOKMARK_WAIT) => all.push(alarm(
+                SOURCE_SILENT,
+                format!("watched, but nothing has come for {lag} s, not even a bookmark"),
+                "compare with `kubectl get --raw` of the same resource; an API without bookmarks that is not audited is also silent when nothing changes",
+            )),
+            (state @ (SourceState::Waiting | SourceState::Listing(_) | SourceState::Recovering), _) if lasts(STARTING_LIMIT) => all.push(alarm(
+                SOURCE_STARTING,
+                match state {
+                    SourceState::Recovering => "decklog is still recovering what its watch missed".to_owned(),
+                    SourceState::Waiting => "it has not begun".to_owned(),
+                    SourceState::Listing(_) | SourceState::Watching | SourceState::Degraded(_) | SourceState::Gone => {
+                        state.detail().into_owned()
+                    }
+                },
+                "if the number of objects grows, wait; otherwise look at the API server and the network",
+            )),
+            _ => {}
+        }
+    }
+    all.extend(status.waiting.iter().map(|name| {
+        let because = status.waiting_because.get(name);
+        Alarm {
+            alarm: RESOURCE_WAITING,
+            about: name.clone(),
+            since: None,
+            what: because.map_or_else(
+                || "it is configured, and the API server does not serve it".to_owned(),
+                |because| because.what.clone(),
+            ),
+            remedy: because.map_or_else(
+                || "correct the name in [[watch]] resources, or install its CustomResourceDefinition; decklog waits for it".to_owned(),
+                |because| because.remedy.clone(),
+            ),
+        }
+    }));
+    all
+}
+
+/// Alarms for an incomplete discovery.
+fn discovery(status: &Status) -> Vec<Alarm> {
+    let lasting = status.discovery.iter();
+    let lasting = lasting.filter(|(_, trouble)| status.time.duration_since(trouble.since) >= UNKNOWN_LIMIT);
+    lasting
+        .map(|(about, Trouble { since, why, .. })| {
+            let (what, remedy) = if about.is_empty() {
+                (
+                    format!("the API server does not say which resources there are: {why}"),
+                    "do what it says; decklog retries by itself, and what it knows from before is watched meanwhile"
+                        .to_owned(),
+                )
+            } else {
+                let path = if about.starts_with('/') { about.clone() } else { format!("/apis/{about}") };
+                (
+                    format!("it is not known what there is of this API group: {why}"),
+                    format!(
+                        "look at `kubectl get apiservices` and at `kubectl get --raw {path}`: bring back what serves it, or delete the APIService; all other resources are watched"
+                    ),
+                )
+            };
+            Alarm { alarm: DISCOVERY_FAILING, about: about.clone(), since: Some(*since), what, remedy }
+        })
+        .collect()
+}
+
+/// Notice for recorded gaps. It is no alarm, because nothing brings back what is missing.
+pub(super) fn gaps(status: &Status) -> Option<Alarm> {
+    let last = status.gaps.last.as_ref()?;
+    let age = status.time.duration_since(last.place.time);
+    (age < GAP_NEWS_PERIOD).then(|| Alarm {
+        alarm: GAP_RECORDED,
+        about: last.resource.clone(),
+        since: Some(last.place.time),
+        what: format!("changes may be missing ({}), recorded by entry {}", last.gap.why, last.place.seq),
+        remedy: "decklog cannot bring them back; the net difference follows the GAP in the log (`decklog tail --since today`)"
+            .to_owned(),
+    })
+}
+
+fn sinks(status: &Status) -> Vec<Alarm> {
+    let mut all = Vec::new();
+    for sink in status.sinks.iter().filter(|sink| sink.active) {
+        let alarm = |alarm, what: String, remedy: String| Alarm {
+            alarm,
+            about: sink.name.clone(),
+            since: sink.since,
+            what,
+            remedy,
+        };
+        if status.daemon.running {
+            let lag = format!("{} and {} s behind", plural(sink.lag_entries), sink.lag_seconds);
+            if let SinkState::Halted(why) = &sink.state {
+                all.push(alarm(
+                    SINK_HALTED,
+                    format!("{why} ({lag})"),
+                    "do what it says, and then `systemctl reload decklog` (SIGHUP) makes it retry; the journal keeps the entries"
+                        .to_owned(),
+                ));
+            } else if sink.lag_seconds > BEHIND {
+                let why = Some(sink.state.detail())
+                    .filter(|why| !why.is_empty())
+                    .unwrap_or("it is slower than the changes come");
+                all.push(alarm(
+                    SINK_BEHIND,
+                    format!("{lag}: {why}"),
+                    "bring the receiver back, or make it faster; decklog retries by itself, and keeps the entries that it has not received"
+                        .to_owned(),
+                ));
+            }
+        }
+        if let Some(last) = sink.last_missed.filter(|last| status.time.duration_since(*last) < GAP_NEWS_PERIOD) {
+            all.push(Alarm {
+                since: Some(last),
+                ..alarm(
+                    SINK_MISSED,
+                    format!("decklog dropped {} in all before it had received them", plural(sink.missed_entries)),
+                    "they cannot come back, and a GAP names them; bring the receiver back, or raise [state] max_size"
+                        .to_owned(),
+                )
+            });
+        }
+        if let (Some(first), Some(last)) = (sink.dead_letters.first(), sink.dead_letters.last()) {
+            all.push(alarm(
+                SINK_DEAD_LETTERS,
+                format!(
+                    "it refused {} for good, the first because: {}",
+                    plural(sink.dead_letters.len() as u64),
+                    first.reason
+                ),
+                format!(
+                    "when the cause is gone: `decklog replay --sink {} --from {} --to {}`",
+                    sink.name, first.seq, last.seq
+                ),
+            ));
+        }
+    }
+    all
+}
+
+fn plural(entries: u64) -> String {
+    if entries == 1 { "1 entry".to_owned() } else { format!("{entries} entries") }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::journal::Apart;
+    use std::collections::BTreeMap;
+
+    use super::super::{
+        ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, Jump, LastGap, PauseStatus, Place, Refused, SinkStatus,
+        SourceStatus,
+    };
+    use super::*;
+    use crate::core::model::Seq;
+    use crate::core::wire::EntryGap;
+    use crate::query::status::HaView;
+
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    /// A daemon that is well, at noon.
+    fn well() -> Status {
+        let source = SourceStatus {
+            name: "pods".into(),
+            state: SourceState::Watching,
+            since: Some(time("2026-11-21T08:00:00Z")),
+            resume: Some("7".into()),
+            objects: 1,
+            known_good: None,
+            lag_seconds: Some(SILENT),
+            gaps: 0,
+            recovered: 0,
+            suppressed: 0,
+            audit: None,
+            active: true,
+        };
+        let sink = SinkStatus {
+            name: "audit".into(),
+            kind: "file".into(),
+            state: SinkState::Running,
+            since: Some(time("2026-11-21T08:00:00Z")),
+            cursor: Seq(5),
+            lag_entries: 2,
+            lag_seconds: BEHIND,
+            oldest_undelivered: None,
+            delivered: None,
+            tries: None,
+            dead_letters: Vec::new(),
+            missed_entries: 0,
+            last_missed: None,
+            active: true,
+        };
+        let daemon = DaemonStatus {
+            running: true,
+            open_files: Some(80),
+            open_files_limit: Some(100),
+            ..DaemonStatus::default()
+        };
+        Status {
+            time: time("2026-11-21T12:00:00Z"),
+            alarms: Vec::new(),
+            notices: Vec::new(),
+            cluster: ClusterStatus { name: String::new(), uid: String::new() },
+            daemon,
+            ha: None,
+            journal: JournalStatus {
+                path: "/j".into(),
+                epoch: String::new(),
+                head: Some(Place { seq: Seq(7), time: time("2026-11-21T12:01:00Z") }),
+                oldest: None,
+                removed: 0,
+                paused: None,
+                entries: 7,
+                size_bytes: 0,
+                wal_bytes: WAL,
+                free_bytes: Some(FREE - 1),
+                disk_bytes: Some(FREE),
+            },
+            gaps: GapsStatus { count: 0, last: None, recovered: 0 },
+            sources: vec![source],
+            waiting: Vec::new(),
+            waiting_because: BTreeMap::new(),
+            discovery: BTreeMap::new(),
+            sinks: vec![sink],
+        }
+    }
+
+    fn pause() -> PauseStatus {
+        PauseStatus {
+            why: "disk_full".into(),
+            since: Some(time("2026-11-21T11:59:00Z")),
+            detail: "the disk is full".into(),
+        }
+    }
+
+    type Change = Box<dyn Fn(&mut Status)>;
+
+    fn with(change: fn(&mut HaView)) -> Change {
+        Box::new(move |status| change(status.ha.get_or_insert_default()))
+    }
+
+    fn at(text: &str) -> Option<Timestamp> {
+        Some(time(text))
+    }
+
+    fn unknown(since: &str) -> Trouble {
+        Trouble { since: time(since), why: "what serves it does not answer the API server".into(), times: 1 }
+    }
+
+    #[test]
+    fn each_alarm_begins_at_its_bound() {
+        assert_eq!(alarms(&well()), []);
+        let gap = |at: &str| LastGap {
+            place: Place { seq: Seq(3), time: time(at) },
+            resource: "pods".into(),
+            gap: EntryGap { why: "expired".into(), from: None, to: None, since: None, recovered: None },
+        };
+        let jump = |at: &str| Some(Jump { at: time(at), seconds: -3600 });
+        let trouble = |times| Some(Trouble { since: time("2026-11-21T11:00:00Z"), why: "no kubeconfig".into(), times });
+        let cases: Vec<(&str, Change)> = vec![
+            (
+                DAEMON_FAILING,
+                Box::new(move |status| (status.daemon.running, status.daemon.failed) = (false, trouble(3))),
+            ),
+            (CONFIGURATION_REFUSED, Box::new(move |status| status.daemon.refused = trouble(1))),
+            (STALLED, Box::new(|status| status.daemon.stalled = vec!["the journal".into()])),
+            (DESCRIPTORS_LOW, Box::new(|status| status.daemon.open_files = Some(81))),
+            (
+                CLOCK_BEHIND,
+                Box::new(|status| {
+                    status.journal.head = Some(Place { seq: Seq(7), time: time("2026-11-21T12:01:01Z") });
+                }),
+            ),
+            (CLOCK_JUMPED, Box::new(move |status| status.daemon.last_jump = jump("2026-11-21T11:00:01Z"))),
+            ("", Box::new(move |status| status.daemon.last_jump = jump("2026-11-21T10:59:59Z"))),
+            (LEADERLESS, with(|ha| ha.since_leaderless = at("2026-11-21T11:59:00Z"))),
+            ("", with(|ha| ha.since_leaderless = at("2026-11-21T11:59:01Z"))),
+            (
+                SHARED_LOG_UNREACHABLE,
+                with(|ha| {
+                    (ha.unreachable, ha.since_unreachable) = (Some("refused".into()), at("2026-11-21T11:59:00Z"));
+                }),
+            ),
+            (
+                "",
+                with(|ha| {
+                    (ha.unreachable, ha.since_unreachable) = (Some("refused".into()), at("2026-11-21T11:59:01Z"));
+                }),
+            ),
+            (LEASE_PROBLEM, with(|ha| ha.problem = Some("denied".into()))),
+            (STANDBY_BEHIND, with(|ha| (ha.role, ha.behind_seconds) = (Role::Standby, 60.5))),
+            ("", with(|ha| (ha.role, ha.behind_seconds) = (Role::Leader, 60.5))),
+            ("", with(|ha| (ha.role, ha.behind_seconds) = (Role::Standby, 60.0))),
+            (BACKLOG_OVERFLOWED, with(|ha| ha.since_overflow = at("2026-11-21T11:00:01Z"))),
+            ("", with(|ha| ha.since_overflow = at("2026-11-21T11:00:00Z"))),
+            (
+                JOURNAL_SET_APART,
+                with(|ha| {
+                    ha.apart = vec![Apart {
+                        file: "/var/lib/decklog/journal.db.set-apart-20261121T115900Z".into(),
+                        epoch: "e".to_owned(),
+                        first: 31,
+                        last: 60,
+                        shared: Some(45),
+                        is_beyond: true,
+                    }];
+                }),
+            ),
+            (JOURNAL_PAUSED, Box::new(|status| status.journal.paused = Some(pause()))),
+            (DISK_LOW, Box::new(|status| status.journal.disk_bytes = Some(FREE * 11))),
+            (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),
+            (
+                DISCOVERY_FAILING,
+                Box::new(|status| {
+                    status.discovery.insert("metrics.k8s.io".into(), unknown("2026-11-21T11:59:30Z"));
+                }),
+            ),
+            (
+                DISCOVERY_FAILING,
+                Box::new(|status| {
+                    status.discovery.insert(String::new(), unknown("2026-11-21T11:59:30Z"));
+                }),
+            ),
+            (
+                "",
+                Box::new(|status| {
+                    status.discovery.insert("metrics.k8s.io".into(), unknown("2026-11-21T11:59:31Z"));
+                }),
+            ),
+            (SOURCE_DEGRADED, Box::new(|status| status.sources[0].state = SourceState::Degraded(String::new()))),
+            (SOURCE_SILENT, Box::new(|status| status.sources[0].lag_seconds = Some(SILENT + 1))),
+            (
+                "",
+                Box::new(|status| {
+                    status.sources[0].lag_seconds = Some(SILENT + 1);
+                    status.sources[0].since = Some(time("2026-11-21T11:58:00Z"));
+                }),
+            ),
+            (SOURCE_STARTING, Box::new(|status| status.sources[0].state = SourceState::Listing(0))),
+            (SOURCE_STARTING, Box::new(|status| status.sources[0].state = SourceState::Recovering)),
+            (
+                "",
+                Box::new(|status| {
+                    status.sources[0].state = SourceState::Listing(0);
+                    status.sources[0].since = Some(time("2026-11-21T11:45:00Z"));
+                }),
+            ),
+            (
+                "",
+                Box::new(|status| {
+                    (status.sources[0].state, status.sources[0].active) = (SourceState::Degraded(String::new()), false);
+                }),
+            ),
+            (RESOURCE_WAITING, Box::new(|status| status.waiting = vec!["widgets.example.com".into()])),
+            (GAP_RECORDED, Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:01Z")))),
+            ("", Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:00Z")))),
+            (SINK_HALTED, Box::new(|status| status.sinks[0].state = SinkState::Halted(String::new()))),
+            (SINK_BEHIND, Box::new(|status| status.sinks[0].lag_seconds += 1)),
+            (SINK_MISSED, Box::new(|status| status.sinks[0].last_missed = Some(time("2026-11-21T11:00:01Z")))),
+            ("", Box::new(|status| status.sinks[0].last_missed = Some(time("2026-11-21T11:00:00Z")))),
+            (
+                SINK_DEAD_LETTERS,
+                Box::new(|status| status.sinks[0].dead_letters = vec![Refused { seq: Seq(2), reason: "413".into() }]),
+            ),
+            (
+                "",
+                Box::new(|status| {
+                    (status.sinks[0].state, status.sinks[0].active) = (SinkState::Halted(String::new()), false);
+                }),
+            ),
+        ];
+        let mut seen = vec![DAEMON_DOWN];
+        for (name, change) in cases {
+            let mut status = well();
+            change(&mut status);
+            let mut raised: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
+            // What nobody can do anything about is a notice.
+            assert!(!raised.contains(&GAP_RECORDED));
+            raised.extend(gaps(&status).map(|notice| notice.alarm));
+            assert_eq!(raised, if name.is_empty() { vec![] } else { vec![name] });
+            seen.extend((!name.is_empty()).then_some(name));
+        }
+        seen.dedup();
+        assert_eq!(seen, NAMES, "each is tried");
+        // Of one that does not run, what it last said of sources, sinks and a pause is no news.
+        let mut status = well();
+        status.sources[0].state = SourceState::Recovering;
+        let raised: Vec<(&str, String)> = alarms(&status).into_iter().map(|alarm| (alarm.alarm, alarm.what)).collect();
+        assert_eq!(raised, [(SOURCE_STARTING, "decklog is still recovering what its watch missed".to_owned())]);
+        let mut status = well();
+        status.daemon = DaemonStatus::default();
+        status.sources[0].state = SourceState::Degraded(String::new());
+        status.sinks[0].state = SinkState::Halted(String::new());
+        status.journal.paused = Some(pause());
+        status.discovery.insert(String::new(), unknown("2026-11-21T11:00:00Z"));
+        let raised: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
+        assert_eq!(raised, [DAEMON_DOWN]);
+    }
+
+    #[test]
+    fn a_pause_says_why_and_since_when() {
+        let mut status = well();
+        status.journal.paused = Some(pause());
+        let alarm = alarms(&status).remove(0);
+        assert_eq!(alarm.since, pause().since);
+        assert!(alarm.what.contains("the disk is full"), "{alarm:?}");
+    }
+}

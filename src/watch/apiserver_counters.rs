@@ -1,0 +1,335 @@
+//! The API server's own request counters, for what no watch can show: a write that changes nothing makes no version.
+//!
+//! `/metrics` of an API server counts its requests by resource, verb and answer. The growth of those counts that can
+//! make a version is kept in the journal, beside the versions that the watches brought over the same time. Each API server
+//! counts for itself and begins at 0 when it starts; which one answers behind one address is chance. So a reading says
+//! how much the counters of the server that answered have grown since that very one was last read.
+//!
+//! # Decision: requests and versions over the same time
+//!
+//! Context: A write without effect makes no version, so only the API server's counters show it.
+//! Decision: Their growth between two readings of one process is stored in unbroken stretches, and versions are counted over
+//! the same stretches. A difference is reported only for a resource watched as a whole, without a gap.
+//! Cost: A right of its own, and the counters of one replica.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use http::Method;
+use jiff::Timestamp;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::core::runtime;
+use crate::journal::{Journal, JournalError, REQUEST_COUNTERS_INTERVAL, RequestCounts};
+use crate::watch::SourceManagerHandle;
+use crate::watch::cluster::{Api, next_part};
+
+/// Path of the counters, which takes a right of its own.
+pub const PATH: &str = "/metrics";
+/// A reading may take this long. In a big cluster it is tens of megabytes.
+const LIMIT: Duration = Duration::from_secs(60);
+/// A longer line is none of those that are looked for.
+const LONGEST: usize = 4096;
+/// Number of counters of one API server that are kept: several times as many as the largest clusters have.
+const COUNTS: usize = 20_000;
+/// Distinguishes at most so many API servers behind one address.
+const SERVERS: usize = 16;
+
+/// Verbs of requests that can make a version.
+const VERBS: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
+/// Subresources whose requests make a version of the resource; those of `pods/exec` or `serviceaccounts/token` do not.
+const SUBRESOURCES: [&str; 9] =
+    ["", "status", "scale", "finalize", "approval", "binding", "eviction", "ephemeralcontainers", "resize"];
+
+/// Group, plural and verb.
+type Key = (String, String, &'static str);
+
+/// Counters of one API server.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Reading {
+    /// Start time of the server, seconds since 1970 in its own spelling: no two servers have the same one. Empty if it does not
+    /// report it.
+    started: String,
+    counts: BTreeMap<Key, u64>,
+}
+
+impl Reading {
+    /// Takes one line of the Prometheus text format.
+    fn take(&mut self, line: &str) {
+        if let Some(value) = line.strip_prefix("process_start_time_seconds ") {
+            value.trim().clone_into(&mut self.started);
+            return;
+        }
+        let Some(rest) = line.strip_prefix("apiserver_request_total{") else { return };
+        let Some((labels, value)) = rest.rsplit_once('}') else { return };
+        let (mut group, mut resource, mut verb, mut counts) = ("", "", None, true);
+        for label in labels.split("\",") {
+            // What this reads is made of names: none of them holds a quote or a comma.
+            let Some((name, value)) = label.split_once("=\"") else { continue };
+            let value = value.trim_end_matches('"');
+            match name {
+                "group" => group = value,
+                "resource" => resource = value,
+                "verb" => verb = VERBS.into_iter().find(|known| *known == value),
+                "code" => counts &= value.starts_with('2'),
+                "dry_run" => counts &= value.is_empty(),
+                "subresource" => counts &= SUBRESOURCES.contains(&value),
+                _ => {}
+            }
+        }
+        let (Some(verb), Some(value)) = (verb.filter(|_| counts), number(value)) else { return };
+        if self.counts.len() < COUNTS {
+            *self.counts.entry((group.to_owned(), resource.to_owned(), verb)).or_default() += value;
+        }
+    }
+}
+
+/// A count as Prometheus writes it: `12`, `1.2345678e+07`.
+fn number(text: &str) -> Option<u64> {
+    let number: f64 = text.split_whitespace().next()?.parse().ok()?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in range, and a whole number")]
+    (0.0..9e15).contains(&number).then_some(number as u64)
+}
+
+/// Makes growth out of counts. It holds no clock and asks nobody.
+#[derive(Debug, Default)]
+struct Growth {
+    servers: HashMap<String, (Timestamp, BTreeMap<Key, u64>)>,
+    last: Option<(Timestamp, Resources)>,
+}
+
+/// Resources by group and plural.
+type Resources = BTreeSet<(String, String)>;
+
+impl Growth {
+    /// Returns the increase since the previous reading, for resources that are watched now and were then.
+    fn of(&mut self, at: Timestamp, reading: Reading, watched: Resources) -> RequestCounts {
+        let last = self.last.replace((at, watched.clone()));
+        let (since, then) = last.map_or((None, Resources::new()), |(since, then)| (Some(since), then));
+        let before = match (self.servers.remove(&reading.started), since) {
+            (Some((_, counts)), _) => Some(counts),
+            // It has started since the last reading: all that it counts is new.
+            (None, Some(since)) if starts_after(&reading.started, since) => Some(BTreeMap::new()),
+            (None, _) => None,
+        };
+        let requests = before.map(|before| {
+            let grown = reading.counts.iter().map(|((group, plural, verb), count)| {
+                let before = before.get(&(group.clone(), plural.clone(), *verb)).copied().unwrap_or(0);
+                // One that fell began again, although the server does not say so.
+                (group.clone(), plural.clone(), *verb, count.checked_sub(before).unwrap_or(*count))
+            });
+            let watched = |resource: &(String, String)| watched.contains(resource) && then.contains(resource);
+            grown.filter(|(group, plural, _, grown)| *grown > 0 && watched(&(group.clone(), plural.clone()))).collect()
+        });
+        if self.servers.len() >= SERVERS
+            && let Some(oldest) = self.servers.iter().min_by_key(|(_, (read, _))| *read).map(|(name, _)| name.clone())
+        {
+            self.servers.remove(&oldest);
+        }
+        self.servers.insert(reading.started, (at, reading.counts));
+        RequestCounts { since, until: at, requests: requests.unwrap_or_default() }
+    }
+}
+
+fn starts_after(started: &str, moment: Timestamp) -> bool {
+    let moment = moment.as_duration().as_secs_f64();
+    started.parse::<f64>().is_ok_and(|started| started > moment)
+}
+
+/// Reads the counters of the API server now and then, from when every source is up to date until `stop`.
+///
+/// # Errors
+/// Where the journal's writer has stopped.
+pub async fn run(
+    api: Api,
+    sources: SourceManagerHandle,
+    journal: Journal,
+    stop: CancellationToken,
+) -> Result<(), JournalError> {
+    let mut ready = sources.ready();
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => return Ok(()),
+        // What was missed until now would come as versions without requests.
+        ready = ready.wait_for(|ready| *ready) => if ready.is_err() { return Ok(()) },
+    }
+    let mut ticks = interval(REQUEST_COUNTERS_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut growth, mut reported) = (Growth::default(), None);
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            _ = ticks.tick() => {}
+        }
+        let watched = sources.overview().sources.into_iter().map(|view| {
+            let resource = &view.spec.resource;
+            (resource.group.clone(), resource.plural.clone())
+        });
+        let watched = watched.collect();
+        let read = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            read = timeout(LIMIT, read(&api)) => read,
+        };
+        let read = read.unwrap_or_else(|_elapsed| Err("the API server takes too long to send them".to_owned()));
+        match read {
+            Ok(reading) => {
+                reported = None;
+                journal.requests(Ok(growth.of(runtime::now(), reading, watched))).await?;
+            }
+            Err(problem) if reported.as_ref() == Some(&problem) => {}
+            Err(problem) => {
+                tracing::warn!("the API server's request counters cannot be read: {problem}");
+                reported = Some(problem.clone());
+                journal.requests(Err(problem)).await?;
+            }
+        }
+    }
+}
+
+/// One reading. It is long and mostly of no interest, so that it is looked at as it comes.
+async fn read(api: &Api) -> Result<Reading, String> {
+    let answer = api.send(Method::GET, PATH, "text/plain", Vec::new()).await.map_err(|failure| failure.to_string())?;
+    let mut body = answer.into_body();
+    let (mut reading, mut lines) = (Reading::default(), Lines::default());
+    while let Some(part) = next_part(&mut body, api.limits().read).await.map_err(|failure| failure.to_string())? {
+        lines.take(&part, |line| reading.take(line));
+    }
+    lines.end(|line| reading.take(line));
+    Ok(reading)
+}
+
+/// Cuts what comes in parts into lines; longer ones than are looked for are left out.
+#[derive(Debug, Default)]
+struct Lines {
+    begun: Vec<u8>,
+    too_long: bool,
+}
+
+impl Lines {
+    fn take(&mut self, part: &[u8], mut each: impl FnMut(&str)) {
+        let mut rest = part;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            self.add(&rest[..end]);
+            self.end(&mut each);
+            rest = &rest[end + 1..];
+        }
+        self.add(rest);
+    }
+
+    fn add(&mut self, part: &[u8]) {
+        self.too_long |= self.begun.len() + part.len() > LONGEST;
+        if !self.too_long {
+            self.begun.extend_from_slice(part);
+        }
+    }
+
+    fn end(&mut self, mut each: impl FnMut(&str)) {
+        if let (false, Ok(line)) = (self.too_long, std::str::from_utf8(&self.begun)) {
+            each(line);
+        }
+        self.begun.clear();
+        self.too_long = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(labels: &str, count: &str) -> String {
+        format!("apiserver_request_total{{component=\"apiserver\",{labels}}} {count}")
+    }
+
+    fn read_all(lines: &[String]) -> Reading {
+        let mut reading = Reading::default();
+        let mut cut = Lines::default();
+        // In parts that end anywhere.
+        for part in (lines.join("\n") + "\n").as_bytes().chunks(7) {
+            cut.take(part, |line| reading.take(line));
+        }
+        cut.end(|line| reading.take(line));
+        reading
+    }
+
+    #[test]
+    fn only_granted_writes_count() {
+        let of = |code: &str, dry: &str, group: &str, resource: &str, sub: &str, verb: &str| {
+            format!(
+                "code=\"{code}\",dry_run=\"{dry}\",group=\"{group}\",resource=\"{resource}\",scope=\"resource\",subresource=\"{sub}\",verb=\"{verb}\",version=\"v1\""
+            )
+        };
+        let reading = read_all(&[
+            "# HELP apiserver_request_total [STABLE] Counter".to_owned(),
+            "x".repeat(LONGEST * 3),
+            line(&of("200", "", "apps", "deployments", "", "PUT"), "11"),
+            line(&of("201", "", "apps", "deployments", "", "PUT"), "1"),
+            line(&of("200", "", "apps", "deployments", "scale", "PATCH"), "1.5e+06"),
+            line(&of("409", "", "apps", "deployments", "", "PUT"), "100"),
+            line(&of("200", "All", "apps", "deployments", "", "PUT"), "100"),
+            line(&of("200", "", "apps", "deployments", "", "GET"), "100"),
+            line(&of("200", "", "", "pods", "exec", "POST"), "100"),
+            line(&of("201", "", "", "pods", "binding", "POST"), "2"),
+            line(&of("200", "", "", "secrets", "", "PUT"), "100"),
+            line(&of("200", "", "", "pods", "", "PUT"), "NaN"),
+            "process_start_time_seconds 1.79e+09".to_owned(),
+        ]);
+        assert_eq!(reading.started, "1.79e+09");
+        let counts: Vec<String> =
+            reading.counts.iter().map(|((_, plural, verb), count)| format!("{plural} {verb} {count}")).collect();
+        assert_eq!(counts, ["pods POST 2", "secrets PUT 100", "deployments PATCH 1500000", "deployments PUT 12"]);
+    }
+
+    fn reading(started: &str, puts: u64) -> Reading {
+        let key = ("apps".to_owned(), "deployments".to_owned(), "PUT");
+        Reading { started: started.to_owned(), counts: BTreeMap::from([(key, puts)]) }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// Since when, until when, and by how much the PUTs of deployments have grown.
+    fn grown(growth: &mut Growth, second: i64, reading: Reading) -> (Option<i64>, i64, u64) {
+        let watched = Resources::from([("apps".to_owned(), "deployments".to_owned())]);
+        let counts = growth.of(at(second), reading, watched);
+        let puts = counts.requests.iter().map(|(.., count)| count).sum();
+        (counts.since.map(Timestamp::as_second), counts.until.as_second(), puts)
+    }
+
+    #[test]
+    fn counters_begin_anew_with_the_server() {
+        let mut growth = Growth::default();
+        assert_eq!(grown(&mut growth, 1000, reading("500", 70)), (None, 1000, 0), "what was before is of no stretch");
+        assert_eq!(grown(&mut growth, 1020, reading("500", 75)), (Some(1000), 1020, 5));
+        assert_eq!(grown(&mut growth, 1040, reading("1030", 3)), (Some(1020), 1040, 3), "a restart");
+        assert_eq!(grown(&mut growth, 1060, reading("1030", 4)), (Some(1040), 1060, 1));
+        // Where nothing says when it started, a count that fell shows it.
+        let mut growth = Growth::default();
+        grown(&mut growth, 1000, reading("", 70));
+        assert_eq!(grown(&mut growth, 1020, reading("", 2)), (Some(1000), 1020, 2));
+    }
+
+    #[test]
+    fn another_server_behind_the_same_address_is_not_taken_for_growth() {
+        let mut growth = Growth::default();
+        grown(&mut growth, 1000, reading("500", 70));
+        assert_eq!(grown(&mut growth, 1020, reading("400", 9000)), (Some(1000), 1020, 0));
+        assert_eq!(grown(&mut growth, 1040, reading("500", 71)), (Some(1020), 1040, 1));
+        assert_eq!(grown(&mut growth, 1060, reading("400", 9002)), (Some(1040), 1060, 2));
+        for other in 0..100 {
+            grown(&mut growth, 1061 + other, reading(&other.to_string(), 1));
+        }
+        assert!(growth.servers.len() <= SERVERS);
+    }
+
+    #[test]
+    fn what_comes_to_be_watched_is_counted_from_then_on() {
+        let mut growth = Growth::default();
+        growth.of(at(1000), reading("500", 70), Resources::new());
+        assert_eq!(grown(&mut growth, 1020, reading("500", 75)), (Some(1000), 1020, 0), "versions of then are missing");
+        assert_eq!(grown(&mut growth, 1040, reading("500", 78)), (Some(1020), 1040, 3));
+    }
+}

@@ -1,0 +1,103 @@
+//! `[cluster]`: which cluster is read, and how much is asked of it.
+
+use std::path::PathBuf;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use crate::core::units::{Period, Span};
+
+/// The cluster that is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Cluster")]
+pub struct Settings {
+    /// Its name in every entry. Default: the kubeconfig context's cluster, or "in-cluster".
+    pub name: Option<String>,
+    /// The kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, the in-cluster service account.
+    #[schemars(extend("format" = "path"))]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig. Default: its current one.
+    pub context: Option<String>,
+    /// Read the API server's own request counters, for `churn --requests`.
+    pub request_metrics: bool,
+    /// Let the kubeconfig name a program that gives the credentials (exec, auth-provider), and run it. Default: only for a
+    /// person at a terminal who owns the kubeconfig.
+    pub allow_exec: Option<bool>,
+    /// Let the kubeconfig do without TLS, or without a look at the API server's certificate.
+    pub allow_insecure_tls: bool,
+    /// How often, at least, each source is compared with what the API server has: not less than "1s"; "off" for never.
+    pub audit_every: Period,
+    /// What may be spent on reading from the API server's own history what a watch missed; with "off" nothing, and then that
+    /// is a GAP.
+    pub recover: Recover,
+}
+
+/// Selects whether missed changes are read from the API server's own history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Recover {
+    /// The word "off".
+    Off(Off),
+    /// Within these bounds.
+    Within(RecoverBounds),
+}
+
+impl Default for Recover {
+    fn default() -> Self {
+        Self::Within(RecoverBounds::default())
+    }
+}
+
+/// Disabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Off {
+    /// The word.
+    Off,
+}
+
+/// How much may be spent on recovering what a watch missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecoverBounds {
+    /// Requests for one source, each time that it has lost its position.
+    #[schemars(range(min = 1))]
+    pub requests: u32,
+    /// Requests a second, for all sources.
+    #[schemars(range(min = 1))]
+    pub rate: u32,
+    /// How long it may take: etcd is compacted every five minutes by default.
+    pub within: Span,
+}
+
+impl Default for RecoverBounds {
+    fn default() -> Self {
+        Self { requests: 50_000, rate: 200, within: Span::from_secs(300) }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            name: None,
+            kubeconfig: None,
+            context: None,
+            request_metrics: false,
+            allow_exec: None,
+            allow_insecure_tls: false,
+            audit_every: Period::from_secs(600),
+            recover: Recover::default(),
+        }
+    }
+}
+
+impl JsonSchema for Recover {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Recover".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "oneOf": [{ "enum": ["off"] }, generator.subschema_for::<RecoverBounds>()] })
+    }
+}

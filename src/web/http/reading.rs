@@ -1,0 +1,441 @@
+//! `decklog --server`: questions about the log, from those who are on another machine.
+//!
+//! A question is answered here, from the journal, as a command on this machine would answer it, and each item of the answer is
+//! sent as a line of JSON as soon as it is known. The answer ends with whoever asked: readings of the journal are interrupted.
+//!
+//! # Decision: a remote command is a question
+//!
+//! Context: Each command has to say the same from everywhere, and a daemon is to have one interface for its log.
+//! Decision: `POST /api/v1/QUESTION` takes the very question that a command asks of a journal on its own machine, and the
+//! command renders the items at home. The zone goes with the question, because sentences have times.
+//! Cost: Both sides should have one version; what an answer needs is memory of the daemon, so few are answered at a time.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Extension, FromRequest, Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::stream;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
+
+use super::{Settings, Stage};
+use crate::core::credential_files::Followed;
+use crate::query::questions::names::Names;
+use crate::query::questions::show::Show;
+use crate::query::questions::status::Statuses;
+use crate::query::questions::tail::Tail;
+use crate::query::questions::verify::Verify;
+use crate::query::render::Failure;
+use crate::query::render::clock::Clock;
+use crate::query::{self, End, Frame, Log, Question};
+
+/// Number of questions that are answered at a time.
+pub(super) const MOST_ANSWERS: usize = 8;
+
+/// Questions whose answers need little memory at a time, whatever the log holds. Of the others one after the other is begun.
+const SMALL: [&str; 4] = [Tail::NAME, Show::NAME, Statuses::NAME, Names::NAME];
+
+/// Time limit for the turn of another question.
+const TURN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Niceness of the threads that answer: the daemon's own work comes first.
+const NICE: i32 = 10;
+
+/// Interval of keepalive lines while nothing comes.
+pub(crate) const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Bytes of a request.
+pub(super) const MOST_ASKED: usize = 64 << 10;
+
+/// Media type of an answer: one [`Frame`] as JSON in each line.
+pub(crate) const CONTENT_TYPE: &str = "application/x-ndjson";
+
+/// Question that is answered without a journal: the names of the clusters, none where there is only one.
+pub(crate) const CLUSTERS: &str = "clusters";
+
+/// A token is this long at least.
+const SHORTEST_TOKEN: usize = 16;
+
+/// A question, and for whom it is.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ask<Q> {
+    /// The question.
+    pub(crate) ask: Q,
+    /// The cluster, where the server has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cluster: Option<String>,
+    /// The zone of whoever asks, as in `TZ`; UTC if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) zone: Option<String>,
+}
+
+/// Client of a connection, as far as the connection identifies it.
+#[derive(Clone, Debug)]
+pub(crate) enum Peer {
+    /// On this machine; the socket's own rights have let it in.
+    Unix(Option<u32>),
+    /// Over TCP, with the certificate that it has shown and that an authority of `client_ca_file` has signed.
+    Tcp(IpAddr, Option<Vec<u8>>),
+}
+
+/// State directories that are read: of one cluster, or of several.
+#[derive(Debug, Default)]
+pub(super) struct Logs {
+    pub(super) state: PathBuf,
+    pub(super) clusters: BTreeMap<String, PathBuf>,
+}
+
+/// Access control and the number of readers.
+pub(super) struct Reading {
+    logs: Box<dyn Fn() -> Logs + Send + Sync>,
+    /// None if reading is off.
+    gate: Option<Gate>,
+    turns: Arc<Semaphore>,
+    /// The turn of a question that is not [`SMALL`].
+    large: Arc<Semaphore>,
+}
+
+/// Access control for readers.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    tokens: Option<Mutex<Followed>>,
+}
+
+impl Gate {
+    /// Builds the gate from the settings; none if reading is off.
+    ///
+    /// # Errors
+    /// What is wrong with the tokens.
+    pub(crate) async fn of(settings: &Settings) -> Result<Option<Self>, String> {
+        if !settings.reading {
+            return Ok(None);
+        }
+        let Some(path) = &settings.token_file else { return Ok(Some(Self { tokens: None })) };
+        let mut file = Followed::new(path);
+        file.refresh().await.map_err(|error| error.to_string())?;
+        let text = file.text().map_err(|error| error.to_string())?;
+        let at = path.display();
+        for (number, token) in tokens(text).enumerate().map(|(number, token)| (number + 1, token)) {
+            if token.len() < SHORTEST_TOKEN {
+                return Err(format!(
+                    "token {number} in {at} has less than {SHORTEST_TOKEN} characters, and can be guessed; `openssl rand -hex 32` makes a good one"
+                ));
+            }
+            if token.contains(char::is_whitespace) {
+                return Err(format!("token {number} in {at} has a space in it: write one token in each line"));
+            }
+        }
+        if tokens(text).next().is_none() {
+            return Err(format!("{at} holds no token"));
+        }
+        Ok(Some(Self { tokens: Some(Mutex::new(file)) }))
+    }
+
+    /// Returns the name of the client for the log; none if it may not read.
+    pub(crate) async fn admits(&self, peer: &Peer, headers: &HeaderMap) -> Option<String> {
+        let address = match peer {
+            Peer::Unix(Some(uid)) => return Some(format!("uid {uid}")),
+            Peer::Unix(None) => return Some("the unix socket".to_owned()),
+            Peer::Tcp(address, Some(certificate)) => {
+                let digest: String = Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect();
+                return Some(format!("{address}, certificate sha256:{digest}"));
+            }
+            Peer::Tcp(address, None) => address,
+        };
+        let mut file = self.tokens.as_ref()?.lock().await;
+        let shown = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+        let (scheme, shown) = shown.split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return None;
+        }
+        // A file that is gone lets nobody in: what was read last may be what somebody took back.
+        file.forget();
+        if let Err(error) = file.refresh().await {
+            tracing::warn!("{error}; nobody reads the log with a token until it can be read");
+            return None;
+        }
+        // Digests are compared: how long that takes says nothing of the tokens.
+        let shown = Sha256::digest(shown.trim());
+        let known = tokens(file.text().ok()?).filter(|token| token.len() >= SHORTEST_TOKEN);
+        let number =
+            known.enumerate().filter(|(_, token)| Sha256::digest(token) == shown).map(|(at, _)| at + 1).last()?;
+        Some(format!("{address}, token {number}"))
+    }
+}
+
+fn tokens(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+impl Reading {
+    pub(super) fn new(logs: impl Fn() -> Logs + Send + Sync + 'static, gate: Option<Gate>) -> Self {
+        Self {
+            logs: Box::new(logs),
+            gate,
+            turns: Arc::new(Semaphore::new(MOST_ANSWERS)),
+            large: Arc::new(Semaphore::new(1)),
+        }
+    }
+}
+
+/// Answers a question for somebody elsewhere. Who may not read costs a look at the head of the request, and no more.
+pub(super) async fn read(
+    State(reading): State<Arc<Reading>>,
+    Path(question): Path<String>,
+    Extension(peer): Extension<Peer>,
+    Extension(stage): Extension<Stage>,
+    request: Request,
+) -> Response {
+    let refuse = |status: StatusCode, text: &str| (status, format!("{text}\n")).into_response();
+    let Some(gate) = &reading.gate else {
+        return refuse(
+            StatusCode::FORBIDDEN,
+            "this decklog lets nobody read its log over HTTP; set [http] reading = true there",
+        );
+    };
+    let Some(who) = gate.admits(&peer, request.headers()).await else {
+        let text = "show a token of its [http] token_file, or a certificate that its client_ca_file knows";
+        let mut answer = refuse(StatusCode::UNAUTHORIZED, text);
+        answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+        return answer;
+    };
+    let ask = match Json::<Ask<Box<RawValue>>>::from_request(request, &()).await {
+        Ok(Json(ask)) => ask,
+        Err(rejection) => return rejection.into_response(),
+    };
+    let Ok(turn) = Arc::clone(&reading.turns).try_acquire_owned() else {
+        let text = format!("{MOST_ANSWERS} questions are being answered already; try again when one has ended");
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, &text);
+    };
+    // What is asked for may hold values of objects, and this log never does.
+    let name = query::NAMES.iter().copied().chain([CLUSTERS]).find(|known| *known == question);
+    tracing::info!(who, question = name.unwrap_or("?"), "somebody reads the log over HTTP");
+    stage.streams();
+    let large = if SMALL.contains(&question.as_str()) {
+        None
+    } else {
+        match tokio::time::timeout(TURN_TIMEOUT, Arc::clone(&reading.large).acquire_owned()).await {
+            Ok(large) => large.ok(),
+            Err(_elapsed) => {
+                let text = "a larger question is being answered; try again when that has ended";
+                return refuse(StatusCode::SERVICE_UNAVAILABLE, text);
+            }
+        }
+    };
+    let answer = match Answer::begin(question, ask, (reading.logs)(), (turn, large)) {
+        Ok(answer) => answer,
+        Err(error) => {
+            return refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("this server cannot start a thread: {error}"));
+        }
+    };
+    let lines = stream::unfold(Some(answer), Answer::next);
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], Body::from_stream(lines)).into_response()
+}
+
+/// An answer on its way. Whoever drops it ends the reading.
+struct Answer {
+    lines: mpsc::Receiver<Bytes>,
+    _stop: StopOnDrop,
+}
+
+/// What is given back when an answer ends.
+type Turns = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
+/// Sets a flag when it is dropped.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Answer {
+    /// Begins to answer, on a thread of its own.
+    fn begin(question: String, ask: Ask<Box<RawValue>>, logs: Logs, turns: Turns) -> io::Result<Self> {
+        // One item waits for whoever reads slowly, and no second one is made meanwhile.
+        let (sender, lines) = mpsc::channel(1);
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        std::thread::Builder::new().name("answer".to_owned()).spawn(move || {
+            let (_turn, large) = turns;
+            let large = Cell::new(large);
+            // Where that is not allowed, it answers all the same.
+            setpriority_process(Some(gettid()), NICE).ok();
+            let send = |line: Result<Vec<u8>, serde_json::Error>| {
+                let mut line =
+                    line.map_err(|error| Failure::internal(format!("an item cannot be written: {error}")))?;
+                line.push(b'\n');
+                let sent = sender.blocking_send(line.into()).map_err(|_gone| Failure::closed_pipe());
+                // Most of what is large is gathered before the first item, and a slow reader holds up nobody else.
+                if question != Verify::NAME {
+                    drop(large.take());
+                }
+                sent
+            };
+            let answered = catch_unwind(AssertUnwindSafe(|| answer(&question, &ask, &logs, &flag, &send)));
+            let answered =
+                answered.unwrap_or_else(|_panic| Err(Failure::internal("the answer ended in a bug of decklog")));
+            drop(send(serde_json::to_vec(&Frame::<()>::End(End::from(answered)))));
+        })?;
+        Ok(Self { lines, _stop: StopOnDrop(stop) })
+    }
+
+    /// Returns the next line. Dropping the future ends the answer.
+    async fn next(answer: Option<Self>) -> Option<(Result<Bytes, Infallible>, Option<Self>)> {
+        let mut answer = answer?;
+        match tokio::time::timeout(ALIVE_INTERVAL, answer.lines.recv()).await {
+            Ok(Some(line)) => Some((Ok(line), Some(answer))),
+            Ok(None) => None,
+            Err(_elapsed) => {
+                let line = serde_json::to_vec(&Frame::<()>::Alive).map(|line| [line, b"\n".to_vec()].concat());
+                Some((Ok(line.unwrap_or_default().into()), Some(answer)))
+            }
+        }
+    }
+}
+
+/// Answers with lines.
+fn answer(
+    question: &str,
+    Ask { ask, cluster, zone }: &Ask<Box<RawValue>>,
+    logs: &Logs,
+    stop: &Arc<AtomicBool>,
+    send: &dyn Fn(Result<Vec<u8>, serde_json::Error>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if question == CLUSTERS {
+        return logs.clusters.keys().try_for_each(|name| send(serde_json::to_vec(&Frame::Item(name))));
+    }
+    let zone = zone
+        .as_deref()
+        .filter(|zone| is_zone(zone))
+        .and_then(|zone| TimeZone::get(zone).or_else(|_| TimeZone::posix(zone)).ok());
+    let clock = Clock { now: Timestamp::now(), zone: zone.unwrap_or(TimeZone::UTC) };
+    // Where nobody takes it any more, the next item ends the answer.
+    let note = |text: &str| drop(send(serde_json::to_vec(&Frame::<()>::Note(text.to_owned()))));
+    let log = Log::new(logs.of(cluster.as_deref())?, clock, &note, &|| false).until(Arc::clone(stop));
+    query::answer(question, ask.get(), &log, &mut |item| send(serde_json::to_vec(&Frame::Item(item))))
+}
+
+impl Logs {
+    /// The state directory of one cluster.
+    fn of(&self, cluster: Option<&str>) -> Result<PathBuf, Failure> {
+        let names = || self.clusters.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        match (cluster, self.clusters.len()) {
+            (None, 0) => Ok(self.state.clone()),
+            (Some(name), 0) => Err(Failure::usage(format!(
+                "this server has one cluster, and it is called by no name: leave --cluster {name} out"
+            ))),
+            (Some(name), _) => self
+                .clusters
+                .get(name)
+                .cloned()
+                .ok_or_else(|| Failure::usage(format!("the server has no cluster {name:?}; it has {}", names()))),
+            (None, 1) => Ok(self.clusters.values().next().unwrap_or(&self.state).clone()),
+            (None, _) => Err(Failure::usage(format!(
+                "there are several clusters; say which one is meant by --cluster: {}",
+                names()
+            ))),
+        }
+    }
+}
+
+/// Reports whether the text is the name of a time zone and not a path.
+fn is_zone(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-/,.<>:".contains(&byte);
+    text.len() <= 64 && text.bytes().all(fits) && !text.starts_with(['/', ':', '.']) && !text.contains("..")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// With its file, which has to stay.
+    async fn gate(tokens: &str) -> Result<(Gate, tempfile::NamedTempFile), String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, tokens).unwrap();
+        let settings = Settings { reading: true, token_file: Some(file.path().to_owned()), ..Settings::default() };
+        Gate::of(&settings).await.map(|gate| (gate.unwrap(), file))
+    }
+
+    fn shows(text: &str) -> HeaderMap {
+        HeaderMap::from_iter([(header::AUTHORIZATION, text.parse().unwrap())])
+    }
+
+    #[tokio::test]
+    async fn only_who_shows_a_token_reads() {
+        let (gate, file) = gate("0123456789abcdef\n\n  fedcba9876543210  \n").await.unwrap();
+        let peer = Peer::Tcp([127, 0, 0, 1].into(), None);
+        for (shown, who) in [
+            ("Bearer 0123456789abcdef", Some("127.0.0.1, token 1")),
+            ("bearer  fedcba9876543210", Some("127.0.0.1, token 2")),
+            ("Bearer 0123456789abcde", None),
+            ("Bearer 0123456789abcdef0", None),
+            ("Bearer ", None),
+            ("Bearer", None),
+            ("Basic 0123456789abcdef", None),
+            ("0123456789abcdef", None),
+        ] {
+            assert_eq!(gate.admits(&peer, &shows(shown)).await.as_deref(), who, "{shown}");
+        }
+        assert_eq!(gate.admits(&peer, &HeaderMap::new()).await, None);
+        assert_eq!(gate.admits(&Peer::Unix(Some(7)), &HeaderMap::new()).await.as_deref(), Some("uid 7"));
+        // Whoever takes the file away takes all tokens back.
+        file.close().unwrap();
+        assert_eq!(gate.admits(&peer, &shows("Bearer 0123456789abcdef")).await, None);
+    }
+
+    #[tokio::test]
+    async fn without_tokens_and_certificates_nobody_reads_over_tcp() {
+        let gate = Gate::of(&Settings { reading: true, ..Settings::default() }).await.unwrap().unwrap();
+        let address = [127, 0, 0, 1].into();
+        assert_eq!(gate.admits(&Peer::Tcp(address, None), &shows("Bearer ")).await, None);
+        let who = gate.admits(&Peer::Tcp(address, Some(b"der".to_vec())), &HeaderMap::new()).await.unwrap();
+        assert!(who.starts_with("127.0.0.1, certificate sha256:"), "{who}");
+    }
+
+    #[tokio::test]
+    async fn tokens_that_can_be_guessed_are_refused() {
+        assert!(gate("0123456789abcdef\nshort\n").await.unwrap_err().contains("token 2"));
+        assert!(gate(" \n# only a comment\n").await.unwrap_err().contains("holds no token"));
+        assert!(gate("0123456789abcdef\nfour words are no token").await.unwrap_err().contains("token 2"));
+        let peer = Peer::Tcp([127, 0, 0, 1].into(), None);
+        let (commented, _file) = gate("# of the platform team\n0123456789abcdef\n").await.unwrap();
+        assert_eq!(commented.admits(&peer, &shows("Bearer # of the platform team")).await, None);
+        assert!(Gate::of(&Settings::default()).await.unwrap().is_none());
+    }
+
+    #[test]
+    fn a_zone_is_no_file() {
+        for zone in ["Europe/Berlin", "UTC", "EST5EDT,M3.2.0,M11.1.0", "<+0330>-3:30", "Etc/GMT+5"] {
+            assert!(is_zone(zone), "{zone}");
+        }
+        for file in
+            ["/etc/shadow", ":/etc/shadow", "../../etc/shadow", "Europe/../../x", "a b", "a\0b", &"x".repeat(65)]
+        {
+            assert!(!is_zone(file), "{file}");
+        }
+    }
+}

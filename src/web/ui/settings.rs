@@ -1,0 +1,71 @@
+//! `[ui]`: where the timeline page is served, and to whom.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::web::http::{self, Listen};
+
+/// The timeline page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Ui")]
+pub struct Settings {
+    /// Where the timeline page is served: IP:PORT, or the path of a unix socket. It shows objects, redacted as in the journal.
+    pub listen: Listen,
+    /// Let `listen` be an address that other machines reach. It takes TLS, and `token_file` or `client_ca_file`.
+    pub allow_remote: bool,
+    /// Names under which the page is reached beside localhost and addresses, such as that of a proxy before it.
+    pub hosts: Vec<String>,
+    /// A file with the tokens that may read, one in each line, each of 16 characters at least. It is read again for each
+    /// request.
+    #[schemars(extend("format" = "readable-file"))]
+    pub token_file: Option<PathBuf>,
+    /// A PEM file with the certificate that the page shows, and what it was signed with.
+    #[schemars(extend("format" = "readable-file"))]
+    pub tls_cert_file: Option<PathBuf>,
+    /// A PEM file with the private key of `tls_cert_file`.
+    #[schemars(extend("format" = "readable-file"))]
+    pub tls_key_file: Option<PathBuf>,
+    /// A PEM file with the authorities whose client certificates may read.
+    #[schemars(extend("format" = "readable-file"))]
+    pub client_ca_file: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9467))),
+            allow_remote: false,
+            hosts: Vec::new(),
+            token_file: None,
+            tls_cert_file: None,
+            tls_key_file: None,
+            client_ca_file: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Returns the settings of its listener.
+    #[must_use]
+    pub fn endpoint(&self) -> http::Settings {
+        http::Settings {
+            listen: self.listen.clone(),
+            allow_remote: self.allow_remote,
+            reading: true,
+            token_file: self.token_file.clone(),
+            tls_cert_file: self.tls_cert_file.clone(),
+            tls_key_file: self.tls_key_file.clone(),
+            client_ca_file: self.client_ca_file.clone(),
+        }
+    }
+
+    /// Reports whether clients have to authenticate.
+    #[must_use]
+    pub const fn asks(&self) -> bool {
+        self.token_file.is_some() || self.client_ca_file.is_some()
+    }
+}
