@@ -1,9 +1,7 @@
 //! Prints the house: the rooms of `src` from the ground up, what each uses, and what uses each other in a circle.
 #![allow(clippy::print_stdout, reason = "what it finds is for whoever runs it")]
 
-#[path = "../tests/tidy/house.rs"]
-mod house;
-
+use decklog_testkit::house;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

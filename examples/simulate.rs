@@ -5,9 +5,7 @@
 #![allow(clippy::too_many_lines, reason = "what it shares with tests tells a story in one place")]
 #![allow(clippy::print_stdout, reason = "what it finds is for whoever runs it")]
 
-#[path = "../tests/simulation/run.rs"]
-mod run;
-
+use decklog_testkit::simulation as run;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;

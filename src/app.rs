@@ -4,6 +4,15 @@
 //! of them, and [`systemd`] tells the service manager.
 //!
 //! Begin with [`cli`], where each command is a file.
+//!
+//! # Examples
+//!
+//! ```
+//! use decklog::app::cli;
+//!
+//! let code = cli::main(["decklog", "version"].map(Into::into));
+//! assert_eq!(format!("{code:?}"), format!("{:?}", std::process::ExitCode::SUCCESS));
+//! ```
 
 pub mod cli;
 pub mod config;

@@ -3,6 +3,16 @@
 //!
 //! What is decided is in `machine`; this is the driver that does it. The journal is the queue: nothing waits in
 //! memory but one batch, so a sink may lag by any amount, and a slow one delays nobody else.
+//!
+//! It may use `core`, `journal` and `sink`. Begin with [`Settings`], and with `machine`, whose traces are its tests.
+//!
+//! # Examples
+//!
+//! ```
+//! use decklog::delivery::OnRefused;
+//!
+//! assert_eq!(OnRefused::default(), OnRefused::Halt, "nothing is left out unless somebody says so");
+//! ```
 
 mod machine;
 mod settings;

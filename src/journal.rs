@@ -9,6 +9,21 @@
 //!
 //! Deciding what a watch line means (new, changed, replayed, another incarnation) happens here, because only the
 //! state in the same transaction says which it is.
+//!
+//! It may use `core`. Begin with [`Journal::open`] and [`Reader`]; `writer` is the one thread, and `schema` the tables.
+//!
+//! # Examples
+//!
+//! ```
+//! use decklog::journal::{Journal, Reader};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let (journal, writer) = Journal::open(dir.path())?;
+//! assert_eq!(Reader::open(dir.path())?.head()?.0, 0, "it has no entries yet");
+//! drop(journal);
+//! writer.join().unwrap();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod budget;
 mod codec;

@@ -1,10 +1,19 @@
 //! Questions about the log, and their answers as types.
 //!
-//! A question is a value that can be sent, and so is each item of its answer. It is asked of a [`Log`], and knows no terminal,
+//! A question is a value that can be sent, and so is each item of its answer. It is asked of a `Log`, and knows no terminal,
 //! no HTTP and no configuration. The commands render the items; `--server` sends the question to another daemon, which answers
 //! it from its own journal; the timeline page gives the same answers as JSON. So all of them say the same.
 //!
-//! Begin with [`Question`], and with [`questions::show`], which is the shortest.
+//! It may use `core` and `journal`. Begin with `Question`, and with `questions::show`, which is the shortest; `timeline` has
+//! the questions of the page. [`churn`] and [`status`] count and collect, and [`render`] writes entries and objects for people.
+//!
+//! # Examples
+//!
+//! ```
+//! use decklog::query::render::row::{plural, span};
+//!
+//! assert_eq!(format!("{} in {}", plural(2, "write", "writes"), span(90)), "2 writes in 90s");
+//! ```
 
 pub mod churn;
 pub(crate) mod coverage;

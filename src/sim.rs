@@ -13,6 +13,22 @@
 //!
 //! [`Sim::history`] is the truth that a test compares with what a client saw. [`world::World`] makes a
 //! simulated cluster live; [`objects`] makes objects that look like real ones.
+//!
+//! It may use `core`. Begin with [`Sim`].
+//!
+//! # Examples
+//!
+//! ```
+//! use decklog::sim::{Sim, objects};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let sim = Sim::start().await?;
+//! sim.create("configmaps", objects::config_map("default", "settings", "1")).map_err(|refusal| format!("{refusal:?}"))?;
+//! assert_eq!(sim.history_of("configmaps").len(), 1);
+//! # Ok(())
+//! # }
+//! ```
 
 mod discovery;
 pub mod faults;

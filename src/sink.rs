@@ -2,6 +2,17 @@
 //!
 //! A sink takes a batch in order and says how many entries of it it has for good. It never decides what to do about a
 //! failure: it only says of which sort it is ([`SinkError`]), and delivery retries, asks for the position again, dead-letters or halts.
+//!
+//! It may use `core`. Begin with [`Sink`], then with [`mod@file`], which has every promise in it; [`registry`] is the list.
+//!
+//! # Examples
+//!
+//! ```
+//! use decklog::sink::SinkError;
+//!
+//! let error = SinkError::retry("the server does not answer");
+//! assert_eq!(error.to_string(), "the server does not answer");
+//! ```
 
 mod connect;
 pub mod elasticsearch;

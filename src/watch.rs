@@ -12,6 +12,23 @@
 //!
 //! The watch is read by ourselves and not by `kube_runtime`, because that one cannot begin at a version, shows no
 //! bookmarks, goes past what it cannot decode, and keeps no bytes. It wakes discovery, where none of that matters.
+//!
+//! It may use `core` and `journal`. Begin with [`machine`], which decides, and with `source`, which does what it says; [`cluster`]
+//! is the connection, and [`discovery`] what there is to watch.
+//!
+//! # Examples
+//!
+//! The body of a watch is cut into lines of bounded length:
+//!
+//! ```
+//! use decklog::watch::frame::Lines;
+//!
+//! let mut lines = Lines::new(1 << 20);
+//! lines.push("{\"type\":\"BOOKMARK\"}\n{\"type\":\"ADD".into());
+//! assert_eq!(lines.take()?.as_deref(), Some(&b"{\"type\":\"BOOKMARK\"}"[..]));
+//! assert_eq!(lines.take()?, None, "the second line has not ended");
+//! # Ok::<(), decklog::watch::frame::Oversize>(())
+//! ```
 
 pub mod apiserver_counters;
 mod audit;

@@ -8,37 +8,23 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to the terminal")]
 
 mod baseline;
-#[path = "../../tests/sinks/certs.rs"]
-#[allow(clippy::unwrap_used, reason = "shared with the tests of the sinks")]
-mod certs;
 mod change;
 mod clusters;
 mod filter;
 mod growth;
 mod ingest;
 mod journal;
-#[path = "../../tests/real/judge.rs"]
-#[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "what `support` needs")]
-mod judge;
 mod memory;
 mod path;
-#[path = "../../tests/real/ports.rs"]
-#[allow(clippy::unwrap_used, reason = "shared with the tests")]
-mod ports;
 mod process;
 mod recovery;
-#[path = "../../tests/sinks/server.rs"]
-#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sinks, which use more of it")]
-mod server;
 mod sharing;
 mod sinks;
-#[path = "../../tests/daemon/support.rs"]
-#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the daemon, which use more of it")]
-mod support;
 mod table;
 mod throughput;
 mod timeline;
 
+use decklog_testkit::support;
 use std::path::Path;
 
 use table::Table;

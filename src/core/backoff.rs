@@ -1,5 +1,5 @@
 //! Backoff with *full jitter*: a wait is any time up to a bound that doubles with each failure. Clients that fail together then
-//! do not come back together. The randomness is that of [`runtime`](crate::core::runtime).
+//! do not come back together. The randomness is that of [`runtime`].
 
 use std::time::Duration;
 

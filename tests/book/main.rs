@@ -9,11 +9,9 @@ mod generated;
 mod pages;
 mod picture;
 mod rendered;
-#[path = "../history/story.rs"]
-#[expect(dead_code, reason = "the book tells a story of its own")]
-mod story;
-mod tale;
 
+use decklog_testkit::story;
+use decklog_testkit::tale;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;

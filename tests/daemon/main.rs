@@ -22,20 +22,16 @@ mod following;
 mod fullness;
 mod host;
 mod hostile;
-#[path = "../real/judge.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
-mod judge;
 mod matrix;
 mod memory;
 mod operation;
-#[path = "../real/ports.rs"]
-mod ports;
 mod reading;
 mod restarts;
 mod scopes;
 mod secrets;
 mod service;
 mod sharing;
-mod support;
 mod timelines;
 mod ui;
+use decklog_testkit::judge;
+use decklog_testkit::support;

@@ -7,5 +7,5 @@ mod golden;
 mod hands;
 mod paging;
 mod past;
-mod story;
 mod zones;
+use decklog_testkit::story;

@@ -1,26 +1,13 @@
 //! The timeline page in a browser: the built page over the binary, and over a log that was made up to be hard to draw. What the
-//! browser does stands in `web/ui/e2e`; here is what it looks at. One browser at a time: it wants the machine for itself.
+//! browser does stands in `ui/e2e`; here is what it looks at. One browser at a time: it wants the machine for itself.
 //!
 //! It needs Node with npm, and chromium.
 
 #![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-#[path = "../real/judge.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
-mod judge;
-#[path = "../real/ports.rs"]
-mod ports;
-#[path = "../history/story.rs"]
-#[expect(dead_code, reason = "the book tells a story of its own")]
-mod story;
-#[path = "../daemon/support.rs"]
-#[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]
-mod support;
-#[path = "../book/tale.rs"]
-#[allow(dead_code, reason = "the book shows more of it")]
-mod tale;
-
+use decklog_testkit::support;
+use decklog_testkit::tale;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -46,7 +33,7 @@ fn runs(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Stri
     said.into_owned()
 }
 
-/// Runs these tests in the browser: a file of `web/ui/e2e`, and of those in it the ones that have a word in their name.
+/// Runs these tests in the browser: a file of `ui/e2e`, and of those in it the ones that have a word in their name.
 #[track_caller]
 fn browse(file: &str, word: &str, environment: &[(&str, &str)]) {
     // The page's packages, once for all.

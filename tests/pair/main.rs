@@ -8,15 +8,11 @@
 #![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-#[path = "../simulation/dice.rs"]
-#[allow(dead_code, reason = "shared with the simulation of one, which uses more of it")]
-mod dice;
 mod node;
 mod places;
-#[path = "../simulation/world.rs"]
-#[allow(dead_code, reason = "shared with the simulation of one, which uses more of it")]
-mod world;
 
+use decklog_testkit::dice;
+use decklog_testkit::world;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,17 +11,8 @@ mod calls;
 mod collector;
 mod cuts;
 mod disk;
-#[path = "../real/judge.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
-mod judge;
 mod kills;
-#[path = "../real/ports.rs"]
-mod ports;
 mod record;
-#[path = "../daemon/support.rs"]
-#[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]
-mod support;
-mod trace;
 
 /// A number from the environment, for longer searches.
 fn setting(name: &str, default: usize) -> usize {
@@ -33,3 +24,6 @@ fn scratch() -> tempfile::TempDir {
     let memory = std::path::Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
 }
+use decklog_testkit::judge;
+use decklog_testkit::support;
+use decklog_testkit::trace;

@@ -16,42 +16,20 @@ mod extensions;
 mod forgetting;
 mod harness;
 mod heavy;
-mod judge;
 mod judged;
 mod living;
 mod load;
 mod oracle;
 mod outages;
-mod ports;
-#[cfg(all(feature = "postgres", feature = "s3"))]
-#[path = "../sinks/postgres/start.rs"]
-#[allow(dead_code, reason = "shared with the tests of the sinks, which use more of it")]
-mod postgres;
 mod quiet;
 mod reading;
 mod recovering;
 mod returning;
 mod rights;
-#[cfg(all(feature = "postgres", feature = "s3"))]
-#[path = "../sinks/s3/start.rs"]
-#[allow(dead_code, reason = "shared with the tests of the sinks, which use more of it")]
-mod s3;
 mod second;
-#[cfg(all(feature = "postgres", feature = "s3"))]
-#[path = "../sinks/server.rs"]
-#[allow(dead_code, reason = "shared with the tests of the sinks, which use more of it")]
-mod server;
 #[cfg(all(feature = "postgres", feature = "s3"))]
 mod sharing;
 mod writing;
-
-/// What the servers of the sinks' tests wait with.
-#[cfg(all(feature = "postgres", feature = "s3"))]
-mod support {
-    pub(crate) async fn until<T>(what: &str, probe: impl AsyncFnMut() -> Result<T, String>) -> T {
-        crate::harness::until(what, crate::harness::LIMIT, probe).await
-    }
-}
 
 /// Every scenario, against one minor of Kubernetes.
 macro_rules! against {
@@ -198,3 +176,9 @@ mod kubernetes_1_36_alone {
 
 against!(kubernetes_1_36, V1_36);
 against!(kubernetes_1_33, V1_33);
+use decklog_testkit::judge;
+use decklog_testkit::ports;
+#[cfg(all(feature = "postgres", feature = "s3"))]
+use decklog_testkit::servers::postgres;
+#[cfg(all(feature = "postgres", feature = "s3"))]
+use decklog_testkit::servers::s3;

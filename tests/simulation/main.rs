@@ -2,10 +2,11 @@
 //! thread, by a clock that nobody waits for, with every decision from one seed. See tests/README.md.
 
 #![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-#[path = "run.rs"]
-mod run;
+mod exact;
 
+use decklog_testkit::simulation as run;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,7 +1,6 @@
 //! The elasticsearch sink against OpenSearch.
 
-mod start;
-
+pub(crate) use decklog_testkit::servers::elasticsearch as start;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +20,13 @@ use crate::support::{Daemon, until};
 use crate::trial::{self, Far, Promise, Trial};
 use start::OpenSearch;
 
-impl OpenSearch {
+/// What these tests do with the server.
+trait OpenSearchTests: Sized {
+    async fn must(&self, method: Method, path: &str, body: Option<Value>) -> Value;
+    async fn documents(&self, index: &str) -> Result<Vec<Value>, String>;
+}
+
+impl OpenSearchTests for OpenSearch {
     /// As its operator asks.
     async fn must(&self, method: Method, path: &str, body: Option<Value>) -> Value {
         let (status, answer) = self.ask(method, path, body).await.unwrap();

@@ -1,7 +1,6 @@
 //! The `journald` sink, against journald, which has a part of the file system to itself.
 
-mod start;
-
+pub(crate) use decklog_testkit::servers::journald as start;
 use std::path::Path;
 use std::process::Command;
 
@@ -10,7 +9,12 @@ use serde_json::Value;
 use crate::trial::{self, Far, Promise, Trial};
 use start::{Journald, socket_in};
 
-impl Journald {
+/// What these tests do with the server.
+trait JournaldTests: Sized {
+    fn came(&self, run: &str) -> Vec<Value>;
+}
+
+impl JournaldTests for Journald {
     /// What the journal has of a run, oldest first.
     fn came(&self, run: &str) -> Vec<Value> {
         let mut command = Command::new("journalctl");

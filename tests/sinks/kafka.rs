@@ -1,8 +1,8 @@
 //! The `kafka` sink, against Kafka.
 
 mod credentials;
-mod start;
 
+pub(crate) use decklog_testkit::servers::kafka as start;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -40,15 +40,26 @@ fn tls(dir: &Path, listener: &str, pem: &str) -> String {
     format!("{listener}.keystore.type=PEM\n{listener}.keystore.location={dir}/{pem}\n")
 }
 
-impl Kafka {
+/// What these tests do with the server.
+trait KafkaTests: Sized {
+    fn opened(&self, keys: Value) -> Box<dyn Sink>;
+    async fn ready(&self, keys: Value) -> Box<dyn Sink>;
+    fn read(&self, topic: &str) -> Result<BTreeMap<i32, Vec<(String, String)>>, String>;
+    fn give_up(&self, id: &str, count: u32);
+    fn end(&self, topic: &str) -> i64;
+    async fn has(&self, topic: &str, expected: std::ops::RangeInclusive<u64>);
+    async fn seqs(&self, topic: &str) -> Vec<u64>;
+}
+
+impl KafkaTests for Kafka {
     /// A sink of the library that reaches it directly.
-    fn sink(&self, keys: Value) -> Box<dyn Sink> {
+    fn opened(&self, keys: Value) -> Box<dyn Sink> {
         open(self.direct, keys).unwrap()
     }
 
     /// As [`Kafka::sink`], whose topics are there.
     async fn ready(&self, keys: Value) -> Box<dyn Sink> {
-        let mut sink = self.sink(keys);
+        let mut sink = self.opened(keys);
         until("the topics to be made", async || sink.provision().await.map_err(|error| error.to_string())).await;
         sink
     }
@@ -329,7 +340,7 @@ async fn kafka_topics_sizes_and_takeovers() {
     let kafka = Kafka::start(true).await;
 
     // Missing topics are told by the check and by a delivery, and made on request.
-    let mut sink = kafka.sink(exactly("made"));
+    let mut sink = kafka.opened(exactly("made"));
     assert_eq!(sink.class(), Class::ExactlyOnce);
     let missing = trying("a check", async || sink.check().await).await.unwrap_err();
     assert!(
@@ -346,12 +357,12 @@ async fn kafka_topics_sizes_and_takeovers() {
     assert_eq!(sink.provision().await.unwrap(), "every topic that it needs is there already");
     sink.check().await.unwrap();
     let mut other = kafka.ready(exactly("other")).await;
-    let mut lost = kafka.sink(json!({"topic": "nowhere", "transactional_id": "other"}));
+    let mut lost = kafka.opened(json!({"topic": "nowhere", "transactional_id": "other"}));
     let text = fails("\"nowhere\"", async || lost.deliver(&items(1..=2)).await.map_err(|failure| failure.error)).await;
     assert!(text.contains("run `decklog sink init NAME`"), "{text}");
     // A topic that would forget the position, as brokers make them by themselves: nothing is delivered before it is set right.
     drop(kafka.ready(json!({"topic": "plain", "mode": "idempotent"})).await);
-    let mut forgetful = kafka.sink(json!({"topic": "made", "transactional_id": "x", "position_topic": "plain"}));
+    let mut forgetful = kafka.opened(json!({"topic": "made", "transactional_id": "x", "position_topic": "plain"}));
     for delivers in [true, false] {
         fails("run `decklog sink init NAME`, which sets cleanup.policy=compact", async || match delivers {
             true => forgetful.position(&cursor).await.map(drop),
@@ -368,10 +379,10 @@ async fn kafka_topics_sizes_and_takeovers() {
     assert_eq!(position(sink.as_mut()).await, None);
     deliver(sink.as_mut(), &items(1..=30)).await.unwrap();
     assert_eq!(position(sink.as_mut()).await, Some(30));
-    let mut second = kafka.sink(exactly("made"));
+    let mut second = kafka.opened(exactly("made"));
     assert_eq!(position(second.as_mut()).await, Some(30));
     let mut mixed =
-        kafka.sink(json!({"topic": "made", "transactional_id": "mixed", "position_topic": "made-position"}));
+        kafka.opened(json!({"topic": "made", "transactional_id": "mixed", "position_topic": "made-position"}));
     let foreign = trying("its position", async || mixed.position(&cursor).await).await.unwrap_err();
     assert!(foreign.to_string().contains("another sink"), "{foreign}");
 
@@ -383,7 +394,7 @@ async fn kafka_topics_sizes_and_takeovers() {
     assert_eq!(position(sink.as_mut()).await, Some(35));
     deliver(sink.as_mut(), &items(36..=36)).await.unwrap();
     // A check and `sink init` beside it take nothing over.
-    let mut beside = kafka.sink(exactly("made"));
+    let mut beside = kafka.opened(exactly("made"));
     trying("a check", async || beside.check().await).await.unwrap();
     beside.provision().await.unwrap();
     deliver(sink.as_mut(), &items(37..=37)).await.unwrap();
@@ -398,7 +409,7 @@ async fn kafka_topics_sizes_and_takeovers() {
     // One that is too large for the topic stands alone, and what is around it goes on.
     for keys in [exactly("other"), json!({"topic": "other", "mode": "idempotent"})] {
         let transactional = keys["transactional_id"].is_string();
-        let mut sink = kafka.sink(keys);
+        let mut sink = kafka.opened(keys);
         if transactional {
             position(sink.as_mut()).await;
         }
@@ -414,7 +425,7 @@ async fn kafka_topics_sizes_and_takeovers() {
     assert_eq!(kafka.seqs("other").await, [1, 2, 3, 5, 6, 7, 1, 2, 3, 5, 6, 7]);
 
     // Also where it is the first of a producer that the brokers do not know yet.
-    let mut fresh = kafka.sink(json!({"topic": "other", "mode": "idempotent"}));
+    let mut fresh = kafka.opened(json!({"topic": "other", "mode": "idempotent"}));
     let batch = [&[item(8, "m3", 3_000_000)], &items(9..=10)[..]].concat();
     let refused = deliver(fresh.as_mut(), &batch).await.unwrap_err();
     assert!(matches!(&refused, (0, SinkError::Refused { .. })), "{refused:?}");
@@ -422,7 +433,7 @@ async fn kafka_topics_sizes_and_takeovers() {
     assert_eq!(kafka.seqs("other").await[12..], [9, 10]);
 
     // A replay repeats, moves no position and locks nobody out.
-    let mut replay = kafka.sink(exactly("other"));
+    let mut replay = kafka.opened(exactly("other"));
     replay.enter_replay();
     deliver(replay.as_mut(), &items(2..=3)).await.unwrap();
     assert_eq!(kafka.seqs("other").await[14..], [2, 3]);
@@ -467,7 +478,7 @@ async fn kafka_partitions_and_topics_by_template() {
     assert!(sink.provisioning_script().unwrap().starts_with("# and a topic for each log.{resource}.{cluster}"));
     deliver(sink.as_mut(), &items(1..=3)).await.unwrap();
     assert_eq!(kafka.seqs("log.configmaps.prod").await, [1, 2, 3]);
-    let mut nowhere = kafka.sink(json!({"topic": "none.{resource}", "transactional_id": "log"}));
+    let mut nowhere = kafka.opened(json!({"topic": "none.{resource}", "transactional_id": "log"}));
     nowhere.bind("audit", &Cluster::default());
     assert_eq!(position(nowhere.as_mut()).await, Some(3));
     let text = fails("auto.create.topics.enable", async || {

@@ -1,8 +1,8 @@
 //! A stream of NATS JetStream, on a new server and on one as old as distributions carry it.
 
 mod log;
-mod start;
 
+pub(crate) use decklog_testkit::servers::nats as start;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +26,14 @@ use crate::timelines;
 use crate::trial::{self, Far, Promise, Trial};
 use start::{NEW, Nats, OLD};
 
-impl Nats {
+/// What these tests do with the server.
+trait NatsTests: Sized {
+    async fn context(&self) -> Context;
+    async fn context_as(&self, options: ConnectOptions) -> Context;
+    async fn messages(&self, stream: &str) -> Result<Vec<String>, String>;
+}
+
+impl NatsTests for Nats {
     /// As a consumer has it.
     async fn context(&self) -> Context {
         self.context_as(ConnectOptions::new()).await

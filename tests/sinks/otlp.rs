@@ -1,7 +1,6 @@
 //! The otlp sink against the OpenTelemetry collector, over both of its protocols.
 
-mod start;
-
+pub(crate) use decklog_testkit::servers::otlp as start;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +16,13 @@ use crate::support::{Daemon, until};
 use crate::trial::{self, Far, Promise};
 use start::Collector;
 
-impl Collector {
+/// What these tests do with the server.
+trait CollectorTests: Sized {
+    fn file(&self) -> PathBuf;
+    fn records(&self, from: usize) -> Result<Vec<Value>, String>;
+}
+
+impl CollectorTests for Collector {
     fn file(&self) -> PathBuf {
         self.dir.path().join("out.jsonl")
     }

@@ -1,8 +1,8 @@
 //! PostgreSQL.
 
 mod log;
-mod start;
 
+pub(crate) use decklog_testkit::servers::postgres as start;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,16 @@ use crate::timelines;
 use crate::trial::{self, Far, Promise, Trial};
 use start::{PASSWORD, Postgres, as_server, openssl, run};
 
-impl Postgres {
+/// What these tests do with the server.
+trait PostgresTests: Sized {
+    async fn objects(&self, run: &str) -> Vec<String>;
+    async fn audit(&self, text: &str) -> Vec<String>;
+    fn open(&self, more: serde_json::Value) -> Box<dyn Sink>;
+    async fn pool(&self) -> Server;
+    fn copy(&self, from: &str, to: &str);
+}
+
+impl PostgresTests for Postgres {
     /// The objects that the table has.
     async fn objects(&self, run: &str) -> Vec<String> {
         let text =
@@ -51,7 +60,7 @@ impl Postgres {
     }
 
     /// A pooler before the server that hands each transaction to another session.
-    pub(super) async fn pool(&self) -> Server {
+    async fn pool(&self) -> Server {
         let (dir, port) = (self.dir.path().join("pool"), free_port());
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join("users"), format!("\"decklog\" \"{PASSWORD}\"\n")).unwrap();

@@ -1,7 +1,6 @@
 //! The `redis` sink, against Redis.
 
-mod start;
-
+pub(crate) use decklog_testkit::servers::redis as start;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -147,7 +146,14 @@ fn place(epoch: &str, seq: u64) -> LogPosition {
     LogPosition::of(&item(epoch, seq, "x").line).unwrap()
 }
 
-impl Redis {
+/// What these tests do with the server.
+trait RedisTests: Sized {
+    async fn asked<T: FromRedisValue>(&self, words: &str) -> T;
+    fn url(&self) -> String;
+    fn copy(&self, back: bool);
+}
+
+impl RedisTests for Redis {
     async fn asked<T: FromRedisValue>(&self, words: &str) -> T {
         let mut words = words.split(' ');
         let mut command = ::redis::cmd(words.next().unwrap());

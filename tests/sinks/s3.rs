@@ -1,8 +1,8 @@
 //! Segments in a bucket, and in a folder.
 
 mod log;
-mod start;
 
+pub(crate) use decklog_testkit::servers::s3 as start;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,13 @@ fn lines(segments: &[PathBuf]) -> Vec<String> {
     segments.iter().flat_map(|path| text(path).lines().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
-impl S3 {
+/// What these tests do with the server.
+trait S3Tests: Sized {
+    fn remove(&self, objects: &[PathBuf]);
+    fn bucket(&self, run: &str) -> PathBuf;
+}
+
+impl S3Tests for S3 {
     /// Removes objects, with what the server knows of them.
     fn remove(&self, objects: &[PathBuf]) {
         let (root, meta) = (self.dir.path().join("root"), self.dir.path().join("meta"));

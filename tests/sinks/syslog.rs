@@ -1,7 +1,6 @@
 //! The `syslog` sink, against rsyslog: over each of the ways that lead there.
 
-mod start;
-
+pub(crate) use decklog_testkit::servers::syslog as start;
 use std::fs;
 use std::path::Path;
 
@@ -11,7 +10,13 @@ use crate::support::{Daemon, cluster, until};
 use crate::trial::{self, Far, Promise, Trial};
 use start::{Rsyslog, Way};
 
-impl Rsyslog {
+/// What these tests do with the server.
+trait RsyslogTests: Sized {
+    fn url(&self, port: u16) -> String;
+    fn came(&self, run: &str) -> Vec<Value>;
+}
+
+impl RsyslogTests for Rsyslog {
     fn url(&self, port: u16) -> String {
         let port = if self.straight { self.server.port() } else { port };
         match self.way {

@@ -4,8 +4,7 @@
 #![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod house;
-
+use decklog_testkit::house;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,6 +59,23 @@ fn a_room_uses_what_the_drawing_lets_it_use() {
     };
     let broken: Vec<String> = rooms.iter().flat_map(beyond).collect();
     assert_eq!(broken, Vec::<String>::new(), "a room uses what it may not");
+}
+
+/// A front page says what its room may use, where to begin, and has an example that runs.
+#[test]
+fn each_room_has_a_front_page() {
+    for (room, used) in walls() {
+        let text = fs::read_to_string(root().join(format!("src/{room}.rs"))).unwrap();
+        let page: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//!")).collect();
+        let page = page.join("\n");
+        for part in ["Begin with ", "# Examples", "```\n use "] {
+            assert!(page.contains(part), "the front page of {room} has no {part:?}");
+        }
+        let names: String = used.iter().filter(|_| room != "app").map(String::as_str).collect();
+        let said = page.split_once("It may use").map_or("", |(_, rest)| rest.split('.').next().unwrap());
+        let said: String = said.split('`').skip(1).step_by(2).filter(|_| room != "app").collect();
+        assert_eq!(said, names, "the front page of {room} says other rooms than ARCHITECTURE.md");
+    }
 }
 
 /// Calls `look` with each literal of the code, but for those of attributes.

@@ -7,20 +7,12 @@
 
 mod kubeconfig;
 
-#[path = "../real/judge.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
-mod judge;
 mod objects;
-#[path = "../real/ports.rs"]
-#[allow(dead_code, reason = "shared with other suites, which use more of it")]
-mod ports;
 mod proxies;
-#[path = "../daemon/support.rs"]
-#[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]
-mod support;
 
 mod discovery;
 mod limits;
 mod receivers;
 mod sink_proxies;
 mod tls;
+use decklog_testkit::support;

@@ -1,10 +1,7 @@
 //! Documents in OpenSearch.
 
-#[path = "../../../tests/sinks/elasticsearch/start.rs"]
-#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sink, which use more of it")]
-mod start;
-
 use decklog::sink::Item;
+use decklog_testkit::servers::elasticsearch as start;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};

@@ -1,9 +1,6 @@
 //! The journal of systemd.
 
-#[path = "../../../tests/sinks/journald/start.rs"]
-#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sink, which use more of it")]
-mod start;
-
+use decklog_testkit::servers::journald as start;
 use std::borrow::Cow;
 
 use decklog::core::wire::Entry;

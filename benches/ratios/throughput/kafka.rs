@@ -1,9 +1,6 @@
 //! Topics of Kafka.
 
-#[path = "../../../tests/sinks/kafka/start.rs"]
-#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sink, which use more of it")]
-pub(crate) mod start;
-
+pub(crate) use decklog_testkit::servers::kafka as start;
 use std::borrow::Cow;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;

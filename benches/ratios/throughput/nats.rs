@@ -1,14 +1,11 @@
 //! A stream of NATS JetStream.
 
-#[path = "../../../tests/sinks/nats/start.rs"]
-#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sink, which use more of it")]
-pub(crate) mod start;
-
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, Context};
 use decklog::core::wire::Entry;
 use decklog::sink::Item;
+pub(crate) use decklog_testkit::servers::nats as start;
 use serde_json::json;
 
 use self::start::{NEW, Nats};

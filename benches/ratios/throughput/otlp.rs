@@ -3,10 +3,8 @@
 #[path = "../../../src/sink/otlp/proto.rs"]
 #[allow(dead_code, reason = "shared with the sink, which reads answers as well")]
 mod proto;
-#[path = "../../../tests/sinks/otlp/start.rs"]
-#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sink, which use more of it")]
-mod start;
 
+use decklog_testkit::servers::otlp as start;
 use std::borrow::Cow;
 use std::io::Write;
 

@@ -1,9 +1,6 @@
 //! Rows of a PostgreSQL.
 
-#[path = "../../../tests/sinks/postgres/start.rs"]
-#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sink, which use more of it")]
-pub(crate) mod start;
-
+pub(crate) use decklog_testkit::servers::postgres as start;
 use std::borrow::Cow;
 use std::pin::pin;
 

@@ -1,13 +1,10 @@
 //! A stream of Redis that writes every command to its disk before it answers.
 
-#[path = "../../../tests/sinks/redis/start.rs"]
-#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sink, which use more of it")]
-mod start;
-
 use ::redis::Pipeline;
 use ::redis::aio::MultiplexedConnection;
 use decklog::core::wire::Entry;
 use decklog::sink::Item;
+use decklog_testkit::servers::redis as start;
 use serde_json::json;
 
 use self::start::Redis;

@@ -1,9 +1,6 @@
 //! Segments in a bucket and in a folder.
 
-#[path = "../../../tests/sinks/s3/start.rs"]
-#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sink, which use more of it")]
-pub(crate) mod start;
-
+pub(crate) use decklog_testkit::servers::s3 as start;
 use std::io::Write;
 use std::sync::Arc;
 

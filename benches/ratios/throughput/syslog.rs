@@ -1,9 +1,6 @@
 //! Syslog over TCP.
 
-#[path = "../../../tests/sinks/syslog/start.rs"]
-#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sink, which use more of it")]
-mod start;
-
+use decklog_testkit::servers::syslog as start;
 use std::time::Duration;
 
 use decklog::core::wire::Entry;

@@ -78,21 +78,21 @@ fn by_server(log: &Log<'_>, name: &str, question: &Value) -> Vec<Value> {
 /// Writes a log in which objects of three kinds come, change and go as a number says.
 async fn random(dir: &Path, seed: u64) {
     let mut dice = seed;
-    let mut roll = move |sides: u64| {
+    let mut roll = move |sides: usize| {
         // A step of an LCG with the constants of Knuth's MMIX.
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (dice >> 33) % sides
+        usize::try_from(dice >> 33).unwrap() % sides
     };
     Story::play(dir, &[], async |story| {
         for turn in 0..60 {
-            let kind = ["deployments", "configmaps", "leases"][roll(3) as usize];
-            let name = format!("{}/{}", ["shop", "pay"][roll(2) as usize], ["a", "b", "c"][roll(3) as usize]);
-            let manager = ["flux", "kubectl", "helm"][roll(3) as usize];
+            let kind = ["deployments", "configmaps", "leases"][roll(3)];
+            let name = format!("{}/{}", ["shop", "pay"][roll(2)], ["a", "b", "c"][roll(3)]);
+            let manager = ["flux", "kubectl", "helm"][roll(3)];
             let value = roll(3);
             story
                 .write(kind, &name, manager, |object| object["spec"] = json!({"value": value, "turn": turn / 9}))
                 .await;
-            story.pass(roll(90) + 1).await;
+            story.pass(roll(90) as u64 + 1).await;
         }
     })
     .await;

@@ -4,6 +4,7 @@ use decklog::core::shared_log::{LogError, SharedLog};
 use decklog::sink::registry::SinkKind;
 use serde_json::json;
 
+use super::PostgresTests as _;
 use super::start::Postgres;
 use crate::proxy::Proxy;
 use crate::shared::{self, Place};
