@@ -1,4 +1,4 @@
-//! The ground: what every other room may use, and what uses none of them.
+//! The ground: every other room may use `core`, and `core` uses none of them.
 //!
 //! [`model`] has the words of Kubernetes (positions, resources, observations), [`wire`] the JSON of entries, [`change`] the
 //! comparison of two versions and redaction, [`filter`] the expressions of `where`, and [`shared_log`] the contract of an engine

@@ -1,16 +1,16 @@
 //! The journal: one SQLite database that holds the log, the objects' last state and every position.
 //!
-//! One thread writes; everything else reads through read-only connections ([`Reader`]). Three handles lead to the writer:
-//! a [`SourceJournal`] to what one source may do (append, list, desync), a [`SinkJournal`] to what one sink may (acknowledge,
-//! dead letters), and the [`Journal`] that makes both to what belongs to nobody. None can do what is another's: [`JournalError`]
-//! says how their methods fail. The writer's queue is bounded in bytes, so that a slow disk slows the reading of the cluster and never fills
+//! One thread writes; everything else reads through read-only connections ([`Reader`]). Three handles send requests to the
+//! writer. A [`SourceJournal`] does what one source may do: append, list, desync. A [`SinkJournal`] does what one sink may do:
+//! acknowledge, keep dead letters. The [`Journal`] creates both and does the rest. Their methods return [`JournalError`]. The
+//! writer's queue is bounded in bytes, so that a slow disk slows the reading of the cluster and never fills
 //! memory. What a call hands over becomes visible (head, sinks, tails) only once the transaction that holds it is on
 //! disk, and one transaction holds entries, the objects' new state and the checkpoint that they bring.
 //!
-//! Deciding what a watch line means (new, changed, replayed, another incarnation) happens here, because only the
-//! state in the same transaction says which it is.
+//! The journal decides whether a watch line is new, changed, replayed or another incarnation of the object: only the stored
+//! state, read in the same transaction, can tell. `watch` decides what the source does next.
 //!
-//! It may use `core`. Begin with [`Journal::open`] and [`Reader`]; `writer` is the one thread, and `schema` the tables.
+//! It may use `core`. Begin with [`Journal::open`] and [`Reader`]; `writer` is the one thread, and `schema` opens the database and runs `migrations/`.
 //!
 //! # Examples
 //!

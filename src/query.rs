@@ -1,8 +1,8 @@
 //! Questions about the log, and their answers as types.
 //!
-//! A question is a value that can be sent, and so is each item of its answer. It is asked of a `Log`, and knows no terminal,
-//! no HTTP and no configuration. The commands render the items; `--server` sends the question to another daemon, which answers
-//! it from its own journal; the timeline page gives the same answers as JSON. So all of them say the same.
+//! A question is a value, and so is each item of its answer: both can be sent to another machine. A `Log` answers it, without a
+//! terminal, HTTP or the configuration. The commands print the items; `--server` sends the question to another daemon, which
+//! answers it from its own journal; the timeline page gets the same answers as JSON. So all of them say the same.
 //!
 //! It may use `core` and `journal`. Begin with `Question`, and with `questions::show`, which is the shortest; `timeline` has
 //! the questions of the page. [`churn`] and [`status`] count and collect, and [`render`] writes entries and objects for people.

@@ -2,7 +2,7 @@
 //!
 //! It speaks real HTTP/1.1 on a loopback port, so that a client meets it as it meets a cluster, and
 //! it can do on demand what a cluster does rarely: compact, go back in time, break off in the middle
-//! of a line. What it answers follows `kube-apiserver`; what it does not do is listed here, not hidden:
+//! of a line. What it answers follows `kube-apiserver`; it does not do the following:
 //! one API server, one etcd (but for resources that get one of their own), no TLS, no HTTP/2, no compression, no admission, no garbage collection.
 //!
 //! ```text

@@ -1,8 +1,8 @@
 //! Reading the cluster.
 //!
 //! Every watched resource and scope is a *source*: a pure [`machine`] that decides, and a thin driver that carries
-//! out. The [`SourceManager`] owns all of them, follows what the API server serves and what the configuration asks for, and
-//! ends when one of them ends unasked.
+//! out. The [`SourceManager`] owns all of them, and follows what the API server serves and what the configuration asks for. If
+//! a source ends without being asked to, it ends too.
 //!
 //! ```text
 //!  bytes ─ frame ─→ lines ─ decode ─→ identity + bytes ─ redact ─→ journal
@@ -10,8 +10,8 @@
 //!                       answers ─ failure ──→ machine ─→ what to do next
 //! ```
 //!
-//! The watch is read by ourselves and not by `kube_runtime`, because that one cannot begin at a version, shows no
-//! bookmarks, goes past what it cannot decode, and keeps no bytes. It wakes discovery, where none of that matters.
+//! decklog reads watches itself: `kube_runtime` cannot begin at a version, hides bookmarks, skips what it cannot decode, and
+//! keeps no bytes. It only wakes discovery, which needs none of that.
 //!
 //! It may use `core` and `journal`. Begin with [`machine`], which decides, and with `source`, which does what it says; [`cluster`]
 //! is the connection, and [`discovery`] what there is to watch.

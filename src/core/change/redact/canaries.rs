@@ -392,7 +392,7 @@ fn without_any_one_of_the_rules_a_canary_is_found() {
 /// about is in none of them, although the standard library quotes it readily.
 #[test]
 fn no_panic_quotes_what_it_was_about() {
-    const SELF: &str = "change::redact::canaries::no_panic_quotes_what_it_was_about";
+    const SELF: &str = "core::change::redact::canaries::no_panic_quotes_what_it_was_about";
     const ASKED: &str = "DECKLOG_TEST_PANICS";
     let object = (CARRIERS[0].object)(CANARY).to_string() + OTHER;
     let text = format!("é{object}");
