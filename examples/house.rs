@@ -35,6 +35,11 @@ fn main() {
     for circle in house.circles_of_rooms() {
         println!("circle of rooms: {}", circle.join(", "));
     }
+    for room in rooms.keys() {
+        for circle in house.circles_of_parts(room) {
+            println!("circle of parts of {room}: {}", circle.join(", "));
+        }
+    }
     for circle in house.circles() {
         let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
         println!("circle of {} modules: {}", names.len(), names.join(", "));

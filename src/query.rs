@@ -46,7 +46,7 @@ use timeline::outlines::Index;
 
 /// A question about the log.
 pub(crate) trait Question: Serialize + DeserializeOwned {
-    /// Its name in a request, which is that of the command that asks it.
+    /// Its name in a request: that of the command that asks it, if one does.
     const NAME: &'static str;
     /// A part of the answer. Large answers have many.
     type Item: Serialize + DeserializeOwned;

@@ -91,6 +91,9 @@ pub struct Global {
     /// The server, once it is known.
     #[arg(skip)]
     remote: Option<Arc<remote::Server>>,
+    /// The answer goes into a file, so that nobody has to read standard output.
+    #[arg(skip)]
+    to_file: bool,
     /// State directory, instead of that of the configuration
     #[arg(long, global = true, value_name = "DIR", help_heading = COMMON)]
     pub state: Option<PathBuf>,
@@ -302,12 +305,13 @@ impl Global {
     /// # Errors
     /// As the question fails, as `put` does, and where nobody can be asked.
     fn ask<Q: Question>(&self, question: Q, put: &mut Put<'_, Q::Item>) -> Outcome {
+        let is_gone = || !self.to_file && nobody_reads();
         match &self.remote {
-            Some(server) => server.ask(question, self.cluster.clone(), put)?,
+            Some(server) => server.ask(question, self.cluster.clone(), &is_gone, put)?,
             None => {
                 // A command may ask long after it has started.
                 let clock = clock::Clock { now: Timestamp::now(), zone: clock::clock().zone.clone() };
-                let log = Log::new(self.journal()?, clock, &complain, &nobody_reads);
+                let log = Log::new(self.journal()?, clock, &complain, &is_gone);
                 question.answer(&log, put)?;
             }
         }

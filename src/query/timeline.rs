@@ -36,6 +36,13 @@ use outlines::Index;
 /// Time limit for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Limits of an answer, whatever is asked for.
+pub(crate) const LANES_MAX: usize = 5000;
+pub(crate) const MARKS_MAX: usize = 100_000;
+pub(crate) const BUCKETS_MAX: usize = 5000;
+pub(crate) const ENTRIES_MAX: usize = 2000;
+pub(crate) const OBJECTS_MAX: usize = 5000;
+
 /// A log that is being read, with its outlines, for one answer.
 pub(super) struct Opened {
     pub(super) reader: Reader,

@@ -57,6 +57,7 @@ use crate::query::timeline::outlines::{HEAD_POLL_INTERVAL, Index};
 use crate::query::timeline::overview::Overview;
 use crate::query::timeline::window::Histogram;
 use crate::query::timeline::writers::Writers;
+use crate::query::timeline::{BUCKETS_MAX, LANES_MAX, MARKS_MAX, OBJECTS_MAX};
 use crate::query::{Log, Question};
 use crate::web::http::{BindError, Gate};
 use crate::web::http::{Bound, Clusters, Limits, Member, Peer, Stage, bind_for};
@@ -79,12 +80,8 @@ const OF_ONE: usize = 2;
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// A read that takes longer is one whose disk hangs: it keeps its turn at its journal, and takes none from the others.
 const HUNG_READ_LIMIT: Duration = Duration::from_secs(6);
-/// Limits of lanes, marks, buckets, and entries or objects in a request.
-const MOST_LANES: usize = 5000;
-const MOST_MARKS: usize = 100_000;
-const MOST_BUCKETS: usize = 5000;
+/// Limit of entries in a request.
 const MOST_ENTRIES: usize = 1000;
-const MOST_OBJECTS: usize = 5000;
 
 /// The present, in UTC.
 fn clock() -> Clock {
@@ -483,9 +480,9 @@ fn api(log: &Log<'_>, what: &str, query: &Query) -> Result<Response, Problem> {
     };
     match what {
         "overview" => ask(log, Overview {}),
-        "histogram" => ask(log, Histogram { window: window()?, buckets: query.number("buckets", 200, MOST_BUCKETS)? }),
+        "histogram" => ask(log, Histogram { window: window()?, buckets: query.number("buckets", 200, BUCKETS_MAX)? }),
         "lanes" => {
-            let (lanes, marks) = (query.number("lanes", 500, MOST_LANES)?, query.number("marks", 10_000, MOST_MARKS)?);
+            let (lanes, marks) = (query.number("lanes", 500, LANES_MAX)?, query.number("marks", 10_000, MARKS_MAX)?);
             ask(log, Lanes { window: window()?, lanes, marks })
         }
         "entries" => {
@@ -497,11 +494,11 @@ fn api(log: &Log<'_>, what: &str, query: &Query) -> Result<Response, Problem> {
         "diff" => ask(log, Compare { from: seq("from")?, to: seq("to")? }),
         "object" => ask(log, object(query, clock)?),
         "state" => {
-            let (at, limit) = (query.place("at", clock)?, query.number("limit", 1000, MOST_OBJECTS)?);
+            let (at, limit) = (query.place("at", clock)?, query.number("limit", 1000, OBJECTS_MAX)?);
             ask(log, StateAt { window: window()?, at, limit })
         }
         "changes" => {
-            let limit = query.number("limit", 1000, MOST_OBJECTS)?;
+            let limit = query.number("limit", 1000, OBJECTS_MAX)?;
             ask(log, ChangesBetween { window: window()?, from: from()?, to: query.place("to", clock)?, limit })
         }
         "churn" => ask(log, Writers { window: window()? }),

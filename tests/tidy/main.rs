@@ -43,7 +43,7 @@ fn columns(line: &str) -> Vec<&str> {
 fn no_module_uses_what_uses_it() {
     let house = House::read(root());
     assert_eq!(house.circles_of_rooms(), Vec::<Vec<String>>::new(), "these rooms use each other in a circle");
-    for room in ["app", "core", "query", "web"] {
+    for room in walls().keys() {
         assert_eq!(house.circles_of_parts(room), Vec::<Vec<String>>::new(), "these parts use each other in a circle");
     }
     assert_eq!(house.circles(), Vec::<Vec<Module>>::new(), "these modules use each other in a circle");

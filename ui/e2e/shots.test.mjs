@@ -61,7 +61,7 @@ for (const [width, height] of [[360, 740], [1280, 800], [1920, 1080]]) {
       await page.goto(pathToFileURL(file).href);
       await drawn(page);
       const seq = await page.evaluate(() => {
-        const { lanes } = JSON.parse(document.getElementById("decklog-data").textContent).lanes;
+        const { lanes } = JSON.parse(document.getElementById("decklog-data").textContent).answers.lanes;
         const web = lanes.find((lane) => lane.id === "deployments.apps/shop/web");
         return web.marks.find((mark) => mark.type === "MODIFIED" && mark.areas.includes("spec")).seq;
       });

@@ -5,7 +5,7 @@ import {
   Refused, type Changes, type Churn, type Clusters, type Data, type Difference, type Entries, type Entry, type Histogram, type Lanes, type ObjectPage, type Overview, type State, type Window,
 } from "./api.ts";
 import { objectName, quoted } from "./text.ts";
-import { parse } from "./time.ts";
+import { moment, parse } from "./time.ts";
 import { ALL, filterKeys, type Filters } from "./url.ts";
 
 export interface FileData {
@@ -43,7 +43,8 @@ export class Embedded implements Data {
   async entries(window: Window, filters: Filters, before: number | null): Promise<Entries> {
     whole(filters);
     const { entries } = this.answer<Entries>("entries", "decklog tail");
-    const [since, until] = [window.since === "" || window.since === ALL ? -Infinity : parse(window.since), window.until === "" ? Infinity : parse(window.until)];
+    const now = parse((await this.overview()).now);
+    const [since, until] = [window.since === "" || window.since === ALL ? -Infinity : moment(window.since, now), window.until === "" ? Infinity : moment(window.until, now)];
     const inside = entries.filter((one) => parse(one.time) >= since && parse(one.time) <= until && (before === null || one.seq < before));
     return { entries: inside, more: false };
   }

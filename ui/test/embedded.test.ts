@@ -33,6 +33,11 @@ test("the log has the entries of its window", async () => {
   const middle = all[Math.floor(all.length / 2)]!;
   const late = await file.entries({ since: middle.time, until: "" }, NO_FILTERS, null);
   assert.deepEqual(late.entries.map((one) => one.seq), all.filter((one) => one.time >= middle.time).map((one) => one.seq));
+  // Counted back from the end of the file.
+  const end = Date.parse((await file.overview()).now);
+  const recent = (await file.entries({ since: "2h", until: "" }, NO_FILTERS, null)).entries.map((one) => one.seq);
+  assert.deepEqual(recent, all.filter((one) => Date.parse(one.time) >= end - 7_200_000).map((one) => one.seq));
+  assert.ok(recent.length > 0 && recent.length < all.length, `${recent.length} of ${all.length}`);
   const before = await file.entries(ALL, NO_FILTERS, middle.seq);
   assert.equal(before.entries[0]!.seq, all[Math.floor(all.length / 2) + 1]!.seq);
 });

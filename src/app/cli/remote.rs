@@ -1,5 +1,5 @@
 //! Reading on another machine: `--server` asks a daemon there what a command would ask the journal here. The other side of this
-//! is `http::reading`.
+//! is `web::http::reading`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -159,7 +159,7 @@ impl Server {
         Ok(Self { at, token, tls })
     }
 
-    /// Asks a question, and takes the items of the answer.
+    /// Asks a question, and takes the items of the answer until `is_gone` says that nobody reads them.
     ///
     /// # Errors
     /// Where the server cannot be reached, does not let us read, or breaks off; and as the question fails.
@@ -167,9 +167,10 @@ impl Server {
         &self,
         question: Q,
         cluster: Option<String>,
+        is_gone: &dyn Fn() -> bool,
         put: &mut Put<'_, Q::Item>,
     ) -> Result<(), Failure> {
-        self.answer(Q::NAME, Ask { ask: question, cluster, zone: zone() }, put)
+        self.answer(Q::NAME, Ask { ask: question, cluster, zone: zone() }, is_gone, put)
     }
 
     /// The names of the clusters; none where the server has only one.
@@ -178,7 +179,7 @@ impl Server {
     /// As [`Server::ask`].
     pub(super) fn clusters(&self) -> Result<Vec<String>, Failure> {
         let mut names = Vec::new();
-        self.answer(CLUSTERS, Ask { ask: (), cluster: None, zone: None }, &mut |name| {
+        self.answer(CLUSTERS, Ask { ask: (), cluster: None, zone: None }, &nobody_reads, &mut |name| {
             names.push(name);
             Ok(())
         })?;
@@ -189,12 +190,13 @@ impl Server {
         &self,
         name: &str,
         ask: Ask<impl Serialize>,
+        is_gone: &dyn Fn() -> bool,
         put: &mut Put<'_, T>,
     ) -> Result<(), Failure> {
         let ask = serde_json::to_vec(&ask).map_err(|error| Failure::internal(error.to_string()))?;
         block_on(async {
             let response = self.request(name, ask).await?;
-            self.read(response, put).await
+            self.read(response, is_gone, put).await
         })
     }
 
@@ -265,7 +267,12 @@ impl Server {
         })
     }
 
-    async fn read<T: DeserializeOwned>(&self, mut response: Response, put: &mut Put<'_, T>) -> Result<(), Failure> {
+    async fn read<T: DeserializeOwned>(
+        &self,
+        mut response: Response,
+        is_gone: &dyn Fn() -> bool,
+        put: &mut Put<'_, T>,
+    ) -> Result<(), Failure> {
         let broke = |why: String| {
             Failure::new(
                 Exit::Io,
@@ -281,7 +288,7 @@ impl Server {
                 match frame {
                     Frame::Item(item) => put(item)?,
                     Frame::Note(text) => complain(&text),
-                    Frame::Alive if nobody_reads() => return Err(Failure::closed_pipe()),
+                    Frame::Alive if is_gone() => return Err(Failure::closed_pipe()),
                     Frame::Alive => {}
                     Frame::End(end) => return end.into(),
                 }

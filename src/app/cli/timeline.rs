@@ -59,15 +59,18 @@ fn sized(text: &str) -> Result<ByteSize, String> {
 
 impl TimelineArgs {
     fn window(&self) -> Window {
-        let split = |texts: &[String]| texts.iter().flat_map(|text| text.split(',')).map(str::to_owned).collect();
+        let words = |texts: &[String]| {
+            let words = texts.iter().flat_map(|text| text.split(',')).map(str::trim);
+            words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        };
         Window {
-            objects: split(&self.objects),
-            namespaces: self.namespace.clone(),
+            objects: words(&self.objects),
+            namespaces: words(&self.namespace),
             types: self.types.clone(),
-            areas: self.areas.clone(),
+            areas: words(&self.areas),
             since: self.since,
             until: self.until,
-            filter: self.filter.clone(),
+            filter: self.filter.clone().filter(|text| !text.trim().is_empty()),
             quiet: self.all,
         }
     }
@@ -80,7 +83,8 @@ impl TimelineArgs {
 pub fn main(args: TimelineArgs, global: &Global) -> Outcome {
     let (mut file, mut contents) = (OneFile::default(), Contents::default());
     let question = Timeline { window: args.window(), max_bytes: args.max_size.in_memory() };
-    global.ask(question, &mut |item| {
+    let to_file = args.html.as_os_str() != "-";
+    Global { to_file, ..global.clone() }.ask(question, &mut |item| {
         match item {
             Item::Answer(answer) => file.add(answer),
             Item::Contents(found) => contents = found,
@@ -88,7 +92,7 @@ pub fn main(args: TimelineArgs, global: &Global) -> Outcome {
         Ok(())
     })?;
     let html = file.html(contents.left_out.as_deref())?;
-    if args.html.as_os_str() == "-" {
+    if !to_file {
         let mut out = Out::new(global);
         out.bytes(html.as_bytes())?;
         out.flush()?;

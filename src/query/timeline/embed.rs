@@ -1,39 +1,37 @@
 //! All that the timeline page asks of a window, for a file that shows it without a daemon.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::Opened;
 use super::entries::{Entries, entries};
 use super::entry::{OneEntry, entry};
-use super::lanes::{LaneList, Lanes, lanes};
+use super::lanes::{Lane, LaneList, Lanes, lanes};
 use super::moments::{ChangesBetween, StateAt, changes, state};
 use super::object::{ObjectAt, object};
-use super::overview::overview;
+use super::overview::{Overview, overview};
 use super::selection::Window;
 use super::window::{Before, Buckets, Histogram, extent, histogram};
 use super::writers::{Writers, writers};
+use super::{ENTRIES_MAX, LANES_MAX, MARKS_MAX, Opened};
 use crate::core::model::Seq;
-use crate::query::render::Failure;
 use crate::query::render::names::At;
 use crate::query::render::row::{plural, size};
+use crate::query::render::{Exit, Failure};
 use crate::query::{Log, Put, Question};
 
 /// Time limit for the answers, for which a person waits, and the share of it that objects and the moments may take.
 const FILE_TIMEOUT: Duration = Duration::from_secs(120);
 const OBJECTS_SHARE: u32 = 4;
-/// Limits of lanes and marks that a page draws.
-const LANES: usize = 5000;
-const MARKS: usize = 100_000;
 /// Number of buckets of the histogram.
 const BUCKETS: usize = 240;
 /// Bytes of the answer about an entry, at least.
 const SMALLEST: usize = 512;
 /// Number of entries in the list, and of objects at a moment.
-const LISTED: usize = 2000;
+const LISTED: usize = ENTRIES_MAX;
 
 /// Asks for the answers to all that the page asks of a window.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -87,47 +85,50 @@ impl Question for Timeline {
     }
 }
 
-/// Hands out the answers. Bytes and time bound those about single entries and objects.
+/// Hands out the answers, each as soon as it is known. Bytes and time bound those about single entries and objects.
 pub(super) fn embed(
     opened: &mut Opened,
     question: &Timeline,
     log: &Log<'_>,
     put: &mut Put<'_, Item>,
 ) -> Result<(), Failure> {
-    let window = &question.window;
+    let window = &within_the_log(opened, &question.window)?;
     let selected = window.resolve(&opened.reader)?;
-    let shown = lanes(opened, &Lanes { window: window.clone(), lanes: LANES, marks: MARKS })?;
-    let buckets = histogram(opened, &Histogram { window: window.clone(), buckets: BUCKETS })?;
-    let now = opened.clock.now.as_microsecond();
-    let (since, until) = extent(&opened.reader, &selected, opened.present()?.end.min(now))?;
-    let at = |micros| Timestamp::from_microsecond(micros).ok();
-    let of_writers =
-        Window { types: Vec::new(), areas: Vec::new(), since: at(since), until: at(until), ..window.clone() };
-    let written = writers(opened, &Writers { window: of_writers })?;
+    let mut room = Room { put, left: question.max_bytes, contents: Contents::default() };
+    let mut missing = Missing::default();
+    let shown = lanes(opened, &Lanes { window: window.clone(), lanes: LANES_MAX, marks: MARKS_MAX })?;
+    room.whole(Lanes::NAME, &shown)?;
+    let (since, until) = extent(&opened.reader, &selected, opened.present()?.end)?;
     let mut view = overview(opened)?;
     view.of_file(since, until);
     // It may be handed on to somebody who may see this and nothing else.
     view.narrow(&selected, &mut opened.reader, &shown.namespaces())?;
-    let listed = entries(opened, &Entries { window: window.clone(), before: None, after: None, limit: LISTED })?;
-    let mut room = Room { put, left: question.max_bytes, contents: Contents::default() };
-    room.whole("overview", &view)?;
-    room.whole(Lanes::NAME, &shown)?;
+    room.whole(Overview::NAME, &view)?;
+    let buckets = histogram(opened, &Histogram { window: window.clone(), buckets: BUCKETS })?;
     room.whole(Histogram::NAME, &buckets)?;
+    let at = |micros| Timestamp::from_microsecond(micros).ok();
+    let of_writers =
+        Window { types: Vec::new(), areas: Vec::new(), since: at(since), until: at(until), ..window.clone() };
+    let written = writers(opened, &Writers { window: of_writers })?;
     room.whole(Writers::NAME, &written)?;
+    let listed = entries(opened, &Entries { window: window.clone(), before: None, after: None, limit: LISTED })?;
     room.whole(Entries::NAME, &listed)?;
-    let mut missing = Missing::default();
+    missing.listed = listed.more;
+    missing.written = written.truncated();
     if !selected.is_narrow() {
         let deadline = opened.deadline;
         opened.deadline = Instant::now() + deadline.saturating_duration_since(Instant::now()) / OBJECTS_SHARE;
-        moments(opened, window, (since, until), &mut room)?;
-        objects(opened, window, &shown, &mut room, log)?;
+        moments(opened, window, since, &mut room, &mut missing)?;
+        let its = shown.lanes.iter().filter(|lane| lane.is_of(&selected));
+        objects(opened, window, its, &mut room, &mut missing)?;
         opened.deadline = deadline;
     }
     let mut seqs: Vec<u64> = shown.lanes.iter().flat_map(|lane| lane.marks.iter().map(|mark| mark.seq)).collect();
-    seqs.extend(view.gap_seqs());
+    seqs.extend(listed.gap_seqs());
     seqs.sort_unstable_by(|one, other| other.cmp(one));
+    let of_file: HashSet<u64> = seqs.iter().copied().collect();
     for seq in seqs {
-        if Instant::now() > opened.deadline {
+        if Instant::now() > opened.deadline || log.is_gone() {
             missing.late += 1;
             continue;
         }
@@ -135,8 +136,9 @@ pub(super) fn embed(
             missing.large += 1;
             continue;
         }
-        // Retention may have removed it meanwhile.
-        let Ok(whole) = entry(opened, OneEntry { seq: Seq(seq), neighbours: false }) else { continue };
+        // Retention may have removed it meanwhile, and one that is damaged hides no other.
+        let Ok(mut whole) = entry(opened, OneEntry { seq: Seq(seq), neighbours: false }) else { continue };
+        whole.keep_within(&of_file);
         if room.part(format!("{}/{seq}", OneEntry::NAME), &whole)? {
             room.contents.entries += 1;
         } else {
@@ -145,50 +147,63 @@ pub(super) fn embed(
     }
     let mut contents = room.contents;
     contents.objects = shown.lanes.len();
-    contents.left_out = missing.spell(&shown, &buckets, written.truncated(), question.max_bytes);
+    contents.left_out = missing.spell(&shown, &buckets, question.max_bytes);
     put(Item::Contents(contents))
+}
+
+/// Returns the part of a window that the log has: a file says nothing of what is before it, or to come.
+fn within_the_log(opened: &Opened, window: &Window) -> Result<Window, Failure> {
+    let oldest = opened.reader.retained()?.oldest_time.and_then(|micros| Timestamp::from_microsecond(micros).ok());
+    let since = window.since.map(|since| oldest.map_or(since, |oldest| since.max(oldest)));
+    let until = window.until.filter(|until| *until < opened.clock.now);
+    Ok(Window { since, until, ..window.clone() })
 }
 
 /// The state at the end of the window, and the changes within it. Where the log does not reach to a moment, there is none.
 fn moments(
     opened: &mut Opened,
     window: &Window,
-    (since, until): (i64, i64),
+    since: i64,
     room: &mut Room<'_, '_>,
+    missing: &mut Missing,
 ) -> Result<(), Failure> {
     let of_objects =
         Window { objects: window.objects.clone(), namespaces: window.namespaces.clone(), ..Window::default() };
-    let at = |micros: i64| Timestamp::from_microsecond(micros).map_or(Timestamp::UNIX_EPOCH, |time| time);
-    let end = window.until.map(|_| At::Time(at(until)));
-    if let Ok(state) = state(opened, &StateAt { window: of_objects.clone(), at: end, limit: LISTED }) {
-        room.whole(StateAt::NAME, &state)?;
+    let end = window.until.map(At::Time);
+    match state(opened, &StateAt { window: of_objects.clone(), at: end, limit: LISTED }) {
+        Ok(state) => room.whole(StateAt::NAME, &state)?,
+        Err(failure) => missing.moment(failure)?,
     }
-    let between = ChangesBetween { window: of_objects, from: At::Time(at(since)), to: end, limit: LISTED };
-    if let Ok(changes) = changes(opened, &between) {
-        room.whole(ChangesBetween::NAME, &changes)?;
+    let Ok(from) = Timestamp::from_microsecond(since) else { return Ok(()) };
+    let between = ChangesBetween { window: of_objects, from: At::Time(from), to: end, limit: LISTED };
+    match changes(opened, &between) {
+        Ok(changes) => room.whole(ChangesBetween::NAME, &changes),
+        Err(failure) => missing.moment(failure),
     }
-    Ok(())
 }
 
 /// Each object as it was at the end of the window, with its entries of the window.
-fn objects(
+fn objects<'l>(
     opened: &mut Opened,
     window: &Window,
-    shown: &LaneList,
+    lanes: impl Iterator<Item = &'l Lane>,
     room: &mut Room<'_, '_>,
-    log: &Log<'_>,
+    missing: &mut Missing,
 ) -> Result<(), Failure> {
     let bound = room.left - room.left / OBJECTS_SHARE as usize;
-    for lane in &shown.lanes {
-        if room.left <= bound || Instant::now() > opened.deadline || log.is_gone() {
-            break;
+    for lane in lanes {
+        if room.left <= bound || Instant::now() > opened.deadline {
+            missing.objects += 1;
+            continue;
         }
         let (resource, namespace, name) = lane.object();
         let question = ObjectAt { resource, namespace, name, at: None, since: window.since, until: window.until };
         // One that is damaged hides no other.
-        if let Ok(page) = object(opened, &question) {
-            room.part(format!("{}/{}", ObjectAt::NAME, lane.id), &page)?;
-        }
+        let is_in = match object(opened, &question) {
+            Ok(page) => room.part(format!("{}/{}", ObjectAt::NAME, lane.id), &page)?,
+            Err(_) => false,
+        };
+        missing.objects += u64::from(!is_in);
     }
     Ok(())
 }
@@ -225,18 +240,38 @@ fn raw(answer: &impl Serialize) -> Result<Box<RawValue>, Failure> {
     serde_json::value::to_raw_value(answer).map_err(bug)
 }
 
-/// Numbers of entries that are left out.
+/// What is left out.
 #[derive(Clone, Copy, Debug, Default)]
 struct Missing {
-    /// There was no room for them.
+    /// Entries for which there was no room.
     large: u64,
-    /// There was no time for them.
+    /// Entries for which there was no time.
     late: u64,
+    /// Objects for which there was no room, or no time.
+    objects: u64,
+    /// The list of entries has only the newest.
+    listed: bool,
+    /// Writers were counted for a part of the time.
+    written: bool,
+    /// The log does not reach to a moment.
+    moments: bool,
 }
 
 impl Missing {
+    /// Notes that the log does not reach to a moment.
+    ///
+    /// # Errors
+    /// The failure, if it is another one.
+    fn moment(&mut self, failure: Failure) -> Result<(), Failure> {
+        if failure.exit() != Exit::No {
+            return Err(failure);
+        }
+        self.moments = true;
+        Ok(())
+    }
+
     /// Returns the sentence about all that is left out; none where nothing is.
-    fn spell(self, shown: &LaneList, buckets: &Buckets, is_part: bool, most: usize) -> Option<String> {
+    fn spell(self, shown: &LaneList, buckets: &Buckets, most: usize) -> Option<String> {
         let seconds = FILE_TIMEOUT.as_secs();
         let mut said = Vec::new();
         if self.large > 0 {
@@ -270,7 +305,19 @@ impl Missing {
                 said.push(format!("not in this file: {}", counted.join(", ")));
             }
         }
-        if is_part {
+        if self.objects > 0 {
+            said.push(format!(
+                "{} in this file without what was there",
+                plural(self.objects, "object is", "objects are")
+            ));
+        }
+        if self.listed {
+            said.push(format!("the list has the newest {} alone", plural(LISTED as u64, "entry", "entries")));
+        }
+        if self.moments {
+            said.push("what was there at the ends of the time is not known".to_owned());
+        }
+        if self.written {
             said.push("who wrote what was counted for a part of the time".to_owned());
         }
         let said = said.join("; ");

@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
-use super::Opened;
 use super::outlines::Way;
 use super::selection::Window;
 use super::summary::{Summaries, Summary};
 use super::window::look;
+use super::{ENTRIES_MAX, Opened};
 use crate::core::model::Seq;
 use crate::query::render::Failure;
 use crate::query::{Log, Put, Question};
@@ -33,9 +33,16 @@ pub(crate) struct Entries {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EntryList {
     entries: Vec<Summary>,
-    more: bool,
+    pub(super) more: bool,
     /// The seq to continue from, if there is more.
     reached: Option<u64>,
+}
+
+impl EntryList {
+    /// Returns the seqs of the GAPs.
+    pub(super) fn gap_seqs(&self) -> impl Iterator<Item = u64> {
+        self.entries.iter().filter(|entry| entry.is_gap()).map(|entry| entry.seq)
+    }
 }
 
 impl Question for Entries {
@@ -49,6 +56,7 @@ impl Question for Entries {
 
 /// Returns the entries that the question asks for.
 pub(super) fn entries(opened: &mut Opened, question: &Entries) -> Result<EntryList, Failure> {
+    let limit = question.limit.min(ENTRIES_MAX);
     let Opened { reader, index, clock, deadline, .. } = opened;
     let selected = question.window.resolve(reader)?;
     let (mut after, mut upto) = selected.bounds(reader, reader.head()?)?;
@@ -72,7 +80,7 @@ pub(super) fn entries(opened: &mut Opened, question: &Entries) -> Result<EntryLi
         if mark.quiet && !selected.quiet {
             return ControlFlow::Continue(());
         }
-        if seqs.len() == question.limit {
+        if seqs.len() == limit {
             more = true;
             return ControlFlow::Break(());
         }

@@ -1,6 +1,6 @@
 //! One entry as a whole.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -51,6 +51,14 @@ pub(crate) struct Whole {
     yaml: String,
     yaml_cut: bool,
     command: Option<String>,
+}
+
+impl Whole {
+    /// Leaves out the neighbours of the same object that are not among these entries.
+    pub(super) fn keep_within(&mut self, seqs: &HashSet<u64>) {
+        self.next = self.next.filter(|next| seqs.contains(next));
+        self.previous = self.previous.filter(|previous| seqs.contains(previous));
+    }
 }
 
 /// Returns the entry with this seq.

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::Opened;
 use super::outlines::{Index, Owned};
-use super::selection::{Resources, Window, lane_id};
+use super::selection::{Resources, Selected, Window, lane_id};
 use super::window::{Before, Found, Gathered, MarkLine, Turn, extent, gather};
+use super::{LANES_MAX, MARKS_MAX, Opened};
 use crate::core::model::{EntryType, Evidence, Seq};
 use crate::core::wire::Entry;
 use crate::journal::{ObjectRow, Reader};
@@ -68,9 +68,17 @@ pub(crate) struct Lane {
     bars: Vec<Bar>,
     pub(super) marks: Vec<MarkLine>,
     quiet: u64,
+    /// Row of the object; none where the lane came from elsewhere.
+    #[serde(skip)]
+    row: i64,
 }
 
 impl Lane {
+    /// Reports whether the object is selected: an owner of a selected object has a lane as well.
+    pub(super) fn is_of(&self, selected: &Selected) -> bool {
+        selected.objects.as_ref().is_none_or(|objects| objects.contains(&self.row))
+    }
+
     /// Returns the full name of the object's resource, its namespace and its name.
     pub(super) fn object(&self) -> (String, String, String) {
         (self.resource.clone(), self.namespace.clone(), self.name.clone())
@@ -111,6 +119,7 @@ impl Question for Lanes {
 /// Returns the lanes of the window.
 pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failure> {
     let present = opened.present()?;
+    let (most_lanes, most_marks) = (most.lanes.min(LANES_MAX), most.marks.min(MARKS_MAX));
     let Opened { reader, index, deadline, .. } = opened;
     let (selected, deadline) = (&most.window.resolve(reader)?, *deadline);
     let (since, until) = extent(reader, selected, present.end)?;
@@ -123,7 +132,7 @@ pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failu
     let (unwatched, unwatched_left) =
         coverage::between(reader, selected.scope(), head, (since, until), present.at, Instant::now() + third)?;
     let Gathered { lanes: found, mut lanes_left, marks_left, cut } =
-        gather(index, reader, selected, bounds, (most.lanes, most.marks), deadline)?;
+        gather(index, reader, selected, bounds, (most_lanes, most_marks), deadline)?;
     let upto = bounds.1;
     let resources = Resources::load(reader)?;
     let mut rows: Vec<(ObjectRow, Found)> = Vec::with_capacity(found.len());
@@ -140,7 +149,7 @@ pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failu
             if known.contains(object) {
                 continue;
             }
-            if rows.len() >= most.lanes {
+            if rows.len() >= most_lanes {
                 lanes_left += usize::from(selected.by_kind);
                 continue;
             }
@@ -161,7 +170,7 @@ pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failu
         lanes.insert(lane.id.clone(), lane);
         // Whose lane it is stands above it, also where nothing happened to that.
         if let Some(owner) = owner.filter(|owner| !selected.by_kind && !ids.contains(owner))
-            && ids.len() < most.lanes
+            && ids.len() < most_lanes
             && ids.insert(owner.clone())
             && let Some(row) = row_of(reader, &owner)?
         {
@@ -270,6 +279,7 @@ pub(super) fn lane(
         bars,
         marks: found.marks,
         quiet: found.quiet,
+        row: row.row(),
     })
 }
 
@@ -400,6 +410,7 @@ mod tests {
             bars: Vec::new(),
             marks: Vec::new(),
             quiet: 0,
+            row: 0,
         };
         let lanes = [
             lane("pods", "web-1", Some("replicasets.apps/shop/web-a")),

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::Opened;
 use super::lanes::id_of;
 use super::selection::Window;
+use super::{OBJECTS_MAX, Opened};
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::Entry;
 use crate::journal::{JournalError, Reader};
@@ -104,7 +104,7 @@ impl Question for StateAt {
 /// Returns the objects that there were at a moment.
 pub(super) fn state(opened: &mut Opened, question: &StateAt) -> Result<State, Failure> {
     question.window.of_whole_objects(StateAt::NAME)?;
-    let (present, limit) = (opened.present()?, question.limit);
+    let (present, limit) = (opened.present()?, question.limit.min(OBJECTS_MAX));
     let Opened { reader, index, clock, deadline, .. } = opened;
     let (selected, deadline) = (question.window.resolve(reader)?, *deadline);
     let place = question.at.map(|at| place(reader, at, "at", clock)).transpose()?;
@@ -225,7 +225,7 @@ impl Question for ChangesBetween {
 /// Returns the differences of objects between two moments.
 pub(super) fn changes(opened: &mut Opened, question: &ChangesBetween) -> Result<Changes, Failure> {
     question.window.of_whole_objects(ChangesBetween::NAME)?;
-    let (present, limit) = (opened.present()?, question.limit);
+    let (present, limit) = (opened.present()?, question.limit.min(OBJECTS_MAX));
     let Opened { reader, clock, deadline, .. } = opened;
     let (selected, deadline) = (question.window.resolve(reader)?, *deadline);
     let first = place(reader, question.from, "from", clock)?;

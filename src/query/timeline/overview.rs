@@ -134,11 +134,6 @@ impl View {
         }
     }
 
-    /// Returns the seqs of the GAPs.
-    pub(super) fn gap_seqs(&self) -> impl Iterator<Item = u64> {
-        self.gaps.iter().map(|gap| gap.seq)
-    }
-
     /// Leaves out what is of other objects than those that are asked for, where some are; sinks and alarms are of all. The gaps
     /// are the newest of those that are asked for.
     pub(super) fn narrow(
@@ -156,7 +151,7 @@ impl View {
         let head = reader.head()?;
         let (after, _) = selected.bounds(reader, head)?;
         // A GAP is journaled at its end, and may begin in the window.
-        let begins = |gap: &Gap| gap.since.as_deref().unwrap_or_default().parse::<Timestamp>().ok();
+        let begins = |gap: &Gap| gap.since.as_deref().unwrap_or(&gap.time).parse::<Timestamp>().ok();
         let within =
             |gap: &Gap| selected.until.zip(begins(gap)).is_none_or(|(until, begins)| begins.as_microsecond() <= until);
         self.gaps = gaps(reader, (after, head.0), |gap| {

@@ -45,6 +45,13 @@ pub(crate) struct Summary {
     gap: Option<EntryGap>,
 }
 
+impl Summary {
+    /// Reports whether it is of a GAP.
+    pub(super) fn is_gap(&self) -> bool {
+        self.kind_of == EntryType::Gap.as_str()
+    }
+}
+
 /// Makes summaries.
 pub(super) struct Summaries {
     classes: Classes,

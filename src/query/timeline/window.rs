@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::Opened;
 use super::outlines::{Index, Way};
 use super::selection::{Selected, Window, no_answer};
 use super::summary::list;
+use super::{BUCKETS_MAX, Opened};
 use crate::core::model::{EntryType, Seq};
 use crate::journal::Reader;
 use crate::journal::outline::{Mark, Part};
@@ -210,7 +210,7 @@ pub(super) fn extent(reader: &Reader, selected: &Selected, now: i64) -> Result<(
 
 /// Counts the entries in each part of the window.
 pub(super) fn histogram(opened: &mut Opened, question: &Histogram) -> Result<Buckets, Failure> {
-    let (now, buckets) = (opened.present()?.end, question.buckets.max(1));
+    let (now, buckets) = (opened.present()?.end, question.buckets.clamp(1, BUCKETS_MAX));
     let Opened { reader, index, deadline, .. } = opened;
     let selected = &question.window.resolve(reader)?;
     let (since, until) = extent(reader, selected, now)?;

@@ -24,7 +24,7 @@ const REMEMBERED: usize = 20_000;
 /// A name is shown with at most so many characters.
 const NAME: usize = 253;
 
-/// Writers and fights, those with the most writes first.
+/// Writers and fights, those with the most useless writes first.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct WriterList {
     since: String,

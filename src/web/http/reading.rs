@@ -46,13 +46,28 @@ use crate::query::questions::tail::Tail;
 use crate::query::questions::verify::Verify;
 use crate::query::render::Failure;
 use crate::query::render::clock::Clock;
+use crate::query::timeline::entries::Entries;
+use crate::query::timeline::entry::OneEntry;
+use crate::query::timeline::overview::Overview;
+use crate::query::timeline::updates::Updates;
+use crate::query::timeline::window::Histogram;
 use crate::query::{self, End, Frame, Log, Question};
 
 /// Number of questions that are answered at a time.
 pub(super) const MOST_ANSWERS: usize = 8;
 
 /// Questions whose answers need little memory at a time, whatever the log holds. Of the others one after the other is begun.
-const SMALL: [&str; 4] = [Tail::NAME, Show::NAME, Statuses::NAME, Names::NAME];
+const SMALL: [&str; 9] = [
+    Tail::NAME,
+    Show::NAME,
+    Statuses::NAME,
+    Names::NAME,
+    Overview::NAME,
+    Histogram::NAME,
+    Entries::NAME,
+    OneEntry::NAME,
+    Updates::NAME,
+];
 
 /// Time limit for the turn of another question.
 const TURN_TIMEOUT: Duration = Duration::from_secs(20);

@@ -17,7 +17,6 @@ use tokio::time::{Instant, sleep};
 use super::answer::Problem;
 use super::query::Query;
 use super::{Book, Site, asked};
-use crate::query::timeline::selection::Window;
 use crate::query::timeline::updates::{Cursor, Updates};
 
 /// Interval of keepalive comments while nothing is sent.
@@ -32,7 +31,7 @@ const STREAM_AGE_MAX: Duration = Duration::from_secs(600);
 struct Following {
     site: Arc<Site>,
     book: Arc<Book>,
-    window: Window,
+    query: Query,
     cursor: Cursor,
     head: watch::Receiver<u64>,
     pending: VecDeque<Bytes>,
@@ -76,15 +75,14 @@ pub(super) async fn follow(
         ),
         None => None,
     };
-    let window = query.window(&super::clock())?;
     // It is asked once before anything is sent, so that what is wrong with the question can be said.
-    let first = Updates { window: window.clone(), after: None };
+    let first = Updates { window: query.window(&super::clock())?, after: None };
     let now = site.read(book, move |log| asked(log, first)).await?.cursor;
     let begun = Instant::now();
     let following = Following {
         site: Arc::clone(site),
         book: Arc::clone(book),
-        window,
+        query,
         cursor: cursor.unwrap_or(now),
         head: book.head.subscribe(),
         pending: VecDeque::from([Bytes::from_static(b"retry: 2000\n\n")]),
@@ -110,7 +108,9 @@ impl Following {
                 return None;
             }
             self.head.mark_unchanged();
-            let question = Updates { window: self.window.clone(), after: Some(self.cursor.clone()) };
+            // A moment such as `2h` goes on with the time.
+            let window = self.query.window(&super::clock()).ok()?;
+            let question = Updates { window, after: Some(self.cursor.clone()) };
             let Ok(update) = self.site.read(&self.book, move |log| asked(log, question)).await else {
                 // The page asks again, and gets the sentence.
                 return None;

@@ -144,7 +144,6 @@ impl House {
     }
 
     /// The lines of a room.
-    #[allow(dead_code, reason = "the example asks for it")]
     pub fn lines_of(&self, room: &str) -> usize {
         self.lines.iter().filter(|(module, _)| module.first().is_some_and(|first| first == room)).map(|(_, n)| n).sum()
     }
@@ -159,7 +158,6 @@ impl House {
     }
 
     /// Parts of a room, which are the modules below it, that use each other in a circle.
-    #[allow(dead_code, reason = "the example does not ask for it")]
     pub fn circles_of_parts(&self, room: &str) -> Vec<Vec<String>> {
         let part = |module: &Module| module.get(1).filter(|_| module[0] == room).cloned();
         let mut parts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

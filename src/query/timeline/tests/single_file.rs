@@ -86,3 +86,57 @@ async fn a_file_says_what_there_was_no_time_for() {
     drop((opened, journal, source));
     thread.join().unwrap();
 }
+
+/// An owner that nobody asked for has a lane, and nothing of it is in the file; and nothing is that came after the end.
+#[tokio::test]
+async fn a_file_holds_no_object_and_no_entry_that_was_not_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    let mut cluster_wide = others("machines", None);
+    cluster_wide.resource.namespaced = false;
+    let owners = journal.source(&cluster_wide).await.unwrap().0;
+    let object = |namespace: &str, name: &str, version: u64, owner: Option<&str>| {
+        let owner = owner.map(|name| {
+            serde_json::json!({"apiVersion": "v1", "kind": "machines", "name": name, "uid": name, "controller": true})
+        });
+        let metadata = serde_json::json!({
+            "name": name, "namespace": namespace, "uid": name, "resourceVersion": version.to_string(),
+            "ownerReferences": owner.into_iter().collect::<Vec<_>>(),
+        });
+        let body = serde_json::json!({"metadata": metadata, "spec": {"secret-of": name, "version": version}});
+        let body = Redacted { bytes: body.to_string().into_bytes(), pointers: Vec::new(), marks: Vec::new() };
+        let (namespace, name, uid) = (namespace.to_owned(), name.to_owned(), name.to_owned());
+        let object = Observed { namespace, name, uid, version: ResourceVersion::new(version.to_string()), body };
+        WatchChange { verb: Verb::Upsert, object }
+    };
+    owners.append(vec![object("", "boss", 1, None)]).await.unwrap();
+    source.append(vec![object("shop", "web", 2, Some("boss"))]).await.unwrap();
+    journal.flush().await.unwrap();
+    let reader = journal.reader().unwrap();
+    let end = crate::query::stamp(reader.time_of(reader.head().unwrap()).unwrap().unwrap());
+    until("the clock to go on", || Timestamp::now() > end.parse::<Timestamp>().unwrap()).await;
+    source.append(vec![object("shop", "web", 3, Some("boss")), object("shop", "late", 4, None)]).await.unwrap();
+    journal.flush().await.unwrap();
+    let data = filed(dir.path(), "namespace=shop");
+    let lanes = |data: &serde_json::Value| data["lanes"]["lanes"].as_array().unwrap().len();
+    assert_eq!(lanes(&data), 3, "the owner has a lane: {data}");
+    assert!(data["object/pods/shop/web"].is_object() && data["object/machines//boss"].is_null(), "{data}");
+    assert!(
+        !data.to_string().contains("\"secret-of\": \"boss\"") && !data.to_string().contains("secret-of: boss"),
+        "{data}"
+    );
+    assert_eq!(data["entry/2"]["next"], 3);
+    // Whoever gets a file of an earlier time learns nothing of what came later.
+    let early = filed(dir.path(), &format!("namespace=shop&until={end}"));
+    assert!(!early.to_string().contains("late") && early["entry/2"]["next"].is_null(), "{early}");
+    assert_eq!((early["object/pods/shop/web"]["at"].as_u64(), early["state"]["seq"].as_u64()), (Some(2), Some(2)));
+    // A window that reaches beyond both ends of the log is the whole log.
+    let whole = filed(dir.path(), "namespace=shop&since=2000-01-01T00:00:00Z&until=2200-01-01T00:00:00Z");
+    assert_eq!(
+        (&whole["state"]["objects"], &whole["changes"]["objects"]),
+        (&data["state"]["objects"], &data["changes"]["objects"])
+    );
+    assert!(whole["object/pods/shop/late"].is_object() && whole["state"]["objects"].as_array().unwrap().len() == 2);
+    drop((reader, journal, source, owners));
+    thread.join().unwrap();
+}
