@@ -308,6 +308,10 @@ impl Driver {
                 journal.report(state).await?;
                 return Ok(Outcome::Nothing);
             }
+            Effect::Unexpected(text) => {
+                tracing::error!(sink = name, "{text}; the sink is asked again where it is; this is a bug");
+                return Ok(Outcome::Nothing);
+            }
             Effect::Reopen => {
                 self.sink.reopen();
                 return Ok(Outcome::Nothing);
@@ -326,7 +330,7 @@ impl Driver {
                 };
                 held.map_or_else(Input::NotHeld, Input::Compared)
             }
-            Effect::Part { after } => {
+            Effect::SwitchTimeline { after } => {
                 let parted = self.part(journal, after).await?;
                 self.asked.send_replace(true);
                 parted

@@ -175,9 +175,9 @@ struct Shared {
     /// Revisions of the API server that are known to the sources.
     revisions: Arc<Revisions>,
     /// Number of sources that are recovering versions, which explain revisions to others.
-    walking: Arc<AtomicU32>,
+    in_flight: Arc<AtomicU32>,
     /// Number of those that have found any and are not finished.
-    finding: Arc<AtomicU32>,
+    with_findings: Arc<AtomicU32>,
     /// Semaphore for sources with unexplained revisions: one asks at a time, because its findings spare the next one requests.
     counting: Arc<Semaphore>,
     /// Notified of each rollback of the API server, so that what one source finds makes the others look.

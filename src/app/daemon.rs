@@ -46,7 +46,7 @@ use control::{Reload, Signals};
 use counters::DaemonCounters;
 use sinks::Sinks;
 
-pub use clusters::{Several, run_several};
+pub use clusters::{MultiCluster, run_several};
 pub use control::{Asker, Control, control};
 
 /// Time limit for a pending change of the state directory's mark at the end.
@@ -120,7 +120,7 @@ impl TaskError {
 
 /// Environment of the daemon of one cluster.
 #[derive(Clone, Debug)]
-pub struct Setting {
+pub struct Environment {
     /// The configuration it begins with.
     pub loaded: Loaded,
     /// Connection to systemd.
@@ -128,19 +128,19 @@ pub struct Setting {
     /// decklog's own log, which takes a new level.
     pub telemetry: Telemetry,
     /// Receiver of the endpoints' sources in a process with several clusters.
-    pub lender: Option<Lender>,
+    pub registry: Option<EndpointRegistry>,
 }
 
 /// Lends what a cluster's daemon has to the endpoints of its process, while it runs.
 #[derive(Clone, Debug)]
-pub struct Lender {
+pub struct EndpointRegistry {
     /// Channel that publishes them.
     pub endpoints: watch::Sender<Option<Endpoints>>,
     /// Set if the process has endpoints.
     pub served: bool,
 }
 
-impl Lender {
+impl EndpointRegistry {
     /// Lends it until `stop`, or until this is dropped.
     async fn lend(self, endpoints: Endpoints, stop: CancellationToken) {
         let lent = Lent(self.endpoints);
@@ -162,13 +162,16 @@ impl Drop for Lent {
 ///
 /// # Errors
 /// What ended it otherwise.
-pub async fn run(setting: Setting, read_again: fn(&Loaded) -> Result<Loaded, String>) -> Result<(), DaemonError> {
+pub async fn run(
+    environment: Environment,
+    read_again: fn(&Loaded) -> Result<Loaded, String>,
+) -> Result<(), DaemonError> {
     let signals = Signals::new().map_err(|error| DaemonError::Io(format!("cannot watch for signals: {error}")))?;
     let (control, asker) = control();
-    let running = setting.loaded.clone();
+    let running = environment.loaded.clone();
     tokio::select! {
         biased;
-        ended = run_one(setting, control) => ended,
+        ended = run_one(environment, control) => ended,
         never = signals.pass_on(asker, move || read_again(&running)) => never,
     }
 }
@@ -177,11 +180,11 @@ pub async fn run(setting: Setting, read_again: fn(&Loaded) -> Result<Loaded, Str
 ///
 /// # Errors
 /// What ended it otherwise.
-pub async fn run_one(setting: Setting, mut control: Control) -> Result<(), DaemonError> {
-    let mut config = setting.loaded.config.clone();
+pub async fn run_one(environment: Environment, mut control: Control) -> Result<(), DaemonError> {
+    let mut config = environment.loaded.config.clone();
     let candidate = Candidate::begin(&config).await?;
     let ended = loop {
-        let ended = run_part(&setting, &mut config, candidate.as_ref(), &mut control).await;
+        let ended = run_part(&environment, &mut config, candidate.as_ref(), &mut control).await;
         match ended {
             Err(DaemonError::Journal(JournalError::Superseded(why))) if candidate.is_some() => {
                 if control.stop.is_cancelled() {
@@ -202,7 +205,7 @@ pub async fn run_one(setting: Setting, mut control: Control) -> Result<(), Daemo
 
 /// Runs until it is asked to stop, or leads no more.
 async fn run_part(
-    setting: &Setting,
+    environment: &Environment,
     config: &mut Config,
     candidate: Option<&Candidate>,
     control: &mut Control,
@@ -225,11 +228,11 @@ async fn run_part(
     {
         tracing::warn!("{why}");
     }
-    let started = Running::start(setting, config.clone(), journal.clone(), live_file).await;
+    let started = Running::start(environment, config.clone(), journal.clone(), live_file).await;
     drop(journal);
     match started {
         Ok(running) => {
-            let (ended, newest) = running.follow(thread, setting, candidate, control).await;
+            let (ended, newest) = running.follow(thread, environment, candidate, control).await;
             *config = newest;
             ended
         }
@@ -316,7 +319,7 @@ impl Parts {
 
 impl Running {
     async fn start(
-        setting: &Setting,
+        environment: &Environment,
         config: Config,
         journal: Journal,
         live_file: Option<std::fs::File>,
@@ -329,7 +332,7 @@ impl Running {
             None => None,
         };
         // Where several clusters are in one process, the page is that of all of them.
-        let page = config.ui.as_ref().filter(|_| setting.lender.is_none());
+        let page = config.ui.as_ref().filter(|_| environment.registry.is_none());
         let page = match page {
             Some(section) => Some((ui::bind(section).await?, section.clone())),
             None => None,
@@ -367,7 +370,7 @@ impl Running {
             churn: Meter::default(),
             counts_requests: config.cluster.request_metrics,
         };
-        if bound.is_some() || setting.lender.as_ref().is_some_and(|lender| lender.served) {
+        if bound.is_some() || environment.registry.as_ref().is_some_and(|registry| registry.served) {
             let (meter, journal, stop) = (endpoints.churn.clone(), journal.clone(), tasks.stop());
             tasks.spawn("churn", async move { Ok(meter.follow(journal, stop).await?) });
         }
@@ -382,15 +385,15 @@ impl Running {
         let stop = tasks.stop();
         if let Some(bound) = bound {
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });
-        } else if let Some(lender) = setting.lender.clone() {
+        } else if let Some(registry) = environment.registry.clone() {
             tasks.spawn("endpoints", async move {
-                lender.lend(endpoints, stop).await;
+                registry.lend(endpoints, stop).await;
                 Ok(())
             });
         }
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
-            config = %setting.loaded.name(),
+            config = %environment.loaded.name(),
             state = %config.state.path.display(),
             epoch = journal.epoch(),
             head = journal.head().borrow().0,
@@ -402,23 +405,23 @@ impl Running {
     async fn follow(
         mut self,
         mut writer: WriterThread,
-        setting: &Setting,
+        environment: &Environment,
         candidate: Option<&Candidate>,
         control: &mut Control,
     ) -> (Result<(), DaemonError>, Config) {
-        let notifier = &setting.notifier;
+        let notifier = &environment.notifier;
         let mut ready = self.sources.ready();
         let mut reported_ready = false;
         let mut look = tokio::time::interval(PROGRESS_INTERVAL);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut parts = Parts::new(notifier);
-        let mut standing = candidate.map(|candidate| candidate.standing.clone());
+        let mut leadership = candidate.map(|candidate| candidate.leadership.clone());
         let mut taking: Option<Taking> = None;
         let mut candidacy = Candidacy::default();
         let mut failure = None;
         let reason = loop {
-            if let Some(standing) = &standing {
-                match candidate::course(&standing.borrow(), taking.is_some(), &self.journal.shared().borrow()) {
+            if let Some(leadership) = &leadership {
+                match candidate::course(&leadership.borrow(), taking.is_some(), &self.journal.shared().borrow()) {
                     Course::Stay => {}
                     Course::Take => taking = Some(Taking::begin(self.journal.clone())),
                     Course::StepDown => {
@@ -433,8 +436,8 @@ impl Running {
                 },
                 () = writer.ended() => break None,
                 () = control.stop.cancelled() => break None,
-                Some(reload) = control.reloads.recv() => self.reload(reload, setting, reported_ready).await,
-                () = candidate::moves(standing.as_mut()) => {}
+                Some(reload) = control.reloads.recv() => self.reload(reload, environment, reported_ready).await,
+                () = candidate::moves(leadership.as_mut()) => {}
                 led = candidate::led(taking.as_mut()) => {
                     match led {
                         Ok(Ok(())) => {
@@ -447,7 +450,7 @@ impl Running {
                         Ok(Err(why)) => {
                             tracing::warn!("this decklog cannot lead yet: {why}");
                             // Without the Lease it does not try: it would stand by again at once, and lose what it has seen.
-                            let leads = standing.as_ref().is_some_and(|standing| standing.borrow().leads());
+                            let leads = leadership.as_ref().is_some_and(|leadership| leadership.borrow().leads());
                             taking = leads.then(|| Taking::later(self.journal.clone()));
                         }
                         // The writer has ended, and says why.
@@ -508,13 +511,13 @@ impl Running {
     }
 
     /// Takes a new configuration, or refuses it and goes on with the old one; files are opened again either way.
-    async fn reload(&mut self, Reload { loaded, done }: Reload, setting: &Setting, reported_ready: bool) {
+    async fn reload(&mut self, Reload { loaded, done }: Reload, environment: &Environment, reported_ready: bool) {
         // Before READY, systemd would take the end of the reload for the end of the start.
         if reported_ready {
-            setting.notifier.reloading();
+            environment.notifier.reloading();
         }
         let taken = match loaded {
-            Ok(loaded) => self.take(loaded.config, setting).await,
+            Ok(loaded) => self.take(loaded.config, environment).await,
             Err(text) => Err(text),
         };
         match &taken {
@@ -526,13 +529,13 @@ impl Running {
         self.report_refusal(taken.as_ref().err());
         self.sinks.reopen();
         if reported_ready {
-            setting.notifier.ready();
+            environment.notifier.ready();
         }
         // Who asked may have gone.
         drop(done.send(taken));
     }
 
-    async fn take(&mut self, config: Config, setting: &Setting) -> Result<(), String> {
+    async fn take(&mut self, config: Config, environment: &Environment) -> Result<(), String> {
         for (section, changed) in [
             ("[cluster]", self.config.cluster != config.cluster),
             ("[state]", self.config.state != config.state),
@@ -552,7 +555,7 @@ impl Running {
             redaction::redactor(&config).map_err(|error| error.to_string())?
         };
         self.sinks.change(&config.sink, &self.journal, &mut self.tasks).await.map_err(|error| error.to_string())?;
-        setting.telemetry.reload(&config.log)?;
+        environment.telemetry.reload(&config.log)?;
         if config.watch != self.config.watch || config.redact != self.config.redact {
             let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
             if tokio::time::timeout(RELOAD_TIMEOUT, self.sources.reload(plan)).await.is_err() {

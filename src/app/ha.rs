@@ -1,4 +1,4 @@
-//! Several decklogs with one log: who leads is said by a Lease, and decided by the shared log.
+//! MultiCluster decklogs with one log: who leads is said by a Lease, and decided by the shared log.
 //!
 //! # Decision: a fresh start does not lead at once
 //!
@@ -13,7 +13,7 @@ mod settings;
 use std::time::Duration;
 
 pub use candidacy::{Candidacy, Condition};
-pub use lease::{Elector, ElectorHandle, FORMATS, LeaseName, RESOURCE, Standing, VERBS};
+pub use lease::{Elector, ElectorHandle, FORMATS, Leadership, LeaseName, RESOURCE, VERBS};
 pub use settings::Settings;
 
 /// Time for which an unready replica leaves the Lease to others. Longer than the lease duration.

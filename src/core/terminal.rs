@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Style of lines at their destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Look {
+pub struct TerminalStyle {
     /// With colours.
     pub color: bool,
     /// True if the destination is a terminal.

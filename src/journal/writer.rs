@@ -51,8 +51,8 @@ use queue::Woken;
 pub(super) use queue::{Command, OfSink, OfSource, Queue, Queued, Reply};
 use quota::Quota;
 pub(super) use requests::SUPPRESSED;
-use sharing::Link;
-use transaction::{Changes, Committed, Disk, Heard, Transaction};
+use sharing::Replication;
+use transaction::{Changes, Committed, Disk, Notifications, Transaction};
 
 /// A transaction takes what waits, up to this many changes; how many bytes, `retention::Sizes` says.
 const GROUP_CHANGES: usize = 1000;
@@ -102,7 +102,7 @@ pub(super) struct Writer {
     /// For what is read and written outside of transactions.
     codec: Codec,
     /// Replication to the shared log, if the journal is shared.
-    link: Option<Link>,
+    link: Option<Replication>,
     /// Id of the last backlog row that was handed over after a take-over; none if nothing of the backlog is left.
     fed: Option<i64>,
 }
@@ -228,7 +228,7 @@ impl Writer {
         state: watch::Sender<Shared>,
         step_down: watch::Receiver<bool>,
     ) -> Result {
-        self.link = Some(Link::new(&self.disk.conn, sharing, state, step_down)?);
+        self.link = Some(Replication::new(&self.disk.conn, sharing, state, step_down)?);
         Ok(())
     }
 
@@ -415,16 +415,16 @@ impl Writer {
     /// Publishes a transaction that is durable, within the process and to others.
     fn publish(&mut self, changes: Changes) {
         let before = self.committed.log_start;
-        let heard = self.committed.apply(changes);
+        let notifications = self.committed.apply(changes);
         if self.committed.log_start != before {
             self.disk.recent.set_log_start(self.committed.log_start);
         }
-        self.hear(heard);
+        self.publish_or_defer(notifications);
     }
 
     /// Makes known to others what is on disk.
-    fn tell(&mut self, heard: Heard) {
-        let Heard { taken, inconsistent, given_up, answers } = heard;
+    fn notify(&mut self, notifications: Notifications) {
+        let Notifications { taken, inconsistent, given_up, answers } = notifications;
         let head = Seq(self.committed.head);
         {
             let mut epoch = self.epoch.write().unwrap_or_else(PoisonError::into_inner);

@@ -16,7 +16,7 @@ use crate::query::render::{Failure, object};
 /// Kind of difference between the two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Became {
+pub(crate) enum DiffKind {
     /// It was not there, and is.
     Added,
     /// It was there, and is not.
@@ -29,7 +29,7 @@ pub(crate) enum Became {
     FirstSeen,
 }
 
-impl Became {
+impl DiffKind {
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -113,7 +113,7 @@ pub(crate) fn between(
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectDifference {
-    pub(crate) became: Became,
+    pub(crate) became: DiffKind,
     pub(crate) api_version: String,
     pub(crate) kind: String,
     pub(crate) resource: String,
@@ -175,11 +175,11 @@ fn of_object(
     let seen = !known && (first.op != EntryType::Added || first.evidence.as_deref() == Some("listed"));
     let became = match (&before, there(&last)) {
         (None, false) if !seen => return Ok(None),
-        (_, false) => Became::Removed,
-        (Some(before), true) if object::parse(before)?.uid != entry.uid => Became::Replaced,
-        (Some(_), true) => Became::Changed,
-        (None, true) if seen => Became::FirstSeen,
-        (None, true) => Became::Added,
+        (_, false) => DiffKind::Removed,
+        (Some(before), true) if object::parse(before)?.uid != entry.uid => DiffKind::Replaced,
+        (Some(_), true) => DiffKind::Changed,
+        (None, true) if seen => DiffKind::FirstSeen,
+        (None, true) => DiffKind::Added,
     };
     let mut found = ObjectDifference {
         became,
@@ -202,8 +202,8 @@ fn of_object(
     };
     // How it is known that it came, or went; or how its newest version is.
     let proof = match became {
-        Became::Added | Became::FirstSeen => steps.iter().find(|step| step.kind == EntryType::Added),
-        Became::Removed | Became::Changed | Became::Replaced => None,
+        DiffKind::Added | DiffKind::FirstSeen => steps.iter().find(|step| step.kind == EntryType::Added),
+        DiffKind::Removed | DiffKind::Changed | DiffKind::Replaced => None,
     };
     let proof = proof.map_or(Ok(None), |step| reader.entry_of(step))?;
     let evidence = match &proof {
@@ -211,13 +211,13 @@ fn of_object(
         None => entry.evidence.clone(),
     };
     found.evidence = evidence.unwrap_or_default().into_owned();
-    if let (Some(before), Became::Changed | Became::Replaced) = (&before, became) {
+    if let (Some(before), DiffKind::Changed | DiffKind::Replaced) = (&before, became) {
         let old = object::parse(before)?;
         let (Some(from), Some(to)) = (old.object, entry.object) else { return Ok(None) };
         let damaged = |why: &dyn std::fmt::Display| object::damaged(last.seq, why);
         let change = change::compare(from.get().as_bytes(), to.get().as_bytes(), &[], &[]).map_err(|e| damaged(&e))?;
         let mut areas: BTreeSet<String> = change.areas.into_iter().collect();
-        if became == Became::Changed && (old.redacted.is_some() || entry.redacted.is_some()) {
+        if became == DiffKind::Changed && (old.redacted.is_some() || entry.redacted.is_some()) {
             for step in steps.iter().take_while(|_| deadline.is_none_or(|deadline| Instant::now() < deadline)) {
                 let Some(stored) = reader.entry_of(step)? else { continue };
                 hidden(&object::parse(&stored)?, &mut areas, &mut found.redacted);

@@ -106,7 +106,7 @@ impl Lister<'_> {
             // What cannot be looked at proves nothing, and what was found stands.
             newer = self.glance(&some).await.is_ok_and(|(_, newer)| newer);
         }
-        Ok(if newer { Input::Unrelated } else { Input::Latest(version) })
+        Ok(if newer { Input::IncomparableVersions } else { Input::Latest(version) })
     }
 
     /// The version of a consistent list, where it says anything about objects.
@@ -243,10 +243,10 @@ impl Lister<'_> {
         listing: &Listing,
         version: ResourceVersion,
         why: Option<Why>,
-        sure: bool,
+        confirmed: bool,
     ) -> Result<Input, Stop> {
         // Without a gap it is a first list, and nothing is known that it could lack.
-        if !sure && why.is_some() {
+        if !confirmed && why.is_some() {
             self.shared.journal.flush().await?;
             if let Some(no_room) = self.no_room(listing) {
                 return Ok(no_room);
@@ -259,7 +259,7 @@ impl Lister<'_> {
             if lost * 2 > known && (lost >= MANY || listing.pages.came() == 0) {
                 let text = format!("a list lacks {lost} of {known} objects; listing again before recording deletions");
                 tracing::warn!(source = self.spec.name(), "{text}");
-                return Ok(Input::Lacking(text));
+                return Ok(Input::ListTooShort(text));
             }
         }
         self.journal.list_done(version, why).await?;

@@ -41,8 +41,8 @@
 mod failing;
 mod failures;
 mod pace;
-mod presence;
 mod quiet;
+mod reachability;
 mod states;
 mod terms;
 #[cfg(test)]
@@ -53,8 +53,8 @@ use std::time::Duration;
 
 use failures::{FailureHistory, Relist};
 use pace::Pace;
-use presence::Presence;
 use quiet::Quiet;
+use reachability::Reachability;
 use states::{Check, Listed, Loss, Phase, Remedy};
 pub use terms::{Anomaly, Effect, End, Input, Thresholds};
 
@@ -97,7 +97,7 @@ pub struct Machine {
     failures: FailureHistory,
     reported: Option<SourceState>,
     pace: Pace,
-    presence: Presence,
+    reachability: Reachability,
     /// Version that the API server had before the watch was opened.
     mark: Option<ResourceVersion>,
     /// The ends of watches that have brought nothing.
@@ -130,7 +130,7 @@ impl Machine {
             failures: FailureHistory::default(),
             reported: None,
             pace: Pace::new(thresholds.apart),
-            presence: Presence::default(),
+            reachability: Reachability::default(),
             mark: None,
             quiet: Quiet::default(),
             bookmarks: false,
@@ -219,14 +219,14 @@ impl Machine {
                 | Input::Recovered(_)
                 | Input::Compacted(_)
         ) {
-            self.presence.answered(now, self.thresholds.forgive);
+            self.reachability.answered(now, self.thresholds.forgive);
         }
         match input {
             Input::Start | Input::Waited => {
-                self.presence.not_called();
+                self.reachability.not_called();
                 self.proceed(now, &mut out);
             }
-            Input::Answers => self.answers(now, &mut out),
+            Input::ServerReachable => self.answers(now, &mut out),
             Input::Probed(version) => self.probed(now, &version, &mut out),
             Input::Page { version, next, newer } => {
                 self.unrelated |= newer;
@@ -250,9 +250,9 @@ impl Machine {
             }
             Input::Opened => self.opened(now, &mut out),
             Input::Overlapped(version) => self.overlapped(now, version, &mut out),
-            Input::Stood => {
+            Input::WatchStable => {
                 self.failures.cut = 0;
-                self.presence.stable();
+                self.reachability.stable();
                 self.report(SourceState::Watching, &mut out);
             }
             Input::Changed(version) => return self.changed(&version),
@@ -260,14 +260,14 @@ impl Machine {
             Input::Ended(end) => self.ended(now, end, &mut out),
             Input::Failed(failure) => self.failed(now, failure, &mut out),
             Input::Latest(version) => self.latest(now, &version, &mut out),
-            Input::Unrelated => {
+            Input::IncomparableVersions => {
                 self.unrelated = true;
                 (self.check, self.failures.ahead) = (Check::Nothing, None);
                 self.proceed(now, &mut out);
             }
-            Input::Warned if self.unrelated => self.proceed(now, &mut out),
-            Input::Warned => self.ask_latest(now, &mut out),
-            Input::Differs => {
+            Input::RollbackSuspected if self.unrelated => self.proceed(now, &mut out),
+            Input::RollbackSuspected => self.ask_latest(now, &mut out),
+            Input::AuditMismatch => {
                 self.desync(Why::Audit, &mut out);
                 self.retry(now, Duration::ZERO, None, &mut out);
             }
@@ -277,8 +277,8 @@ impl Machine {
                 }
                 self.retry(now, Duration::ZERO, None, &mut out);
             }
-            Input::Lacking(text) => {
-                self.loss.sure = true;
+            Input::ListTooShort(text) => {
+                self.loss.confirmed = true;
                 // Whatever stands between us and the API server may be what is broken.
                 out.push(Effect::Reconnect);
                 self.retry(now, Duration::ZERO, Some(&text), &mut out);
@@ -290,7 +290,7 @@ impl Machine {
 
     /// The API server answers again.
     fn answers(&mut self, now: Duration, out: &mut Vec<Effect>) {
-        self.presence.call();
+        self.reachability.call();
         self.tries = 0;
         // Watches that broke off when it went say nothing about who is there now, either.
         self.failures.cut = 0;
@@ -313,7 +313,7 @@ impl Machine {
         self.phase = Phase::Watching { since: now, progress: false };
         self.failures.not_found = None;
         self.failures.refused = 0;
-        self.presence.not_called();
+        self.reachability.not_called();
         // After watches that came to nothing this one has to show first that it is another.
         if self.failures.short == 0 && self.failures.cut <= 1 {
             self.report(SourceState::Watching, out);
@@ -345,7 +345,7 @@ impl Machine {
             None if self.loss.remedy == Remedy::Recover && !self.unrelated => {
                 self.report_unless_given_up(SourceState::Recovering, out);
                 self.began = now;
-                self.ask(now, Effect::Recover { sure: self.loss.sure }, out);
+                self.ask(now, Effect::Recover { confirmed: self.loss.confirmed }, out);
                 self.phase = Phase::Recovering;
             }
             None => {
@@ -365,7 +365,7 @@ impl Machine {
     fn ask(&mut self, now: Duration, what: Effect, out: &mut Vec<Effect>) {
         let rest = self.pace.rest(now, &what);
         if !rest.is_zero() {
-            out.push(Effect::Rest(rest));
+            out.push(Effect::Throttle(rest));
         }
         out.push(what);
     }
@@ -457,7 +457,11 @@ impl Machine {
                 self.ask(now, Effect::List { token: Some(token), paged, at: None }, out);
             }
             None => {
-                out.push(Effect::Commit { version: version.clone(), why: self.loss.why, sure: self.loss.sure });
+                out.push(Effect::Commit {
+                    version: version.clone(),
+                    why: self.loss.why,
+                    confirmed: self.loss.confirmed,
+                });
                 self.phase = Phase::Committing(version);
             }
         }
@@ -469,7 +473,7 @@ impl Machine {
         if let Remedy::ListAt(_) = self.loss.remedy {
             // What follows the gap is there to be recovered.
             self.checkpoint.applied = Some(version);
-            (self.loss.remedy, self.loss.sure) = (Remedy::Recover, false);
+            (self.loss.remedy, self.loss.confirmed) = (Remedy::Recover, false);
             return self.proceed(now, out);
         }
         self.settled(now, version, out);
@@ -483,7 +487,7 @@ impl Machine {
         self.check = Check::Nothing;
         (self.failures.undecodable, self.failures.given_up) = (0, 0);
         self.listed = Some(Listed { at: now, is_newest: true });
-        self.presence.well();
+        self.reachability.well();
         self.mark = None;
         self.quiet.news();
         self.proceed(now, out);
@@ -547,7 +551,7 @@ impl Machine {
         self.paged = true;
         self.failures = FailureHistory::default();
         self.quiet.news();
-        self.presence.well();
+        self.reachability.well();
     }
 
     /// The API server ended a watch when it was asked to, and the watch has brought nothing. What the API server had before
@@ -590,41 +594,41 @@ impl Machine {
         // Whoever ended it may be shut down or replaced now, and come back restored. A watch from a version that it does
         // not have would be accepted, and silent.
         self.look_first();
-        if stable || end == End::Over {
+        if stable || end == End::TimedOut {
             self.failures.cut = 0;
-            self.presence.stable();
+            self.reachability.stable();
         }
         match end {
-            End::Cut(_) if !news => self.quiet.cut(now, lived),
-            End::Cut(_) | End::Closed | End::Over | End::Silent => self.quiet.not_cut(),
+            End::Disconnected(_) if !news => self.quiet.cut(now, lived),
+            End::Disconnected(_) | End::Closed | End::TimedOut | End::Idle => self.quiet.not_cut(),
         }
         match end {
-            End::Closed | End::Over if news || long => {
+            End::Closed | End::TimedOut if news || long => {
                 self.failures.short = 0;
                 if long {
                     // On a quiet resource nothing else says that the errors before are over.
                     self.failures.server = None;
                     self.failures.relist = Relist::No;
                 }
-                if end == End::Over && !news {
+                if end == End::TimedOut && !news {
                     self.quiet(lived, out);
                 }
                 self.proceed(now, out);
             }
-            End::Closed | End::Over => {
+            End::Closed | End::TimedOut => {
                 self.failures.short += 1;
-                let counts = self.failures.relist.watched_in_vain();
+                let counts = self.failures.relist.watched_fruitlessly();
                 // Some servers answer a position that is too old with an empty watch instead of an error.
                 if !counts && self.failures.short >= self.thresholds.short_watches {
                     self.failures.relist.ask();
                 }
                 self.retry(now, Duration::ZERO, Some("the API server closes every watch at once"), out);
             }
-            End::Cut(_) | End::Silent if stable => self.wait(1, Duration::ZERO, out),
-            End::Cut(_) | End::Silent => {
+            End::Disconnected(_) | End::Idle if stable => self.wait(1, Duration::ZERO, out),
+            End::Disconnected(_) | End::Idle => {
                 let text = match end {
-                    End::Cut(text) => text,
-                    End::Closed | End::Over | End::Silent => "the API server sends nothing".to_owned(),
+                    End::Disconnected(text) => text,
+                    End::Closed | End::TimedOut | End::Idle => "the API server sends nothing".to_owned(),
                 };
                 self.failures.cut += 1;
                 if self.failures.cut == 1 && long {
@@ -656,8 +660,8 @@ impl Machine {
     }
 
     /// A watch failed in a way that no list has cured: what it should bring may have to be listed again.
-    fn in_vain(&mut self, watching: bool) {
-        if watching && self.failures.relist.watched_in_vain() {
+    fn count_fruitless(&mut self, watching: bool) {
+        if watching && self.failures.relist.watched_fruitlessly() {
             self.look_first();
         }
     }
@@ -709,8 +713,8 @@ impl Machine {
 
     /// Reports whether the API server, which has answered, was away a moment ago.
     fn begins(&mut self, now: Duration) -> bool {
-        self.presence.answered(now, self.thresholds.forgive);
-        self.presence.has_just_begun(now, self.thresholds.slow)
+        self.reachability.answered(now, self.thresholds.forgive);
+        self.reachability.has_just_begun(now, self.thresholds.slow)
     }
 
     /// Waits before the next try.
@@ -761,7 +765,7 @@ impl Machine {
     /// Waits for the API server to answer.
     fn wait_for(&mut self, any: bool, out: &mut Vec<Effect>) {
         self.phase = Phase::Waiting;
-        out.push(Effect::Await { tries: self.tries, any });
+        out.push(Effect::AwaitServer { tries: self.tries, any });
     }
 
     fn report(&mut self, state: SourceState, out: &mut Vec<Effect>) {

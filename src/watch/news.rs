@@ -23,9 +23,9 @@ pub(super) enum Event {
 
 /// Events since the last line, in order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct News(Arc<Mutex<Told>>);
+pub(super) struct News(Arc<Mutex<Recorded>>);
 
-type Told = Vec<(Event, BTreeSet<String>)>;
+type Recorded = Vec<(Event, BTreeSet<String>)>;
 
 impl News {
     /// A source has this to say.

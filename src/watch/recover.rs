@@ -31,7 +31,7 @@ use crate::core::runtime;
 use crate::journal::{Found, JournalError, KnownObject, SourceId, SourceJournal};
 use crate::watch::cluster::{Api, Failure, RecoverBounds};
 use ask::newer;
-use plan::{Doubt, Key, Plan, Question, State};
+use plan::{Inconsistency, Key, Plan, Question, State};
 pub(super) use revisions::Revisions;
 use revisions::number;
 
@@ -52,12 +52,12 @@ const MOST_RECORDED: usize = 20_000;
 
 /// Cost of the recovery since the position was lost.
 #[derive(Debug)]
-pub(super) struct Spent {
+pub(super) struct RecoveryBudget {
     since: Instant,
     requests: AtomicU32,
 }
 
-impl Spent {
+impl RecoveryBudget {
     pub(super) fn new() -> Self {
         Self { since: Instant::now(), requests: AtomicU32::new(0) }
     }
@@ -71,9 +71,9 @@ pub(super) enum Outcome {
     /// The versions before this one are gone, and this one can be had.
     Compacted(ResourceVersion),
     /// It cannot be recovered, or not within the bounds.
-    Hopeless(String),
+    Unrecoverable(String),
     /// Suspicion: so many objects seem to be gone that another cluster may have answered.
-    Lacking(String),
+    ListTooShort(String),
     /// The journal has no room for what was found.
     NoRoom(String),
 }
@@ -81,20 +81,20 @@ pub(super) enum Outcome {
 /// Reason why a window failed.
 enum WindowError {
     Compacted,
-    Hopeless(String),
-    Lacking(String),
+    Unrecoverable(String),
+    ListTooShort(String),
     NoRoom(String),
-    Claimed,
+    RevisionConflict,
     Stop(Stop),
 }
 
-impl From<Doubt> for WindowError {
-    fn from(doubt: Doubt) -> Self {
+impl From<Inconsistency> for WindowError {
+    fn from(doubt: Inconsistency) -> Self {
         match doubt {
-            Doubt::Claimed => Self::Claimed,
-            Doubt::Contradiction => {
-                Self::Hopeless("the API server's answers about the past contradict each other, or the log".to_owned())
-            }
+            Inconsistency::RevisionConflict => Self::RevisionConflict,
+            Inconsistency::Contradiction => Self::Unrecoverable(
+                "the API server's answers about the past contradict each other, or the log".to_owned(),
+            ),
         }
     }
 }
@@ -124,9 +124,9 @@ pub(super) struct Recovery<'a> {
     pub(super) journal: &'a SourceJournal,
     pub(super) stats: &'a SourceStats,
     pub(super) bounds: RecoverBounds,
-    pub(super) spent: &'a Spent,
+    pub(super) budget: &'a RecoveryBudget,
     /// A list that lacks most of what is known is believed.
-    pub(super) sure: bool,
+    pub(super) confirmed: bool,
 }
 
 /// One window on its way.
@@ -151,15 +151,15 @@ impl Recovery<'_> {
     pub(super) async fn recover(self) -> Result<Outcome, Stop> {
         // Whatever it waits for: answers, turns, other sources.
         let Ok(ended) = timeout_at(self.deadline(), Box::pin(self.windows())).await else {
-            return Ok(Outcome::Hopeless(self.too_long(self.spent.requests.load(Ordering::Relaxed))));
+            return Ok(Outcome::Unrecoverable(self.too_long(self.budget.requests.load(Ordering::Relaxed))));
         };
         match ended {
             Ok(outcome) => Ok(outcome),
-            Err(WindowError::Hopeless(text)) => Ok(Outcome::Hopeless(text)),
-            Err(WindowError::Lacking(text)) => Ok(Outcome::Lacking(text)),
+            Err(WindowError::Unrecoverable(text)) => Ok(Outcome::Unrecoverable(text)),
+            Err(WindowError::ListTooShort(text)) => Ok(Outcome::ListTooShort(text)),
             Err(WindowError::NoRoom(text)) => Ok(Outcome::NoRoom(text)),
-            Err(WindowError::Compacted | WindowError::Claimed) => {
-                Ok(Outcome::Hopeless("the API server's history goes while it is read".to_owned()))
+            Err(WindowError::Compacted | WindowError::RevisionConflict) => {
+                Ok(Outcome::Unrecoverable("the API server's history goes while it is read".to_owned()))
             }
             Err(WindowError::Stop(stop)) => Err(stop),
         }
@@ -201,7 +201,7 @@ impl Recovery<'_> {
                     let oldest = self.oldest(from, newest).await?;
                     return Ok(Outcome::Compacted(version(oldest)));
                 }
-                Err(WindowError::Claimed) if !alone => {
+                Err(WindowError::RevisionConflict) if !alone => {
                     tracing::info!(source = self.spec.name(), "its revisions are not those of other sources");
                     self.shared.revisions.disown(self.id);
                     alone = true;
@@ -241,7 +241,7 @@ impl Recovery<'_> {
         }
         let (keys, staged) = (RandomState::new(), Mutex::default());
         let window = Window { from, to, applied, keys, staged };
-        let walking = Walking::begin(&self.shared.walking);
+        let in_flight = InFlight::begin(&self.shared.in_flight);
         // Whether etcd still has the beginning is known before anything else is asked for.
         let first = self.count(from + 1).await?;
         let mut plan = self.ends(&window, recorded).await?;
@@ -252,8 +252,8 @@ impl Recovery<'_> {
         }
         // Who has found changes explains them to the others, who ask for what is left when it is done.
         let is_busy = matches!(plan.next()?.first(), Some(Question::Object(..)));
-        let mut walking = Some(walking);
-        let finding = is_busy.then(|| Walking::begin(&self.shared.finding));
+        let mut in_flight = Some(in_flight);
+        let with_findings = is_busy.then(|| InFlight::begin(&self.shared.with_findings));
         let mut turn = None;
         loop {
             let mut questions = plan.next()?;
@@ -263,10 +263,10 @@ impl Recovery<'_> {
             if !alone && !matches!(questions.first(), Some(Question::Object(..))) {
                 // What follows is asked of every revision that nobody explains: others may be about to.
                 if turn.is_none() {
-                    drop(walking.take());
-                    self.wait_for(&self.shared.walking, OTHERS_TIMEOUT).await;
-                    if finding.is_none() {
-                        self.wait_for(&self.shared.finding, FINDERS_TIMEOUT).await;
+                    drop(in_flight.take());
+                    self.wait_for(&self.shared.in_flight, OTHERS_TIMEOUT).await;
+                    if with_findings.is_none() {
+                        self.wait_for(&self.shared.with_findings, FINDERS_TIMEOUT).await;
                     }
                     turn = self.shared.counting.acquire().await.ok();
                     self.compare(&window).await;
@@ -313,7 +313,7 @@ impl Recovery<'_> {
         let (journal, id) = (self.shared.journal.clone(), self.id);
         let read = runtime::blocking(move || journal.reader()?.recorded_since(id, since, MOST_RECORDED));
         let Some(recorded) = read.await.map_err(unreadable)? else {
-            return Err(WindowError::Hopeless("too much was recorded since the log was last proved".to_owned()));
+            return Err(WindowError::Unrecoverable("too much was recorded since the log was last proved".to_owned()));
         };
         let mut histories = Histories::new();
         for (object, added) in recorded {
@@ -371,8 +371,8 @@ impl Recovery<'_> {
         })
         .await?;
         let gone = missing.values().filter(|known| known.2).count() as u64;
-        if !self.sure && gone * 2 > total && (gone >= MANY || listed == 0) {
-            return Err(WindowError::Lacking(format!("a list lacks {gone} of {total} objects; asking again")));
+        if !self.confirmed && gone * 2 > total && (gone >= MANY || listed == 0) {
+            return Err(WindowError::ListTooShort(format!("a list lacks {gone} of {total} objects; asking again")));
         }
         for (key, before, state) in differ {
             window.begin(&mut plan, &key, before, recorded)?;
@@ -439,15 +439,15 @@ impl Recovery<'_> {
     /// Finds out whose revisions say anything about those of this source, of all who have seen some of the window.
     async fn compare(&self, window: &Window) {
         let revisions = &self.shared.revisions;
-        let Some((first, strangers)) = revisions.strangers(self.id, window.from, window.to) else { return };
+        let Some((first, uncompared)) = revisions.uncompared(self.id, window.from, window.to) else { return };
         let compared = async {
             let before = self.newest_of(&first).await?;
             let mut theirs = Vec::new();
-            for stranger in strangers {
-                match self.newest_of(&stranger.spec).await {
-                    Ok(newest) => theirs.push((stranger.id, Some(newest))),
+            for other in uncompared {
+                match self.newest_of(&other.spec).await {
+                    Ok(newest) => theirs.push((other.id, Some(newest))),
                     // Whom we may not ask explains nothing.
-                    Err(WindowError::Hopeless(_)) => theirs.push((stranger.id, None)),
+                    Err(WindowError::Unrecoverable(_)) => theirs.push((other.id, None)),
                     Err(trouble) => return Err(trouble),
                 }
             }
@@ -478,7 +478,7 @@ impl Window {
         key: &Key,
         known: Option<(u64, u64, bool)>,
         recorded: &Histories,
-    ) -> Result<(), Doubt> {
+    ) -> Result<(), Inconsistency> {
         let Some(history) = recorded.get(key) else {
             let state =
                 |(uid, version, present): (u64, u64, bool)| (version, present.then_some(State { uid, version }));
@@ -513,16 +513,16 @@ struct History {
 type Histories = BTreeMap<Key, History>;
 
 /// Counts those who find versions, for as long as this lives.
-struct Walking<'a>(&'a AtomicU32);
+struct InFlight<'a>(&'a AtomicU32);
 
-impl<'a> Walking<'a> {
+impl<'a> InFlight<'a> {
     fn begin(count: &'a AtomicU32) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Walking<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -533,7 +533,7 @@ fn version(number: u64) -> ResourceVersion {
 }
 
 fn unordered() -> WindowError {
-    WindowError::Hopeless("its versions have no order".to_owned())
+    WindowError::Unrecoverable("its versions have no order".to_owned())
 }
 
 /// Error of a read that may succeed later, for instance for want of file descriptors.

@@ -16,7 +16,7 @@ use super::Shared;
 use super::lister::{ListRequest, Lister, Listing};
 use super::machine::{Anomaly, Effect, End, Input, Machine};
 use super::news::Event;
-use super::recover::{self, Recovery, Spent};
+use super::recover::{self, Recovery, RecoveryBudget};
 use super::requests::Stop;
 use super::stats::SourceStats;
 use overlap::Overlap;
@@ -63,7 +63,7 @@ pub(super) struct Driver {
     /// Rest before the next action.
     rest: Duration,
     /// Cost of the recovery since the position was lost.
-    spent: Option<Spent>,
+    budget: Option<RecoveryBudget>,
     /// Notified of the rollbacks that sources have found by themselves.
     rollbacks: Listener,
     /// Another source reported the newest rollback, and we have not watched since.
@@ -114,7 +114,7 @@ impl Driver {
             api,
             failing: None,
             rest: Duration::ZERO,
-            spent: None,
+            budget: None,
             rollbacks,
             warned: false,
             inconsistency,
@@ -134,7 +134,7 @@ impl Driver {
             // The machine always says what to do next, except while a watch is open, which is inside of `act`.
             let Some(action) = action else {
                 tracing::error!(source = self.spec.name(), "the machine has nothing to do; this is a bug");
-                input = Input::Ended(End::Cut("nothing to do".to_owned()));
+                input = Input::Ended(End::Disconnected("nothing to do".to_owned()));
                 continue;
             };
             let writes =
@@ -168,9 +168,9 @@ impl Driver {
         if matches!(
             input,
             Input::Failed(Failure::Away(_) | Failure::Unreachable(_) | Failure::Tls(_))
-                | Input::Ended(End::Cut(_) | End::Silent)
+                | Input::Ended(End::Disconnected(_) | End::Idle)
                 // It lacks so much that whoever answers may be somebody else.
-                | Input::Lacking(_)
+                | Input::ListTooShort(_)
         ) {
             self.unverified_since = Some(Instant::now());
         }
@@ -194,7 +194,7 @@ impl Driver {
                 Effect::Refresh => self.shared.api.refresh().await,
                 Effect::Reconnect => self.shared.api.renew().await,
                 Effect::Count(anomaly) => self.count(anomaly).await?,
-                Effect::Rest(rest) => self.rest = rest,
+                Effect::Throttle(rest) => self.rest = rest,
                 Effect::Probe(_)
                 | Effect::AskLatest
                 | Effect::List { .. }
@@ -202,7 +202,7 @@ impl Driver {
                 | Effect::Commit { .. }
                 | Effect::Watch(_)
                 | Effect::Wait { .. }
-                | Effect::Await { .. }
+                | Effect::AwaitServer { .. }
                 | Effect::Confirm
                 | Effect::Gone => action = Some(effect),
             }
@@ -333,9 +333,11 @@ impl Driver {
                 self.listing = listing;
                 listed
             }
-            Effect::Recover { sure } => self.recover(sure).await,
-            Effect::Commit { version, why, sure } => self.lister().commit(&self.listing, version, why, sure).await,
-            Effect::Watch(_) if self.warning() => Ok(Input::Warned),
+            Effect::Recover { confirmed } => self.recover(confirmed).await,
+            Effect::Commit { version, why, confirmed } => {
+                self.lister().commit(&self.listing, version, why, confirmed).await
+            }
+            Effect::Watch(_) if self.warning() => Ok(Input::RollbackSuspected),
             Effect::Watch(_) if self.inconsistency.is_found() => Ok(Input::Inconsistent),
             Effect::Watch(version) => match self.watch(&version).await {
                 Err(Stop::Failure(Failure::Expired)) if let Some(overlap) = &self.overlap => {
@@ -348,12 +350,12 @@ impl Driver {
                 tokio::time::sleep(self.pause(tries, at_least)).await;
                 Ok(Input::Waited)
             }
-            Effect::Await { tries, any } => Ok(self.wait_for_the_server(tries, any).await),
+            Effect::AwaitServer { tries, any } => Ok(self.wait_for_the_server(tries, any).await),
             Effect::Confirm => Ok(Input::Confirmed(self.shared.lacks(&self.spec.resource).await)),
             Effect::Gone
             | Effect::Refresh
             | Effect::Reconnect
-            | Effect::Rest(_)
+            | Effect::Throttle(_)
             | Effect::Bookmark(_)
             | Effect::Report(_)
             | Effect::Count(_) => Ok(Input::Waited),
@@ -411,7 +413,7 @@ impl Driver {
         match tokio::time::timeout(longest, self.shared.prober.answers(&self.shared, any)).await {
             Ok(()) => {
                 tokio::time::sleep(random_up_to(timings.scatter)).await;
-                Input::Answers
+                Input::ServerReachable
             }
             Err(_elapsed) => Input::Waited,
         }
@@ -444,7 +446,7 @@ impl Driver {
     }
 
     /// Finds out what happened since the position was lost.
-    async fn recover(&mut self, sure: bool) -> Result<Input, Stop> {
+    async fn recover(&mut self, confirmed: bool) -> Result<Input, Stop> {
         let Some(bounds) = self.shared.timings.recover else { return Ok(Input::Unrecoverable) };
         if self.fields != self.unselected() {
             // Refused in a question about the past it would be a gap.
@@ -460,8 +462,8 @@ impl Driver {
             journal: &self.journal,
             stats: &self.stats,
             bounds,
-            spent: self.spent.get_or_insert_with(Spent::new),
-            sure,
+            budget: self.budget.get_or_insert_with(RecoveryBudget::new),
+            confirmed,
         };
         let outcome = recovery.recover().await?;
         let source = self.spec.name();
@@ -476,14 +478,14 @@ impl Driver {
                 self.shared.news.tell(source, Event::Compacted);
                 Input::Compacted(version)
             }
-            recover::Outcome::Hopeless(text) => {
+            recover::Outcome::Unrecoverable(text) => {
                 tracing::warn!(source, "what the watch missed cannot be recovered: {text}");
                 Input::Unrecoverable
             }
             recover::Outcome::NoRoom(text) => Input::NoRoom(text),
-            recover::Outcome::Lacking(text) => {
+            recover::Outcome::ListTooShort(text) => {
                 tracing::warn!(source, "{text}");
-                Input::Lacking(text)
+                Input::ListTooShort(text)
             }
         })
     }

@@ -89,7 +89,7 @@ fn clock() -> Clock {
 }
 
 /// One journal that is shown.
-pub(crate) struct Book {
+pub(crate) struct JournalView {
     state: PathBuf,
     index: Index,
     /// The newest seq, as long as somebody follows.
@@ -99,7 +99,7 @@ pub(crate) struct Book {
     look: Arc<Semaphore>,
 }
 
-impl Book {
+impl JournalView {
     fn new(state: PathBuf) -> Self {
         Self {
             state,
@@ -121,14 +121,14 @@ impl Book {
 }
 
 /// The journals that are shown.
-enum Books {
-    One(Arc<Book>),
-    Several(Clusters, Mutex<BTreeMap<String, Arc<Book>>>),
+enum Views {
+    One(Arc<JournalView>),
+    Several(Clusters, Mutex<BTreeMap<String, Arc<JournalView>>>),
 }
 
 /// State of the handlers.
 pub(crate) struct Site {
-    books: Books,
+    views: Views,
     access: Access,
     sessions: Sessions,
     hosts: Vec<String>,
@@ -152,10 +152,10 @@ pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
 /// # Errors
 /// Where the socket fails.
 pub async fn serve(bound: Bound, settings: &Settings, state: &Path, stop: CancellationToken) -> io::Result<()> {
-    let books = Books::One(Arc::new(Book::new(state.to_owned())));
+    let views = Views::One(Arc::new(JournalView::new(state.to_owned())));
     let mut bound = bound;
     let access = access_of(settings, bound.gate.take());
-    run(bound, Site::new(books, access, settings.hosts.clone()), stop).await
+    run(bound, Site::new(views, access, settings.hosts.clone()), stop).await
 }
 
 /// Serves the pages of several clusters until `stop`: each below `/clusters/NAME/`.
@@ -170,7 +170,7 @@ pub async fn serve_several(
 ) -> io::Result<()> {
     let mut bound = bound;
     let access = access_of(settings, bound.gate.take());
-    run(bound, Site::new(Books::Several(clusters, Mutex::default()), access, settings.hosts.clone()), stop).await
+    run(bound, Site::new(Views::Several(clusters, Mutex::default()), access, settings.hosts.clone()), stop).await
 }
 
 fn access_of(settings: &Settings, gate: Option<Gate>) -> Access {
@@ -194,10 +194,10 @@ impl Once {
     pub fn new(state: &Path, hosts: Vec<String>) -> Self {
         let token = access::secret();
         let path = format!("/?token={token}");
-        let book = Book::new(state.to_owned());
-        let index = book.index.clone();
+        let view = JournalView::new(state.to_owned());
+        let index = view.index.clone();
         let access = Access::Once(Mutex::new(Some(token)));
-        Self { path, site: Site::new(Books::One(Arc::new(book)), access, hosts), index }
+        Self { path, site: Site::new(Views::One(Arc::new(view)), access, hosts), index }
     }
 
     /// Serves it until `stop`, and makes the outlines that the journal lacks.
@@ -206,7 +206,7 @@ impl Once {
     /// Where the socket fails.
     pub async fn serve(self, bound: Bound, stop: CancellationToken) -> io::Result<()> {
         let Self { site, index, .. } = self;
-        let (state, ended) = (site.one().map(|book| book.state.clone()), stop.clone());
+        let (state, ended) = (site.one().map(|view| view.state.clone()), stop.clone());
         let warming = runtime::blocking(move || {
             let Some(state) = state else { return };
             let warmed = Reader::open(&state).and_then(|mut reader| index.warm(&mut reader, &ended));
@@ -250,10 +250,10 @@ async fn beat<T>(site: Arc<Site>) -> T {
     loop {
         tokio::select! {
             _ = beats.tick() => {
-                let followed = site.known().into_iter().filter(|book| book.head.receiver_count() > 0);
-                looks.extend(followed.filter_map(|book| {
-                    let turn = Arc::clone(&book.look).try_acquire_owned().ok()?;
-                    Some(book.look(turn))
+                let followed = site.known().into_iter().filter(|view| view.head.receiver_count() > 0);
+                looks.extend(followed.filter_map(|view| {
+                    let turn = Arc::clone(&view.look).try_acquire_owned().ok()?;
+                    Some(view.look(turn))
                 }));
             }
             Some(()) = looks.next() => {}
@@ -262,9 +262,9 @@ async fn beat<T>(site: Arc<Site>) -> T {
 }
 
 impl Site {
-    fn new(books: Books, access: Access, hosts: Vec<String>) -> Self {
+    fn new(views: Views, access: Access, hosts: Vec<String>) -> Self {
         Self {
-            books,
+            views,
             access,
             sessions: Sessions::default(),
             hosts,
@@ -276,31 +276,31 @@ impl Site {
         }
     }
 
-    fn one(&self) -> Option<&Arc<Book>> {
-        match &self.books {
-            Books::One(book) => Some(book),
-            Books::Several(..) => None,
+    fn one(&self) -> Option<&Arc<JournalView>> {
+        match &self.views {
+            Views::One(view) => Some(view),
+            Views::Several(..) => None,
         }
     }
 
     /// The journals that were asked for so far.
-    fn known(&self) -> Vec<Arc<Book>> {
-        match &self.books {
-            Books::One(book) => vec![Arc::clone(book)],
-            Books::Several(_, known) => {
+    fn known(&self) -> Vec<Arc<JournalView>> {
+        match &self.views {
+            Views::One(view) => vec![Arc::clone(view)],
+            Views::Several(_, known) => {
                 known.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
             }
         }
     }
 
     /// The journal of this cluster; without a name the only one.
-    fn book(&self, name: Option<&str>) -> Result<Arc<Book>, Problem> {
-        let (clusters, known) = match &self.books {
-            Books::One(_) if name.is_some() => {
+    fn view(&self, name: Option<&str>) -> Result<Arc<JournalView>, Problem> {
+        let (clusters, known) = match &self.views {
+            Views::One(_) if name.is_some() => {
                 return Err(Problem::missing("this decklog has one cluster, and it is called by no name").of("cluster"));
             }
-            Books::One(book) => return Ok(Arc::clone(book)),
-            Books::Several(clusters, known) => (clusters, known),
+            Views::One(view) => return Ok(Arc::clone(view)),
+            Views::Several(clusters, known) => (clusters, known),
         };
         let names = || clusters.named(None).unwrap_or_default().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         let Some(name) = name else {
@@ -323,27 +323,27 @@ impl Site {
             )));
         };
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-        let book = known.entry(name.to_owned()).or_insert_with(|| Arc::new(Book::new(state.clone())));
-        if book.state != state {
-            *book = Arc::new(Book::new(state));
+        let view = known.entry(name.to_owned()).or_insert_with(|| Arc::new(JournalView::new(state.clone())));
+        if view.state != state {
+            *view = Arc::new(JournalView::new(state));
         }
-        Ok(Arc::clone(book))
+        Ok(Arc::clone(view))
     }
 
     /// Reads a journal on a thread that may block.
     async fn read<T: Send + 'static>(
         &self,
-        book: &Book,
+        view: &JournalView,
         work: impl FnOnce(&Log<'_>) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let turns = async {
-            let of_one = Arc::clone(&book.reads).acquire_owned().await?;
+            let of_one = Arc::clone(&view.reads).acquire_owned().await?;
             Ok::<_, AcquireError>((of_one, Arc::clone(&self.reads).acquire_owned().await?))
         };
         let Ok(Ok((of_one, of_all))) = tokio::time::timeout(TURN_TIMEOUT, turns).await else {
             return Err(Problem::busy("too much is asked for at once; try again in a moment"));
         };
-        let (state, index) = (book.state.clone(), book.index.clone());
+        let (state, index) = (view.state.clone(), view.index.clone());
         let (reads, done) = oneshot::channel::<()>();
         let hangs = self.hangs;
         // The turns last as long as the reading does, also where nobody waits for it any more.
@@ -401,21 +401,21 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
     if what == "clusters" {
         return Ok(good(&listed(site, cluster)));
     }
-    let book = site.book(cluster)?;
+    let view = site.view(cluster)?;
     if what == "follow" {
         let Ok(slot) = Arc::clone(&site.streams).try_acquire_owned() else {
             let text = format!("{MOST_STREAMS} pages follow the log already; close one of them, or try again later");
             return Err(Problem::busy(text));
         };
         let last = headers.get("last-event-id").and_then(|last| last.to_str().ok());
-        let response = follow::follow(site, &book, query, last, slot).await?;
+        let response = follow::follow(site, &view, query, last, slot).await?;
         if let Some(stage) = request.extensions.get::<Stage>().filter(|_| request.method == Method::GET) {
             stage.streams();
         }
         return Ok(response);
     }
     let what = what.to_owned();
-    site.read(&book, move |log| api(log, &what, &query)).await
+    site.read(&view, move |log| api(log, &what, &query)).await
 }
 
 /// Takes the token out of the address, and leads to the page.
@@ -455,9 +455,9 @@ struct Named {
 }
 
 fn listed(site: &Site, this: Option<&str>) -> Listed {
-    let members = match &site.books {
-        Books::One(_) => Vec::new(),
-        Books::Several(clusters, _) => clusters.named(None).unwrap_or_default(),
+    let members = match &site.views {
+        Views::One(_) => Vec::new(),
+        Views::Several(clusters, _) => clusters.named(None).unwrap_or_default(),
     };
     let named = |(name, member): (String, Member)| Named {
         name,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use decklog::app::ha::{self, Elector, ElectorHandle, LeaseName, Standing};
+use decklog::app::ha::{self, Elector, ElectorHandle, Leadership, LeaseName};
 use decklog::watch::cluster::{Api, Limits, Settings};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ const RELEASED: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(11);
 
 struct Candidate {
-    standing: decklog::core::runtime::watch::Receiver<Standing>,
+    leadership: decklog::core::runtime::watch::Receiver<Leadership>,
     handle: ElectorHandle,
     stop: CancellationToken,
     task: AbortHandle,
@@ -30,35 +30,35 @@ impl Candidate {
     async fn start(cluster: &Cluster, tasks: &mut JoinSet<()>, user: &str, identity: &str) -> Self {
         let settings = Settings { kubeconfig: Some(cluster.kubeconfig(user)), ..Settings::default() };
         let api = Api::open(&settings, Limits::default()).await.unwrap();
-        let (elector, standing, handle) = Elector::new(api, name(), identity.to_owned());
+        let (elector, leadership, handle) = Elector::new(api, name(), identity.to_owned());
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let task = tasks.spawn(async move {
             let Ok(()) = elector.run(stopped).await;
         });
-        Self { standing, handle, stop, task }
+        Self { leadership, handle, stop, task }
     }
 
     async fn leads(&self) -> u64 {
-        self.stands("leads", |standing| match standing {
-            Standing::Leads { transitions } => Some(*transitions),
-            Standing::Unknown | Standing::Follows { .. } => None,
+        self.stands("leads", |leadership| match leadership {
+            Leadership::Leads { transitions } => Some(*transitions),
+            Leadership::Unknown | Leadership::Follows { .. } => None,
         })
         .await
     }
 
     async fn follows(&self, who: Option<&str>) {
-        self.stands("follows", |standing| match standing {
-            Standing::Follows { holder } => (holder.as_deref() == who).then_some(()),
-            Standing::Unknown | Standing::Leads { .. } => None,
+        self.stands("follows", |leadership| match leadership {
+            Leadership::Follows { holder } => (holder.as_deref() == who).then_some(()),
+            Leadership::Unknown | Leadership::Leads { .. } => None,
         })
         .await;
     }
 
-    async fn stands<T>(&self, what: &str, is: impl Fn(&Standing) -> Option<T>) -> T {
+    async fn stands<T>(&self, what: &str, is: impl Fn(&Leadership) -> Option<T>) -> T {
         until(&format!("a candidate that {what}"), LIMIT, async || {
-            let standing = self.standing.borrow().clone();
-            is(&standing).ok_or_else(|| format!("{standing:?}, {:?}", self.handle.problem()))
+            let leadership = self.leadership.borrow().clone();
+            is(&leadership).ok_or_else(|| format!("{leadership:?}, {:?}", self.handle.problem()))
         })
         .await
     }
@@ -102,7 +102,7 @@ pub async fn scenario(version: Version) {
     let one = Candidate::start(&cluster, &mut tasks, "restricted", "one").await;
     // RBAC knows of no namespace that is missing: without rights, that is what is said.
     one.has_problem("may not be read").await;
-    assert_eq!(*one.standing.borrow(), Standing::Unknown);
+    assert_eq!(*one.leadership.borrow(), Leadership::Unknown);
     let everything = Candidate::start(&cluster, &mut tasks, "admin", "admin").await;
     everything.has_problem("`kubectl create namespace decklog`").await;
     everything.task.abort();
@@ -147,10 +147,10 @@ pub async fn scenario(version: Version) {
     let took = frozen.elapsed();
     assert!(took <= DEADLINE, "after {took:?}");
     two.has_problem("the API server").await;
-    assert!(!matches!(*one.standing.borrow(), Standing::Leads { .. }));
+    assert!(!matches!(*one.leadership.borrow(), Leadership::Leads { .. }));
     cluster.signal_api(Signal::CONT);
     let leader = until("somebody who leads", LIMIT, async || {
-        let leads = |candidate: &Candidate| matches!(*candidate.standing.borrow(), Standing::Leads { .. });
+        let leads = |candidate: &Candidate| matches!(*candidate.leadership.borrow(), Leadership::Leads { .. });
         match (leads(&one), leads(&two)) {
             (true, false) => Ok(("restricted", &one, &two)),
             (false, true) => Ok(("confined", &two, &one)),
@@ -166,7 +166,7 @@ pub async fn scenario(version: Version) {
     leader.has_problem("may not be").await;
     leader.has_problem("`decklog rbac | kubectl apply -f -`").await;
     other.leads().await;
-    assert!(!matches!(*leader.standing.borrow(), Standing::Leads { .. }));
+    assert!(!matches!(*leader.leadership.borrow(), Leadership::Leads { .. }));
     other.stop.cancel();
     until("the Lease to be given back", LIMIT, async || {
         let spec = lease(&cluster).await;

@@ -138,7 +138,7 @@ fn role_of(daemon: &Decklog) -> Result<(String, Value), String> {
 }
 
 /// What it is, once it is ready for that: a leader watches everything, a standby watches and has the whole log.
-fn standing(daemon: &Decklog) -> Result<String, String> {
+fn leadership(daemon: &Decklog) -> Result<String, String> {
     let (role, status) = role_of(daemon)?;
     let sources = status["sources"].as_array().cloned().unwrap_or_default();
     let watches = sources.len() == WATCHED.len()
@@ -153,7 +153,7 @@ fn standing(daemon: &Decklog) -> Result<String, String> {
 async fn has_role(daemon: &mut Decklog, role: &str) {
     until(&format!("a {role}"), LIMIT, async || {
         daemon.must_run();
-        let is = standing(daemon).map_err(|text| format!("{text}\n{}", daemon.last_words()))?;
+        let is = leadership(daemon).map_err(|text| format!("{text}\n{}", daemon.last_words()))?;
         if is == role { Ok(()) } else { Err(format!("it is a {is}:\n{}", daemon.last_words())) }
     })
     .await;
@@ -211,7 +211,7 @@ pub async fn scenario(version: Version, mut engine: Engine) {
     })
     .await;
     // The standby first, so that nobody takes over.
-    let leader = usize::from(standing(&two).unwrap() == "leader");
+    let leader = usize::from(leadership(&two).unwrap() == "leader");
     let mut both = [one, two];
     both[1 - leader].stop().await;
     both[leader].stop().await;
@@ -398,7 +398,7 @@ async fn disturb(cluster: &Cluster, engine: &mut Engine, both: &mut [Decklog; 2]
 async fn settled(both: &mut [Decklog; 2]) -> usize {
     until("a leader and a standby", LIMIT, async || {
         both.iter_mut().for_each(Decklog::must_run);
-        let roles = [standing(&both[0])?, standing(&both[1])?];
+        let roles = [leadership(&both[0])?, leadership(&both[1])?];
         match roles.each_ref().map(String::as_str) {
             ["leader", "standby"] => Ok(0),
             ["standby", "leader"] => Ok(1),

@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::Args;
 use serde::Serialize;
 
-use super::output::{Ink, Look, Out, Row, plural, printable};
+use super::output::{Ink, Out, Row, TerminalStyle, plural, printable};
 use super::{Exit, Failure, Format, Global, Outcome, init};
 use crate::app::config::{Config, Directory, Files, Loaded};
 use crate::app::ha::{self, LeaseName};
@@ -202,7 +202,7 @@ fn print(found: &Findings, out: &mut Out) -> Result<(), Failure> {
             (true, false) => (Ink::Good, "ok     "),
         };
         // Not cut at the width of a terminal: the end of the sentence says what to do.
-        let mut line = Row::new(Look { width: None, ..out.look });
+        let mut line = Row::new(TerminalStyle { width: None, ..out.look });
         line.put(Some(ink), word).put(None, "  ").put(Some(Ink::Strong), &format!("{:<8}", finding.about));
         line.put(None, &printable(&finding.text));
         let line = line.finish();

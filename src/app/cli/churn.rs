@@ -6,7 +6,7 @@ mod tests;
 use clap::Args;
 
 use super::clock::moment;
-use super::output::{Ink, Look, Out, Row, count, cut, plural, printable, size, span, table};
+use super::output::{Ink, Out, Row, TerminalStyle, count, cut, plural, printable, size, span, table};
 use super::select::{SelectArgs, how_many};
 use super::what::common;
 use super::{Format, Global, Outcome};
@@ -50,7 +50,7 @@ pub fn main(args: ChurnArgs, global: &Global, out: &mut Out) -> Outcome {
 }
 
 /// The report for people.
-fn lines(report: &Report, look: Look) -> Vec<String> {
+fn lines(report: &Report, look: TerminalStyle) -> Vec<String> {
     let mut lines = head(report, look);
     if report.writes.writes > 0 {
         let kinds: Vec<Counted> = report.classes.iter().filter(|class| class.writes > 0).map(of_class).collect();
@@ -85,7 +85,7 @@ fn lines(report: &Report, look: Look) -> Vec<String> {
     lines
 }
 
-fn head(report: &Report, look: Look) -> Vec<String> {
+fn head(report: &Report, look: TerminalStyle) -> Vec<String> {
     let entries = match (report.first, report.last) {
         (Some(first), Some(last)) => {
             format!("{} ({first} to {last})", plural(report.entries, "entry", "entries"))
@@ -135,7 +135,7 @@ fn section(
     title: &str,
     rows: &[Counted],
     name: &mut dyn FnMut(&Counted) -> String,
-    look: Look,
+    look: TerminalStyle,
 ) {
     let rows = rows.iter().map(|row| {
         let no_op = if row.no_op == 0 { "-".to_owned() } else { count(row.no_op) };
@@ -147,7 +147,7 @@ fn section(
 }
 
 /// Numbers to the right, and text behind them.
-fn grid(lines: &mut Vec<String>, titles: &[&str], rows: Vec<(Vec<String>, Option<Ink>, String)>, look: Look) {
+fn grid(lines: &mut Vec<String>, titles: &[&str], rows: Vec<(Vec<String>, Option<Ink>, String)>, look: TerminalStyle) {
     if rows.is_empty() {
         return;
     }
@@ -182,7 +182,7 @@ const INDENT: usize = 8;
 /// Without a terminal a value is shown with at most so many characters.
 const VALUE: usize = 48;
 
-fn heading(lines: &mut Vec<String>, title: &str, text: &str, look: Look) {
+fn heading(lines: &mut Vec<String>, title: &str, text: &str, look: TerminalStyle) {
     lines.push(String::new());
     let mut row = Row::new(look);
     row.put(Some(Ink::Strong), title).put(Some(Ink::Faint), text);
@@ -190,7 +190,7 @@ fn heading(lines: &mut Vec<String>, title: &str, text: &str, look: Look) {
 }
 
 /// One line below a count.
-fn below(lines: &mut Vec<String>, text: &str, look: Look) {
+fn below(lines: &mut Vec<String>, text: &str, look: TerminalStyle) {
     let mut row = Row::new(look);
     row.put(None, &" ".repeat(INDENT)).put(None, &printable(text));
     lines.push(row.finish());
@@ -209,7 +209,7 @@ fn value(value: Option<&str>, other: Option<&str>, room: usize) -> String {
     }
 }
 
-fn fights(lines: &mut Vec<String>, fights: &[Fight], look: Look) {
+fn fights(lines: &mut Vec<String>, fights: &[Fight], look: TerminalStyle) {
     if fights.is_empty() {
         return;
     }
@@ -233,7 +233,7 @@ fn fights(lines: &mut Vec<String>, fights: &[Fight], look: Look) {
     }
 }
 
-fn written(lines: &mut Vec<String>, fields: &[Written], look: Look) {
+fn written(lines: &mut Vec<String>, fields: &[Written], look: TerminalStyle) {
     if fields.is_empty() {
         return;
     }
@@ -259,7 +259,7 @@ fn written(lines: &mut Vec<String>, fields: &[Written], look: Look) {
     }
 }
 
-fn requests(lines: &mut Vec<String>, requests: &Requests, look: Look) {
+fn requests(lines: &mut Vec<String>, requests: &Requests, look: TerminalStyle) {
     let time = match (requests.since, requests.until) {
         (Some(since), Some(until)) => format!(": {} to {}", moment(since), moment(until)),
         _ => String::new(),
@@ -271,7 +271,7 @@ fn requests(lines: &mut Vec<String>, requests: &Requests, look: Look) {
         lines.push(format!("They were not read for {} of that time.", span(requests.unread_seconds)));
     }
     if let Some(problem) = &requests.problem {
-        let mut row = Row::new(Look { width: None, ..look });
+        let mut row = Row::new(TerminalStyle { width: None, ..look });
         row.put(Some(Ink::Bad), &printable(&format!("The last reading failed: {problem}")));
         lines.push(row.finish());
     }
@@ -290,7 +290,7 @@ fn requests(lines: &mut Vec<String>, requests: &Requests, look: Look) {
     });
     grid(lines, &["REQUESTS", "VERSIONS", "NO-OP", "RESOURCE"], rows.collect(), look);
     for (of, note) in requests.resources.iter().filter_map(|of| Some((of, of.note.as_deref()?))) {
-        let mut row = Row::new(Look { width: None, ..look });
+        let mut row = Row::new(TerminalStyle { width: None, ..look });
         row.put(Some(Ink::Faint), &printable(&format!("{}: {note}", of.resource)));
         lines.push(row.finish());
     }

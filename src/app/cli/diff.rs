@@ -13,9 +13,9 @@ use super::{Exit, Failure, Format, Global, Outcome, complain, object};
 use crate::core::k8s::bookkeeping;
 use crate::core::wire::EntryGap;
 use crate::journal::StoredEntry;
-use crate::query::difference::{Became, ObjectDifference};
+use crate::query::difference::{DiffKind, ObjectDifference};
 use crate::query::line::Line;
-use crate::query::questions::diff::{Diff, Differs, End, Hole, Item};
+use crate::query::questions::diff::{Diff, End, Hole, Item, ObjectDiff};
 
 /// Arguments of `decklog diff`.
 #[derive(Args, Debug)]
@@ -66,7 +66,7 @@ struct Difference {
     from: End,
     to: End,
     single: bool,
-    objects: Vec<Differs>,
+    objects: Vec<ObjectDiff>,
     came_and_went: usize,
     gaps: Vec<Hole>,
     unknown: Vec<String>,
@@ -164,12 +164,12 @@ impl DiffArgs {
 }
 
 /// Returns the sign and the colour in front of a line.
-const fn sign(became: Became) -> (&'static str, Ink) {
+const fn sign(became: DiffKind) -> (&'static str, Ink) {
     match became {
-        Became::Added => ("+", Ink::Good),
-        Became::Removed => ("-", Ink::Bad),
-        Became::Changed | Became::Replaced => ("~", Ink::Change),
-        Became::FirstSeen => ("?", Ink::Alarm),
+        DiffKind::Added => ("+", Ink::Good),
+        DiffKind::Removed => ("-", Ink::Bad),
+        DiffKind::Changed | DiffKind::Replaced => ("~", Ink::Change),
+        DiffKind::FirstSeen => ("?", Ink::Alarm),
     }
 }
 
@@ -186,7 +186,7 @@ fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
     head.put(Some(Ink::Faint), &format!("from {}", end(&difference.from)));
     head.flow(Some(Ink::Faint), " ", &format!("to {}", end(&difference.to)));
     out.line(&head.finish())?;
-    for Differs { difference: found, resource, time, before, after } in &difference.objects {
+    for ObjectDiff { difference: found, resource, time, before, after } in &difference.objects {
         let (sign, ink) = sign(found.became);
         let mut row = Row::new(look);
         row.put(Some(ink), &format!("{sign} {}", found.became.word())).put(None, " ");
@@ -196,9 +196,9 @@ fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
             entries => format!("entries {} to {} ({})", entries[0], entries[entries.len() - 1], entries.len()),
         };
         let doubt = match found.became {
-            Became::FirstSeen => ", unknown before",
-            Became::Added | Became::Removed if found.evidence == "inferred" => ", in a gap",
-            Became::Added | Became::Removed | Became::Changed | Became::Replaced => "",
+            DiffKind::FirstSeen => ", unknown before",
+            DiffKind::Added | DiffKind::Removed if found.evidence == "inferred" => ", in a gap",
+            DiffKind::Added | DiffKind::Removed | DiffKind::Changed | DiffKind::Replaced => "",
         };
         row.hang(4);
         row.flow(Some(Ink::Faint), "  ", &format!("{entries}{doubt},")).flow(
@@ -208,10 +208,10 @@ fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
         );
         out.line(&row.finish())?;
         let shown = match (found.became, difference.single) {
-            (Became::Changed | Became::Replaced, _) => after.as_ref(),
-            (Became::Added | Became::FirstSeen, true) => after.as_ref(),
-            (Became::Removed, true) => before.as_ref(),
-            (Became::Added | Became::FirstSeen | Became::Removed, false) => None,
+            (DiffKind::Changed | DiffKind::Replaced, _) => after.as_ref(),
+            (DiffKind::Added | DiffKind::FirstSeen, true) => after.as_ref(),
+            (DiffKind::Removed, true) => before.as_ref(),
+            (DiffKind::Added | DiffKind::FirstSeen | DiffKind::Removed, false) => None,
         };
         if let Some(Line(stored)) = shown {
             yaml(out, found, stored)?;
@@ -231,14 +231,14 @@ fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
         row.put(Some(Ink::Alarm), &printable(unknown));
         out.line(&row.finish())?;
     }
-    let is = |became: &[Became], object: &Differs| became.contains(&object.difference.became);
-    let count = |became: &[Became]| difference.objects.iter().filter(|object| is(became, object)).count();
+    let is = |became: &[DiffKind], object: &ObjectDiff| became.contains(&object.difference.became);
+    let count = |became: &[DiffKind]| difference.objects.iter().filter(|object| is(became, object)).count();
     let mut parts = Vec::new();
     for (many, word) in [
-        (count(&[Became::Added]), "added"),
-        (count(&[Became::Removed]), "removed"),
-        (count(&[Became::Changed, Became::Replaced]), "changed"),
-        (count(&[Became::FirstSeen]), "first seen"),
+        (count(&[DiffKind::Added]), "added"),
+        (count(&[DiffKind::Removed]), "removed"),
+        (count(&[DiffKind::Changed, DiffKind::Replaced]), "changed"),
+        (count(&[DiffKind::FirstSeen]), "first seen"),
         (difference.came_and_went, "came and went"),
     ] {
         if many > 0 {
@@ -264,9 +264,9 @@ fn yaml(out: &mut Out, found: &ObjectDifference, stored: &StoredEntry) -> Result
     let object = entry.object.ok_or_else(|| object::damaged(stored.seq, &"it has no object"))?;
     let tree = Node::parse(object.get().as_bytes()).map_err(damaged)?;
     let tree = match found.became {
-        Became::Added | Became::FirstSeen => tree.added(),
-        Became::Removed => tree.gone(),
-        Became::Changed | Became::Replaced => {
+        DiffKind::Added | DiffKind::FirstSeen => tree.added(),
+        DiffKind::Removed => tree.gone(),
+        DiffKind::Changed | DiffKind::Replaced => {
             let mut tree = tree;
             let patch = found.patch.as_ref().map_or("[]", |patch| patch.get());
             tree.revert(&serde_json::from_str::<Vec<_>>(patch).map_err(damaged)?).map_err(damaged)?;

@@ -7,7 +7,7 @@ use super::line::{FEW_GAPS, LATE, gap_of, put_gap, put_gaps, put_late, shown};
 use super::output::{Ink, Out, Row, printable};
 use super::select::{FilterArgs, how_many};
 use super::tree::Node;
-use super::what::Described;
+use super::what::AnnotatedEntry;
 use super::yaml::{self, Sign, View};
 use super::{Exit, Failure, Format, Global, Outcome, object};
 use crate::core::k8s::bookkeeping;
@@ -223,7 +223,7 @@ impl<'o> Printer<'o> {
             put_gap(&mut row, &entry, clock());
             return self.out.line(&row.finish());
         }
-        let described = Described::read(&entry).map_err(|why| object::damaged(stored.seq, &why))?;
+        let described = AnnotatedEntry::read(&entry).map_err(|why| object::damaged(stored.seq, &why))?;
         described.put(&mut row, kind);
         // What the API server said on a watch is the rule and goes without saying.
         match (entry.evidence.as_deref(), kind) {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::pager::Pager;
 use super::{Color, Failure, Format, Global, yaml};
 use crate::core::terminal::json_text;
-pub use crate::core::terminal::{Look, printable};
+pub use crate::core::terminal::{TerminalStyle, printable};
 pub use crate::query::render::row::{Ink, Row, count, cut, plural, size, span, table};
 
 /// Standard output, buffered, with what is known of whoever reads it.
@@ -15,7 +15,7 @@ pub use crate::query::render::row::{Ink, Row, count, cut, plural, size, span, ta
 pub struct Out {
     writer: Writer,
     /// Style of the lines.
-    pub look: Look,
+    pub look: TerminalStyle,
 }
 
 /// Destination of the output.
@@ -57,12 +57,12 @@ impl Out {
         };
         let width = terminal.then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
         let width = width.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
-        Self { writer, look: Look { color, terminal, width } }
+        Self { writer, look: TerminalStyle { color, terminal, width } }
     }
 
     /// Memory, for text of which only a part is shown.
     #[must_use]
-    pub const fn memory(look: Look) -> Self {
+    pub const fn memory(look: TerminalStyle) -> Self {
         Self { writer: Writer::Memory(Vec::new()), look }
     }
 

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{Exit, Failure, Global, Outcome, init};
 use crate::app::config::{self, Config, Directory, Files, Loaded, Problems};
-use crate::app::daemon::{self, DaemonError, Setting, Several};
+use crate::app::daemon::{self, DaemonError, Environment, MultiCluster};
 use crate::app::systemd::Notifier;
 use crate::core::telemetry::Telemetry;
 use crate::web::http::BindError;
@@ -57,8 +57,8 @@ pub fn main(_args: RunArgs, global: &Global) -> Outcome {
         );
     }
     no_core_files();
-    let setting = Setting { loaded, notifier: Notifier::of_this_process(), telemetry, lender: None };
-    super::block_on(async move { Box::pin(daemon::run(setting, again)).await.map_err(Failure::from) })?;
+    let environment = Environment { loaded, notifier: Notifier::of_this_process(), telemetry, registry: None };
+    super::block_on(async move { Box::pin(daemon::run(environment, again)).await.map_err(Failure::from) })?;
     Ok(Exit::Done)
 }
 
@@ -72,7 +72,7 @@ fn several(dir: &Path) -> Outcome {
     let telemetry = Telemetry::init(&directory.log).map_err(|text| Failure::new(Exit::Config, text))?;
     no_core_files();
     let notifier = Notifier::of_this_process();
-    let several = Several { directory, read_again: read, notifier, telemetry };
+    let several = MultiCluster { directory, read_again: read, notifier, telemetry };
     super::block_on(async move { daemon::run_several(several).await.map_err(Failure::from) })?;
     Ok(Exit::Done)
 }

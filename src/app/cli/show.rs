@@ -6,7 +6,7 @@ use super::clock::{clock, moment};
 use super::diff::put_tree;
 use super::line::put_gap;
 use super::output::{Ink, Out, Row, printable};
-use super::what::Described;
+use super::what::AnnotatedEntry;
 use super::{Failure, Format, Global, Outcome, object, who, yaml};
 use crate::core::model::{EntryType, Seq};
 use crate::journal::StoredEntry;
@@ -72,7 +72,7 @@ fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
         ("version", entry.resource_version.as_deref().unwrap_or_default().to_owned()),
         ("id", entry.id.to_string()),
     ];
-    let described = if entry.op == EntryType::Gap { None } else { Some(Described::read(&entry)) };
+    let described = if entry.op == EntryType::Gap { None } else { Some(AnnotatedEntry::read(&entry)) };
     let described = described.transpose().map_err(|why| object::damaged(stored.seq, &why))?;
     if let Some(described) = &described {
         facts.push(("changed", described.areas.join(" ")));

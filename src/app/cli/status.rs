@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::clock::moment;
 use super::clusters::Section;
-use super::output::{Ink, Look, Out, Row, count, plural, printable, size, span, table};
+use super::output::{Ink, Out, Row, TerminalStyle, count, plural, printable, size, span, table};
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::journal::{SinkState, SourceState};
 use crate::query::questions::status::{Report, Statuses, Unread};
@@ -198,7 +198,7 @@ fn of_several(args: &StatusArgs, global: &Global, sections: &[Section]) -> Outco
     })
 }
 
-fn raised(alarm: &Alarm, report: &Report, look: Look) -> String {
+fn raised(alarm: &Alarm, report: &Report, look: TerminalStyle) -> String {
     let time = match report {
         Report::Whole(status) => status.time,
         Report::Unread(unread) => unread.time,
@@ -206,7 +206,7 @@ fn raised(alarm: &Alarm, report: &Report, look: Look) -> String {
     alarm_line("alarm", Ink::Bad, alarm, time, look)
 }
 
-fn alarms(status: &Status, look: Look) -> Vec<String> {
+fn alarms(status: &Status, look: TerminalStyle) -> Vec<String> {
     status.alarms.iter().map(|alarm| alarm_line("alarm", Ink::Bad, alarm, status.time, look)).collect()
 }
 
@@ -217,7 +217,7 @@ fn plain(text: impl Into<String>) -> Cell {
 }
 
 /// The status for people.
-fn lines(status: &Status, all: bool, look: Look) -> Vec<String> {
+fn lines(status: &Status, all: bool, look: TerminalStyle) -> Vec<String> {
     let mut lines = head(status, look);
     lines.extend(alarms(status, look));
     lines.extend(status.notices.iter().map(|notice| alarm_line("notice", Ink::Change, notice, status.time, look)));
@@ -268,7 +268,7 @@ fn summary(status: &Status, odd: usize) -> String {
     )
 }
 
-fn head(status: &Status, look: Look) -> Vec<String> {
+fn head(status: &Status, look: TerminalStyle) -> Vec<String> {
     let line = |title: &str, ink: Option<Ink>, first: &str, rest: &str| {
         let mut row = Row::new(look);
         row.put(Some(Ink::Faint), title).to(9).put(ink, first).put(None, rest);
@@ -366,9 +366,9 @@ fn ha(view: &HaView) -> String {
 }
 
 /// Renders an alarm in one line: condition, start, cause and remedy.
-fn alarm_line(title: &str, ink: Ink, alarm: &Alarm, now: Timestamp, look: Look) -> String {
+fn alarm_line(title: &str, ink: Ink, alarm: &Alarm, now: Timestamp, look: TerminalStyle) -> String {
     // Whole, whatever its length: it says what to do.
-    let mut row = Row::new(Look { width: None, ..look });
+    let mut row = Row::new(TerminalStyle { width: None, ..look });
     row.put(Some(Ink::Faint), title).to(9).put(Some(ink), alarm.alarm);
     if !alarm.about.is_empty() {
         row.put(None, " ").put(None, &printable(&alarm.about));
@@ -454,14 +454,14 @@ fn sink_details(sink: &SinkStatus) -> Vec<String> {
 }
 
 /// A table with what each row adds under it.
-fn with_details(table: Vec<String>, details: &[Vec<String>], look: Look) -> Vec<String> {
+fn with_details(table: Vec<String>, details: &[Vec<String>], look: TerminalStyle) -> Vec<String> {
     let mut table = table.into_iter();
     let mut lines: Vec<String> = table.next().into_iter().collect();
     for (line, details) in table.zip(details) {
         lines.push(line);
         for detail in details.iter().filter(|detail| !detail.is_empty()) {
             // Whole, whatever its length: it says what to do.
-            let mut row = Row::new(Look { width: None, ..look });
+            let mut row = Row::new(TerminalStyle { width: None, ..look });
             row.put(None, "  ").put(Some(Ink::Change), &printable(detail));
             lines.push(row.finish());
         }
@@ -579,7 +579,7 @@ mod tests {
     #[test]
     fn what_it_is_in_the_shared_log_is_one_line() {
         let mut status = status(true);
-        let look = Look { color: false, terminal: false, width: None };
+        let look = TerminalStyle { color: false, terminal: false, width: None };
         let view = HaView {
             role: Role::Standby,
             term: 7,
@@ -617,14 +617,14 @@ mod tests {
         let since = Some(status.time);
         status.journal.paused = Some(PauseStatus { why: "disk_full".into(), since, detail: "the disk is full".into() });
         status.judge();
-        let shown = lines(&status, false, Look { color: false, terminal: true, width: None });
+        let shown = lines(&status, false, TerminalStyle { color: false, terminal: true, width: None });
         let paused: Vec<_> = shown.iter().filter(|line| line.contains("the disk is full")).collect();
         assert!(paused.len() == 1 && paused[0].starts_with("alarm    journal-paused"), "{paused:?}");
     }
 
     #[test]
     fn every_position_fits_into_100_columns_and_alarms_say_what_to_do() {
-        let look = Look { color: false, terminal: true, width: Some(100) };
+        let look = TerminalStyle { color: false, terminal: true, width: Some(100) };
         insta::assert_snapshot!(lines(&status(true), false, look).join("\n"), @r"
         daemon   running (process 4321), version 0.1.0, for 1h40m
         cluster  prod-eu1 (5f1c0c2e-58f0-4c4b-9f0d-0a51c6d2a2d1)
@@ -669,7 +669,7 @@ mod tests {
         quiet.judge();
         for (name, status) in [("trouble", status(true)), ("stopped", status(false)), ("quiet", quiet)] {
             for columns in [80, 120] {
-                let look = Look { color: false, terminal: true, width: Some(columns) };
+                let look = TerminalStyle { color: false, terminal: true, width: Some(columns) };
                 insta::assert_snapshot!(format!("{name}_{columns}"), lines(&status, false, look).join("\n"));
             }
             insta::assert_json_snapshot!(format!("{name}_json"), status);
@@ -678,7 +678,7 @@ mod tests {
 
     #[test]
     fn of_many_sources_only_the_odd_ones_are_listed_and_a_gap_is_a_notice() {
-        let look = Look { color: false, terminal: true, width: Some(100) };
+        let look = TerminalStyle { color: false, terminal: true, width: Some(100) };
         let mut status = status(true);
         let pods = status.sources.remove(1);
         let calm = status.sources.remove(0);
@@ -705,7 +705,7 @@ mod tests {
 
     #[test]
     fn what_the_daemon_last_said_is_not_shown_as_current() {
-        let text = lines(&status(false), false, Look::default()).join("\n");
+        let text = lines(&status(false), false, TerminalStyle::default()).join("\n");
         assert!(text.contains("not running") && text.contains("was watching") && text.contains("was halted"), "{text}");
     }
 }

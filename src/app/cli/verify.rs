@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use super::output::{Ink, Look, Out, Row, count, plural, printable};
+use super::output::{Ink, Out, Row, TerminalStyle, count, plural, printable};
 use super::progress::Progress;
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::core::filter::Filter;
@@ -283,7 +283,7 @@ fn answer(
     let mut out = Out::new(global);
     match global.output.unwrap_or(Format::Line) {
         Format::Line | Format::Wide | Format::Name => {
-            let whole_lines = Look { width: None, ..out.look };
+            let whole_lines = TerminalStyle { width: None, ..out.look };
             for line in summary {
                 out.line(&printable(line))?;
             }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{DaemonError, TaskError};
 use crate::app::config::Config;
-use crate::app::ha::{Elector, ElectorHandle, LeaseName, Standing};
+use crate::app::ha::{Elector, ElectorHandle, Leadership, LeaseName};
 use crate::core::runtime::watch;
 use crate::core::shared_log::SharedLog;
 use crate::core::supervise::{Ended, Failed, Supervisor};
@@ -33,7 +33,7 @@ pub(super) const TAKEOVER_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// The candidate of this process, whatever part it has.
 pub(super) struct Candidate {
-    pub(super) standing: watch::Receiver<Standing>,
+    pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) handle: ElectorHandle,
     pub(super) identity: String,
     pub(super) lease: LeaseName,
@@ -53,13 +53,13 @@ impl Candidate {
         let (lease, identity) = (ha.lease(&cluster), ha.identity());
         // A wrong configuration ends the start before anybody is a candidate.
         let shown = engine(config, &ha.log, &cluster)?.shown();
-        let (elector, standing, handle) = Elector::new(api, lease.clone(), identity.clone());
+        let (elector, leadership, handle) = Elector::new(api, lease.clone(), identity.clone());
         // Not before it has something to lead with.
         handle.abstain(true);
         let mut tasks = Supervisor::new(CancellationToken::new());
         let stop = tasks.stop();
         tasks.spawn("the Lease", elector.run(stop));
-        Ok(Some(Self { standing, handle, identity, lease, cluster, shown, tasks }))
+        Ok(Some(Self { leadership, handle, identity, lease, cluster, shown, tasks }))
     }
 
     /// Returns the parameters that the journal needs to replicate itself.
@@ -77,10 +77,10 @@ impl Candidate {
             Role::Standby if shared.caught_up.is_some() => status::Role::Standby,
             Role::Standby | Role::Alone => status::Role::Starting,
         };
-        let leader = match &*self.standing.borrow() {
-            Standing::Leads { .. } => self.identity.clone(),
-            Standing::Follows { holder } => holder.clone().unwrap_or_default(),
-            Standing::Unknown => String::new(),
+        let leader = match &*self.leadership.borrow() {
+            Leadership::Leads { .. } => self.identity.clone(),
+            Leadership::Follows { holder } => holder.clone().unwrap_or_default(),
+            Leadership::Unknown => String::new(),
         };
         let missing =
             shared.missing.map(|unit| format!("unit {unit} of the shared log is missing: it was deleted there"));
@@ -180,8 +180,8 @@ pub(super) enum Course {
 }
 
 /// Returns the next step. `tries`: an attempt to take over is in progress, which ends by itself.
-pub(super) fn course(standing: &Standing, tries: bool, shared: &Shared) -> Course {
-    match standing.leads() {
+pub(super) fn course(leadership: &Leadership, tries: bool, shared: &Shared) -> Course {
+    match leadership.leads() {
         _ if tries => Course::Stay,
         true if shared.role == Role::Standby => Course::Take,
         false if shared.may_stand_by() => Course::StepDown,
@@ -207,9 +207,9 @@ impl Taking {
 }
 
 /// Waits for what the Lease says next.
-pub(super) async fn moves(standing: Option<&mut watch::Receiver<Standing>>) {
-    let news = match standing {
-        Some(standing) => standing.changed().await.is_ok(),
+pub(super) async fn moves(leadership: Option<&mut watch::Receiver<Leadership>>) {
+    let news = match leadership {
+        Some(leadership) => leadership.changed().await.is_ok(),
         None => false,
     };
     if !news {
@@ -237,21 +237,21 @@ mod tests {
 
     #[test]
     fn who_lost_the_lease_hands_over_what_it_alone_has_seen() {
-        let leads = Standing::Leads { transitions: 1 };
-        let follows = Standing::Follows { holder: None };
+        let leads = Leadership::Leads { transitions: 1 };
+        let follows = Leadership::Follows { holder: None };
         let shared = |role, backlog| Shared { role, backlog, ..Shared::default() };
-        for (standing, tries, shared, expected) in [
+        for (leadership, tries, shared, expected) in [
             (&leads, false, shared(Role::Standby, 7), Course::Take),
             (&leads, true, shared(Role::Standby, 7), Course::Stay),
             (&leads, false, shared(Role::Leader, 7), Course::Stay),
             (&follows, false, shared(Role::Standby, 7), Course::Stay),
             (&follows, false, shared(Role::Leader, 7), Course::Stay),
             (&follows, false, shared(Role::Leader, 0), Course::StepDown),
-            (&Standing::Unknown, false, shared(Role::Leader, 0), Course::StepDown),
+            (&Leadership::Unknown, false, shared(Role::Leader, 0), Course::StepDown),
             (&follows, true, shared(Role::Leader, 0), Course::Stay),
             (&follows, false, shared(Role::Alone, 0), Course::Stay),
         ] {
-            assert_eq!(course(standing, tries, &shared), expected, "{standing:?} {tries} {shared:?}");
+            assert_eq!(course(leadership, tries, &shared), expected, "{leadership:?} {tries} {shared:?}");
         }
     }
 }

@@ -31,8 +31,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::control::{Asked, Signals};
-use super::keeper::{Failure, Keeper, Stage};
-use super::{Asker, DaemonError, Lender, PROGRESS_INTERVAL, control, descriptors, run_one};
+use super::keeper::{ClusterSupervisor, Failure, Stage};
+use super::{Asker, DaemonError, EndpointRegistry, PROGRESS_INTERVAL, control, descriptors, run_one};
 use crate::app::config::{ClusterFile, Directory, Loaded, Problems};
 use crate::app::systemd::Notifier;
 use crate::core::runtime;
@@ -53,7 +53,7 @@ const UNREACHED_WAIT: Duration = Duration::from_secs(10);
 const EXTENSION_PERIOD: Duration = Duration::from_secs(60);
 
 /// Environment of a process with many clusters.
-pub struct Several {
+pub struct MultiCluster {
     /// The configurations that it begins with.
     pub directory: Directory,
     /// Reads them again, on SIGHUP; the files that run come first.
@@ -68,7 +68,7 @@ pub struct Several {
 ///
 /// # Errors
 /// Where nothing could be begun: why the first did not; and where the endpoints cannot be served.
-pub async fn run_several(several: Several) -> Result<(), DaemonError> {
+pub async fn run_several(several: MultiCluster) -> Result<(), DaemonError> {
     let mut signals = Signals::new().map_err(|error| DaemonError::Io(format!("cannot watch for signals: {error}")))?;
     descriptors::raise();
     let stop_serving = CancellationToken::new();
@@ -109,7 +109,7 @@ pub async fn run_several(several: Several) -> Result<(), DaemonError> {
 }
 
 /// A cluster that is kept.
-struct Kept {
+struct RunningCluster {
     name: String,
     asker: Asker,
     stage: watch::Receiver<Stage>,
@@ -119,11 +119,11 @@ struct Kept {
 
 /// See the module.
 struct Process {
-    several: Several,
+    several: MultiCluster,
     started: Timestamp,
     clusters: Clusters,
     /// By the file.
-    kept: BTreeMap<PathBuf, Kept>,
+    kept: BTreeMap<PathBuf, RunningCluster>,
     /// The names of files that are wrong and that nothing runs by, by the file.
     wrong: BTreeMap<PathBuf, String>,
     keepers: JoinSet<()>,
@@ -135,7 +135,7 @@ struct Process {
 }
 
 impl Process {
-    fn new(several: Several) -> (Self, mpsc::Receiver<Failure>) {
+    fn new(several: MultiCluster) -> (Self, mpsc::Receiver<Failure>) {
         let (failures, failed) = mpsc::channel(1);
         let process = Self {
             several,
@@ -187,20 +187,20 @@ impl Process {
         let (sender, endpoints) = watch::channel(None);
         let (stage, stages) = watch::channel(Stage::Begins);
         self.clusters.set(&name, Member::new(Some(loaded.config.state.path.clone()), endpoints.clone()));
-        let keeper = Keeper {
-            begin: |setting, control| Box::pin(run_one(setting, control)),
+        let keeper = ClusterSupervisor {
+            begin: |environment, control| Box::pin(run_one(environment, control)),
             name: name.clone(),
             loaded,
             telemetry: self.several.telemetry.clone(),
             clusters: self.clusters.clone(),
-            lender: Lender { endpoints: sender, served: self.several.directory.http.is_some() },
+            registry: EndpointRegistry { endpoints: sender, served: self.several.directory.http.is_some() },
             stage,
             failures: self.failures.clone(),
             after,
         };
         let id = self.keepers.spawn(keeper.keep(control).instrument(span)).id();
         self.names.insert(id, name.clone());
-        self.kept.insert(path, Kept { name, asker, stage: stages, endpoints, stalled: false });
+        self.kept.insert(path, RunningCluster { name, asker, stage: stages, endpoints, stalled: false });
     }
 
     /// Takes note of a daemon that has ended by an error. Where none has ever begun, nothing ever will: says why.
@@ -248,7 +248,7 @@ impl Process {
         if self.reported_ready {
             return;
         }
-        if self.kept.values().all(Kept::is_settled) {
+        if self.kept.values().all(RunningCluster::is_settled) {
             self.reported_ready = true;
             notifier.ready();
             if others.is_empty() {
@@ -304,7 +304,7 @@ impl Process {
         for (_, name) in std::mem::take(&mut self.wrong) {
             self.clusters.remove(&name);
         }
-        let stays = |path: &Path, kept: &Kept| {
+        let stays = |path: &Path, kept: &RunningCluster| {
             directory.files.iter().any(|file| file.path == path && (file.name == kept.name || file.loaded.is_err()))
         };
         let mut leaving = Vec::new();
@@ -369,7 +369,7 @@ impl Process {
     /// Ends all of them together.
     async fn end(mut self, mut signals: Signals) -> Result<(), DaemonError> {
         self.several.notifier.stopping();
-        let stop = |kept: &BTreeMap<PathBuf, Kept>| kept.values().for_each(|kept| kept.asker.stop());
+        let stop = |kept: &BTreeMap<PathBuf, RunningCluster>| kept.values().for_each(|kept| kept.asker.stop());
         stop(&self.kept);
         let late = tokio::time::sleep(STOP_LIMIT);
         tokio::pin!(late);
@@ -396,7 +396,7 @@ impl Process {
     }
 }
 
-impl Kept {
+impl RunningCluster {
     /// Checks for progress. A daemon that hangs before its first report does not count: a restart of the process would not help
     /// it, and would stop the others.
     fn look(&mut self) {
@@ -450,10 +450,10 @@ mod tests {
     use super::*;
     use crate::app::systemd::{Heard, Watchdog};
 
-    fn kept(stage: Stage) -> Kept {
+    fn kept(stage: Stage) -> RunningCluster {
         let (_control, asker) = control();
         let stage = watch::channel(stage).1;
-        Kept { name: "eu".to_owned(), asker, stage, endpoints: watch::channel(None).1, stalled: false }
+        RunningCluster { name: "eu".to_owned(), asker, stage, endpoints: watch::channel(None).1, stalled: false }
     }
 
     fn running(heard: &Arc<Heard>, again: bool) -> Stage {

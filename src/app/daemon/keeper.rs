@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::control::QUEUED;
-use super::{Control, DaemonError, Lender, Reload, Setting};
+use super::{Control, DaemonError, EndpointRegistry, Environment, Reload};
 use crate::app::config::{Config, Loaded};
 use crate::app::systemd::{Heard, Notifier};
 use crate::core::backoff::Backoff;
@@ -58,17 +58,17 @@ pub(super) struct Failure {
 }
 
 /// Runs a cluster's daemon.
-pub(super) type Begin = fn(Setting, Control) -> BoxFuture<'static, Result<(), DaemonError>>;
+pub(super) type Begin = fn(Environment, Control) -> BoxFuture<'static, Result<(), DaemonError>>;
 
 /// See the module.
-pub(super) struct Keeper {
+pub(super) struct ClusterSupervisor {
     pub(super) begin: Begin,
     pub(super) name: String,
     pub(super) loaded: Loaded,
     pub(super) telemetry: Telemetry,
     /// The clusters of this process, for its endpoints.
     pub(super) clusters: Clusters,
-    pub(super) lender: Lender,
+    pub(super) registry: EndpointRegistry,
     pub(super) stage: watch::Sender<Stage>,
     pub(super) failures: mpsc::Sender<Failure>,
     /// Leaving clusters whose journal or files this one may have.
@@ -85,7 +85,7 @@ struct Given {
     done: oneshot::Sender<Taken>,
 }
 
-impl Keeper {
+impl ClusterSupervisor {
     /// Keeps it until it is asked to end.
     pub(super) async fn keep(mut self, mut control: Control) {
         for before in &mut self.after {
@@ -94,7 +94,7 @@ impl Keeper {
         let mut failures = 0;
         while !control.stop.is_cancelled() {
             let begun = Instant::now();
-            let mut endpoints = self.lender.endpoints.subscribe();
+            let mut endpoints = self.registry.endpoints.subscribe();
             endpoints.mark_unchanged();
             let ended = self.run(&mut control, endpoints.clone(), failures > 0).await;
             let had_begun = endpoints.has_changed().unwrap_or(false);
@@ -123,16 +123,16 @@ impl Keeper {
         let (reloads, passed_on) = mpsc::channel(QUEUED);
         let inner = Control { stop: control.stop.child_token(), hurry: control.hurry.clone(), reloads: passed_on };
         let stop = inner.stop.clone();
-        let setting = Setting {
+        let environment = Environment {
             loaded: self.loaded.clone(),
             notifier: Notifier::to_process(Arc::clone(&heard)),
             telemetry: self.telemetry.clone(),
-            lender: Some(self.lender.clone()),
+            registry: Some(self.registry.clone()),
         };
         self.stage.send_replace(Stage::Running { heard, since: Instant::now(), again });
         // What it dies of, a panic as well, is seen here, and by nobody else.
         let mut run = Supervisor::new(CancellationToken::new());
-        run.spawn("its daemon", (self.begin)(setting, inner));
+        run.spawn("its daemon", (self.begin)(environment, inner));
         // What it was given last, until it has taken it.
         let mut given: Option<Given> = None;
         loop {
@@ -276,13 +276,13 @@ mod tests {
             let (sender, failures) = mpsc::channel(1);
             let clusters = Clusters::default();
             clusters.set("eu", Member::new(None, lent));
-            let keeper = Keeper {
+            let keeper = ClusterSupervisor {
                 begin,
                 name: "eu".to_owned(),
                 loaded,
                 telemetry: Telemetry::unheard(),
                 clusters: clusters.clone(),
-                lender: Lender { endpoints, served: false },
+                registry: EndpointRegistry { endpoints, served: false },
                 stage,
                 failures: sender,
                 after: Vec::new(),
@@ -324,10 +324,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_panics_or_fails_is_begun_again_until_it_runs() {
         static BEGUN: AtomicU32 = AtomicU32::new(0);
-        let mut kept = Kept::begin(|setting, control| {
+        let mut kept = Kept::begin(|environment, control| {
             Box::pin(async move {
                 match BEGUN.fetch_add(1, Ordering::SeqCst) {
-                    0 => panic!("geheim {}", setting.loaded.config.state.path.display()),
+                    0 => panic!("geheim {}", environment.loaded.config.state.path.display()),
                     1 => Err(DaemonError::Config("no kubeconfig".to_owned())),
                     2 => Ok(()),
                     _ => runs(control).await,
@@ -378,9 +378,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_new_configuration_does_not_wait_for_the_next_try() {
-        let mut kept = Kept::begin(|setting, control| {
+        let mut kept = Kept::begin(|environment, control| {
             Box::pin(async move {
-                if setting.loaded.config.cluster.context.is_none() {
+                if environment.loaded.config.cluster.context.is_none() {
                     return Err(DaemonError::Config("no context".to_owned()));
                 }
                 runs(control).await

@@ -3,7 +3,7 @@
 //! The Lease says who tries; the shared log decides who may write. So losing the Lease ends nothing: it is a state, and so is
 //! an API server that does not answer.
 
-mod line;
+mod client;
 mod log;
 pub mod machine;
 mod name;
@@ -21,9 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::core::runtime::{self, watch};
 use crate::watch::cluster::Api;
-use line::{Answer, Line};
+use client::{Answer, LeaseClient};
 use log::Log;
-use machine::{Act, Machine, Moment, Times};
+use machine::{Action, Machine, Now, Timings};
 pub use name::{FORMATS, LeaseName};
 
 /// Time limit for releasing the Lease at the end. A Lease that is not released expires by itself.
@@ -36,7 +36,7 @@ pub const VERBS: [&str; 2] = ["get", "update"];
 
 /// The role of this candidate at the moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum Leadership {
     /// The Lease was not read yet.
     #[default]
     Unknown,
@@ -52,7 +52,7 @@ pub enum Standing {
     },
 }
 
-impl Standing {
+impl Leadership {
     /// Reports whether this candidate leads.
     #[must_use]
     pub const fn leads(&self) -> bool {
@@ -63,8 +63,8 @@ impl Standing {
 /// A candidate. It asks for the Lease while [`Elector::run`] is polled.
 #[derive(Debug)]
 pub struct Elector {
-    line: Line,
-    desk: Desk,
+    client: LeaseClient,
+    candidate: Candidate,
     abstains: watch::Receiver<bool>,
     /// Keeps the channel open after every handle is dropped.
     _handle: ElectorHandle,
@@ -93,9 +93,9 @@ impl ElectorHandle {
 
 /// State of a candidate, and the channels that it publishes it on.
 #[derive(Debug)]
-struct Desk {
+struct Candidate {
     machine: Machine,
-    standing: watch::Sender<Standing>,
+    leadership: watch::Sender<Leadership>,
     log: Log,
     began: Instant,
     skew: SignedDuration,
@@ -104,24 +104,24 @@ struct Desk {
 impl Elector {
     /// A candidate with this name. The receiver has what it is at each moment.
     #[must_use]
-    pub fn new(api: Api, lease: LeaseName, identity: String) -> (Self, watch::Receiver<Standing>, ElectorHandle) {
-        let times = Times::default();
-        let (standing, stands) = watch::channel(Standing::Unknown);
+    pub fn new(api: Api, lease: LeaseName, identity: String) -> (Self, watch::Receiver<Leadership>, ElectorHandle) {
+        let timings = Timings::default();
+        let (leadership, stands) = watch::channel(Leadership::Unknown);
         let (abstain, abstains) = watch::channel(false);
         let (log, problem) = Log::new(lease.clone(), identity.clone());
         let handle = ElectorHandle { abstains: Arc::new(abstain), problem };
-        let machine = Machine::new(identity, times);
-        let desk = Desk { machine, standing, log, began: Instant::now(), skew: SignedDuration::ZERO };
+        let machine = Machine::new(identity, timings);
+        let candidate = Candidate { machine, leadership, log, began: Instant::now(), skew: SignedDuration::ZERO };
         // Two tries fit before whoever leads has to stop.
-        let line = Line::new(api, lease, times.renew / 2);
-        (Self { line, desk, abstains, _handle: handle.clone() }, stands, handle)
+        let client = LeaseClient::new(api, lease, timings.renew_deadline / 2);
+        (Self { client, candidate, abstains, _handle: handle.clone() }, stands, handle)
     }
 
     /// For simulations: the wall clock of this machine differs by this much from that of others.
     #[doc(hidden)]
     #[must_use]
     pub fn skewed(mut self, skew: SignedDuration) -> Self {
-        self.desk.skew = skew;
+        self.candidate.skew = skew;
         self
     }
 
@@ -130,39 +130,39 @@ impl Elector {
     /// # Errors
     /// None: whatever becomes of the Lease is a state.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Infallible> {
-        let Self { mut line, mut desk, mut abstains, _handle } = self;
-        desk.abstain(*abstains.borrow_and_update());
+        let Self { mut client, mut candidate, mut abstains, _handle } = self;
+        candidate.abstain(*abstains.borrow_and_update());
         let mut end: Option<Instant> = None;
         loop {
-            desk.say();
-            if end.is_some() && !desk.machine.may_hold() {
+            candidate.say();
+            if end.is_some() && !candidate.machine.may_hold() {
                 return Ok(());
             }
-            let act = desk.machine.act(&desk.moment());
-            let waits = matches!(act, Act::Wait(_));
-            let mut doing = pin!(line.carry_out(act, desk.began));
+            let act = candidate.machine.act(&candidate.moment());
+            let waits = matches!(act, Action::Wait(_));
+            let mut doing = pin!(client.carry_out(act, candidate.began));
             let answer = loop {
-                let alarm = desk.deadline().into_iter().chain(end).min();
+                let alarm = candidate.deadline().into_iter().chain(end).min();
                 tokio::select! {
                     biased;
                     () = stop.cancelled(), if end.is_none() => {
                         end = Some(Instant::now() + RELEASE_TIMEOUT);
-                        desk.abstain(true);
+                        candidate.abstain(true);
                     }
-                    Ok(()) = abstains.changed(), if end.is_none() => desk.abstain(*abstains.borrow_and_update()),
+                    Ok(()) = abstains.changed(), if end.is_none() => candidate.abstain(*abstains.borrow_and_update()),
                     answer = &mut doing => break answer,
-                    () = until(alarm) => desk.machine.tick(desk.now()),
+                    () = until(alarm) => candidate.machine.tick(candidate.now()),
                 }
-                desk.say();
+                candidate.say();
                 if end.is_some_and(|end| Instant::now() >= end) {
-                    desk.log.kept();
+                    candidate.log.kept();
                     return Ok(());
                 }
                 if waits {
                     break Answer::Nothing;
                 }
             };
-            desk.take(answer);
+            candidate.take(answer);
         }
     }
 }
@@ -174,15 +174,15 @@ async fn until(alarm: Option<Instant>) {
     }
 }
 
-impl Desk {
+impl Candidate {
     fn now(&self) -> Duration {
         self.began.elapsed()
     }
 
-    fn moment(&self) -> Moment {
+    fn moment(&self) -> Now {
         let clock = runtime::now();
         let clock = clock.saturating_add(self.skew).unwrap_or(clock);
-        Moment { now: self.now(), clock, dice: runtime::random() }
+        Now { now: self.now(), clock, jitter: runtime::random() }
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -196,10 +196,10 @@ impl Desk {
 
     /// Lets everybody know who leads, where that is news.
     fn say(&mut self) {
-        let standing = self.machine.standing(self.now());
-        if *self.standing.borrow() != standing {
-            self.log.stands(&standing);
-            self.standing.send_replace(standing);
+        let leadership = self.machine.leadership(self.now());
+        if *self.leadership.borrow() != leadership {
+            self.log.stands(&leadership);
+            self.leadership.send_replace(leadership);
         }
     }
 

@@ -21,7 +21,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::apart;
 use super::base::Snapshot;
 use super::rows::{self, Rows, Table};
-use super::transaction::{Committed, Heard};
+use super::transaction::{Committed, Notifications};
 use super::unit::{self, Head};
 use super::{Writer, micros, sql};
 use crate::core::backoff::Backoff;
@@ -76,7 +76,7 @@ impl Place {
 }
 
 /// The journal's end of the shared log.
-pub(super) struct Link {
+pub(super) struct Replication {
     /// Away while something is read from it.
     pub(super) log: Option<Box<dyn SharedLog>>,
     pub(super) shown: String,
@@ -95,7 +95,7 @@ pub(super) struct Link {
     /// Behind which unit it found that what follows does not follow, and which base was the newest then.
     pub(super) astray: Option<(u64, u64)>,
     /// Notifications about transactions, until the shared log has them.
-    held: Vec<Heard>,
+    held: Vec<Notifications>,
     /// A base in the making.
     snapshot: Option<Snapshot>,
     /// Not before this moment.
@@ -106,7 +106,7 @@ pub(super) struct Link {
     since_base: u64,
 }
 
-impl Link {
+impl Replication {
     pub(super) fn new(
         conn: &Connection,
         sharing: Sharing,
@@ -233,13 +233,13 @@ impl Writer {
     }
 
     /// Queues the notifications of a transaction: they go out now, or once the shared log has it.
-    pub(super) fn hear(&mut self, heard: Heard) {
+    pub(super) fn publish_or_defer(&mut self, notifications: Notifications) {
         if self.leads()
             && let Some(link) = &mut self.link
         {
-            link.held.push(heard);
+            link.held.push(notifications);
         } else {
-            self.tell(heard);
+            self.notify(notifications);
         }
     }
 
@@ -275,8 +275,8 @@ impl Writer {
                 }
             });
         }
-        for heard in held {
-            self.tell(heard);
+        for notifications in held {
+            self.notify(notifications);
         }
         Ok(())
     }

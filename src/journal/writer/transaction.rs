@@ -136,7 +136,7 @@ impl Committed {
     }
 
     /// Takes over what a transaction has brought. Gives what others are to hear of it.
-    pub(super) fn apply(&mut self, changes: Changes) -> Heard {
+    pub(super) fn apply(&mut self, changes: Changes) -> Notifications {
         let Changes {
             head,
             log_start,
@@ -149,7 +149,7 @@ impl Committed {
             rules,
             redacted_anew,
             started,
-            heard,
+            notifications,
         } = changes;
         (self.head, self.log_start) = (head, log_start);
         (self.redacted_anew, self.started) = (redacted_anew, started);
@@ -176,7 +176,7 @@ impl Committed {
             }
         }
         self.jobs.extend(jobs);
-        heard
+        notifications
     }
 
     /// Bytes of the database that lists in progress take.
@@ -205,7 +205,7 @@ type Answer = Box<dyn FnOnce() + Send>;
 
 /// Notifications about a transaction once it is durable.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct Notifications {
     /// Number of changes that it has taken, by source.
     pub(super) taken: BTreeMap<i64, usize>,
     /// Sources whose watch was found inconsistent, or is no more.
@@ -233,13 +233,13 @@ pub(super) struct Changes {
     pub(super) rules: Option<Rules>,
     pub(super) redacted_anew: bool,
     pub(super) started: bool,
-    heard: Heard,
+    notifications: Notifications,
 }
 
 impl Changes {
     /// The source of a list hears that it was given up.
     pub(super) fn given_up(&mut self, source: i64) {
-        self.heard.given_up.push(source);
+        self.notifications.given_up.push(source);
     }
 }
 
@@ -353,7 +353,7 @@ pub(super) struct Transaction<'w> {
     around: &'w mut Around,
     pub(super) committed: &'w Committed,
     pub(super) quota: &'w Quota,
-    /// The database has heard of it.
+    /// The database has notifications of it.
     begun: bool,
     /// Time at which the current command was queued.
     pub(super) at: i64,
@@ -531,7 +531,7 @@ impl Transaction<'_> {
         if let Some(source) = self.touch(id) {
             source.inconsistent = inconsistent;
         }
-        self.changes.heard.inconsistent.push((id, inconsistent));
+        self.changes.notifications.inconsistent.push((id, inconsistent));
     }
 
     /// Reports whether bookmarks have moved sources since the last transaction, or in this one.
@@ -555,13 +555,13 @@ impl Transaction<'_> {
 
     /// Changes of a source are on their way to the disk.
     pub(super) fn take(&mut self, source: i64, changes: usize) {
-        *self.changes.heard.taken.entry(source).or_default() += changes;
+        *self.changes.notifications.taken.entry(source).or_default() += changes;
     }
 
     /// Answers after the commit.
     pub(super) fn later<T: Send + 'static>(&mut self, reply: &Reply<T>, value: T) {
         let reply = reply.clone();
-        self.changes.heard.answers.push(Box::new(move || reply.send(value)));
+        self.changes.notifications.answers.push(Box::new(move || reply.send(value)));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::core::model::Seq;
 use crate::core::wire::EntryGap;
 use crate::journal::{ObjectRow, Reader};
 use crate::query::coverage_notes::About;
-use crate::query::difference::{self, Became, Limits, ObjectDifference};
+use crate::query::difference::{self, DiffKind, Limits, ObjectDifference};
 use crate::query::line::Line;
 use crate::query::render::clock::Clock;
 use crate::query::render::names::{At, Spellings};
@@ -43,7 +43,7 @@ pub(crate) enum Item {
     /// The two moments, and whether single objects were asked for.
     Begin { from: End, to: End, single: bool },
     /// An object that differs.
-    Object(Box<Differs>),
+    Object(Box<ObjectDiff>),
     /// A GAP between the moments.
     Gap(Box<Hole>),
     /// A sentence about a time that is not covered.
@@ -61,7 +61,7 @@ pub(crate) struct End {
 
 /// An object that differs, and the entries to show of it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Differs {
+pub(crate) struct ObjectDiff {
     pub(crate) difference: ObjectDifference,
     /// Full name of its resource.
     pub(crate) resource: String,
@@ -223,9 +223,9 @@ impl Scope {
             passed += found.came_and_went;
             for mut object in found.objects {
                 let (before, after) = (object.before.take().map(Line), object.after.take().map(Line));
-                let before = before.filter(|_| object.became == Became::Removed);
+                let before = before.filter(|_| object.became == DiffKind::Removed);
                 let (resource, time) = (object.full_name.clone(), object.time);
-                put(Item::Object(Box::new(Differs { difference: object, resource, time, before, after })))?;
+                put(Item::Object(Box::new(ObjectDiff { difference: object, resource, time, before, after })))?;
             }
         }
         let unknown = self.gaps(reader, (from, to), clock, put)?;

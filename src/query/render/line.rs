@@ -15,8 +15,8 @@ use std::collections::{BTreeSet, HashMap};
 use super::clock::{Clock, Stamp, clock, moment};
 use super::names::kind;
 use super::object;
-use super::row::{Ink, Look, Row, plural, printable};
-use super::what::Described;
+use super::row::{Ink, Row, TerminalStyle, plural, printable};
+use super::what::AnnotatedEntry;
 use crate::core::model::{EntryType, Resource};
 use crate::core::wire::{Entry, EntryError};
 use crate::journal::StoredEntry;
@@ -24,7 +24,7 @@ use crate::journal::StoredEntry;
 /// Prints entries one under the other.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    look: Look,
+    look: TerminalStyle,
     clock: Clock,
     /// Heading of the previous line's day.
     day: String,
@@ -45,12 +45,12 @@ const WIDEST_TARGET: usize = 44;
 
 impl Lines {
     /// Lines of a log whose seqs are about as long as `head`.
-    pub(crate) fn new(look: Look, head: u64) -> Self {
+    pub(crate) fn new(look: TerminalStyle, head: u64) -> Self {
         Self::at(look, head, clock().clone())
     }
 
     /// Creates lines as [`Lines::new`] does, with the times of this clock.
-    pub(crate) fn at(look: Look, head: u64, clock: Clock) -> Self {
+    pub(crate) fn at(look: TerminalStyle, head: u64, clock: Clock) -> Self {
         let seq_width = head.to_string().len().max(4);
         let target_width = widest_target(look).min(24);
         Self { look, clock, day: String::new(), seq_width, target_width, kinds: HashMap::new() }
@@ -138,7 +138,7 @@ impl Lines {
         let said = match kind {
             // Of a damaged one nothing is known but that it is there; `verify` finds it.
             EntryType::Added | EntryType::Modified => {
-                Described::read(entry).is_ok_and(|described| described.put(&mut row, kind))
+                AnnotatedEntry::read(entry).is_ok_and(|described| described.put(&mut row, kind))
             }
             EntryType::Deleted | EntryType::Gap => false,
         };
@@ -179,7 +179,7 @@ impl Lines {
     }
 }
 
-fn widest_target(look: Look) -> usize {
+fn widest_target(look: TerminalStyle) -> usize {
     look.width.map_or(WIDEST_TARGET, |width| WIDEST_TARGET.min(width / 3))
 }
 
@@ -187,7 +187,7 @@ fn widest_target(look: Look) -> usize {
 pub(crate) const LATE: &str = "~";
 
 /// The time that a line begins with: on a terminal when it happened, where that is known and was earlier.
-pub(crate) fn shown(clock: &Clock, entry: &Entry<'_>, look: Look) -> Stamp {
+pub(crate) fn shown(clock: &Clock, entry: &Entry<'_>, look: TerminalStyle) -> Stamp {
     match object::late(entry).filter(|_| look.terminal) {
         Some(happened) => clock.stamp(&happened.to_string()),
         None => clock.stamp(&entry.time),
@@ -195,7 +195,7 @@ pub(crate) fn shown(clock: &Clock, entry: &Entry<'_>, look: Look) -> Stamp {
 }
 
 /// Writes the time of the change in the cluster if the line begins with a later time of journaling.
-pub(crate) fn put_late(row: &mut Row, entry: &Entry<'_>, look: Look) {
+pub(crate) fn put_late(row: &mut Row, entry: &Entry<'_>, look: TerminalStyle) {
     if let Some(happened) = object::late(entry).filter(|_| !look.terminal) {
         row.put(None, &format!("  happened {}", moment(happened)));
     }
@@ -324,14 +324,14 @@ mod tests {
         .collect()
     }
 
-    fn printed(look: Look) -> String {
+    fn printed(look: TerminalStyle) -> String {
         let mut lines = Lines::new(look, 7);
         lines.kinds = [("deployments.apps", "deploy"), ("nodes", "node")].map(|(a, b)| (a.into(), b.into())).into();
         log().iter().map(|line| lines.render(line).unwrap() + "\n").collect()
     }
 
-    fn terminal(columns: usize) -> Look {
-        Look { color: false, terminal: true, width: Some(columns) }
+    fn terminal(columns: usize) -> TerminalStyle {
+        TerminalStyle { color: false, terminal: true, width: Some(columns) }
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn without_a_terminal_each_line_stands_alone_and_is_whole() {
-        insta::assert_snapshot!(printed(Look::default()), @r#"
+        insta::assert_snapshot!(printed(TerminalStyle::default()), @r#"
         1 2026-11-21T10:32:01.123Z ADDED    deployments.apps shop/web listed
         2 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec status  replicas 3 → 5, -spec.paused, +label tier web, +1 more  (kubectl-client-side-apply Update)
         3 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec  image …1.27.2-alpine → …1.27.3-alpine  (helm)
@@ -379,7 +379,7 @@ mod tests {
             })
             .map(|rendered| rendered.line)
             .collect();
-        let printed = |look: Look| {
+        let printed = |look: TerminalStyle| {
             let mut lines = Lines::new(look, 7);
             lines.clock.zone = zone.clone();
             told.iter().map(|line| lines.render(line).unwrap() + "\n").collect::<String>()
@@ -392,7 +392,7 @@ mod tests {
            3 02:00:00 ADDED    shop deployments.apps/web
            4 02:30:00 GAP      shop deployments.apps expired: changes may be missing, since 2026-10-25T02:30:00+02:00
         ");
-        insta::assert_snapshot!(printed(Look::default()), @"
+        insta::assert_snapshot!(printed(TerminalStyle::default()), @"
         1 2026-10-25T02:30:00.000+02:00 ADDED    deployments.apps shop/web
         2 2026-10-25T02:59:59.999+02:00 ADDED    deployments.apps shop/web
         3 2026-10-25T02:00:00.000+01:00 ADDED    deployments.apps shop/web
@@ -403,18 +403,18 @@ mod tests {
     #[test]
     fn colours_change_nothing_but_colours() {
         for columns in [60, 100] {
-            let look = Look { color: true, ..terminal(columns) };
+            let look = TerminalStyle { color: true, ..terminal(columns) };
             let colored = printed(look);
             assert!(colored.contains("\u{1b}[32mADDED") && colored.contains("\u{1b}[36mhelm"), "{colored}");
             let plain = anstream::adapter::strip_str(&colored).to_string();
-            assert_eq!(plain, printed(Look { color: false, ..look }));
+            assert_eq!(plain, printed(TerminalStyle { color: false, ..look }));
         }
     }
 
     #[test]
     fn hostile_names_and_values_are_shown_and_not_obeyed() {
         for width in [None, Some(40), Some(100), Some(200)] {
-            let text = printed(Look { color: false, terminal: width.is_some(), width });
+            let text = printed(TerminalStyle { color: false, terminal: width.is_some(), width });
             assert!(!text.contains(|c| c != '\n' && crate::core::terminal::is_unprintable(c)), "{text:?}");
         }
     }

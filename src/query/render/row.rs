@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-pub use crate::core::terminal::{Look, printable};
+pub use crate::core::terminal::{TerminalStyle, printable};
 
 /// Meanings that have a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Ink {
 /// the line below.
 #[derive(Debug)]
 pub struct Row {
-    look: Look,
+    look: TerminalStyle,
     text: String,
     columns: usize,
     /// Indentation of continuation lines.
@@ -57,7 +57,7 @@ pub struct Row {
 impl Row {
     /// An empty line.
     #[must_use]
-    pub const fn new(look: Look) -> Self {
+    pub const fn new(look: TerminalStyle) -> Self {
         Self { look, text: String::new(), columns: 0, hang: 0 }
     }
 
@@ -166,7 +166,7 @@ pub fn cut(text: &str, columns: usize) -> Cow<'_, str> {
 
 /// Rows under aligned columns, two blanks apart. A cell is text with its ink.
 #[must_use]
-pub fn table(look: Look, head: &[&str], rows: &[Vec<(Option<Ink>, String)>]) -> Vec<String> {
+pub fn table(look: TerminalStyle, head: &[&str], rows: &[Vec<(Option<Ink>, String)>]) -> Vec<String> {
     let mut widths: Vec<usize> = head.iter().map(|cell| cell.len()).collect();
     for row in rows {
         for (width, (_, cell)) in widths.iter_mut().zip(row) {
@@ -251,21 +251,21 @@ mod tests {
 
     #[test]
     fn a_row_is_cut_at_the_width_and_colours_do_not_count() {
-        let mut row = Row::new(Look { color: true, terminal: true, width: Some(10) });
+        let mut row = Row::new(TerminalStyle { color: true, terminal: true, width: Some(10) });
         row.put(Some(Ink::Good), "ADDED").to(8).put(None, "web-1").put(None, "more");
         assert_eq!(row.finish(), "\u{1b}[32mADDED\u{1b}[0m   w…");
-        let mut row = Row::new(Look::default());
+        let mut row = Row::new(TerminalStyle::default());
         row.put(Some(Ink::Good), "ADDED").to(2).put(None, "x");
         assert_eq!(row.finish(), "ADDED x");
     }
 
     #[test]
     fn what_does_not_fit_stands_whole_on_the_line_below() {
-        let mut row = Row::new(Look { color: true, terminal: true, width: Some(12) });
+        let mut row = Row::new(TerminalStyle { color: true, terminal: true, width: Some(12) });
         row.hang(2);
         row.put(None, "12:00 ").flow(Some(Ink::Who), "", "kubectl").flow(None, "  ", "image 1,").flow(None, " ", "x");
         assert_eq!(row.finish(), "12:00\n  \u{1b}[36mkubectl\u{1b}[0m\n  image 1, x");
-        let mut row = Row::new(Look { color: false, terminal: true, width: Some(12) });
+        let mut row = Row::new(TerminalStyle { color: false, terminal: true, width: Some(12) });
         row.hang(9);
         assert!(row.takes(&[("", "kubectl"), (" ", "set")], 0));
         assert!(!row.takes(&[("", "kubectl"), (" ", "scale")], 0));
@@ -290,6 +290,6 @@ mod tests {
             vec![(None, "pods".to_owned()), (None, "1".to_owned())],
             vec![(None, "x".to_owned()), (None, "22".to_owned())],
         ];
-        assert_eq!(table(Look::default(), &["SOURCE", "N"], &rows), ["SOURCE  N", "pods    1", "x       22"]);
+        assert_eq!(table(TerminalStyle::default(), &["SOURCE", "N"], &rows), ["SOURCE  N", "pods    1", "x       22"]);
     }
 }

@@ -11,13 +11,13 @@ use crate::core::model::EntryType;
 use crate::core::wire::{Change, Entry};
 
 /// An entry, described: its object with what the change did to it, and who did it.
-pub(crate) struct Described<'e> {
+pub(crate) struct AnnotatedEntry<'e> {
     pub(crate) tree: Node<'e>,
     pub(crate) areas: Vec<String>,
     pub(crate) managers: Vec<Manager>,
 }
 
-impl<'e> Described<'e> {
+impl<'e> AnnotatedEntry<'e> {
     /// Reads an entry that is not a gap.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl<'e> Described<'e> {
     /// Puts on a line who did it, and of a change what it was. Says whether that is known.
     pub(crate) fn put(&self, row: &mut Row, kind: EntryType) -> bool {
         if kind == EntryType::Modified {
-            What::of(&self.tree, &self.areas).put(row, &self.managers);
+            ChangeSummary::of(&self.tree, &self.areas).put(row, &self.managers);
             return true;
         }
         let names = who::spell(&self.managers, true);
@@ -105,12 +105,12 @@ impl Item {
 
 /// Summary of the difference between two versions.
 #[derive(Debug)]
-struct What {
+struct ChangeSummary {
     areas: Vec<String>,
     items: Vec<Item>,
 }
 
-impl What {
+impl ChangeSummary {
     /// Summarizes a tree from which a patch was reverted, with the areas that the entry names.
     fn of(tree: &Node<'_>, areas: &[String]) -> Self {
         let mut items: Vec<Item> = Vec::new();

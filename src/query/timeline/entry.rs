@@ -15,7 +15,7 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::wire::{self, Entry};
 use crate::journal::outline::Part;
 use crate::journal::{ObjectRow, Reader, StoredEntry};
-use crate::query::render::what::Described;
+use crate::query::render::what::AnnotatedEntry;
 use crate::query::render::{Failure, object};
 use crate::query::{Log, Put, Question};
 
@@ -102,9 +102,8 @@ pub(super) fn entry(opened: &mut Opened, OneEntry { seq, neighbours: near }: One
     let parsed = Entry::parse(&stored.line).map_err(|error| object::damaged(seq, &error))?;
     let (diff, diff_cut) = match parsed.op {
         EntryType::Gap => (String::new(), false),
-        EntryType::Added | EntryType::Modified | EntryType::Deleted => {
-            Described::read(&parsed).map_or_else(|_| (String::new(), false), |described| difference(described.tree))
-        }
+        EntryType::Added | EntryType::Modified | EntryType::Deleted => AnnotatedEntry::read(&parsed)
+            .map_or_else(|_| (String::new(), false), |described| difference(described.tree)),
     };
     let (yaml, yaml_cut) = parsed.object.map_or_else(Default::default, |object| shown(object.get().as_bytes()));
     let (mut previous, mut next, mut command) = (None, None, None);

@@ -11,7 +11,7 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::wire::Entry;
 use crate::journal::{JournalError, Reader};
 use crate::query::coverage::{self, Uncovered};
-use crate::query::difference::{self, Became, Limits, ObjectDifference};
+use crate::query::difference::{self, DiffKind, Limits, ObjectDifference};
 use crate::query::render::Failure;
 use crate::query::render::clock::Clock;
 use crate::query::render::names::At;
@@ -199,7 +199,7 @@ struct Changed {
     namespace: String,
     name: String,
     uid: String,
-    became: Became,
+    became: DiffKind,
     areas: Vec<String>,
     /// Number of entries of the difference.
     entries: usize,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::outlines::outline;
 use super::selection::lane_id;
 use crate::core::model::{EntryType, Seq};
-use crate::core::terminal::Look;
+use crate::core::terminal::TerminalStyle;
 use crate::core::wire::{Entry, EntryGap};
 use crate::journal::{JournalError, Reader, StoredEntry, StoredRow};
 use crate::query::Word;
@@ -95,7 +95,7 @@ impl Summaries {
             summary.line = format!("entry {} is damaged; run `decklog verify`", stored.seq);
             return summary;
         };
-        let mut lines = Lines::at(Look::default(), self.head, self.clock.clone());
+        let mut lines = Lines::at(TerminalStyle::default(), self.head, self.clock.clone());
         if let Ok(line) = lines.render_entry(&entry) {
             summary.line = cut(&line, LONGEST).into_owned();
         }

@@ -91,14 +91,14 @@ async fn a_person_at_a_terminal_runs_the_programs_of_their_own_kubeconfig() {
         }
     };
     assert!(is_allowed(&settings, person).await);
-    for stranger in [
+    for other in [
         Caller { is_service: true, ..person },
         Caller { at_terminal: false, ..person },
         Caller { user: user + 1, ..person },
     ] {
-        assert!(!is_allowed(&settings, stranger).await, "{stranger:?}");
+        assert!(!is_allowed(&settings, other).await, "{other:?}");
         // What the configuration says counts, for everybody.
-        assert!(is_allowed(&Settings { allow_exec: Some(true), ..settings.clone() }, stranger).await);
+        assert!(is_allowed(&Settings { allow_exec: Some(true), ..settings.clone() }, other).await);
     }
     assert!(!is_allowed(&Settings { allow_exec: Some(false), ..settings.clone() }, person).await);
 }

@@ -24,7 +24,7 @@ impl Machine {
             Failure::Busy(Some(after)) => self.retry(now, after, Some("the API server is busy"), out),
             // It may be a proxy that says so, for an API server that is away.
             Failure::Busy(None) => {
-                self.presence.is_away();
+                self.reachability.is_away();
                 self.note(now, Some("the API server is busy"), out);
                 self.wait_for(false, out);
             }
@@ -38,13 +38,13 @@ impl Machine {
             Failure::NotFound => self.not_found(now, out),
             Failure::Refused(text) => {
                 self.failures.refused += 1;
-                self.in_vain(watching);
+                self.count_fruitless(watching);
                 self.relist(!listing && self.failures.refused >= 3);
                 self.blocked(now, self.thresholds.slow, text, out);
             }
             Failure::Server(text) => {
                 let since = *self.failures.server.get_or_insert(now);
-                self.in_vain(watching);
+                self.count_fruitless(watching);
                 self.relist(!listing && now.saturating_sub(since) > self.thresholds.server_errors);
                 self.retry(now, Duration::ZERO, Some(&text), out);
             }
@@ -55,7 +55,7 @@ impl Machine {
             }
             Failure::Away(text) => {
                 self.look_first();
-                let calls = self.presence.not_reached();
+                let calls = self.reachability.not_reached();
                 self.note(now, Some(&text), out);
                 self.wait_for(calls, out);
             }

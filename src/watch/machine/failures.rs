@@ -66,7 +66,7 @@ impl Relist {
     }
 
     /// A watch brought nothing. Says whether that counts.
-    pub(super) const fn watched_in_vain(&mut self) -> bool {
+    pub(super) const fn watched_fruitlessly(&mut self) -> bool {
         match self {
             Self::No | Self::Due => false,
             Self::Made { empty_watches, .. } => {

@@ -55,7 +55,7 @@ pub(super) struct Loss {
     /// A list was older than the journal; a second one decides.
     pub(super) older_list: bool,
     /// A list lacked most of what is known; the next one is believed whatever it lacks.
-    pub(super) sure: bool,
+    pub(super) confirmed: bool,
     /// Lists whose pages expired or were of two versions, in a row.
     pub(super) broken_lists: u32,
 }

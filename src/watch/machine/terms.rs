@@ -89,7 +89,7 @@ pub enum Input {
     /// open, which the next watch is.
     Overlapped(ResourceVersion),
     /// The watch is open for as long as [`Machine::stands_after`](super::Machine::stands_after) asks for.
-    Stood,
+    WatchStable,
     /// A change was handed to the journal.
     Changed(ResourceVersion),
     /// The API server has sent everything up to here.
@@ -101,21 +101,21 @@ pub enum Input {
     /// The wait is over.
     Waited,
     /// The wait is over because the API server answers.
-    Answers,
+    ServerReachable,
     /// Answer of a fresh discovery: true if the resource is certainly not served.
     Confirmed(bool),
     /// A consistent answer is of this version.
     Latest(ResourceVersion),
     /// A consistent answer is older than what it holds: its version says nothing about objects.
-    Unrelated,
+    IncomparableVersions,
     /// Another source has found that the API server went back in time. It comes in place of a watch, or ends one.
-    Warned,
+    RollbackSuspected,
     /// An audit found that the API server differs from the log. It ends a watch.
-    Differs,
+    AuditMismatch,
     /// The watch contradicts the journal, which has marked the source as desynced. It replaces a watch, or ends one.
     Inconsistent,
     /// The complete list lacks so much of what is known that it was not written: it may be a broken one.
-    Lacking(String),
+    ListTooShort(String),
 }
 
 /// End of a watch.
@@ -124,11 +124,11 @@ pub enum End {
     /// The server closed it properly.
     Closed,
     /// The server closed it properly, and not before it was asked to.
-    Over,
+    TimedOut,
     /// The connection broke.
-    Cut(String),
+    Disconnected(String),
     /// No message came for too long.
-    Silent,
+    Idle,
 }
 
 /// Action for the driver.
@@ -151,7 +151,7 @@ pub enum Effect {
     /// Find out what happened since the position was lost.
     Recover {
         /// True if a list is accepted although it lacks most objects.
-        sure: bool,
+        confirmed: bool,
     },
     /// The list is complete: write it.
     Commit {
@@ -160,7 +160,7 @@ pub enum Effect {
         /// The gap that it ends.
         why: Option<Why>,
         /// True if it is accepted although it lacks most objects: a second list in a row confirms it.
-        sure: bool,
+        confirmed: bool,
     },
     /// Watch from here.
     Watch(ResourceVersion),
@@ -172,14 +172,14 @@ pub enum Effect {
         at_least: Duration,
     },
     /// Wait until the API server answers, but not for long: whoever could not reach it says when it can be reached.
-    Await {
+    AwaitServer {
         /// Failures in a row.
         tries: u32,
         /// Any answer will do. Otherwise the API server must not have answered before, and this is a wait as any other.
         any: bool,
     },
     /// Wait this long before the action that follows: something like it was asked a moment ago.
-    Rest(Duration),
+    Throttle(Duration),
     /// Ask discovery whether the resource is still served.
     Confirm,
     /// The resource is gone: report it to the journal, and end.
@@ -223,12 +223,15 @@ impl Effect {
             | Self::Commit { .. }
             | Self::Watch(_)
             | Self::Wait { .. }
-            | Self::Await { .. }
+            | Self::AwaitServer { .. }
             | Self::Confirm
             | Self::Gone => true,
-            Self::Rest(_) | Self::Refresh | Self::Reconnect | Self::Bookmark(_) | Self::Report(_) | Self::Count(_) => {
-                false
-            }
+            Self::Throttle(_)
+            | Self::Refresh
+            | Self::Reconnect
+            | Self::Bookmark(_)
+            | Self::Report(_)
+            | Self::Count(_) => false,
         }
     }
 }

@@ -175,7 +175,7 @@ impl Recovery<'_> {
                 each(object)
             };
             let page = self.page(&path, Some(at), params, each).await?;
-            pages.end_of_page(page.next.as_deref(), page.left).map_err(WindowError::Hopeless)?;
+            pages.end_of_page(page.next.as_deref(), page.left).map_err(WindowError::Unrecoverable)?;
             token = page.next;
             if token.is_none() {
                 return Ok(());
@@ -228,12 +228,12 @@ impl Recovery<'_> {
 
     /// Sends a request, within the bounds.
     async fn send(&self, path: &str, params: &ListParams, accept: &str) -> Result<Body, Failure> {
-        let spent = self.spent.requests.fetch_add(1, Ordering::Relaxed);
-        if spent >= self.bounds.requests || Instant::now() >= self.deadline() {
-            return Err(Failure::Refused(self.too_long(spent)));
+        let budget = self.budget.requests.fetch_add(1, Ordering::Relaxed);
+        if budget >= self.bounds.requests || Instant::now() >= self.deadline() {
+            return Err(Failure::Refused(self.too_long(budget)));
         }
         let Some(_place) = self.shared.limiter.recovery(self.deadline()).await else {
-            return Err(Failure::Refused(format!("{}; the next turn comes later", self.too_long(spent))));
+            return Err(Failure::Refused(format!("{}; the next turn comes later", self.too_long(budget))));
         };
         self.shared.progressed();
         let uri = kube::core::Request::new(path).list(params).map_err(unbuilt)?.uri().to_string();
@@ -242,15 +242,15 @@ impl Recovery<'_> {
 
     /// Returns the time at which recovery ends, complete or not.
     pub(super) fn deadline(&self) -> Instant {
-        let since = self.spent.since;
+        let since = self.budget.since;
         since.checked_add(*self.bounds.within).unwrap_or_else(|| since + UNBOUNDED_WAIT)
     }
 
     /// Returns the sentence about the cost and its limit.
-    pub(super) fn too_long(&self, spent: u32) -> String {
+    pub(super) fn too_long(&self, budget: u32) -> String {
         format!(
-            "{spent} requests in {} s, and [cluster] recover allows {} in {} s",
-            self.spent.since.elapsed().as_secs(),
+            "{budget} requests in {} s, and [cluster] recover allows {} in {} s",
+            self.budget.since.elapsed().as_secs(),
             self.bounds.requests,
             self.bounds.within.as_secs()
         )
@@ -271,7 +271,7 @@ impl Recovery<'_> {
                     self.shared.limiter.hold_recovery(*after);
                     // Whoever waited for that would come too late for the present as well.
                     if self.deadline().saturating_duration_since(Instant::now()) < *after {
-                        return Err(WindowError::Hopeless(format!(
+                        return Err(WindowError::Unrecoverable(format!(
                             "the API server asks to wait {} s with questions about the past, and [cluster] recover allows {} s \
                              for all of them",
                             after.as_secs(),
@@ -330,7 +330,7 @@ impl Recovery<'_> {
 }
 
 fn hopeless(failure: &Failure) -> WindowError {
-    WindowError::Hopeless(failure.to_string())
+    WindowError::Unrecoverable(failure.to_string())
 }
 
 /// Asks for exactly this revision. A token of a page brings its own.

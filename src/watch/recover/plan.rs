@@ -10,7 +10,7 @@
 //!    where there were more than are known, which.
 //!
 //! It asks nothing itself: [`Plan::next`] says what to ask, [`Plan::object`], [`Plan::count`] and [`Plan::names`] take the
-//! answers, and [`Plan::changes`] is the result once there is nothing to ask. What cannot be true is a [`Doubt`], and then
+//! answers, and [`Plan::changes`] is the result once there is nothing to ask. What cannot be true is a [`Inconsistency`], and then
 //! nothing of the window counts.
 //!
 //! # Decision: missed changes are read from etcd's history
@@ -55,9 +55,9 @@ pub(super) struct Change {
 
 /// Reason to discard a whole window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
+pub(super) enum Inconsistency {
     /// A change has a revision that another source said is its own: they do not share one etcd.
-    Claimed,
+    RevisionConflict,
     /// The answers contradict each other, or the journal.
     Contradiction,
 }
@@ -136,7 +136,7 @@ impl Plan {
 
     /// Adds the journal's last state of an object that differs between both ends: its version, and its presence then. `None`:
     /// there was never an object of this name, or it was gone before the window.
-    pub(super) fn begins(&mut self, key: &Key, recorded: Option<(u64, Option<State>)>) -> Result<(), Doubt> {
+    pub(super) fn begins(&mut self, key: &Key, recorded: Option<(u64, Option<State>)>) -> Result<(), Inconsistency> {
         let (version, state) = recorded.unwrap_or((0, None));
         if state.is_none() && version > self.from {
             self.deletions.insert(version);
@@ -153,11 +153,11 @@ impl Plan {
         key: &Key,
         there: Option<u64>,
         recorded: &[(u64, Option<u64>)],
-    ) -> Result<(), Doubt> {
+    ) -> Result<(), Inconsistency> {
         let (mut from, mut state) = (self.from, there.map(|uid| State { uid, version: self.from }));
         for (version, uid) in recorded {
             if *version <= from {
-                return Err(Doubt::Contradiction);
+                return Err(Inconsistency::Contradiction);
             }
             self.learn(key, from, version - 1, state, true)?;
             (from, state) = (*version, uid.map(|uid| State { uid, version: *version }));
@@ -170,12 +170,12 @@ impl Plan {
     }
 
     /// Adds the state of an object at the end.
-    pub(super) fn ends(&mut self, key: &Key, state: Option<State>) -> Result<(), Doubt> {
+    pub(super) fn ends(&mut self, key: &Key, state: Option<State>) -> Result<(), Inconsistency> {
         self.learn(key, self.to, self.to, state, false)
     }
 
     /// The answer to [`Question::Object`]. What is not there was not from `since` on.
-    pub(super) fn object(&mut self, key: &Key, at: u64, since: u64, state: Option<State>) -> Result<(), Doubt> {
+    pub(super) fn object(&mut self, key: &Key, at: u64, since: u64, state: Option<State>) -> Result<(), Inconsistency> {
         self.learn(key, since.min(at), at, state, true)
     }
 
@@ -190,7 +190,7 @@ impl Plan {
     }
 
     /// The answer to [`Question::Names`]: how many objects there were, and those that have changed in this window.
-    pub(super) fn names(&mut self, at: u64, count: u64, changed: Vec<(Key, State)>) -> Result<(), Doubt> {
+    pub(super) fn names(&mut self, at: u64, count: u64, changed: Vec<(Key, State)>) -> Result<(), Inconsistency> {
         for (key, state) in changed {
             if !self.tracks.contains_key(&key) {
                 self.begins(&key, None)?;
@@ -210,7 +210,7 @@ impl Plan {
     }
 
     /// Returns the next questions, which do not depend on each other; none if everything is known.
-    pub(super) fn next(&mut self) -> Result<Vec<Question>, Doubt> {
+    pub(super) fn next(&mut self) -> Result<Vec<Question>, Inconsistency> {
         let objects = self.objects()?;
         if !objects.is_empty() {
             return Ok(objects);
@@ -239,7 +239,7 @@ impl Plan {
                     continue;
                 }
                 if self.listed.contains(at) {
-                    return Err(Doubt::Contradiction);
+                    return Err(Inconsistency::Contradiction);
                 }
                 lies |= *count < known || *at == self.to;
                 if *count > known && most.is_none_or(|(_, excess)| count - known > excess) {
@@ -255,7 +255,7 @@ impl Plan {
     }
 
     /// Returns the recovered changes, in order, without those that the journal has recorded.
-    pub(super) fn changes(&self) -> Result<Vec<Change>, Doubt> {
+    pub(super) fn changes(&self) -> Result<Vec<Change>, Inconsistency> {
         let mut changes = Vec::new();
         for (key, facts) in &self.tracks {
             for pair in facts.windows(2) {
@@ -275,28 +275,28 @@ impl Plan {
             self.recorded.iter().any(|(key, version)| *key == change.key && *version > change.version)
         };
         if changes.iter().any(is_late) {
-            return Err(Doubt::Contradiction);
+            return Err(Inconsistency::Contradiction);
         }
         changes.sort_by(|one, other| (one.version, &one.key).cmp(&(other.version, &other.key)));
         Ok(changes)
     }
 
     /// Returns the questions about single objects.
-    fn objects(&mut self) -> Result<Vec<Question>, Doubt> {
+    fn objects(&mut self) -> Result<Vec<Question>, Inconsistency> {
         let (puts, mut questions) = (&self.open - &self.deletions, Vec::new());
         for (key, facts) in &mut self.tracks {
             for at in 1..facts.len() {
                 let (before, after) = (facts[at - 1], facts[at]);
                 let asked = match (before.state, after.state) {
                     (Some(was), Some(is)) if was.uid == is.uid => between(&puts, before.upto + 1, after.from - 1),
-                    (Some(_), Some(_)) if before.upto + 1 == after.from => return Err(Doubt::Contradiction),
+                    (Some(_), Some(_)) if before.upto + 1 == after.from => return Err(Inconsistency::Contradiction),
                     (Some(_), Some(_)) => Some(after.from - 1),
                     (None, Some(_)) => between(&puts, before.upto + 1, after.from - 1),
                     (Some(_), None) if before.upto + 1 == after.from => None,
                     (Some(_), None) => {
                         let found: Vec<u64> = self.open.range(before.upto + 1..=after.from).copied().collect();
                         match found.as_slice() {
-                            [] => return Err(Doubt::Contradiction),
+                            [] => return Err(Inconsistency::Contradiction),
                             [deleted] => {
                                 facts[at - 1].upto = deleted - 1;
                                 facts[at].from = *deleted;
@@ -339,16 +339,16 @@ impl Plan {
     }
 
     /// An object was this from one revision to another.
-    fn learn(&mut self, key: &Key, from: u64, upto: u64, state: Option<State>, had: bool) -> Result<(), Doubt> {
+    fn learn(&mut self, key: &Key, from: u64, upto: u64, state: Option<State>, had: bool) -> Result<(), Inconsistency> {
         let from = state.map_or(from, |state| state.version);
         if from > upto || upto > self.to {
-            return Err(Doubt::Contradiction);
+            return Err(Inconsistency::Contradiction);
         }
         if let Some(state) = state.filter(|state| state.version > self.from) {
             match self.versions.get(&state.version) {
-                Some(of) if of != key => return Err(Doubt::Contradiction),
+                Some(of) if of != key => return Err(Inconsistency::Contradiction),
                 Some(_) => {}
-                None if !self.open.remove(&state.version) => return Err(Doubt::Claimed),
+                None if !self.open.remove(&state.version) => return Err(Inconsistency::RevisionConflict),
                 None => {
                     self.versions.insert(state.version, key.clone());
                 }
@@ -367,12 +367,12 @@ impl Plan {
             } else if apart {
                 kept.push(other);
             } else {
-                return Err(Doubt::Contradiction);
+                return Err(Inconsistency::Contradiction);
             }
         }
         let place = kept.partition_point(|other| other.upto < fact.from);
         if kept.get(place).is_some_and(|next| next.from <= fact.upto) {
-            return Err(Doubt::Contradiction);
+            return Err(Inconsistency::Contradiction);
         }
         kept.insert(place, fact);
         *facts = kept;
@@ -474,7 +474,7 @@ mod tests {
             from: u64,
             to: u64,
             count: impl Fn(u64, u64) -> Option<u64>,
-        ) -> Result<(Vec<Change>, Vec<Question>), Doubt> {
+        ) -> Result<(Vec<Change>, Vec<Question>), Inconsistency> {
             let (mut plan, mut asked, mut contents) = (self.plan(from, to), Vec::new(), BTreeSet::new());
             loop {
                 let questions = plan.next()?;

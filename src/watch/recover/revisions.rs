@@ -27,12 +27,12 @@ struct Known {
     sources: HashMap<SourceId, SourceSpec>,
     /// Resources may be kept in an etcd of their own (`--etcd-servers-overrides`), whose revisions are others. Whether those
     /// of a resource are of the same etcd as those of the first source that was looked at.
-    kin: HashMap<String, bool>,
+    same_etcd: HashMap<String, bool>,
     first: Option<SourceId>,
 }
 
 /// A source that has to be compared before its revisions explain anything to others.
-pub(super) struct Stranger {
+pub(super) struct UncomparedSource {
     pub(super) id: SourceId,
     pub(super) spec: SourceSpec,
 }
@@ -43,7 +43,7 @@ impl Known {
     }
 
     fn is_kin(&self, id: SourceId) -> bool {
-        self.resource(id).is_some_and(|resource| self.kin.get(&resource) == Some(&true))
+        self.resource(id).is_some_and(|resource| self.same_etcd.get(&resource) == Some(&true))
     }
 }
 
@@ -92,7 +92,7 @@ impl Revisions {
     }
 
     /// Returns the sources that have to be compared before the revisions of others explain any of this source's.
-    pub(super) fn strangers(&self, me: SourceId, from: u64, to: u64) -> Option<(SourceSpec, Vec<Stranger>)> {
+    pub(super) fn uncompared(&self, me: SourceId, from: u64, to: u64) -> Option<(SourceSpec, Vec<UncomparedSource>)> {
         let mut known = self.known();
         if from >= to {
             return None;
@@ -103,23 +103,23 @@ impl Revisions {
         }
         let first = *known.first.get_or_insert(me);
         let of_first = known.resource(first)?;
-        known.kin.insert(of_first, true);
+        known.same_etcd.insert(of_first, true);
         let mut asked = BTreeSet::new();
-        let stranger = |id: &SourceId| {
+        let other = |id: &SourceId| {
             let spec = known.sources.get(id)?;
             let resource = spec.resource.full_name();
-            let is_new = !known.kin.contains_key(&resource) && asked.insert(resource);
-            is_new.then(|| Stranger { id: *id, spec: spec.clone() })
+            let is_new = !known.same_etcd.contains_key(&resource) && asked.insert(resource);
+            is_new.then(|| UncomparedSource { id: *id, spec: spec.clone() })
         };
-        let strangers: Vec<Stranger> = seen.iter().filter_map(stranger).collect();
-        (!strangers.is_empty()).then(|| Some((known.sources.get(&first)?.clone(), strangers))).flatten()
+        let uncompared: Vec<UncomparedSource> = seen.iter().filter_map(other).collect();
+        (!uncompared.is_empty()).then(|| Some((known.sources.get(&first)?.clone(), uncompared))).flatten()
     }
 
     /// Records whether a source's revisions are those of the same etcd as the first one's.
-    pub(super) fn judge(&self, id: SourceId, kin: bool) {
+    pub(super) fn judge(&self, id: SourceId, same_etcd: bool) {
         let mut known = self.known();
         if let Some(resource) = known.resource(id) {
-            known.kin.insert(resource, kin);
+            known.same_etcd.insert(resource, same_etcd);
         }
     }
 
@@ -130,7 +130,7 @@ impl Revisions {
         let of_first = known.first.and_then(|first| known.resource(first));
         if of_first.is_some() && of_first == known.resource(id) {
             known.first = None;
-            known.kin.retain(|_, kin| !*kin);
+            known.same_etcd.retain(|_, same_etcd| !*same_etcd);
         }
     }
 }
@@ -159,13 +159,13 @@ mod tests {
         revisions.note_numbers(nodes, [(6, false)].into_iter());
         revisions.note_numbers(events, [(7, false)].into_iter());
         assert!(revisions.of_others(pods, 4, 8).is_empty(), "nobody was looked at");
-        let (first, strangers) = revisions.strangers(pods, 4, 8).unwrap();
+        let (first, uncompared) = revisions.uncompared(pods, 4, 8).unwrap();
         assert_eq!(first, spec("pods"));
-        let strangers: Vec<_> = strangers.into_iter().map(|stranger| stranger.id).collect();
-        assert_eq!(strangers, [nodes, events]);
+        let uncompared: Vec<_> = uncompared.into_iter().map(|other| other.id).collect();
+        assert_eq!(uncompared, [nodes, events]);
         revisions.judge(nodes, true);
         revisions.judge(events, false);
-        assert!(revisions.strangers(pods, 4, 8).is_none());
+        assert!(revisions.uncompared(pods, 4, 8).is_none());
         assert_eq!(revisions.of_others(pods, 4, 8), BTreeSet::from([6]));
         assert_eq!(revisions.of_others(nodes, 4, 8), BTreeSet::from([5, 8]));
         assert_eq!(revisions.of_others(nodes, 5, 7), BTreeSet::new());

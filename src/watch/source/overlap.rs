@@ -155,7 +155,7 @@ impl Beside {
     pub(super) fn left(self, end: &End, newest: Option<&ResourceVersion>) -> Option<Overlap> {
         let (long, idle_since) = ((self.lead / 2).max(FIRST_WATCH_WAIT_MIN), self.idle_since);
         let ended =
-            |open: &Overlap| matches!(end, End::Over | End::Closed) && open.asked.max(idle_since).elapsed() >= long;
+            |open: &Overlap| matches!(end, End::TimedOut | End::Closed) && open.asked.max(idle_since).elapsed() >= long;
         let passed = |open: &Overlap| newest.is_some_and(|newest| open.from.is_before(newest));
         self.open.filter(|open| ended(open) || passed(open))
     }

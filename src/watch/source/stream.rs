@@ -52,7 +52,7 @@ impl Driver {
             }
         };
         self.stats.opened();
-        (self.warned, self.spent) = (false, None);
+        (self.warned, self.budget) = (false, None);
         // Nothing is to be done about an open watch but to read it.
         self.step(Input::Opened).await?;
         self.schedule_audit();
@@ -117,33 +117,33 @@ impl Driver {
                 part = async { first.take() }, if first.is_some() => Ok(part),
                 part = next_part(&mut body, patience) => part,
                 () = tokio::time::sleep_until(stands.unwrap_or(opened)), if stands.is_some() => {
-                    self.step(Input::Stood).await?;
+                    self.step(Input::WatchStable).await?;
                     continue;
                 }
-                () = reconnects.notified() => return Ok(Input::Ended(End::Silent)),
+                () = reconnects.notified() => return Ok(Input::Ended(End::Idle)),
                 () = rollbacks.notified() => {
                     self.rollbacks = rollbacks;
                     self.warned = true;
-                    return Ok(Input::Warned);
+                    return Ok(Input::RollbackSuspected);
                 }
                 () = inconsistency.found() => return Ok(Input::Inconsistent),
                 () = beside.turn(self) => continue,
                 found = self.audit(&mut audit) => {
                     audit = None;
                     if self.audited(found).await? {
-                        return Ok(Input::Differs);
+                        return Ok(Input::AuditMismatch);
                     }
                     continue;
                 }
             };
             let part = match part {
                 Ok(Some(part)) => part,
-                Ok(None) if Instant::now() >= over => return Ok(Input::Ended(End::Over)),
+                Ok(None) if Instant::now() >= over => return Ok(Input::Ended(End::TimedOut)),
                 Ok(None) => return Ok(Input::Ended(End::Closed)),
                 Err(Failure::Unreachable(_)) if self.stats.silent_for() >= silence => {
-                    return Ok(Input::Ended(End::Silent));
+                    return Ok(Input::Ended(End::Idle));
                 }
-                Err(failure) => return Ok(Input::Ended(End::Cut(failure.to_string()))),
+                Err(failure) => return Ok(Input::Ended(End::Disconnected(failure.to_string()))),
             };
             self.stats.received(part.len());
             lines.push(part);
@@ -156,7 +156,7 @@ impl Driver {
             // However long that took: it was not the API server that was silent.
             self.stats.contact();
             if share.should_yield(silence) {
-                return Ok(Input::Ended(End::Cut(SLOW.to_owned())));
+                return Ok(Input::Ended(End::Disconnected(SLOW.to_owned())));
             }
         }
     }

@@ -21,7 +21,7 @@ pub(crate) struct Problem {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct ErrorBody<'a> {
     error: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'static str>,
@@ -88,7 +88,7 @@ impl From<Failure> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let told = Told { error: &self.text, key: self.key };
+        let told = ErrorBody { error: &self.text, key: self.key };
         let mut response = json(self.status, &told);
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

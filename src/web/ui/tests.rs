@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::query::Query;
-use super::{Access, Book, Books, MOST_READS, OF_ONE, Site, api, clock};
+use super::{Access, JournalView, MOST_READS, OF_ONE, Site, Views, api, clock};
 use crate::core::model::Seq;
 use crate::journal::Journal;
 use crate::query::churn::tests::Story;
@@ -25,20 +25,20 @@ async fn a_journal_that_hangs_takes_the_page_of_no_other() {
         drop(journal);
         thread.join().unwrap();
     }
-    let books = dirs.each_ref().map(|dir| Arc::new(Book::new(dir.path().to_owned())));
-    let mut site = Site::new(Books::One(Arc::clone(&books[0])), Access::Everybody, Vec::new());
+    let views = dirs.each_ref().map(|dir| Arc::new(JournalView::new(dir.path().to_owned())));
+    let mut site = Site::new(Views::One(Arc::clone(&views[0])), Access::Everybody, Vec::new());
     // Whoever waits for a turn of all gets it once it is clear that somebody hangs.
     site.hangs = Duration::from_millis(100);
     let (release, hung) = mpsc::channel::<()>();
     let hung = Arc::new(Mutex::new(hung));
-    let [other, hanging @ ..] = &books;
+    let [other, hanging @ ..] = &views;
     assert!(hanging.len() * OF_ONE > MOST_READS);
     let mut waiting: Vec<_> = hanging
         .iter()
-        .flat_map(|book| [book; MOST_READS])
-        .map(|book| {
+        .flat_map(|view| [view; MOST_READS])
+        .map(|view| {
             let hung = Arc::clone(&hung);
-            Box::pin(site.read(book, move |_| {
+            Box::pin(site.read(view, move |_| {
                 assert!(hung.lock().unwrap().recv().is_err());
                 Ok(())
             }))

@@ -117,7 +117,7 @@ impl Stage {
     }
 
     pub(super) fn inked(&mut self, ink: Ink, text: &str) -> Result<(), Failure> {
-        let mut row = Row::new(crate::app::cli::output::Look { width: None, ..self.out.look });
+        let mut row = Row::new(crate::app::cli::output::TerminalStyle { width: None, ..self.out.look });
         row.put(Some(ink), text);
         self.out.line(&row.finish())?;
         self.out.flush()

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::super::clock::moment;
-use super::super::output::{Ink, Look, printable, span, table};
+use super::super::output::{Ink, TerminalStyle, printable, span, table};
 use super::{Found, spelled};
 use crate::query::select::labels_of;
 
@@ -79,8 +79,8 @@ impl Table {
     }
 
     /// A table for each resource.
-    pub(super) fn lines(&self, look: Look, namespaces: bool, wide: bool) -> Vec<String> {
-        let look = if wide { Look { width: None, ..look } } else { look };
+    pub(super) fn lines(&self, look: TerminalStyle, namespaces: bool, wide: bool) -> Vec<String> {
+        let look = if wide { TerminalStyle { width: None, ..look } } else { look };
         let since = |time: Option<Timestamp>| time.map(|time| span(self.now.duration_since(time).as_secs()));
         let mut lines = Vec::new();
         for group in &self.groups {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::line::Failed;
-use super::{LeaseName, Standing};
+use super::client::Failed;
+use super::{Leadership, LeaseName};
 use crate::core::runtime::watch;
 use crate::watch::cluster::Failure;
 
@@ -58,21 +58,21 @@ impl Log {
         (log, problems)
     }
 
-    pub(super) fn stands(&mut self, standing: &Standing) {
+    pub(super) fn stands(&mut self, leadership: &Leadership) {
         let (lease, identity) = (&self.lease, &self.identity);
-        let led = std::mem::replace(&mut self.led, matches!(standing, Standing::Leads { .. }));
-        match standing {
-            Standing::Unknown => return,
-            Standing::Leads { transitions } => {
+        let led = std::mem::replace(&mut self.led, matches!(leadership, Leadership::Leads { .. }));
+        match leadership {
+            Leadership::Unknown => return,
+            Leadership::Leads { transitions } => {
                 tracing::info!(identity, transitions, "this decklog leads by the Lease {lease}");
             }
-            Standing::Follows { holder: Some(holder) } if holder == identity => tracing::warn!(
+            Leadership::Follows { holder: Some(holder) } if holder == identity => tracing::warn!(
                 "another decklog is called {identity:?} as this one is, and leads by the Lease {lease}; give each an [ha] identity of its own"
             ),
-            Standing::Follows { holder: Some(holder) } => {
+            Leadership::Follows { holder: Some(holder) } => {
                 tracing::info!(identity, "{holder} leads by the Lease {lease}, and this decklog follows");
             }
-            Standing::Follows { holder: None } => {
+            Leadership::Follows { holder: None } => {
                 if led {
                     tracing::warn!(identity, "this decklog does not lead by the Lease {lease} any more");
                 } else {

@@ -19,22 +19,26 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Standing;
+use super::Leadership;
 
 /// Durations of the election. The defaults are those of client-go; all candidates for a Lease need the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
+pub struct Timings {
     /// A record that has not changed for so long is nobody's.
-    pub lease: Duration,
+    pub lease_duration: Duration,
     /// Renew deadline: a leader that has not renewed for this long steps down. Shorter than the lease duration.
-    pub renew: Duration,
+    pub renew_deadline: Duration,
     /// From one renewal to the next.
-    pub retry: Duration,
+    pub retry_period: Duration,
 }
 
-impl Default for Times {
+impl Default for Timings {
     fn default() -> Self {
-        Self { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) }
+        Self {
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
     }
 }
 
@@ -60,18 +64,18 @@ pub struct Record {
 
 /// A moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct Now {
     /// Since some beginning, on a clock that nobody sets.
     pub now: Duration,
     /// The wall clock; it is written to the Lease and never used for a decision.
     pub clock: Timestamp,
     /// A random number.
-    pub dice: u64,
+    pub jitter: u64,
 }
 
 /// Next action of the candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum Action {
     /// Wait until this time.
     Wait(Duration),
     /// Read the Lease, and give the answer to [`Machine::read`].
@@ -82,16 +86,35 @@ pub enum Act {
     Write(Record),
 }
 
+/// Contents of the Lease, as it was last read or written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Observed {
+    /// It was not read yet.
+    Unknown,
+    /// There is no Lease.
+    Absent,
+    /// It is this.
+    Present(Record),
+}
+
+impl Observed {
+    const fn record(&self) -> Option<&Record> {
+        match self {
+            Self::Present(record) => Some(record),
+            Self::Unknown | Self::Absent => None,
+        }
+    }
+}
+
 /// One candidate.
 #[derive(Debug)]
 pub struct Machine {
     identity: String,
-    times: Times,
-    /// The record that was last read or written: none before the first answer, `Some(None)` if there is no Lease.
-    seen: Option<Option<Record>>,
-    /// Local time at which `seen` changed last.
+    timings: Timings,
+    observed: Observed,
+    /// Local time at which `observed` changed last.
     changed: Duration,
-    /// True if `seen` is what the API server has, as far as is known, so that an update may build on it.
+    /// True if `observed` is what the API server has, as far as is known, so that an update may build on it.
     current: bool,
     /// The record with our name that was there before us: of an earlier process.
     inherited: Option<Record>,
@@ -111,11 +134,11 @@ pub struct Machine {
 impl Machine {
     /// A candidate that knows nothing yet.
     #[must_use]
-    pub fn new(identity: String, times: Times) -> Self {
+    pub fn new(identity: String, timings: Timings) -> Self {
         Self {
             identity,
-            times,
-            seen: None,
+            timings,
+            observed: Observed::Unknown,
             changed: Duration::ZERO,
             current: false,
             inherited: None,
@@ -142,7 +165,7 @@ impl Machine {
 
     /// Notes that it is now.
     pub fn tick(&mut self, now: Duration) {
-        if self.renewed.is_some_and(|renewed| now >= renewed + self.times.renew) {
+        if self.renewed.is_some_and(|renewed| now >= renewed + self.timings.renew_deadline) {
             self.renewed = None;
             self.current = false;
         }
@@ -152,21 +175,23 @@ impl Machine {
     #[must_use]
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         match self.renewed {
-            Some(renewed) => Some(renewed + self.times.renew),
-            None => self.record().map(|record| self.changed + lasts(record, self.times)).filter(|end| *end > now),
+            Some(renewed) => Some(renewed + self.timings.renew_deadline),
+            None => self.record().map(|record| self.changed + lasts(record, self.timings)).filter(|end| *end > now),
         }
     }
 
     /// Returns the role of this candidate at `now`.
     #[must_use]
-    pub fn standing(&self, now: Duration) -> Standing {
-        let Some(seen) = &self.seen else { return Standing::Unknown };
-        match seen {
-            Some(record) if self.renewed.is_some() => Standing::Leads { transitions: record.transitions },
-            Some(record) if !self.is_mine(record) && !self.is_free(record, now) => {
-                Standing::Follows { holder: Some(record.holder.clone()) }
+    pub fn leadership(&self, now: Duration) -> Leadership {
+        match &self.observed {
+            Observed::Unknown => Leadership::Unknown,
+            Observed::Present(record) if self.renewed.is_some() => {
+                Leadership::Leads { transitions: record.transitions }
             }
-            Some(_) | None => Standing::Follows { holder: None },
+            Observed::Present(record) if !self.is_mine(record) && !self.is_free(record, now) => {
+                Leadership::Follows { holder: Some(record.holder.clone()) }
+            }
+            Observed::Present(_) | Observed::Absent => Leadership::Follows { holder: None },
         }
     }
 
@@ -178,49 +203,50 @@ impl Machine {
     }
 
     /// Returns the next action. After an action other than a wait, its answer has to be given before the next call.
-    pub fn act(&mut self, at: &Moment) -> Act {
+    pub fn act(&mut self, at: &Now) -> Action {
         self.tick(at.now);
         if at.now < self.next {
-            return Act::Wait(self.next);
+            return Action::Wait(self.next);
         }
         if !self.current {
-            return Act::Read;
+            return Action::Read;
         }
         // Whatever it is, it is looked at again before the next time, but by whoever leads.
         self.current = false;
         let Some(record) = self.wish(at) else {
-            self.next = at.now + self.pause(at.dice);
-            return Act::Wait(self.next);
+            self.next = at.now + self.pause(at.jitter);
+            return Action::Wait(self.next);
         };
         self.writing = Some((record.clone(), at.now));
-        if self.record().is_some() { Act::Write(record) } else { Act::Create(record) }
+        if self.record().is_some() { Action::Write(record) } else { Action::Create(record) }
     }
 
     /// The Lease was read, and is this; or it was not.
-    pub fn read(&mut self, at: &Moment, answer: Result<Option<Record>, ()>) {
+    pub fn read(&mut self, at: &Now, answer: Result<Option<Record>, ()>) {
         self.tick(at.now);
         let Ok(answer) = answer else { return self.failed(at) };
-        if self.seen.is_none() {
+        if self.observed == Observed::Unknown {
             self.inherited = answer.clone().filter(|record| record.holder == self.identity);
         }
-        if self.seen.as_ref() != Some(&answer) {
+        let observed = answer.map_or(Observed::Absent, Observed::Present);
+        if self.observed != observed {
             self.changed = at.now;
         }
-        if !answer.as_ref().is_some_and(|record| self.is_mine(record)) {
+        if !observed.record().is_some_and(|record| self.is_mine(record)) {
             self.renewed = None;
         }
-        (self.seen, self.current, self.unsure) = (Some(answer), true, false);
+        (self.observed, self.current, self.unsure) = (observed, true, false);
         self.next = at.now;
     }
 
     /// Takes the outcome of a write: `done` if it succeeded, otherwise the outcome is unknown.
-    pub fn wrote(&mut self, at: &Moment, done: bool) {
+    pub fn wrote(&mut self, at: &Now, done: bool) {
         let Some((record, sent)) = self.writing.take() else { return };
         if !done {
             self.unsure = true;
             return self.failed(at);
         }
-        self.next = sent + self.times.retry;
+        self.next = sent + self.timings.retry_period;
         let released = record.holder.is_empty();
         if released {
             self.renewed = None;
@@ -230,25 +256,26 @@ impl Machine {
         } else {
             self.renewed = Some(sent);
         }
-        (self.seen, self.changed, self.current, self.unsure) = (Some(Some(record)), at.now, !released, false);
+        self.observed = Observed::Present(record);
+        (self.changed, self.current, self.unsure) = (at.now, !released, false);
         self.tick(at.now);
     }
 
-    fn failed(&mut self, at: &Moment) {
+    fn failed(&mut self, at: &Now) {
         self.current = false;
-        self.next = at.now + self.pause(at.dice);
+        self.next = at.now + self.pause(at.jitter);
     }
 
     /// A quarter of the time between two renewals, to half of it. client-go waits for longer; but when the Lease is given
     /// back, somebody else is to lead within two seconds.
-    fn pause(&self, dice: u64) -> Duration {
-        let quarter = self.times.retry / 4;
+    fn pause(&self, jitter: u64) -> Duration {
+        let quarter = self.timings.retry_period / 4;
         let span = u64::try_from(quarter.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-        quarter + Duration::from_millis(dice % span)
+        quarter + Duration::from_millis(jitter % span)
     }
 
-    fn record(&self) -> Option<&Record> {
-        self.seen.as_ref()?.as_ref()
+    const fn record(&self) -> Option<&Record> {
+        self.observed.record()
     }
 
     /// Reports whether this process wrote the record. The name alone is no proof: two processes may have the same by mistake.
@@ -258,11 +285,11 @@ impl Machine {
 
     /// Reports whether the record has no holder, or an expired one.
     fn is_free(&self, record: &Record, now: Duration) -> bool {
-        record.holder.is_empty() || now >= self.changed + lasts(record, self.times)
+        record.holder.is_empty() || now >= self.changed + lasts(record, self.timings)
     }
 
     /// Returns the record to write over the one that was just seen, if any.
-    fn wish(&mut self, at: &Moment) -> Option<Record> {
+    fn wish(&mut self, at: &Now) -> Option<Record> {
         let seen = self.record().cloned();
         let clock = clock(at, seen.as_ref());
         let mine = seen.as_ref().is_some_and(|record| self.is_mine(record));
@@ -279,7 +306,7 @@ impl Machine {
         }
         let renewal = Record {
             holder: self.identity.clone(),
-            lasts: Some(self.times.lease),
+            lasts: Some(self.timings.lease_duration),
             acquired: record.acquired,
             renewed: Some(clock),
             transitions: record.transitions,
@@ -303,13 +330,13 @@ impl Machine {
 }
 
 /// Returns the time for which a record stays valid after it was seen to change.
-fn lasts(record: &Record, times: Times) -> Duration {
-    record.lasts.unwrap_or(times.lease).min(LEASE_DURATION_MAX)
+fn lasts(record: &Record, timings: Timings) -> Duration {
+    record.lasts.unwrap_or(timings.lease_duration).min(LEASE_DURATION_MAX)
 }
 
 /// The time to write down, in the precision that a Lease has. It differs from the one that is there, so that a renewal
 /// is a change, whatever the clock does.
-fn clock(at: &Moment, seen: Option<&Record>) -> Timestamp {
+fn clock(at: &Now, seen: Option<&Record>) -> Timestamp {
     let clock = Timestamp::from_microsecond(at.clock.as_microsecond()).unwrap_or(Timestamp::UNIX_EPOCH);
     if seen.is_some_and(|record| record.renewed == Some(clock)) {
         clock.saturating_add(SignedDuration::from_micros(1)).unwrap_or(clock)

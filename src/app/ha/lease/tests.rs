@@ -30,7 +30,7 @@ struct Stage {
 
 /// What a test has of a candidate.
 struct Candidate {
-    standing: watch::Receiver<Standing>,
+    leadership: watch::Receiver<Leadership>,
     handle: ElectorHandle,
     stop: CancellationToken,
     /// Nothing of what it asks arrives.
@@ -72,10 +72,10 @@ impl Stage {
             }
         });
         let api = Api::with_client(kube::Client::new(service, "default"), "sim", Limits::default()).await.unwrap();
-        let (elector, standing, handle) = Elector::new(api, name(), identity.to_owned());
+        let (elector, leadership, handle) = Elector::new(api, name(), identity.to_owned());
         let stop = CancellationToken::new();
         let task = self.tasks.spawn(elector.skewed(skew).run(stop.clone()));
-        Candidate { standing, handle, stop, cut, asked, task }
+        Candidate { leadership, handle, stop, cut, asked, task }
     }
 
     fn spec(&self) -> Value {
@@ -85,23 +85,23 @@ impl Stage {
 
 impl Candidate {
     /// Waits for at most an hour, which passes at once.
-    async fn stands(&mut self, what: &str, is: impl Fn(&Standing) -> bool) {
-        let stands = self.standing.wait_for(is);
+    async fn stands(&mut self, what: &str, is: impl Fn(&Leadership) -> bool) {
+        let stands = self.leadership.wait_for(is);
         let stands = tokio::time::timeout(Duration::from_secs(3600), stands).await;
         if stands.is_err() {
-            panic!("it never {what}: {:?}, {:?}", self.standing.borrow(), self.handle.problem());
+            panic!("it never {what}: {:?}, {:?}", self.leadership.borrow(), self.handle.problem());
         }
     }
 
     async fn leads(&mut self) -> u64 {
-        self.stands("leads", |standing| matches!(standing, Standing::Leads { .. })).await;
-        let Standing::Leads { transitions } = *self.standing.borrow() else { unreachable!() };
+        self.stands("leads", |leadership| matches!(leadership, Leadership::Leads { .. })).await;
+        let Leadership::Leads { transitions } = *self.leadership.borrow() else { unreachable!() };
         transitions
     }
 
     async fn follows(&mut self, holder: Option<&str>) {
-        let follows = Standing::Follows { holder: holder.map(str::to_owned) };
-        self.stands("follows", |standing| *standing == follows).await;
+        let follows = Leadership::Follows { holder: holder.map(str::to_owned) };
+        self.stands("follows", |leadership| *leadership == follows).await;
     }
 
     async fn has_problem(&self, text: &str) {
@@ -129,7 +129,7 @@ async fn the_first_leads_and_when_it_is_gone_the_other_within_17_seconds() {
     assert_eq!(spec["acquireTime"], "2026-01-01T01:00:00.010000Z", "{spec}");
     // It renews for as long as it likes.
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert!(matches!(*one.standing.borrow(), Standing::Leads { transitions: 0 }));
+    assert!(matches!(*one.leadership.borrow(), Leadership::Leads { transitions: 0 }));
     assert_eq!(two.asked.lock().unwrap().iter().filter(|asked| asked.starts_with("PUT")).count(), 0);
     one.task.abort();
     let killed = Instant::now();
@@ -259,7 +259,7 @@ async fn what_others_wrote_into_the_lease_stays() {
     assert_eq!((&lease["metadata"]["labels"]["a"], &lease["metadata"]["annotations"]["c"]), (&"b".into(), &"d".into()));
     // Somebody deletes it.
     stage.sim.delete(LEASES, "decklog", "sim").unwrap();
-    one.standing.changed().await.unwrap();
+    one.leadership.changed().await.unwrap();
     one.leads().await;
     assert_eq!(stage.spec()["holderIdentity"], "one");
 }
@@ -276,5 +276,5 @@ async fn the_next_process_of_a_name_leads_at_once_and_the_one_before_does_not() 
     assert!(started.elapsed() < Duration::from_millis(100));
     one.follows(Some("decklog-0")).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert!(matches!(*next.standing.borrow(), Standing::Leads { transitions: 1 }), "one of them, and for good");
+    assert!(matches!(*next.leadership.borrow(), Leadership::Leads { transitions: 1 }), "one of them, and for good");
 }

@@ -26,20 +26,20 @@ pub(super) fn any_input() -> impl Strategy<Value = Input> {
     prop_oneof![
         4 => version.clone().prop_map(Input::Probed),
         2 => version.clone().prop_map(Input::Latest),
-        1 => Just(Input::Warned),
-        1 => Just(Input::Differs),
+        1 => Just(Input::RollbackSuspected),
+        1 => Just(Input::AuditMismatch),
         1 => Just(Input::Inconsistent),
-        1 => Just(Input::Unrelated),
+        1 => Just(Input::IncomparableVersions),
         4 => (version.clone(), prop::option::of(Just("t".to_owned())), prop::bool::weighted(0.05))
             .prop_map(|(version, next, newer)| Input::Page { version, next, newer }),
         1 => Just(Input::Endless("on and on".to_owned())),
         1 => Just(Input::NoRoom("full".to_owned())),
         4 => Just(Input::Opened),
-        1 => Just(Input::Stood),
+        1 => Just(Input::WatchStable),
         1 => version.clone().prop_map(Input::Overlapped),
         4 => version.clone().prop_map(Input::Changed),
         2 => version.clone().prop_map(Input::Bookmark),
-        2 => prop_oneof![Just(End::Closed), Just(End::Over), Just(End::Cut("cut".to_owned())), Just(End::Silent)].prop_map(Input::Ended),
+        2 => prop_oneof![Just(End::Closed), Just(End::TimedOut), Just(End::Disconnected("cut".to_owned())), Just(End::Idle)].prop_map(Input::Ended),
         4 => failure.prop_map(Input::Failed),
         1 => any::<bool>().prop_map(Input::Confirmed),
         2 => version.clone().prop_map(Input::Recovered),
@@ -52,17 +52,20 @@ pub(super) fn any_input() -> impl Strategy<Value = Input> {
 pub(super) fn answers(action: &Effect, open: bool, input: &Input) -> bool {
     match (action, input) {
         (Effect::Probe(_), Input::Probed(_) | Input::Failed(_))
-        | (Effect::AskLatest, Input::Latest(_) | Input::Unrelated | Input::Failed(_))
+        | (Effect::AskLatest, Input::Latest(_) | Input::IncomparableVersions | Input::Failed(_))
         | (Effect::List { .. }, Input::Page { .. } | Input::Endless(_) | Input::NoRoom(_) | Input::Failed(_))
         | (
             Effect::Recover { .. },
             Input::Recovered(_) | Input::Compacted(_) | Input::Unrecoverable | Input::NoRoom(_) | Input::Failed(_),
         )
         | (Effect::Confirm, Input::Confirmed(_)) => true,
-        (Effect::Watch(_), Input::Stood | Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
+        (Effect::Watch(_), Input::WatchStable | Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
         (Effect::Watch(_), Input::Opened) => !open,
         (Effect::Watch(_), Input::Overlapped(_)) => true,
-        (Effect::Watch(_), Input::Failed(_) | Input::Warned | Input::Differs | Input::Inconsistent) => true,
+        (
+            Effect::Watch(_),
+            Input::Failed(_) | Input::RollbackSuspected | Input::AuditMismatch | Input::Inconsistent,
+        ) => true,
         _ => false,
     }
 }
@@ -85,9 +88,9 @@ proptest! {
             now += Duration::from_millis(pause);
             let input = match &action {
                 Effect::Wait { .. } => Input::Waited,
-                Effect::Await { .. } if pause % 2 == 0 => Input::Answers,
-                Effect::Await { .. } => Input::Waited,
-                Effect::Commit { sure: false, .. } if pause % 4 == 0 => Input::Lacking("few".to_owned()),
+                Effect::AwaitServer { .. } if pause % 2 == 0 => Input::ServerReachable,
+                Effect::AwaitServer { .. } => Input::Waited,
+                Effect::Commit { confirmed: false, .. } if pause % 4 == 0 => Input::ListTooShort("few".to_owned()),
                 Effect::Commit { why, .. } => {
                     // Invariant 3: only what has no history is listed without a gap.
                     prop_assert_eq!(why.is_none(), !listed);
@@ -104,7 +107,7 @@ proptest! {
                 | Effect::Recover { .. }
                 | Effect::Watch(_)
                 | Effect::Confirm => input,
-                Effect::Rest(_)
+                Effect::Throttle(_)
                 | Effect::Refresh
                 | Effect::Reconnect
                 | Effect::Bookmark(_)
@@ -115,9 +118,9 @@ proptest! {
             if matches!(input, Input::Recovered(_)) {
                 desynced = false;
             }
-            let failing = matches!(input, Input::Failed(_) | Input::Lacking(_) | Input::Differs | Input::Inconsistent | Input::Ended(End::Cut(_) | End::Silent));
+            let failing = matches!(input, Input::Failed(_) | Input::ListTooShort(_) | Input::AuditMismatch | Input::Inconsistent | Input::Ended(End::Disconnected(_) | End::Idle));
             let expired = matches!(input, Input::Failed(Failure::Expired));
-            let stays_open = matches!(input, Input::Opened | Input::Stood | Input::Changed(_) | Input::Bookmark(_));
+            let stays_open = matches!(input, Input::Opened | Input::WatchStable | Input::Changed(_) | Input::Bookmark(_));
             let effects = machine.step(now, input);
             desynced |= effects.iter().any(|effect| matches!(effect, Effect::Count(Anomaly::Desync(_) | Anomaly::Inconsistent)));
             let actions: Vec<&Effect> = effects.iter().filter(|effect| effect.is_action()).collect();
@@ -125,7 +128,7 @@ proptest! {
             let Some(next) = actions.first() else { open = true; continue };
             open = false;
             if failing {
-                let waits = matches!(next, Effect::Wait { .. } | Effect::Await { .. } | Effect::Confirm)
+                let waits = matches!(next, Effect::Wait { .. } | Effect::AwaitServer { .. } | Effect::Confirm)
                     // Once, and not again before a while.
                     || (expired && matches!(next, Effect::List { .. } | Effect::Recover { .. }))
                     || (!asked && matches!(next, Effect::AskLatest));

@@ -367,7 +367,7 @@ proptest! {
         for (dice, input) in inputs {
             let Some(action) = effects.iter().find(|effect| effect.is_action()).cloned() else { unreachable!() };
             for effect in effects {
-                if let Effect::Rest(rest) = effect {
+                if let Effect::Throttle(rest) = effect {
                     now += rest;
                 }
             }
@@ -387,8 +387,8 @@ proptest! {
                 Effect::Watch(_)
                 | Effect::Commit { .. }
                 | Effect::Wait { .. }
-                | Effect::Await { .. }
-                | Effect::Rest(_)
+                | Effect::AwaitServer { .. }
+                | Effect::Throttle(_)
                 | Effect::Gone
                 | Effect::Refresh
                 | Effect::Reconnect
@@ -403,7 +403,7 @@ proptest! {
                     now += *at_least;
                     Input::Waited
                 }
-                Effect::Await { .. } => Input::Answers,
+                Effect::AwaitServer { .. } => Input::ServerReachable,
                 Effect::Commit { .. } => Input::Committed,
                 Effect::Gone => break,
                 action if dice < 20 && answers(action, open, &input) => input,
@@ -421,14 +421,14 @@ proptest! {
                     Input::Changed(if opaque { rv(&format!("v{newest}")) } else { version })
                 }
                 Effect::Watch(_)
-                | Effect::Rest(_)
+                | Effect::Throttle(_)
                 | Effect::Refresh
                 | Effect::Reconnect
                 | Effect::Bookmark(_)
                 | Effect::Report(_)
                 | Effect::Count(_) => Input::Ended(End::Closed),
             };
-            open = matches!(input, Input::Opened | Input::Stood | Input::Changed(_) | Input::Bookmark(_));
+            open = matches!(input, Input::Opened | Input::WatchStable | Input::Changed(_) | Input::Bookmark(_));
             let next = machine.step(now, input);
             effects = if open { vec![action] } else { next };
         }

@@ -114,8 +114,8 @@ fn while_watches_end_at_once_what_is_new_is_listed_ever_more_rarely() {
             }
             Effect::AskLatest
             | Effect::Recover { .. }
-            | Effect::Await { .. }
-            | Effect::Rest(_)
+            | Effect::AwaitServer { .. }
+            | Effect::Throttle(_)
             | Effect::Confirm
             | Effect::Gone
             | Effect::Refresh

@@ -10,8 +10,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
-use super::super::Standing;
-use super::super::machine::{Act, Machine, Moment, Record, Times};
+use super::super::Leadership;
+use super::super::machine::{Action, Machine, Now, Record, Timings};
 
 const MILLI: u64 = 1000;
 const SECOND: u64 = 1000 * MILLI;
@@ -99,7 +99,7 @@ impl World {
         };
         for index in 0..candidates {
             let candidate = Candidate {
-                machine: Machine::new(format!("candidate-{index}"), Times::default()),
+                machine: Machine::new(format!("candidate-{index}"), Timings::default()),
                 // 1.2 is less than the 1.5 that the Lease allows for.
                 speed: 900 + world.below(180),
                 ahead: Duration::from_secs(world.below(100_000)),
@@ -167,7 +167,7 @@ impl World {
             for candidate in &mut self.candidates {
                 let now = candidate.now(time);
                 candidate.machine.tick(now);
-                if let Standing::Leads { .. } = candidate.machine.standing(now) {
+                if let Leadership::Leads { .. } = candidate.machine.leadership(now) {
                     leaders += 1;
                     candidate.led += passed;
                 }
@@ -190,11 +190,11 @@ impl World {
         }
     }
 
-    fn moment(&mut self, index: usize) -> Moment {
-        let dice = self.below(u64::MAX);
+    fn moment(&mut self, index: usize) -> Now {
+        let jitter = self.below(u64::MAX);
         let candidate = &self.candidates[index];
         let clock = Timestamp::from_second(1_800_000_000).unwrap() + Duration::from_micros(self.time) + candidate.skew;
-        Moment { now: candidate.now(self.time), clock, dice }
+        Now { now: candidate.now(self.time), clock, jitter }
     }
 
     fn turn(&mut self, index: usize) {
@@ -204,13 +204,13 @@ impl World {
             return;
         }
         let asked = match candidate.machine.act(&at) {
-            Act::Wait(until) => {
+            Action::Wait(until) => {
                 let time = candidate.at(until, self.time + 1);
                 return self.add(time, Event::Turn(index));
             }
-            Act::Read => Asked::Read,
-            Act::Create(record) => Asked::Write(None, record),
-            Act::Write(record) => Asked::Write(candidate.version, record),
+            Action::Read => Asked::Read,
+            Action::Create(record) => Asked::Write(None, record),
+            Action::Write(record) => Asked::Write(candidate.version, record),
         };
         self.number += 1;
         let number = self.number;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::super::Standing;
-use super::super::machine::{Act, Machine, Moment, Record, Times};
+use super::super::Leadership;
+use super::super::machine::{Action, Machine, Now, Record, Timings};
 
 /// HOLDER/TRANSITIONS/RENEWED/LASTS, of which the last may be left out.
 fn record(text: &str) -> Record {
@@ -26,7 +26,7 @@ fn record(text: &str) -> Record {
 
 struct Trace {
     machine: Machine,
-    at: Moment,
+    at: Now,
     written: Option<Record>,
     reading: bool,
 }
@@ -37,13 +37,13 @@ impl Trace {
         match sign {
             ">" => {
                 let act = match self.machine.act(&at) {
-                    Act::Wait(until) => format!("wait {}", until.as_millis()),
-                    Act::Read => {
+                    Action::Wait(until) => format!("wait {}", until.as_millis()),
+                    Action::Read => {
                         self.reading = true;
                         "read".to_owned()
                     }
-                    Act::Create(record) => format!("create {}", self.written(record)),
-                    Act::Write(record) => format!("write {}", self.written(record)),
+                    Action::Create(record) => format!("create {}", self.written(record)),
+                    Action::Write(record) => format!("write {}", self.written(record)),
                 };
                 Some((act, rest.to_owned()))
             }
@@ -68,12 +68,12 @@ impl Trace {
             }
             "=" => {
                 self.machine.tick(at.now);
-                let standing = match self.machine.standing(at.now) {
-                    Standing::Unknown => "unknown".to_owned(),
-                    Standing::Follows { holder } => format!("follows {}", holder.as_deref().unwrap_or("nobody")),
-                    Standing::Leads { transitions } => format!("leads {transitions}"),
+                let leadership = match self.machine.leadership(at.now) {
+                    Leadership::Unknown => "unknown".to_owned(),
+                    Leadership::Follows { holder } => format!("follows {}", holder.as_deref().unwrap_or("nobody")),
+                    Leadership::Leads { transitions } => format!("leads {transitions}"),
                 };
-                Some((standing, rest.to_owned()))
+                Some((leadership, rest.to_owned()))
             }
             _ => panic!("{sign}"),
         }
@@ -90,8 +90,8 @@ impl Trace {
 
 fn follow(name: &str, trace: &str) {
     let mut machine = Trace {
-        machine: Machine::new("me".to_owned(), Times::default()),
-        at: Moment { now: Duration::ZERO, clock: Timestamp::UNIX_EPOCH, dice: 0 },
+        machine: Machine::new("me".to_owned(), Timings::default()),
+        at: Now { now: Duration::ZERO, clock: Timestamp::UNIX_EPOCH, jitter: 0 },
         written: None,
         reading: false,
     };
@@ -369,15 +369,15 @@ fn what_a_candidate_does() {
 /// A renewal is a change also where the clock is set back to what it showed.
 #[test]
 fn each_renewal_differs() {
-    let mut machine = Machine::new("me".to_owned(), Times::default());
-    let mut at = Moment { now: Duration::ZERO, clock: Timestamp::UNIX_EPOCH, dice: 0 };
-    assert_eq!(machine.act(&at), Act::Read);
+    let mut machine = Machine::new("me".to_owned(), Timings::default());
+    let mut at = Now { now: Duration::ZERO, clock: Timestamp::UNIX_EPOCH, jitter: 0 };
+    assert_eq!(machine.act(&at), Action::Read);
     machine.read(&at, Ok(None));
-    let Act::Create(mut before) = machine.act(&at) else { panic!() };
+    let Action::Create(mut before) = machine.act(&at) else { panic!() };
     for _ in 0..5 {
         machine.wrote(&at, true);
         at.now += Duration::from_secs(2);
-        let Act::Write(renewed) = machine.act(&at) else { panic!() };
+        let Action::Write(renewed) = machine.act(&at) else { panic!() };
         assert_ne!(renewed, before);
         before = renewed;
     }

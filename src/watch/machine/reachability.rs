@@ -15,7 +15,7 @@ const CALLS: u32 = 3;
 
 /// State of the API server's reachability.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Presence {
+pub(super) struct Reachability {
     /// It was away when it was last heard of.
     away: bool,
     /// Time of its first answer after that.
@@ -23,10 +23,10 @@ pub(super) struct Presence {
     /// We were called because it answers, and have not got anything of it since.
     called: bool,
     /// Number of consecutive fruitless wake-ups.
-    in_vain: u32,
+    fruitless_wakeups: u32,
 }
 
-impl Presence {
+impl Reachability {
     /// It may be away.
     pub(super) const fn is_away(&mut self) {
         self.away = true;
@@ -36,8 +36,8 @@ impl Presence {
     /// come from another server.
     pub(super) fn not_reached(&mut self) -> bool {
         self.away = true;
-        self.in_vain += u32::from(std::mem::take(&mut self.called));
-        self.in_vain < CALLS
+        self.fruitless_wakeups += u32::from(std::mem::take(&mut self.called));
+        self.fruitless_wakeups < CALLS
     }
 
     /// We are called because it answers: what failed while nobody was there says nothing about who is there now, and may
@@ -53,12 +53,12 @@ impl Presence {
 
     /// A watch has shown that it is well.
     pub(super) const fn stable(&mut self) {
-        self.in_vain = 0;
+        self.fruitless_wakeups = 0;
     }
 
     /// We have got something of it.
     pub(super) const fn well(&mut self) {
-        (self.called, self.in_vain) = (false, 0);
+        (self.called, self.fruitless_wakeups) = (false, 0);
     }
 
     /// It answers. Where nobody has said that it had been away it does not begin again before `forgive` is over: it may only

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::LeaseName;
-use super::machine::{Act, Record};
+use super::machine::{Action, Record};
 use crate::watch::cluster::{Api, Failure};
 
 /// A Lease has a few hundred bytes, and what others write into its metadata.
@@ -17,7 +17,7 @@ const LARGEST: usize = 1 << 20;
 
 /// Asks for one Lease.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct LeaseClient {
     api: Api,
     name: LeaseName,
     /// Time limit of one request.
@@ -52,19 +52,19 @@ pub(super) struct Failed {
     pub(super) why: Failure,
 }
 
-impl Line {
+impl LeaseClient {
     pub(super) const fn new(api: Api, name: LeaseName, limit: Duration) -> Self {
         Self { api, name, limit, lease: None }
     }
 
     /// Does what the machine asks for.
-    pub(super) async fn carry_out(&mut self, act: Act, began: Instant) -> Answer {
+    pub(super) async fn carry_out(&mut self, act: Action, began: Instant) -> Answer {
         let failed = match act {
-            Act::Wait(until) => {
+            Action::Wait(until) => {
                 sleep_until(began + until).await;
                 return Answer::Nothing;
             }
-            Act::Read => match self.within(self.read()).await {
+            Action::Read => match self.within(self.read()).await {
                 Ok(lease) => {
                     self.lease = lease;
                     let record = self.lease.as_ref().map(record_of);
@@ -72,7 +72,7 @@ impl Line {
                 }
                 Err(why) => Failed { reading: true, making: false, version: None, why },
             },
-            Act::Create(record) => {
+            Action::Create(record) => {
                 let lease = object(&record, None, &self.name);
                 match self.within(self.write(Method::POST, &self.name.collection(), &lease)).await {
                     Ok(lease) => {
@@ -82,7 +82,7 @@ impl Line {
                     Err(why) => Failed { reading: false, making: true, version: None, why },
                 }
             }
-            Act::Write(record) => {
+            Action::Write(record) => {
                 let lease = object(&record, self.lease.as_ref(), &self.name);
                 match self.within(self.write(Method::PUT, &self.name.path(), &lease)).await {
                     Ok(lease) => {
