@@ -10,6 +10,7 @@ mod clusters;
 mod control;
 mod counters;
 mod descriptors;
+mod error;
 mod keeper;
 mod readers;
 mod redaction;
@@ -44,6 +45,8 @@ pub use candidate::{shared_log, sharing};
 use clock::ClockWatch;
 use control::{Reload, Signals};
 use counters::DaemonCounters;
+pub use error::DaemonError;
+use error::TaskError;
 use sinks::Sinks;
 
 pub use clusters::{MultiCluster, run_several};
@@ -62,61 +65,6 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// Time that the journal's thread may take to answer before its progress is judged by its turns alone.
 const PING_TIMEOUT: Duration = Duration::from_millis(200);
-
-/// Error that ended the daemon.
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    /// The journal cannot be used, or not any more.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// A file or address that the configuration names cannot be used.
-    #[error("{0}")]
-    Config(String),
-    /// The HTTP endpoints cannot be served.
-    #[error(transparent)]
-    Http(#[from] BindError),
-    /// There is no way to an API server.
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    /// The operating system refused.
-    #[error("{0}")]
-    Io(String),
-    /// A part ended although nobody asked it to.
-    #[error("{name}: {why}")]
-    Task {
-        /// Which.
-        name: String,
-        /// How.
-        why: String,
-    },
-    /// A second signal came before everything had ended.
-    #[error("stopped at once; what was not yet on disk is read again at the next start")]
-    Hurried,
-}
-
-/// Error that ended a task of the daemon.
-#[derive(Debug, thiserror::Error)]
-enum TaskError {
-    #[error(transparent)]
-    SourceManager(#[from] SourceManagerError),
-    #[error(transparent)]
-    Delivery(#[from] DeliveryError),
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    #[error(transparent)]
-    Http(#[from] std::io::Error),
-}
-
-impl TaskError {
-    fn into_daemon(self, name: String) -> DaemonError {
-        match self {
-            Self::SourceManager(SourceManagerError::Journal(error))
-            | Self::Delivery(DeliveryError::Journal(error))
-            | Self::Journal(error) => error.into(),
-            other @ (Self::SourceManager(_) | Self::Http(_)) => DaemonError::Task { name, why: other.to_string() },
-        }
-    }
-}
 
 /// Environment of the daemon of one cluster.
 #[derive(Clone, Debug)]

@@ -1,7 +1,10 @@
 //! Delivery from a real journal, to sinks of the test and to a real file.
 
+mod files;
+mod pace;
 mod timelines;
 
+use files::file;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -517,93 +520,6 @@ async fn the_gap_for_what_was_dropped_passes_every_filter() {
     world.stop().await;
 }
 
-/// Fault 78: a rate below the one from which on the other side drops.
-#[tokio::test(start_paused = true)]
-async fn a_sink_gets_no_more_in_a_second_than_its_rate() {
-    let mut world = World::new().await;
-    world.write(24).await;
-    let fake = Fake::new([]);
-    let began = Instant::now();
-    world.start(Plan { rate: Some(2), ..world.plan() }, fake.clone());
-    fake.taken(24).await;
-    // The clock only moves where delivery waits: two at once, and half a second for each of the others.
-    let took = began.elapsed();
-    assert!((Duration::from_secs(11)..Duration::from_secs(12)).contains(&took), "{took:?}");
-    // What was not used is not made up for.
-    tokio::time::sleep(Duration::from_hours(1)).await;
-    world.write(6).await;
-    let began = Instant::now();
-    fake.taken(30).await;
-    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_batch_waits_for_more_as_long_as_its_sink_likes() {
-    let mut world = World::new().await;
-    let mut fake = Fake::new([]);
-    fake.limits = Limits { linger: Duration::from_secs(60), ..fake.limits };
-    world.write(9).await;
-    let began = Instant::now();
-    world.start(world.plan(), fake.clone());
-    // What is full does not wait, and what is not waits its time.
-    fake.taken(8).await;
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
-    fake.taken(9).await;
-    assert!(began.elapsed() >= Duration::from_secs(60), "{:?}", began.elapsed());
-    world.stop().await;
-    assert_eq!(world.row().await.cursor, Seq(9));
-    // By their bytes three are enough, as those before them show.
-    fake.limits = Limits { entries: 1000, bytes: 3 * world.lines(1..=1).len(), ..fake.limits };
-    world.write(7).await;
-    let began = Instant::now();
-    world.start(world.plan(), fake.clone());
-    fake.taken(12).await;
-    assert!(began.elapsed() >= Duration::from_secs(60), "{:?}", began.elapsed());
-    fake.taken(15).await;
-    assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
-    fake.taken(16).await;
-    assert!(began.elapsed() >= Duration::from_secs(120), "{:?}", began.elapsed());
-    world.stop().await;
-    // A batch that waits holds up neither the end nor SIGHUP.
-    world.write(1).await;
-    world.start(world.plan(), fake.clone());
-    world.reopen.notify();
-    fake.reopened.subscribe().wait_for(|count| *count == 1).await.unwrap();
-    let began = Instant::now();
-    world.stop().await;
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
-    assert_eq!(world.row().await.cursor, Seq(16));
-}
-
-#[tokio::test(start_paused = true)]
-async fn unwanted_entries_are_passed_without_a_commit_each() {
-    let mut world = World::new().await;
-    world.write(20).await;
-    let fake = Fake::new([]);
-    let filter = Wanted::by_row(|line| memchr::memmem::find(line, b"\"name\":\"p7\"").is_some());
-    world.start(Plan { filter: Some(filter), ..world.plan() }, fake.clone());
-    assert_eq!(fake.taken(1).await, [7]);
-    // The rest is only passed; the cursor follows all the same.
-    world.until(|row| row.cursor == Seq(20)).await;
-    for _ in 0..5 {
-        world.write(1).await;
-    }
-    world.until(|row| row.cursor == Seq(25)).await;
-    assert_eq!(fake.taken(1).await, [7]);
-}
-
-#[tokio::test]
-async fn stopping_does_not_wait_for_a_retry() {
-    let mut world = World::new().await;
-    world.write(1).await;
-    let after = Some(Duration::from_hours(1));
-    let fake = Fake::new([Failure { taken: 0, error: SinkError::Retry { text: "busy".into(), after } }]);
-    world.start(world.plan(), fake);
-    world.until(|row| row.state.word() == "retrying").await;
-    tokio::time::timeout(Duration::from_secs(10), world.stop()).await.unwrap();
-    assert_eq!(world.row().await.cursor, Seq(0));
-}
-
 #[tokio::test]
 async fn a_sink_that_begins_past_the_head_gets_nothing_before() {
     let mut world = World::new().await;
@@ -618,114 +534,6 @@ async fn a_sink_that_begins_past_the_head_gets_nothing_before() {
     world.start(after, fake.clone());
     world.write(3).await;
     assert_eq!(fake.taken(2).await, [5, 6]);
-}
-
-#[tokio::test]
-async fn a_position_of_an_earlier_epoch_counts_where_the_journal_has_that_entry() {
-    let mut world = World::new().await;
-    world.write(6).await;
-    let old = world.journal.epoch();
-    world.journal.begin_epoch(None).await.unwrap();
-    world.write(3).await;
-    // Up to 6 the output and the journal are the same; 8 was another entry in the old epoch.
-    for (held, first) in [(4, 5), (6, 7), (8, 7)] {
-        let mut fake = Fake::new([]);
-        let entry = |seq| LogPosition::of(&world.lines(seq..=seq)).unwrap().entry;
-        fake.held = Some(LogPosition { epoch: old.clone(), seq: Seq(held), entry: entry(held) });
-        fake.shared = 6;
-        world.start(Plan { name: format!("held {held}"), ..world.plan() }, fake.clone());
-        assert_eq!(fake.taken(10 - first).await, (first as u64..=9).collect::<Vec<_>>(), "{held}");
-    }
-}
-
-#[tokio::test]
-async fn a_file_of_an_earlier_epoch_that_was_cut_gets_what_it_lacks() {
-    let mut world = World::new().await;
-    let path = world.dir.path().join("events.jsonl");
-    world.write(5).await;
-    world.start(world.plan(), file(&path, None));
-    world.until(|row| row.cursor == Seq(5)).await;
-    world.stop().await;
-    world.journal.begin_epoch(None).await.unwrap();
-    world.write(2).await;
-    std::fs::write(&path, world.lines(1..=3)).unwrap();
-    world.start(world.plan(), file(&path, None));
-    world.write(1).await;
-    world.until(|row| row.cursor == Seq(8)).await;
-    assert!(std::fs::read(&path).unwrap() == world.lines(1..=8));
-}
-
-#[tokio::test]
-async fn what_a_filter_left_out_stays_out_when_the_filter_is_widened() {
-    let mut world = World::new().await;
-    let path = world.dir.path().join("events.jsonl");
-    world.write(6).await;
-    let filter = Wanted::by_entry(|line| memchr::memmem::find(line, b"\"name\":\"p2\"").is_some());
-    world.start(Plan { filter: Some(filter), ..world.plan() }, file(&path, None));
-    let row = world.until(|row| row.cursor == Seq(6)).await;
-    assert_eq!(row.written, Seq(2));
-    world.stop().await;
-    world.start(world.plan(), file(&path, None));
-    world.write(1).await;
-    world.until(|row| row.cursor == Seq(7)).await;
-    assert!(std::fs::read(&path).unwrap() == [world.lines(2..=2), world.lines(7..=7)].concat());
-}
-
-fn file(path: &Path, rotate_size: Option<u64>) -> crate::sink::file::FileSink {
-    crate::sink::file::FileSink::new(&FileSettings {
-        path: path.to_owned(),
-        rotate_size: rotate_size.map(crate::core::units::ByteSize),
-        rotate_every: None,
-        keep: 1000,
-        compress: Compress::Zstd,
-    })
-}
-
-#[tokio::test]
-async fn a_file_has_each_entry_once_through_crashes_at_any_moment() {
-    let mut world = World::new().await;
-    let path = world.dir.path().join("events.jsonl");
-    for round in 0..30 {
-        world.write(round % 7).await;
-        world.start(world.plan(), file(&path, None));
-        for _ in 0..round % 11 {
-            world.journal.flush().await.unwrap();
-        }
-        world.crash().await;
-    }
-    world.write(5).await;
-    world.start(world.plan(), file(&path, None));
-    let head = Seq(world.written);
-    world.until(|row| row.cursor == head).await;
-    assert!(std::fs::read(&path).unwrap() == world.lines(1..=head.0));
-}
-
-#[tokio::test]
-async fn a_file_that_was_cut_or_put_back_gets_what_it_lacks() {
-    let mut world = World::new().await;
-    let path = world.dir.path().join("events.jsonl");
-    world.write(8).await;
-    world.start(world.plan(), file(&path, None));
-    world.until(|row| row.cursor == Seq(8)).await;
-    world.stop().await;
-    std::fs::write(&path, world.lines(1..=5)).unwrap();
-    world.start(world.plan(), file(&path, None));
-    world.write(1).await;
-    world.until(|row| row.cursor == Seq(9)).await;
-    assert!(std::fs::read(&path).unwrap() == world.lines(1..=9));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_missing_directory_is_waited_for() {
-    let mut world = World::new().await;
-    let dir = world.dir.path().join("later");
-    world.write(2).await;
-    world.start(world.plan(), file(&dir.join("events.jsonl"), None));
-    let row = world.until(|row| row.state.word() == "retrying").await;
-    assert!(row.state.detail().contains("does not exist; create it"), "{}", row.state.detail());
-    std::fs::create_dir(&dir).unwrap();
-    world.until(|row| row.state.word() == "running" && row.cursor == Seq(2)).await;
-    assert!(std::fs::read(dir.join("events.jsonl")).unwrap() == world.lines(1..=2));
 }
 
 #[test]

@@ -40,6 +40,7 @@
 
 mod failing;
 mod failures;
+mod listing;
 mod pace;
 mod quiet;
 mod reachability;
@@ -47,6 +48,7 @@ mod states;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod watching;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -308,18 +310,6 @@ impl Machine {
         }
     }
 
-    /// A watch is open.
-    fn opened(&mut self, now: Duration, out: &mut Vec<Effect>) {
-        self.phase = Phase::Watching { since: now, progress: false };
-        self.failures.not_found = None;
-        self.failures.refused = 0;
-        self.reachability.not_called();
-        // After watches that came to nothing this one has to show first that it is another.
-        if self.failures.short == 0 && self.failures.cut <= 1 {
-            self.report(SourceState::Watching, out);
-        }
-    }
-
     /// The next thing to do when nothing is in the way.
     fn proceed(&mut self, now: Duration, out: &mut Vec<Effect>) {
         match &self.checkpoint.resume {
@@ -394,268 +384,10 @@ impl Machine {
         self.ask(now, Effect::AskLatest, out);
     }
 
-    /// The API server consistently has `version`: below what was applied, it has gone back in time.
-    fn latest(&mut self, now: Duration, version: &ResourceVersion, out: &mut Vec<Effect>) {
-        self.check = Check::Nothing;
-        if self.is_past(version) {
-            self.failures.ahead = None;
-            self.desync(Why::Rollback, out);
-            let text = "the API server has gone back in time, as after a restore from a backup";
-            return self.retry(now, Duration::ZERO, Some(text), out);
-        }
-        // A list that says otherwise is a stale one, and decides nothing.
-        self.loss.older_list = false;
-        let Some(since) = self.failures.ahead else { return self.proceed(now, out) };
-        // It was slow, not restored. One that stays slow for this long is watched all the same.
-        if now.saturating_sub(since) <= self.thresholds.ahead {
-            self.look_first();
-        }
-        let text = "the API server does not have the version up to which the journal goes, yet";
-        self.retry(now, Duration::ZERO, Some(text), out);
-    }
-
-    fn page(&mut self, now: Duration, version: ResourceVersion, next: Option<String>, out: &mut Vec<Effect>) {
-        self.failures.not_found = None;
-        let Phase::Listing { version: first, paged } = &self.phase else { return };
-        let paged = *paged;
-        if matches!(&self.loss.remedy, Remedy::ListAt(at) if *at != version) {
-            // It does not know such lists, whatever it said before.
-            self.loss.remedy = Remedy::List;
-            let text = format!("the API server answered with a list of another version, {version}");
-            return self.failed(now, Failure::Server(text), out);
-        }
-        match first {
-            // Invariant 2: a list is one consistent snapshot, or nothing is concluded from it.
-            Some(first) if *first != version => {
-                let text = format!("a list changed its version from {first} to {version} between two pages");
-                self.broken_list();
-                return self.failed(now, Failure::Server(text), out);
-            }
-            Some(_) => {}
-            // What the list is to declare is known already.
-            None if self.loss.why == Some(Why::Rollback) || self.unrelated => {}
-            None => {
-                let back = self.checkpoint.is_past(&version);
-                match (back, self.loss.older_list) {
-                    (true, false) => {
-                        self.loss.older_list = true;
-                        let text = format!(
-                            "the API server's list is of version {version}, older than what the journal has; asking again"
-                        );
-                        return self.failed(now, Failure::Unreachable(text), out);
-                    }
-                    // What it is has to be known before the list begins that declares it, because it changes how that
-                    // one is read.
-                    (true, true) => return self.ask_latest(now, out),
-                    (false, _) => self.loss.older_list = false,
-                }
-            }
-        }
-        match next {
-            Some(token) => {
-                self.phase = Phase::Listing { version: Some(version), paged };
-                self.ask(now, Effect::List { token: Some(token), paged, at: None }, out);
-            }
-            None => {
-                out.push(Effect::Commit {
-                    version: version.clone(),
-                    why: self.loss.why,
-                    confirmed: self.loss.confirmed,
-                });
-                self.phase = Phase::Committing(version);
-            }
-        }
-    }
-
-    fn committed(&mut self, now: Duration, out: &mut Vec<Effect>) {
-        let Phase::Committing(version) = &self.phase else { return };
-        let version = version.clone();
-        if let Remedy::ListAt(_) = self.loss.remedy {
-            // What follows the gap is there to be recovered.
-            self.checkpoint.applied = Some(version);
-            (self.loss.remedy, self.loss.confirmed) = (Remedy::Recover, false);
-            return self.proceed(now, out);
-        }
-        self.settled(now, version, out);
-    }
-
-    /// Handles that everything up to this version is in the journal, by a list or by recovery.
-    fn settled(&mut self, now: Duration, version: ResourceVersion, out: &mut Vec<Effect>) {
-        self.checkpoint = Checkpoint::at(version);
-        self.loss = Loss::default();
-        // The list was consistent, so the API server has this version.
-        self.check = Check::Nothing;
-        (self.failures.undecodable, self.failures.given_up) = (0, 0);
-        self.listed = Some(Listed { at: now, is_newest: true });
-        self.reachability.well();
-        self.mark = None;
-        self.quiet.news();
-        self.proceed(now, out);
-    }
-
-    /// Handles [`Input::Changed`] as [`Machine::step`] does.
-    pub(super) fn changed(&mut self, version: &ResourceVersion) -> Vec<Effect> {
-        let mut out = Vec::new();
-        if self.checkpoint.applied.as_ref() == Some(version) {
-            if matches!(self.phase, Phase::Watching { progress: false, .. }) {
-                out.push(Effect::Count(Anomaly::Replay));
-            }
-            return out;
-        }
-        if self.checkpoint.is_past(version) {
-            out.push(Effect::Count(Anomaly::Disorder));
-            return out;
-        }
-        // Without an order a server can repeat what it has for ever, and it looks new each time.
-        let news = version.is_ordered() || self.is_unseen(version);
-        self.checkpoint.advance(version);
-        if news {
-            self.well(&mut out);
-        }
-        out
-    }
-
-    fn is_unseen(&mut self, version: &ResourceVersion) -> bool {
-        if self.seen.len() >= SEEN {
-            self.seen.clear();
-        }
-        self.seen.insert(version.to_string())
-    }
-
-    fn bookmark(&mut self, version: ResourceVersion, out: &mut Vec<Effect>) {
-        if self.checkpoint.is_past(&version) {
-            out.push(Effect::Count(Anomaly::Disorder));
-            return;
-        }
-        let news =
-            self.checkpoint.applied.as_ref() != Some(&version) && (version.is_ordered() || self.is_unseen(&version));
-        (self.bookmarks, self.lacks_bookmarks) = (true, false);
-        self.mark = None;
-        self.checkpoint.bookmark(&version);
-        // A server that only repeats what we know has shown nothing.
-        if news {
-            self.well(out);
-        }
-        out.push(Effect::Bookmark(version));
-    }
-
-    /// The watch brings news: whatever was wrong is over.
-    fn well(&mut self, out: &mut Vec<Effect>) {
-        if let Phase::Watching { progress, .. } = &mut self.phase {
-            *progress = true;
-            self.report(SourceState::Watching, out);
-        }
-        if let Some(listed) = &mut self.listed {
-            listed.is_newest = false;
-        }
-        self.paged = true;
-        self.failures = FailureHistory::default();
-        self.quiet.news();
-        self.reachability.well();
-    }
-
-    /// The API server ended a watch when it was asked to, and the watch has brought nothing. What the API server had before
-    /// the watch was opened, it had that long to send; and because the end came in its place in the stream, nothing was
-    /// on its way. When a second watch says the same, nothing happened up to there: the position moves, as a bookmark
-    /// would have moved it.
-    fn quiet(&mut self, lived: Duration, out: &mut Vec<Effect>) {
-        let newest = self.checkpoint.applied.clone();
-        let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| newest.is_before(mark));
-        let Some(mark) = self.mark.take().filter(is_newer) else { return };
-        (self.bookmarks, self.lacks_bookmarks) = (false, true);
-        if let Some(mark) = self.quiet.over(mark, lived, self.thresholds.quiet).filter(is_newer) {
-            self.checkpoint.bookmark(&mark);
-            out.push(Effect::Bookmark(mark));
-        }
-    }
-
-    /// The position is compacted, and is as good as this version, from which a watch is open.
-    fn overlapped(&mut self, now: Duration, version: ResourceVersion, out: &mut Vec<Effect>) {
-        let is_newer = self.checkpoint.applied.as_ref().is_some_and(|newest| newest.is_before(&version));
-        if is_newer && self.checkpoint.resume.is_some() {
-            self.checkpoint.bookmark(&version);
-            out.push(Effect::Bookmark(version));
-        }
-        let Some(from) = self.checkpoint.resume.clone() else { return self.failed(now, Failure::Expired, out) };
-        self.mark = None;
-        self.quiet.news();
-        self.ask(now, Effect::Watch(from), out);
-        self.phase = Phase::Opening;
-    }
-
-    fn ended(&mut self, now: Duration, end: End, out: &mut Vec<Effect>) {
-        let (mut news, mut long, mut stable, mut lived) = (false, false, false, Duration::ZERO);
-        if let Phase::Watching { since, progress } = self.phase {
-            lived = now.saturating_sub(since);
-            news = progress;
-            long = lived >= self.thresholds.short_watch;
-            stable = progress || lived >= self.thresholds.stable;
-        }
-        // Whoever ended it may be shut down or replaced now, and come back restored. A watch from a version that it does
-        // not have would be accepted, and silent.
-        self.look_first();
-        if stable || end == End::TimedOut {
-            self.failures.cut = 0;
-            self.reachability.stable();
-        }
-        match end {
-            End::Disconnected(_) if !news => self.quiet.cut(now, lived),
-            End::Disconnected(_) | End::Closed | End::TimedOut | End::Idle => self.quiet.not_cut(),
-        }
-        match end {
-            End::Closed | End::TimedOut if news || long => {
-                self.failures.short = 0;
-                if long {
-                    // On a quiet resource nothing else says that the errors before are over.
-                    self.failures.server = None;
-                    self.failures.relist = Relist::No;
-                }
-                if end == End::TimedOut && !news {
-                    self.quiet(lived, out);
-                }
-                self.proceed(now, out);
-            }
-            End::Closed | End::TimedOut => {
-                self.failures.short += 1;
-                let counts = self.failures.relist.watched_fruitlessly();
-                // Some servers answer a position that is too old with an empty watch instead of an error.
-                if !counts && self.failures.short >= self.thresholds.short_watches {
-                    self.failures.relist.ask();
-                }
-                self.retry(now, Duration::ZERO, Some("the API server closes every watch at once"), out);
-            }
-            End::Disconnected(_) | End::Idle if stable => self.wait(1, Duration::ZERO, out),
-            End::Disconnected(_) | End::Idle => {
-                let text = match end {
-                    End::Disconnected(text) => text,
-                    End::Closed | End::TimedOut | End::Idle => "the API server sends nothing".to_owned(),
-                };
-                self.failures.cut += 1;
-                if self.failures.cut == 1 && long {
-                    return self.wait(1, Duration::ZERO, out);
-                }
-                self.count_failure(now);
-                if self.failures.cut > 1 {
-                    let text = format!("every watch breaks off; look at what is between us and the API server: {text}");
-                    self.report(SourceState::Degraded(text), out);
-                }
-                self.wait_for(false, out);
-            }
-        }
-    }
-
     /// A source whose list was given up is degraded until a list is complete.
     fn report_unless_given_up(&mut self, state: SourceState, out: &mut Vec<Effect>) {
         if self.failures.given_up == 0 {
             self.report(state, out);
-        }
-    }
-
-    /// Requests the next list in one piece if this one does not come in pages.
-    const fn broken_list(&mut self) {
-        self.loss.broken_lists += 1;
-        if self.loss.broken_lists >= 2 {
-            self.paged = false;
         }
     }
 
@@ -678,12 +410,6 @@ impl Machine {
         if self.check == Check::Nothing {
             self.check = Check::Position;
         }
-    }
-
-    /// Gives the position up for a list, because watches from it bring nothing.
-    fn list_instead(&mut self, out: &mut Vec<Effect>) {
-        self.failures.relist.listed();
-        self.desync(Why::Expired, out);
     }
 
     /// Invariant 3: the position is lost, and the list that follows declares it. A source without any history has

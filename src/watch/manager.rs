@@ -1,5 +1,9 @@
 //! All sources of the daemon: begun, followed and ended as the configuration and the API server say.
 
+mod retries;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +27,7 @@ use crate::core::runtime::{self, Signal};
 use crate::core::supervise::{Ended, Failed, Supervisor};
 use crate::journal::{Journal, JournalError, SourceId, SourceState};
 use crate::watch::cluster::{Api, Failure};
+use retries::{Retries, keep_discovering};
 
 /// Error that ended reading the cluster.
 #[derive(Debug, thiserror::Error)]
@@ -531,171 +536,6 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Sou
                 retries.wait(shared, &failure).await;
             }
             Err(Stop::Journal(error)) => return Err(error.into()),
-        }
-    }
-}
-
-/// Looks at discovery again and again; never returns.
-async fn keep_discovering(shared: &Shared) {
-    let mut retries = Retries::default();
-    let mut pace = Pace::new(shared.definitions.listen());
-    loop {
-        match shared.patiently(shared.discover()).await {
-            Ok(_) => {
-                retries = Retries::default();
-                let cheap = shared.discoverer.lock().await.is_cheap();
-                let pause = if cheap { shared.timings.discovery } else { shared.timings.legacy_discovery };
-                pace.rest(shared, pause, cheap).await;
-            }
-            Err(failure) => {
-                // What has just changed may be what was missing.
-                let woken = pace.rest(shared, shared.timings.legacy_discovery.max(REMINDER_INTERVAL), true);
-                tokio::select! {
-                    biased;
-                    () = retries.wait(shared, &failure) => {}
-                    () = woken => {}
-                }
-            }
-        }
-    }
-}
-
-/// Interval at which a lasting failure is logged again.
-const REMINDER_INTERVAL: Duration = Duration::from_secs(180);
-
-/// Failures in a row, and what was logged of them.
-#[derive(Debug, Default)]
-struct Retries {
-    tries: u32,
-    logged: Option<(String, Instant)>,
-}
-
-impl Retries {
-    async fn wait(&mut self, shared: &Shared, failure: &Failure) {
-        match failure {
-            Failure::Unauthorized | Failure::Tls(_) => shared.api.refresh().await,
-            Failure::Expired
-            | Failure::Ahead
-            | Failure::Busy(_)
-            | Failure::Forbidden(_)
-            | Failure::NotFound
-            | Failure::Refused(_)
-            | Failure::Server(_)
-            | Failure::Away(_)
-            | Failure::Unreachable(_)
-            | Failure::Undecodable(_)
-            | Failure::Oversize(_) => {}
-        }
-        if self.is_news(&failure.to_string(), Instant::now()) {
-            tracing::warn!("waiting for the API server: {failure}");
-        }
-        let at_least = if let Failure::Busy(Some(after)) = failure { *after } else { Duration::ZERO };
-        self.tries = self.tries.saturating_add(1);
-        let pause = shared.rest(at_least + shared.timings.backoff.wait(self.tries));
-        if let Failure::Away(_) = failure {
-            // The first try may have met an API server that is just being replaced.
-            let back = shared.prober.answers(shared, self.tries <= 1);
-            tokio::select! {
-                biased;
-                () = back => {}
-                () = pause => {}
-            }
-        } else {
-            pause.await;
-        }
-    }
-
-    /// Reports whether to log it: each new failure, and a lasting one at intervals.
-    fn is_news(&mut self, text: &str, now: Instant) -> bool {
-        let known = self
-            .logged
-            .as_ref()
-            .is_some_and(|(logged, at)| logged == text && now.saturating_duration_since(*at) < REMINDER_INTERVAL);
-        if !known {
-            self.logged = Some((text.to_owned(), now));
-        }
-        !known
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use http::Response;
-    use kube::client::Body;
-
-    use super::*;
-    use crate::watch::cluster::Limits;
-
-    /// A server that says no more than this, asked through nothing, so that time passes only where it is waited for.
-    fn server(asked: Arc<AtomicUsize>, answer: fn(&str) -> Response<Body>) -> kube::Client {
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            asked.fetch_add(1, Ordering::Relaxed);
-            std::future::ready(Ok::<_, std::convert::Infallible>(answer(request.uri().path())))
-        });
-        kube::Client::new(service, "default")
-    }
-
-    fn legacy(path: &str) -> Response<Body> {
-        let document = match path {
-            "/api" => r#"{"kind":"APIVersions","versions":["v1"]}"#,
-            "/apis" => r#"{"kind":"APIGroupList","groups":[]}"#,
-            _ => r#"{"kind":"APIResourceList","resources":[]}"#,
-        };
-        Response::new(Body::from(document.as_bytes().to_vec()))
-    }
-
-    fn busy(_: &str) -> Response<Body> {
-        Response::builder().status(429).header("retry-after", "300").body(Body::empty()).unwrap()
-    }
-
-    /// A watchdog asks more often than an old server, or one that is busy, wants to be.
-    #[tokio::test(start_paused = true)]
-    async fn waiting_for_as_long_as_is_wanted_is_progress() {
-        for (name, answer) in [("legacy", legacy as fn(&str) -> Response<Body>), ("busy", busy)] {
-            let asked = Arc::new(AtomicUsize::new(0));
-            let api = Api::with_client(server(Arc::clone(&asked), answer), "test", Limits::default()).await.unwrap();
-            let dir = tempfile::tempdir().unwrap();
-            let (journal, thread) = Journal::open(dir.path()).unwrap();
-            let redactor = Arc::new(Redactor::new(&crate::core::change::redact::Settings::default(), [7; 32]).unwrap());
-            let plan = Plan { watch: Vec::new(), redactor };
-            let timings = Timings { legacy_discovery: Duration::from_secs(300), ..Timings::default() };
-            let (manager, handle) = SourceManager::new(api, journal, plan, timings);
-            let watchdog = async {
-                for second in (0..1000).step_by(10) {
-                    let before = handle.progress();
-                    tokio::time::sleep(Duration::from_secs(10)).await;
-                    assert!(handle.progress() > before, "{name}: none from second {second} on");
-                }
-            };
-            tokio::select! {
-                biased;
-                () = watchdog => {}
-                () = keep_discovering(&manager.shared) => unreachable!("it never returns"),
-            }
-            // Three requests each time where it answers, and one where it does not.
-            assert!((4..=12).contains(&asked.load(Ordering::Relaxed)), "{name}: {asked:?}");
-            drop(manager);
-            thread.join().unwrap();
-        }
-    }
-
-    #[test]
-    fn each_new_failure_is_logged_and_one_that_lasts_now_and_then() {
-        let mut retries = Retries::default();
-        let begin = Instant::now();
-        for (seconds, text, reported) in [
-            (0, "refused", true),
-            (1, "refused", false),
-            (100, "refused", false),
-            (101, "401", true),
-            (280, "401", false),
-            (281, "401", true),
-            (282, "refused", true),
-        ] {
-            let now = begin + Duration::from_secs(seconds);
-            assert_eq!(retries.is_news(text, now), reported, "{text} after {seconds} s");
         }
     }
 }
