@@ -1,4 +1,4 @@
-//! What every engine of the shared log has to do. Here for those that have a server, and in `src/sink/s3/tests.rs` for a folder.
+//! What every engine of the shared log has to do. Here for those that have a server, and in `src/sink/s3/tests/logs.rs` for a folder.
 
 use std::time::{Duration, Instant};
 

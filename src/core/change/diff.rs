@@ -3,10 +3,14 @@
 //! What is built for a value takes many times the bytes of a small one, so there is an end to it ([`NODES`]): parts of an
 //! object that hold more values are compared in the order of their elements, and at last replaced as a whole.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+mod align;
+mod lists;
+mod marks;
 
-use super::patch::{self, METADATA, ROOM, area_of, insert, metadata_area, write_move, write_operation};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+
+use super::patch::{self, METADATA, ROOM, area_of, insert, metadata_area, write_operation};
 use super::{Change, happened};
 use crate::core::json::Shape;
 use crate::core::json::pointer::push_segment;
@@ -14,20 +18,13 @@ use crate::core::json::tree::{Id, Kind, Tree};
 use crate::core::json::weight::{MANY, Weight};
 use crate::core::k8s::bookkeeping::RESOURCE_VERSION;
 use crate::core::k8s::managed_fields;
-use crate::core::k8s::merge_keys;
+use marks::Stayed;
 
 /// Below this depth a value that differs is replaced as a whole.
 const MAX_DEPTH: usize = 256;
 
 /// Objects with more members than this are looked up by hash.
 const FEW: usize = 12;
-
-/// Lists without names are compared in every way where they have no more pairs than this. In longer ones equal
-/// elements are paired in their order, which may find less in common.
-const SMALL: usize = 64 * 64;
-
-/// At most so many marks are looked up in the objects. If more change at once, only the areas and `touched` show them.
-const MANY_MARKS: usize = 1000;
 
 /// Values and names of members, in both versions together, for which trees are built: 20 bytes each, and up to 100 more where
 /// members are looked up.
@@ -38,9 +35,6 @@ const CHILDREN: usize = 20_000;
 
 /// Below this depth such parts are not looked into.
 const HEAVY_DEPTH: usize = 16;
-
-/// Elements of two lists, together, that are paired by names or texts: that takes about 200 bytes each.
-const PAIRED: usize = 1 << 16;
 
 /// Leaves that are noted as touched before whole containers stand for what is in them.
 const TOUCHED: usize = 50_000;
@@ -53,64 +47,6 @@ const LONGER: usize = 1 << 20;
 
 /// Areas that are named.
 const AREAS: usize = 1000;
-
-/// Identity of an element: the texts of its key members or its own text, and the number of earlier occurrences.
-type Identity<'a> = ([&'a str; 4], usize);
-
-/// Parts of two lists, where they begin in them, and what their patch may take.
-struct Stretch<'s> {
-    before: &'s [Id],
-    after: &'s [Id],
-    old_at: usize,
-    new_at: usize,
-    depth: usize,
-    room: usize,
-}
-
-/// Elements between those that both lists have.
-#[derive(Clone, Copy)]
-enum Gaps {
-    /// Other ones: each of them came or went.
-    ComeAndGo,
-    /// The same ones where their names are the same.
-    ByName,
-    /// The same ones, one after the other.
-    InOrder,
-}
-
-/// Alignment of the elements of two lists.
-enum Aligned {
-    /// These pairs, which have the same order in both.
-    InTurn(Gaps, Vec<(usize, usize)>),
-    /// Elements with names of their own, some of which changed places: for each new one the old one that it is, and the
-    /// longest run of pairs that have the same order in both.
-    Rearranged { twins: Vec<Option<usize>>, pairs: Vec<(usize, usize)> },
-}
-
-/// In longer lists an element that changed places goes and comes again: where each stands after each move costs more
-/// than that is worth.
-const MANY_MOVES: usize = 256;
-
-/// Elements of a list that stayed: where a run of them stood, where it stands, and how long it is.
-#[derive(Debug, Default)]
-struct Stayed(BTreeMap<usize, (usize, usize)>);
-
-impl Stayed {
-    fn note(&mut self, old: usize, new: usize, count: usize) {
-        if count == 0 {
-            return;
-        }
-        match self.0.range_mut(..old).next_back() {
-            Some((&begin, (to, length))) if begin + *length == old && *to + *length == new => *length += count,
-            _ => drop(self.0.insert(old, (new, count))),
-        }
-    }
-
-    fn of(&self, old: usize) -> Option<usize> {
-        let (begin, (to, length)) = self.0.range(..=old).next_back()?;
-        (old < begin + length).then(|| to + (old - begin))
-    }
-}
 
 /// The keyed digest of a value that was masked or dropped, and where the value was.
 pub(super) type Mark = (String, [u8; 16]);
@@ -306,245 +242,6 @@ impl<'a> Differ<'a> {
         true
     }
 
-    /// Returns whether it kept within the room it has.
-    fn elements(&mut self, old: Id, new: Id, depth: usize, room: usize) -> bool {
-        let before: Vec<Id> = self.old.elements(old).collect();
-        let after: Vec<Id> = self.new.elements(new).collect();
-        if let Some(moves) = &mut self.moves {
-            moves.insert(self.path.clone(), Stayed::default());
-        }
-        self.stretch(&Stretch { before: &before, after: &after, old_at: 0, new_at: 0, depth, room }, false)
-    }
-
-    /// A part of two lists, of which everything before is said and nothing behind. `between` are those that lie between
-    /// elements of the same text. Returns whether it kept within the room it has.
-    fn stretch(&mut self, part: &Stretch<'_>, between: bool) -> bool {
-        let Stretch { before, after, depth, room, .. } = *part;
-        let same = |(old, new): &(&Id, &Id)| self.old.bytes(**old) == self.new.bytes(**new);
-        let head = before.iter().zip(after).take_while(same).count();
-        let tail = before[head..].iter().rev().zip(after[head..].iter().rev()).take_while(same).count();
-        let before = &before[head..before.len() - tail];
-        let after = &after[head..after.len() - tail];
-        let (old_at, new_at) = (part.old_at + head, part.new_at + head);
-        self.stay(part.old_at, part.new_at, head);
-        self.stay(old_at + before.len(), new_at + after.len(), tail);
-
-        let (gaps, pairs) = match self.align(before, after, between) {
-            Aligned::Rearranged { twins, pairs } => {
-                return self.rearrange(&Stretch { before, after, old_at, new_at, depth, room }, &twins, &pairs);
-            }
-            Aligned::InTurn(gaps, pairs) => (gaps, pairs),
-        };
-        // Indexes of the old and the new part up to which all is said. The operations are applied one after the
-        // other, so at each of them the list is new before this index and old from there on.
-        let (mut i, mut j) = (0, 0);
-        for (next_i, next_j) in pairs.into_iter().chain([(before.len(), after.len())]) {
-            match gaps {
-                Gaps::ByName if i < next_i && j < next_j => {
-                    let (before, after) = (&before[i..next_i], &after[j..next_j]);
-                    let part = Stretch { before, after, old_at: old_at + i, new_at: new_at + j, depth, room };
-                    if !self.stretch(&part, true) {
-                        return false;
-                    }
-                    (i, j) = (next_i, next_j);
-                }
-                Gaps::InOrder => {
-                    while i < next_i && j < next_j {
-                        self.stay(old_at + i, new_at + j, 1);
-                        self.element(new_at + j, |differ| differ.value(before[i], after[j], depth + 1));
-                        (i, j) = (i + 1, j + 1);
-                        if self.patch.len() > room {
-                            return false;
-                        }
-                    }
-                }
-                Gaps::ByName | Gaps::ComeAndGo => {}
-            }
-            for (gone, id) in before.iter().enumerate().take(next_i).skip(i) {
-                self.element(new_at + j, |differ| differ.operation("remove", Some(*id), None));
-                self.element(old_at + gone, |differ| differ.leaves(Side::Old, *id, depth + 1));
-                if self.patch.len() > room {
-                    return false;
-                }
-            }
-            for (position, id) in after.iter().enumerate().take(next_j).skip(j) {
-                self.element(new_at + position, |differ| {
-                    differ.operation("add", None, Some(*id));
-                    differ.leaves(Side::New, *id, depth + 1);
-                });
-                if self.patch.len() > room {
-                    return false;
-                }
-            }
-            if let (Some(&old), Some(&new)) = (before.get(next_i), after.get(next_j)) {
-                self.stay(old_at + next_i, new_at + next_j, 1);
-                self.element(new_at + next_j, |differ| differ.value(old, new, depth + 1));
-            }
-            (i, j) = (next_i + 1, next_j + 1);
-        }
-        self.patch.len() <= room
-    }
-
-    /// Aligns as [`Differ::stretch`] does if elements with names of their own changed places. `twins` has for each new element
-    /// its old one, `pairs` are those that keep their order.
-    fn rearrange(&mut self, part: &Stretch<'_>, twins: &[Option<usize>], pairs: &[(usize, usize)]) -> bool {
-        let Stretch { before, after, old_at, new_at, depth, room } = *part;
-        let mut goes = vec![None; before.len()];
-        for (new, old) in twins.iter().enumerate() {
-            if let Some(old) = old {
-                goes[*old] = Some(new);
-                self.stay(old_at + old, new_at + new, 1);
-            }
-        }
-        // The list as the operations so far leave it: for each element where it goes, and whether it stands there among
-        // those that stay.
-        let mut here: Vec<(usize, bool)> = Vec::with_capacity(after.len());
-        for (old, &id) in before.iter().enumerate() {
-            match goes[old] {
-                Some(new) => here.push((new, pairs.contains(&(old, new)))),
-                None => {
-                    self.element(new_at + here.len(), |differ| differ.operation("remove", Some(id), None));
-                    self.element(old_at + old, |differ| differ.leaves(Side::Old, id, depth + 1));
-                }
-            }
-        }
-        let mut moved = vec![false; after.len()];
-        for (new, &id) in after.iter().enumerate() {
-            let Some(old) = twins[new] else {
-                here.insert(new, (new, true));
-                self.element(new_at + new, |differ| {
-                    differ.operation("add", None, Some(id));
-                    differ.leaves(Side::New, id, depth + 1);
-                });
-                continue;
-            };
-            while here[new].0 != new {
-                let at =
-                    here.iter().position(|&(goes, _)| goes == new).expect("each twin is in the list until its turn");
-                let (from, to) = if here[at].1 {
-                    // It stays, and what stands before it goes behind all those that come before that.
-                    let goes = here[new].0;
-                    let last = here.iter().rposition(|&(other, stays)| stays && other < goes);
-                    (new, last.expect("what is waited for stays, and comes before"))
-                } else {
-                    (at, new)
-                };
-                let (goes, _) = here.remove(from);
-                here.insert(to, (goes, true));
-                moved[goes] = true;
-                self.moved_element(new_at + from, new_at + to);
-            }
-            here[new].1 = true;
-            self.element(new_at + new, |differ| {
-                if moved[new] {
-                    differ.touch();
-                }
-                differ.value(before[old], id, depth + 1);
-            });
-            if self.patch.len() > room {
-                return false;
-            }
-        }
-        self.patch.len() <= room
-    }
-
-    /// Writes that an element of the list at the current path stands elsewhere.
-    fn moved_element(&mut self, from: usize, to: usize) {
-        let place = |index: usize| format!("{}/{index}", self.path);
-        write_move(&mut self.patch, &place(from), &place(to));
-        self.element(to, |differ| differ.note_area(None, None));
-    }
-
-    /// Notes that some elements of the list at the current path are the same ones, where marks need to know.
-    fn stay(&mut self, old: usize, new: usize, count: usize) {
-        if let Some(moved) = self.moves.as_mut().and_then(|moves| moves.get_mut(&self.path)) {
-            moved.note(old, new, count);
-        }
-    }
-
-    /// Returns the new pointer of a value of the old object; none if an element above it was removed.
-    fn moved(&self, pointer: &str) -> Option<String> {
-        let Some(moves) = &self.moves else { return Some(pointer.to_owned()) };
-        let mut path = String::with_capacity(pointer.len());
-        for segment in pointer.split('/').skip(1) {
-            let index = match moves.get(&path) {
-                Some(moved) => segment.parse().ok().map(|index: usize| moved.of(index)),
-                None => None,
-            };
-            path.push('/');
-            match index {
-                Some(index) => path.push_str(&index?.to_string()),
-                None => path.push_str(segment),
-            }
-        }
-        Some(path)
-    }
-
-    /// Runs a step with the path of one element.
-    fn element(&mut self, index: usize, step: impl FnOnce(&mut Self)) {
-        let length = self.path.len();
-        push_segment(&mut self.path, &index.to_string());
-        step(self);
-        self.path.truncate(length);
-    }
-
-    /// Aligns the elements of both parts, in an order that both share, and decides what to do with those in between.
-    fn align(&mut self, old: &[Id], new: &[Id], between: bool) -> Aligned {
-        if old.is_empty() || new.is_empty() {
-            return Aligned::InTurn(Gaps::ComeAndGo, Vec::new());
-        }
-        if old.len() + new.len() > PAIRED || self.left.is_some() && !self.paid {
-            return Aligned::InTurn(Gaps::InOrder, Vec::new());
-        }
-        for &id in old {
-            self.old.read(id);
-        }
-        for (index, &id) in new.iter().enumerate() {
-            self.new.read_like(id, old.get(index).map(|&twin| (&self.old, twin)));
-        }
-        // The first line that names every element, though some alike, and the first that names some of them.
-        let (mut alike, mut partly) = (None, None);
-        for names in merge_keys::IDENTITIES {
-            let Some((before, complete)) = identities(&self.old, old, names) else { continue };
-            let Some((after, complete_too)) = identities(&self.new, new, names) else { continue };
-            if !(complete && complete_too) {
-                partly = partly.or(Some((before, after)));
-                continue;
-            }
-            if before == after {
-                return Aligned::InTurn(Gaps::ComeAndGo, (0..old.len()).map(|index| (index, index)).collect());
-            }
-            if all_differ(&before) && all_differ(&after) {
-                let twins = in_both(&before, &after);
-                let pairs = longest_increasing(&twins);
-                if twins.len() == pairs.len() || old.len().max(new.len()) > MANY_MOVES {
-                    return Aligned::InTurn(Gaps::ComeAndGo, pairs);
-                }
-                let mut of = vec![None; new.len()];
-                twins.into_iter().for_each(|(old, new)| of[new] = Some(old));
-                return Aligned::Rearranged { twins: of, pairs };
-            }
-            alike = alike.or(Some((before, after)));
-        }
-        if !between {
-            // Of elements without names of their own those with the same text are the same, and what lies between
-            // them may have names of its own.
-            let (before, after) = (texts(&self.old, old), texts(&self.new, new));
-            let small = before.len() * after.len() <= SMALL;
-            let pairs =
-                if small { longest_common(&before, &after) } else { longest_increasing(&in_both(&before, &after)) };
-            return Aligned::InTurn(Gaps::ByName, pairs);
-        }
-        match alike.or(partly) {
-            Some((mut before, mut after)) => {
-                count(&mut before);
-                count(&mut after);
-                Aligned::InTurn(Gaps::ComeAndGo, longest_increasing(&in_both(&before, &after)))
-            }
-            None => Aligned::InTurn(Gaps::InOrder, Vec::new()),
-        }
-    }
-
     /// Writes one operation at the current path.
     fn operation(&mut self, name: &str, old: Option<Id>, new: Option<Id>) {
         let was = old.map(|id| self.old.bytes(id));
@@ -662,50 +359,6 @@ impl<'a> Differ<'a> {
         }
     }
 
-    /// Values that were masked or dropped and are not what they were, though their text is.
-    fn marks(&mut self, old: &[Mark], new: &[Mark]) {
-        if old == new && self.patch.is_empty() {
-            return;
-        }
-        let stood: Vec<(String, &Mark)> = old.iter().filter_map(|mark| Some((self.moved(&mark.0)?, mark))).collect();
-        let before: HashMap<&str, &Mark> = stood.iter().map(|(pointer, mark)| (pointer.as_str(), *mark)).collect();
-        let after: HashMap<&str, &[u8; 16]> = new.iter().map(|(pointer, digest)| (pointer.as_str(), digest)).collect();
-        let noted: HashSet<String> = self.touched.iter().cloned().collect();
-        let mut seen = HashSet::new();
-        for pointer in new.iter().map(|(pointer, _)| pointer).chain(stood.iter().map(|(pointer, _)| pointer)) {
-            let pointer = pointer.as_str();
-            let known = before.get(pointer);
-            if known.map(|(_, digest)| digest) == after.get(pointer).copied() || !seen.insert(pointer) {
-                continue;
-            }
-            pointer.clone_into(&mut self.path);
-            // A value that had no mark stood here only if nothing above it moved.
-            let place = match known {
-                Some((place, _)) => Some(place.as_str()),
-                None => (self.moved(pointer).as_deref() == Some(pointer)).then_some(pointer),
-            };
-            let both = if seen.len() <= MANY_MARKS {
-                (place.and_then(|place| self.old.find(place)), self.new.find(pointer))
-            } else {
-                (None, None)
-            };
-            match both {
-                (Some(old), Some(new)) if self.old.bytes(old) == self.new.bytes(new) => {
-                    let masked = self.new.bytes(new);
-                    write_operation(&mut self.patch, "replace", &self.path, Some(masked), Some(masked));
-                    patch::note(&mut self.set, &self.path);
-                }
-                // The text of the patch shows it.
-                (Some(_), _) | (None, Some(_)) => continue,
-                (None, None) => {}
-            }
-            self.note_area(None, None);
-            if !noted.contains(pointer) {
-                self.touch();
-            }
-        }
-    }
-
     fn finish(mut self) -> (Change, Shape) {
         let managers = self.managers();
         let json = patch::change(&self.areas, &self.patch, &managers);
@@ -766,113 +419,4 @@ impl<'a> Members<'a> {
         }
         self.list.iter().position(|(known, _)| known == name)
     }
-}
-
-fn all_differ(identities: &[Identity<'_>]) -> bool {
-    let mut seen = HashSet::with_capacity(identities.len());
-    identities.iter().all(|identity| seen.insert(identity))
-}
-
-/// The identities of the elements by these members, and whether each of them has the first; nothing where none has, or
-/// one is no object.
-fn identities<'a>(tree: &Tree<'a>, elements: &[Id], names: &[&str]) -> Option<(Vec<Identity<'a>>, bool)> {
-    let mut list = Vec::new();
-    let mut named = 0;
-    for &element in elements {
-        if tree.kind(element) != Kind::Object {
-            return None;
-        }
-        let mut identity = ([""; 4], 0);
-        for (name, value) in tree.members(element) {
-            let name = tree.string(name);
-            if let Some(position) = names.iter().position(|wanted| *wanted == name)
-                && !tree.is_container(value)
-            {
-                identity.0[position] = tree.raw(value);
-            }
-        }
-        named += usize::from(!identity.0[0].is_empty());
-        list.push(identity);
-    }
-    (named > 0).then_some((list, named == elements.len()))
-}
-
-/// The identities of elements that have no names: their texts.
-fn texts<'a>(tree: &Tree<'a>, elements: &[Id]) -> Vec<Identity<'a>> {
-    let mut list: Vec<Identity<'a>> = elements.iter().map(|&element| ([tree.raw(element), "", "", ""], 0)).collect();
-    count(&mut list);
-    list
-}
-
-/// Distinguishes those that are alike by how often they came before.
-fn count(identities: &mut [Identity<'_>]) {
-    let mut seen = HashMap::with_capacity(identities.len());
-    for (names, before) in identities {
-        let times: &mut usize = seen.entry(*names).or_default();
-        *before = *times;
-        *times += 1;
-    }
-}
-
-/// Returns the positions of the identities that are in both lists, in the order of the second.
-fn in_both(before: &[Identity<'_>], after: &[Identity<'_>]) -> Vec<(usize, usize)> {
-    let positions: HashMap<&Identity<'_>, usize> = before.iter().enumerate().map(|(i, key)| (key, i)).collect();
-    after.iter().enumerate().filter_map(|(j, key)| Some((*positions.get(key)?, j))).collect()
-}
-
-/// The longest list that both lists hold in this order, by its places in them.
-fn longest_common(old: &[Identity<'_>], new: &[Identity<'_>]) -> Vec<(usize, usize)> {
-    // How much the lists from these places on have in common.
-    let width = new.len() + 1;
-    let mut common = vec![0_u16; (old.len() + 1) * width];
-    for i in (0..old.len()).rev() {
-        for j in (0..new.len()).rev() {
-            let at = i * width + j;
-            common[at] = if old[i].0[0] == new[j].0[0] {
-                common[at + width + 1] + 1
-            } else {
-                common[at + width].max(common[at + 1])
-            };
-        }
-    }
-    let (mut i, mut j) = (0, 0);
-    let mut pairs = Vec::new();
-    while i < old.len() && j < new.len() {
-        let at = i * width + j;
-        if old[i].0[0] == new[j].0[0] {
-            pairs.push((i, j));
-            (i, j) = (i + 1, j + 1);
-        } else if common[at + width] >= common[at + 1] {
-            i += 1;
-        } else {
-            j += 1;
-        }
-    }
-    pairs
-}
-
-/// The longest part of the pairs (in order of their second) that is in order of the first as well.
-fn longest_increasing(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
-    // For each length the pair that ends such a part with the smallest first, and for each pair the one before it.
-    let mut ends: Vec<usize> = Vec::new();
-    let mut previous = vec![usize::MAX; pairs.len()];
-    for (index, (first, _)) in pairs.iter().enumerate() {
-        let length = ends.partition_point(|&end| pairs[end].0 < *first);
-        if length > 0 {
-            previous[index] = ends[length - 1];
-        }
-        if length == ends.len() {
-            ends.push(index);
-        } else {
-            ends[length] = index;
-        }
-    }
-    let mut chain = Vec::with_capacity(ends.len());
-    let mut at = ends.last().copied();
-    while let Some(index) = at {
-        chain.push(pairs[index]);
-        at = Some(previous[index]).filter(|&index| index != usize::MAX);
-    }
-    chain.reverse();
-    chain
 }

@@ -17,7 +17,12 @@
 //! digested unread.
 //! Cost: Harmless annotations of Secrets are digested, too.
 
-use super::{Frame, Id, Kind, RedactMode, Sort, Tree, Walk, hex, is_digest, mask_tokens, push_segment};
+use super::replace::{hex, is_digest};
+use super::{Frame, Sort, Walk};
+use crate::core::change::redact::RedactMode;
+use crate::core::change::redact::signs::mask_tokens;
+use crate::core::json::pointer::push_segment;
+use crate::core::json::tree::{Id, Kind, Tree};
 
 /// Pointer pattern of the sets of fields.
 pub(super) const PLACE: &str = "/metadata/managedFields/-/fieldsV1";
