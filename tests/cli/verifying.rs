@@ -1,6 +1,12 @@
 //! `decklog verify`, of a journal and of the copies that sinks wrote.
 
-use super::*;
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+
+use decklog::journal::{SinkStart, StoredEntry};
+
+use super::{Answer, State, decklog, upsert};
 
 #[tokio::test]
 async fn verify_proves_a_journal_and_finds_damage() {

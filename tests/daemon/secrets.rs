@@ -1,7 +1,10 @@
 //! Invariant 10: no byte of a redacted value, and of no credential, is anywhere but where it came from.
 
+mod planted;
+mod rules;
+
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -10,10 +13,10 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use base64::Engine as _;
-use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use base64::prelude::BASE64_STANDARD;
 use decklog::journal::Codec;
 use decklog::sim::faults::{Act, Fault, On, Signal};
-use decklog::sim::{Sim, objects};
+use decklog::sim::objects;
 use memchr::memmem;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -21,52 +24,7 @@ use tokio::task::JoinSet;
 
 use crate::encodings::{Form, find, needles};
 use crate::support::{Daemon, cluster, decklog, free_address, http_get, until};
-
-/// Long enough to be no accident, and without a character that an encoding would write in two ways.
-const CANARIES: [&str; 37] = [
-    "canaryDATAxq7Zk2mVn4",
-    "canarySTRINGDATAw8Yt5",
-    "canaryAPPLIEDp3Rk9sQm",
-    "canaryAPPLIEDSTRb6Xw1",
-    "canaryTOKENv2Hn8cLz5t",
-    "canaryCHANGEDj4Fd7gKs",
-    "canaryBINARYo9Us3eAyw",
-    "canaryRULEDROPn5Bq1iT",
-    "canaryRULEMASKc8Mv6dP",
-    "canaryJWTr2Wz6hXf0nEb",
-    "canaryDOCKERx4Vb8kQs1",
-    "canaryBOOTSTRAPm7Gj2p",
-    "canaryHELMk9Dw3tYc5ru",
-    "canaryNESTEDz6Lf8vHn2",
-    "canaryLISTq1Xs4bRm7ok",
-    "canaryTEXTe3Ku9gPw5xa",
-    "canaryYAMLi8Nd2hCv6ty",
-    "canaryENVs5Bf7jZq1lm3",
-    "canaryCONDu2Wr9kXe4pd",
-    "canaryHMACRULEy6Tg8nz",
-    // What decklog itself is given.
-    "canaryKUBETOKENc3Vh7b",
-    "canaryBEARERFILEa9Qk5",
-    "canaryHEADERFILEx2Pm8",
-    "canaryINLINEHEADd6Rs1",
-    "canaryURLPASSWORDf4Jw",
-    "canaryHMACKEYw7Zb3nLt",
-    // The very bytes of a private key of Ed25519.
-    "canaryCLIENTKEYb4Tn8xWq2mZs6vJd1",
-    // Webhooks have their secret in the path, or as a parameter.
-    "canaryURLPATHr5Yd2Lq8",
-    "canaryURLQUERYk3Fv9Ht",
-    // What managedFields repeat.
-    "canarySETn7Cw1Zp6Gx4m",
-    "canaryKEYSs2Bj8Vd5Rk9",
-    // Copies of a Secret in its annotations, and elsewhere.
-    "canaryNOTEYAMLt6Qf3Wb",
-    "canaryNOTECODEDu9Mh4X",
-    "canaryNOTEGZIPv1Ks7Py",
-    "canaryNOTETEXTw8Ng2Dc",
-    "canaryNOTEPLAINa4Ez6T",
-    "canarySECRETLISTb3Jr5",
-];
+use planted::{CANARIES, plant};
 
 /// A client certificate of Ed25519 and its key, which is the canary, both in PEM.
 fn client_identity(dir: &Path) -> (String, String) {
@@ -91,11 +49,6 @@ fn kubeconfig(server: &str, user: &str) -> String {
 
 fn coded(text: &str) -> String {
     objects::base64(text)
-}
-
-fn token(value: &str) -> String {
-    let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
-    format!("{}.{}.c2ln", part(r#"{"alg":"RS256","kid":"k"}"#), part(&format!(r#"{{"sub":"{value}"}}"#)))
 }
 
 /// Searches bytes, and what is compressed in them.
@@ -172,87 +125,6 @@ impl Search {
         }
         assert!(rows_seen > 20, "{rows_seen} rows are not what there was");
     }
-}
-
-/// Values wherever Kubernetes has places for them.
-fn plant(sim: &Sim) {
-    let applied = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "planted"},
-        "data": {"password": coded(CANARIES[2])}, "stringData": {"token": CANARIES[3]},
-    });
-    let mut planted = objects::secret("default", "planted", &[("password", CANARIES[0]), ("key", CANARIES[6])]);
-    planted["stringData"] = json!({"clear": CANARIES[1]});
-    planted["metadata"]["annotations"] =
-        json!({"kubectl.kubernetes.io/last-applied-configuration": applied.to_string()});
-    sim.create("secrets", planted).unwrap();
-    let docker = json!({"auths": {"r.io": {"auth": coded(&format!("u:{}", CANARIES[10]))}}}).to_string();
-    let helm = BASE64_STANDARD.encode(json!({"config": {"password": CANARIES[12]}}).to_string());
-    for (name, kind, data) in [
-        ("token", "kubernetes.io/service-account-token", vec![("token", token(CANARIES[4]))]),
-        ("docker", "kubernetes.io/dockerconfigjson", vec![(".dockerconfigjson", docker)]),
-        ("bootstrap", "bootstrap.kubernetes.io/token", vec![("token-secret", CANARIES[11].to_owned())]),
-        ("helm", "helm.sh/release.v1", vec![("release", helm)]),
-    ] {
-        let data: Vec<(&str, &str)> = data.iter().map(|(key, value)| (*key, value.as_str())).collect();
-        let mut secret = objects::secret("default", name, &data);
-        secret["type"] = json!(kind);
-        sim.create("secrets", secret).unwrap();
-    }
-    let mut yaml = objects::secret("default", "yaml", &[]);
-    yaml["metadata"]["annotations"] =
-        json!({"kubectl.kubernetes.io/last-applied-configuration": format!("stringData: {{a: {}}}", CANARIES[16])});
-    sim.create("secrets", yaml).unwrap();
-    // Copies under names of their own, in every form that a program chose.
-    let mut copied = objects::secret("default", "copied", &[]);
-    let copy = |canary: &str| json!({"kind": "Secret", "stringData": {"p": canary}}).to_string();
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
-    gzip.write_all(copy(CANARIES[33]).as_bytes()).unwrap();
-    copied["metadata"]["annotations"] = json!({
-        "example.com/yaml": format!("kind: Secret\nstringData:\n  p: {}\n", CANARIES[31]),
-        "example.com/coded": coded(&copy(CANARIES[32])),
-        "example.com/compressed": BASE64_STANDARD.encode(gzip.finish().unwrap()),
-        "example.com/text": json!(copy(CANARIES[34])).to_string(),
-        "example.com/plain": format!("the password is {}", CANARIES[35]),
-        "kubernetes.io/service-account.name": "harmlessNAME",
-    });
-    sim.create("secrets", copied).unwrap();
-    let list = json!({"kind": "SecretList", "items": [{"metadata": {}, "stringData": {"p": CANARIES[36]}}]});
-    sim.create("configmaps", objects::config_map("default", "list", &list.to_string())).unwrap();
-    // Secrets and tokens in places that are none.
-    let kubeconfig = format!("users:\n- user: {{token: {}}}\n", token(CANARIES[9]));
-    sim.create("configmaps", objects::config_map("default", "kubeconfig", &kubeconfig)).unwrap();
-    let mut text = objects::secret("default", "x", &[("a", CANARIES[15])]);
-    text["kind"] = json!("Secret");
-    let text = text.to_string();
-    sim.create("configmaps", objects::config_map("default", "text", &text)).unwrap();
-    let mut map = objects::config_map("default", "ruled", "harmless");
-    map["data"] = json!({
-        "db-password": CANARIES[7], "api-key": CANARIES[8], "digested": CANARIES[19], "harmless": "harmlessVALUE",
-    });
-    map["metadata"]["annotations"] = json!({
-        "kubectl.kubernetes.io/last-applied-configuration":
-            json!({"kind": "ConfigMap", "data": {"db-password": CANARIES[7], "api-key": CANARIES[8]}}).to_string()
-    });
-    sim.create("configmaps", map).unwrap();
-    let mut pod = objects::pod("default", "tokens", "app", None, "nginx");
-    pod["spec"]["containers"][0]["env"] = json!([{"name": "T", "value": token(CANARIES[17])}]);
-    pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False", "message": token(CANARIES[18])}]);
-    sim.create("pods", pod).unwrap();
-    sim.define(objects::crd("bundles.example.com", "Bundle", true, &["v1"])).unwrap();
-    let nested = |canary: &str| json!({"kind": "Secret", "apiVersion": "v1", "data": {"a": coded(canary)}});
-    let bundle = json!({
-        "metadata": {"name": "bundle", "namespace": "default", "managedFields": [{
-            "manager": "harmlessMANAGER", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {
-                "f:tokens": {(format!("v:{:?}", CANARIES[29])): {}},
-                "f:keys": {(format!("k:{{\"name\":{:?}}}", CANARIES[30])): {"f:name": {}}},
-            }},
-        }]},
-        "spec": {
-            "template": nested(CANARIES[13]), "list": {"kind": "List", "items": [nested(CANARIES[14])]},
-            "tokens": [CANARIES[29]], "keys": [{"name": CANARIES[30]}],
-        },
-    });
-    sim.create("bundles.example.com", bundle).unwrap();
 }
 
 const WATCHED: &str = "resources = [\"secrets\", \"configmaps\", \"pods\", \"bundles.example.com\"]";
@@ -562,102 +434,4 @@ async fn credentials_that_cannot_be_used_are_not_quoted() {
         search.has_none(daemon.said().as_bytes(), &format!("the log, {what}"));
     }
     assert!(daemon.said().contains("TRACE"), "the log was not at its loudest");
-}
-
-/// A rule that comes later: from then on nothing new tells the value, not even as what was there before.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rule_that_comes_later_holds_for_what_was_before() {
-    let sim = cluster().await;
-    let map = |name: &str| {
-        let mut map = objects::config_map("default", name, "open");
-        map["data"]["password"] = json!(CANARIES[0]);
-        map
-    };
-    for name in ["changed", "same", "deleted", "vanished"] {
-        sim.create("configmaps", map(name)).unwrap();
-    }
-    let mut daemon = Daemon::new(&sim, &["configmaps"]);
-    daemon.start();
-    daemon.ready().await;
-    daemon.reach(4).await;
-    assert!(fs::read_to_string(daemon.log()).unwrap().contains(CANARIES[0]), "there is no rule yet");
-    let rules = "[redact]\nrules = [{ resources = [\"configmaps\"], paths = [\"/data/password\"], mode = \"hmac\" }]\n";
-    let config = daemon.config("resources = [\"configmaps\"]", rules);
-    daemon.configure(&config);
-    daemon.signal(rustix::process::Signal::HUP);
-    daemon.says("the configuration was read again").await;
-    sim.wait_for_watches("configmaps", 1).await.unwrap();
-    let before = fs::read(daemon.log()).unwrap().len();
-    sim.patch("configmaps", "default", "changed", &json!({"data": {"password": CANARIES[5]}})).unwrap();
-    sim.patch("configmaps", "default", "same", &json!({"data": {"value": "closed"}})).unwrap();
-    sim.delete("configmaps", "default", "deleted").unwrap();
-    daemon.tells("the deletion", |entry| entry.name == "deleted" && entry.kind == "DELETED").await;
-    daemon.stop().await;
-    // The journal knows since when: not only a running daemon does.
-    sim.delete("configmaps", "default", "vanished").unwrap();
-    sim.compact_all();
-    daemon.start();
-    daemon.tells("what is gone", |entry| entry.name == "vanished" && entry.kind == "DELETED").await;
-    daemon.stop().await;
-    let log = fs::read(daemon.log()).unwrap();
-    Search::new().has_none(&log[before..], "what was told after the rule came");
-    let entry = |name: &str| {
-        let entries = log[before..].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let mut entries = entries.map(|line| serde_json::from_slice::<Value>(line).unwrap());
-        entries.find(|entry| entry["name"] == name).unwrap()
-    };
-    let step = |entry: &Value, path: &str| {
-        let steps = entry["change"]["patch"].as_array().unwrap();
-        steps.iter().find(|step| step["path"] == path).cloned()
-    };
-    let told = step(&entry("changed"), "/data/password").expect("a change of the value is one");
-    assert!(told["was"].as_str().unwrap().starts_with("hmac:") && told["was"] != told["value"], "{told}");
-    let told = entry("same");
-    assert!(step(&told, "/data/password").is_none(), "the value has not changed: {told}");
-    assert!(step(&told, "/data/value").is_some(), "{told}");
-    for name in ["deleted", "vanished"] {
-        let told = entry(name);
-        assert!(told["object"]["data"]["password"].as_str().unwrap().starts_with("hmac:"), "{told}");
-        assert_eq!(told["redacted"], json!(["/data/password"]));
-    }
-    daemon.consistent().await;
-}
-
-/// Fault 89: without the key of the digests nothing is begun, and no other key takes its place.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_its_key_nothing_is_redacted_in_another_way() {
-    let sim = cluster().await;
-    let key = tempfile::tempdir().unwrap();
-    let path = key.path().join("hmac");
-    let daemon = Daemon::with(&sim, "resources = [\"secrets\"]", &format!("[redact]\nkey_file = {path:?}\n"));
-    for content in [None, Some(""), Some("short")] {
-        if let Some(text) = content {
-            fs::write(&path, text).unwrap();
-        }
-        for command in ["run", "check"] {
-            daemon.command(&[command]).await.refused(78, &["redact.key_file", "hmac"]);
-        }
-        assert!(!daemon.state().exists(), "nothing was begun");
-    }
-}
-
-/// Fault 87: a rule that hides nothing is said, by `check` and by the daemon.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rule_that_matches_nothing_is_said() {
-    let sim = cluster().await;
-    sim.bulk_pods(1100).unwrap();
-    let rules = "[redact]\nrules = [\n\
-        { resources = [\"pods\"], paths = [\"/spec/*passwrod*\", \"/spec/nodeName\"], mode = \"drop\" },\n\
-        { resources = [\"configmap\", \"sercets\"], paths = [\"/data\"], mode = \"drop\" },\n]\n";
-    let mut daemon = Daemon::with(&sim, "resources = [\"pods\"]", rules);
-    let checked = daemon.command(&["check"]).await;
-    assert_eq!(checked.code, 1, "{checked:?}");
-    assert!(checked.out.contains("rule 2 is for configmap, sercets, and none of that is watched"), "{checked:?}");
-    assert!(!checked.out.contains("rule 1"), "{checked:?}");
-    daemon.start();
-    daemon.says("has matched nothing in 1000 objects").await;
-    daemon.stop().await;
-    let said = daemon.said();
-    let lines: Vec<&str> = said.lines().filter(|line| line.contains("has matched nothing")).collect();
-    assert!(lines.len() == 1 && lines[0].contains("/spec/*passwrod*"), "{lines:?}");
 }

@@ -1,22 +1,24 @@
 //! A real control plane in processes of its own: etcd, kube-apiserver and, as asked, the controllers, the scheduler and
 //! fake kubelets. It lives in a temporary directory, listens on loopback only, and ends with the test.
 
-use std::fs::{self, File};
+mod process;
+mod requests;
+
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
 use kube::client::Body;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt as _;
 
 use crate::judge::Row;
 use crate::oracle::Oracle;
 use crate::ports::free_port;
+pub use process::Process;
 
 /// How long a condition may take that always comes. Generous, because the machine may be busy, and because decklog gives
 /// a server that went back more than a minute before it believes that.
@@ -61,72 +63,6 @@ fn programs() -> &'static Path {
         String::from_utf8(output.stdout).unwrap().trim_end().into()
     });
     &PROGRAMS
-}
-
-/// A child process that dies with the test, whatever happens to it: on drop, and by the kernel's hand when the thread
-/// that started it is gone.
-pub struct Process {
-    name: String,
-    child: Child,
-}
-
-impl Process {
-    /// Starts a program; its stderr is appended to `log`, its stdout as well unless it is wanted elsewhere.
-    pub fn start(
-        name: &str,
-        program: &Path,
-        arguments: &[String],
-        log: &Path,
-        edit: impl FnOnce(&mut Command),
-    ) -> Self {
-        let log = File::options().create(true).append(true).open(log).unwrap();
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        edit(&mut command);
-        let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {name}: {error}"));
-        Self { name: name.to_owned(), child }
-    }
-
-    /// Sends a signal.
-    pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.name));
-    }
-
-    /// Its process, which is the program's: setpriv becomes it.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// How it ended, if it did.
-    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
-        self.child.try_wait().unwrap()
-    }
-
-    /// Asks it to end and waits for that.
-    pub async fn stop(mut self) -> std::process::ExitStatus {
-        self.signal(Signal::TERM);
-        let what = format!("the end of {}", self.name);
-        until(&what, LIMIT, async || self.ended().ok_or_else(|| "it still runs".to_owned())).await
-    }
-
-    /// Ends it at once, without a word.
-    pub fn kill(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        // It may have ended by itself.
-        let _gone = self.child.kill();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.end();
-    }
 }
 
 /// What runs beside etcd and the API server.
@@ -490,105 +426,6 @@ impl Cluster {
     /// The truth.
     pub fn oracle(&self) -> &Oracle {
         self.oracle.as_ref().unwrap()
-    }
-
-    /// Sends a request as the administrator.
-    pub async fn call(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
-        let kind = match method {
-            "PATCH" => "application/merge-patch+json",
-            _ => "application/json",
-        };
-        self.send(method, path, kind, body).await
-    }
-
-    /// Sends a request with a body of this type as the administrator.
-    pub async fn send(&self, method: &str, path: &str, kind: &str, body: Option<&Value>) -> (u16, Value) {
-        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string().into_bytes()));
-        let request =
-            http::Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
-        let answer = self.client.get().unwrap().send(request).await;
-        let answer = answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
-        let status = answer.status().as_u16();
-        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
-        (status, serde_json::from_slice(&bytes).unwrap_or_default())
-    }
-
-    /// Opens a stream as the administrator.
-    pub async fn open(&self, path: &str) -> Body {
-        let answer =
-            self.client.get().unwrap().send(http::Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
-        assert!(answer.status().is_success(), "GET {path}: {}", answer.status());
-        answer.into_body()
-    }
-
-    /// Reads what is no JSON document, to its end, as the administrator.
-    pub async fn text(&self, path: &str) -> String {
-        let bytes = self.open(path).await.collect().await.unwrap().to_bytes();
-        String::from_utf8(bytes.into()).unwrap()
-    }
-
-    /// Sends a request that has to succeed.
-    pub async fn must(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
-        let (status, answer) = self.call(method, path, body).await;
-        assert!((200..300).contains(&status), "{method} {path}: {status} {}", answer["message"]);
-        answer
-    }
-
-    /// Reads an object.
-    pub async fn get(&self, path: &str) -> Result<Value, String> {
-        let (status, answer) = self.call("GET", path, None).await;
-        if status == 200 { Ok(answer) } else { Err(format!("GET {path}: {status} {}", answer["message"])) }
-    }
-
-    /// Creates an object.
-    pub async fn create(&self, path: &str, object: &Value) -> Value {
-        self.must("POST", path, Some(object)).await
-    }
-
-    /// Changes an object by a merge patch.
-    pub async fn patch(&self, path: &str, patch: &Value) -> Value {
-        self.must("PATCH", path, Some(patch)).await
-    }
-
-    /// Deletes an object.
-    pub async fn delete(&self, path: &str) {
-        self.must("DELETE", path, None).await;
-    }
-
-    /// Runs kubectl as the administrator.
-    pub async fn kubectl(&self, arguments: &[&str]) -> Output {
-        self.kubectl_with(arguments, b"").await
-    }
-
-    /// Runs kubectl as the administrator, with something to read.
-    pub async fn kubectl_with(&self, arguments: &[&str], input: &[u8]) -> Output {
-        let mut command = tokio::process::Command::new(programs().join(self.kube()));
-        command.arg("kubectl").arg("--kubeconfig").arg(self.kubeconfig("admin")).args(arguments);
-        command.env("HOME", self.dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        // It says what is wrong with what it does not read to its end.
-        let (_written, output) = tokio::join!(async move { stdin.write_all(input).await }, child.wait_with_output());
-        output.unwrap()
-    }
-
-    /// Runs kubectl, which has to succeed.
-    pub async fn kubectl_must(&self, arguments: &[&str]) -> String {
-        let output = self.kubectl(arguments).await;
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "kubectl {arguments:?}: {error}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// The requests of a user that the API server has answered or is done with.
-    pub fn audit(&self, user: &str) -> Vec<Value> {
-        let log = |name: &str| fs::read_to_string(self.path(&format!("{name}-audit.log"))).unwrap_or_default();
-        [log("kube-apiserver"), log("second-apiserver")]
-            .iter()
-            .flat_map(|text| text.lines())
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-            .filter(|event| event["user"]["username"] == user)
-            .collect()
     }
 }
 

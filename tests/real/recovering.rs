@@ -5,17 +5,21 @@
 //! `DECKLOG_TEST_RECOVERIES` has more restarts than the few that there is time for; from ten on also a watch cache that
 //! overflows, which takes a minute and a half by itself.
 
+mod life;
+mod witness;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::decklog::Decklog;
 use crate::extensions;
 use crate::harness::{Cluster, LIMIT, Parts, Version, until};
-use crate::judge::{Entry, Key, Scope};
-use crate::load::Dice;
+use crate::judge::{Entry, Scope};
+use life::{Load, events, gone, live, overflow};
+use witness::{complete, content, gaps, same};
 
 const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/shop/secrets";
@@ -111,20 +115,6 @@ pub async fn restarts(version: Version) {
     }
 }
 
-/// What an entry carries, but for what a journal gives it. Each has a key of its own for what is redacted.
-fn content(entry: &Entry) -> (&str, &str, String, String, &[String]) {
-    let text = |text: &str| {
-        let mut parts = text.split("hmac:");
-        let first = parts.next().unwrap_or_default().to_owned();
-        parts.fold(first, |text, part| {
-            text + "hmac:" + part.trim_start_matches(|letter: char| letter.is_ascii_hexdigit())
-        })
-    };
-    let object = entry.object.as_ref().map(|object| text(object.get()));
-    let patch = entry.change.as_ref().map(|change| text(&format!("{:?}", change.patch)));
-    (&entry.id, &entry.kind, object.unwrap_or_default(), patch.unwrap_or_default(), &entry.redacted)
-}
-
 /// A daemon before its API server goes.
 struct Before {
     user: &'static str,
@@ -180,105 +170,6 @@ fn questions(cluster: &Cluster, user: &str) -> usize {
     let events = cluster.audit(user);
     let uris = events.iter().filter_map(|event| event["requestURI"].as_str());
     uris.filter(|uri| uri.contains("resourceVersionMatch=Exact") || uri.ends_with("?&limit=1")).count()
-}
-
-/// Objects of a few names, and of names that come once, in several resources.
-struct Load {
-    dice: Dice,
-    alive: BTreeMap<(usize, usize), bool>,
-    writes: usize,
-}
-
-impl Default for Load {
-    fn default() -> Self {
-        Self { dice: Dice(20_261_122), alive: BTreeMap::new(), writes: 0 }
-    }
-}
-
-impl Load {
-    async fn run(&mut self, cluster: &Cluster, stop: &AtomicBool, writes: &AtomicUsize) {
-        // A pace that leaves the daemons their share of a small machine.
-        let mut pace = tokio::time::interval(Duration::from_millis(100));
-        while !stop.load(Ordering::Relaxed) {
-            pace.tick().await;
-            writes.fetch_add(self.step(cluster).await, Ordering::Relaxed);
-        }
-    }
-
-    /// One turn of the cluster's life. How many writes it made.
-    async fn step(&mut self, cluster: &Cluster) -> usize {
-        self.writes += 1;
-        let number = self.writes;
-        let which = self.dice.roll(ALL.len());
-        let (all, part) = ALL[which];
-        let object = |name: &str| object(all, part, name, number);
-        if self.dice.roll(10) == 0 {
-            event(cluster, ["shop", "pay"][number % 2], &format!("event-{number}")).await;
-            return 1;
-        }
-        if self.dice.roll(6) == 0 {
-            // It comes and goes, at once or when nothing holds it any more.
-            let name = format!("brief-{number}");
-            let one = format!("{all}/{name}");
-            if number.is_multiple_of(2) {
-                cluster.create(all, &object(&name)).await;
-                cluster.delete(&one).await;
-                return 2;
-            }
-            let mut held = object(&name);
-            held["metadata"]["finalizers"] = json!(["example.com/hold"]);
-            cluster.create(all, &held).await;
-            cluster.delete(&one).await;
-            cluster.patch(&one, &json!({"metadata": {"finalizers": null}})).await;
-            return 3;
-        }
-        let name = self.dice.roll(5);
-        let again = self.dice.roll(4);
-        let alive = self.alive.entry((which, name)).or_default();
-        let name = format!("load-{name}");
-        let one = format!("{all}/{name}");
-        match (*alive, again) {
-            (false, _) => drop(cluster.create(all, &object(&name)).await),
-            (true, 0) => cluster.delete(&one).await,
-            (true, 1) => {
-                cluster.delete(&one).await;
-                cluster.create(all, &object(&name)).await;
-                return 2;
-            }
-            (true, _) => {
-                let mut change = object(&name);
-                change["metadata"] = json!({"annotations": {"writes": number.to_string()}});
-                cluster.patch(&one, &change).await;
-                return 1;
-            }
-        }
-        *alive = !*alive;
-        1
-    }
-}
-
-/// An object of a resource, with something that tells it from others.
-fn object(all: &str, part: &str, name: &str, number: usize) -> Value {
-    let mut object = json!({"metadata": {"name": name, "annotations": {"writes": number.to_string()}}});
-    match part {
-        "data" | "stringData" => object[part] = json!({"writes": number.to_string()}),
-        "spec" if all == WIDGETS => {
-            object["apiVersion"] = json!("example.com/v1");
-            object["kind"] = json!("Widget");
-            object[part] = json!({"writes": number});
-        }
-        "spec" => object[part] = json!({"holderIdentity": number.to_string()}),
-        _ => {}
-    }
-    object
-}
-
-async fn event(cluster: &Cluster, namespace: &str, name: &str) {
-    let event = json!({
-        "metadata": {"name": name}, "reason": "Test", "message": "it came", "type": "Normal",
-        "involvedObject": {"kind": "ConfigMap", "namespace": namespace, "name": "any"},
-    });
-    cluster.create(&format!("/api/v1/namespaces/{namespace}/events"), &event).await;
 }
 
 /// What the daemons of the second scenario read: selections that objects enter and leave, a source for each namespace, and
@@ -397,248 +288,4 @@ pub async fn stops(version: Version) {
 async fn bind(cluster: &Cluster) {
     let binding = ["create", "clusterrolebinding", "reader", "--clusterrole=reader", "--user=restricted"];
     cluster.kubectl_must(&binding).await;
-}
-
-/// Events of two namespaces that are written together hang on one lease, and etcd deletes them with one revision.
-async fn events(cluster: &Cluster, round: usize) {
-    for number in 0..6 {
-        event(cluster, ["shop", "pay"][number % 2], &format!("short-{round}-{number}")).await;
-    }
-}
-
-/// Waits until these events have expired.
-async fn gone(cluster: &Cluster) {
-    until("events to expire", LIMIT, async || {
-        for namespace in ["shop", "pay"] {
-            let events = cluster.get(&format!("/api/v1/namespaces/{namespace}/events")).await?;
-            let left = events["items"].as_array().map_or(0, Vec::len);
-            if left > 0 {
-                return Err(format!("{left} are left in {namespace}"));
-            }
-        }
-        Ok(())
-    })
-    .await;
-}
-
-/// Objects that come, change, go and come again, enter what is selected and leave it. `round` is in their names, and some
-/// live on from round to round.
-async fn live(cluster: &Cluster, round: usize) {
-    let label = async |name: &str, tier: &str| {
-        cluster.patch(&format!("{MAPS}/{name}"), &json!({"metadata": {"labels": {"tier": tier}}})).await;
-    };
-    let map = async |name: &str, tier: &str| {
-        let labels = json!({"tier": tier});
-        cluster.create(MAPS, &json!({"metadata": {"name": name, "labels": labels}, "data": {"a": "b"}})).await;
-    };
-    let touch = async |name: &str| {
-        let data = json!({"data": {"at": cluster.oracle().revision().await.to_string()}});
-        cluster.patch(&format!("{MAPS}/{name}"), &data).await;
-    };
-    let remove = async |name: &str| cluster.delete(&format!("{MAPS}/{name}")).await;
-    let name = |what: &str| format!("{what}-{round}");
-    if round == 1 {
-        for what in ["leaves", "moves", "dies", "enters", "again", "hidden"] {
-            map(what, if what == "enters" { "db" } else { "web" }).await;
-        }
-        pod(cluster, "runs").await;
-        phase(cluster, "runs", "Running").await;
-    } else {
-        // Out, changed there, and in again; out and in again in one breath.
-        label("moves", "db").await;
-        touch("moves").await;
-        label("moves", "web").await;
-        label("moves", "db").await;
-        label("moves", "web").await;
-        touch("moves").await;
-        // In, out, and in again.
-        label("enters", "web").await;
-        touch("enters").await;
-        label("enters", "db").await;
-        touch("enters").await;
-        // Gone while it was out; and another one of its name comes there.
-        label("dies", "db").await;
-        touch("dies").await;
-        remove("dies").await;
-        map("dies", "db").await;
-        touch("dies").await;
-        label("dies", "web").await;
-        // Another incarnation at once.
-        remove("again").await;
-        map("again", "web").await;
-        // It leaves and stays away until the next round, when it comes back.
-        label("leaves", if round.is_multiple_of(2) { "db" } else { "web" }).await;
-        touch("leaves").await;
-        // It is made anew behind the scenes.
-        label("hidden", "db").await;
-        remove("hidden").await;
-        map("hidden", "web").await;
-        phase(cluster, "runs", "Pending").await;
-        phase(cluster, "runs", "Running").await;
-    }
-    // Whole lives.
-    map(&name("brief"), "web").await;
-    touch(&name("brief")).await;
-    remove(&name("brief")).await;
-    map(&name("visits"), "db").await;
-    label(&name("visits"), "web").await;
-    label(&name("visits"), "db").await;
-    map(&name("stays"), "web").await;
-    pod(cluster, &name("pod")).await;
-    phase(cluster, &name("pod"), "Running").await;
-    cluster.delete(&format!("{PODS}/{}?gracePeriodSeconds=0", name("pod"))).await;
-    pod(cluster, &name("failing")).await;
-    phase(cluster, &name("failing"), "Running").await;
-    phase(cluster, &name("failing"), "Failed").await;
-    for (all, part) in [(SECRETS, "stringData"), (WIDGETS, "spec")] {
-        for what in ["brief", "stays"] {
-            cluster.create(all, &object(all, part, &name(what), round)).await;
-        }
-        cluster.delete(&format!("{all}/{}", name("brief"))).await;
-        let mut held = object(all, part, &name("held"), round);
-        held["metadata"]["finalizers"] = json!(["example.com/hold"]);
-        let one = format!("{all}/{}", name("held"));
-        cluster.create(all, &held).await;
-        cluster.delete(&one).await;
-        cluster.patch(&one, &json!({"metadata": {"finalizers": null}})).await;
-    }
-}
-
-async fn pod(cluster: &Cluster, name: &str) {
-    let spec = json!({"automountServiceAccountToken": false, "containers": [{"name": "web", "image": "web:1"}]});
-    cluster.create(PODS, &json!({"metadata": {"name": name}, "spec": spec})).await;
-}
-
-async fn phase(cluster: &Cluster, name: &str, phase: &str) {
-    cluster.patch(&format!("{PODS}/{name}/status"), &json!({"status": {"phase": phase}})).await;
-}
-
-/// Writes until no watch can begin where things are now: the watch cache has room for a hundred changes, and grows while
-/// what is in it is younger than 75 seconds.
-async fn overflow(cluster: &Cluster) {
-    let from = cluster.oracle().revision().await;
-    cluster.create(SECRETS, &json!({"metadata": {"name": "busy"}})).await;
-    let mut writes = 0;
-    let begun = Instant::now();
-    until("a watch cache to forget", LIMIT, async || {
-        // A burst that fills it, and what drives that out when it is old.
-        if writes < 90 || begun.elapsed() > Duration::from_secs(76) {
-            writes += 1;
-            cluster.patch(&format!("{SECRETS}/busy"), &json!({"stringData": {"n": writes.to_string()}})).await;
-        }
-        if writes < 100 {
-            return Err(format!("{writes} writes"));
-        }
-        let watch = format!("/api/v1/secrets?watch=true&timeoutSeconds=1&resourceVersion={from}");
-        let answer = cluster.text(&watch).await;
-        if answer.contains("too old resource version") { Ok(()) } else { Err(format!("{writes} writes")) }
-    })
-    .await;
-}
-
-/// Each GAP: its number, its source, from and to.
-fn gaps(daemon: &mut Decklog) -> Vec<(u64, String, u64, u64)> {
-    let number = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0);
-    let gaps = daemon.entries().iter().filter_map(|entry| {
-        let gap = entry.gap.as_ref()?;
-        Some((entry.seq, source(entry), number(&gap.from), number(&gap.to)))
-    });
-    gaps.collect()
-}
-
-/// The source of an entry: of the resources that are read here, one is read in each namespace by itself.
-fn source(entry: &Entry) -> String {
-    match entry.resource.as_str() {
-        "events" => format!("events {}", entry.namespace),
-        _ => entry.full_resource(),
-    }
-}
-
-/// Up to where nothing is missing of a source for certain: more may have been deleted with the newest version that is told.
-fn complete(log: &[Entry], of: &str) -> u64 {
-    let mut told: Vec<u64> = log.iter().filter(|entry| source(entry) == of).map(Entry::rv).collect();
-    told.sort_unstable();
-    told.dedup();
-    told.iter().rev().nth(1).copied().unwrap_or(0)
-}
-
-/// Waits until a daemon has told what the witness has.
-async fn same(daemon: &mut Decklog, witness: &mut Decklog) {
-    until("a log that is that of the witness", Duration::from_secs(60), async || {
-        daemon.must_run();
-        witness.must_run();
-        assert!(witness.entries().iter().all(|entry| entry.is_seen() || entry.evidence == "listed"), "a witness");
-        differ(daemon.entries(), witness.entries())
-    })
-    .await;
-}
-
-/// What exists, as a log has told it.
-type Told = BTreeMap<Key, (String, u64)>;
-
-fn take(told: &mut Told, entry: &Entry) {
-    match entry.kind.as_str() {
-        "DELETED" => drop(told.remove(&entry.key())),
-        _ => drop(told.insert(entry.key(), (entry.uid.clone(), entry.rv()))),
-    }
-}
-
-/// Where a log is not that of the witness. What a gap covers has to come to the same.
-fn differ(log: &[Entry], witness: &[Entry]) -> Result<(), String> {
-    let of = |log: &[Entry]| {
-        let mut sources: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
-        for entry in log {
-            sources.entry(source(entry)).or_default().push(entry.clone());
-        }
-        sources
-    };
-    let (mine, mut theirs) = (of(log), of(witness));
-    if let Some(source) = theirs.keys().find(|source| !mine.contains_key(*source)) {
-        return Err(format!("nothing of {source}"));
-    }
-    for (name, entries) in mine {
-        let mut theirs = theirs.remove(&name).unwrap_or_default();
-        // What happened with one revision has no order.
-        theirs.sort_by_key(|entry| (entry.rv(), entry.key()));
-        let (mut entries, mut theirs) = (in_order(entries).into_iter().peekable(), theirs.into_iter().peekable());
-        let (mut told, mut truth) = (Told::new(), Told::new());
-        while let Some(entry) = entries.next() {
-            if let Some(gap) = &entry.gap {
-                let to = gap.to.as_deref().and_then(|to| to.parse::<u64>().ok()).unwrap_or(0);
-                while let Some(inferred) = entries.next_if(|entry| entry.evidence == "inferred") {
-                    take(&mut told, &inferred);
-                }
-                while let Some(covered) = theirs.next_if(|entry| entry.rv() <= to) {
-                    take(&mut truth, &covered);
-                }
-                if told != truth {
-                    return Err(format!("{name}: after {entry} there is {told:?}, and should be {truth:?}"));
-                }
-                continue;
-            }
-            let Some(same) = theirs.next() else { return Err(format!("{name}: the witness has no {entry}")) };
-            if content(&entry) != content(&same) {
-                return Err(format!("{name}: the witness has {same} and not {entry}\n{same:?}\n{entry:?}"));
-            }
-            take(&mut told, &entry);
-            take(&mut truth, &same);
-        }
-        if let Some(missing) = theirs.next() {
-            return Err(format!("{name}: missing is {missing}"));
-        }
-    }
-    Ok(())
-}
-
-/// The entries of a source, where those of one revision that follow each other are in the order of their names, and so are
-/// those of a list.
-fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
-    let listed = entries.partition_point(|entry| entry.evidence == "listed");
-    entries[..listed].sort_by_key(|entry| (entry.rv(), entry.key()));
-    for together in
-        entries[listed..].chunk_by_mut(|one, other| one.is_seen() && other.is_seen() && one.rv() == other.rv())
-    {
-        together.sort_by_key(Entry::key);
-    }
-    entries
 }

@@ -1,6 +1,16 @@
 //! Who it is talked to, and who talks.
 
-use super::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use decklog::core::model::Seq;
+use decklog::sink::{LogPosition, Sink, SinkError};
+use serde_json::{Value, json};
+
+use super::start::Kafka;
+use super::{KafkaTests as _, deliver, exactly, items, open, position, tls, trying};
+use crate::server::free_port;
 
 /// A certificate for 127.0.0.1 that signs itself, with its key in one file, for a time.
 fn certificate(dir: &Path, name: &str, expired: bool) {
