@@ -298,19 +298,21 @@ struct Driver {
 }
 
 impl Driver {
+    async fn report(&mut self, journal: &SinkJournal, state: SinkState) -> Result<Outcome, DeliveryError> {
+        log(journal.name(), &state);
+        if state == SinkState::Running {
+            self.stats.tries.store(0, Relaxed);
+        }
+        journal.report(state).await?;
+        Ok(Outcome::Nothing)
+    }
+
     async fn perform(&mut self, journal: &SinkJournal, effect: Effect) -> Result<Outcome, DeliveryError> {
         let name = journal.name();
         let input = match effect {
-            Effect::Report(state) => {
-                log(name, &state);
-                if state == SinkState::Running {
-                    self.stats.tries.store(0, Relaxed);
-                }
-                journal.report(state).await?;
-                return Ok(Outcome::Nothing);
-            }
+            Effect::Report(state) => return self.report(journal, state).await,
             Effect::Unexpected(text) => {
-                tracing::error!(sink = name, "{text}; the sink is asked again where it is; this is a bug");
+                tracing::error!(sink = name, "{text}; this is a bug");
                 return Ok(Outcome::Nothing);
             }
             Effect::Reopen => {

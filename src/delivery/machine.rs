@@ -203,28 +203,22 @@ impl State {
             (Phase::Opening, Input::HasWritten(false)) => self.reset(Seq(0), Next::Search, effects),
             (Phase::Opening, Input::Woken) => self.begin(effects),
             (Phase::Reading, Input::Read { upto, wanted, due }) => {
-                self.seen = upto;
-                self.batch = wanted.into();
-                self.gone = 0;
-                if !self.batch.is_empty() {
-                    self.deliver(effects);
-                } else if due {
-                    self.acknowledge(upto, Next::Read, effects);
-                } else {
-                    self.read(effects);
+                let is_empty = self.took(upto, wanted);
+                match (is_empty, due) {
+                    (false, _) => self.deliver(effects),
+                    (true, true) => self.acknowledge(upto, Next::Read, effects),
+                    (true, false) => self.read(effects),
                 }
             }
             (Phase::Searching, Input::Read { upto, wanted, due }) => {
-                self.seen = upto;
-                self.batch = wanted.into();
-                self.gone = 0;
-                if !self.batch.is_empty() {
-                    self.phase = Phase::Comparing;
-                    effects.push(Effect::Compare);
-                } else if due {
-                    self.acknowledge(upto, Next::Search, effects);
-                } else {
-                    self.search(effects);
+                let is_empty = self.took(upto, wanted);
+                match (is_empty, due) {
+                    (false, _) => {
+                        self.phase = Phase::Comparing;
+                        effects.push(Effect::Compare);
+                    }
+                    (true, true) => self.acknowledge(upto, Next::Search, effects),
+                    (true, false) => self.search(effects),
                 }
             }
             (Phase::Searching, Input::Nothing) => self.switch_timeline(effects),
@@ -341,9 +335,9 @@ impl State {
         self.batch.clear();
         self.seen = before.max(self.cursor);
         if before > self.cursor {
-            self.acknowledge(before, Next::SwitchTimeline, effects)
+            self.acknowledge(before, Next::SwitchTimeline, effects);
         } else {
-            self.switch_timeline(effects)
+            self.switch_timeline(effects);
         }
     }
 
@@ -352,6 +346,14 @@ impl State {
         self.agree();
         self.phase = Phase::Moving(Next::Read);
         effects.push(Effect::SwitchTimeline { after: self.seen });
+    }
+
+    /// Takes the batch that was read. Reports whether it is empty.
+    fn took(&mut self, upto: Seq, wanted: Vec<Seq>) -> bool {
+        self.seen = upto;
+        self.batch = wanted.into();
+        self.gone = 0;
+        self.batch.is_empty()
     }
 
     fn search(&mut self, effects: &mut Vec<Effect>) {
