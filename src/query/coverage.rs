@@ -54,6 +54,9 @@ pub(crate) struct Uncovered {
     pub(crate) resource: Option<String>,
     /// The namespace; empty for all.
     pub(crate) namespace: String,
+    /// Name of the one object that it is about; none for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
     /// Start, microseconds since 1970; none if it is not known, or before the log.
     #[serde(serialize_with = "as_stamps", deserialize_with = "from_stamps")]
     pub(crate) from: Option<i64>,
@@ -184,10 +187,13 @@ pub(crate) fn of_object(
     let scope = Scope { sources: Some(&sources), namespaces: &namespaces };
     let begin = reader.retained()?.oldest_time.unwrap_or_default();
     let head = reader.head()?;
-    Ok(between(reader, scope, head, (begin, present.now), present, deadline)?.0)
+    let mut found = between(reader, scope, head, (begin, present.now), present, deadline)?.0;
+    found.retain(|one| one.name.as_ref().is_none_or(|name| *name == row.name));
+    Ok(found)
 }
 
-/// Returns the stretches in which a moment lies, given in microseconds since 1970.
+/// Returns the stretches in which a moment lies, given in microseconds since 1970. One that names an object leaves nothing else
+/// in doubt: [`of_object`] has it.
 ///
 /// # Errors
 /// Where the journal cannot be read.
@@ -199,7 +205,29 @@ pub(crate) fn at(
     deadline: Instant,
 ) -> Result<Vec<Uncovered>, JournalError> {
     let head = reader.head()?;
-    Ok(between(reader, scope, head, (time, time), present, deadline)?.0)
+    let mut found = between(reader, scope, head, (time, time), present, deadline)?.0;
+    found.retain(|one| one.name.is_none());
+    Ok(found)
+}
+
+/// Returns the oldest GAP of all objects of a scope behind an entry that began before a moment and ended after it.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub(crate) fn gap_at(
+    reader: &mut Reader,
+    scope: Scope<'_>,
+    after: Seq,
+    time: i64,
+) -> Result<Option<Uncovered>, JournalError> {
+    let (mut found, range) = (None, (after, reader.head()?.next()));
+    gaps(reader, scope, range, (time, time), None, &mut |gap| {
+        if gap.name.is_none() && gap.from.is_some_and(|from| from < time) {
+            found = Some(gap);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
 }
 
 /// Returns the number of GAPs behind the first of these seqs and up to the second, at most [`MOST`].
@@ -241,13 +269,19 @@ fn of_gap(
         good.filter(|_| gap.why == Why::Scope.as_str())
     };
     let from = gap.since.as_deref().and_then(micros).or_else(handed_over);
-    let of = |source: &&SourceRow| source.resource.full_name() == resource && source.namespace == namespace;
-    let elsewhere = sources.iter().find(of).is_some_and(|source| !scope.has(source));
-    if elsewhere || to < since || from.is_some_and(|from| from > until) {
+    // A GAP that names an object is in the object's namespace, also where its source is of all.
+    let brings = |source: &&SourceRow| {
+        source.resource.full_name() == resource && ["", namespace].contains(&source.namespace.as_str())
+    };
+    let is_elsewhere = sources.iter().any(|source| brings(&source))
+        && !sources.iter().filter(brings).any(|source| scope.has(source))
+        || !scope.is_within(namespace);
+    if is_elsewhere || to < since || from.is_some_and(|from| from > until) {
         return None;
     }
     Some(Uncovered {
         namespace: namespace.to_owned(),
+        name: entry.name.as_deref().map(str::to_owned),
         resource: Some(resource).filter(|name| !name.is_empty()),
         from,
         to,
@@ -287,6 +321,7 @@ fn now_uncovered(
         found.extend(namespaces.into_iter().map(|namespace| Uncovered {
             resource: Some(source.resource.full_name()),
             namespace,
+            name: None,
             from: source.good_at,
             to: source.good_at.map_or(present.now, |good_at| present.now.max(good_at)),
             why: why.to_owned(),
@@ -313,6 +348,7 @@ fn not_yet_listed(
         found.extend(uncovered_namespaces(reader, source, sources, knew)?.into_iter().map(|namespace| Uncovered {
             resource: Some(source.resource.full_name()),
             namespace,
+            name: None,
             from: None,
             to: first.min(until),
             why: "not_yet".to_owned(),

@@ -8,11 +8,12 @@ use jiff::{SignedDuration, Timestamp};
 use super::coverage::{self, Present, Scope, Uncovered};
 use super::select::Select;
 use super::{Log, is_running};
-use crate::journal::Reader;
-use crate::query::render::Failure;
+use crate::journal::{Reader, SourceRow};
 use crate::query::render::clock::Clock;
 use crate::query::render::names::Spellings;
+use crate::query::render::object::Moment;
 use crate::query::render::row::plural;
+use crate::query::render::{Failure, object};
 
 /// Age up to which the last news of a source that is being watched are as good as present.
 const LAG_LIMIT: SignedDuration = SignedDuration::from_secs(10);
@@ -20,6 +21,34 @@ const LAG_LIMIT: SignedDuration = SignedDuration::from_secs(10);
 const NEVER: &str = "never";
 /// Number of resources that a sentence names.
 const NAMED: usize = 4;
+
+/// Returns a sentence if a moment lies in a GAP of a resource, given by its full name.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub(super) fn doubt(
+    reader: &mut Reader,
+    (resource, namespace): (&str, Option<&str>),
+    place: Moment,
+    clock: &Clock,
+) -> Result<Option<String>, Failure> {
+    let Some(time) = place.time else { return Ok(None) };
+    let brings = |source: &&SourceRow| {
+        let is_its = |namespace| source.namespace.is_empty() || source.namespace == namespace;
+        source.resource.full_name() == resource && namespace.is_none_or(is_its)
+    };
+    let sources: HashSet<i64> = reader.sources()?.iter().filter(brings).map(|source| source.id.0).collect();
+    let scope = Scope { sources: Some(&sources), namespaces: &[] };
+    let gap = coverage::gap_at(reader, scope, place.seq, time.as_microsecond())?;
+    Ok(gap.map(|gap| {
+        format!(
+            "changes between {} and {} may be missing (GAP, entry {}); this is the last state known before",
+            object::time_spelled(gap.from.unwrap_or_default(), clock),
+            object::time_spelled(gap.to, clock),
+            gap.seq.unwrap_or_default()
+        )
+    }))
+}
 
 /// The part of the log that a question is about.
 #[derive(Debug, Default)]
@@ -253,6 +282,7 @@ mod tests {
         let one = |resource: &str, why: &str, from: Option<i64>| Uncovered {
             resource: Some(resource.to_owned()),
             namespace: String::new(),
+            name: None,
             from: from.map(at),
             to: at(100),
             why: why.to_owned(),

@@ -42,7 +42,7 @@ export interface Overview {
   sources: Source[];
   sinks: Sink[];
   alarms: { name: string; text: string; since: string | null }[];
-  gaps: { seq: number; time: string; since: string | null; why: string; resource: string; namespace: string }[];
+  gaps: { seq: number; time: string; since: string | null; why: string; resource: string; namespace: string; name?: string }[];
   kinds: { kind: string; resource: string; namespaced: boolean }[];
   namespaces: string[];
   size: number;
@@ -98,6 +98,8 @@ export interface Unwatched {
   resource: string | null;
   /** "": of every namespace. */
   namespace: string;
+  /** The one object that it is about; all without one. */
+  name?: string;
   from: string | null;
   to: string;
   why: string;

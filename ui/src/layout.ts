@@ -162,22 +162,24 @@ export function bars(lane: LaneModel, scale: Scale, gaps: Range[], now: number):
 }
 
 /** The ranges of which nobody knows, for one lane. */
-export function gapsOf(lane: { resource: string; namespace: string }, unwatched: GapModel[]): GapModel[] {
+export function gapsOf(lane: { resource: string; namespace: string; name: string }, unwatched: GapModel[]): GapModel[] {
   return unwatched.filter(
-    (gap) => (gap.resource === null || gap.resource === lane.resource) && (gap.namespace === "" || gap.namespace === lane.namespace),
+    (gap) => (gap.resource === null || gap.resource === lane.resource) && (gap.namespace === "" || gap.namespace === lane.namespace) && (gap.name === undefined || gap.name === lane.name),
   );
 }
 
 export interface GapModel extends Range {
   resource: string | null;
   namespace: string;
+  /** The one object that it is about; all without one. */
+  name?: string;
   why: string;
   /** The GAP entry, or null where nobody knows yet, because a source is not watched at the moment. */
   seq: number | null;
 }
 
 export function gapModel(gap: Unwatched): GapModel {
-  return { from: gap.from === null ? BEFORE : parse(gap.from), to: parse(gap.to), resource: gap.resource, namespace: gap.namespace, why: gap.why, seq: gap.seq };
+  return { from: gap.from === null ? BEFORE : parse(gap.from), to: parse(gap.to), resource: gap.resource, namespace: gap.namespace, ...(gap.name === undefined ? {} : { name: gap.name }), why: gap.why, seq: gap.seq };
 }
 
 // ---- rows --------------------------------------------------------------------------------------------------------------

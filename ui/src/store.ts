@@ -193,7 +193,8 @@ export const gaps = computed<GapModel[]>(() => upToNow(loaded.value?.gaps ?? [])
 
 /** The same over the whole log, for the strip. */
 export const allGaps = computed<GapModel[]>(() => [
-  ...(overview.value?.gaps ?? []).map((gap) => ({
+  // One of a single object is on its lane alone.
+  ...(overview.value?.gaps ?? []).filter((gap) => gap.name === undefined).map((gap) => ({
     from: gap.since === null ? parse(gap.time) : parse(gap.since), to: parse(gap.time), resource: gap.resource === "" ? null : gap.resource, namespace: gap.namespace, why: gap.why,
     seq: gap.seq,
   })),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::query::coverage_notes::About;
+use crate::query::coverage_notes::{About, doubt};
 use crate::query::render::blame::{Field, trace};
 use crate::query::render::names::At;
 use crate::query::render::path::{covered, object_and_paths};
@@ -68,7 +68,8 @@ impl Question for Blame {
         }
         let row = object::only(&named, rows)?;
         if let Some(place) = place
-            && let Some(doubt) = object::doubt(&mut reader, row.resource_id, Some(&row.namespace), place, &log.clock)?
+            && let Some(doubt) =
+                doubt(&mut reader, (&row.resource.full_name(), Some(&row.namespace)), place, &log.clock)?
         {
             log.remark(&doubt);
         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::core::model::Seq;
 use crate::core::wire::EntryGap;
 use crate::journal::{ObjectRow, Reader};
-use crate::query::coverage_notes::About;
+use crate::query::coverage_notes::{About, doubt};
 use crate::query::difference::{self, DiffKind, Limits, ObjectDifference};
 use crate::query::line::Line;
 use crate::query::render::clock::Clock;
@@ -266,7 +266,7 @@ impl Scope {
                 put(Item::Gap(Box::new(Hole { seq, resource, gap, entry: stored.clone().into() })))?;
             }
             for (name, place) in [("--from", from), ("--to", to)] {
-                if let Some(doubt) = object::doubt(reader, resource, namespace.as_deref(), place, clock)? {
+                if let Some(doubt) = doubt(reader, (&names[&resource], namespace.as_deref()), place, clock)? {
                     unknown.push(format!("{name} lies in a gap of {}: {doubt}", names[&resource]));
                 }
             }

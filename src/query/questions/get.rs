@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::core::model::{EntryType, Resource, Seq};
 use crate::journal::{ObjectRow, Reader};
-use crate::query::coverage_notes::About;
+use crate::query::coverage_notes::{About, doubt};
 use crate::query::render::names::{At, Spellings};
 use crate::query::render::object::Moment;
 use crate::query::render::{Failure, object};
@@ -210,20 +210,18 @@ fn words(args: &[String]) -> Result<Vec<String>, Failure> {
 /// Says what times are not covered, and which resources are no longer watched.
 fn remark(reader: &mut Reader, rows: &[ObjectRow], place: Option<Moment>, log: &Log<'_>) -> Result<(), Failure> {
     let one = rows.len() == 1;
-    let scopes: BTreeSet<(i64, String, Option<String>)> = rows
-        .iter()
-        .map(|row| (row.resource_id, row.resource.full_name(), one.then(|| row.namespace.clone())))
-        .collect();
+    let scopes: BTreeSet<(String, Option<String>)> =
+        rows.iter().map(|row| (row.resource.full_name(), one.then(|| row.namespace.clone()))).collect();
     let time = place.and_then(|place| place.time);
     let about = About {
-        resources: Some(scopes.iter().map(|(_, resource, _)| resource.clone()).collect()),
+        resources: Some(scopes.iter().map(|(resource, _)| resource.clone()).collect()),
         namespaces: rows.iter().take(1).filter(|_| one).flat_map(ObjectRow::namespaces).collect(),
         since: time,
         until: time,
     };
-    for (id, _, namespace) in scopes {
+    for (resource, namespace) in scopes {
         if let Some(place) = place
-            && let Some(doubt) = object::doubt(reader, id, namespace.as_deref(), place, &log.clock)?
+            && let Some(doubt) = doubt(reader, (&resource, namespace.as_deref()), place, &log.clock)?
         {
             log.remark(&doubt);
         }

@@ -284,37 +284,6 @@ pub(crate) fn concerns(gap: &crate::journal::StoredEntry, row: &ObjectRow) -> bo
     })
 }
 
-/// Returns a sentence if the moment lies in a gap of the object's resource.
-///
-/// # Errors
-/// Where the journal cannot be read.
-pub(crate) fn doubt(
-    reader: &mut Reader,
-    resource: i64,
-    namespace: Option<&str>,
-    place: Moment,
-    clock: &Clock,
-) -> Result<Option<String>, Failure> {
-    let Some(time) = place.time else { return Ok(None) };
-    for stored in reader.gaps(resource, namespace, place.seq)? {
-        // One that names an object leaves nothing else in doubt; the log of that object shows it.
-        let Ok(entry) = Entry::parse(&stored.line) else { continue };
-        if entry.name.is_some() {
-            continue;
-        }
-        let since = entry.gap().and_then(|gap| gap.since?.parse::<Timestamp>().ok());
-        if let Some(since) = since.filter(|since| *since < time) {
-            return Ok(Some(format!(
-                "changes between {} and {} may be missing (GAP, entry {}); this is the last state known before",
-                clock.moment(since),
-                time_of(&entry, clock),
-                stored.seq
-            )));
-        }
-    }
-    Ok(None)
-}
-
 /// Returns the reason why nothing is known of an object at a moment before its oldest entry.
 ///
 /// # Errors

@@ -190,6 +190,12 @@ pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failu
             Some(Truncated { lanes: lanes_left, marks: marks_left, unwatched: unwatched_left, before })
         }
     };
+    // A GAP that names an object is of its lane alone.
+    let mut unwatched = unwatched;
+    unwatched.retain(|one| {
+        let id = |name| lane_id(one.resource.as_deref().unwrap_or_default(), &one.namespace, name);
+        one.name.as_deref().is_none_or(|name| lanes.contains_key(&id(name)))
+    });
     Ok(LaneList { since: stamp(since), until: stamp(until), cursor, truncated, lanes: in_order(lanes), unwatched })
 }
 

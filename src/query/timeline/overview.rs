@@ -104,6 +104,9 @@ struct Gap {
     why: String,
     resource: String,
     namespace: String,
+    /// The one object that it is about; none for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -285,5 +288,6 @@ fn gap(stored: &StoredEntry) -> Option<Gap> {
         why: gap.why,
         resource: entry.full_resource(),
         namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(),
+        name: entry.name.as_deref().map(str::to_owned),
     })
 }
