@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import type { Became, Changes } from "./api.ts";
 import { Empty, ObjectLink, Text, Time } from "./parts.tsx";
-import { go } from "./store.ts";
+import { data, go } from "./store.ts";
 import { count, counted } from "./text.ts";
 
 const WORD: Record<Became["became"], string> = { added: "added", removed: "removed", changed: "changed", replaced: "replaced", first_seen: "first seen" };
@@ -17,7 +17,7 @@ const EXPLAINED: Record<Became["became"], string> = {
 };
 
 function Row({ of }: { of: Became }): JSX.Element {
-  const compared = of.before !== null && (of.became === "changed" || of.became === "replaced");
+  const compared = !data.embedded && of.before !== null && (of.became === "changed" || of.became === "replaced");
   return (
     <tr>
       <td class={`became-${of.became}`} title={EXPLAINED[of.became]}>

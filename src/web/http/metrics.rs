@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 
 use super::Endpoints;
 use super::counters::{SinkCounts, SourceCounts};
-use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SinkState, SourceState};
+use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SinkState, SourceRow, SourceState};
 use crate::query::churn::OfResource;
 use crate::query::status::{ALARMS, Alarm, HaView, Live, Part, Role, Status};
 
@@ -30,7 +30,7 @@ type Count = Family<Labels, Counter>;
 pub(super) struct Process {
     runs: bool,
     live: Live,
-    sources: Vec<(Labels, SourceCounts, u64)>,
+    sources: Vec<(Labels, (SourceCounts, u64))>,
     sinks: Vec<(Labels, SinkCounts)>,
     unjournaled: u64,
     churn: Vec<(String, OfResource)>,
@@ -43,7 +43,7 @@ impl Process {
         let sources = endpoints.counters.sources().into_iter().map(|counts| {
             let labels = vec![("resource", counts.resource.clone()), ("namespace", counts.namespace.clone())];
             let lag = endpoints.backlog.of(counts.id);
-            (labels, counts, lag)
+            (labels, (counts, lag))
         });
         let sinks = endpoints
             .counters
@@ -282,82 +282,93 @@ fn journal(registry: &mut Registry, status: &Status, head: u64) {
     }
 }
 
+/// Counters: a name, what it counts, and where that stands.
+type Counts<T, const N: usize> = [(&'static str, &'static str, fn(&T) -> u64); N];
+
+/// Registers each counter, with a value for each row.
+fn count<T, const N: usize>(registry: &mut Registry, counters: &Counts<T, N>, rows: &[(Labels, T)]) {
+    for (name, help, value) in counters {
+        let family: Count = register(registry, name, help);
+        for (labels, row) in rows {
+            family.get_or_create(labels).inc_by(value(row));
+        }
+    }
+}
+
+/// What the journal counts for each source.
+const OF_SOURCE: Counts<SourceRow, 5> = [
+    ("source_gaps", "GAP entries written for the source", |row| row.gaps),
+    (
+        "source_recovered",
+        "Changes that the watch of the source missed, read from the API server's own history instead",
+        |row| row.recovered,
+    ),
+    ("source_suppressed", "Changes that `ignore` kept out of the log of the source", |row| row.suppressed),
+    ("audits", "Comparisons of the source with what the API server has", |row| row.audits),
+    ("audit_differences", "Objects that an audit found to differ from the log", |row| row.audit_differences),
+];
+
 fn sources(registry: &mut Registry, reader: &Reader, now: Timestamp) -> Result<(), JournalError> {
     let state: Int = register(registry, "source_state", "1 for the state that the source is in");
     let since: Float = register(registry, "source_state_since_timestamp_seconds", "When that state began");
     let objects: Int = register(registry, "source_objects", "Objects known to exist");
-    let gaps: Count = register(registry, "source_gaps", "GAP entries written for the source");
-    let recovered: Count = register(
-        registry,
-        "source_recovered",
-        "Changes that the watch of the source missed, read from the API server's own history instead",
-    );
-    let suppressed: Count =
-        register(registry, "source_suppressed", "Changes that `ignore` kept out of the log of the source");
-    let audits: Count = register(registry, "audits", "Comparisons of the source with what the API server has");
-    let differences: Count =
-        register(registry, "audit_differences", "Objects that an audit found to differ from the log");
+    let labels = |row: &SourceRow| vec![("resource", row.resource.full_name()), ("namespace", row.namespace.clone())];
+    let rows = reader.sources()?.into_iter().filter(|row| row.active);
+    let rows: Vec<(Labels, SourceRow)> = rows.map(|row| (labels(&row), row)).collect();
+    count(registry, &OF_SOURCE, &rows);
     let good: Float =
         register(registry, "source_lag_seconds", "Time since the last event, bookmark or list of the source");
-    for row in reader.sources()?.iter().filter(|row| row.active) {
-        let labels: Labels = vec![("resource", row.resource.full_name()), ("namespace", row.namespace.clone())];
-        for name in SourceState::WORDS {
-            let mut labels = labels.clone();
-            labels.push(("state", name.to_owned()));
-            state.get_or_create(&labels).set(i64::from(row.state.word() == name));
-        }
-        since.get_or_create(&labels).set(unix(row.state_since));
-        objects.get_or_create(&labels).set(int(reader.objects_of(row.id)?));
-        gaps.get_or_create(&labels).inc_by(row.gaps);
-        recovered.get_or_create(&labels).inc_by(row.recovered);
-        suppressed.get_or_create(&labels).inc_by(row.suppressed);
-        audits.get_or_create(&labels).inc_by(row.audits);
-        differences.get_or_create(&labels).inc_by(row.audit_differences);
+    for (labels, row) in &rows {
+        states(&state, labels, &SourceState::WORDS, row.state.word());
+        since.get_or_create(labels).set(unix(row.state_since));
+        objects.get_or_create(labels).set(int(reader.objects_of(row.id)?));
         if let Some(good_at) = row.good_at {
-            good.get_or_create(&labels).set(seconds_since(good_at, now));
+            good.get_or_create(labels).set(seconds_since(good_at, now));
         }
     }
     Ok(())
 }
 
-fn reading(registry: &mut Registry, process: &Process) {
-    let changes: Count = register(registry, "source_changes", "Changes that watches brought since the start");
-    let bytes: Count = register(registry, "source_received_bytes", "Bytes of lists and watches since the start");
-    let lists: Count = register(registry, "source_lists", "Lists begun since the start");
-    let watches: Count = register(registry, "source_watches", "Watches opened since the start");
-    let failures: Count = register(registry, "source_failures", "Requests that failed since the start, by reason");
-    let desyncs: Count = register(
-        registry,
+/// Sets 1 for the word of the present state, and 0 for each other.
+fn states(family: &Int, labels: &Labels, words: &[&str], word: &str) {
+    for name in words {
+        let mut labels = labels.clone();
+        labels.push(("state", (*name).to_owned()));
+        family.get_or_create(&labels).set(i64::from(*name == word));
+    }
+}
+
+/// What the process counts for each source.
+const OF_RUNNING_SOURCE: Counts<(SourceCounts, u64), 9> = [
+    ("source_changes", "Changes that watches brought since the start", |row| row.0.changes),
+    ("source_received_bytes", "Bytes of lists and watches since the start", |row| row.0.bytes),
+    ("source_lists", "Lists begun since the start", |row| row.0.lists),
+    ("source_watches", "Watches opened since the start", |row| row.0.watches),
+    (
         "source_desyncs",
         "Times the source lost its resume position since the start: the changes since are recovered, or are a GAP",
-    );
-    let replays: Count =
-        register(registry, "source_replays", "Changes that came again since the start, as after every resume");
-    let disorders: Count =
-        register(registry, "source_disorders", "Versions that came out of order since the start: the API server errs");
-    let lists_given_up: Count = register(
-        registry,
+        |row| row.0.desyncs,
+    ),
+    ("source_replays", "Changes that came again since the start, as after every resume", |row| row.0.replays),
+    ("source_disorders", "Versions that came out of order since the start: the API server errs", |row| row.0.disorders),
+    (
         "source_lists_given_up",
         "Lists given up since the start, because they do not end or max_size leaves no room for them",
-    );
-    let undecided: Count =
-        register(registry, "audits_undecided", "Audits since the start that could not be brought to an end");
+        |row| row.0.lists_given_up,
+    ),
+    ("audits_undecided", "Audits since the start that could not be brought to an end", |row| row.0.audits_undecided),
+];
+
+fn reading(registry: &mut Registry, process: &Process) {
+    count(registry, &OF_RUNNING_SOURCE, &process.sources);
+    let failures: Count = register(registry, "source_failures", "Requests that failed since the start, by reason");
     let held: Gauge<i64, AtomicI64> =
         register(registry, "unjournaled_bytes", "Bytes held for what is read and not on disk yet, over all sources");
     held.set(int(process.unjournaled));
     let waiting: Int = register(registry, "source_lag_entries", "Changes that have been read and are not on disk yet");
     let change: Float = register(registry, "source_last_change_timestamp_seconds", "When a change last came");
     let contact: Float = register(registry, "source_last_contact_timestamp_seconds", "When anything last came");
-    for (labels, counts, lag) in &process.sources {
-        changes.get_or_create(labels).inc_by(counts.changes);
-        bytes.get_or_create(labels).inc_by(counts.bytes);
-        lists.get_or_create(labels).inc_by(counts.lists);
-        watches.get_or_create(labels).inc_by(counts.watches);
-        desyncs.get_or_create(labels).inc_by(counts.desyncs);
-        replays.get_or_create(labels).inc_by(counts.replays);
-        disorders.get_or_create(labels).inc_by(counts.disorders);
-        lists_given_up.get_or_create(labels).inc_by(counts.lists_given_up);
-        undecided.get_or_create(labels).inc_by(counts.audits_undecided);
+    for (labels, (counts, lag)) in &process.sources {
         for (reason, count) in &counts.failures {
             let mut labels = labels.clone();
             labels.push(("reason", (*reason).to_owned()));
@@ -385,11 +396,7 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
         register(registry, "sink_missed_entries", "Entries that retention removed before the sink had taken them");
     for row in rows.iter().filter(|row| row.active) {
         let labels: Labels = vec![("sink", row.name.clone()), ("type", row.kind.clone())];
-        for name in SinkState::WORDS {
-            let mut labels = labels.clone();
-            labels.push(("state", name.to_owned()));
-            state.get_or_create(&labels).set(i64::from(row.state.word() == name));
-        }
+        states(&state, &labels, &SinkState::WORDS, row.state.word());
         since.get_or_create(&labels).set(unix(row.state_since));
         cursor.get_or_create(&labels).set(int(row.cursor.0));
         entries.get_or_create(&labels).set(int(head.saturating_sub(row.cursor.0)));
@@ -402,16 +409,17 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
     }
 }
 
+/// What the process counts for each sink.
+const OF_RUNNING_SINK: Counts<SinkCounts, 3> = [
+    ("sink_delivered_entries", "Entries that the sink has taken since the start", |row| row.delivered),
+    ("sink_delivered_bytes", "Bytes of these entries", |row| row.bytes),
+    ("sink_failures", "Tries to deliver that failed since the start", |row| row.failures),
+];
+
 fn delivering(registry: &mut Registry, process: &Process) {
-    let delivered: Count =
-        register(registry, "sink_delivered_entries", "Entries that the sink has taken since the start");
-    let bytes: Count = register(registry, "sink_delivered_bytes", "Bytes of these entries");
-    let failures: Count = register(registry, "sink_failures", "Tries to deliver that failed since the start");
+    count(registry, &OF_RUNNING_SINK, &process.sinks);
     let tries: Int = register(registry, "sink_tries", "Failed tries in a row, up to now");
     for (labels, counts) in &process.sinks {
-        delivered.get_or_create(labels).inc_by(counts.delivered);
-        bytes.get_or_create(labels).inc_by(counts.bytes);
-        failures.get_or_create(labels).inc_by(counts.failures);
         tries.get_or_create(labels).set(int(counts.tries));
     }
 }
