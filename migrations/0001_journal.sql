@@ -190,7 +190,7 @@ CREATE TABLE sink (
 
 -- Entries that one sink gets under the name of a later epoch. Its output had given their epoch and seq to other entries, of
 -- a journal that was restored since, before that could be found out.
-CREATE TABLE recast (
+CREATE TABLE relabeling (
     sink   TEXT NOT NULL,
     after  INTEGER NOT NULL,         -- entries after this seq …
     before INTEGER NOT NULL,         -- … and before this one

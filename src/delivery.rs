@@ -37,7 +37,7 @@ use crate::core::filter::Wanted;
 use crate::core::model::Seq;
 use crate::core::runtime::{self, Listener, watch};
 use crate::core::wire::Shape;
-use crate::journal::{self, Journal, JournalError, Reader, Recast, SinkJournal, SinkStart, SinkState, StoredEntry};
+use crate::journal::{self, Journal, JournalError, Reader, Relabeling, SinkJournal, SinkStart, SinkState, StoredEntry};
 use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
 use machine::{Effect, Held, Input, State};
 pub use settings::{From, OnRefused, Settings};
@@ -179,12 +179,12 @@ async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
     let reader = driver.journal.reader()?;
     let row = reader.sinks()?.into_iter().find(|row| row.name == name);
     let (written, begins) = row.map_or_else(Default::default, |row| (row.written, row.begins));
-    let recasts = reader.recasts(&name)?;
+    let relabelings = reader.relabelings(&name)?;
     if let Some(machine) = machine {
         let delivered = reader.delivered_on(&name, &machine)?;
         driver.local = Some(Local { machine, delivered });
     }
-    driver.feed = Some(Feed { reader, begins, recasts, filter, shape });
+    driver.feed = Some(Feed { reader, begins, relabelings, filter, shape });
     let (mut state, mut effects) = State::start(&name, on_refused, cursor, written);
     loop {
         let mut input = None;
@@ -213,7 +213,7 @@ struct Feed {
     /// First seq that this sink gets.
     begins: Seq,
     /// Ranges of entries that are delivered under a later epoch.
-    recasts: Vec<Recast>,
+    relabelings: Vec<Relabeling>,
     filter: Option<Wanted>,
     shape: Shape,
 }
@@ -249,7 +249,7 @@ impl Feed {
         };
         let (mut items, mut whole) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
         for entry in entries.into_iter().filter(wanted) {
-            let line = line_for(&self.recasts, entry.seq, entry.line.clone())
+            let line = line_for(&self.relabelings, entry.seq, entry.line.clone())
                 .and_then(|line| self.shape.apply(entry.kind, &line));
             let line = line.map_err(|error| {
                 JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq))
@@ -334,9 +334,9 @@ impl Driver {
                 held.map_or_else(Input::NotHeld, Input::Compared)
             }
             Effect::SwitchTimeline { after } => {
-                let parted = self.part(journal, after).await?;
+                let diverged = self.part(journal, after).await?;
                 self.asked.send_replace(true);
-                parted
+                diverged
             }
             Effect::Acknowledge { upto, written } => {
                 match &self.local {
@@ -387,7 +387,7 @@ impl Driver {
     /// Asks the output how far it is. None where delivery stops.
     async fn ask_position(&mut self, cursor: Seq) -> Result<Option<Input>, DeliveryError> {
         let feed = self.feed.as_ref().expect("nothing is read now");
-        let own = timeline::named(&feed.reader, &feed.recasts, cursor)?;
+        let own = timeline::named(&feed.reader, &feed.relabelings, cursor)?;
         let Some(held) = finish(&self.stop, self.sink.position(&own)).await else {
             return Ok(None);
         };

@@ -69,7 +69,7 @@ pub use schema::READ;
 pub use settings::{OnFull, Settings};
 pub use settled::Settled;
 pub use shared::{Apart, Role, Shared, Sharing};
-pub use sink::{Recast, SinkJournal, SinkStart};
+pub use sink::{Relabeling, SinkJournal, SinkStart};
 pub use source::{Audit, Found, Inconsistency, SourceId, SourceJournal, SourceMemory, WatchChange};
 pub use state::{SinkState, SourceState};
 

@@ -289,7 +289,7 @@ pub trait Sink: Send {
     fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>>;
 
     /// Tells the sink that its entries after this seq are of another timeline: the next delivery replaces them.
-    fn parted(&mut self, _after: Seq) {}
+    fn diverged(&mut self, _after: Seq) {}
 
     /// Reports whether the output holds this very entry. Called only if the last entry of the output is of another timeline
     /// than the journal's, to find the last common one. `None` if it cannot look, or if the entry may have been removed since:

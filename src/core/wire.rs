@@ -19,7 +19,7 @@ mod schema;
 pub(crate) mod tests;
 
 pub use change::{Change, Op};
-pub use entry::{Entry, EntryCluster, EntryError, EntryGap, Header, recast};
+pub use entry::{Entry, EntryCluster, EntryError, EntryGap, Header, relabel};
 pub use payload::{Payload, Shape};
 pub use render::{EntryBuilder, ROW, Rendered, RowHeader, change_id, render, row_header};
 pub use scan::apart;

@@ -1,7 +1,7 @@
 //! The position of an output: what it holds of the journal, and where delivery goes on.
 
 use super::{
-    BTreeSet, Bound, DeliveryError, Driver, Held, Input, JournalError, LogPosition, NEAR, Recast, Seq, SinkError,
+    BTreeSet, Bound, DeliveryError, Driver, Held, Input, JournalError, LogPosition, NEAR, Relabeling, Seq, SinkError,
     SinkJournal, journal, timeline,
 };
 
@@ -12,7 +12,8 @@ impl Driver {
         self.epochs = None;
         let Some(held) = held else { return Ok(Input::Held(Held::Unknown)) };
         let given = cursor.max(self.handed);
-        let held = self.reading(move |feed| timeline::compare(&mut feed.reader, &feed.recasts, &held, given)).await?;
+        let held =
+            self.reading(move |feed| timeline::compare(&mut feed.reader, &feed.relabelings, &held, given)).await?;
         Ok(Input::Held(match (held, &mut self.local) {
             // It lacks nothing of its own: what comes after that another machine has delivered, to its own output.
             (Held::Upto(held), Some(local)) if (local.delivered..=cursor).contains(&held) => Held::Unknown,
@@ -26,7 +27,7 @@ impl Driver {
     }
 
     pub(super) async fn place_of(&mut self, seq: Seq) -> Result<LogPosition, JournalError> {
-        self.reading(move |feed| timeline::place_of(&mut feed.reader, &feed.recasts, seq)).await
+        self.reading(move |feed| timeline::place_of(&mut feed.reader, &feed.relabelings, seq)).await
     }
 
     /// Reports whether the output has an entry and no later epoch in it has superseded that entry.
@@ -123,16 +124,16 @@ impl Driver {
             if begins { "a new" } else { "a later" },
         );
         if after.next() < before {
-            let recast = Recast { after, before, epoch };
-            journal.recast(recast).await?;
+            let relabeling = Relabeling { after, before, epoch };
+            journal.relabel(relabeling).await?;
             let name = name.to_owned();
             self.reading(move |feed| {
-                feed.recasts = feed.reader.recasts(&name)?;
+                feed.relabelings = feed.reader.relabelings(&name)?;
                 Ok::<_, JournalError>(())
             })
             .await?;
         }
-        self.sink.parted(after);
+        self.sink.diverged(after);
         Ok(Input::Done)
     }
 }

@@ -5,7 +5,7 @@
 //! Context: An output may be away for days.
 //! Decision: Each delivery queries its own output, and reading the cluster starts half a second later at the latest. A later
 //! answer is compared later.
-//! Cost: A restore may be detected after new entries were recorded, which are then recast.
+//! Cost: A restore may be detected after new entries were recorded, which are then relabelled.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,7 +8,7 @@
 //! Context: A journal that is restored from an older copy assigns numbers twice, in the same epoch until it detects that.
 //! Decision: An output's position is epoch, seq and the entry (id and microsecond), and is compared with the journal at each
 //! start and after each doubt. If they differ, delivery searches the last common entry and continues under a later epoch than
-//! all in the output; entries that were recorded under a name that the output has are recast for that sink.
+//! all in the output; entries that were recorded under a name that the output has are relabelled for that sink.
 //! Cost: Sinks must find entries (`Sink::holds`, `Sink::epochs`).
 //!
 //! # Decision: a second writer halts the sink
@@ -23,13 +23,13 @@ use bytes::Bytes;
 use super::machine::Held;
 use crate::core::model::Seq;
 use crate::core::wire::{self, EntryError};
-use crate::journal::{JournalError, Reader, Recast};
+use crate::journal::{JournalError, Reader, Relabeling};
 use crate::sink::LogPosition;
 
 /// Compares the last entry of an output, `held`, with the journal. Entries up to `given` were sent to it, or may have been.
 pub(super) fn compare(
     reader: &mut Reader,
-    recasts: &[Recast],
+    relabelings: &[Relabeling],
     held: &LogPosition,
     given: Seq,
 ) -> Result<Held, JournalError> {
@@ -40,7 +40,7 @@ pub(super) fn compare(
     let place = format!("its output ends with entry {} of the epoch {}", held.seq, held.epoch);
     let Some(at) = epochs.iter().position(|(name, _)| *name == held.epoch) else {
         // Epochs only grow in an output: one that ends with an earlier one than it was given was restored.
-        let given = (given > Seq(0)).then(|| named(reader, recasts, given)).transpose()?;
+        let given = (given > Seq(0)).then(|| named(reader, relabelings, given)).transpose()?;
         if given.is_some_and(|given| held.epoch < given.epoch) {
             return Ok(Held::Past);
         }
@@ -50,7 +50,7 @@ pub(super) fn compare(
     let other = |what: &str| if is_past { Held::Past } else { Held::Foreign(format!("{place}, {what}")) };
     let end = epochs.get(at + 1).map_or(head.0, |(_, since)| since.0 - 1);
     // Also what the sink got under this name although it is of an earlier one.
-    let is_recast = recasts.iter().any(|recast| recast.epoch == held.epoch && recast.has(held.seq));
+    let is_relabelled = relabelings.iter().any(|relabeling| relabeling.epoch == held.epoch && relabeling.has(held.seq));
     if held.seq.0 > end {
         return Ok(other(&format!("where this journal ends with {head}")));
     }
@@ -59,7 +59,7 @@ pub(super) fn compare(
     let same = same
         && match reader.entry(held.seq) {
             Ok(Some(entry)) => {
-                let line = if is_recast { wire::recast(&entry.line, &held.epoch) } else { Ok(entry.line) };
+                let line = if is_relabelled { wire::relabel(&entry.line, &held.epoch) } else { Ok(entry.line) };
                 line.and_then(|line| LogPosition::of(&line)).map_or(true, |own| own.is(held))
             }
             // It is truncated, or damaged: nobody can say any more whether what was never given is the same.
@@ -70,24 +70,24 @@ pub(super) fn compare(
 }
 
 /// The place of an entry as the sink got it. Of one that is truncated or damaged only its epoch and seq are known.
-pub(super) fn place_of(reader: &mut Reader, recasts: &[Recast], seq: Seq) -> Result<LogPosition, JournalError> {
+pub(super) fn place_of(reader: &mut Reader, relabelings: &[Relabeling], seq: Seq) -> Result<LogPosition, JournalError> {
     match reader.entry(seq) {
         Ok(Some(entry)) => {
-            if let Ok(place) = line_for(recasts, seq, entry.line).and_then(|line| LogPosition::of(&line)) {
+            if let Ok(place) = line_for(relabelings, seq, entry.line).and_then(|line| LogPosition::of(&line)) {
                 return Ok(place);
             }
         }
         Ok(None) | Err(JournalError::Corrupt(_)) => {}
         Err(error) => return Err(error),
     }
-    named(reader, recasts, seq)
+    named(reader, relabelings, seq)
 }
 
 /// The epoch and seq of an entry as the sink got it.
-pub(super) fn named(reader: &Reader, recasts: &[Recast], seq: Seq) -> Result<LogPosition, JournalError> {
+pub(super) fn named(reader: &Reader, relabelings: &[Relabeling], seq: Seq) -> Result<LogPosition, JournalError> {
     let epochs = reader.epochs()?;
     let own = epochs.iter().rev().find(|(_, since)| *since <= seq).or(epochs.first()).map(|(name, _)| name);
-    let epoch = recasts.iter().find(|recast| recast.has(seq)).map(|recast| &recast.epoch).or(own);
+    let epoch = relabelings.iter().find(|relabeling| relabeling.has(seq)).map(|relabeling| &relabeling.epoch).or(own);
     Ok(LogPosition { epoch: epoch.cloned().unwrap_or_default(), seq, entry: None })
 }
 
@@ -101,9 +101,9 @@ pub(super) fn later(reader: &Reader, than: &str) -> Result<Option<(String, Seq)>
 ///
 /// # Errors
 /// Where it does not begin as an entry does.
-pub(crate) fn line_for(recasts: &[Recast], seq: Seq, line: Bytes) -> Result<Bytes, EntryError> {
-    match recasts.iter().find(|recast| recast.has(seq)) {
-        Some(recast) => wire::recast(&line, &recast.epoch),
+pub(crate) fn line_for(relabelings: &[Relabeling], seq: Seq, line: Bytes) -> Result<Bytes, EntryError> {
+    match relabelings.iter().find(|relabeling| relabeling.has(seq)) {
+        Some(relabeling) => wire::relabel(&line, &relabeling.epoch),
         None => Ok(line),
     }
 }

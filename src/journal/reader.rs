@@ -35,7 +35,7 @@ use super::recent::{AtHand, Line, Recent};
 use super::retention::Retained;
 use super::sink::local_fact;
 use super::writer::{rfc3339, type_of};
-use super::{JournalError, Recast, schema};
+use super::{JournalError, Relabeling, schema};
 use crate::core::model::{Cluster, EntryType, Resource, Seq};
 use crate::core::runtime::watch;
 
@@ -211,9 +211,9 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn recasts(&self, sink: &str) -> Result<Vec<Recast>> {
-        self.rows("SELECT after, before, epoch FROM recast WHERE sink = ? ORDER BY epoch DESC", [sink], |row| {
-            Ok(Recast { after: Seq(row.get(0)?), before: Seq(row.get(1)?), epoch: row.get(2)? })
+    pub fn relabelings(&self, sink: &str) -> Result<Vec<Relabeling>> {
+        self.rows("SELECT after, before, epoch FROM relabeling WHERE sink = ? ORDER BY epoch DESC", [sink], |row| {
+            Ok(Relabeling { after: Seq(row.get(0)?), before: Seq(row.get(1)?), epoch: row.get(2)? })
         })
     }
 

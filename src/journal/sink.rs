@@ -11,7 +11,7 @@ use crate::core::model::Seq;
 
 /// Entries that a sink gets under the name of a later epoch, because its output has others under theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recast {
+pub struct Relabeling {
     /// Entries after this seq …
     pub after: Seq,
     /// … and before this one.
@@ -25,7 +25,7 @@ pub(super) fn local_fact(sink: &str, machine: &str) -> String {
     format!("delivered/{sink}/{machine}")
 }
 
-impl Recast {
+impl Relabeling {
     /// Reports whether the range contains this entry.
     #[must_use]
     pub fn has(&self, seq: Seq) -> bool {
@@ -104,8 +104,8 @@ impl SinkJournal {
     }
 
     /// From now on the sink gets some entries under another epoch's name.
-    pub async fn recast(&self, recast: Recast) -> Result {
-        self.ask(|reply| OfSink::Recast(recast, reply)).await
+    pub async fn relabel(&self, relabeling: Relabeling) -> Result {
+        self.ask(|reply| OfSink::Relabeling(relabeling, reply)).await
     }
 
     /// Says how the sink is doing.

@@ -55,7 +55,7 @@ pub struct PostgresSink {
     /// Last contents of the cursor row. None if it was not read yet.
     known: Option<Option<LogPosition>>,
     /// Seq behind which the output is of another timeline, which the next delivery replaces.
-    parted: Option<Seq>,
+    diverged: Option<Seq>,
     /// Contents of the cursor row if the last commit, which was not answered, succeeded.
     pending: Option<LogPosition>,
     /// It is a replay.
@@ -102,7 +102,7 @@ impl PostgresSink {
             objects: config.objects,
             cluster: String::new(),
             known: None,
-            parted: None,
+            diverged: None,
             pending: None,
             again: false,
         })
@@ -225,7 +225,7 @@ impl PostgresSink {
         match done.map_err(|_elapsed| self.connector.late())? {
             Ok(()) => {
                 self.link = Some(link);
-                self.parted = None;
+                self.diverged = None;
                 Ok(())
             }
             Err(Trouble::Server(error)) => Err(self.connector.trouble(&error)),
@@ -249,8 +249,9 @@ impl PostgresSink {
         if first < rows.len() {
             if self.objects && row.at.as_ref().is_some_and(|at| at.epoch != rows.epoch) {
                 // The filter may leave out what stands right after it.
-                let parted = self.parted.map_or(i64::MAX, |after| i64::try_from(after.next().0).unwrap_or(i64::MAX));
-                let from = (&rows.seq[first].min(parted) as &(dyn ToSql + Sync), Type::INT8);
+                let diverged =
+                    self.diverged.map_or(i64::MAX, |after| i64::try_from(after.next().0).unwrap_or(i64::MAX));
+                let from = (&rows.seq[first].min(diverged) as &(dyn ToSql + Sync), Type::INT8);
                 let values = [text(sink), text(&rows.cluster), text(&rows.epoch), from];
                 client.execute_typed(&statements.take_back, &values).await?;
             }
@@ -416,7 +417,7 @@ impl Sink for PostgresSink {
 
     fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         async {
-            (self.known, self.pending, self.parted) = (None, None, None);
+            (self.known, self.pending, self.diverged) = (None, None, None);
             let at = self.look(&cursor.epoch).await?;
             // A database that holds nothing gets everything, whatever was delivered to another one before.
             Ok(Some(at.unwrap_or_else(|| LogPosition::before(&cursor.epoch))))
@@ -432,8 +433,8 @@ impl Sink for PostgresSink {
         self.firsts().boxed()
     }
 
-    fn parted(&mut self, after: Seq) {
-        self.parted = Some(after);
+    fn diverged(&mut self, after: Seq) {
+        self.diverged = Some(after);
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {

@@ -80,7 +80,7 @@ impl Around {
 }
 
 /// The unit that was appended or read last is another one now, and what follows it follows something else.
-pub(super) fn parted(place: &str, number: u64) -> SinkError {
+pub(super) fn diverged(place: &str, number: u64) -> SinkError {
     SinkError::halt(format!(
         "{place} has another unit {number} of the shared log than was there before: it was restored to an earlier state, or to one of elsewhere, and another decklog went on from there; this one compares both"
     ))

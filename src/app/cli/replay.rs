@@ -99,7 +99,7 @@ async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, m
     let mut progress = Progress::new(format!("replay to {}", config.name), "entries");
     let (mut after, mut delivered, mut refused) = (Seq(from.0 - 1), 0_u64, 0_u64);
     let mut pace = config.rate.map(Pace::new);
-    let (wanted, recasts) = (config.wanted(), reader.recasts(&config.name)?);
+    let (wanted, relabelings) = (config.wanted(), reader.relabelings(&config.name)?);
     while after < to {
         let mut limits = sink.limits();
         if let Some(pace) = &pace {
@@ -125,8 +125,8 @@ async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, m
         let mut items = Vec::with_capacity(entries.len());
         for entry in entries.into_iter().filter(|entry| entry.seq <= to) {
             if wanted.as_ref().is_none_or(|wanted| wanted.is(&entry.line)) {
-                let line =
-                    line_for(&recasts, entry.seq, entry.line).and_then(|line| config.shape().apply(entry.kind, &line));
+                let line = line_for(&relabelings, entry.seq, entry.line)
+                    .and_then(|line| config.shape().apply(entry.kind, &line));
                 let line = line.map_err(|error| {
                     Failure::new(Exit::Io, format!("entry {} is {error}; run `decklog verify`", entry.seq))
                 })?;

@@ -281,7 +281,7 @@ impl Header<'_> {
 ///
 /// # Errors
 /// Where the line does not begin as an entry does.
-pub fn recast(line: &[u8], epoch: &str) -> Result<Bytes, EntryError> {
+pub fn relabel(line: &[u8], epoch: &str) -> Result<Bytes, EntryError> {
     let old = Header::parse(line)?;
     // Within a text no quotation mark stands without a backslash before it.
     let end = memchr::memmem::find(line, b"\",\"type\":").unwrap_or_default();

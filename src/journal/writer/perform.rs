@@ -170,11 +170,11 @@ impl Transaction<'_> {
                 )?;
                 self.later(reply, ());
             }
-            OfSink::Recast(recast, reply) => {
+            OfSink::Relabeling(relabeling, reply) => {
                 self.execute(
                     "give entries another epoch",
-                    "INSERT OR REPLACE INTO recast (sink, after, before, epoch) VALUES (?, ?, ?, ?)",
-                    params![name, recast.after.0, recast.before.0, recast.epoch],
+                    "INSERT OR REPLACE INTO relabeling (sink, after, before, epoch) VALUES (?, ?, ?, ?)",
+                    params![name, relabeling.after.0, relabeling.before.0, relabeling.epoch],
                 )?;
                 self.later(reply, ());
             }

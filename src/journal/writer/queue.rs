@@ -18,7 +18,7 @@ use crate::core::change::redact::Redactor;
 use crate::core::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Unread, Verb, Why};
 use crate::journal::retention::Bounds;
 use crate::journal::{
-    Audit, Found, Held, JournalError, Recast, RequestCounts, Settled, SinkStart, SinkState, SourceId, SourceMemory,
+    Audit, Found, Held, JournalError, Relabeling, RequestCounts, Settled, SinkStart, SinkState, SourceId, SourceMemory,
     SourceState, WatchChange,
 };
 
@@ -120,7 +120,7 @@ pub(in crate::journal) enum OfSink {
         reason: String,
         reply: Reply<()>,
     },
-    Recast(Recast, Reply<()>),
+    Relabeling(Relabeling, Reply<()>),
     Report(SinkState),
     Retire,
 }

@@ -15,7 +15,7 @@ use super::link::{Connector, Link};
 use super::{Settings, schema, text};
 use crate::core::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
 use crate::sink::SinkError;
-use crate::sink::shared::{Around, Digest, Tail, digest, parted, writer};
+use crate::sink::shared::{Around, Digest, Tail, digest, diverged, writer};
 
 /// Number of attempts of an append whose row should have been inserted and was not.
 const TRIES: u32 = 3;
@@ -173,7 +173,7 @@ impl PostgresLog {
             })
             .await?;
         if self.tail.refuses(after, before) {
-            return Err(parted(&self.shown(), after));
+            return Err(diverged(&self.shown(), after));
         }
         if let Some((number, digest)) = last {
             self.tail.note(number, digest);

@@ -30,7 +30,7 @@ use super::store::Store;
 use super::{LARGEST, Settings};
 use crate::core::shared_log::{Appended, Base, Extent, LogError, Numbered, SharedLog};
 use crate::sink::SinkError;
-use crate::sink::shared::{Digest, Tail, digest, parted, word, writer};
+use crate::sink::shared::{Digest, Tail, digest, diverged, word, writer};
 
 /// Number of units that are removed together. It is part of the format: writers and removers need the same.
 const BLOCK: u64 = 1000;
@@ -413,7 +413,7 @@ impl S3Log {
         let Some(first) = self.get(&objects, &self.unit(after + 1)).await? else { return Ok(Vec::new()) };
         match self.before(&objects, after + 1).await? {
             Before::Other(there) if self.tail.refuses(after, Some(there)) => {
-                return Err(parted(&self.store.shown, after));
+                return Err(diverged(&self.store.shown, after));
             }
             Before::Same | Before::Begin | Before::Other(_) => {}
             // One that a base stands for is no unit of the log: it was made by somebody who stood still for long.

@@ -19,7 +19,7 @@ use crate::core::k8s::identity::Identity;
 use crate::core::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
 use crate::core::wire::{self, Entry, EntryBuilder, Header, Payload, Shape};
 use crate::delivery::line_for;
-use crate::journal::{Reader, Recast, StoredEntry, Verified};
+use crate::journal::{Reader, Relabeling, StoredEntry, Verified};
 
 /// Contents of a copy.
 #[derive(Debug, Default, Serialize)]
@@ -284,7 +284,7 @@ impl Checker {
         }
         let stored = journal.entry(seq)?;
         let stored = match is_current {
-            true => stored.map(|line| journal.recast(seq, line)),
+            true => stored.map(|line| journal.relabel(seq, line)),
             false => stored.filter(|line| Header::parse(line).is_ok_and(|header| header.epoch == entry.epoch)),
         };
         let Some(stored) = stored else {
@@ -373,7 +373,7 @@ struct Journal {
     reader: Reader,
     epoch: String,
     /// Ranges that sinks got under the name of another epoch.
-    recasts: Vec<Recast>,
+    relabelings: Vec<Relabeling>,
     /// The first seq of the epoch, where that is known.
     since: Option<u64>,
     head: u64,
@@ -389,16 +389,17 @@ impl Journal {
     fn new(reader: Reader) -> Result<Self, Failure> {
         let (epoch, since, head) = (reader.epoch()?, reader.epoch_since()?, reader.head()?.0);
         // Which sink writes the copy may not be known; of one epoch they are alike.
-        let mut recasts = Vec::new();
+        let mut relabelings = Vec::new();
         for sink in reader.sinks()? {
-            recasts.extend(reader.recasts(&sink.name)?.into_iter().filter(|recast| recast.epoch == epoch));
+            relabelings
+                .extend(reader.relabelings(&sink.name)?.into_iter().filter(|relabeling| relabeling.epoch == epoch));
         }
-        Ok(Self { reader, epoch, recasts, since, head, before: 0, ahead: VecDeque::new() })
+        Ok(Self { reader, epoch, relabelings, since, head, before: 0, ahead: VecDeque::new() })
     }
 
     /// The line as it stands in a copy under the journal's epoch.
-    fn recast(&self, seq: u64, line: Bytes) -> Bytes {
-        line_for(&self.recasts, Seq(seq), line.clone()).unwrap_or(line)
+    fn relabel(&self, seq: u64, line: Bytes) -> Bytes {
+        line_for(&self.relabelings, Seq(seq), line.clone()).unwrap_or(line)
     }
 
     /// The entry's line, where the journal still has it.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{NatsLog, Sent, State, TRIES};
 use crate::core::shared_log::{Appended, Base, Extent, Numbered, SharedLog};
 use crate::sink::SinkError;
-use crate::sink::shared::{Around, Digest, digest, hex, parted, unhex};
+use crate::sink::shared::{Around, Digest, digest, diverged, hex, unhex};
 
 impl NatsLog {
     pub(super) async fn add(&mut self, number: u64, bytes: Bytes) -> Result<Appended, SinkError> {
@@ -101,7 +101,7 @@ impl NatsLog {
         match self.next(from).await? {
             Some((message, state)) if state.unit == Some(after) => {
                 if self.tail.refuses(after, unhex(&state.sha256)) {
-                    return Err(parted(&self.shown(), after));
+                    return Err(diverged(&self.shown(), after));
                 }
                 self.hint = Some((after, message.sequence));
                 Ok(message.sequence + 1)
