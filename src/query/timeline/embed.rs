@@ -1,6 +1,6 @@
 //! All that the timeline page asks of a window, for a file that shows it without a daemon.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -126,7 +126,7 @@ pub(super) fn embed(
     let mut seqs: Vec<u64> = shown.lanes.iter().flat_map(|lane| lane.marks.iter().map(|mark| mark.seq)).collect();
     seqs.extend(listed.gap_seqs());
     seqs.sort_unstable_by(|one, other| other.cmp(one));
-    let of_file: HashSet<u64> = seqs.iter().copied().collect();
+    let beside = beside(&shown);
     for seq in seqs {
         if Instant::now() > opened.deadline || log.is_gone() {
             missing.late += 1;
@@ -138,7 +138,7 @@ pub(super) fn embed(
         }
         // Retention may have removed it meanwhile, and one that is damaged hides no other.
         let Ok(mut whole) = entry(opened, OneEntry { seq: Seq(seq), neighbours: false }) else { continue };
-        whole.keep_within(&of_file);
+        (whole.previous, whole.next) = beside.get(&seq).copied().unwrap_or_default();
         if room.part(format!("{}/{seq}", OneEntry::NAME), &whole)? {
             room.contents.entries += 1;
         } else {
@@ -149,6 +149,19 @@ pub(super) fn embed(
     contents.objects = shown.lanes.len();
     contents.left_out = missing.spell(&shown, &buckets, question.max_bytes);
     put(Item::Contents(contents))
+}
+
+/// Returns the entries of the same object before and after each entry, among those of the file.
+fn beside(shown: &LaneList) -> HashMap<u64, (Option<u64>, Option<u64>)> {
+    let mut beside = HashMap::new();
+    for lane in &shown.lanes {
+        let seqs: Vec<u64> = lane.marks.iter().map(|mark| mark.seq).collect();
+        for (at, seq) in seqs.iter().enumerate() {
+            let previous = at.checked_sub(1).and_then(|at| seqs.get(at).copied());
+            beside.insert(*seq, (previous, seqs.get(at + 1).copied()));
+        }
+    }
+    beside
 }
 
 /// Returns the part of a window that the log has: a file says nothing of what is before it, or to come.

@@ -1,6 +1,6 @@
 //! One entry as a whole.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -44,21 +44,13 @@ pub(crate) struct Whole {
     diff_cut: bool,
     /// It changed something that matters.
     real: bool,
-    previous: Option<u64>,
-    next: Option<u64>,
+    pub(super) previous: Option<u64>,
+    pub(super) next: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     neighbours: Option<Vec<Summary>>,
     yaml: String,
     yaml_cut: bool,
     command: Option<String>,
-}
-
-impl Whole {
-    /// Leaves out the neighbours of the same object that are not among these entries.
-    pub(super) fn keep_within(&mut self, seqs: &HashSet<u64>) {
-        self.next = self.next.filter(|next| seqs.contains(next));
-        self.previous = self.previous.filter(|previous| seqs.contains(previous));
-    }
 }
 
 /// Returns the entry with this seq.

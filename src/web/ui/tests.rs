@@ -144,11 +144,16 @@ async fn every_way_gives_the_same_answer() {
             asked.push((query, "object", question, of_file(&format!("object/{id}"))));
             for mark in lane["marks"].as_array().unwrap() {
                 let seq = mark["seq"].as_u64().unwrap();
-                // A file has no neighbours.
+                // A file has no entries of other objects beside it.
                 let mut kept = of_file(&format!("entry/{seq}")).unwrap();
                 let (by_page, question) =
                     (by_page(&log, &format!("entry?seq={seq}")).await, json!({"seq": seq, "neighbours": true}));
                 kept["neighbours"] = by_page["neighbours"].clone();
+                // It leads from one of its entries to another, past those that it does not have.
+                for key in ["previous", "next"] {
+                    assert!(kept[key].as_u64().is_none_or(|seq| file.contains_key(&format!("entry/{seq}"))), "{kept}");
+                    kept[key] = by_page[key].clone();
+                }
                 asked.push((format!("entry?seq={seq}"), "entry", question, Some(kept)));
             }
         }
