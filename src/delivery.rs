@@ -15,6 +15,7 @@
 //! ```
 
 mod machine;
+mod pace;
 mod position;
 mod settings;
 mod start;
@@ -40,6 +41,7 @@ use crate::core::wire::Shape;
 use crate::journal::{self, Journal, JournalError, Reader, Relabeling, SinkJournal, SinkStart, SinkState, StoredEntry};
 use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
 use machine::{Effect, Held, Input, State};
+use pace::Pace;
 pub use settings::{From, OnRefused, Settings};
 pub use start::{Asked, asked, register};
 pub(crate) use timeline::line_for;
@@ -312,6 +314,7 @@ impl Driver {
         let input = match effect {
             Effect::Report(state) => return self.report(journal, state).await,
             Effect::Unexpected(text) => {
+                debug_assert!(text.is_empty(), "{text}");
                 tracing::error!(sink = name, "{text}; this is a bug");
                 return Ok(Outcome::Nothing);
             }
@@ -334,9 +337,9 @@ impl Driver {
                 held.map_or_else(Input::NotHeld, Input::Compared)
             }
             Effect::SwitchTimeline { after } => {
-                let diverged = self.part(journal, after).await?;
+                let input = self.switch_timeline(journal, after).await?;
                 self.asked.send_replace(true);
-                diverged
+                input
             }
             Effect::Acknowledge { upto, written } => {
                 match &self.local {
@@ -550,30 +553,6 @@ impl Driver {
         (self.batch, self.whole, self.own) = (batch.items, batch.whole, batch.own);
         let wanted = self.batch.iter().map(|item| item.seq).collect();
         Ok(Input::Read { upto, wanted, due: self.acknowledged.elapsed() >= IDLE_ACKNOWLEDGE_INTERVAL })
-    }
-}
-
-/// Keeps deliveries to a number of entries in a second.
-pub(crate) struct Pace {
-    rate: u32,
-    /// Time at which the next batch may be read.
-    pub(crate) next: Instant,
-}
-
-impl Pace {
-    pub(crate) fn new(rate: u32) -> Self {
-        Self { rate: rate.max(1), next: Instant::now() }
-    }
-
-    /// Reduces the limits of a sink to its rate.
-    pub(crate) fn limits(&self, limits: Limits) -> Limits {
-        Limits { entries: limits.entries.min(self.rate as usize), ..limits }
-    }
-
-    /// Counts delivered entries. Unused capacity does not accumulate.
-    pub(crate) fn passed(&mut self, entries: usize, now: Instant) {
-        let share = Duration::from_secs(1) / self.rate;
-        self.next = self.next.max(now) + share.saturating_mul(u32::try_from(entries).unwrap_or(u32::MAX));
     }
 }
 

@@ -1,4 +1,4 @@
-//! MultiCluster decklogs with one log: who leads is said by a Lease, and decided by the shared log.
+//! Several decklogs with one log: who leads is said by a Lease, and decided by the shared log.
 //!
 //! # Decision: a fresh start does not lead at once
 //!

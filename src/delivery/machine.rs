@@ -73,7 +73,7 @@ pub(super) enum Effect {
     AskPosition(Seq),
     /// Ask whether the output has this entry, which it was given last.
     AskWritten(Seq),
-    /// Looks up which entries of the batch are in the output.
+    /// Look up which entries of the batch are in the output.
     Compare,
     /// Delivers entries after this seq under an epoch that is later than every epoch in the output.
     SwitchTimeline { after: Seq },
@@ -269,7 +269,9 @@ impl State {
             // A defect of this machine or its driver ends no daemon: the output says again where it is.
             (phase, input) => {
                 effects.push(Effect::Unexpected(format!("{input:?} came while {phase:?}")));
-                self.begin(effects);
+                self.phase = Phase::Opening;
+                self.attempt += 1;
+                effects.push(Effect::Wait { attempt: self.attempt, after: None });
             }
         }
     }

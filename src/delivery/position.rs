@@ -97,7 +97,7 @@ impl Driver {
     }
 
     /// Makes entries after this seq go out under an epoch that is later than every epoch in the output.
-    pub(super) async fn part(&mut self, journal: &SinkJournal, after: Seq) -> Result<Input, DeliveryError> {
+    pub(super) async fn switch_timeline(&mut self, journal: &SinkJournal, after: Seq) -> Result<Input, DeliveryError> {
         let name = journal.name();
         let Some(held) = self.held.clone() else { return Ok(Input::Done) };
         let mut found = self.later_than(&held.epoch).await?;

@@ -33,7 +33,7 @@ use super::codec::Codec;
 use super::error::Result;
 use super::recent::{AtHand, Line, Recent};
 use super::retention::Retained;
-use super::sink::local_fact;
+use super::state::local_fact;
 use super::writer::{rfc3339, type_of};
 use super::{JournalError, Relabeling, schema};
 use crate::core::model::{Cluster, EntryType, Resource, Seq};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::error::Result;
+use super::state::local_fact;
 use super::writer::{Command, OfSink, Reply};
 use super::{Journal, SinkState};
 use crate::core::model::Seq;
@@ -18,11 +19,6 @@ pub struct Relabeling {
     pub before: Seq,
     /// The epoch that they go under.
     pub epoch: String,
-}
-
-/// Under which name it is kept how far a sink's output on one machine is.
-pub(super) fn local_fact(sink: &str, machine: &str) -> String {
-    format!("delivered/{sink}/{machine}")
 }
 
 impl Relabeling {

@@ -71,6 +71,11 @@ impl Serialize for SourceState {
     }
 }
 
+/// Returns the name of the fact that says how far a sink's output on one machine is.
+pub(super) fn local_fact(sink: &str, machine: &str) -> String {
+    format!("delivered/{sink}/{machine}")
+}
+
 /// State of a sink, for status and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkState {

@@ -210,24 +210,21 @@ pub(crate) fn at(
     Ok(found)
 }
 
-/// Returns the oldest GAP of all objects of a scope behind an entry that began before a moment and ended after it.
+/// Returns the oldest GAP of all objects of a resource, in one namespace or in all, behind an entry that began before a moment
+/// and ended after it.
 ///
 /// # Errors
 /// Where the journal cannot be read.
 pub(crate) fn gap_at(
     reader: &mut Reader,
-    scope: Scope<'_>,
+    (resource, namespace): (i64, Option<&str>),
     after: Seq,
     time: i64,
 ) -> Result<Option<Uncovered>, JournalError> {
-    let (mut found, range) = (None, (after, reader.head()?.next()));
-    gaps(reader, scope, range, (time, time), None, &mut |gap| {
-        if gap.name.is_none() && gap.from.is_some_and(|from| from < time) {
-            found = Some(gap);
-        }
-        ControlFlow::Continue(())
-    })?;
-    Ok(found)
+    let (scope, sources) = (Scope { sources: None, namespaces: &[] }, reader.sources()?);
+    let gaps = reader.gaps(resource, namespace, after)?;
+    let mut found = gaps.iter().filter_map(|stored| of_gap(scope, (time, time), &sources, stored));
+    Ok(found.find(|gap| gap.name.is_none() && gap.from.is_some_and(|from| from < time)))
 }
 
 /// Returns the number of GAPs behind the first of these seqs and up to the second, at most [`MOST`].
@@ -270,8 +267,10 @@ fn of_gap(
     };
     let from = gap.since.as_deref().and_then(micros).or_else(handed_over);
     // A GAP that names an object is in the object's namespace, also where its source is of all.
+    let is_named = entry.name.is_some();
     let brings = |source: &&SourceRow| {
-        source.resource.full_name() == resource && ["", namespace].contains(&source.namespace.as_str())
+        let is_its = source.namespace == namespace || is_named && source.namespace.is_empty();
+        source.resource.full_name() == resource && is_its
     };
     let is_elsewhere = sources.iter().any(|source| brings(&source))
         && !sources.iter().filter(brings).any(|source| scope.has(source))

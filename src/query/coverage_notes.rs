@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::coverage::{self, Present, Scope, Uncovered};
 use super::select::Select;
 use super::{Log, is_running};
-use crate::journal::{Reader, SourceRow};
+use crate::journal::Reader;
 use crate::query::render::clock::Clock;
 use crate::query::render::names::Spellings;
 use crate::query::render::object::Moment;
@@ -22,24 +22,18 @@ const NEVER: &str = "never";
 /// Number of resources that a sentence names.
 const NAMED: usize = 4;
 
-/// Returns a sentence if a moment lies in a GAP of a resource, given by its full name.
+/// Returns a sentence if a moment lies in a GAP of a resource, in one namespace or in all.
 ///
 /// # Errors
 /// Where the journal cannot be read.
 pub(super) fn doubt(
     reader: &mut Reader,
-    (resource, namespace): (&str, Option<&str>),
+    of: (i64, Option<&str>),
     place: Moment,
     clock: &Clock,
 ) -> Result<Option<String>, Failure> {
     let Some(time) = place.time else { return Ok(None) };
-    let brings = |source: &&SourceRow| {
-        let is_its = |namespace| source.namespace.is_empty() || source.namespace == namespace;
-        source.resource.full_name() == resource && namespace.is_none_or(is_its)
-    };
-    let sources: HashSet<i64> = reader.sources()?.iter().filter(brings).map(|source| source.id.0).collect();
-    let scope = Scope { sources: Some(&sources), namespaces: &[] };
-    let gap = coverage::gap_at(reader, scope, place.seq, time.as_microsecond())?;
+    let gap = coverage::gap_at(reader, of, place.seq, time.as_microsecond())?;
     Ok(gap.map(|gap| {
         format!(
             "changes between {} and {} may be missing (GAP, entry {}); this is the last state known before",

@@ -52,12 +52,12 @@ const MOST_RECORDED: usize = 20_000;
 
 /// Cost of the recovery since the position was lost.
 #[derive(Debug)]
-pub(super) struct RecoveryBudget {
+pub(super) struct RecoveryCost {
     since: Instant,
     requests: AtomicU32,
 }
 
-impl RecoveryBudget {
+impl RecoveryCost {
     pub(super) fn new() -> Self {
         Self { since: Instant::now(), requests: AtomicU32::new(0) }
     }
@@ -124,7 +124,7 @@ pub(super) struct Recovery<'a> {
     pub(super) journal: &'a SourceJournal,
     pub(super) stats: &'a SourceStats,
     pub(super) bounds: RecoverBounds,
-    pub(super) budget: &'a RecoveryBudget,
+    pub(super) cost: &'a RecoveryCost,
     /// A list that lacks most of what is known is believed.
     pub(super) confirmed: bool,
 }
@@ -151,7 +151,7 @@ impl Recovery<'_> {
     pub(super) async fn recover(self) -> Result<Outcome, Stop> {
         // Whatever it waits for: answers, turns, other sources.
         let Ok(ended) = timeout_at(self.deadline(), Box::pin(self.windows())).await else {
-            return Ok(Outcome::Unrecoverable(self.too_long(self.budget.requests.load(Ordering::Relaxed))));
+            return Ok(Outcome::Unrecoverable(self.too_long(self.cost.requests.load(Ordering::Relaxed))));
         };
         match ended {
             Ok(outcome) => Ok(outcome),

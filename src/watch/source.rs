@@ -16,7 +16,7 @@ use super::Shared;
 use super::lister::{ListRequest, Lister, Listing};
 use super::machine::{Anomaly, Effect, End, Input, Machine};
 use super::news::Event;
-use super::recover::{self, Recovery, RecoveryBudget};
+use super::recover::{self, Recovery, RecoveryCost};
 use super::requests::Stop;
 use super::stats::SourceStats;
 use overlap::Overlap;
@@ -63,7 +63,7 @@ pub(super) struct Driver {
     /// Rest before the next action.
     rest: Duration,
     /// Cost of the recovery since the position was lost.
-    budget: Option<RecoveryBudget>,
+    cost: Option<RecoveryCost>,
     /// Notified of the rollbacks that sources have found by themselves.
     rollbacks: Listener,
     /// Another source reported the newest rollback, and we have not watched since.
@@ -114,7 +114,7 @@ impl Driver {
             api,
             failing: None,
             rest: Duration::ZERO,
-            budget: None,
+            cost: None,
             rollbacks,
             warned: false,
             inconsistency,
@@ -462,7 +462,7 @@ impl Driver {
             journal: &self.journal,
             stats: &self.stats,
             bounds,
-            budget: self.budget.get_or_insert_with(RecoveryBudget::new),
+            cost: self.cost.get_or_insert_with(RecoveryCost::new),
             confirmed,
         };
         let outcome = recovery.recover().await?;

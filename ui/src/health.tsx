@@ -137,7 +137,7 @@ export function Health(): JSX.Element {
                   </td>
                   <td class="num">{gap.since ? span(parse(gap.time) - parse(gap.since)) : ""}</td>
                   <td>
-                    <Text of={[gap.resource || "everything", gap.namespace].filter(Boolean).join(" ")} max={90} />
+                    <Text of={[gap.resource || "everything", gap.name, gap.namespace].filter(Boolean).join(" ")} max={90} />
                   </td>
                   <td>
                     <Text of={gap.why} max={60} />

@@ -315,6 +315,7 @@ fn a_reopened_sink_goes_on_from_its_cursor() {
 #[test]
 fn an_input_that_no_phase_expects_begins_again() {
     let (state, _) = State::start("s", OnRefused::Halt, Seq(7), Seq(7));
-    let (_, effects) = state.on(Input::Delivered);
-    assert!(matches!(&effects[..], [Effect::Unexpected(_), Effect::AskPosition(Seq(7))]), "{effects:?}");
+    let (state, effects) = state.on(Input::Delivered);
+    assert!(matches!(&effects[..], [Effect::Unexpected(_), Effect::Wait { attempt: 1, .. }]), "{effects:?}");
+    assert_eq!(state.on(Input::Woken).1, [Effect::AskPosition(Seq(7))]);
 }

@@ -7,7 +7,7 @@ use rusqlite::{ToSql, params};
 use super::{Command, OfSink, OfSource, SETTLE, SETTLED, Transaction, micros};
 use crate::core::runtime;
 use crate::journal::error::Result;
-use crate::journal::sink::local_fact;
+use crate::journal::state::local_fact;
 use crate::journal::{Audit, SourceId, outline};
 
 impl Transaction<'_> {

@@ -353,7 +353,7 @@ pub(super) struct Transaction<'w> {
     around: &'w mut Around,
     pub(super) committed: &'w Committed,
     pub(super) quota: &'w Quota,
-    /// The database has notifications of it.
+    /// The database has begun it.
     begun: bool,
     /// Time at which the current command was queued.
     pub(super) at: i64,

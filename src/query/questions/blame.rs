@@ -68,8 +68,7 @@ impl Question for Blame {
         }
         let row = object::only(&named, rows)?;
         if let Some(place) = place
-            && let Some(doubt) =
-                doubt(&mut reader, (&row.resource.full_name(), Some(&row.namespace)), place, &log.clock)?
+            && let Some(doubt) = doubt(&mut reader, (row.resource_id, Some(&row.namespace)), place, &log.clock)?
         {
             log.remark(&doubt);
         }

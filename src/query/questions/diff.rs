@@ -266,7 +266,7 @@ impl Scope {
                 put(Item::Gap(Box::new(Hole { seq, resource, gap, entry: stored.clone().into() })))?;
             }
             for (name, place) in [("--from", from), ("--to", to)] {
-                if let Some(doubt) = doubt(reader, (&names[&resource], namespace.as_deref()), place, clock)? {
+                if let Some(doubt) = doubt(reader, (resource, namespace.as_deref()), place, clock)? {
                     unknown.push(format!("{name} lies in a gap of {}: {doubt}", names[&resource]));
                 }
             }

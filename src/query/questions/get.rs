@@ -210,18 +210,20 @@ fn words(args: &[String]) -> Result<Vec<String>, Failure> {
 /// Says what times are not covered, and which resources are no longer watched.
 fn remark(reader: &mut Reader, rows: &[ObjectRow], place: Option<Moment>, log: &Log<'_>) -> Result<(), Failure> {
     let one = rows.len() == 1;
-    let scopes: BTreeSet<(String, Option<String>)> =
-        rows.iter().map(|row| (row.resource.full_name(), one.then(|| row.namespace.clone()))).collect();
+    let scopes: BTreeSet<(i64, String, Option<String>)> = rows
+        .iter()
+        .map(|row| (row.resource_id, row.resource.full_name(), one.then(|| row.namespace.clone())))
+        .collect();
     let time = place.and_then(|place| place.time);
     let about = About {
-        resources: Some(scopes.iter().map(|(resource, _)| resource.clone()).collect()),
+        resources: Some(scopes.iter().map(|(_, resource, _)| resource.clone()).collect()),
         namespaces: rows.iter().take(1).filter(|_| one).flat_map(ObjectRow::namespaces).collect(),
         since: time,
         until: time,
     };
-    for (resource, namespace) in scopes {
+    for (id, _, namespace) in scopes {
         if let Some(place) = place
-            && let Some(doubt) = doubt(reader, (&resource, namespace.as_deref()), place, &log.clock)?
+            && let Some(doubt) = doubt(reader, (id, namespace.as_deref()), place, &log.clock)?
         {
             log.remark(&doubt);
         }

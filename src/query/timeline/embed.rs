@@ -1,6 +1,6 @@
 //! All that the timeline page asks of a window, for a file that shows it without a daemon.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::entries::{Entries, entries};
-use super::entry::{OneEntry, entry};
+use super::entry::{OneEntry, Whole, entry};
 use super::lanes::{Lane, LaneList, Lanes, lanes};
 use super::moments::{ChangesBetween, StateAt, changes, state};
 use super::object::{ObjectAt, object};
@@ -28,6 +28,8 @@ const FILE_TIMEOUT: Duration = Duration::from_secs(120);
 const OBJECTS_SHARE: u32 = 4;
 /// Number of buckets of the histogram.
 const BUCKETS: usize = 240;
+/// Bytes that the numbers of the entries beside it take at most.
+const BESIDE: usize = 32;
 /// Bytes of the answer about an entry, at least.
 const SMALLEST: usize = 512;
 /// Number of entries in the list, and of objects at a moment.
@@ -100,9 +102,9 @@ pub(super) fn embed(
     room.whole(Lanes::NAME, &shown)?;
     let (since, until) = extent(&opened.reader, &selected, opened.present()?.end)?;
     let mut view = overview(opened)?;
-    view.of_file(since, until);
     // It may be handed on to somebody who may see this and nothing else.
     view.narrow(&selected, &mut opened.reader, &shown.namespaces())?;
+    view.of_file((since, until), window.until.is_some(), &opened.reader)?;
     room.whole(Overview::NAME, &view)?;
     let buckets = histogram(opened, &Histogram { window: window.clone(), buckets: BUCKETS })?;
     room.whole(Histogram::NAME, &buckets)?;
@@ -126,7 +128,7 @@ pub(super) fn embed(
     let mut seqs: Vec<u64> = shown.lanes.iter().flat_map(|lane| lane.marks.iter().map(|mark| mark.seq)).collect();
     seqs.extend(listed.gap_seqs());
     seqs.sort_unstable_by(|one, other| other.cmp(one));
-    let beside = beside(&shown);
+    let mut wholes = BTreeMap::new();
     for seq in seqs {
         if Instant::now() > opened.deadline || log.is_gone() {
             missing.late += 1;
@@ -138,12 +140,21 @@ pub(super) fn embed(
         }
         // Retention may have removed it meanwhile, and one that is damaged hides no other.
         let Ok(mut whole) = entry(opened, OneEntry { seq: Seq(seq), neighbours: false }) else { continue };
-        (whole.previous, whole.next) = beside.get(&seq).copied().unwrap_or_default();
-        if room.part(format!("{}/{seq}", OneEntry::NAME), &whole)? {
-            room.contents.entries += 1;
-        } else {
+        // The numbers of the entries beside it are set once it is known which the file has.
+        (whole.previous, whole.next) = (None, None);
+        let bytes = raw(&whole)?.get().len() + BESIDE;
+        if bytes > room.left {
             missing.large += 1;
+            continue;
         }
+        room.left -= bytes;
+        wholes.insert(seq, whole);
+    }
+    room.contents.entries = wholes.len();
+    let beside = beside(&shown, &wholes);
+    for (seq, mut whole) in wholes {
+        (whole.previous, whole.next) = beside.get(&seq).copied().unwrap_or_default();
+        room.whole(&format!("{}/{seq}", OneEntry::NAME), &whole)?;
     }
     let mut contents = room.contents;
     contents.objects = shown.lanes.len();
@@ -152,10 +163,10 @@ pub(super) fn embed(
 }
 
 /// Returns the entries of the same object before and after each entry, among those of the file.
-fn beside(shown: &LaneList) -> HashMap<u64, (Option<u64>, Option<u64>)> {
+fn beside(shown: &LaneList, wholes: &BTreeMap<u64, Whole>) -> HashMap<u64, (Option<u64>, Option<u64>)> {
     let mut beside = HashMap::new();
     for lane in &shown.lanes {
-        let seqs: Vec<u64> = lane.marks.iter().map(|mark| mark.seq).collect();
+        let seqs: Vec<u64> = lane.marks.iter().map(|mark| mark.seq).filter(|seq| wholes.contains_key(seq)).collect();
         for (at, seq) in seqs.iter().enumerate() {
             let previous = at.checked_sub(1).and_then(|at| seqs.get(at).copied());
             beside.insert(*seq, (previous, seqs.get(at + 1).copied()));
@@ -167,8 +178,10 @@ fn beside(shown: &LaneList) -> HashMap<u64, (Option<u64>, Option<u64>)> {
 /// Returns the part of a window that the log has: a file says nothing of what is before it, or to come.
 fn within_the_log(opened: &Opened, window: &Window) -> Result<Window, Failure> {
     let oldest = opened.reader.retained()?.oldest_time.and_then(|micros| Timestamp::from_microsecond(micros).ok());
-    let since = window.since.map(|since| oldest.map_or(since, |oldest| since.max(oldest)));
     let until = window.until.filter(|until| *until < opened.clock.now);
+    // A window that ends before the log begins is empty, and stays what it is.
+    let oldest = oldest.filter(|oldest| until.is_none_or(|until| *oldest <= until));
+    let since = window.since.map(|since| oldest.map_or(since, |oldest| since.max(oldest)));
     Ok(Window { since, until, ..window.clone() })
 }
 

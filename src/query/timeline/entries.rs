@@ -87,7 +87,8 @@ pub(super) fn entries(opened: &mut Opened, question: &Entries) -> Result<EntryLi
         seqs.push(mark.seq);
         ControlFlow::Continue(())
     })?;
-    let entries = Summaries::new(clock, reader.head()?).with(reader, &seqs)?;
+    let mut entries = Summaries::new(clock, reader.head()?).with(reader, &seqs)?;
+    entries.retain(|entry| entry.is_selected(&selected));
     let reached = cut.or_else(|| seqs.last().copied()).filter(|_| more || cut.is_some());
     Ok(EntryList { entries, more: more || cut.is_some(), reached })
 }

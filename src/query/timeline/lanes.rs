@@ -150,7 +150,7 @@ pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failu
                 continue;
             }
             if rows.len() >= most_lanes {
-                lanes_left += usize::from(selected.by_kind);
+                lanes_left += usize::from(selected.by_kind());
                 continue;
             }
             if let Some(row) = reader.object_with(*object)?
@@ -169,7 +169,7 @@ pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failu
         let owner = lane.owner.clone();
         lanes.insert(lane.id.clone(), lane);
         // Whose lane it is stands above it, also where nothing happened to that.
-        if let Some(owner) = owner.filter(|owner| !selected.by_kind && !ids.contains(owner))
+        if let Some(owner) = owner.filter(|owner| !selected.by_kind() && !ids.contains(owner))
             && ids.len() < most_lanes
             && ids.insert(owner.clone())
             && let Some(row) = row_of(reader, &owner)?

@@ -127,14 +127,30 @@ impl From<Place> for End {
 }
 
 impl View {
-    /// Makes it the overview of a file that begins and ends at these times, given in microseconds since 1970.
-    pub(super) fn of_file(&mut self, since: i64, until: i64) {
+    /// Makes it the overview of a file that begins and ends at these times, given in microseconds since 1970. One that ends
+    /// earlier than the log says nothing of the present.
+    pub(super) fn of_file(
+        &mut self,
+        (since, until): (i64, i64),
+        is_past: bool,
+        reader: &Reader,
+    ) -> Result<(), Failure> {
         self.mode = Mode::File;
         self.now = stamp(until);
         self.end = stamp(until);
         if let Some(oldest) = &mut self.oldest {
             oldest.time = stamp(since);
         }
+        if is_past {
+            let seq = reader.last_before(until.saturating_add(1))?;
+            self.head = reader.time_of(seq)?.map(|time| End { seq: seq.0, time: stamp(time) });
+            self.cursor = format!("{}:{seq}", self.epoch);
+            self.size = 0;
+            self.sources.clear();
+            self.sinks.clear();
+            self.alarms.clear();
+        }
+        Ok(())
     }
 
     /// Leaves out what is of other objects than those that are asked for, where some are; sinks and alarms are of all. The gaps
@@ -157,9 +173,15 @@ impl View {
         let begins = |gap: &Gap| gap.since.as_deref().unwrap_or(&gap.time).parse::<Timestamp>().ok();
         let within =
             |gap: &Gap| selected.until.zip(begins(gap)).is_none_or(|(until, begins)| begins.as_microsecond() <= until);
-        self.gaps = gaps(reader, (after, head.0), |gap| {
-            within(gap) && (selected.objects.is_none() || is_of(&gap.resource, &gap.namespace))
-        })?;
+        let is_selected = |gap: &Gap| match &gap.name {
+            Some(name) => selected.takes(&gap.resource, &gap.namespace, name),
+            None => selected.objects.is_none() || is_of(&gap.resource, &gap.namespace),
+        };
+        self.gaps = gaps(reader, (after, head.0), |gap| within(gap) && is_selected(gap))?;
+        if selected.until.is_some() {
+            self.kinds.retain(|kind| scopes.iter().any(|(of, _)| *of == kind.resource));
+            self.namespaces.retain(|namespace| namespaces.contains(namespace.as_str()));
+        }
         if selected.objects.is_none() {
             return Ok(());
         }

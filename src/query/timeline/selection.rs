@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::filter::{Filter, FilterError};
 use crate::core::model::{EntryType, Resource, Seq};
+use crate::core::spelling::glob;
 use crate::journal::{Reader, SourceRow};
 use crate::query::coverage::Scope;
 use crate::query::render::names::{Named, Spellings};
@@ -53,8 +54,13 @@ impl Window {
         let named = spelled(reader, &self.objects)?;
         let (objects, sources) = rows(reader, &named, &namespaces)?;
         let (types, areas) = (self.types.clone(), self.areas.clone());
-        let (by_kind, quiet) = (!named.is_empty(), self.quiet);
-        Ok(Selected { since, until, objects, sources, namespaces, by_kind, types, areas, filter, quiet })
+        let of_kinds = |one: &Named| {
+            let kinds = one.resources.iter().map(|(_, resource)| (resource.full_name(), one.name.clone()));
+            kinds.collect::<Vec<_>>()
+        };
+        let named = named.iter().flat_map(of_kinds).collect();
+        let quiet = self.quiet;
+        Ok(Selected { since, until, objects, sources, namespaces, named, types, areas, filter, quiet })
     }
 
     /// Checks that nothing but objects is selected, for a question that is about whole objects.
@@ -97,8 +103,8 @@ pub(crate) struct Selected {
     pub(super) sources: Option<HashSet<i64>>,
     /// The namespaces that are asked for; all where there are none.
     pub(super) namespaces: Vec<String>,
-    /// Objects are named by their kinds, and not by their namespaces alone.
-    pub(super) by_kind: bool,
+    /// The kinds and names that are asked for; all where there are none.
+    named: Vec<(String, Option<String>)>,
     pub(super) types: Vec<EntryType>,
     pub(super) areas: Vec<String>,
     pub(super) filter: Option<Filter>,
@@ -110,6 +116,22 @@ impl Selected {
     /// Returns the sources and namespaces whose coverage matters.
     pub(super) fn scope(&self) -> Scope<'_> {
         Scope { sources: self.sources.as_ref(), namespaces: &self.namespaces }
+    }
+
+    /// Reports whether objects are named by their kinds, and not by their namespaces alone.
+    pub(super) const fn by_kind(&self) -> bool {
+        !self.named.is_empty()
+    }
+
+    /// Reports whether an object is selected, also one that the journal has never recorded.
+    pub(super) fn takes(&self, resource: &str, namespace: &str, name: &str) -> bool {
+        let is_in = self.namespaces.is_empty()
+            || self.namespaces.iter().any(|wanted| wanted == namespace)
+            || namespace.is_empty() && self.by_kind();
+        let fits = |pattern: &String| glob::fits(pattern, name, |wanted, byte| wanted == b'?' || wanted == byte);
+        let is_named =
+            |(kind, pattern): &(String, Option<String>)| kind == resource && pattern.as_ref().is_none_or(fits);
+        is_in && (self.named.is_empty() || self.named.iter().any(is_named))
     }
 
     /// Reports whether the selection excludes entries of the selected objects.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::outlines::outline;
-use super::selection::lane_id;
+use super::selection::{Selected, lane_id};
 use crate::core::model::{EntryType, Seq};
 use crate::core::terminal::TerminalStyle;
 use crate::core::wire::{Entry, EntryGap};
@@ -46,6 +46,11 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
+    /// Reports whether a GAP that names an object names a selected one. Others were selected by their outline.
+    pub(super) fn is_selected(&self, selected: &Selected) -> bool {
+        !self.is_gap() || self.name.is_empty() || selected.takes(&self.resource, &self.namespace, &self.name)
+    }
+
     /// Reports whether it is of a GAP.
     pub(super) fn is_gap(&self) -> bool {
         self.kind_of == EntryType::Gap.as_str()

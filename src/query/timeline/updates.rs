@@ -120,7 +120,7 @@ fn updates(opened: &mut Opened, question: &Updates) -> Result<Update, Failure> {
                 return ControlFlow::Break(());
             };
             if is_selected {
-                entries.push(summaries.of(&row.entry));
+                entries.extend(Some(summaries.of(&row.entry)).filter(|entry| entry.is_selected(&selected)));
             }
             ControlFlow::Continue(())
         })?;

@@ -228,12 +228,12 @@ impl Recovery<'_> {
 
     /// Sends a request, within the bounds.
     async fn send(&self, path: &str, params: &ListParams, accept: &str) -> Result<Body, Failure> {
-        let budget = self.budget.requests.fetch_add(1, Ordering::Relaxed);
-        if budget >= self.bounds.requests || Instant::now() >= self.deadline() {
-            return Err(Failure::Refused(self.too_long(budget)));
+        let cost = self.cost.requests.fetch_add(1, Ordering::Relaxed);
+        if cost >= self.bounds.requests || Instant::now() >= self.deadline() {
+            return Err(Failure::Refused(self.too_long(cost)));
         }
         let Some(_place) = self.shared.limiter.recovery(self.deadline()).await else {
-            return Err(Failure::Refused(format!("{}; the next turn comes later", self.too_long(budget))));
+            return Err(Failure::Refused(format!("{}; the next turn comes later", self.too_long(cost))));
         };
         self.shared.progressed();
         let uri = kube::core::Request::new(path).list(params).map_err(unbuilt)?.uri().to_string();
@@ -242,15 +242,15 @@ impl Recovery<'_> {
 
     /// Returns the time at which recovery ends, complete or not.
     pub(super) fn deadline(&self) -> Instant {
-        let since = self.budget.since;
+        let since = self.cost.since;
         since.checked_add(*self.bounds.within).unwrap_or_else(|| since + UNBOUNDED_WAIT)
     }
 
     /// Returns the sentence about the cost and its limit.
-    pub(super) fn too_long(&self, budget: u32) -> String {
+    pub(super) fn too_long(&self, cost: u32) -> String {
         format!(
-            "{budget} requests in {} s, and [cluster] recover allows {} in {} s",
-            self.budget.since.elapsed().as_secs(),
+            "{cost} requests in {} s, and [cluster] recover allows {} in {} s",
+            self.cost.since.elapsed().as_secs(),
             self.bounds.requests,
             self.bounds.within.as_secs()
         )

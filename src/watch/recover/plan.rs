@@ -10,7 +10,7 @@
 //!    where there were more than are known, which.
 //!
 //! It asks nothing itself: [`Plan::next`] says what to ask, [`Plan::object`], [`Plan::count`] and [`Plan::names`] take the
-//! answers, and [`Plan::changes`] is the result once there is nothing to ask. What cannot be true is a [`Inconsistency`], and then
+//! answers, and [`Plan::changes`] is the result once there is nothing to ask. What cannot be true is an [`Inconsistency`], and then
 //! nothing of the window counts.
 //!
 //! # Decision: missed changes are read from etcd's history

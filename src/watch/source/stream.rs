@@ -52,7 +52,7 @@ impl Driver {
             }
         };
         self.stats.opened();
-        (self.warned, self.budget) = (false, None);
+        (self.warned, self.cost) = (false, None);
         // Nothing is to be done about an open watch but to read it.
         self.step(Input::Opened).await?;
         self.schedule_audit();

@@ -83,7 +83,7 @@ async fn postgres_objects_of_another_timeline_go_with_it() {
     sink.position(&none).await.unwrap();
     sink.deliver(&[1, 2, 3].map(|seq| item(seq, "{}"))).await.unwrap();
     sink.position(&none).await.unwrap();
-    sink.parted(Seq(1));
+    sink.diverged(Seq(1));
     let of = |epoch: &str, seq| {
         let item = item(seq, "{}");
         let line = String::from_utf8(item.line.to_vec()).unwrap();

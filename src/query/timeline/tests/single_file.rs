@@ -1,6 +1,7 @@
 //! The answers in a file are of what was asked for, and say what they lack.
 
 use super::*;
+use crate::core::model::{Unread, Why};
 use crate::journal::SinkStart;
 use crate::query::timeline::embed::{Contents, Item, Timeline, embed};
 use crate::query::{Log, Question};
@@ -136,7 +137,61 @@ async fn a_file_holds_no_object_and_no_entry_that_was_not_asked_for() {
         (&whole["state"]["objects"], &whole["changes"]["objects"]),
         (&data["state"]["objects"], &data["changes"]["objects"])
     );
-    assert!(whole["object/pods/shop/late"].is_object() && whole["state"]["objects"].as_array().unwrap().len() == 2);
+    assert!(
+        whole["changes"]["objects"].is_array()
+            && whole["object/pods/shop/late"].is_object()
+            && whole["state"]["objects"].as_array().unwrap().len() == 2
+    );
     drop((reader, journal, source, owners));
+    thread.join().unwrap();
+}
+
+/// A GAP of one object is of that object alone: of its lane, and of a file that it was asked for in.
+#[tokio::test]
+async fn a_gap_of_one_object_is_of_nobody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..80).await;
+    for (number, (namespace, name)) in [("n1", "p1"), ("n1", "unseen"), ("n2", "p2")].into_iter().enumerate() {
+        let version = ResourceVersion::new((900 + number).to_string());
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        let unread =
+            Unread { namespace, name, uid: String::new(), version, digest: String::new(), why: Why::Undecodable };
+        source.append_unread(Verb::Upsert, unread).await.unwrap();
+    }
+    journal.flush().await.unwrap();
+    let named = |data: &serde_json::Value| -> BTreeSet<String> {
+        let of = |list: &serde_json::Value, key: &str| {
+            let list = list.as_array().unwrap().iter().filter(|one| one.get(key).is_none_or(|kind| kind == "GAP"));
+            list.filter_map(|one| one["name"].as_str().map(str::to_owned))
+                .filter(|name| !name.is_empty())
+                .collect::<Vec<_>>()
+        };
+        let entries = of(&data["entries"]["entries"], "type");
+        let gaps = of(&data["overview"]["gaps"], "-");
+        assert_eq!(entries.iter().collect::<BTreeSet<_>>(), gaps.iter().collect(), "the list and the overview differ");
+        entries.into_iter().collect()
+    };
+    for (query, told) in [
+        ("", &["p1", "p2", "unseen"][..]),
+        ("namespace=n1", &["p1", "unseen"]),
+        ("what=pods/p1", &["p1"]),
+        ("what=pods/p*&namespace=n2", &["p2"]),
+        ("what=pods/p5", &[]),
+    ] {
+        let data = filed(dir.path(), query);
+        assert_eq!(named(&data).iter().map(String::as_str).collect::<Vec<_>>(), told, "{query}");
+        let hatched = data["lanes"]["unwatched"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str());
+        // Of an object that was never recorded there is no lane.
+        let lanes: BTreeSet<&str> = told.iter().copied().filter(|name| *name != "unseen").collect();
+        assert_eq!(hatched.collect::<BTreeSet<_>>(), lanes, "{query}");
+        // It leaves nothing else in doubt.
+        assert!(data["state"]["unknown"].as_array().unwrap().iter().all(|one| one.get("name").is_none()), "{query}");
+    }
+    let page = filed(dir.path(), "")["object/pods/n1/p1"]["unwatched"].clone();
+    assert_eq!(page.as_array().unwrap().iter().filter(|one| one["name"] == "p1").count(), 1, "{page}");
+    let other = filed(dir.path(), "")["object/pods/n1/p5"]["unwatched"].clone();
+    assert!(other.as_array().unwrap().iter().all(|one| one.get("name").is_none()), "{other}");
+    drop((journal, source));
     thread.join().unwrap();
 }

@@ -150,8 +150,8 @@ impl Sink for Gated {
         .boxed()
     }
 
-    fn parted(&mut self, after: Seq) {
-        self.inner.parted(after);
+    fn diverged(&mut self, after: Seq) {
+        self.inner.diverged(after);
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
