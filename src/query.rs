@@ -12,7 +12,7 @@
 //! ```
 //! use decklog::query::render::row::{plural, span};
 //!
-//! assert_eq!(format!("{} in {}", plural(2, "write", "writes"), span(90)), "2 writes in 90s");
+//! assert_eq!(format!("{} in {}", plural(2, "write", "writes"), span(90)), "2 writes in 1m30s");
 //! ```
 
 pub mod churn;

@@ -212,8 +212,8 @@ impl Question for Overview {
 pub(super) fn overview(opened: &mut Opened) -> Result<View, Failure> {
     let present = opened.present()?;
     let mode = if present.at.watched { Mode::Daemon } else { Mode::Journal };
-    let Opened { reader, dir, .. } = opened;
-    let now = Timestamp::now();
+    let Opened { reader, dir, clock, .. } = opened;
+    let now = clock.now;
     let status = Status::gather(reader, dir, now)?;
     let rows = reader.sources()?;
     let scopes: BTreeMap<String, (String, String)> =
