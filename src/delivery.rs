@@ -41,7 +41,7 @@ use crate::core::wire::Shape;
 use crate::journal::{self, Journal, JournalError, Reader, Relabeling, SinkJournal, SinkStart, SinkState, StoredEntry};
 use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
 use machine::{Effect, Held, Input, State};
-use pace::Pace;
+pub(crate) use pace::Pace;
 pub use settings::{From, OnRefused, Settings};
 pub use start::{Asked, asked, register};
 pub(crate) use timeline::line_for;

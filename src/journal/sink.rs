@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::error::Result;
-use super::state::local_fact;
 use super::writer::{Command, OfSink, Reply};
 use super::{Journal, SinkState};
 use crate::core::model::Seq;
