@@ -380,7 +380,10 @@ mod tests {
         open_writer(dir.path()).unwrap().pragma_update(None, "user_version", FIRST - 1).unwrap();
         for refused in [open_writer(dir.path()).map(drop), open_reader(dir.path()).map(drop)] {
             let text = refused.unwrap_err().to_string();
-            assert!(text.contains("from before 0.1.0 (schema 13)") && text.contains("[state] path"), "{text}");
+            assert!(
+                text.contains(&format!("from before 0.1.0 (schema {})", FIRST - 1)) && text.contains("[state] path"),
+                "{text}"
+            );
         }
     }
 

@@ -199,7 +199,8 @@ async fn units_of_another_schema_are_refused_in_words() {
         }
         rows
     };
-    for (schema, says) in [(schema::CURRENT + 1, "upgrade this one"), (schema::FIRST - 1, "with the schema 13")] {
+    let earlier = format!("with the schema {}", schema::FIRST - 1);
+    for (schema, says) in [(schema::CURRENT + 1, "upgrade this one"), (schema::FIRST - 1, &earlier)] {
         let part = unit::encode(&head(schema::CURRENT, "first"), &whole(), &mut codec);
         let next = unit::encode(&head(schema::CURRENT, "first"), &whole(), &mut codec);
         let other = unit::encode(&head(schema, &unit::digest(&next)), &whole(), &mut codec);
