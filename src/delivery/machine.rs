@@ -266,14 +266,16 @@ impl State {
                     self.deliver(effects);
                 }
             }
-            // A defect of this machine or its driver ends no daemon: the output says again where it is.
-            (phase, input) => {
-                effects.push(Effect::Unexpected(format!("{input:?} came while {phase:?}")));
-                self.phase = Phase::Opening;
-                self.attempt += 1;
-                effects.push(Effect::Wait { attempt: self.attempt, after: None });
-            }
+            (phase, input) => self.unexpected(&phase, &input, effects),
         }
+    }
+
+    /// Begins again after a wait: a defect of this machine or its driver ends no daemon.
+    fn unexpected(&mut self, phase: &Phase, input: &Input, effects: &mut Vec<Effect>) {
+        effects.push(Effect::Unexpected(format!("{input:?} came while {phase:?}")));
+        self.phase = Phase::Opening;
+        self.attempt += 1;
+        effects.push(Effect::Wait { attempt: self.attempt, after: None });
     }
 
     /// Asks the sink where it is: its output decides what is read next.
