@@ -50,7 +50,10 @@ export class Embedded implements Data {
   }
 
   async entry(seq: number): Promise<Entry> {
-    return this.answer(`entry/${seq}`, `decklog show ${seq}`);
+    const found = this.answer<Entry>(`entry/${seq}`, `decklog show ${seq}`);
+    // It leads to no entry for which the file had no room.
+    const kept = (beside: number | null): number | null => (beside !== null && `entry/${beside}` in this.file.answers ? beside : null);
+    return { ...found, previous: kept(found.previous), next: kept(found.next) };
   }
 
   async diff(from: number, to: number): Promise<Difference> {

@@ -42,6 +42,19 @@ test("the log has the entries of its window", async () => {
   assert.equal(before.entries[0]!.seq, all[Math.floor(all.length / 2) + 1]!.seq);
 });
 
+test("an entry leads to none for which there was no room", async () => {
+  const { lanes } = await file.lanes(ALL, NO_FILTERS);
+  const [first, gone, last] = lanes.find((one) => one.marks.filter((mark) => mark.type !== "QUIET").length > 2)!.marks.map((mark) => mark.seq);
+  const answers = { ...served.answers, [`entry/${gone}`]: { ...(served.answers[`entry/${gone}`] as object), previous: first, next: last } };
+  assert.deepEqual([(await new Embedded({ answers, left_out: null }).entry(gone!)).previous, (await new Embedded({ answers, left_out: null }).entry(gone!)).next], [first, last]);
+  for (const without of [first, last]) {
+    const { [`entry/${without}`]: dropped, ...rest } = answers;
+    assert.ok(dropped);
+    const entry = await new Embedded({ answers: rest, left_out: null }).entry(gone!);
+    assert.deepEqual([entry.previous, entry.next], [without === first ? null : first, without === last ? null : last]);
+  }
+});
+
 test("what was not asked is refused, with the command that knows it", async () => {
   const { lanes } = await file.lanes(ALL, NO_FILTERS);
   const lane = lanes.find((one) => one.marks.length > 1)!;

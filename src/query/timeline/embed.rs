@@ -1,6 +1,6 @@
 //! All that the timeline page asks of a window, for a file that shows it without a daemon.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::entries::{Entries, entries};
-use super::entry::{OneEntry, Whole, entry};
+use super::entry::{OneEntry, entry};
 use super::lanes::{Lane, LaneList, Lanes, lanes};
 use super::moments::{ChangesBetween, StateAt, changes, state};
 use super::object::{ObjectAt, object};
@@ -28,8 +28,6 @@ const FILE_TIMEOUT: Duration = Duration::from_secs(120);
 const OBJECTS_SHARE: u32 = 4;
 /// Number of buckets of the histogram.
 const BUCKETS: usize = 240;
-/// Bytes that the numbers of the entries beside it take at most.
-const BESIDE: usize = 32;
 /// Bytes of the answer about an entry, at least.
 const SMALLEST: usize = 512;
 /// Number of entries in the list, and of objects at a moment.
@@ -128,7 +126,7 @@ pub(super) fn embed(
     let mut seqs: Vec<u64> = shown.lanes.iter().flat_map(|lane| lane.marks.iter().map(|mark| mark.seq)).collect();
     seqs.extend(listed.gap_seqs());
     seqs.sort_unstable_by(|one, other| other.cmp(one));
-    let mut wholes = BTreeMap::new();
+    let beside = beside(&shown);
     for seq in seqs {
         if Instant::now() > opened.deadline || log.is_gone() {
             missing.late += 1;
@@ -140,21 +138,12 @@ pub(super) fn embed(
         }
         // Retention may have removed it meanwhile, and one that is damaged hides no other.
         let Ok(mut whole) = entry(opened, OneEntry { seq: Seq(seq), neighbours: false }) else { continue };
-        // The numbers of the entries beside it are set once it is known which the file has.
-        (whole.previous, whole.next) = (None, None);
-        let bytes = raw(&whole)?.get().len() + BESIDE;
-        if bytes > room.left {
-            missing.large += 1;
-            continue;
-        }
-        room.left -= bytes;
-        wholes.insert(seq, whole);
-    }
-    room.contents.entries = wholes.len();
-    let beside = beside(&shown, &wholes);
-    for (seq, mut whole) in wholes {
         (whole.previous, whole.next) = beside.get(&seq).copied().unwrap_or_default();
-        room.whole(&format!("{}/{seq}", OneEntry::NAME), &whole)?;
+        if room.part(format!("{}/{seq}", OneEntry::NAME), &whole)? {
+            room.contents.entries += 1;
+        } else {
+            missing.large += 1;
+        }
     }
     let mut contents = room.contents;
     contents.objects = shown.lanes.len();
@@ -162,11 +151,12 @@ pub(super) fn embed(
     put(Item::Contents(contents))
 }
 
-/// Returns the entries of the same object before and after each entry, among those of the file.
-fn beside(shown: &LaneList, wholes: &BTreeMap<u64, Whole>) -> HashMap<u64, (Option<u64>, Option<u64>)> {
+/// Returns the entries of the same object before and after each entry, among those of the window. The page leads to those that
+/// had room in its file: entries are handed out one by one, because together they may be as large as a client asks.
+fn beside(shown: &LaneList) -> HashMap<u64, (Option<u64>, Option<u64>)> {
     let mut beside = HashMap::new();
     for lane in &shown.lanes {
-        let seqs: Vec<u64> = lane.marks.iter().map(|mark| mark.seq).filter(|seq| wholes.contains_key(seq)).collect();
+        let seqs: Vec<u64> = lane.marks.iter().map(|mark| mark.seq).collect();
         for (at, seq) in seqs.iter().enumerate() {
             let previous = at.checked_sub(1).and_then(|at| seqs.get(at).copied());
             beside.insert(*seq, (previous, seqs.get(at + 1).copied()));
