@@ -57,7 +57,7 @@ use failures::{FailureHistory, Relist};
 use pace::Pace;
 use quiet::Quiet;
 use reachability::Reachability;
-use states::{Check, Listed, Loss, Phase, Remedy};
+use states::{Check, Listed, Loss, Phase, Position, Remedy};
 pub use terms::{Anomaly, Effect, End, Input, Thresholds};
 
 use crate::core::model::{Checkpoint, ResourceVersion, Why};
@@ -76,12 +76,10 @@ const LIST_DELAY_MAX: Duration = Duration::from_secs(600);
 pub struct Machine {
     thresholds: Thresholds,
     phase: Phase,
-    /// Position that was given to the journal. Without one a list is needed.
-    checkpoint: Checkpoint,
-    /// Counts while there is a position.
-    check: Check,
-    /// Counts while there is none.
-    loss: Loss,
+    /// Position that was given to the journal.
+    position: Position,
+    /// Newest version of which something was given to the journal. Stays when the position is lost.
+    newest: Option<ResourceVersion>,
     /// True if missed changes are recovered.
     recovers: bool,
     /// True if lists are requested in pages. One answer in one piece is the fallback if the pages take longer than the API
@@ -116,12 +114,17 @@ impl Machine {
     /// A source that begins with what the journal remembers of it.
     #[must_use]
     pub fn new(memory: SourceMemory, thresholds: Thresholds) -> Self {
+        let Checkpoint { resume, applied } = memory.checkpoint;
+        let newest = applied.or_else(|| resume.clone());
+        let position = match resume {
+            Some(resume) => Position::Held { resume, check: Check::Position },
+            None => Position::Lost(Loss { why: memory.why, ..Loss::default() }),
+        };
         Self {
             thresholds,
             phase: Phase::New,
-            checkpoint: memory.checkpoint,
-            check: Check::Position,
-            loss: Loss { why: memory.why, ..Loss::default() },
+            position,
+            newest,
             recovers: false,
             paged: true,
             unrelated: false,
@@ -145,8 +148,11 @@ impl Machine {
     #[must_use]
     pub fn recovering(mut self, recovers: bool) -> Self {
         self.recovers = recovers;
-        if recovers && self.checkpoint.resume.is_none() && self.loss.why.is_some_and(is_recoverable) {
-            self.loss.remedy = Remedy::Recover;
+        if let Position::Lost(loss) = &mut self.position
+            && recovers
+            && loss.why.is_some_and(is_recoverable)
+        {
+            loss.remedy = Remedy::Recover;
         }
         self
     }
@@ -154,7 +160,10 @@ impl Machine {
     /// Returns the position: everything up to it was given to the journal.
     #[must_use]
     pub const fn position(&self) -> Option<&ResourceVersion> {
-        self.checkpoint.resume.as_ref()
+        match &self.position {
+            Position::Held { resume, .. } => Some(resume),
+            Position::Lost(_) => None,
+        }
     }
 
     /// Reports whether an unreadable answer may have been damaged in transit: it is requested again before anything is
@@ -173,7 +182,12 @@ impl Machine {
     /// Reports whether a server with the consistent version `version` would have gone back in time.
     #[must_use]
     pub fn is_past(&self, version: &ResourceVersion) -> bool {
-        !self.unrelated && self.checkpoint.is_past(version)
+        !self.unrelated && self.precedes(version)
+    }
+
+    /// Reports whether `version` is older than the newest one that was given to the journal, as far as the two have an order.
+    fn precedes(&self, version: &ResourceVersion) -> bool {
+        self.newest.as_ref().is_some_and(|newest| version.is_before(newest))
     }
 
     /// Reports whether bookmarks come. Without them watches have to be short, because only their ends move a quiet position.
@@ -184,8 +198,8 @@ impl Machine {
 
     /// The newest version that was handed to the journal.
     #[must_use]
-    pub fn newest(&self) -> Option<&ResourceVersion> {
-        self.checkpoint.applied.as_ref().or(self.checkpoint.resume.as_ref())
+    pub const fn newest(&self) -> Option<&ResourceVersion> {
+        self.newest.as_ref()
     }
 
     /// Reports whether a watch has ended without a bookmark.
@@ -243,11 +257,11 @@ impl Machine {
             Input::Committed => self.committed(now, &mut out),
             Input::Recovered(version) => self.settled(now, version, &mut out),
             Input::Compacted(version) => {
-                self.loss.remedy = Remedy::ListAt(version);
+                self.remedied_by(Remedy::ListAt(version));
                 self.proceed(now, &mut out);
             }
             Input::Unrecoverable => {
-                self.loss.remedy = Remedy::List;
+                self.remedied_by(Remedy::List);
                 self.proceed(now, &mut out);
             }
             Input::Opened => self.opened(now, &mut out),
@@ -264,7 +278,8 @@ impl Machine {
             Input::Latest(version) => self.latest(now, &version, &mut out),
             Input::IncomparableVersions => {
                 self.unrelated = true;
-                (self.check, self.failures.ahead) = (Check::Nothing, None);
+                self.checked(Check::Nothing);
+                self.failures.ahead = None;
                 self.proceed(now, &mut out);
             }
             Input::RollbackSuspected if self.unrelated => self.proceed(now, &mut out),
@@ -280,7 +295,9 @@ impl Machine {
                 self.retry(now, Duration::ZERO, None, &mut out);
             }
             Input::ListTooShort(text) => {
-                self.loss.confirmed = true;
+                if let Position::Lost(loss) = &mut self.position {
+                    loss.confirmed = true;
+                }
                 // Whatever stands between us and the API server may be what is broken.
                 out.push(Effect::Reconnect);
                 self.retry(now, Duration::ZERO, Some(&text), &mut out);
@@ -312,14 +329,14 @@ impl Machine {
 
     /// The next thing to do when nothing is in the way.
     fn proceed(&mut self, now: Duration, out: &mut Vec<Effect>) {
-        match &self.checkpoint.resume {
-            Some(_) if self.check == Check::Latest => self.ask_latest(now, out),
-            Some(resume) => {
+        match &self.position {
+            Position::Held { check: Check::Latest, .. } => self.ask_latest(now, out),
+            Position::Held { resume, check } => {
                 // What was applied, not where to resume: a server restored to in between has the latter. Versions
                 // without an order cannot lie in the future, nor does the server know.
-                let newest = self.checkpoint.applied.as_ref().unwrap_or(resume);
+                let newest = self.newest.as_ref().unwrap_or(resume);
                 let ordered = newest.is_ordered() && !self.unrelated;
-                if self.check == Check::Position && ordered {
+                if *check == Check::Position && ordered {
                     let probe = Effect::Probe(newest.clone());
                     self.ask(now, probe, out);
                     self.phase = Phase::Probing;
@@ -332,19 +349,20 @@ impl Machine {
                     self.phase = Phase::Opening;
                 }
             }
-            None if self.loss.remedy == Remedy::Recover && !self.unrelated => {
+            Position::Lost(Loss { remedy: Remedy::Recover, confirmed, .. }) if !self.unrelated => {
+                let recover = Effect::Recover { confirmed: *confirmed };
                 self.report_unless_given_up(SourceState::Recovering, out);
                 self.began = now;
-                self.ask(now, Effect::Recover { confirmed: self.loss.confirmed }, out);
+                self.ask(now, recover, out);
                 self.phase = Phase::Recovering;
             }
-            None => {
-                self.report_unless_given_up(SourceState::Listing(0), out);
-                self.began = now;
-                let at = match &self.loss.remedy {
+            Position::Lost(loss) => {
+                let at = match &loss.remedy {
                     Remedy::ListAt(version) => Some(version.clone()),
                     Remedy::List | Remedy::Recover => None,
                 };
+                self.report_unless_given_up(SourceState::Listing(0), out);
+                self.began = now;
                 self.ask(now, Effect::List { token: None, paged: self.paged, at }, out);
                 self.phase = Phase::Listing { version: None, paged: self.paged };
             }
@@ -361,12 +379,11 @@ impl Machine {
     }
 
     fn probed(&mut self, now: Duration, version: &ResourceVersion, out: &mut Vec<Effect>) {
-        let newest = self.checkpoint.applied.as_ref().or(self.checkpoint.resume.as_ref());
-        if newest.is_some_and(|newest| version.is_before(newest)) {
+        if self.precedes(version) {
             return self.failed(now, Failure::Ahead, out);
         }
-        let news = newest.is_some_and(|newest| newest.is_before(version));
-        self.check = Check::Nothing;
+        let news = self.newest.as_ref().is_some_and(|newest| newest.is_before(version));
+        self.checked(Check::Nothing);
         self.failures.ahead = None;
         // A list of this resource was answered: it is served.
         self.failures.not_found = None;
@@ -379,7 +396,7 @@ impl Machine {
     }
 
     fn ask_latest(&mut self, now: Duration, out: &mut Vec<Effect>) {
-        self.check = Check::Latest;
+        self.checked(Check::Latest);
         self.phase = Phase::Asking;
         self.ask(now, Effect::AskLatest, out);
     }
@@ -400,15 +417,29 @@ impl Machine {
 
     /// Schedules a list. If `due`, the first one starts once the server has anything newer.
     fn relist(&mut self, due: bool) {
-        if due && self.checkpoint.resume.is_some() && self.failures.relist.ask() {
+        if due && self.position().is_some() && self.failures.relist.ask() {
             self.look_first();
         }
     }
 
     /// The API server has to show that it has our position before it is watched again, unless more than that is asked.
     fn look_first(&mut self) {
-        if self.check == Check::Nothing {
-            self.check = Check::Position;
+        if let Position::Held { check: check @ Check::Nothing, .. } = &mut self.position {
+            *check = Check::Position;
+        }
+    }
+
+    /// Sets what the API server has to show before the position is watched. A lost position has nothing to be shown.
+    const fn checked(&mut self, next: Check) {
+        if let Position::Held { check, .. } = &mut self.position {
+            *check = next;
+        }
+    }
+
+    /// Sets the way to make up for a lost position.
+    fn remedied_by(&mut self, remedy: Remedy) {
+        if let Position::Lost(loss) = &mut self.position {
+            loss.remedy = remedy;
         }
     }
 
@@ -422,18 +453,15 @@ impl Machine {
 
     /// Gives the position up. Says whether anything was lost with it.
     fn lose(&mut self, why: Why) -> bool {
-        if why == Why::Rollback {
-            // It explains whatever else seemed to be the reason.
-            self.checkpoint.resume = None;
-            self.loss.why = Some(why);
-        } else if self.checkpoint.resume.take().is_some() {
-            self.loss.why.get_or_insert(why);
-        } else {
-            return false;
-        }
-        let ordered = self.checkpoint.applied.as_ref().is_some_and(ResourceVersion::is_ordered);
+        let ordered = self.newest.as_ref().is_some_and(ResourceVersion::is_ordered);
         let recoverable = self.recovers && ordered && is_recoverable(why);
-        self.loss.remedy = if recoverable { Remedy::Recover } else { Remedy::List };
+        let remedy = if recoverable { Remedy::Recover } else { Remedy::List };
+        match &mut self.position {
+            // It explains whatever else seemed to be the reason.
+            Position::Lost(loss) if why == Why::Rollback => (loss.why, loss.remedy) = (Some(why), remedy),
+            Position::Lost(_) => return false,
+            Position::Held { .. } => self.position = Position::Lost(Loss { why: Some(why), remedy, ..Loss::default() }),
+        }
         true
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Anomaly, Effect, Failure, LIST_DELAY_MAX, Machine, Phase, Remedy, SourceState, UNAUTHORIZED, Why};
+use super::{Anomaly, Effect, Failure, LIST_DELAY_MAX, Machine, Phase, SourceState, UNAUTHORIZED, Why};
 
 impl Machine {
     /// Reacts to a request or a watch that failed.
@@ -85,9 +85,7 @@ impl Machine {
         if listing {
             // The token that comes with this error would mix two snapshots, so the list begins again.
             self.broken_list();
-            if let Remedy::ListAt(_) = self.loss.remedy {
-                self.loss.remedy = Remedy::Recover;
-            }
+            self.recover_instead();
             return self.retry(now, Duration::ZERO, Some("the list took longer than the API server remembers"), out);
         }
         let again = self.listed.filter(|list| now.saturating_sub(list.at) <= self.thresholds.stable);
@@ -117,9 +115,7 @@ impl Machine {
 
     /// A list that does not end, or that there is no room for, is begun again after a wait that grows.
     pub(super) fn list_given_up(&mut self, now: Duration, at_least: Duration, text: String, out: &mut Vec<Effect>) {
-        if let Remedy::ListAt(_) = self.loss.remedy {
-            self.loss.remedy = Remedy::Recover;
-        }
+        self.recover_instead();
         out.push(Effect::Count(Anomaly::ListGivenUp));
         self.count_failure(now);
         self.failures.given_up = self.failures.given_up.saturating_add(1);

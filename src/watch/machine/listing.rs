@@ -1,11 +1,11 @@
 //! Lists and recoveries: their pages, their end, and what makes them begin again.
 
-use super::{Check, Checkpoint, Duration, Effect, Failure, Listed, Loss, Machine, Phase, Remedy, ResourceVersion, Why};
+use super::{Check, Duration, Effect, Failure, Listed, Machine, Phase, Position, Remedy, ResourceVersion, Why};
 
 impl Machine {
     /// The API server consistently has `version`: below what was applied, it has gone back in time.
     pub(super) fn latest(&mut self, now: Duration, version: &ResourceVersion, out: &mut Vec<Effect>) {
-        self.check = Check::Nothing;
+        self.checked(Check::Nothing);
         if self.is_past(version) {
             self.failures.ahead = None;
             self.desync(Why::Rollback, out);
@@ -13,7 +13,9 @@ impl Machine {
             return self.retry(now, Duration::ZERO, Some(text), out);
         }
         // A list that says otherwise is a stale one, and decides nothing.
-        self.loss.older_list = false;
+        if let Position::Lost(loss) = &mut self.position {
+            loss.older_list = false;
+        }
         let Some(since) = self.failures.ahead else { return self.proceed(now, out) };
         // It was slow, not restored. One that stays slow for this long is watched all the same.
         if now.saturating_sub(since) <= self.thresholds.ahead {
@@ -31,11 +33,14 @@ impl Machine {
         out: &mut Vec<Effect>,
     ) {
         self.failures.not_found = None;
-        let Phase::Listing { version: first, paged } = &self.phase else { return };
+        let back = self.precedes(&version);
+        let (Phase::Listing { version: first, paged }, Position::Lost(loss)) = (&self.phase, &mut self.position) else {
+            return;
+        };
         let paged = *paged;
-        if matches!(&self.loss.remedy, Remedy::ListAt(at) if *at != version) {
+        if matches!(&loss.remedy, Remedy::ListAt(at) if *at != version) {
             // It does not know such lists, whatever it said before.
-            self.loss.remedy = Remedy::List;
+            loss.remedy = Remedy::List;
             let text = format!("the API server answered with a list of another version, {version}");
             return self.failed(now, Failure::Server(text), out);
         }
@@ -48,23 +53,20 @@ impl Machine {
             }
             Some(_) => {}
             // What the list is to declare is known already.
-            None if self.loss.why == Some(Why::Rollback) || self.unrelated => {}
-            None => {
-                let back = self.checkpoint.is_past(&version);
-                match (back, self.loss.older_list) {
-                    (true, false) => {
-                        self.loss.older_list = true;
-                        let text = format!(
-                            "the API server's list is of version {version}, older than what the journal has; asking again"
-                        );
-                        return self.failed(now, Failure::Unreachable(text), out);
-                    }
-                    // What it is has to be known before the list begins that declares it, because it changes how that
-                    // one is read.
-                    (true, true) => return self.ask_latest(now, out),
-                    (false, _) => self.loss.older_list = false,
+            None if loss.why == Some(Why::Rollback) || self.unrelated => {}
+            None => match (back, loss.older_list) {
+                (true, false) => {
+                    loss.older_list = true;
+                    let text = format!(
+                        "the API server's list is of version {version}, older than what the journal has; asking again"
+                    );
+                    return self.failed(now, Failure::Unreachable(text), out);
                 }
-            }
+                // What it is has to be known before the list begins that declares it, because it changes how that one is
+                // read.
+                (true, true) => return self.ask_latest(now, out),
+                (false, _) => loss.older_list = false,
+            },
         }
         match next {
             Some(token) => {
@@ -72,11 +74,7 @@ impl Machine {
                 self.ask(now, Effect::List { token: Some(token), paged, at: None }, out);
             }
             None => {
-                out.push(Effect::Commit {
-                    version: version.clone(),
-                    why: self.loss.why,
-                    confirmed: self.loss.confirmed,
-                });
+                out.push(Effect::Commit { version: version.clone(), why: loss.why, confirmed: loss.confirmed });
                 self.phase = Phase::Committing(version);
             }
         }
@@ -85,10 +83,12 @@ impl Machine {
     pub(super) fn committed(&mut self, now: Duration, out: &mut Vec<Effect>) {
         let Phase::Committing(version) = &self.phase else { return };
         let version = version.clone();
-        if let Remedy::ListAt(_) = self.loss.remedy {
+        if let Position::Lost(loss) = &mut self.position
+            && let Remedy::ListAt(_) = loss.remedy
+        {
             // What follows the gap is there to be recovered.
-            self.checkpoint.applied = Some(version);
-            (self.loss.remedy, self.loss.confirmed) = (Remedy::Recover, false);
+            (loss.remedy, loss.confirmed) = (Remedy::Recover, false);
+            self.newest = Some(version);
             return self.proceed(now, out);
         }
         self.settled(now, version, out);
@@ -96,10 +96,8 @@ impl Machine {
 
     /// Handles that everything up to this version is in the journal, by a list or by recovery.
     pub(super) fn settled(&mut self, now: Duration, version: ResourceVersion, out: &mut Vec<Effect>) {
-        self.checkpoint = Checkpoint::at(version);
-        self.loss = Loss::default();
-        // The list was consistent, so the API server has this version.
-        self.check = Check::Nothing;
+        self.newest = Some(version.clone());
+        self.position = Position::at(version);
         (self.failures.undecodable, self.failures.given_up) = (0, 0);
         self.listed = Some(Listed { at: now, is_newest: true });
         self.reachability.well();
@@ -110,9 +108,19 @@ impl Machine {
 
     /// Requests the next list in one piece if this one does not come in pages.
     pub(super) const fn broken_list(&mut self) {
-        self.loss.broken_lists += 1;
-        if self.loss.broken_lists >= 2 {
+        let Position::Lost(loss) = &mut self.position else { return };
+        loss.broken_lists += 1;
+        if loss.broken_lists >= 2 {
             self.paged = false;
+        }
+    }
+
+    /// Gives a list of an exact version up: the changes since then may still be recovered.
+    pub(super) fn recover_instead(&mut self) {
+        if let Position::Lost(loss) = &mut self.position
+            && let Remedy::ListAt(_) = loss.remedy
+        {
+            loss.remedy = Remedy::Recover;
         }
     }
 

@@ -34,6 +34,22 @@ pub(super) enum Phase {
     Gone,
 }
 
+/// Position of a source in the API server's changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Position {
+    /// The journal has everything up to `resume`, from where a watch goes on.
+    Held { resume: ResourceVersion, check: Check },
+    /// A list or a recovery is needed.
+    Lost(Loss),
+}
+
+impl Position {
+    /// Position right behind a consistent answer, which the API server therefore has.
+    pub(super) const fn at(version: ResourceVersion) -> Self {
+        Self::Held { resume: version, check: Check::Nothing }
+    }
+}
+
 /// Check of the API server before a watch from the present position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
@@ -46,8 +62,8 @@ pub(super) enum Check {
     Latest,
 }
 
-/// A lost position, until a list or a recovery makes up for it. Empty while there is a position.
-#[derive(Clone, Debug, Default)]
+/// A lost position, until a list or a recovery makes up for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Loss {
     /// The gap that the next list declares.
     pub(super) why: Option<Why>,

@@ -1,7 +1,8 @@
 //! Watches: what they bring, and how they end.
 
 use super::{
-    Anomaly, Duration, Effect, End, Failure, FailureHistory, Machine, Phase, Relist, ResourceVersion, SEEN, SourceState,
+    Anomaly, Duration, Effect, End, Failure, FailureHistory, Machine, Phase, Position, Relist, ResourceVersion, SEEN,
+    SourceState,
 };
 
 impl Machine {
@@ -20,23 +21,40 @@ impl Machine {
     /// Handles [`Input::Changed`] as [`Machine::step`] does.
     pub(in crate::watch) fn changed(&mut self, version: &ResourceVersion) -> Vec<Effect> {
         let mut out = Vec::new();
-        if self.checkpoint.applied.as_ref() == Some(version) {
+        if self.newest.as_ref() == Some(version) {
             if matches!(self.phase, Phase::Watching { progress: false, .. }) {
                 out.push(Effect::Count(Anomaly::Replay));
             }
             return out;
         }
-        if self.checkpoint.is_past(version) {
+        if self.precedes(version) {
             out.push(Effect::Count(Anomaly::Disorder));
             return out;
         }
         // Without an order a server can repeat what it has for ever, and it looks new each time.
         let news = version.is_ordered() || self.is_unseen(version);
-        self.checkpoint.advance(version);
+        self.advance(version);
         if news {
             self.well(&mut out);
         }
         out
+    }
+
+    /// Moves past a change: more of its version may come, so the position stays on the version before it.
+    fn advance(&mut self, version: &ResourceVersion) {
+        if let (Position::Held { resume, .. }, Some(newest)) = (&mut self.position, &mut self.newest) {
+            // The text of the position before is written over: this is done for every change.
+            std::mem::swap(resume, newest);
+            newest.clone_from(version);
+        }
+    }
+
+    /// Moves to a version up to which everything has come.
+    fn bookmarked(&mut self, version: &ResourceVersion) {
+        if let Position::Held { resume, .. } = &mut self.position {
+            resume.clone_from(version);
+            self.newest = Some(version.clone());
+        }
     }
 
     pub(super) fn is_unseen(&mut self, version: &ResourceVersion) -> bool {
@@ -47,15 +65,14 @@ impl Machine {
     }
 
     pub(super) fn bookmark(&mut self, version: ResourceVersion, out: &mut Vec<Effect>) {
-        if self.checkpoint.is_past(&version) {
+        if self.precedes(&version) {
             out.push(Effect::Count(Anomaly::Disorder));
             return;
         }
-        let news =
-            self.checkpoint.applied.as_ref() != Some(&version) && (version.is_ordered() || self.is_unseen(&version));
+        let news = self.newest.as_ref() != Some(&version) && (version.is_ordered() || self.is_unseen(&version));
         (self.bookmarks, self.lacks_bookmarks) = (true, false);
         self.mark = None;
-        self.checkpoint.bookmark(&version);
+        self.bookmarked(&version);
         // A server that only repeats what we know has shown nothing.
         if news {
             self.well(out);
@@ -83,24 +100,26 @@ impl Machine {
     /// on its way. When a second watch says the same, nothing happened up to there: the position moves, as a bookmark
     /// would have moved it.
     pub(super) fn quiet(&mut self, lived: Duration, out: &mut Vec<Effect>) {
-        let newest = self.checkpoint.applied.clone();
+        let newest = self.newest.clone();
         let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| newest.is_before(mark));
         let Some(mark) = self.mark.take().filter(is_newer) else { return };
         (self.bookmarks, self.lacks_bookmarks) = (false, true);
         if let Some(mark) = self.quiet.over(mark, lived, self.thresholds.quiet).filter(is_newer) {
-            self.checkpoint.bookmark(&mark);
+            self.bookmarked(&mark);
             out.push(Effect::Bookmark(mark));
         }
     }
 
     /// The position is compacted, and is as good as this version, from which a watch is open.
     pub(super) fn overlapped(&mut self, now: Duration, version: ResourceVersion, out: &mut Vec<Effect>) {
-        let is_newer = self.checkpoint.applied.as_ref().is_some_and(|newest| newest.is_before(&version));
-        if is_newer && self.checkpoint.resume.is_some() {
-            self.checkpoint.bookmark(&version);
+        let is_newer = self.newest.as_ref().is_some_and(|newest| newest.is_before(&version));
+        let Position::Held { resume, .. } = &mut self.position else { return self.failed(now, Failure::Expired, out) };
+        if is_newer {
+            resume.clone_from(&version);
+            self.newest = Some(version.clone());
             out.push(Effect::Bookmark(version));
         }
-        let Some(from) = self.checkpoint.resume.clone() else { return self.failed(now, Failure::Expired, out) };
+        let from = resume.clone();
         self.mark = None;
         self.quiet.news();
         self.ask(now, Effect::Watch(from), out);
