@@ -20,8 +20,8 @@ pub(super) struct Limiter {
 /// Turns in time, after a first rush of as many as fit into a second.
 #[derive(Clone, Debug)]
 struct Turns {
-    /// Time of the next turn if each has to wait for the one before it.
-    next: Arc<Mutex<Option<Instant>>>,
+    /// Time of the next turn if each has to wait for the one before it, and the end of the pause that was asked for.
+    next: Arc<Mutex<(Option<Instant>, Option<Instant>)>>,
     /// Between two turns.
     every: Duration,
 }
@@ -35,7 +35,7 @@ impl Turns {
     async fn turn(&self) {
         let (now, rush) = (Instant::now(), Duration::from_secs(1));
         let turn = {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let (next, _) = &mut *self.next.lock().unwrap_or_else(PoisonError::into_inner);
             let turn = next.map_or(now, |next| next.max(now));
             *next = Some(turn + self.every);
             turn
@@ -43,13 +43,14 @@ impl Turns {
         sleep_until(turn.checked_sub(rush).unwrap_or(now)).await;
     }
 
-    /// Waits for a turn that comes before a deadline. Where none does, nobody's turn is taken, and it says so at once.
+    /// Waits for a turn before a deadline. Reports at once that none comes, also where a pause leaves too little time after it.
     async fn turn_before(&self, deadline: Instant) -> bool {
         let (now, rush) = (Instant::now(), Duration::from_secs(1));
         let turn = {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let (next, held) = &mut *self.next.lock().unwrap_or_else(PoisonError::into_inner);
             let turn = next.map_or(now, |next| next.max(now));
-            if turn.checked_sub(rush).is_some_and(|turn| turn > deadline) {
+            let pause = held.map_or(Duration::ZERO, |held| held.saturating_duration_since(now));
+            if turn.checked_sub(rush).is_some_and(|turn| turn > deadline) || !is_worth_waiting(pause, now, deadline) {
                 return false;
             }
             *next = Some(turn + self.every);
@@ -61,10 +62,18 @@ impl Turns {
 
     /// No turn comes before this is over.
     fn hold(&self, pause: Duration) {
-        let until = Instant::now() + pause + Duration::from_secs(1);
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = Instant::now() + pause;
+        let until = held + Duration::from_secs(1);
+        let (next, last) = &mut *self.next.lock().unwrap_or_else(PoisonError::into_inner);
         *next = Some(next.map_or(until, |next| next.max(until)));
+        *last = Some(last.map_or(held, |last| last.max(held)));
     }
+}
+
+/// Reports whether a pause leaves a tenth of the time until a deadline. Otherwise the present would wait for nothing.
+pub(super) fn is_worth_waiting(pause: Duration, now: Instant, deadline: Instant) -> bool {
+    let left = deadline.saturating_duration_since(now);
+    pause.is_zero() || pause <= left - left / 10
 }
 
 /// Questions about the past that are under way at once, of all sources.
@@ -152,6 +161,9 @@ mod tests {
         for _ in 0..2 * RECOVERIES {
             assert!(limiter.recovery(seconds(20)).await.is_none());
         }
+        assert_eq!(Instant::now(), began);
+        // A turn that leaves next to no time for the answers is none.
+        assert!(limiter.recovery(seconds(62)).await.is_none());
         assert_eq!(Instant::now(), began);
         // Those who have longer wait, and hold every place.
         let mut waiting = tokio::task::JoinSet::new();

@@ -20,6 +20,7 @@ use crate::watch::cluster::{Failure, next_part};
 use crate::watch::decode::{self, Page};
 use crate::watch::frame::{Item, Items};
 use crate::watch::intake::{SLOW, caught, observed};
+use crate::watch::limiter::is_worth_waiting;
 use crate::watch::pages::Pages;
 use crate::watch::requests::{Stop, list_params, selector, unbuilt};
 
@@ -270,7 +271,7 @@ impl Recovery<'_> {
                     // It is one API server for all of us.
                     self.shared.limiter.hold_recovery(*after);
                     // Whoever waited for that would come too late for the present as well.
-                    if self.deadline().saturating_duration_since(Instant::now()) < *after {
+                    if !is_worth_waiting(*after, Instant::now(), self.deadline()) {
                         return Err(WindowError::Unrecoverable(format!(
                             "the API server asks to wait {} s with questions about the past, and [cluster] recover allows {} s \
                              for all of them",
