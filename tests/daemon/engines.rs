@@ -62,8 +62,7 @@ async fn each_in_a_unit(sim: &Sim, bucket: &Path, names: &[&str], daemons: &[&Da
 async fn alarms(daemon: &mut Daemon, code: &str) -> String {
     until(&format!("the alarm {code}"), async || {
         daemon.must_run();
-        let status = daemon.command(&["status", "-o", "json"]).await;
-        let status: serde_json::Value = serde_json::from_str(&status.out).map_err(|_| format!("{status:?}"))?;
+        let status = daemon.try_status().await?;
         let alarms = status["alarms"].as_array().cloned().unwrap_or_default();
         match alarms.iter().find(|alarm| alarm["alarm"] == code) {
             Some(alarm) => Ok(alarm["what"].to_string()),

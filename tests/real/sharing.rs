@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use decklog_testkit::support::journal;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -131,9 +132,7 @@ fn daemon(cluster: &Cluster, engine: &Engine, name: &str, user: &str) -> Decklog
 
 /// What it is in the shared log, and its status.
 fn role_of(daemon: &Decklog) -> Result<(String, Value), String> {
-    let output = daemon.command(&["status", "-o", "json"]);
-    let status: Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("{error}: {}", String::from_utf8_lossy(&output.stderr)))?;
+    let status = journal::status(&daemon.state())?;
     Ok((status["ha"]["role"].as_str().unwrap_or_default().to_owned(), status))
 }
 

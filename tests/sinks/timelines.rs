@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::proxy::Proxy;
-use crate::support::{Daemon, cluster, until};
+use crate::support::{Daemon, cluster, journal, until};
 use crate::trial::{Far, Promise};
 
 const WATCH: &str = "resources = [\"configmaps\"]";
@@ -158,8 +158,8 @@ fn overwrite(from: &Path, to: &Path) {
 
 /// Everything that a journal tells.
 async fn lines(daemon: &Daemon) -> Vec<String> {
-    let told = daemon.command(&["tail", "--last", "1000000", "-o", "json"]).await;
-    told.out.lines().map(str::to_owned).collect()
+    let state = daemon.state();
+    tokio::task::spawn_blocking(move || journal::lines(&state)).await.unwrap().unwrap_or_default()
 }
 
 async fn journaled(sim: &Sim, daemon: &mut Daemon) {
@@ -173,8 +173,7 @@ async fn journaled(sim: &Sim, daemon: &mut Daemon) {
 }
 
 async fn doing(daemon: &Daemon) -> Result<Doing, String> {
-    let answer = daemon.command(&["status", "-o", "json"]).await;
-    let status: Value = serde_json::from_str(&answer.out).map_err(|_| format!("{answer:?}"))?;
+    let status = daemon.try_status().await?;
     let sink = status["sinks"].as_array().into_iter().flatten().find(|sink| sink["name"] == "far").cloned();
     let sink = sink.ok_or("it is not there yet")?;
     Ok(Doing {

@@ -1,6 +1,7 @@
 //! The daemon under test: the real binary, with a directory, a configuration and a notify socket of its own.
 
 mod daemon;
+pub mod journal;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Answer, decklog, until};
+use super::{Answer, decklog, journal, until};
 use crate::judge::{Entry, Row};
 
 /// See the module.
@@ -387,17 +387,22 @@ impl Daemon {
         decklog(self.dir.path(), &arguments, &[]).await
     }
 
-    /// `decklog status -o json`.
+    /// The document of `decklog status -o json`, where its journal can be read.
+    pub async fn try_status(&self) -> Result<Value, String> {
+        let state = self.state();
+        tokio::task::spawn_blocking(move || journal::status(&state)).await.unwrap()
+    }
+
+    /// The document of `decklog status -o json`.
     pub async fn status(&self) -> Value {
-        serde_json::from_str(&self.command(&["status", "-o", "json"]).await.done()).unwrap()
+        self.try_status().await.unwrap()
     }
 
     /// Waits until the status of a source or sink (`sources`, `sinks`) has this state, and gives its detail.
     pub async fn waits_for_state(&mut self, of: &str, name: &str, state: &str) -> String {
         until(&format!("{of} {name} to be {state}"), async || {
             self.must_run();
-            let status = self.command(&["status", "-o", "json"]).await;
-            let status: Value = serde_json::from_str(&status.out).map_err(|_| format!("{status:?}"))?;
+            let status = self.try_status().await?;
             let row = status[of].as_array().into_iter().flatten().find(|row| row["name"] == name).cloned();
             let row = row.ok_or_else(|| format!("not in {status}"))?;
             if row["state"] == state {
