@@ -189,7 +189,10 @@ impl Cluster {
     }
 
     fn spawn(&self, name: &str, program: &str, arguments: &[String]) -> Process {
-        Process::start(name, &programs().join(program), arguments, &self.path(&format!("{name}.log")), |_| {})
+        // Collecting garbage less often saves the servers a fifth of their time, and there is room.
+        Process::start(name, &programs().join(program), arguments, &self.path(&format!("{name}.log")), |command| {
+            command.env("GOGC", "400");
+        })
     }
 
     fn kube(&self) -> &'static str {

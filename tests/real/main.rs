@@ -31,24 +31,18 @@ mod second;
 mod sharing;
 mod writing;
 
-/// Every scenario, against one minor of Kubernetes.
+/// Scenarios whose answers differ between the minors of Kubernetes: which lists and watches come out of the cache and which out of
+/// etcd, what bookmarks and the end of a watch say, and how discovery is aggregated.
 macro_rules! against {
     ($module:ident, $version:ident) => {
         mod $module {
             use crate::aggregating;
-            use crate::churning;
-            use crate::electing;
-            use crate::excluding;
             use crate::extensions;
             use crate::forgetting;
             use crate::harness::Version::$version;
             use crate::living;
-            use crate::outages;
             use crate::quiet;
             use crate::recovering;
-            use crate::returning;
-            use crate::rights;
-            use crate::writing;
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_living_cluster_undisturbed_stopped_and_killed() {
@@ -72,6 +66,41 @@ macro_rules! against {
                 Box::pin(aggregating::scenario($version)).await;
             }
 
+            /// Fault 5: the API server is killed and started again while another one goes on writing.
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn what_happened_while_the_api_server_was_away_is_recovered() {
+                Box::pin(recovering::restarts($version)).await;
+            }
+
+            /// Fault 5, 10, 23: watches have forgotten what etcd knows, and etcd some of it; a right is taken back meanwhile.
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn what_is_recovered_is_what_a_watch_would_have_told() {
+                Box::pin(recovering::stops($version)).await;
+            }
+
+            /// Nothing happens, and etcd is compacted all the time.
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn a_quiet_resource_without_bookmarks_has_no_gap() {
+                Box::pin(quiet::scenario($version)).await;
+            }
+        }
+    };
+}
+
+/// Scenarios about what all minors do alike: writers, rights, the Lease, kubectl. The oldest minor runs them where everything is
+/// run at its full length.
+macro_rules! alike {
+    ($module:ident, $version:ident) => {
+        mod $module {
+            use crate::churning;
+            use crate::electing;
+            use crate::excluding;
+            use crate::harness::Version::$version;
+            use crate::outages;
+            use crate::returning;
+            use crate::rights;
+            use crate::writing;
+
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn careless_writers_fights_races_and_subresources() {
                 Box::pin(churning::scenario($version)).await;
@@ -91,24 +120,6 @@ macro_rules! against {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn every_source_is_back_two_seconds_after_the_api_server() {
                 Box::pin(outages::scenario($version)).await;
-            }
-
-            /// Fault 5: the API server is killed and started again while another one goes on writing.
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn what_happened_while_the_api_server_was_away_is_recovered() {
-                Box::pin(recovering::restarts($version)).await;
-            }
-
-            /// Fault 5, 10, 23: watches have forgotten what etcd knows, and etcd some of it; a right is taken back meanwhile.
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn what_is_recovered_is_what_a_watch_would_have_told() {
-                Box::pin(recovering::stops($version)).await;
-            }
-
-            /// Nothing happens, and etcd is compacted all the time.
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn a_quiet_resource_without_bookmarks_has_no_gap() {
-                Box::pin(quiet::scenario($version)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -176,6 +187,8 @@ mod kubernetes_1_36_alone {
 
 against!(kubernetes_1_36, V1_36);
 against!(kubernetes_1_33, V1_33);
+alike!(kubernetes_1_36_alike, V1_36);
+alike!(kubernetes_1_33_alike, V1_33);
 use decklog_testkit::judge;
 use decklog_testkit::ports;
 #[cfg(all(feature = "postgres", feature = "s3"))]
