@@ -14,7 +14,7 @@ use std::io::{Read, stdin};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use decklog::sim::faults::Asked;
+use decklog::sim::faults::RequestKind;
 use decklog::sim::{Sim, objects};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -60,14 +60,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let resource = seen.resource.as_deref().unwrap_or_default();
             match seen.asked {
                 // One object, not older than what is known: whether the server has a version already. It is asked before a watch.
-                Asked::List if seen.param("limit").as_deref() == Some("1") && seen.query.contains("NotOlderThan") => {
+                RequestKind::List
+                    if seen.param("limit").as_deref() == Some("1") && seen.query.contains("NotOlderThan") =>
+                {
                     println!("probe {resource}");
                 }
                 // Of what brings new kinds decklog lists the metadata at each start. A source is listed whole.
-                Asked::List if seen.accept.contains("PartialObjectMetadata") => println!("metadata {resource}"),
-                Asked::List => println!("list {resource}"),
-                Asked::Watch => println!("watch {resource}"),
-                Asked::Get | Asked::Write | Asked::Other => {}
+                RequestKind::List if seen.accept.contains("PartialObjectMetadata") => println!("metadata {resource}"),
+                RequestKind::List => println!("list {resource}"),
+                RequestKind::Watch => println!("watch {resource}"),
+                RequestKind::Get | RequestKind::Write | RequestKind::Other => {}
             }
         }
         printed = requests.len();

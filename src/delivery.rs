@@ -40,10 +40,10 @@ use crate::core::runtime::{self, Listener, watch};
 use crate::core::wire::Shape;
 use crate::journal::{self, Journal, JournalError, Reader, Relabeling, SinkJournal, SinkStart, SinkState, StoredEntry};
 use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
-use machine::{Effect, Held, Input, State};
+use machine::{Effect, Input, SinkOffset, State};
 pub(crate) use pace::Pace;
 pub use settings::{From, OnRefused, Settings};
-pub use start::{Asked, asked, register};
+pub use start::{PositionKnown, positions_known, register};
 pub(crate) use timeline::line_for;
 
 /// Backoff after failed deliveries.
@@ -90,7 +90,7 @@ pub struct Plan {
     /// Counters of this sink.
     pub stats: Arc<SinkStats>,
     /// Set once the output was asked what it holds, whatever came of it.
-    pub asked: Asked,
+    pub position_known: PositionKnown,
     /// Name of this machine in the shared log, in which each machine has a local output of its own.
     pub machine: Option<String>,
 }
@@ -124,7 +124,7 @@ impl Plan {
             rate: config.rate,
             on_refused: config.on_refused,
             stats: Arc::default(),
-            asked: Arc::new(watch::Sender::new(false)),
+            position_known: Arc::new(watch::Sender::new(false)),
             machine: None,
         }
     }
@@ -167,7 +167,7 @@ pub fn run(
         acknowledged: Instant::now(),
         held: None,
         epochs: None,
-        asked: Arc::clone(&plan.asked),
+        position_known: Arc::clone(&plan.position_known),
         pace: plan.rate.map(Pace::new),
         stats: Arc::clone(&plan.stats),
         local: None,
@@ -176,7 +176,7 @@ pub fn run(
 }
 
 async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
-    let Plan { name, kind, start, filter, shape, rate: _, on_refused, stats: _, asked: _, machine } = plan;
+    let Plan { name, kind, start, filter, shape, rate: _, on_refused, stats: _, position_known: _, machine } = plan;
     let (journal, cursor) = driver.journal.sink(&name, kind, start).await?;
     let reader = driver.journal.reader()?;
     let row = reader.sinks()?.into_iter().find(|row| row.name == name);
@@ -252,11 +252,11 @@ impl Feed {
         let (mut items, mut whole) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
         for entry in entries.into_iter().filter(wanted) {
             let line = line_for(&self.relabelings, entry.seq, entry.line.clone())
-                .and_then(|line| self.shape.apply(entry.kind, &line));
+                .and_then(|line| self.shape.apply(entry.op, &line));
             let line = line.map_err(|error| {
                 JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq))
             })?;
-            items.push(Item::new(entry.seq, entry.kind, line));
+            items.push(Item::new(entry.seq, entry.op, line));
             whole.push(entry.line);
         }
         let own = page.own.map_or(0, |last| items.partition_point(|item| item.seq <= last));
@@ -293,7 +293,7 @@ struct Driver {
     /// See [`Sink::epochs`]; not asked again until the position is.
     epochs: Option<BTreeMap<String, Seq>>,
     /// Set once the output was asked for the first time, whatever came of it.
-    asked: Asked,
+    position_known: PositionKnown,
     pace: Option<Pace>,
     stats: Arc<SinkStats>,
     local: Option<Local>,
@@ -334,11 +334,11 @@ impl Driver {
                 let Some(held) = finish(&self.stop.clone(), self.in_output(name)).await else {
                     return Ok(Outcome::Stop);
                 };
-                held.map_or_else(Input::NotHeld, Input::Compared)
+                held.map_or_else(Input::PositionUnknown, Input::Compared)
             }
             Effect::SwitchTimeline { after } => {
                 let input = self.switch_timeline(journal, after).await?;
-                self.asked.send_replace(true);
+                self.position_known.send_replace(true);
                 input
             }
             Effect::Acknowledge { upto, written } => {
@@ -399,12 +399,12 @@ impl Driver {
             Err(error) => {
                 self.stats.failures.fetch_add(1, Relaxed);
                 // Nothing that is reported meanwhile depends on it.
-                self.asked.send_replace(true);
-                Input::NotHeld(error)
+                self.position_known.send_replace(true);
+                Input::PositionUnknown(error)
             }
         };
-        if !matches!(input, Input::Held(Held::Past | Held::Foreign(_))) {
-            self.asked.send_replace(true);
+        if !matches!(input, Input::Position(SinkOffset::Past | SinkOffset::Foreign(_))) {
+            self.position_known.send_replace(true);
         }
         Ok(Some(input))
     }
@@ -416,7 +416,7 @@ impl Driver {
         // Where nobody can look any more, an output that ends before it does not have it.
         let ends_before = |held: &LogPosition| (&held.epoch, held.seq) < (&entry.epoch, entry.seq);
         let reaches = || !self.held.as_ref().is_some_and(ends_before);
-        Ok(Some(held.map_or_else(Input::NotHeld, |held| Input::HasWritten(held.unwrap_or_else(reaches)))))
+        Ok(Some(held.map_or_else(Input::PositionUnknown, |held| Input::HasWritten(held.unwrap_or_else(reaches)))))
     }
 
     /// Hands a batch to the sink. None where delivery stops.

@@ -56,7 +56,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 pub use budget::Budget;
-pub(crate) use budget::{Held, Share};
+pub(crate) use budget::{BudgetPermit, Share};
 pub use codec::Codec;
 pub use error::JournalError;
 pub use reader::{
@@ -575,7 +575,7 @@ impl Journal {
     }
 
     /// Sends as `send` does, if a part of the budget is held for the command already.
-    async fn send_held(&self, command: Command, bytes: usize, held: Option<Held>) -> Result {
+    async fn send_held(&self, command: Command, bytes: usize, held: Option<BudgetPermit>) -> Result {
         let inner = &self.inner;
         let at = runtime::now().as_microsecond();
         if command.is_control() {

@@ -58,7 +58,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 
-use faults::{Asked, Fault, On, Refusal, Seen, Signal};
+use faults::{Fault, On, Refusal, RequestKind, Seen, Signal};
 use object::Pattern;
 pub use object::{Kind, Object, Row};
 use resources::Served;
@@ -239,15 +239,15 @@ impl State {
         let seen = seen.clone();
         let Some(resource) = &seen.resource else { return };
         let verb = match (seen.asked, seen.method.as_str()) {
-            (Asked::List, _) => "LIST",
-            (Asked::Watch, _) => "WATCH",
+            (RequestKind::List, _) => "LIST",
+            (RequestKind::Watch, _) => "WATCH",
             (_, method) => method,
         };
         let version = seen.path.split('/').nth(if resource.contains('.') { 3 } else { 2 }).unwrap_or_default();
         let scope = match (seen.asked, &seen.namespace) {
-            (Asked::List | Asked::Watch, None) => "cluster",
-            (Asked::List | Asked::Watch, Some(_)) => "namespace",
-            (Asked::Get | Asked::Write | Asked::Other, _) => "resource",
+            (RequestKind::List | RequestKind::Watch, None) => "cluster",
+            (RequestKind::List | RequestKind::Watch, Some(_)) => "namespace",
+            (RequestKind::Get | RequestKind::Write | RequestKind::Other, _) => "resource",
         };
         self.count(verb, resource, version, scope, status);
     }

@@ -189,7 +189,7 @@ fn read(reader: &mut Reader) -> Vec<Item> {
         if page.entries.is_empty() {
             return items;
         }
-        items.extend(page.entries.into_iter().map(|entry| Item::new(entry.seq, entry.kind, entry.line)));
+        items.extend(page.entries.into_iter().map(|entry| Item::new(entry.seq, entry.op, entry.line)));
     }
 }
 
@@ -324,7 +324,7 @@ impl Bench<'_> {
             rate: None,
             on_refused: OnRefused::Halt,
             stats: Arc::clone(&stats),
-            asked: Arc::new(decklog::core::runtime::watch::Sender::new(false)),
+            position_known: Arc::new(decklog::core::runtime::watch::Sender::new(false)),
             machine: None,
         };
         let stop = CancellationToken::new();

@@ -19,9 +19,9 @@ use crate::sink::SinkError;
 #[derive(Debug)]
 pub(super) enum Input {
     /// The sink said what its output holds, and that was compared with the journal.
-    Held(Held),
+    Position(SinkOffset),
     /// The sink could not say it.
-    NotHeld(SinkError),
+    PositionUnknown(SinkError),
     /// Entries were read up to `upto`, and those in `wanted` passed the filter. `due`: a cursor that only moves past
     /// unwanted entries may move now.
     Read { upto: Seq, wanted: Vec<Seq>, due: bool },
@@ -49,7 +49,7 @@ pub(super) enum Input {
 
 /// Content of an output, as seen from the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum SinkOffset {
     /// It does not know, or holds nothing that counts: the cursor does.
     Unknown,
     /// This journal up to here.
@@ -196,8 +196,8 @@ impl State {
                 effects.push(Effect::Reopen);
                 self.begin(effects);
             }
-            (Phase::Opening, Input::Held(held)) => self.opened(held, effects),
-            (Phase::Opening, Input::NotHeld(error)) => self.failed(error, effects),
+            (Phase::Opening, Input::Position(held)) => self.opened(held, effects),
+            (Phase::Opening, Input::PositionUnknown(error)) => self.failed(error, effects),
             (Phase::Opening, Input::HasWritten(true)) => self.search(effects),
             // Then nothing says that it has anything of what the cursor has passed.
             (Phase::Opening, Input::HasWritten(false)) => self.reset(Seq(0), Next::Search, effects),
@@ -223,7 +223,7 @@ impl State {
             }
             (Phase::Searching, Input::Nothing) => self.switch_timeline(effects),
             (Phase::Comparing, Input::Compared(held)) => self.compared(held, effects),
-            (Phase::Comparing | Phase::Moving(_), Input::NotHeld(error)) => {
+            (Phase::Comparing | Phase::Moving(_), Input::PositionUnknown(error)) => {
                 self.phase = Phase::Opening;
                 self.failed(error, effects);
             }
@@ -286,17 +286,17 @@ impl State {
         effects.push(Effect::AskPosition(self.cursor));
     }
 
-    fn opened(&mut self, held: Held, effects: &mut Vec<Effect>) {
+    fn opened(&mut self, held: SinkOffset, effects: &mut Vec<Effect>) {
         let held = match held {
             // An output that says nothing holds what the cursor says.
-            Held::Unknown => self.written,
-            Held::Upto(held) if self.handed.is_some_and(|handed| held > handed.max(self.cursor)) => {
+            SinkOffset::Unknown => self.written,
+            SinkOffset::Upto(held) if self.handed.is_some_and(|handed| held > handed.max(self.cursor)) => {
                 let what = format!("its output goes on to entry {held}, which did not come from this sink");
                 return self.halt(another(&what), effects);
             }
-            Held::Upto(held) => held,
-            Held::Foreign(what) if self.agreed => return self.halt(another(&what), effects),
-            Held::Past | Held::Foreign(_) => {
+            SinkOffset::Upto(held) => held,
+            SinkOffset::Foreign(what) if self.agreed => return self.halt(another(&what), effects),
+            SinkOffset::Past | SinkOffset::Foreign(_) => {
                 if self.written == Seq(0) {
                     return self.search(effects);
                 }

@@ -1,8 +1,8 @@
 //! The position of an output: what it holds of the journal, and where delivery goes on.
 
 use super::{
-    BTreeSet, Bound, DeliveryError, Driver, Held, Input, JournalError, LogPosition, NEAR, Relabeling, Seq, SinkError,
-    SinkJournal, journal, timeline,
+    BTreeSet, Bound, DeliveryError, Driver, Input, JournalError, LogPosition, NEAR, Relabeling, Seq, SinkError,
+    SinkJournal, SinkOffset, journal, timeline,
 };
 
 impl Driver {
@@ -10,17 +10,17 @@ impl Driver {
     pub(super) async fn held(&mut self, held: Option<LogPosition>, cursor: Seq) -> Result<Input, DeliveryError> {
         self.held.clone_from(&held);
         self.epochs = None;
-        let Some(held) = held else { return Ok(Input::Held(Held::Unknown)) };
+        let Some(held) = held else { return Ok(Input::Position(SinkOffset::Unknown)) };
         let given = cursor.max(self.handed);
         let held =
             self.reading(move |feed| timeline::compare(&mut feed.reader, &feed.relabelings, &held, given)).await?;
-        Ok(Input::Held(match (held, &mut self.local) {
+        Ok(Input::Position(match (held, &mut self.local) {
             // It lacks nothing of its own: what comes after that another machine has delivered, to its own output.
-            (Held::Upto(held), Some(local)) if (local.delivered..=cursor).contains(&held) => Held::Unknown,
+            (SinkOffset::Upto(held), Some(local)) if (local.delivered..=cursor).contains(&held) => SinkOffset::Unknown,
             // What it has beyond is of a crash before it was noted.
-            (Held::Upto(held), Some(local)) if held > cursor => {
+            (SinkOffset::Upto(held), Some(local)) if held > cursor => {
                 local.delivered = held;
-                Held::Upto(held)
+                SinkOffset::Upto(held)
             }
             (held, _) => held,
         }))
@@ -103,7 +103,7 @@ impl Driver {
         let mut found = self.later_than(&held.epoch).await?;
         let begins = found.is_none();
         if begins && !journal::is_epoch(&held.epoch) {
-            return Ok(Input::NotHeld(SinkError::halt(format!(
+            return Ok(Input::PositionUnknown(SinkError::halt(format!(
                 "its output ends with entry {} of the epoch {:?}, and no decklog gives such a name; give this sink another output, or repair that one, and send SIGHUP",
                 held.seq, held.epoch
             ))));

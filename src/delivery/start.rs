@@ -18,7 +18,7 @@ use crate::journal::{Journal, JournalError, SinkStart};
 const ASK_LIMIT: Duration = Duration::from_millis(500);
 
 /// Set once an output was asked what it holds, whatever came of it.
-pub type Asked = Arc<watch::Sender<bool>>;
+pub type PositionKnown = Arc<watch::Sender<bool>>;
 
 /// Registers the sinks of a daemon that starts, each with its type and where it begins if it is new: from here on
 /// nothing is truncated that one of them still needs.
@@ -34,7 +34,7 @@ pub async fn register(journal: &Journal, sinks: Vec<(String, &'static str, SinkS
 
 /// Returns when every output was asked what it holds, or shortly after. Each is asked by its own delivery, all at the same
 /// time; where they answer, a journal that was restored finds that out before it records anything new.
-pub async fn asked(outputs: impl IntoIterator<Item = Asked>) {
+pub async fn positions_known(outputs: impl IntoIterator<Item = PositionKnown>) {
     let all = async {
         for output in outputs {
             // Whoever holds it keeps it open.

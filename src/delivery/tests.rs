@@ -110,7 +110,7 @@ impl World {
             rate: None,
             on_refused: OnRefused::Halt,
             stats: Arc::default(),
-            asked: Arc::new(runtime::watch::Sender::new(false)),
+            position_known: Arc::new(runtime::watch::Sender::new(false)),
             machine: None,
         }
     }
@@ -202,7 +202,7 @@ async fn an_output_of_each_machine_lacks_what_the_other_one_has() {
         world.write(count).await;
         let settings = serde_json::from_value(serde_json::json!({"path": path(&world, machine)})).unwrap();
         let plan = Plan { machine: Some(machine.to_owned()), ..world.plan() };
-        let asked = Arc::clone(&plan.asked);
+        let asked = Arc::clone(&plan.position_known);
         world.start(plan, crate::sink::file::FileSink::new(&settings));
         asked.subscribe().wait_for(|asked| *asked).await.unwrap();
         let newest = world.written;

@@ -20,7 +20,7 @@
 
 use bytes::Bytes;
 
-use super::machine::Held;
+use super::machine::SinkOffset;
 use crate::core::model::Seq;
 use crate::core::wire::{self, EntryError};
 use crate::journal::{JournalError, Reader, Relabeling};
@@ -32,9 +32,9 @@ pub(super) fn compare(
     relabelings: &[Relabeling],
     held: &LogPosition,
     given: Seq,
-) -> Result<Held, JournalError> {
+) -> Result<SinkOffset, JournalError> {
     if held.seq == Seq(0) {
-        return Ok(Held::Upto(Seq(0)));
+        return Ok(SinkOffset::Upto(Seq(0)));
     }
     let (epochs, head) = (reader.epochs()?, reader.head()?);
     let place = format!("its output ends with entry {} of the epoch {}", held.seq, held.epoch);
@@ -42,12 +42,12 @@ pub(super) fn compare(
         // Epochs only grow in an output: one that ends with an earlier one than it was given was restored.
         let given = (given > Seq(0)).then(|| named(reader, relabelings, given)).transpose()?;
         if given.is_some_and(|given| held.epoch < given.epoch) {
-            return Ok(Held::Past);
+            return Ok(SinkOffset::Past);
         }
-        return Ok(Held::Foreign(format!("{place}, which is none of this journal's")));
+        return Ok(SinkOffset::Foreign(format!("{place}, which is none of this journal's")));
     };
     let is_past = at + 1 < epochs.len();
-    let other = |what: &str| if is_past { Held::Past } else { Held::Foreign(format!("{place}, {what}")) };
+    let other = |what: &str| if is_past { SinkOffset::Past } else { SinkOffset::Foreign(format!("{place}, {what}")) };
     let end = epochs.get(at + 1).map_or(head.0, |(_, since)| since.0 - 1);
     // Also what the sink got under this name although it is of an earlier one.
     let is_relabelled = relabelings.iter().any(|relabeling| relabeling.epoch == held.epoch && relabeling.has(held.seq));
@@ -66,7 +66,7 @@ pub(super) fn compare(
             Ok(None) | Err(JournalError::Corrupt(_)) => held.seq <= given,
             Err(error) => return Err(error),
         };
-    Ok(if same { Held::Upto(held.seq) } else { other("where this journal has another one") })
+    Ok(if same { SinkOffset::Upto(held.seq) } else { other("where this journal has another one") })
 }
 
 /// The place of an entry as the sink got it. Of one that is truncated or damaged only its epoch and seq are known.

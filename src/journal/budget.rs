@@ -91,12 +91,12 @@ impl Budget {
     }
 
     /// Room in the queue for so many bytes, as far as `held` is not enough for them.
-    pub(super) async fn queue(&self, bytes: usize, held: Option<Held>) -> Held {
+    pub(super) async fn queue(&self, bytes: usize, held: Option<BudgetPermit>) -> BudgetPermit {
         let more = to_kib(bytes).saturating_sub(held.as_ref().map_or(0, |held| held.kib));
         let mut held = match held {
             Some(held) if more == 0 => return held,
             Some(held) => held,
-            None => Held::new(self),
+            None => BudgetPermit::new(self),
         };
         // What is more than everything takes everything, and so waits until nothing else is there.
         let kib = more.clamp(1, SMALL_KIB);
@@ -110,7 +110,7 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct Share<'a> {
     budget: &'a Budget,
-    held: Option<Held>,
+    held: Option<BudgetPermit>,
     /// Since when there is something, as far as that time was for reading.
     since: Option<Instant>,
 }
@@ -119,7 +119,7 @@ impl Share<'_> {
     /// Waits until a piece of so many bytes may go on to grow.
     pub(crate) async fn hold(&mut self, piece: usize) {
         if piece <= FREE {
-            self.hand_over(0);
+            self.shrink_to(0);
             return;
         }
         // Twice: as it came, and as it is kept.
@@ -131,7 +131,7 @@ impl Share<'_> {
                 let _waiting = Waiting::new(&inner.waiting);
                 take(&inner.large, kib).await
             };
-            let mut held = Held::new(self.budget);
+            let mut held = BudgetPermit::new(self.budget);
             held.add(kib, Some(permit));
             (self.held, self.since) = (Some(held), Some(Instant::now()));
             return;
@@ -174,7 +174,7 @@ impl Share<'_> {
     }
 
     /// Passes a part of the share along with what was read: `bytes` of it stay held, the rest is free for others.
-    pub(crate) fn hand_over(&mut self, bytes: usize) -> Option<Held> {
+    pub(crate) fn shrink_to(&mut self, bytes: usize) -> Option<BudgetPermit> {
         self.since = None;
         let mut held = self.held.take()?;
         held.shrink(to_kib(bytes));
@@ -184,7 +184,7 @@ impl Share<'_> {
 
 /// A part of the budget, free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct BudgetPermit {
     budget: Budget,
     kib: usize,
     permit: Option<OwnedSemaphorePermit>,
@@ -192,7 +192,7 @@ pub(crate) struct Held {
     small: Option<OwnedSemaphorePermit>,
 }
 
-impl Held {
+impl BudgetPermit {
     fn new(budget: &Budget) -> Self {
         Self { budget: budget.clone(), kib: 0, permit: None, beyond: None, small: None }
     }
@@ -224,7 +224,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for BudgetPermit {
     fn drop(&mut self) {
         self.budget.0.held_kib.fetch_sub(self.kib as u64, Relaxed);
     }
@@ -264,14 +264,14 @@ mod tests {
     use super::*;
 
     /// Reads a piece of so many bytes, part by part, and hands it to the writer.
-    async fn read(budget: Budget, bytes: usize, writer: mpsc::Sender<Option<Held>>) {
+    async fn read(budget: Budget, bytes: usize, writer: mpsc::Sender<Option<BudgetPermit>>) {
         let mut share = budget.share();
         for read in (0..bytes).step_by(48 << 10) {
             share.hold(read).await;
             tokio::task::yield_now().await;
         }
         assert!(share.is_holding());
-        writer.send(share.hand_over(bytes)).await.unwrap();
+        writer.send(share.shrink_to(bytes)).await.unwrap();
         assert!(!share.is_holding());
     }
 
@@ -376,13 +376,13 @@ mod tests {
                     for read in (0..1_500_000).step_by(16_000) {
                         share.hold(read).await;
                         if share.should_yield(Duration::from_secs(150)) {
-                            share.hand_over(0);
+                            share.shrink_to(0);
                             continue 'again;
                         }
                         let _turn = link.lock().await;
                         tokio::time::sleep(Duration::from_millis(250)).await;
                     }
-                    return share.hand_over(0);
+                    return share.shrink_to(0);
                 }
             });
         }

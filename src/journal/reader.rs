@@ -54,7 +54,7 @@ pub struct StoredEntry {
     /// Its place.
     pub seq: Seq,
     /// Type of the change.
-    pub kind: EntryType,
+    pub op: EntryType,
     /// The entry of the wire format, without a newline.
     pub line: Bytes,
 }
@@ -65,7 +65,7 @@ fn sql(what: &'static str) -> impl FnOnce(rusqlite::Error) -> JournalError {
 
 struct Stored {
     seq: u64,
-    kind: i64,
+    op: i64,
     base: Option<u64>,
     blob: Vec<u8>,
 }
@@ -243,10 +243,10 @@ impl Reader {
 
     fn unpack(&mut self, row: Stored) -> Result<StoredEntry> {
         let damaged = |seq: u64, why: &dyn std::fmt::Display| JournalError::damaged(Seq(seq), why);
-        let kind = type_of(row.kind).ok_or_else(|| damaged(row.seq, &"unknown type"))?;
+        let op = type_of(row.op).ok_or_else(|| damaged(row.seq, &"unknown type"))?;
         let base = row.base.map(|seq| self.base(seq)).transpose()?;
         let line = self.codec.decompress(base.as_deref(), &row.blob).map_err(|error| damaged(row.seq, &error))?;
-        Ok(StoredEntry { seq: Seq(row.seq), kind, line: line.into() })
+        Ok(StoredEntry { seq: Seq(row.seq), op, line: line.into() })
     }
 
     /// Decompresses a state of the object table, which may be a difference of the entry that the object's versions are
@@ -271,13 +271,13 @@ impl Reader {
             |why: String| JournalError::Corrupt(format!("entry {seq} is damaged ({why}); run `decklog verify`"));
         let blob = blob.ok_or_else(|| damaged("missing".to_owned()))?;
         let line: Bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(error.to_string()))?.into();
-        self.bases.put(seq, Line { kind: EntryType::Added, bytes: line.clone(), object: 0..0, shape: None });
+        self.bases.put(seq, Line { op: EntryType::Added, bytes: line.clone(), object: 0..0, shape: None });
         Ok(line)
     }
 }
 
 fn stored_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
-    Ok(Stored { seq: row.get(0)?, kind: row.get(1)?, base: row.get(2)?, blob: row.get(3)? })
+    Ok(Stored { seq: row.get(0)?, op: row.get(1)?, base: row.get(2)?, blob: row.get(3)? })
 }
 
 fn resource_of(facts: &str) -> Resource {

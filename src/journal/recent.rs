@@ -21,7 +21,7 @@ use crate::core::model::EntryType;
 /// An entry in full.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    pub(super) kind: EntryType,
+    pub(super) op: EntryType,
     pub(super) bytes: Bytes,
     /// Range of the object in the line.
     pub(super) object: Range<usize>,
@@ -36,7 +36,7 @@ impl Line {
     }
 }
 
-impl Held for Line {
+impl Cached for Line {
     fn size(&self) -> usize {
         self.bytes.len() + self.shape.as_ref().map_or(0, Shape::size)
     }
@@ -47,19 +47,19 @@ impl Held for Line {
 pub(super) struct Packed {
     pub(super) base: u64,
     pub(super) blob: Arc<[u8]>,
-    pub(super) kind: EntryType,
+    pub(super) op: EntryType,
     pub(super) object: Range<usize>,
     pub(super) shape: Option<Shape>,
 }
 
-impl Held for Packed {
+impl Cached for Packed {
     fn size(&self) -> usize {
         self.blob.len() + self.shape.as_ref().map_or(0, Shape::size)
     }
 }
 
 /// A cached value, with the size that it takes of the budget.
-pub(super) trait Held: Clone {
+pub(super) trait Cached: Clone {
     fn size(&self) -> usize;
 }
 
@@ -78,7 +78,7 @@ struct Generations<T> {
     log_start: u64,
 }
 
-impl<T: Held> Recent<T> {
+impl<T: Cached> Recent<T> {
     /// At most about `budget` bytes.
     pub(super) fn with_budget(budget: usize) -> Self {
         let (young, old) = (HashMap::default(), HashMap::default());
@@ -166,7 +166,7 @@ impl Recent {
     }
 }
 
-impl<T: Held> Generations<T> {
+impl<T: Cached> Generations<T> {
     fn put(&mut self, seq: u64, line: T) {
         // A large one is read again where it is needed: that costs little beside the rest of what is done with it.
         if line.size() > self.budget / 64 {
@@ -190,7 +190,7 @@ mod tests {
     const BUDGET: usize = 1 << 20;
 
     fn line(size: usize) -> Line {
-        Line { kind: EntryType::Added, bytes: vec![b'x'; size].into(), object: 0..size, shape: None }
+        Line { op: EntryType::Added, bytes: vec![b'x'; size].into(), object: 0..size, shape: None }
     }
 
     #[test]

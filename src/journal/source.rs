@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::error::Result;
 use super::writer::{Command, OfSource, Reply};
-use super::{Counted, Held, Journal, Share, SourceState};
+use super::{BudgetPermit, Counted, Journal, Share, SourceState};
 use crate::core::model::{Checkpoint, Observed, ResourceVersion, Unread, Verb, Why};
 use crate::core::runtime::watch;
 
@@ -89,7 +89,7 @@ impl SourceJournal {
     pub(crate) async fn append_held(&self, changes: Vec<WatchChange>, share: &mut Share<'_>) -> Result {
         let bytes = changes.iter().map(|change| change.object.body.bytes.len()).sum();
         let mut counted = Counted::new(&self.journal.inner.waiting, self.id, changes.len());
-        self.send(OfSource::Changes(changes), bytes, share.hand_over(bytes)).await?;
+        self.send(OfSource::Changes(changes), bytes, share.shrink_to(bytes)).await?;
         counted.leave_to_the_writer();
         Ok(())
     }
@@ -118,7 +118,7 @@ impl SourceJournal {
     /// Stages as [`SourceJournal::list_page`] does, with the share of the budget that was held while the page was read.
     pub(crate) async fn list_page_held(&self, objects: Vec<Observed>, share: &mut Share<'_>) -> Result {
         let bytes = objects.iter().map(|object| object.body.bytes.len()).sum();
-        self.send(OfSource::ListPage(objects), bytes, share.hand_over(bytes)).await
+        self.send(OfSource::ListPage(objects), bytes, share.shrink_to(bytes)).await
     }
 
     /// Returns the number of lists of this source that the journal has given up since it was opened, because their staging left
@@ -154,7 +154,7 @@ impl SourceJournal {
                 Found::Version(object) | Found::Deletion(object) => object.body.bytes.len(),
             })
             .sum();
-        self.send(OfSource::Found(found), bytes, share.hand_over(bytes)).await
+        self.send(OfSource::Found(found), bytes, share.shrink_to(bytes)).await
     }
 
     /// Writes the staged changes up to `version`, since the position was lost or since the previous part, in order, with the
@@ -191,7 +191,7 @@ impl SourceJournal {
         self.send(OfSource::Report(state), 0, None).await
     }
 
-    async fn send(&self, command: OfSource, bytes: usize, held: Option<Held>) -> Result {
+    async fn send(&self, command: OfSource, bytes: usize, held: Option<BudgetPermit>) -> Result {
         self.journal.send_held(Command::Source(self.id, command), bytes, held).await
     }
 

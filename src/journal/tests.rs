@@ -336,7 +336,7 @@ async fn every_version_of_an_object_comes_back_byte_for_byte() {
     }
     let object = reader.objects(1, None, Some("a")).unwrap().remove(0);
     let entry = reader.entry_at(&object, Seq(7)).unwrap().unwrap();
-    assert_eq!((entry.seq, entry.kind), (Seq(7), EntryType::Modified));
+    assert_eq!((entry.seq, entry.op), (Seq(7), EntryType::Modified));
     assert_eq!(reader.current(&object).unwrap().unwrap(), version(59).body.bytes);
     assert_whole(&mut reader);
 }

@@ -7,6 +7,7 @@ mod apart;
 mod backlog;
 mod base;
 mod change;
+pub(super) mod changeset;
 mod clock;
 mod desync;
 mod listing;
@@ -15,7 +16,6 @@ mod queue;
 mod quota;
 mod register;
 mod requests;
-pub(super) mod rows;
 mod sharing;
 mod staging;
 mod standing_by;
@@ -104,7 +104,7 @@ pub(super) struct Writer {
     /// Replication to the shared log, if the journal is shared.
     link: Option<Replication>,
     /// Id of the last backlog row that was handed over after a take-over; none if nothing of the backlog is left.
-    fed: Option<i64>,
+    drained: Option<i64>,
 }
 
 /// State that a writer reads from a journal that another process wrote.
@@ -203,7 +203,7 @@ impl Writer {
             epoch,
             codec: Codec::default(),
             link: None,
-            fed: None,
+            drained: None,
         })
     }
 
@@ -265,7 +265,7 @@ impl Writer {
         let mut bookmarks_due: Option<Instant> = None;
         loop {
             // Between two groups there is one slice of whatever is long, and never more, so that nobody waits for it.
-            let mut busy = self.slice(&mut queue)? | self.feed(&mut queue)?;
+            let mut busy = self.slice(&mut queue)? | self.drain_backlog(&mut queue)?;
             self.settle().await?;
             busy |= self.step_base().await?;
             let open = self.quota.open;
@@ -541,8 +541,8 @@ fn marks_of(text: Option<String>) -> Marks {
 }
 
 /// The number that stands for a type in the database.
-pub(super) const fn type_code(kind: EntryType) -> i64 {
-    match kind {
+pub(super) const fn type_code(op: EntryType) -> i64 {
+    match op {
         EntryType::Added => 0,
         EntryType::Modified => 1,
         EntryType::Deleted => 2,
@@ -552,5 +552,5 @@ pub(super) const fn type_code(kind: EntryType) -> i64 {
 
 /// The type that a number in the database stands for.
 pub(super) fn type_of(code: i64) -> Option<EntryType> {
-    EntryType::ALL.into_iter().find(|kind| type_code(*kind) == code)
+    EntryType::ALL.into_iter().find(|op| type_code(*op) == code)
 }

@@ -33,7 +33,7 @@ pub use versions::Versions;
 use crate::core::model::EntryType;
 use crate::core::wire::{self, Change, Entry, EntryError};
 pub(crate) use class::Classes;
-use field::{Field, Held, Write};
+use field::{Field, FieldValue, Write};
 use tally::{Counted, Tally};
 
 /// Number of objects, fields and managers that `decklog churn` remembers.
@@ -205,7 +205,7 @@ impl Churn {
                     operation.value.map(serde_json::value::RawValue::get),
                 );
                 let stamp = [was, value].iter().all(|json| json.is_some_and(|json| class::is_stamp(json, time)));
-                let (seq, was, value) = (entry.seq, Held::of(was), Held::of(value));
+                let (seq, was, value) = (entry.seq, FieldValue::of(was), FieldValue::of(value));
                 let back = field.write(Write { seq, time, manager, was, value, stamp });
                 of_resource.reverts += u64::from(back);
             }

@@ -99,7 +99,7 @@ pub(crate) fn between(
         }
         match of_object(reader, &row, from, &steps, limits.deadline) {
             Ok(Some(found)) => answer.objects.push(found),
-            Ok(None) if newest.kind == EntryType::Deleted => answer.came_and_went += 1,
+            Ok(None) if newest.op == EntryType::Deleted => answer.came_and_went += 1,
             Ok(None) => {}
             // One that is damaged hides no other.
             Err(failure) => answer.unknown.push(failure),
@@ -163,7 +163,7 @@ fn of_object(
     deadline: Option<Instant>,
 ) -> Result<Option<ObjectDifference>, Failure> {
     let (newest, oldest) = (&steps[0], &steps[steps.len() - 1]);
-    let there = |stored: &StoredEntry| stored.kind != EntryType::Deleted;
+    let there = |stored: &StoredEntry| stored.op != EntryType::Deleted;
     let before = reader.entry_at(row, from)?;
     let known = before.is_some();
     let before = before.filter(there);
@@ -202,7 +202,7 @@ fn of_object(
     };
     // How it is known that it came, or went; or how its newest version is.
     let proof = match became {
-        DiffKind::Added | DiffKind::FirstSeen => steps.iter().find(|step| step.kind == EntryType::Added),
+        DiffKind::Added | DiffKind::FirstSeen => steps.iter().find(|step| step.op == EntryType::Added),
         DiffKind::Removed | DiffKind::Changed | DiffKind::Replaced => None,
     };
     let proof = proof.map_or(Ok(None), |step| reader.entry_of(step))?;

@@ -33,7 +33,7 @@ struct Sent<'s> {
 
 impl Serialize for Line {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let StoredEntry { seq, kind, line } = &self.0;
+        let StoredEntry { seq, op: kind, line } = &self.0;
         // A raw value keeps no space around it, so one that has some goes as bytes.
         let entry = serde_json::from_slice::<&RawValue>(line).ok().filter(|raw| raw.get().len() == line.len());
         let damaged = if entry.is_none() { Some(line.to_vec()) } else { None };
@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for Line {
             (None, Some(damaged)) => damaged.into(),
             (None, None) => return Err(D::Error::missing_field("entry")),
         };
-        Ok(Self(StoredEntry { seq, kind: op, line }))
+        Ok(Self(StoredEntry { seq, op, line }))
     }
 }
 
@@ -60,10 +60,10 @@ mod tests {
     #[test]
     fn an_entry_arrives_to_the_byte() {
         for line in ["{\"a\":1}", "{\"a\": [1, 2 ],\"b\":1e9999}", "{\"a\":", " {}", "\u{7f}\0"] {
-            let stored = StoredEntry { seq: Seq(7), kind: EntryType::Gap, line: Bytes::from(line) };
+            let stored = StoredEntry { seq: Seq(7), op: EntryType::Gap, line: Bytes::from(line) };
             let sent = serde_json::to_string(&Line(stored)).unwrap();
             let Line(come) = serde_json::from_str(&sent).unwrap();
-            assert_eq!((come.seq, come.kind, &*come.line), (Seq(7), EntryType::Gap, line.as_bytes()), "{sent}");
+            assert_eq!((come.seq, come.op, &*come.line), (Seq(7), EntryType::Gap, line.as_bytes()), "{sent}");
         }
     }
 }

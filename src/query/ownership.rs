@@ -59,7 +59,7 @@ pub(crate) fn parent(mut owners: Vec<OwnerReference>) -> Option<OwnerReference> 
 pub(crate) fn family(reader: &mut Reader, root: ObjectRow) -> Result<Vec<ObjectRow>, JournalError> {
     let mut uids = HashSet::from([root.uid.clone()]);
     for step in reader.history(&root, Seq(0), Seq(u64::MAX), usize::MAX)? {
-        if step.kind == EntryType::Modified {
+        if step.op == EntryType::Modified {
             continue;
         }
         if let Some(stored) = reader.entry_of(&step)? {

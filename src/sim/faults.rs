@@ -11,7 +11,7 @@ pub use refusal::{Answer, Refusal};
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Asked {
+pub enum RequestKind {
     /// GET of a collection.
     List,
     /// GET of a collection with `watch=true`.
@@ -44,7 +44,7 @@ pub struct Seen {
     /// `if-none-match` as it came.
     pub if_none_match: String,
     /// What it asks for.
-    pub asked: Asked,
+    pub asked: RequestKind,
     /// `pods`, `deployments.apps`: as kubectl spells it without ambiguity; absent for discovery.
     pub resource: Option<String>,
     /// The namespace in the path.
@@ -80,7 +80,7 @@ impl Seen {
 /// Which requests: the address of a fault, and of a count.
 #[derive(Clone, Debug, Default)]
 pub struct On {
-    asked: Option<Asked>,
+    asked: Option<RequestKind>,
     resource: Option<String>,
     path: Option<String>,
     query: Option<String>,
@@ -96,25 +96,25 @@ impl On {
     /// LISTs of `resource` (`pods`, `deployments.apps`; `*` for all).
     #[must_use]
     pub fn list(resource: &str) -> Self {
-        Self::of(Asked::List, resource)
+        Self::of(RequestKind::List, resource)
     }
 
     /// WATCHes of `resource`.
     #[must_use]
     pub fn watch(resource: &str) -> Self {
-        Self::of(Asked::Watch, resource)
+        Self::of(RequestKind::Watch, resource)
     }
 
     /// GETs of single objects of `resource`.
     #[must_use]
     pub fn get(resource: &str) -> Self {
-        Self::of(Asked::Get, resource)
+        Self::of(RequestKind::Get, resource)
     }
 
     /// Writes of `resource`.
     #[must_use]
     pub fn write(resource: &str) -> Self {
-        Self::of(Asked::Write, resource)
+        Self::of(RequestKind::Write, resource)
     }
 
     /// Whatever is asked at this very path, such as `/apis`.
@@ -130,7 +130,7 @@ impl On {
         self
     }
 
-    fn of(asked: Asked, resource: &str) -> Self {
+    fn of(asked: RequestKind, resource: &str) -> Self {
         let resource = (resource != "*").then(|| resource.to_owned());
         Self { asked: Some(asked), resource, ..Self::default() }
     }

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::faults::{Act, Answer, Asked, Refusal, Seen, Tamper};
+use super::faults::{Act, Answer, Refusal, RequestKind, Seen, Tamper};
 use super::list::{self, Decided, Manner, Options, Twist, is_true};
 use super::object::{Form, Row};
 use super::resources::Served;
@@ -130,13 +130,13 @@ fn seen(request: &Request<Incoming>, route: &Route, options: &Options) -> Seen {
         request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
     };
     let (asked, resource, namespace) = match route {
-        Route::Other => (Asked::Other, None, None),
+        Route::Other => (RequestKind::Other, None, None),
         Route::Resource { group, namespace, plural, name, .. } => {
             let asked = match (request.method(), name.as_str()) {
-                (&Method::GET, "") if is_true(&options.watch) => Asked::Watch,
-                (&Method::GET, "") => Asked::List,
-                (&Method::GET, _) => Asked::Get,
-                _ => Asked::Write,
+                (&Method::GET, "") if is_true(&options.watch) => RequestKind::Watch,
+                (&Method::GET, "") => RequestKind::List,
+                (&Method::GET, _) => RequestKind::Get,
+                _ => RequestKind::Write,
             };
             let full = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
             (asked, Some(full), namespace.clone())
@@ -302,9 +302,9 @@ async fn answer(
             .cloned()
             .ok_or_else(Refusal::not_served)?;
         let verb = match (seen.asked, request.method()) {
-            (Asked::List, _) => "list",
-            (Asked::Watch, _) => "watch",
-            (Asked::Get, _) => "get",
+            (RequestKind::List, _) => "list",
+            (RequestKind::Watch, _) => "watch",
+            (RequestKind::Get, _) => "get",
             (_, &Method::POST) => "create",
             (_, &Method::PUT) => "update",
             (_, &Method::PATCH) => "patch",
@@ -324,13 +324,13 @@ async fn answer(
     };
     let metadata_only = seen.accept.contains("as=PartialObjectMetadata");
     match seen.asked {
-        Asked::List => list(shared, &served, namespace.as_deref(), &options, metadata_only, twist).await,
-        Asked::Watch => watch(shared, served, namespace.clone(), &options, metadata_only).await,
-        Asked::Get => {
+        RequestKind::List => list(shared, &served, namespace.as_deref(), &options, metadata_only, twist).await,
+        RequestKind::Watch => watch(shared, served, namespace.clone(), &options, metadata_only).await,
+        RequestKind::Get => {
             let row = shared.lock().store.find(&served, namespace.as_deref().unwrap_or_default(), name)?;
             Ok(Reply::object(200, &served, &row, metadata_only))
         }
-        Asked::Write | Asked::Other => {
+        RequestKind::Write | RequestKind::Other => {
             let reply = write(shared, request, &served, namespace.as_deref(), name, sub).await;
             shared.notify();
             reply
@@ -434,7 +434,7 @@ async fn watch(
     options: &Options,
     metadata_only: bool,
 ) -> Result<Reply, Refusal> {
-    let asked = watching::Asked {
+    let asked = watching::WatchRequest {
         selector: options.selector(&served)?,
         bookmarks: is_true(&options.allow_watch_bookmarks),
         timeout: options.timeout_seconds.parse().ok().filter(|seconds| *seconds > 0).map(Duration::from_secs),
@@ -472,7 +472,7 @@ async fn watch(
     let every = state.settings.bookmarks_every;
     let opened = asked.served.resource.full_name();
     // Events get no bookmarks but the one that ends the initial state.
-    let asked = watching::Asked { bookmarks: asked.bookmarks && asked.served.storage != EVENTS, ..asked };
+    let asked = watching::WatchRequest { bookmarks: asked.bookmarks && asked.served.storage != EVENTS, ..asked };
     let watcher = Watcher::open(shared, &mut state.store, every, asked, &begin);
     *state.open.entry(opened).or_default() += 1;
     Ok(Reply::ok(Source::Watch(Box::new(watcher))))

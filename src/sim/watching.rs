@@ -112,7 +112,7 @@ struct Bookmarks {
 }
 
 /// What a request of a watch is about.
-pub(super) struct Asked {
+pub(super) struct WatchRequest {
     pub(super) served: Arc<Served>,
     pub(super) namespace: Option<String>,
     pub(super) selector: Selector,
@@ -123,7 +123,13 @@ pub(super) struct Asked {
 
 impl Watcher {
     /// Opens a watch that begins like this. The caller holds the lock on the store.
-    pub(super) fn open(shared: &Arc<Shared>, store: &mut Store, every: Duration, asked: Asked, begin: &Start) -> Self {
+    pub(super) fn open(
+        shared: &Arc<Shared>,
+        store: &mut Store,
+        every: Duration,
+        asked: WatchRequest,
+        begin: &Start,
+    ) -> Self {
         let now = Instant::now();
         let deadline = asked.timeout.map(|timeout| now + timeout);
         let bookmarks = asked.bookmarks.then(|| Bookmarks {

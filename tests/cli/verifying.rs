@@ -211,7 +211,7 @@ async fn smaller_payloads_are_compared_as_what_they_are() {
     let entries = reader.entries_after(decklog::core::model::Seq(0), 100, usize::MAX).unwrap();
     for payload in [decklog::core::wire::Payload::Diff, decklog::core::wire::Payload::Metadata] {
         let shape = decklog::core::wire::Shape { payload, managed_fields: true };
-        let shaped = |entry: &StoredEntry| shape.apply(entry.kind, &entry.line).unwrap();
+        let shaped = |entry: &StoredEntry| shape.apply(entry.op, &entry.line).unwrap();
         let copy: Vec<u8> = entries.iter().flat_map(|entry| [&shaped(entry)[..], b"\n"].concat()).collect();
         fs::write(state.dir.path().join("copy.jsonl"), &copy).unwrap();
         let text = state.run(&["verify", "copy.jsonl"]).done();

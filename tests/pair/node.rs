@@ -362,7 +362,7 @@ impl Life {
                 rate: None,
                 on_refused: OnRefused::Halt,
                 stats: Arc::default(),
-                asked: Arc::default(),
+                position_known: Arc::default(),
                 machine: None,
             };
             delivery::register(journal, vec![plan.registration()])

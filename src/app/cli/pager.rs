@@ -56,7 +56,7 @@ const NOT_FOUND: i32 = 127;
 #[derive(Debug, PartialEq, Eq)]
 enum Program {
     /// Program that the user chose.
-    Asked(OsString),
+    Chosen(OsString),
     /// The default, which most machines have.
     Less,
 }
@@ -65,7 +65,7 @@ enum Program {
 fn program(variable: impl Fn(&str) -> Option<OsString>) -> Option<Program> {
     match variable("DECKLOG_PAGER").or_else(|| variable("PAGER")) {
         Some(asked) if asked.is_empty() || asked == "cat" => None,
-        Some(asked) => Some(Program::Asked(asked)),
+        Some(asked) => Some(Program::Chosen(asked)),
         // A terminal that cannot move its cursor has no use for it.
         None => variable("TERM").filter(|term| !term.is_empty() && term != "dumb").map(|_| Program::Less),
     }
@@ -77,12 +77,12 @@ const OF_A_SHELL: &[u8] = b"|&;<>()$`\\\"' \t\n*?[#~=%";
 impl Program {
     fn command(&self) -> Command {
         let mut command = match self {
-            Self::Asked(text) if text.as_encoded_bytes().iter().any(|byte| OF_A_SHELL.contains(byte)) => {
+            Self::Chosen(text) if text.as_encoded_bytes().iter().any(|byte| OF_A_SHELL.contains(byte)) => {
                 let mut shell = Command::new("sh");
                 shell.arg("-c").arg(text);
                 shell
             }
-            Self::Asked(text) => Command::new(text),
+            Self::Chosen(text) => Command::new(text),
             Self::Less => Command::new("less"),
         };
         if env::var_os("LESS").is_none() {
@@ -117,7 +117,7 @@ impl Pager {
                 State::Runs(Running { child, sent: Some(Vec::new()) })
             }
             Err(error) => {
-                if let Program::Asked(asked) = program {
+                if let Program::Chosen(asked) = program {
                     super::complain(&format!("note: cannot run the pager {}: {error}", OsStr::display(asked)));
                 }
                 State::Plain
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_environment_names_a_pager_as_it_does_for_git() {
-        let asked = |text: &str| Some(Program::Asked(text.into()));
+        let asked = |text: &str| Some(Program::Chosen(text.into()));
         assert_eq!(of(&[("TERM", "xterm")]), Some(Program::Less));
         assert_eq!(of(&[("TERM", "xterm"), ("PAGER", "more")]), asked("more"));
         assert_eq!(of(&[("PAGER", "more"), ("DECKLOG_PAGER", "less -S")]), asked("less -S"));

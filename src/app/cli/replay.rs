@@ -126,11 +126,11 @@ async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, m
         for entry in entries.into_iter().filter(|entry| entry.seq <= to) {
             if wanted.as_ref().is_none_or(|wanted| wanted.is(&entry.line)) {
                 let line = line_for(&relabelings, entry.seq, entry.line)
-                    .and_then(|line| config.shape().apply(entry.kind, &line));
+                    .and_then(|line| config.shape().apply(entry.op, &line));
                 let line = line.map_err(|error| {
                     Failure::new(Exit::Io, format!("entry {} is {error}; run `decklog verify`", entry.seq))
                 })?;
-                items.push(Item::new(entry.seq, entry.kind, line));
+                items.push(Item::new(entry.seq, entry.op, line));
             }
         }
         refused += deliver(sink.as_mut(), &items, &mut taken).await.map_err(wrong)?;

@@ -30,7 +30,7 @@ use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::control::{Asked, Signals};
+use super::control::{SignalRequest, Signals};
 use super::keeper::{ClusterSupervisor, Failure, Stage};
 use super::{Asker, DaemonError, EndpointRegistry, PROGRESS_INTERVAL, control, descriptors, run_one};
 use crate::app::config::{ClusterFile, Directory, Loaded, Problems};
@@ -88,8 +88,8 @@ pub async fn run_several(several: MultiCluster) -> Result<(), DaemonError> {
     let reason = loop {
         tokio::select! {
             asked = signals.next() => match asked {
-                Asked::Stop => break None,
-                Asked::Reload => process.reload().await,
+                SignalRequest::Stop => break None,
+                SignalRequest::Reload => process.reload().await,
             },
             Some(failure) = failures.recv() => if let Some(error) = process.failed(failure) {
                 break Some(error);
@@ -380,7 +380,7 @@ impl Process {
                     Some(Err(error)) => tracing::error!("the keeper of a cluster: {error}"),
                     None => break,
                 },
-                asked = signals.next() => if asked == Asked::Stop {
+                asked = signals.next() => if asked == SignalRequest::Stop {
                     stop(&self.kept);
                     return Err(DaemonError::Hurried);
                 },

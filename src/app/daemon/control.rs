@@ -71,7 +71,7 @@ impl Asker {
 
 /// Request by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum SignalRequest {
     /// To end; the second time, at once.
     Stop,
     /// To read the configuration again.
@@ -98,12 +98,12 @@ impl Signals {
     }
 
     /// The next thing that is asked. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> Asked {
+    pub(super) async fn next(&mut self) -> SignalRequest {
         tokio::select! {
             biased;
-            _ = self.terminate.recv() => { tracing::info!("SIGTERM: stopping"); Asked::Stop }
-            _ = self.interrupt.recv() => { tracing::info!("SIGINT: stopping"); Asked::Stop }
-            _ = self.hang_up.recv() => Asked::Reload,
+            _ = self.terminate.recv() => { tracing::info!("SIGTERM: stopping"); SignalRequest::Stop }
+            _ = self.interrupt.recv() => { tracing::info!("SIGINT: stopping"); SignalRequest::Stop }
+            _ = self.hang_up.recv() => SignalRequest::Reload,
         }
     }
 

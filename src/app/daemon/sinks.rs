@@ -42,7 +42,7 @@ struct Running {
     stop: CancellationToken,
     /// Completed when its task has ended.
     ended: watch::Receiver<bool>,
-    asked: delivery::Asked,
+    asked: delivery::PositionKnown,
 }
 
 struct Opened {
@@ -73,7 +73,7 @@ impl Sinks {
     /// See [`delivery::asked`].
     pub(super) fn asked(&self) -> impl Future<Output = ()> + use<> {
         let asked: Vec<_> = self.running.values().map(|running| Arc::clone(&running.asked)).collect();
-        delivery::asked(asked)
+        delivery::positions_known(asked)
     }
 
     /// Begins to deliver to what is opened.
@@ -83,7 +83,7 @@ impl Sinks {
             let (ended_sender, ended) = watch::channel(false);
             let name = config.name.clone();
             self.lock().insert(name.clone(), (plan.kind, Arc::clone(&plan.stats)));
-            let asked = Arc::clone(&plan.asked);
+            let asked = Arc::clone(&plan.position_known);
             let delivery = delivery::run(journal.clone(), plan, sink, self.reopen.listen(), stop.clone());
             tasks.spawn(task_name(&name), async move {
                 if let Some(mut before) = after {

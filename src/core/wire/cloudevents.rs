@@ -35,8 +35,8 @@ pub struct Event<'a> {
 }
 
 /// The `type` of an event, which OpenTelemetry calls its name.
-pub(crate) const fn event_type(kind: EntryType) -> &'static str {
-    match kind {
+pub(crate) const fn event_type(op: EntryType) -> &'static str {
+    match op {
         EntryType::Added => "io.decklog.added.v1",
         EntryType::Modified => "io.decklog.modified.v1",
         EntryType::Deleted => "io.decklog.deleted.v1",

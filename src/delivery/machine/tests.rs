@@ -36,11 +36,11 @@ impl Trace {
 }
 
 fn held(held: Option<u64>) -> Input {
-    Input::Held(held.map_or(Held::Unknown, |held| Held::Upto(Seq(held))))
+    Input::Position(held.map_or(SinkOffset::Unknown, |held| SinkOffset::Upto(Seq(held))))
 }
 
 fn foreign() -> Input {
-    Input::Held(Held::Foreign("it ends with something else".into()))
+    Input::Position(SinkOffset::Foreign("it ends with something else".into()))
 }
 
 fn read(after: u64) -> Effect {
@@ -123,7 +123,7 @@ fn a_cursor_that_only_passed_unwanted_entries_stays_where_it_is() {
 /// At the first answer the journal may have been restored: what both have is looked for, and the rest is delivered.
 #[test]
 fn another_timeline_is_followed_from_what_both_have() {
-    for other in [foreign(), Input::Held(Held::Past)] {
+    for other in [foreign(), Input::Position(SinkOffset::Past)] {
         let mut trace = Trace::new(OnRefused::Halt, 50);
         trace.gives(&[Effect::AskPosition(Seq(50))]).on(other).gives(&[Effect::AskWritten(Seq(50))]);
         trace.on(Input::HasWritten(true)).gives(&[read(50)]);
@@ -162,7 +162,7 @@ fn a_comparison_that_fails_begins_anew() {
     trace.gives(&[Effect::AskPosition(Seq(5))]).on(foreign()).gives(&[Effect::AskWritten(Seq(5))]);
     trace.on(Input::HasWritten(true)).gives(&[read(5)]);
     trace.on(batch(6, &[6])).gives(&[Effect::Compare]);
-    trace.on(Input::NotHeld(SinkError::retry("down"))).gives(&[retrying("down"), wait(1)]);
+    trace.on(Input::PositionUnknown(SinkError::retry("down"))).gives(&[retrying("down"), wait(1)]);
     trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(5))]);
     trace.on(held(Some(5))).gives(&[read(5)]);
     trace.on(batch(6, &[6])).gives(&[Effect::Deliver { from: 0 }]);
@@ -182,7 +182,7 @@ fn a_second_writer_halts_it_until_its_output_is_its_own() {
     trace.on(held(None)).gives(&[read(50)]);
     // What the journal itself once recorded is no second writer: the output was restored.
     trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
-    trace.on(Input::Held(Held::Past)).gives(&[Effect::AskWritten(Seq(50))]);
+    trace.on(Input::Position(SinkOffset::Past)).gives(&[Effect::AskWritten(Seq(50))]);
     trace.on(Input::HasWritten(true)).gives(&[read(50)]);
     // While it delivers, a reload decides nothing.
     trace.on(batch(51, &[51])).gives(&[Effect::Compare]);
@@ -293,9 +293,9 @@ fn an_entry_is_dead_lettered_before_the_cursor_passes_it() {
 fn a_sink_that_cannot_say_where_it_is_is_asked_again() {
     let mut trace = Trace::new(OnRefused::Halt, 7);
     trace.gives(&[Effect::AskPosition(Seq(7))]);
-    trace.on(Input::NotHeld(SinkError::retry("no directory"))).gives(&[retrying("no directory"), wait(1)]);
+    trace.on(Input::PositionUnknown(SinkError::retry("no directory"))).gives(&[retrying("no directory"), wait(1)]);
     trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(7))]);
-    trace.on(Input::NotHeld(SinkError::halt("foreign")));
+    trace.on(Input::PositionUnknown(SinkError::halt("foreign")));
     trace.gives(&[Effect::Report(SinkState::Halted("foreign".into())), Effect::AwaitOperator]);
     trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(7))]);
     trace.on(held(None)).gives(&[read(7)]);

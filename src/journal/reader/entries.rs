@@ -173,7 +173,7 @@ impl Reader {
                 gap: Some((&gap, None)),
                 redacted: &[],
             });
-            StoredEntry { seq: Seq(seq), kind: EntryType::Gap, line: rendered.line.into() }
+            StoredEntry { seq: Seq(seq), op: EntryType::Gap, line: rendered.line.into() }
         });
         Ok(entries.collect())
     }
@@ -183,7 +183,7 @@ impl Reader {
         let (AtHand { recent, .. }, head) = self.at_hand.as_ref()?;
         // Only what is on disk: durable before visible.
         let found = recent.range(after.0 + 1, head.borrow().0, limit, max_bytes)?;
-        let entry = |(seq, line): (u64, Line)| StoredEntry { seq: Seq(seq), kind: line.kind, line: line.bytes };
+        let entry = |(seq, line): (u64, Line)| StoredEntry { seq: Seq(seq), op: line.op, line: line.bytes };
         Some(found.into_iter().map(entry).collect())
     }
 
@@ -207,8 +207,8 @@ impl Reader {
                 JournalError::Corrupt(format!("entry {seq}, a dead letter, is damaged ({why})"))
             };
             let line: Bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(&error))?.into();
-            let kind = wire::Entry::parse(&line).map_err(|error| damaged(&error))?.op;
-            entries.push(StoredEntry { seq: Seq(seq), kind, line });
+            let op = wire::Entry::parse(&line).map_err(|error| damaged(&error))?.op;
+            entries.push(StoredEntry { seq: Seq(seq), op, line });
         }
         Ok(entries)
     }
@@ -282,7 +282,7 @@ impl Reader {
             text.push_str(" AND e.type = 3");
         } else if !query.types.is_empty() {
             text.push_str(&format!(" AND e.type IN ({})", vec!["?"; query.types.len()].join(", ")));
-            values.extend(query.types.iter().map(|kind| type_code(*kind).into()));
+            values.extend(query.types.iter().map(|op| type_code(*op).into()));
         }
         for (bound, operator) in [(query.since, ">="), (query.until, "<=")] {
             if let Some(bound) = bound {

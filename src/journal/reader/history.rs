@@ -22,7 +22,7 @@ pub struct Step {
     /// Time at which it was journaled, microseconds since 1970.
     pub time: i64,
     /// Type of the change.
-    pub kind: EntryType,
+    pub op: EntryType,
     /// The object's entry before it, 0 for none.
     pub previous: Seq,
     /// True if it is part of the log. Otherwise it is truncated, and holds the state at the log start.
@@ -105,7 +105,7 @@ impl Reader {
                     .optional()
             })
             .map_err(sql(what))?;
-        Ok(row.and_then(|(time, kind, previous, kept)| Some(Step { seq, time, kind: type_of(kind)?, previous, kept })))
+        Ok(row.and_then(|(time, kind, previous, kept)| Some(Step { seq, time, op: type_of(kind)?, previous, kept })))
     }
 
     /// The entries of an object after `after` and up to `upto`, newest first and at most so many.

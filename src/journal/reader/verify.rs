@@ -79,7 +79,7 @@ struct Row {
 
 /// Parts of an entry that are kept while the rest of the log is read.
 struct Kept {
-    kind: EntryType,
+    op: EntryType,
     uid: u64,
     /// Resource, namespace, name and uid.
     incarnation: u64,
@@ -206,9 +206,9 @@ impl Reader {
                     found.range = Some((found.range.map_or(Seq(seq), |(first, _)| first), Seq(seq)));
                 }
                 let Some(entry) = entry else { continue };
-                found.gaps += u64::from(kept && entry.kind == EntryType::Gap);
+                found.gaps += u64::from(kept && entry.op == EntryType::Gap);
                 let Some(object) = row.object else { continue };
-                let now = Newest { seq, exists: entry.kind != EntryType::Deleted, uid: entry.uid };
+                let now = Newest { seq, exists: entry.op != EntryType::Deleted, uid: entry.uid };
                 let before = newest.insert(object, now);
                 let incarnation = incarnations.insert(entry.incarnation, now);
                 if before.is_none() && row.named.is_none() {
@@ -463,7 +463,7 @@ fn kept(entry: &wire::Entry<'_>) -> Kept {
         entry.name.as_deref().unwrap_or_default(),
         uid,
     ));
-    Kept { kind: entry.op, uid: hash(&uid), incarnation }
+    Kept { op: entry.op, uid: hash(&uid), incarnation }
 }
 
 /// Checks that an entry can follow the previous one of its row in the table, or else of the same incarnation.
@@ -483,7 +483,7 @@ fn check_order(row: &Row, entry: &Kept, before: Option<&Newest>, same_row: bool,
         Some(before) if !same_row && before.seq < oldest => return,
         Some(_) | None => {}
     }
-    match (entry.kind, before) {
+    match (entry.op, before) {
         (EntryType::Added, Some(Newest { exists: true, .. })) => {
             found.problem(format!("entry {seq} adds an object that exists"));
         }
@@ -515,7 +515,7 @@ fn check_row(row: &Row, entry: &StoredEntry, parsed: &wire::Entry<'_>) -> Result
     if (parsed.group(), &*parsed.resource) != (group, plural) || !(scope.is_empty() || scope == namespace) {
         return Err("it is not of its source");
     }
-    if row.object.is_none() != (entry.kind == EntryType::Gap) {
+    if row.object.is_none() != (entry.op == EntryType::Gap) {
         return Err("its row says that it is of an object, or of none, and it is not");
     }
     if let Some((of, name, same_resource)) = &row.named
@@ -533,7 +533,7 @@ fn check_row(row: &Row, entry: &StoredEntry, parsed: &wire::Entry<'_>) -> Result
 }
 
 fn check_entry(entry: &StoredEntry, parsed: &wire::Entry<'_>, time: i64, epochs: &Epochs) -> Result<(), &'static str> {
-    if parsed.seq() != entry.seq || parsed.op != entry.kind {
+    if parsed.seq() != entry.seq || parsed.op != entry.op {
         return Err("it says another seq or type than its row");
     }
     let id = if parsed.op == EntryType::Gap {

@@ -224,7 +224,7 @@ async fn who_lacks_what_is_truncated_gets_a_gap_of_each_source() {
         assert!(entries.iter().map(|entry| &entry.line).eq(again.iter().map(|entry| &entry.line)));
         let describe = |entry: &StoredEntry| {
             let parsed = Entry::parse(&entry.line).unwrap();
-            assert_eq!((parsed.seq(), parsed.op), (entry.seq, entry.kind));
+            assert_eq!((parsed.seq(), parsed.op), (entry.seq, entry.op));
             match parsed.gap() {
                 Some(gap) => format!("{} GAP {} {} ..{}", entry.seq, parsed.resource, gap.why, gap.to.unwrap()),
                 None => format!("{} {}", entry.seq, parsed.op.as_str()),
@@ -406,7 +406,7 @@ async fn at_its_size_it_drops_the_oldest_where_that_is_configured() {
     let lower = reader.oldest().unwrap().0;
     assert!(lower > 500, "{lower}");
     let first = reader.deliverable_after(Seq(0), 2, usize::MAX, None).unwrap().entries;
-    assert_eq!((first[0].seq, first[0].kind, first[1].seq), (Seq(lower - 1), EntryType::Gap, Seq(lower)));
+    assert_eq!((first[0].seq, first[0].op, first[1].seq), (Seq(lower - 1), EntryType::Gap, Seq(lower)));
     assert_eq!(reader.sinks().unwrap()[0].missed, lower - 1);
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Writer, rows, sql};
+use super::{Writer, changeset, sql};
 use crate::core::runtime;
 use crate::core::shared_log::Base;
 use crate::journal::JournalError;
@@ -30,7 +30,7 @@ impl Writer {
         let noted = self.disk.conn.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", params![FACT, text]);
         noted.map_err(sql(WHAT))?;
         if let Some(link) = &mut self.link {
-            rows::forget(&self.disk.conn, &link.tables)?;
+            changeset::forget(&self.disk.conn, &link.tables)?;
             link.change(|state| state.apart = all);
         }
         Ok(())

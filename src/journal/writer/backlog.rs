@@ -133,8 +133,8 @@ impl Standby {
 
 impl Writer {
     /// Hands the writer the next of what was kept. Says whether there is more.
-    pub(super) fn feed(&mut self, queue: &mut Queue) -> Result<bool> {
-        let Some(after) = self.fed else { return Ok(false) };
+    pub(super) fn drain_backlog(&mut self, queue: &mut Queue) -> Result<bool> {
+        let Some(after) = self.drained else { return Ok(false) };
         if queue.has_again() || !self.deferred.is_empty() {
             return Ok(true);
         }
@@ -197,12 +197,12 @@ impl Writer {
         }
         match last {
             Some(last) => {
-                self.fed = Some(last);
+                self.drained = Some(last);
                 queue.give_back(commands.into_iter());
                 Ok(true)
             }
             None => {
-                self.fed = None;
+                self.drained = None;
                 queue.hold(false);
                 self.disk.conn.execute("DELETE FROM backlog", []).map_err(sql(KEEP))?;
                 if let Some(link) = &self.link {

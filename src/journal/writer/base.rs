@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::rows::{Rows, Table, tables};
+use super::changeset::{Changeset, Table, tables};
 use super::sql;
 use crate::core::shared_log::{Base, PART_BYTES};
 use crate::journal::error::Result;
@@ -36,8 +36,8 @@ impl Snapshot {
     }
 
     /// The next part; none behind the last one.
-    pub(in crate::journal) fn next(&mut self) -> Result<Option<Rows>> {
-        let mut rows = Rows::default();
+    pub(in crate::journal) fn next(&mut self) -> Result<Option<Changeset>> {
+        let mut rows = Changeset::default();
         while let Some(table) = self.tables.get(self.at.0) {
             match rows.page(&self.conn, table, self.at.1.as_deref(), PART_BYTES)? {
                 Some(last) => {

@@ -141,11 +141,11 @@ pub(in crate::journal) fn forget(conn: &Connection, tables: &[Table]) -> Result 
     Ok(())
 }
 
-/// Rows of tables, as bytes.
+/// Rows that a transaction touched, or a part of all rows, as bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::journal) struct Rows(Vec<u8>);
+pub(in crate::journal) struct Changeset(Vec<u8>);
 
-impl Rows {
+impl Changeset {
     pub(in crate::journal) const fn of(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
@@ -394,9 +394,9 @@ mod tests {
              UPDATE resource SET id = 8 WHERE id = 7; UPDATE resource SET id = 7 WHERE id = 8; DELETE FROM meta WHERE key = 'y'",
         ] {
             from.execute_batch(text).unwrap();
-            Rows::take(&from, &tables).unwrap().put(&to, &tables).unwrap();
+            Changeset::take(&from, &tables).unwrap().put(&to, &tables).unwrap();
             assert_eq!(rows(&to), rows(&from), "after {text}");
-            assert!(Rows::take(&from, &tables).unwrap().is_empty(), "it is taken out once");
+            assert!(Changeset::take(&from, &tables).unwrap().is_empty(), "it is taken out once");
         }
         let own: u64 = to.query_row("SELECT count(*) FROM meta WHERE key = 'mark'", [], |row| row.get(0)).unwrap();
         assert_eq!(own, 0, "what stays with a journal does not travel");
@@ -414,7 +414,7 @@ mod tests {
                  VALUES (1, 1, '', '', '', '9')",
         )
         .unwrap();
-        Rows::take(&from, &older).unwrap().put(&to, &older).unwrap();
+        Changeset::take(&from, &older).unwrap().put(&to, &older).unwrap();
         let text = "SELECT resume || ' ' || recovered FROM source";
         assert_eq!(to.query_row(text, [], |row| row.get::<_, String>(0)).unwrap(), "9 0");
     }

@@ -18,8 +18,8 @@ use crate::core::change::redact::Redactor;
 use crate::core::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Unread, Verb, Why};
 use crate::journal::retention::Bounds;
 use crate::journal::{
-    Audit, Found, Held, JournalError, Relabeling, RequestCounts, Settled, SinkStart, SinkState, SourceId, SourceMemory,
-    SourceState, WatchChange,
+    Audit, BudgetPermit, Found, JournalError, Relabeling, RequestCounts, Settled, SinkStart, SinkState, SourceId,
+    SourceMemory, SourceState, WatchChange,
 };
 
 /// Sender of an answer, once. It can be sent again, because a command of a transaction that fails is executed and
@@ -198,7 +198,7 @@ pub(in crate::journal) struct Queued {
     /// Bytes of the objects that it brings.
     pub(in crate::journal) bytes: usize,
     #[expect(dead_code, reason = "it is free again when it is dropped")]
-    pub(in crate::journal) room: Option<Held>,
+    pub(in crate::journal) room: Option<BudgetPermit>,
 }
 
 /// Reason why a wait ended.

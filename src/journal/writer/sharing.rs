@@ -20,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::apart;
 use super::base::Snapshot;
-use super::rows::{self, Rows, Table};
+use super::changeset::{self, Changeset, Table};
 use super::transaction::{Committed, Notifications};
 use super::unit::{self, Head};
 use super::{Writer, micros, sql};
@@ -114,8 +114,8 @@ impl Replication {
         step_down: watch::Receiver<bool>,
     ) -> Result<Self> {
         let Sharing { log, identity, backlog, key, poll, worth_a_base } = sharing;
-        let tables = rows::tables(conn)?;
-        rows::begin(conn, &tables)?;
+        let tables = changeset::tables(conn)?;
+        changeset::begin(conn, &tables)?;
         conn.set_prepared_statement_cache_capacity(128);
         conn.execute("DELETE FROM backlog", []).map_err(sql("begin"))?;
         let place = Place::read(conn)?.unwrap_or_default();
@@ -187,7 +187,7 @@ impl Replication {
         }
         Ok(match self.older.entry(head.schema) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(unknown) => unknown.insert(rows::tables_of(head.schema)?),
+            Entry::Vacant(unknown) => unknown.insert(changeset::tables_of(head.schema)?),
         })
     }
 
@@ -196,7 +196,14 @@ impl Replication {
     }
 
     /// Rows with a head, behind the unit with this digest, or the beginning of something that stands on nothing before it.
-    fn unit(&self, committed: &Committed, rows: &Rows, codec: &mut Codec, term: u64, behind: (&str, bool)) -> Bytes {
+    fn unit(
+        &self,
+        committed: &Committed,
+        rows: &Changeset,
+        codec: &mut Codec,
+        term: u64,
+        behind: (&str, bool),
+    ) -> Bytes {
         let (previous, begins) = behind;
         let head = Head {
             v: Head::version(),
@@ -247,7 +254,7 @@ impl Writer {
     pub(super) async fn settle(&mut self) -> Result {
         let Some(link) = &self.link else { return Ok(()) };
         if self.disk.is_begun() {
-            let rows = Rows::take(&self.disk.conn, &link.tables)?;
+            let rows = Changeset::take(&self.disk.conn, &link.tables)?;
             let mut appended = false;
             if !rows.is_empty() {
                 let term = link.state.borrow().term;
@@ -357,7 +364,7 @@ impl Writer {
         let Some(link) = &self.link else { return Ok(()) };
         self.disk.forget();
         let behind = (link.place.digest.as_str(), !has_base);
-        let unit = link.unit(&self.committed, &Rows::default(), self.disk.codec(), term, behind);
+        let unit = link.unit(&self.committed, &Changeset::default(), self.disk.codec(), term, behind);
         let place = Place { number: link.place.number + 1, digest: unit::digest(&unit), term };
         self.disk.conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
         let appended = match place.write(&self.disk.conn) {

@@ -10,8 +10,8 @@ use rusqlite::Connection;
 use tokio::time::Instant;
 
 use super::backlog::{KEEP, Standby, insert, insert_bookmark, keep_rows, keep_unread, position};
+use super::changeset;
 use super::queue::{Command, OfSource, Open, Queue, Queued, Reply, Woken};
-use super::rows;
 use super::sharing::Place;
 use super::unit::{self, Head};
 use super::{Facts, Writer, micros, sql};
@@ -281,7 +281,7 @@ impl Writer {
             }
         }
         // What the triggers noted is of the leader.
-        rows::forget(&self.disk.conn, &link.tables)?;
+        changeset::forget(&self.disk.conn, &link.tables)?;
         self.disk.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
         link.place = place;
         self.refresh(standby)?;
@@ -326,7 +326,7 @@ impl Writer {
         let tables = link.tables.clone();
         let within = |conn: &Connection, work: &mut dyn FnMut() -> Result| {
             conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
-            let done = work().and_then(|()| rows::forget(conn, &tables));
+            let done = work().and_then(|()| changeset::forget(conn, &tables));
             let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
             let ended = conn.execute_batch(end).map_err(sql("commit"));
             done.and(ended)
@@ -334,7 +334,7 @@ impl Writer {
         {
             let conn = &self.disk.conn;
             within(conn, &mut || {
-                rows::clear(conn, &tables)?;
+                changeset::clear(conn, &tables)?;
                 conn.execute("DELETE FROM backlog", []).map_err(sql(KEEP))?;
                 // Not empty, so that what is there is not taken for a log of its own.
                 Place { digest: "loading".to_owned(), ..Place::default() }.write(conn)

@@ -53,7 +53,7 @@ impl Transaction<'_> {
         row: Option<i64>,
         previous: u64,
         base: Option<u64>,
-        kind: EntryType,
+        op: EntryType,
         evidence: Evidence,
         object: &Observed,
         change: Option<(Change, Shape)>,
@@ -69,7 +69,7 @@ impl Transaction<'_> {
         let source = self.source(source_id)?;
         let seq = self.changes.head + 1;
         // A deletion moves no stamp of the object.
-        let happened = match (&change, kind) {
+        let happened = match (&change, op) {
             (Some((change, _)), _) => change.happened,
             (None, EntryType::Added) => change::newest_stamp(&object.body.bytes),
             (None, _) => None,
@@ -83,7 +83,7 @@ impl Transaction<'_> {
             epoch: self.epoch(),
             time: &time,
             happened: happened.as_deref(),
-            op: kind,
+            op,
             evidence: Some(evidence),
             cluster: self.cluster(),
             api_version: &source.api_version,
@@ -100,15 +100,15 @@ impl Transaction<'_> {
         });
         let (blob, stands_alone) = self.compress_version(base_line.as_ref(), &rendered.line, rendered.object.start);
         let used = base.filter(|_| !stands_alone);
-        self.insert(seq, now, kind, source_id, row, previous, used, &rendered.object, &blob)?;
+        self.insert(seq, now, op, source_id, row, previous, used, &rendered.object, &blob)?;
         let shape = change.map(|(_, shape)| shape);
         // Nobody compares anything with the one before any more.
         self.packed.remove(previous);
         if let Some(base) = used {
             let (object, shape) = (rendered.object.clone(), shape.clone());
-            self.packed.put(seq, Packed { base, blob: blob.into(), kind, object, shape });
+            self.packed.put(seq, Packed { base, blob: blob.into(), op, object, shape });
         }
-        self.recent.put(seq, Line { kind, bytes: rendered.line.into(), object: rendered.object, shape });
+        self.recent.put(seq, Line { op, bytes: rendered.line.into(), object: rendered.object, shape });
         Ok(Emitted { seq, base: used.unwrap_or(seq) })
     }
 
@@ -131,7 +131,7 @@ impl Transaction<'_> {
         &mut self,
         seq: u64,
         now: i64,
-        kind: EntryType,
+        op: EntryType,
         source: i64,
         row: Option<i64>,
         previous: u64,
@@ -142,7 +142,7 @@ impl Transaction<'_> {
         self.execute(
             "write an entry",
             "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            params![seq, now, type_code(kind), source, row, previous, base, object.start, object.end, blob],
+            params![seq, now, type_code(op), source, row, previous, base, object.start, object.end, blob],
         )?;
         // Invariant 4: dense, and never given out again, because the row and this number live and die together.
         self.changes.head = seq;
@@ -210,7 +210,7 @@ impl Transaction<'_> {
         });
         let blob = self.codec.compress(None, &rendered.line);
         self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), &blob)?;
-        self.recent.put(seq, Line { kind: EntryType::Gap, bytes: rendered.line.into(), object: 0..0, shape: None });
+        self.recent.put(seq, Line { op: EntryType::Gap, bytes: rendered.line.into(), object: 0..0, shape: None });
         self.execute(
             "count a gap",
             "UPDATE source SET gaps = gaps + 1, recovered_since = 0 WHERE id = ?",
@@ -232,7 +232,7 @@ impl Transaction<'_> {
         if let Some(packed) = packed {
             return self.unpack(seq, packed);
         }
-        let (base, object, blob, kind) = self
+        let (base, object, blob, op) = self
             .conn
             .prepare_cached("SELECT base, object_start, object_end, line, type FROM entry WHERE seq = ?")
             .and_then(|mut select| {
@@ -242,22 +242,22 @@ impl Transaction<'_> {
                 })
             })
             .map_err(sql("read an entry"))?;
-        let kind = type_of(kind).ok_or_else(|| damaged(seq, &"unknown type"))?;
+        let op = type_of(op).ok_or_else(|| damaged(seq, &"unknown type"))?;
         if let Some(base) = base {
-            let packed = Packed { base, blob: blob.into(), kind, object, shape: None };
+            let packed = Packed { base, blob: blob.into(), op, object, shape: None };
             return self.unpack(seq, self.packed.put(seq, packed));
         }
         let bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(seq, &error))?;
         bytes.get(object.clone()).ok_or_else(|| damaged(seq, &"it is not what its row says"))?;
-        Ok(self.bases.put(seq, Line { kind, bytes: bytes.into(), object, shape: None }))
+        Ok(self.bases.put(seq, Line { op, bytes: bytes.into(), object, shape: None }))
     }
 
     fn unpack(&mut self, seq: u64, packed: Packed) -> Result<Line> {
         let base = self.line(packed.base)?;
         let bytes = self.codec.decompress(Some(&base.bytes), &packed.blob).map_err(|error| damaged(seq, &error))?;
-        let Packed { kind, object, shape, .. } = packed;
+        let Packed { op, object, shape, .. } = packed;
         bytes.get(object.clone()).ok_or_else(|| damaged(seq, &"it is not what its row says"))?;
-        Ok(Line { kind, bytes: bytes.into(), object, shape })
+        Ok(Line { op, bytes: bytes.into(), object, shape })
     }
 
     /// Returns the identity of an object whose last state is damaged.
@@ -287,7 +287,7 @@ impl Transaction<'_> {
         let line = if known.last == 0 { None } else { Some(self.line(known.last)?) };
         match line {
             // A silent list found it again under the name of the dead, and nothing of it has been recorded yet.
-            Some(line) if line.kind != EntryType::Deleted || !known.has_state => {
+            Some(line) if line.op != EntryType::Deleted || !known.has_state => {
                 if !self.is_older(known.last) {
                     return Ok((line.object(), line.shape, None));
                 }

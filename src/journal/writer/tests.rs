@@ -78,7 +78,7 @@ fn changes(versions: std::ops::Range<u64>, length: usize) -> Command {
 impl Bench {
     fn in_dir(dir: &Path) -> Self {
         let mut bench = Self::unregistered(dir);
-        bench.hand_over(Command::Register(Box::new(spec()), Reply::new().0));
+        bench.enqueue(Command::Register(Box::new(spec()), Reply::new().0));
         bench.turn();
         bench
     }
@@ -95,7 +95,7 @@ impl Bench {
         Self { writer, queue: Queue::new(control_receiver, source_receiver), control, sources, paused }
     }
 
-    fn hand_over(&self, command: Command) {
+    fn enqueue(&self, command: Command) {
         let lane = if command.is_control() { &self.control } else { &self.sources };
         let bytes = command.objects() * 1000;
         assert!(lane.try_send(Queued { command, at: 1_000_000, bytes, room: None }).is_ok());
@@ -123,7 +123,7 @@ impl Bench {
     }
 
     fn bound(&mut self, max_size: u64, max_age: Duration) {
-        self.hand_over(Command::Bounds(Bounds { max_size, max_age, drop_oldest: false }));
+        self.enqueue(Command::Bounds(Bounds { max_size, max_age, drop_oldest: false }));
         self.turn();
         // They count from the next turn on.
         self.turn();
@@ -166,7 +166,7 @@ fn no_step_of_forgetting_takes_more_than_a_slice() {
     let dir = tempfile::tempdir().unwrap();
     let mut bench = Bench::in_dir(dir.path());
     for round in 0..20 {
-        bench.hand_over(changes(100 + round * 100..200 + round * 100, 600));
+        bench.enqueue(changes(100 + round * 100..200 + round * 100, 600));
         bench.turns();
     }
     bench.bound(1 << 40, Duration::ZERO);
@@ -201,8 +201,8 @@ fn what_did_not_fit_is_tried_again_in_its_order_and_told_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut bench = Bench::in_dir(dir.path());
     let (reply, mut cursor) = Reply::new();
-    bench.hand_over(Command::Sink("s".into(), OfSink::Register("file".into(), SinkStart::Start, reply)));
-    bench.hand_over(changes(100..110, 500));
+    bench.enqueue(Command::Sink("s".into(), OfSink::Register("file".into(), SinkStart::Start, reply)));
+    bench.enqueue(changes(100..110, 500));
     bench.turns();
     assert_eq!(cursor.try_recv().unwrap(), Seq(0));
     bench.bound(1 << 40, Duration::from_secs(1 << 30));
@@ -210,8 +210,8 @@ fn what_did_not_fit_is_tried_again_in_its_order_and_told_once() {
 
     let pages: u64 = bench.writer.disk.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
     bench.pages(Some(pages + 18));
-    bench.hand_over(changes(110..200, 2000));
-    bench.hand_over(of_source(OfSource::Bookmark(ResourceVersion::new("250"))));
+    bench.enqueue(changes(110..200, 2000));
+    bench.enqueue(of_source(OfSource::Bookmark(ResourceVersion::new("250"))));
     bench.turns();
     assert_eq!(bench.paused.borrow().as_ref().map(|pause| pause.why), Some(PauseReason::DiskFull));
     assert!(!dir.path().join("reserve").exists(), "given up, to write this");
@@ -222,11 +222,8 @@ fn what_did_not_fit_is_tried_again_in_its_order_and_told_once() {
     assert_eq!(source.checkpoint.applied, Some(ResourceVersion::new("109")), "the position is that of what is on disk");
     // The sinks go on, and what comes from the cluster waits.
     let (reply, mut done) = Reply::new();
-    bench.hand_over(Command::Sink(
-        "s".into(),
-        OfSink::Acknowledge { upto: Seq(7), written: Seq(7), local: None, reply },
-    ));
-    bench.hand_over(changes(200..210, 500));
+    bench.enqueue(Command::Sink("s".into(), OfSink::Acknowledge { upto: Seq(7), written: Seq(7), local: None, reply }));
+    bench.enqueue(changes(200..210, 500));
     bench.turns();
     done.try_recv().unwrap();
     assert_eq!(bench.count("entry"), 10);
@@ -253,14 +250,14 @@ fn a_list_that_did_not_fit_goes_on_where_it_was() {
     let mut bench = Bench::in_dir(dir.path());
     bench.bound(1 << 40, Duration::from_secs(1 << 30));
     let objects = (0..600).map(|n| object(&format!("p{n}"), 100 + n, 300)).collect();
-    bench.hand_over(of_source(OfSource::ListBegin));
-    bench.hand_over(of_source(OfSource::ListPage(objects)));
+    bench.enqueue(of_source(OfSource::ListBegin));
+    bench.enqueue(of_source(OfSource::ListPage(objects)));
     bench.turns();
     let pages: u64 = bench.writer.disk.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
     bench.pages(Some(pages + 20));
     let (reply, mut done) = Reply::new();
-    bench.hand_over(of_source(OfSource::ListDone(ResourceVersion::new("900"), Some(Why::Expired), reply)));
-    bench.hand_over(changes(901..905, 100));
+    bench.enqueue(of_source(OfSource::ListDone(ResourceVersion::new("900"), Some(Why::Expired), reply)));
+    bench.enqueue(changes(901..905, 100));
     bench.turns();
     assert_eq!(bench.paused.borrow().as_ref().map(|pause| pause.why), Some(PauseReason::DiskFull));
     assert!(done.try_recv().is_err());
@@ -280,13 +277,13 @@ fn a_list_that_did_not_fit_goes_on_where_it_was() {
 fn a_list_that_is_damaged_is_answered_and_asks_for_another() {
     let dir = tempfile::tempdir().unwrap();
     let mut bench = Bench::in_dir(dir.path());
-    bench.hand_over(of_source(OfSource::ListBegin));
-    bench.hand_over(of_source(OfSource::ListPage(vec![object("a", 100, 300), object("b", 101, 300)])));
+    bench.enqueue(of_source(OfSource::ListBegin));
+    bench.enqueue(of_source(OfSource::ListPage(vec![object("a", 100, 300), object("b", 101, 300)])));
     bench.turns();
     bench.writer.disk.conn.execute("UPDATE listing SET body = x'77' WHERE name = 'a'", []).unwrap();
     let (reply, mut done) = Reply::new();
-    bench.hand_over(of_source(OfSource::ListDone(ResourceVersion::new("900"), None, reply)));
-    bench.hand_over(changes(901..905, 100));
+    bench.enqueue(of_source(OfSource::ListDone(ResourceVersion::new("900"), None, reply)));
+    bench.enqueue(changes(901..905, 100));
     bench.turns();
     done.try_recv().unwrap();
     assert_eq!((bench.count("entry"), bench.count("listing")), (1, 0), "the gap comes before what follows");
@@ -298,18 +295,14 @@ fn a_list_that_is_damaged_is_answered_and_asks_for_another() {
 fn a_gap_after_a_pause_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let mut bench = Bench::in_dir(dir.path());
-    bench.hand_over(changes(100..101, 100));
+    bench.enqueue(changes(100..101, 100));
     bench.turns();
     for (until, why, version) in [(0, "expired", "200"), (2_000_000, "paused", "201")] {
         bench.writer.quota.paused_until = until;
         // Known good at 1 s.
-        bench.hand_over(of_source(OfSource::Bookmark(ResourceVersion::new("150"))));
-        bench.hand_over(of_source(OfSource::ListBegin));
-        bench.hand_over(of_source(OfSource::ListDone(
-            ResourceVersion::new(version),
-            Some(Why::Expired),
-            Reply::new().0,
-        )));
+        bench.enqueue(of_source(OfSource::Bookmark(ResourceVersion::new("150"))));
+        bench.enqueue(of_source(OfSource::ListBegin));
+        bench.enqueue(of_source(OfSource::ListDone(ResourceVersion::new(version), Some(Why::Expired), Reply::new().0)));
         bench.turns();
         let gap = Reader::open(dir.path()).unwrap().last_gap().unwrap().unwrap();
         let gap = crate::core::wire::Entry::parse(&gap.line).unwrap().gap().unwrap();
@@ -322,8 +315,8 @@ fn a_gap_after_a_pause_says_so() {
 fn sinks_have_their_turn_when_sources_have_none() {
     let dir = tempfile::tempdir().unwrap();
     let mut bench = Bench::in_dir(dir.path());
-    bench.hand_over(changes(100..101, 100));
-    bench.hand_over(Command::Ping(Reply::new().0));
+    bench.enqueue(changes(100..101, 100));
+    bench.enqueue(Command::Ping(Reply::new().0));
     let shut = Open { sources: false, control: true };
     assert!(bench.queue.take(shut).is_some_and(|queued| queued.command.is_control()));
     assert!(bench.queue.take(shut).is_none());
@@ -377,11 +370,11 @@ fn a_transaction_that_fails_leaves_what_is_committed_as_it_was() {
     for (name, commands) in failing {
         let dir = tempfile::tempdir().unwrap();
         let mut bench = Bench::in_dir(dir.path());
-        bench.hand_over(Command::Redaction(Arc::new(rules(7))));
-        bench.hand_over(changes(100..110, 10));
+        bench.enqueue(Command::Redaction(Arc::new(rules(7))));
+        bench.enqueue(changes(100..110, 10));
         bench.turns();
         // A bookmark between two transactions is taken along by the next one.
-        bench.hand_over(of_source(OfSource::Bookmark(rv("120"))));
+        bench.enqueue(of_source(OfSource::Bookmark(rv("120"))));
         bench.turns();
         let before = bench.writer.committed.clone();
         assert!(before.sources[&1].moved && before.head == 10 && before.rules.is_some());
@@ -410,7 +403,7 @@ fn a_transaction_that_fails_leaves_what_is_committed_as_it_was() {
         }
         // It happens when it is tried again, and there is something that could have stayed.
         for command in commands() {
-            bench.hand_over(command);
+            bench.enqueue(command);
         }
         bench.group();
         assert_ne!(bench.writer.committed, before, "{name}");

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::rows::Rows;
+use super::changeset::Changeset;
 use crate::journal::JournalError;
 use crate::journal::codec::Codec;
 use crate::journal::error::Result;
@@ -54,7 +54,7 @@ pub(in crate::journal) fn digest(unit: &[u8]) -> String {
 }
 
 /// A unit of these rows.
-pub(in crate::journal) fn encode(head: &Head, rows: &Rows, codec: &mut Codec) -> Vec<u8> {
+pub(in crate::journal) fn encode(head: &Head, rows: &Changeset, codec: &mut Codec) -> Vec<u8> {
     let mut unit = serde_json::to_vec(head).expect("texts and numbers always serialise");
     unit.push(b'\n');
     unit.extend(codec.compress(None, rows.bytes()));
@@ -77,10 +77,10 @@ pub(in crate::journal) fn head(unit: &[u8]) -> Result<(Head, usize)> {
 }
 
 /// The inverse of [`encode`].
-pub(in crate::journal) fn decode(unit: &[u8], codec: &mut Codec) -> Result<(Head, Rows)> {
+pub(in crate::journal) fn decode(unit: &[u8], codec: &mut Codec) -> Result<(Head, Changeset)> {
     let (head, begin) = head(unit)?;
     let rows = codec.decompress(None, &unit[begin..]).map_err(|error| damaged(&error.to_string()))?;
-    Ok((head, Rows::of(rows)))
+    Ok((head, Changeset::of(rows)))
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
             begins: false,
         };
         let mut codec = Codec::default();
-        let unit = encode(&head, &Rows::of(b"rows".to_vec()), &mut codec);
+        let unit = encode(&head, &Changeset::of(b"rows".to_vec()), &mut codec);
         let (read, rows) = decode(&unit, &mut codec).unwrap();
         assert_eq!((read, rows.bytes()), (head, &b"rows"[..]));
         for broken in [&b""[..], b"{}\n", &unit[..unit.len() - 1], &unit[1..]] {

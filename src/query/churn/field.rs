@@ -15,13 +15,13 @@ const NAMED: usize = 4;
 
 /// A value, as far as it is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct FieldValue {
     hash: u64,
     /// JSON, cut; `None` where there is no value.
     pub(super) text: Option<String>,
 }
 
-impl Held {
+impl FieldValue {
     pub(super) fn of(json: Option<&str>) -> Self {
         let mut hasher = DefaultHasher::new();
         json.hash(&mut hasher);
@@ -38,7 +38,7 @@ impl Held {
 pub(super) struct Side {
     /// `None` for who set it before the first change that was seen.
     pub(super) manager: Option<String>,
-    pub(super) value: Held,
+    pub(super) value: FieldValue,
     pub(super) times: u64,
 }
 
@@ -51,8 +51,8 @@ pub(super) struct Field {
     /// Times that one manager gave it back a value which another had changed.
     pub(super) reverts: u64,
     pub(super) managers: Vec<String>,
-    pub(super) was: Held,
-    pub(super) value: Held,
+    pub(super) was: FieldValue,
+    pub(super) value: FieldValue,
     pub(super) first: Option<Timestamp>,
     pub(super) last: Option<Timestamp>,
     /// Oldest first; the last one is what it is now.
@@ -76,8 +76,8 @@ pub(super) struct Write<'w> {
     pub(super) time: Option<Timestamp>,
     pub(super) manager: Option<&'w str>,
     /// The value before.
-    pub(super) was: Held,
-    pub(super) value: Held,
+    pub(super) was: FieldValue,
+    pub(super) value: FieldValue,
     /// True if both are time stamps, and the second is later.
     pub(super) stamp: bool,
 }

@@ -394,7 +394,7 @@ fn events(
         let ended = if row.present { Seq(u64::MAX) } else { row.last };
         let life = lives.entry((row.resource_id, &row.namespace)).or_insert((Seq(u64::MAX), Seq(0)));
         *life = (life.0.min(began), life.1.max(ended));
-        for step in history.iter().filter(|step| wanted(step.kind, step.time)) {
+        for step in history.iter().filter(|step| wanted(step.op, step.time)) {
             events.insert(step.seq, Event::Entry(member));
         }
     }

@@ -73,7 +73,7 @@ fn what_verify_passes_every_reader_reads() {
                     (None, Value::Array(items)) => drop(items.remove(name.parse().unwrap())),
                     (None, _) => unreachable!("it stands in a container"),
                 }
-                let stored = StoredEntry { seq: Seq(7), kind, line: entry.to_string().into() };
+                let stored = StoredEntry { seq: Seq(7), op: kind, line: entry.to_string().into() };
                 let verified = Entry::parse(&stored.line).and_then(|entry| entry.check()).is_ok();
                 let reads = reads(&stored);
                 // The pointers of what was redacted are for those who redact again, and for sinks.

@@ -47,8 +47,8 @@ impl<'e> AnnotatedEntry<'e> {
     }
 
     /// Puts on a line who did it, and of a change what it was. Says whether that is known.
-    pub(crate) fn put(&self, row: &mut Row, kind: EntryType) -> bool {
-        if kind == EntryType::Modified {
+    pub(crate) fn put(&self, row: &mut Row, op: EntryType) -> bool {
+        if op == EntryType::Modified {
             ChangeSummary::of(&self.tree, &self.areas).put(row, &self.managers);
             return true;
         }

@@ -226,7 +226,7 @@ fn was_there(reader: &Reader, row: &ObjectRow, upto: u64) -> Result<bool, Failur
     if row.last.0 <= upto {
         return Ok(row.present);
     }
-    Ok(reader.step(row, Seq(upto))?.is_some_and(|step| step.kind != EntryType::Deleted))
+    Ok(reader.step(row, Seq(upto))?.is_some_and(|step| step.op != EntryType::Deleted))
 }
 
 /// Returns the creation and deletion of an object in the window; none if it has [`LIVED`] entries there or more.
@@ -235,15 +235,15 @@ fn lived(reader: &mut Reader, row: &ObjectRow, (after, upto): (u64, u64)) -> Res
     if steps.len() == LIVED {
         return Ok(None);
     }
-    let oldest = steps.last().map(|step| step.kind);
+    let oldest = steps.last().map(|step| step.op);
     let mut found = Found { newest: steps.first().map_or(0, |step| step.seq.0), oldest, ..Found::default() };
-    for step in steps.iter().filter(|step| matches!(step.kind, EntryType::Added | EntryType::Deleted)) {
+    for step in steps.iter().filter(|step| matches!(step.op, EntryType::Added | EntryType::Deleted)) {
         let Some(stored) = reader.entry_of(step)? else { continue };
         // A damaged one says nothing.
         let Ok(entry) = Entry::parse(&stored.line) else { continue };
         let evidence = Evidence::ALL.iter().find(|known| entry.evidence.as_deref() == Some(known.as_str()));
         found.turns.push(Turn {
-            came: step.kind == EntryType::Added,
+            came: step.op == EntryType::Added,
             time: step.time,
             evidence: evidence.map_or("", |known| known.as_str()),
             uid: entry.uid.as_deref().unwrap_or_default().to_owned(),

@@ -136,7 +136,7 @@ pub(super) fn state(opened: &mut Opened, question: &StateAt) -> Result<State, Fa
             Some(last) => last,
             None if row.last <= seq => continue,
             None => match reader.step(&row, seq)? {
-                Some(step) if step.kind != EntryType::Deleted => step.seq,
+                Some(step) if step.op != EntryType::Deleted => step.seq,
                 Some(_) | None => continue,
             },
         };

@@ -116,7 +116,7 @@ pub(super) fn object(opened: &mut Opened, question: &ObjectAt) -> Result<ObjectP
     };
     let steps = reader.history(&row, Seq(after), Seq(upto), MARKS + 1)?;
     let mut found = Found { newest: steps.first().map_or(0, |step| step.seq.0), ..Found::default() };
-    found.oldest = steps.last().map(|step| step.kind);
+    found.oldest = steps.last().map(|step| step.op);
     let seqs: Vec<u64> = steps.iter().take(OF_OBJECT).map(|step| step.seq.0).collect();
     let summaries = Summaries::new(clock, head);
     let entries = summaries.with(reader, &seqs)?;
@@ -126,7 +126,7 @@ pub(super) fn object(opened: &mut Opened, question: &ObjectAt) -> Result<ObjectP
     lane.id = id_of(&row);
     let state = reader.step(&row, at.map_or(Seq(u64::MAX), |at| at.seq))?;
     let unrecorded = if at.is_none() { reader.unrecorded(&row)? } else { None };
-    let is_there = state.is_some_and(|step| step.kind != EntryType::Deleted) || unrecorded.is_some();
+    let is_there = state.is_some_and(|step| step.op != EntryType::Deleted) || unrecorded.is_some();
     let mut unwatched = coverage::of_object(reader, &row, present.at, *deadline)?;
     unwatched.retain(|one| window.overlaps(one.from, one.to));
     let mut page = ObjectPage {

@@ -327,7 +327,7 @@ fn short(name: &str) -> &str {
 /// The outline of an entry. Of a damaged one nothing is known but that it is there.
 pub(crate) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
     let (head, _) = wire::apart(&row.entry.line);
-    let place = EntryType::ALL.iter().position(|kind| *kind == row.entry.kind).unwrap_or_default();
+    let place = EntryType::ALL.iter().position(|kind| *kind == row.entry.op).unwrap_or_default();
     let mut mark = Mark {
         seq: row.entry.seq.0,
         time: row.time,

@@ -82,7 +82,7 @@ impl Summaries {
             seq: stored.seq.0,
             time: String::new(),
             happened: None,
-            kind_of: stored.kind.as_str().into(),
+            kind_of: stored.op.as_str().into(),
             evidence: mark.evidence().to_owned(),
             id: String::new(),
             kind: String::new(),

@@ -178,7 +178,7 @@ async fn units_of_another_schema_are_refused_in_words() {
                  VALUES (1, 1, '', '', '', '7', 1000);",
         )
         .unwrap();
-    let tables = writer::rows::tables_of(schema::CURRENT).unwrap();
+    let tables = writer::changeset::tables_of(schema::CURRENT).unwrap();
     let head = |schema: usize, previous: &str| unit::Head {
         v: unit::Head::version(),
         schema,
@@ -193,7 +193,7 @@ async fn units_of_another_schema_are_refused_in_words() {
     };
     let mut codec = Codec::default();
     let whole = || {
-        let mut rows = writer::rows::Rows::default();
+        let mut rows = writer::changeset::Changeset::default();
         for table in &tables {
             assert_eq!(rows.page(&before, table, None, usize::MAX).unwrap(), None);
         }

@@ -67,7 +67,7 @@ impl Writer {
             }
         }
         tracing::info!(unit = self.link.as_ref().map(|link| link.place.number), "this decklog leads");
-        self.hand_over(standby, queue)?;
+        self.start_leading(standby, queue)?;
         Ok(Ok(()))
     }
 
@@ -132,7 +132,7 @@ impl Writer {
     }
 
     /// Executes the daemon's requests from the time as a standby, followed by the backlog.
-    pub(super) fn hand_over(&mut self, standby: &mut Standby, queue: &mut Queue) -> Result {
+    pub(super) fn start_leading(&mut self, standby: &mut Standby, queue: &mut Queue) -> Result {
         // Of the leader before: none of them runs here yet.
         let facts = Facts::read(&self.disk.conn)?;
         self.committed = facts.committed();
@@ -155,7 +155,7 @@ impl Writer {
         for (_, _, reply) in waiting {
             reply.send(());
         }
-        self.fed = Some(0);
+        self.drained = Some(0);
         queue.hold(true);
         Ok(())
     }

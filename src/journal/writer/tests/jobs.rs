@@ -33,12 +33,12 @@ fn rules(paths: &[&str]) -> Command {
 impl Bench {
     /// Hands a list over without its end.
     fn list(&self, objects: impl IntoIterator<Item = Observed>) {
-        self.hand_over(of_source(OfSource::ListBegin));
-        self.hand_over(of_source(OfSource::ListPage(objects.into_iter().collect())));
+        self.enqueue(of_source(OfSource::ListBegin));
+        self.enqueue(of_source(OfSource::ListPage(objects.into_iter().collect())));
     }
 
     fn complete(&self, version: u64, why: Option<Why>) {
-        self.hand_over(of_source(OfSource::ListDone(rv(version), why, Reply::new().0)));
+        self.enqueue(of_source(OfSource::ListDone(rv(version), why, Reply::new().0)));
     }
 
     /// No more than this many pages from now on.
@@ -90,7 +90,7 @@ fn a_source_is_registered_while_its_unfinished_list_is_dropped() {
     bench.turns();
     assert_eq!(bench.count("listing"), 1200, "nobody has asked for anything yet");
     let (reply, mut memory) = Reply::new();
-    bench.hand_over(Command::Register(Box::new(spec()), reply));
+    bench.enqueue(Command::Register(Box::new(spec()), reply));
     bench.turn();
     assert!(memory.try_recv().unwrap().1.checkpoint.resume.is_none());
     assert!(bench.count("listing") > 0, "it did not wait for that");
@@ -98,7 +98,7 @@ fn a_source_is_registered_while_its_unfinished_list_is_dropped() {
     bench.complete(2001, None);
     bench.turns();
     assert_eq!(bench.log(), ["ADDED listed new"]);
-    bench.hand_over(changes(2002..2003, 10));
+    bench.enqueue(changes(2002..2003, 10));
     bench.turns();
     assert_eq!(bench.log().len(), 2, "it is still registered");
 }
@@ -117,13 +117,13 @@ fn what_the_last_daemon_left_waits_for_the_sinks_and_the_rules() {
 
         let mut bench = Bench::unregistered(&dir);
         let ((reply, mut cursor), (flush, mut flushed)) = (Reply::new(), Reply::new());
-        bench.hand_over(Command::Sink("s".into(), OfSink::Register("file".into(), SinkStart::Now, reply)));
-        bench.hand_over(Command::Flush(flush));
+        bench.enqueue(Command::Sink("s".into(), OfSink::Register("file".into(), SinkStart::Now, reply)));
+        bench.enqueue(Command::Flush(flush));
         bench.turns();
         assert_eq!(cursor.try_recv(), Ok(Seq(0)), "{name}: it gets what follows");
         assert_eq!(flushed.try_recv(), Ok(()), "{name}: nobody waits for what is not begun");
         assert_eq!(bench.log(), Vec::<String>::new());
-        bench.hand_over(first);
+        bench.enqueue(first);
         bench.turns();
         assert_eq!(bench.log(), ["ADDED listed a", "ADDED listed b"]);
     }
@@ -144,22 +144,22 @@ fn a_list_that_was_staged_under_other_rules_is_redacted_again() {
     for when in [Changed::WhileDown, Changed::BeforeTheEnd, Changed::WhileWritten] {
         let dir = tempfile::tempdir().unwrap();
         let mut bench = Bench::in_dir(dir.path());
-        bench.hand_over(rules(&[]));
+        bench.enqueue(rules(&[]));
         bench.list([secret.clone()]);
         bench.turns();
         if when == Changed::BeforeTheEnd {
-            bench.hand_over(rules(&["/text"]));
+            bench.enqueue(rules(&["/text"]));
         }
         bench.complete(110, None);
         bench.group();
         if when == Changed::WhileWritten {
-            bench.hand_over(rules(&["/text"]));
+            bench.enqueue(rules(&["/text"]));
             bench.group();
         }
         if when == Changed::WhileDown {
             drop(bench);
             bench = Bench::unregistered(dir.path());
-            bench.hand_over(rules(&["/text"]));
+            bench.enqueue(rules(&["/text"]));
         }
         assert_eq!(bench.log(), Vec::<String>::new());
         bench.turns();
@@ -175,21 +175,21 @@ fn a_list_that_was_staged_under_other_rules_is_redacted_again() {
 fn what_waited_in_a_transaction_that_failed_keeps_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let mut bench = Bench::in_dir(dir.path());
-    bench.hand_over(source(maps()));
+    bench.enqueue(source(maps()));
     bench.list([object("old", 100, 10)]);
     bench.complete(110, None);
     bench.turns();
     bench.bound(1 << 40, Duration::from_secs(1 << 30));
     // Something long that only has to end.
-    bench.hand_over(Command::Narrow(Reply::new().0));
+    bench.enqueue(Command::Narrow(Reply::new().0));
     bench.group();
     bench.nearly_full();
     bench.list([object("old", 100, 10)]);
     bench.complete(200, Some(Why::Expired));
     let new = WatchChange { verb: Verb::Upsert, object: object("new", 210, 10) };
-    bench.hand_over(of_source(OfSource::Changes(vec![new])));
+    bench.enqueue(of_source(OfSource::Changes(vec![new])));
     let Command::Source(_, many) = changes(110..200, 2000) else { panic!() };
-    bench.hand_over(Command::Source(SourceId(2), many));
+    bench.enqueue(Command::Source(SourceId(2), many));
     bench.group();
     assert!(bench.paused.borrow().is_some(), "it did not fit");
     assert_eq!(bench.log(), ["ADDED listed old"]);
@@ -208,16 +208,16 @@ fn a_registration_that_did_not_fit_has_not_happened() {
     bench.turns();
     bench.bound(1 << 40, Duration::from_secs(1 << 30));
     let unknown = WatchChange { verb: Verb::Delete, object: object("unknown", 111, 10) };
-    bench.hand_over(of_source(OfSource::Changes(vec![unknown])));
+    bench.enqueue(of_source(OfSource::Changes(vec![unknown])));
     bench.turns();
     assert!(bench.writer.committed.sources[&1].inconsistent);
 
     bench.nearly_full();
     let again = || SourceSpec { label_selector: "a=b".into(), ignore: vec!["/text".into()], ..spec() };
-    bench.hand_over(source(again()));
-    bench.hand_over(source(maps()));
+    bench.enqueue(source(again()));
+    bench.enqueue(source(maps()));
     let Command::Source(_, many) = changes(110..200, 2000) else { panic!() };
-    bench.hand_over(Command::Source(SourceId(2), many));
+    bench.enqueue(Command::Source(SourceId(2), many));
     bench.group();
     assert!(bench.paused.borrow().is_some(), "it did not fit");
     assert_eq!((bench.count("source"), bench.writer.committed.sources.len()), (1, 1));
@@ -254,7 +254,7 @@ async fn a_stop_waits_for_one_slice_and_the_next_start_goes_on() {
 
     let mut bench = Bench::unregistered(dir.path());
     let (reply, mut memory) = Reply::new();
-    bench.hand_over(Command::Register(Box::new(spec()), reply));
+    bench.enqueue(Command::Register(Box::new(spec()), reply));
     bench.turns();
     assert_eq!(memory.try_recv().unwrap().1.checkpoint.resume, Some(rv(3000)));
     assert_eq!(bench.log(), (0..2000).map(|n| format!("ADDED listed o{n}")).collect::<Vec<_>>());
@@ -266,26 +266,26 @@ fn costliest_turn(pods: usize, others: usize) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let mut bench = Bench::unregistered(dir.path());
     for around in ["a", "z"] {
-        bench.hand_over(source(SourceSpec { namespace: Some(around.into()), ..spec() }));
+        bench.enqueue(source(SourceSpec { namespace: Some(around.into()), ..spec() }));
         bench.turns();
         let id = SourceId(if around == "a" { 1 } else { 2 });
         let change = |n| WatchChange {
             verb: Verb::Upsert,
             object: Observed { namespace: around.into(), ..object(&format!("o{n}"), 1, 1) },
         };
-        bench.hand_over(Command::Source(id, OfSource::Changes((0..others).map(change).collect())));
+        bench.enqueue(Command::Source(id, OfSource::Changes((0..others).map(change).collect())));
         bench.turns();
     }
-    bench.hand_over(source(SourceSpec { namespace: Some("shop".into()), ..spec() }));
+    bench.enqueue(source(SourceSpec { namespace: Some("shop".into()), ..spec() }));
     bench.turns();
     let mut most = 0;
     for round in 0..2 {
         let list = (0..pods).map(|n| object(&format!("o{n:05}"), 2, 1)).collect();
         let of_third = |command| Command::Source(SourceId(3), command);
-        bench.hand_over(of_third(OfSource::ListBegin));
-        bench.hand_over(of_third(OfSource::ListPage(list)));
+        bench.enqueue(of_third(OfSource::ListBegin));
+        bench.enqueue(of_third(OfSource::ListPage(list)));
         bench.turns();
-        bench.hand_over(of_third(OfSource::ListDone(rv(3), None, Reply::new().0)));
+        bench.enqueue(of_third(OfSource::ListDone(rv(3), None, Reply::new().0)));
         loop {
             let steps = Arc::new(AtomicU64::new(0));
             let counted = Arc::clone(&steps);

@@ -177,7 +177,7 @@ impl Life {
     /// The outputs were asked: delivery and reading begin.
     fn go_on(&mut self, opened: Opened, manager: SourceManager) {
         let turns = (opened.len() + 1).max(4) as u128;
-        let asked: Vec<_> = opened.iter().map(|(plan, _)| Arc::clone(&plan.asked)).collect();
+        let asked: Vec<_> = opened.iter().map(|(plan, _)| Arc::clone(&plan.position_known)).collect();
         for ((plan, sink), turn) in opened.into_iter().zip(1..) {
             let sink = delivery::run(self.journal.clone(), plan, sink, self.reopen.listen(), self.stop.clone());
             let sink = in_turn(turn, turns, sink);
@@ -185,7 +185,7 @@ impl Life {
         }
         let stopped = self.stop.clone();
         self.tasks.spawn(async move {
-            delivery::asked(asked).await;
+            delivery::positions_known(asked).await;
             Part::Ended("sources", manager.run(stopped).await.map_err(|error| error.to_string()))
         });
     }
@@ -264,7 +264,7 @@ fn sinks(place: &Surroundings, out: &Path, alive: &Arc<AtomicBool>) -> Result<Op
         rate: None,
         on_refused: place.setup.on_refused,
         stats: Arc::default(),
-        asked: Arc::default(),
+        position_known: Arc::default(),
         machine: None,
     };
     let (setup, stage) = (&place.setup, &place.stage);
