@@ -127,7 +127,7 @@ impl<'f, F: Far> Story<'f, F> {
     async fn right(&self, daemons: &[&Daemon]) {
         let mut logs = Vec::new();
         for daemon in daemons {
-            logs.push(lines(daemon).await);
+            logs.push(lines(daemon).await.unwrap());
         }
         let came = until("a consumer to read", async || self.far.consumed(&self.run).await).await;
         for log in &logs {
@@ -157,16 +157,16 @@ fn overwrite(from: &Path, to: &Path) {
 }
 
 /// Everything that a journal tells.
-async fn lines(daemon: &Daemon) -> Vec<String> {
+async fn lines(daemon: &Daemon) -> Result<Vec<String>, String> {
     let state = daemon.state();
-    tokio::task::spawn_blocking(move || journal::lines(&state)).await.unwrap().unwrap_or_default()
+    tokio::task::spawn_blocking(move || journal::lines(&state)).await.unwrap()
 }
 
 async fn journaled(sim: &Sim, daemon: &mut Daemon) {
     let newest = format!("\"resourceVersion\":\"{}\"", sim.revision());
     until("the journal to tell the newest change", async || {
         daemon.must_run();
-        let told = lines(daemon).await;
+        let told = lines(daemon).await?;
         if told.iter().any(|line| line.contains(&newest)) { Ok(()) } else { Err(daemon.last_words()) }
     })
     .await;
@@ -300,7 +300,7 @@ pub(crate) async fn put_back_twice<F: Far>(far: &mut F) {
         story.judged().await;
         story.daemon.stop().await;
         if story.far.says_where_epochs_begin() {
-            counts(&lines(&story.daemon).await, &story.far.consumed(&story.run).await.unwrap());
+            counts(&lines(&story.daemon).await.unwrap(), &story.far.consumed(&story.run).await.unwrap());
         }
     }
     let epochs: Vec<String> = story.far.consumed(&story.run).await.unwrap().iter().map(|line| epoch_of(line)).collect();
