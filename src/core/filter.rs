@@ -1,7 +1,7 @@
 //! Filters: CEL over an entry.
 //!
-//! The variables are the keys of an entry (`type`, `kind`, `object`, ...; all of them in [`VARIABLES`]). A key that an
-//! entry does not have is `null`, and `has(object.spec)` is false where there is no `object`. Deeper down it is
+//! The variables are the keys of an entry (`type`, `kind`, `object`, ...; all of them in [`VARIABLES`]), and `by`, the names of the
+//! managers that wrote it. A key that an entry does not have is `null`, and `has(object.spec)` is false where there is no `object`. Deeper down it is
 //! CEL's own rule: to read a member that is not there is an error, which `has(...)`, `object.?spec.?replicas` with
 //! `.orValue(...)`, and the other side of `||` and `&&` avoid. An expression that has no answer for an entry gives an
 //! error, and the caller delivers the entry: a filter never loses what it does not understand.
@@ -33,8 +33,8 @@ use entry::Need;
 use crate::core::spelling::{Format, Text, Wrong, text_value};
 use crate::core::wire;
 
-/// The keys of an entry, which are the variables of a filter.
-pub const VARIABLES: [&str; 20] = [
+/// The variables of a filter: the keys of an entry, and `by`, the names of its [authors](wire::authors).
+pub const VARIABLES: [&str; 21] = [
     "v",
     "seq",
     "epoch",
@@ -55,7 +55,11 @@ pub const VARIABLES: [&str; 20] = [
     "object",
     "gap",
     "redacted",
+    BY,
 ];
+
+/// The names of the managers that wrote an entry, as a list of texts.
+const BY: &str = "by";
 
 /// The longest filter: far more than a person writes, and short enough for the parser's stack.
 const MAX_LENGTH: usize = 4096;
@@ -225,7 +229,8 @@ impl Filter {
     }
 
     fn answer(&self, line: &[u8]) -> Result<bool, FilterError> {
-        let without = (!self.0.need.members.contains_key("object")).then(|| wire::apart(line).0);
+        let needs = |key| self.0.need.members.contains_key(key);
+        let without = (!needs("object") && !needs(BY)).then(|| wire::apart(line).0);
         let values = entry::read(without.as_deref().unwrap_or(line), &self.0.need)
             .map_err(|error| FilterError::Evaluate(format!("the entry cannot be read: {}", entry::category(&error))))?;
         let mut context = Context::with_env(Arc::clone(&ENV));

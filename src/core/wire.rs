@@ -8,6 +8,7 @@
 //! `entry` reads, `render` writes, `scan` finds parts without reading them, `payload` leaves parts out, `change` is the
 //! member of that name; `schema` is the contract in words, and `cloudevents` the envelope around an entry.
 
+mod authors;
 mod change;
 pub mod cloudevents;
 mod entry;
@@ -18,6 +19,7 @@ mod schema;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use authors::authors;
 pub use change::{Change, Op};
 pub use entry::{Entry, EntryCluster, EntryError, EntryGap, Header, relabel};
 pub use payload::{Payload, Shape};

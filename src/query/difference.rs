@@ -68,6 +68,8 @@ pub(crate) struct Difference {
     pub(crate) objects: Vec<ObjectDifference>,
     /// Objects that existed at neither moment, and in between did.
     pub(crate) came_and_went: usize,
+    /// Objects that a first list found between the moments, which are compared with what that found.
+    pub(crate) first_seen: usize,
     /// Objects that the limits left out.
     pub(crate) truncated: usize,
     /// Reasons why the difference of an object is not known: its entries are damaged.
@@ -98,9 +100,14 @@ pub(crate) fn between(
             continue;
         }
         match of_object(reader, &row, from, &steps, limits.deadline) {
-            Ok(Some(found)) => answer.objects.push(found),
-            Ok(None) if newest.op == EntryType::Deleted => answer.came_and_went += 1,
-            Ok(None) => {}
+            Ok(found) => {
+                answer.first_seen += usize::from(found.is_listed);
+                match found.difference {
+                    Some(found) => answer.objects.push(found),
+                    None if newest.op == EntryType::Deleted && !found.is_listed => answer.came_and_went += 1,
+                    None => {}
+                }
+            }
             // One that is damaged hides no other.
             Err(failure) => answer.unknown.push(failure),
         }
@@ -153,6 +160,14 @@ impl ObjectDifference {
     }
 }
 
+/// Comparison of one object.
+struct Compared {
+    /// Its difference, if it differs.
+    difference: Option<ObjectDifference>,
+    /// True if it is compared with what a first list found.
+    is_listed: bool,
+}
+
 /// Returns the difference of one object that has entries between the moments, newest first. After the deadline it does not look
 /// any more for redacted values that differ.
 fn of_object(
@@ -161,20 +176,27 @@ fn of_object(
     from: Seq,
     steps: &[Step],
     deadline: Option<Instant>,
-) -> Result<Option<ObjectDifference>, Failure> {
+) -> Result<Compared, Failure> {
     let (newest, oldest) = (&steps[0], &steps[steps.len() - 1]);
     let there = |stored: &StoredEntry| stored.op != EntryType::Deleted;
     let before = reader.entry_at(row, from)?;
-    let known = before.is_some();
-    let before = before.filter(there);
-    let Some(last) = reader.entry_of(newest)? else { return Ok(None) };
-    let Some(first) = reader.entry_of(oldest)? else { return Ok(None) };
+    let nothing = |is_listed| Ok(Compared { difference: None, is_listed });
+    let Some(last) = reader.entry_of(newest)? else { return nothing(false) };
+    let Some(first) = reader.entry_of(oldest)? else { return nothing(false) };
+    let is_listed = before.is_none()
+        && first.op == EntryType::Added
+        && object::parse(&first)?.evidence.as_deref() == Some("listed");
+    let (before, seen) = match before {
+        Some(before) => (Some(before).filter(there), false),
+        // What a first list found was there earlier, and is the first state that is known.
+        None if is_listed && first.seq == last.seq => return nothing(true),
+        None if is_listed => (Some(first), false),
+        // What changed before it had an entry was there earlier as well.
+        None => (None, first.op != EntryType::Added),
+    };
     let entry = object::parse(&last)?;
-    let first = object::parse(&first)?;
-    // What a first list found, or what changed before it had an entry, was there earlier.
-    let seen = !known && (first.op != EntryType::Added || first.evidence.as_deref() == Some("listed"));
     let became = match (&before, there(&last)) {
-        (None, false) if !seen => return Ok(None),
+        (None, false) if !seen => return nothing(false),
         (_, false) => DiffKind::Removed,
         (Some(before), true) if object::parse(before)?.uid != entry.uid => DiffKind::Replaced,
         (Some(_), true) => DiffKind::Changed,
@@ -213,7 +235,7 @@ fn of_object(
     found.evidence = evidence.unwrap_or_default().into_owned();
     if let (Some(before), DiffKind::Changed | DiffKind::Replaced) = (&before, became) {
         let old = object::parse(before)?;
-        let (Some(from), Some(to)) = (old.object, entry.object) else { return Ok(None) };
+        let (Some(from), Some(to)) = (old.object, entry.object) else { return nothing(is_listed) };
         let damaged = |why: &dyn std::fmt::Display| object::damaged(last.seq, why);
         let change = change::compare(from.get().as_bytes(), to.get().as_bytes(), &[], &[]).map_err(|e| damaged(&e))?;
         let mut areas: BTreeSet<String> = change.areas.into_iter().collect();
@@ -224,7 +246,7 @@ fn of_object(
             }
         }
         if areas.is_empty() {
-            return Ok(None);
+            return nothing(is_listed);
         }
         found.areas = Some(areas.into_iter().collect());
         let change: Whole<'_> = serde_json::from_str(&change.json).map_err(|error| damaged(&error))?;
@@ -232,7 +254,7 @@ fn of_object(
     }
     found.before = before;
     found.after = Some(last).filter(there);
-    Ok(Some(found))
+    Ok(Compared { difference: Some(found), is_listed })
 }
 
 #[derive(serde::Deserialize)]

@@ -12,9 +12,9 @@ use super::Log;
 use crate::core::change::Pattern;
 use crate::core::filter::{Filter, FilterError, Wanted};
 use crate::core::model::{EntryType, Seq};
-use crate::core::spelling::Text;
 use crate::core::spelling::kubernetes::LabelSelector;
-use crate::core::wire::{Entry, Header, ROW};
+use crate::core::spelling::{Text, glob};
+use crate::core::wire::{Entry, Header, ROW, authors};
 use crate::journal::{EntryQuery, Reader, StoredEntry};
 use crate::query::render::clock::Clock;
 use crate::query::render::names::Spellings;
@@ -54,6 +54,8 @@ pub(crate) struct Filters {
     pub(crate) touched: Option<String>,
     /// Regular expression that the JSON of the entry matches.
     pub(crate) grep: Option<String>,
+    /// Names of managers, with `*` for other characters, one of which wrote the entry; all if there are none.
+    pub(crate) by: Vec<String>,
 }
 
 /// Conditions on the contents of entries.
@@ -67,6 +69,52 @@ pub(crate) struct Conditions {
     touched: Option<Pattern>,
     grep: Option<Regex>,
     labels: Option<LabelSelector>,
+    by: Option<Arc<Writers>>,
+}
+
+/// Managers one of which wrote an entry.
+#[derive(Debug)]
+pub(crate) struct Writers {
+    /// Their names, with `*` for other characters.
+    wanted: Vec<String>,
+    /// Names that entries have, at most [`NAMES_SEEN`] of them, until one is wanted.
+    seen: Mutex<BTreeSet<String>>,
+    /// Set once an entry has a wanted name.
+    found: AtomicBool,
+}
+
+/// Number of names that are remembered for a hint.
+const NAMES_SEEN: usize = 200;
+
+impl Writers {
+    fn wrote(&self, line: &[u8]) -> bool {
+        let Ok(entry) = Entry::parse(line) else { return false };
+        let authors = authors(&entry);
+        let is_wanted =
+            |name: &str| self.wanted.iter().any(|wanted| glob::fits(wanted, name, |one, other| one == other));
+        if authors.iter().any(|author| is_wanted(&author.manager)) {
+            self.found.store(true, Ordering::Relaxed);
+            return true;
+        }
+        if !self.found.load(Ordering::Relaxed) {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if seen.len() < NAMES_SEEN {
+                seen.extend(authors.into_iter().map(|author| author.manager));
+            }
+        }
+        false
+    }
+
+    /// Says, where no entry has a wanted name, which name comes nearest.
+    pub(crate) fn remark_if_unknown(&self, log: &Log<'_>) {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.found.load(Ordering::Relaxed) || seen.is_empty() {
+            return;
+        }
+        for name in &self.wanted {
+            log.remark(&format!("--by: no entry here is by {name}; {}", object::nearest_or_all(name, &seen)));
+        }
+    }
 }
 
 impl Conditions {
@@ -76,6 +124,7 @@ impl Conditions {
         self.touched.is_none()
             && self.grep.is_none()
             && self.labels.is_none()
+            && self.by.is_none()
             && self.filter.as_ref().is_none_or(|filter| filter.asks_only_for(keys))
     }
 
@@ -86,6 +135,12 @@ impl Conditions {
             && self.grep.as_ref().is_none_or(|grep| grep.is_match(line))
             && self.touched.as_ref().is_none_or(|path| touches(line, path))
             && self.labels.as_ref().is_none_or(|labels| is_labelled(line, labels))
+            && self.by.as_ref().is_none_or(|by| by.wrote(line))
+    }
+
+    /// The managers one of which wrote an entry, if only such entries are selected.
+    pub(crate) fn writers(&self) -> Option<&Writers> {
+        self.by.as_deref()
     }
 
     /// Notes, once, that the expression has no answer for an entry, and leaves the entry out.
@@ -166,7 +221,7 @@ fn remark(note: &Mutex<Option<String>>, log: &Log<'_>) {
 impl Filters {
     /// Reports whether entries are selected by their contents.
     pub(crate) const fn picks(&self) -> bool {
-        self.filter.is_some() || self.touched.is_some() || self.grep.is_some()
+        self.filter.is_some() || self.touched.is_some() || self.grep.is_some() || !self.by.is_empty()
     }
 
     /// Compiles the conditions on the contents of entries, if there are any.
@@ -183,7 +238,9 @@ impl Filters {
         let touched = touched.map_err(|error| Failure::usage(format!("--touched: {error}")))?;
         let grep = self.grep.as_deref().map(Regex::new).transpose();
         let grep = grep.map_err(|error| Failure::usage(format!("--grep: {error}")))?;
-        Ok(Some(Conditions { filter, touched, grep, ..Conditions::default() }))
+        let writers = || Writers { wanted: self.by.clone(), seen: Mutex::default(), found: AtomicBool::new(false) };
+        let by = (!self.by.is_empty()).then(|| Arc::new(writers()));
+        Ok(Some(Conditions { filter, touched, grep, by, ..Conditions::default() }))
     }
 
     /// Checks that the log can cover the selected time.
@@ -235,6 +292,7 @@ pub(crate) struct Selection {
     position: EntryQuery,
     filter: Option<Wanted>,
     note: Arc<Mutex<Option<String>>>,
+    writers: Option<Arc<Writers>>,
 }
 
 /// Number of entries that are read at once.
@@ -255,6 +313,7 @@ impl Selection {
             asked.get_or_insert_default().labels = Some(labels_read(labels)?);
         }
         let note = asked.as_ref().map(|asked| Arc::clone(&asked.note)).unwrap_or_default();
+        let writers = asked.as_ref().and_then(|asked| asked.by.clone());
         let filter = asked.map(Conditions::wanted);
         only.check(reader, &log.clock)?;
         let mut objects = Vec::new();
@@ -276,8 +335,16 @@ impl Selection {
             since: only.since.map(Timestamp::as_microsecond),
             until: only.until.map(Timestamp::as_microsecond),
         };
-        Ok(Self { position, filter, note })
+        Ok(Self { position, filter, note, writers })
     }
+
+    /// Says, at the end of an answer, what there is to say of names that no entry has.
+    pub(crate) fn remark_unknown(&self, log: &Log<'_>) {
+        if let Some(writers) = &self.writers {
+            writers.remark_if_unknown(log);
+        }
+    }
+
     /// Says what there is to say of entries that were left out.
     pub(crate) fn remark(&self, log: &Log<'_>) {
         remark(&self.note, log);

@@ -72,11 +72,11 @@ async fn what_is_printed_is_what_was_reviewed() {
     every(state, "diff_all", &["diff", "--from", "2026-11-20T10:34:00Z"]);
     every(state, "diff_added", &["diff", "deploy/web", "--from", "1", "--to", "3"]);
     every(state, "diff_came_and_went", &["diff", "pods", "--from", "2", "--to", "15"]);
+    every(state, "diff_first_seen", &["diff", "-n", "pay", "--from", "1", "--to", "3"]);
     every(state, "diff_none", &["diff", "deploy/web", "--from", "4", "--to", "6"]);
     every(state, "blame", &["blame", "deploy/web", "--at", "2026-11-20T10:30:00Z"]);
     every(state, "blame_changed", &["blame", "cm/settings"]);
     every(state, "blame_listed", &["blame", "cm/settings", "--at", "1"]);
-    every(state, "diff_first_seen", &["diff", "-n", "pay", "--from", "1", "--to", "3"]);
     every(state, "blame_gap", &["blame", "po/web-7c9b-k8s7t"]);
     every(state, "tail", &["tail", "--last", "16"]);
     every(state, "tail_pods", &["tail", "pods", "-n", "shop"]);

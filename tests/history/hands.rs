@@ -287,3 +287,41 @@ async fn a_habit_that_does_not_fit_gets_what_to_type_instead() {
     }
     golden("hints", &text);
 }
+
+/// By whom: of what was created, changed and scaled; with a hint where nobody is called so.
+#[tokio::test(start_paused = true)]
+async fn entries_are_chosen_by_who_wrote_them() {
+    let dir = shop().await;
+    let tail = |args: &[&str]| seqs(dir.path(), &[&["tail", "--last", "1000"], args].concat());
+    let managers = |line: &serde_json::Value| -> Vec<String> {
+        let names = |list: &serde_json::Value| -> Vec<String> {
+            list.as_array().into_iter().flatten().map(|one| one["manager"].as_str().unwrap().to_owned()).collect()
+        };
+        match (line["type"].as_str().unwrap(), line["evidence"].as_str()) {
+            ("MODIFIED", _) => names(&line["change"]["managers"]),
+            ("ADDED", Some("watched" | "recovered")) => names(&line["object"]["metadata"]["managedFields"]),
+            _ => Vec::new(),
+        }
+    };
+    let all = run(dir.path(), &["tail", "--last", "1000", "-o", "json"]).out;
+    let all: Vec<serde_json::Value> = all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let by = |wanted: &dyn Fn(&str) -> bool| -> Vec<u64> {
+        let is_by = |line: &&serde_json::Value| managers(line).iter().any(|name| wanted(name));
+        all.iter().filter(is_by).map(|line| line["seq"].as_u64().unwrap()).collect()
+    };
+    let kubectl = by(&|name| name.starts_with("kubectl"));
+    assert!(
+        !kubectl.is_empty()
+            && all.iter().any(|line| line["type"] == "ADDED" && kubectl.contains(&line["seq"].as_u64().unwrap()))
+    );
+    assert_eq!(tail(&["--by", "kubectl*"]), kubectl);
+    assert_eq!(tail(&["--where", "by.exists(name, name.startsWith('kubectl'))"]), kubectl);
+    let two = by(&|name| name == "kubelet" || name == "kubectl");
+    assert_eq!(tail(&["--by", "kubelet,kubectl"]), two);
+    let log = seqs(dir.path(), &["log", "deploy/web", "--all", "--by", "kubectl*"]);
+    assert!(!log.is_empty() && log.iter().all(|seq| kubectl.contains(seq)), "{log:?}");
+    for command in [&["tail"][..], &["log", "deploy/web"], &["churn", "--since", "2026-11-20T09:00:00Z"]] {
+        let answer = run(dir.path(), &[command, &["--by", "kubelett"]].concat());
+        assert!(answer.err.contains("--by: no entry here is by kubelett"), "{command:?}: {answer:?}");
+    }
+}

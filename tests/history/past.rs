@@ -384,3 +384,27 @@ async fn a_question_that_cannot_be_answered_as_it_was_asked_is_said_to_be() {
     let dropped = run(dir.path(), &["tail", "secrets", "--touched", ".data.token", "-o", "json"]).out;
     assert!(dropped.contains(r#""seq":34,"#), "{dropped}");
 }
+
+/// An object that was created before a moment, and that a first list found after it, was there then; one that was created after
+/// it was not. A difference begins with what the list found.
+#[tokio::test(start_paused = true)]
+async fn what_a_first_list_found_was_there_since_its_creation() {
+    let mut story = Story::begin().await;
+    let created = |name: &str, time: &str, n: u64| {
+        let mut map = object("ConfigMap", name, n);
+        map["metadata"]["creationTimestamp"] = json!(time);
+        map
+    };
+    let (old, new) = ("2026-11-16T08:00:00Z", "2026-11-20T09:59:00Z");
+    story.list("10:00:00", "configmaps", None, &[created("old", old, 1), created("new", new, 1)]).await;
+    story.put("10:01:00", "configmaps", &created("old", old, 2)).await;
+    let dir = story.end().await;
+    let get = |name: &str| run(dir.path(), &["get", name, "-n", "shop", "--at", "2026-11-20T09:58:00Z"]);
+    let found = get("cm/old");
+    assert!(found.code == 0 && found.out.contains("n\": 1"), "{found:?}");
+    assert!(found.err.contains("was there at") && found.err.contains("decklog first saw it at"), "{found:?}");
+    let none = get("cm/new");
+    assert!(none.code == 1 && none.err.contains("did not exist") && none.err.contains("created at"), "{none:?}");
+    let diff = run(dir.path(), &["diff", "-n", "shop", "--from", "3000d", "--to", "2026-11-20T10:02:00Z"]);
+    assert!(diff.out.contains("~ changed configmaps shop/old") && !diff.out.contains("? first seen"), "{diff:?}");
+}

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use clap::Args;
 
 use super::output::Out;
-use super::{Exit, Failure, Global, Outcome};
+use super::{Exit, Failure, Global, Outcome, init};
 use crate::app::config::Config;
 use crate::app::ha::{self, LeaseName};
 use crate::watch;
@@ -24,7 +24,7 @@ pub struct RbacArgs {}
 /// # Errors
 /// Where a name can only be looked up in the cluster, and the cluster does not answer.
 pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
-    let loaded = global.load()?;
+    let loaded = init::configuration(global)?;
     let config = &loaded.config;
     let (discovered, cluster) = super::block_on(discover(config))?;
     let mut rights = rights(&config.watch, &discovered);

@@ -64,6 +64,9 @@ pub struct FilterArgs {
         help = r"Only entries whose JSON, as -o json prints it, matches this regular expression: 'nginx:1\.2[89]', '(?i)oomkilled'"
     )]
     pub grep: Option<Regex>,
+    /// Only entries that these programs wrote, as managedFields name them: kubectl-set, or 'kubectl*,flux'
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = manager)]
+    pub by: Vec<String>,
 }
 
 impl SelectArgs {
@@ -84,6 +87,7 @@ impl FilterArgs {
             filter: self.filter.clone(),
             touched: self.touched.as_ref().map(Pattern::to_string),
             grep: self.grep.as_ref().map(|grep| grep.as_str().to_owned()),
+            by: self.by.clone(),
         }
     }
 }
@@ -105,6 +109,15 @@ pub fn labels(text: &str) -> Result<String, String> {
         Some(near) => format!("{}; did you mean {near}?", wrong.found),
         None => format!("{}; expected {}", wrong.found, LabelSelector::EXPECTED),
     })
+}
+
+/// Takes a manager's name, which may have a `*`.
+fn manager(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        Err("expected the name of a manager, such as kubectl-set".to_owned())
+    } else {
+        Ok(text.to_owned())
+    }
 }
 
 fn regex(text: &str) -> Result<Regex, String> {

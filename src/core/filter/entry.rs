@@ -10,8 +10,9 @@ use cel::context::VariableResolver;
 use serde::Deserialize as _;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::VARIABLES;
 use super::budget::{ELEMENT, MEMBER, VALUE, take_bytes};
+use super::{BY, VARIABLES};
+use crate::core::wire;
 
 /// Parts of a value that an expression needs.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -47,9 +48,23 @@ impl VariableResolver for Values<'_> {
 /// Reads what is needed of an entry.
 pub(super) fn read<'a>(line: &'a [u8], need: &Need) -> Result<Values<'a>, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(line);
-    let values = deserializer.deserialize_map(Members(need))?;
+    let mut values = deserializer.deserialize_map(Members(need))?;
     deserializer.end()?;
+    if need.members.contains_key(BY) {
+        values.insert(CelMapKey::from(BY), Box::new(by(line)?));
+    }
     Ok(Values(values))
+}
+
+/// The names of the managers that wrote an entry.
+fn by<'a>(line: &[u8]) -> Result<CelList<'a>, serde_json::Error> {
+    let authors = wire::Entry::parse(line).map(|entry| wire::authors(&entry)).unwrap_or_default();
+    let mut names: Vec<Box<dyn Val + 'a>> = Vec::new();
+    for author in authors {
+        take::<serde_json::Error>(ELEMENT + VALUE + author.manager.len() as u64)?;
+        names.push(Box::new(CelString::from(author.manager)));
+    }
+    Ok(CelList::from(names))
 }
 
 /// Returns the category of the error: the error's own text may quote the entry.

@@ -37,6 +37,7 @@ fn an_entry_passes_or_not() {
         r#"object.?status.?phase.orValue("none") == "none""#,
         r#"object.?spec.?replicas.orValue(0) == 3"#,
         r#""spec" in change.areas && change.managers.exists(m, m.manager == "kubectl")"#,
+        r#""kubectl" in by && by == ["kubectl"] && by.exists(name, name.startsWith("kube"))"#,
         r#"cluster.name == "prod" && seq == 7 && v == 1"#,
         r#"timestamp(time) > timestamp("2026-11-20T00:00:00Z")"#,
         r#"has(object.odd) && object.odd != null && gap == null && redacted == null && object != null"#,

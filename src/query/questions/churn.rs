@@ -89,6 +89,7 @@ pub(crate) fn report(args: &Churned, reader: &mut Reader, log: &Log<'_>) -> Resu
         }
         after = reached;
     }
+    selection.remark_unknown(log);
     let mut report = churn.report(since, until, args.top);
     report.not_counted.suppressed = reader.sources()?.iter().map(|source| source.suppressed).sum();
     if let Some(mut counted) = counted {
@@ -127,6 +128,7 @@ fn comparable(select: &Select) -> Result<(), Failure> {
         ("--where", select.only.filter.is_some()),
         ("--grep", select.only.grep.is_some()),
         ("--touched", select.only.touched.is_some()),
+        ("--by", !select.only.by.is_empty()),
         ("-l", select.labels.is_some()),
         ("a NAME", select.objects.iter().any(|object| object.contains('/'))),
     ];

@@ -15,6 +15,7 @@ use crate::query::line::Line;
 use crate::query::render::clock::Clock;
 use crate::query::render::names::{At, Spellings};
 use crate::query::render::object::{Moment, place};
+use crate::query::render::row::plural;
 use crate::query::render::{Failure, object};
 use crate::query::{Log, Put, Question};
 
@@ -213,7 +214,7 @@ impl Scope {
     ) -> Result<(), Failure> {
         let (first, second) = (end(reader, from, clock)?, end(reader, to, clock)?);
         put(Item::Begin { from: first, to: second, single: self.objects.is_some() })?;
-        let mut passed = 0;
+        let (mut passed, mut first_seen) = (0, 0);
         // One at a time: together they may be large.
         for row in self.rows(reader, from)? {
             let found = difference::between(reader, [row], (from.seq, to.seq), Limits::NONE)?;
@@ -221,6 +222,7 @@ impl Scope {
                 return Err(failure);
             }
             passed += found.came_and_went;
+            first_seen += found.first_seen;
             for mut object in found.objects {
                 let (before, after) = (object.before.take().map(Line), object.after.take().map(Line));
                 let before = before.filter(|_| object.became == DiffKind::Removed);
@@ -232,6 +234,10 @@ impl Scope {
         let about = self.about(reader, from, to)?;
         let coverage = about.coverage(reader, &log.dir, clock)?;
         let mut unknown: Vec<String> = unknown.into_iter().chain(coverage.notes().map(str::to_owned)).collect();
+        if first_seen > 0 {
+            let objects = plural(first_seen as u64, "object was", "objects were");
+            unknown.push(format!("{objects} first seen after --from: compared from there on"));
+        }
         unknown.dedup();
         unknown.into_iter().try_for_each(|text| put(Item::Unknown(text)))?;
         put(Item::CameAndWent(passed))

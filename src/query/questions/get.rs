@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::core::model::{EntryType, Resource, Seq};
-use crate::journal::{ObjectRow, Reader};
+use crate::journal::{ObjectRow, Reader, StoredEntry};
 use crate::query::coverage_notes::{About, doubt};
 use crate::query::render::names::{At, Spellings};
 use crate::query::render::object::Moment;
@@ -261,6 +261,11 @@ fn look(
         }
     };
     let Some(stored) = stored else {
+        if let Some(place) = place.filter(|_| why)
+            && let Some(found) = first_listed(reader, row, place, log)?
+        {
+            return Ok(Known::Is(Box::new(found)));
+        }
         let reason = if why { Some(object::not_yet(reader, row, place, &log.clock)?) } else { None };
         return Ok(Known::Not(reason));
     };
@@ -278,13 +283,34 @@ fn look(
             stored.seq,
         ))));
     }
+    Ok(Known::Is(Box::new(recorded(row, &stored)?)))
+}
+
+/// Returns the object as an entry has it.
+fn recorded(row: &ObjectRow, stored: &StoredEntry) -> Result<Found, Failure> {
+    let entry = object::parse(stored)?;
     let redacted = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
     let changed = Some((stored.seq, Some(object::when(&entry))));
     match entry.object {
-        Some(object) => {
-            let object = stored.line.slice_ref(object.get().as_bytes());
-            Ok(Known::Is(Box::new(Found::of(row, &object, redacted, changed)?)))
-        }
+        Some(object) => Found::of(row, &stored.line.slice_ref(object.get().as_bytes()), redacted, changed),
         None => Err(object::damaged(stored.seq, &"it has no object")),
     }
+}
+
+/// Returns an object that was there at a moment before a first list found it, in the state in which that did.
+fn first_listed(reader: &mut Reader, row: &ObjectRow, place: Moment, log: &Log<'_>) -> Result<Option<Found>, Failure> {
+    let (Some(time), Some((stored, created))) = (place.time, object::found_by_a_list(reader, row)?) else {
+        return Ok(None);
+    };
+    if created.is_none_or(|created| created > time) {
+        return Ok(None);
+    }
+    let seen = object::time_of(&object::parse(&stored)?, &log.clock);
+    log.remark(&format!(
+        "{} was there at {}, and decklog first saw it at {seen} (entry {}); this is that state",
+        row.spell(),
+        log.clock.moment(time),
+        stored.seq
+    ));
+    recorded(row, &stored).map(Some)
 }

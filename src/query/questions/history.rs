@@ -210,6 +210,9 @@ impl Question for History {
         if walk.count == 0 && self.last != Some(0) {
             about.note_nothing(&format!("no entry of {object}"), &coverage, &mut reader, log)?;
         }
+        if let Some(writers) = filter.as_ref().and_then(Conditions::writers) {
+            writers.remark_if_unknown(log);
+        }
         coverage.remark(log);
         Ok(())
     }

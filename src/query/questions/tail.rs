@@ -142,7 +142,7 @@ impl Answer<'_, '_, '_> {
 
     /// Ends the answer with what there is to say of it.
     fn end(self, reader: &mut Reader, head: Seq, cut: bool) -> Result<(), Failure> {
-        let Self { log, put, about, coverage, count, wants_some, .. } = self;
+        let Self { log, put, about, coverage, selection, count, wants_some } = self;
         put(Item::Pause)?;
         if count == 0 && wants_some {
             if head == Seq(0) {
@@ -151,6 +151,7 @@ impl Answer<'_, '_, '_> {
                 about.note_nothing("no entry", &coverage, reader, log)?;
             }
         }
+        selection.remark_unknown(log);
         if cut {
             log.remark(CUT);
         }

@@ -10,7 +10,7 @@ use super::names::{At, Named, Spellings};
 use crate::core::model::{EntryType, Seq};
 use crate::core::spelling::{nearest, nearest_by};
 use crate::core::wire::Entry;
-use crate::journal::{ObjectRow, Reader};
+use crate::journal::{ObjectRow, Reader, StoredEntry};
 
 /// Number of objects that are searched for a similar name.
 const LIKE: usize = 100_000;
@@ -277,11 +277,41 @@ pub(crate) fn place_of(
 }
 
 /// Reports whether a GAP concerns an object: one that names another object does not.
-pub(crate) fn concerns(gap: &crate::journal::StoredEntry, row: &ObjectRow) -> bool {
+pub(crate) fn concerns(gap: &StoredEntry, row: &ObjectRow) -> bool {
     Entry::parse(&gap.line).is_ok_and(|gap| match gap.name.as_deref() {
         Some(name) => name == row.name && gap.namespace.as_deref().unwrap_or_default() == row.namespace,
         None => true,
     })
+}
+
+/// Returns the entry of the first list that found an object, if that is its oldest entry, and the object's creation.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub(crate) fn found_by_a_list(
+    reader: &mut Reader,
+    row: &ObjectRow,
+) -> Result<Option<(StoredEntry, Option<Timestamp>)>, Failure> {
+    #[derive(serde::Deserialize)]
+    struct Object {
+        metadata: Metadata,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        creation_timestamp: Option<Timestamp>,
+    }
+    let history = reader.history(row, Seq(0), Seq(u64::MAX), usize::MAX)?;
+    let Some(stored) = history.last().map(|first| reader.entry_of(first)).transpose()?.flatten() else {
+        return Ok(None);
+    };
+    let entry = parse(&stored)?;
+    if entry.op != EntryType::Added || entry.evidence.as_deref() != Some("listed") {
+        return Ok(None);
+    }
+    let object = entry.object.and_then(|object| serde_json::from_str::<Object>(object.get()).ok());
+    let created = object.and_then(|object| object.metadata.creation_timestamp);
+    Ok(Some((stored, created)))
 }
 
 /// Returns the reason why nothing is known of an object at a moment before its oldest entry.
@@ -306,6 +336,12 @@ pub(crate) fn not_yet(
     let Some(stored) = reader.entry_of(first)? else { return Ok(format!("nothing is known of {name} {at}")) };
     let entry = parse(&stored)?;
     let (time, seq) = (time_of(&entry, clock), first.seq);
+    if let Some(asked) = place.and_then(|place| place.time)
+        && let Some((_, Some(created))) = found_by_a_list(reader, row)?
+        && created > asked
+    {
+        return Ok(format!("{name} did not exist {at}: it was created at {}", clock.moment(created)));
+    }
     if let Some(place) = place.filter(|place| place.seq == Seq(0))
         && let Some(asked) = place.time
         && let Err(before_all) = not_before_all(reader, asked, clock)
@@ -327,7 +363,7 @@ pub(crate) fn not_yet(
 ///
 /// # Errors
 /// Where it is damaged.
-pub(crate) fn parse(stored: &crate::journal::StoredEntry) -> Result<Entry<'_>, Failure> {
+pub(crate) fn parse(stored: &StoredEntry) -> Result<Entry<'_>, Failure> {
     let parsed = Entry::parse(&stored.line).and_then(|entry| match entry.op {
         // Whoever reads an object or a change finds by itself what is wrong with it.
         EntryType::Gap => entry.check().map(|()| entry),

@@ -6,9 +6,9 @@ use super::row::{Ink, Row, cut, printable};
 use super::tree::{Body, Mark, Node, Step};
 use super::who;
 use crate::core::k8s::bookkeeping;
-use crate::core::k8s::managed_fields::{ManagedFields, Manager};
+use crate::core::k8s::managed_fields::Manager;
 use crate::core::model::EntryType;
-use crate::core::wire::{Change, Entry};
+use crate::core::wire::{Change, Entry, authors};
 
 /// An entry, described: its object with what the change did to it, and who did it.
 pub(crate) struct AnnotatedEntry<'e> {
@@ -37,12 +37,9 @@ impl<'e> AnnotatedEntry<'e> {
                 }
                 Self { tree, areas: change.areas, managers: change.managers }
             }
-            (EntryType::Added, Some("watched")) => {
-                Self { tree: tree.added(), areas: Vec::new(), managers: ManagedFields::of(object.as_bytes()).all() }
-            }
+            (EntryType::Added, _) => Self { tree: tree.added(), areas: Vec::new(), managers: authors(entry) },
             (EntryType::Deleted, _) => Self { tree: tree.gone(), areas: Vec::new(), managers: Vec::new() },
-            // Who made what was found on a list is not known by that.
-            _ => Self { tree: tree.added(), areas: Vec::new(), managers: Vec::new() },
+            (EntryType::Gap, _) => Self { tree: tree.added(), areas: Vec::new(), managers: Vec::new() },
         })
     }
 

@@ -170,7 +170,7 @@ async fn what_was_there_before_the_log_is_compared() {
     };
     let answer = ask(&mut opened, between(At::Seq(Seq(1)), None)).unwrap();
     let reader = &mut opened.reader;
-    assert_eq!(short(&answer), ["found removed null"]);
+    assert_eq!(short(&answer), ["found removed 2"], "what a first list found is the first state that is known");
     assert_eq!(answer["came_and_went"], 1);
 
     // Everything is forgotten but how the objects are, and then one of them changes.
