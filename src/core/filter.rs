@@ -1,7 +1,8 @@
 //! Filters: CEL over an entry.
 //!
 //! The variables are the keys of an entry (`type`, `kind`, `object`, ...; all of them in [`VARIABLES`]), and `by`, the names of the
-//! managers that wrote it. A key that an entry does not have is `null`, and `has(object.spec)` is false where there is no `object`. Deeper down it is
+//! managers that wrote it. A key that an entry does not have is `null`, and `has(object.spec)` is false where there is no `object`.
+//! Deeper down it is
 //! CEL's own rule: to read a member that is not there is an error, which `has(...)`, `object.?spec.?replicas` with
 //! `.orValue(...)`, and the other side of `||` and `&&` avoid. An expression that has no answer for an entry gives an
 //! error, and the caller delivers the entry: a filter never loses what it does not understand.

@@ -189,7 +189,7 @@ impl Cluster {
     }
 
     fn spawn(&self, name: &str, program: &str, arguments: &[String]) -> Process {
-        // Collecting garbage less often saves the servers a fifth of their time, and there is room.
+        // The servers live for a minute or two, so collecting their garbage less often costs only memory.
         Process::start(name, &programs().join(program), arguments, &self.path(&format!("{name}.log")), |command| {
             command.env("GOGC", "400");
         })

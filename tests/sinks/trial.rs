@@ -304,6 +304,7 @@ pub(crate) async fn killed_at_every_exchange<F: Far>(far: &mut F) {
         let (steps, killed) = exchange(far, &format!("exchange{step}"), (step, after)).await;
         if !killed {
             assert!(steps >= least, "only {steps} sends and receives");
+            assert!(steps < step, "the kill at {step} of {steps} did not strike");
             return;
         }
     }

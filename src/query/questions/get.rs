@@ -299,13 +299,16 @@ fn recorded(row: &ObjectRow, stored: &StoredEntry) -> Result<Found, Failure> {
 
 /// Returns an object that was there at a moment before a first list found it, in the state in which that did.
 fn first_listed(reader: &mut Reader, row: &ObjectRow, place: Moment, log: &Log<'_>) -> Result<Option<Found>, Failure> {
-    let (Some(time), Some((stored, created))) = (place.time, object::found_by_a_list(reader, row)?) else {
+    let Some(time) = place.time else { return Ok(None) };
+    let history = reader.history(row, Seq(0), Seq(u64::MAX), usize::MAX)?;
+    let Some(stored) = history.last().map(|first| reader.entry_of(first)).transpose()?.flatten() else {
         return Ok(None);
     };
-    if created.is_none_or(|created| created > time) {
+    let entry = object::parse(&stored)?;
+    if object::creation_of_listed(&entry).is_none_or(|created| created > time) {
         return Ok(None);
     }
-    let seen = object::time_of(&object::parse(&stored)?, &log.clock);
+    let seen = object::time_of(&entry, &log.clock);
     log.remark(&format!(
         "{} was there at {}, and decklog first saw it at {seen} (entry {}); this is that state",
         row.spell(),

@@ -84,6 +84,8 @@ pub enum Form {
     Absolute,
     /// By a zone, or by the present.
     Civil,
+    /// By its distance from today: `yesterday`, `today 10:30`.
+    Day,
     /// A duration before now.
     Ago,
 }
@@ -194,7 +196,8 @@ impl Clock {
             _ if day.len() == DATE.len() && !day.contains(':') => day.parse().ok(),
             _ => None,
         };
-        match (date, time) {
+        let is_day = matches!(day, "today" | "yesterday");
+        let written = match (date, time) {
             (Some(date), None) => {
                 let begin = date.to_zoned(zone).and_then(|day| day.start_of_day());
                 plain(begin.map_err(|_| EXPECTED.to_owned())?.timestamp(), Form::Civil)
@@ -212,7 +215,8 @@ impl Clock {
                 Ok(written)
             }
             (None, Some(_)) => Err(EXPECTED.to_owned()),
-        }
+        }?;
+        Ok(if is_day { Written { form: Form::Day, ..written } } else { written })
     }
 
     /// Divides what is written from the zone that stands behind it.

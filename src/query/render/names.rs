@@ -45,9 +45,7 @@ pub fn at(text: &str) -> Result<At, String> {
         return text.parse().map(|seq| At::Seq(Seq(seq))).map_err(|_| "no seq is that large".to_owned());
     }
     match clock().read(text) {
-        Ok(written) if written.form == Form::Ago || text.starts_with("yesterday") || text.starts_with("today") => {
-            Ok(At::Ago(written.time))
-        }
+        Ok(written) if matches!(written.form, Form::Ago | Form::Day) => Ok(At::Ago(written.time)),
         Ok(written) => Ok(At::Time(written.time)),
         Err(expected) if expected == EXPECTED => Err(missing(text, format!("{expected}, or a seq like 1234"))),
         Err(other) => Err(other),
@@ -178,7 +176,8 @@ mod tests {
     fn a_place_is_a_seq_or_a_moment() {
         assert_eq!(at("7"), Ok(At::Seq(Seq(7))));
         assert!(matches!(at("10m"), Ok(At::Ago(_))) && matches!(at("now"), Ok(At::Time(_))));
-        assert!(matches!(at("yesterday"), Ok(At::Ago(_))) && matches!(at("2026-11-20"), Ok(At::Time(_)) | Err(_)));
+        assert!(matches!(at("yesterday"), Ok(At::Ago(_))) && matches!(at("yesterday 10:30"), Ok(At::Ago(_))));
+        assert!(matches!(at("2026-11-20T10:30:00Z"), Ok(At::Time(_))) && matches!(at("2026-11-20"), Ok(At::Time(_))));
         assert!(at("99999999999999999999").unwrap_err().contains("no seq is that large"));
         assert!(at("noon").unwrap_err().contains("or a seq like 1234"));
     }

@@ -284,14 +284,8 @@ pub(crate) fn concerns(gap: &StoredEntry, row: &ObjectRow) -> bool {
     })
 }
 
-/// Returns the entry of the first list that found an object, if that is its oldest entry, and the object's creation.
-///
-/// # Errors
-/// Where the journal cannot be read.
-pub(crate) fn found_by_a_list(
-    reader: &mut Reader,
-    row: &ObjectRow,
-) -> Result<Option<(StoredEntry, Option<Timestamp>)>, Failure> {
+/// Returns the creation of an object that a first list found, given the entry of that; none if it is of another kind.
+pub(crate) fn creation_of_listed(entry: &Entry<'_>) -> Option<Timestamp> {
     #[derive(serde::Deserialize)]
     struct Object {
         metadata: Metadata,
@@ -301,17 +295,9 @@ pub(crate) fn found_by_a_list(
     struct Metadata {
         creation_timestamp: Option<Timestamp>,
     }
-    let history = reader.history(row, Seq(0), Seq(u64::MAX), usize::MAX)?;
-    let Some(stored) = history.last().map(|first| reader.entry_of(first)).transpose()?.flatten() else {
-        return Ok(None);
-    };
-    let entry = parse(&stored)?;
-    if entry.op != EntryType::Added || entry.evidence.as_deref() != Some("listed") {
-        return Ok(None);
-    }
-    let object = entry.object.and_then(|object| serde_json::from_str::<Object>(object.get()).ok());
-    let created = object.and_then(|object| object.metadata.creation_timestamp);
-    Ok(Some((stored, created)))
+    let is_listed = entry.op == EntryType::Added && entry.evidence.as_deref() == Some("listed");
+    let object = entry.object.filter(|_| is_listed)?;
+    serde_json::from_str::<Object>(object.get()).ok()?.metadata.creation_timestamp
 }
 
 /// Returns the reason why nothing is known of an object at a moment before its oldest entry.
@@ -336,11 +322,14 @@ pub(crate) fn not_yet(
     let Some(stored) = reader.entry_of(first)? else { return Ok(format!("nothing is known of {name} {at}")) };
     let entry = parse(&stored)?;
     let (time, seq) = (time_of(&entry, clock), first.seq);
+    // Another object may have had its name before.
     if let Some(asked) = place.and_then(|place| place.time)
-        && let Some((_, Some(created))) = found_by_a_list(reader, row)?
-        && created > asked
+        && let Some(created) = creation_of_listed(&entry).filter(|created| *created > asked)
     {
-        return Ok(format!("{name} did not exist {at}: it was created at {}", clock.moment(created)));
+        return Ok(format!(
+            "no state of {name} is known {at}: the one that decklog first saw at {time} (entry {seq}) was created after that, at {}",
+            clock.moment(created)
+        ));
     }
     if let Some(place) = place.filter(|place| place.seq == Seq(0))
         && let Some(asked) = place.time
