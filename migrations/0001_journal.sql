@@ -107,6 +107,14 @@ CREATE INDEX entry_gap ON entry (seq) WHERE type = 3;
 -- is too small to cost the writer anything.
 CREATE INDEX entry_milestone ON entry (object, seq) WHERE (seq * 40503) & 65535 < 1024;
 
+-- Stretches of entries that were journaled later than they happened, or may have been, as after an outage: questions by time
+-- look there as well. A GAP is one from its beginning on.
+CREATE TABLE late (
+    first INTEGER PRIMARY KEY,       -- the first seq
+    last  INTEGER NOT NULL,          -- the last seq; entries of another time may stand between
+    since INTEGER NOT NULL           -- no entry of it happened before, microseconds since 1970
+) STRICT;
+
 -- Entries that are truncated and still stored because later ones need them: for each object its newest truncated entry,
 -- which is its state at the lower end of the log, and the base of that one.
 CREATE TABLE pinned (

@@ -29,6 +29,17 @@ pub struct StoredRow {
     pub entry: StoredEntry,
 }
 
+/// Entries that were journaled later than they happened, or may have been. Others may stand between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Late {
+    /// The first of them.
+    pub first: Seq,
+    /// The last of them.
+    pub last: Seq,
+    /// Microseconds since 1970 before which none of them happened.
+    pub since: i64,
+}
+
 impl Reader {
     /// The outline that is kept of a part of the log.
     ///
@@ -124,6 +135,19 @@ impl Reader {
             .prepare_cached("SELECT time FROM entry WHERE seq = ?")
             .and_then(|mut select| select.query_row([seq.0], |row| row.get(0)).optional())
             .map_err(sql("times"))
+    }
+
+    /// Returns the stretches of entries that were journaled later than they happened, or may have been, oldest first.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn late(&self) -> Result<Vec<Late>> {
+        let what = "late entries";
+        let mut select = self.conn.prepare_cached("SELECT first, last, since FROM late ORDER BY first").map_err(sql(what))?;
+        let late = |row: &rusqlite::Row<'_>| {
+            Ok(Late { first: Seq(row.get(0)?), last: Seq(row.get(1)?), since: row.get(2)? })
+        };
+        select.query_map([], late).and_then(Iterator::collect).map_err(sql(what))
     }
 
     /// The object with this row.

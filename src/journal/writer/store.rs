@@ -36,6 +36,12 @@ use crate::journal::recent::{Line, Packed};
 
 /// Microseconds by which the clock of the API server may be ahead of ours.
 const AHEAD: i64 = 600_000_000;
+/// Microseconds between a change and its entry up to which the time of the entry is that of the change. Stamps are cut to whole
+/// seconds, and what is journaled within the next second is journaled at once.
+pub(crate) const LATE: i64 = 2_000_000;
+/// Late entries that are so many seqs apart are of one stretch, which has at most [`LATE_STRETCH`] seqs.
+const LATE_APART: u64 = 64;
+const LATE_STRETCH: u64 = 4096;
 
 /// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
 #[derive(Clone, Copy)]
@@ -77,6 +83,16 @@ impl Transaction<'_> {
         // A stamp of the future, or of before the years that RFC 3339 has, says nothing of when it happened.
         let latest = now.saturating_add(AHEAD);
         let happened = happened.filter(|time| (0..=latest).contains(&time.as_microsecond()));
+        let stamped = happened.map(Timestamp::as_microsecond);
+        let late = match evidence {
+            // What a first list found says since when it is so, and not what happened.
+            Evidence::Listed => None,
+            Evidence::Watched => stamped.filter(|stamped| now - stamped >= LATE),
+            Evidence::Recovered | Evidence::Inferred => {
+                let good = Some(source.good_at).filter(|good| *good > 0);
+                stamped.map_or(good, |stamped| Some(good.map_or(stamped, |good| good.min(stamped))))
+            }
+        };
         let happened = happened.map(|time| time.to_string());
         let rendered = wire::render(&EntryBuilder {
             seq: Seq(seq),
@@ -101,6 +117,9 @@ impl Transaction<'_> {
         let (blob, stands_alone) = self.compress_version(base_line.as_ref(), &rendered.line, rendered.object.start);
         let used = base.filter(|_| !stands_alone);
         self.insert(seq, now, op, source_id, row, previous, used, &rendered.object, &blob)?;
+        if let Some(since) = late {
+            self.note_late(seq, since)?;
+        }
         let shape = change.map(|(_, shape)| shape);
         // Nobody compares anything with the one before any more.
         self.packed.remove(previous);
@@ -146,6 +165,21 @@ impl Transaction<'_> {
         )?;
         // Invariant 4: dense, and never given out again, because the row and this number live and die together.
         self.changes.head = seq;
+        Ok(())
+    }
+
+    /// Notes that an entry was journaled after it happened, or may have been: at the earliest at `since`, microseconds since 1970.
+    fn note_late(&mut self, seq: u64, since: i64) -> Result {
+        let what = "note since when an entry may be so";
+        let extended = self.execute(
+            what,
+            "UPDATE late SET last = ?1, since = min(since, ?2)
+             WHERE first = (SELECT max(first) FROM late) AND last >= ?1 - ?3 AND first > ?1 - ?4",
+            params![seq, since, LATE_APART, LATE_STRETCH],
+        )?;
+        if extended == 0 {
+            self.execute(what, "INSERT INTO late VALUES (?1, ?1, ?2)", params![seq, since])?;
+        }
         Ok(())
     }
 
@@ -210,6 +244,9 @@ impl Transaction<'_> {
         });
         let blob = self.codec.compress(None, &rendered.line);
         self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), &blob)?;
+        if good_at > 0 {
+            self.note_late(seq, good_at)?;
+        }
         self.recent.put(seq, Line { op: EntryType::Gap, bytes: rendered.line.into(), object: 0..0, shape: None });
         self.execute(
             "count a gap",
