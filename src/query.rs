@@ -20,6 +20,7 @@ pub(crate) mod coverage;
 pub(crate) mod coverage_notes;
 pub(crate) mod difference;
 pub(crate) mod line;
+pub(crate) mod moment;
 pub(crate) mod ownership;
 pub(crate) mod questions;
 pub mod render;

@@ -358,6 +358,7 @@ pub(crate) mod tests {
             epoch,
             time: "2026-11-21T10:15:00.000000Z",
             happened: None,
+            happened_between: None,
             op: EntryType::Modified,
             evidence: Some(Evidence::Watched),
             cluster: &Cluster { name: "prod".into(), uid: "c".into() },

@@ -36,6 +36,7 @@ pub mod cluster;
 pub mod decode;
 pub mod discovery;
 pub mod frame;
+mod heartbeat;
 mod intake;
 mod limiter;
 mod lister;
@@ -74,9 +75,11 @@ use crate::core::runtime::{self, Signal};
 use crate::journal::Journal;
 use crate::watch::cluster::{Api, Failure, RecoverBounds};
 use discovery::{Discovered, Discoverer, Troubles};
+use heartbeat::Heartbeat;
 use limiter::Limiter;
 use machine::Thresholds;
 use news::News;
+
 use prober::Prober;
 use recover::Revisions;
 use verified::Verified;
@@ -184,6 +187,7 @@ struct Shared {
     rollbacks: Signal,
     /// Notified at the moments after which no open connection is trusted: a suspended machine, a stopped process.
     reconnects: Signal,
+    heartbeat: Arc<Heartbeat>,
     news: News,
 }
 

@@ -330,6 +330,11 @@ impl Running {
             let (journal, stop) = (journal.clone(), tasks.stop());
             tasks.spawn("outlines", async move { Ok(ui::keep_outlines(journal, stop).await?) });
         }
+        let (beating, stop) = (handle.clone(), tasks.stop());
+        tasks.spawn("heartbeat", async move {
+            beating.keep_heartbeat(stop).await;
+            Ok(())
+        });
         let stop = tasks.stop();
         if let Some(bound) = bound {
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });

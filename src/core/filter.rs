@@ -35,13 +35,14 @@ use crate::core::spelling::{Format, Text, Wrong, text_value};
 use crate::core::wire;
 
 /// The variables of a filter: the keys of an entry, and `by`, the names of its [authors](wire::authors).
-pub const VARIABLES: [&str; 21] = [
+pub const VARIABLES: [&str; 22] = [
     "v",
     "seq",
     "epoch",
     "id",
     "time",
     "happened",
+    "happenedBetween",
     "type",
     "evidence",
     "cluster",

@@ -99,6 +99,17 @@ impl SourceJournal {
         self.send(OfSource::Bookmark(version), 0, None).await
     }
 
+    /// Says that the changes handed over from here on may have happened since `since`, or since the last time at which nothing was
+    /// missing: a watch was opened again, or stood still.
+    pub async fn fall_behind(&self, since: Option<Timestamp>) -> Result {
+        self.send(OfSource::Behind(since.map(Timestamp::as_microsecond)), 0, None).await
+    }
+
+    /// Says that the changes handed over from here on have happened just now.
+    pub async fn catch_up(&self) -> Result {
+        self.send(OfSource::CaughtUp, 0, None).await
+    }
+
     /// A list begins: drops what an earlier, unfinished one had staged.
     pub async fn list_begin(&self) -> Result {
         self.send(OfSource::ListBegin, 0, None).await

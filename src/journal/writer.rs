@@ -11,6 +11,7 @@ pub(super) mod changeset;
 mod clock;
 mod desync;
 mod listing;
+mod moment;
 mod perform;
 mod queue;
 mod quota;

@@ -10,6 +10,7 @@ use crate::core::change;
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::{Change, Entry};
 use crate::journal::{JournalError, ObjectRow, Reader, Step, StoredEntry};
+use crate::query::render::object::Moment;
 use crate::query::render::tree::{Mark, Node, Step as Way, pointer};
 use crate::query::render::{Failure, object};
 
@@ -70,6 +71,8 @@ pub(crate) struct Difference {
     pub(crate) came_and_went: usize,
     /// Objects that a first list found between the moments, which are compared with what that found.
     pub(crate) first_seen: usize,
+    /// Objects that changed at a time of which nobody knows whether it is before or after one of the moments.
+    pub(crate) uncertain: usize,
     /// Objects that the limits left out.
     pub(crate) truncated: usize,
     /// Reasons why the difference of an object is not known: its entries are damaged.
@@ -83,7 +86,7 @@ pub(crate) struct Difference {
 pub(crate) fn between(
     reader: &mut Reader,
     rows: impl IntoIterator<Item = i64>,
-    (from, to): (Seq, Seq),
+    (from, to): (Moment, Moment),
     limits: Limits,
 ) -> Result<Difference, JournalError> {
     let mut answer = Difference::default();
@@ -93,6 +96,16 @@ pub(crate) fn between(
             continue;
         }
         let Some(row) = reader.object_with(row)? else { continue };
+        let (from, to) = match (object::happened_by(reader, &row, from), object::happened_by(reader, &row, to)) {
+            (Ok(from), Ok(to)) => {
+                answer.uncertain += usize::from(from.possible > from.certain.seq || to.possible > to.certain.seq);
+                (from.certain.seq, to.possible)
+            }
+            (Err(failure), _) | (_, Err(failure)) => {
+                answer.unknown.push(failure);
+                continue;
+            }
+        };
         let steps = reader.history(&row, from, to, limits.entries)?;
         let Some(newest) = steps.first() else { continue };
         if steps.len() == limits.entries {

@@ -16,6 +16,7 @@ use crate::core::spelling::kubernetes::LabelSelector;
 use crate::core::spelling::{Text, glob};
 use crate::core::wire::{Entry, Header, ROW, authors};
 use crate::journal::{EntryQuery, Reader, StoredEntry};
+use crate::query::moment::{Period, Stretches};
 use crate::query::render::clock::Clock;
 use crate::query::render::names::Spellings;
 use crate::query::render::path::touches;
@@ -56,6 +57,8 @@ pub(crate) struct Filters {
     pub(crate) grep: Option<String>,
     /// Names of managers, with `*` for other characters, one of which wrote the entry; all if there are none.
     pub(crate) by: Vec<String>,
+    /// Takes the moments for those at which entries were journaled.
+    pub(crate) by_journal_time: bool,
 }
 
 /// Conditions on the contents of entries.
@@ -219,6 +222,11 @@ fn remark(note: &Mutex<Option<String>>, log: &Log<'_>) {
 }
 
 impl Filters {
+    /// Returns the period of the entries.
+    pub(crate) const fn period(&self) -> Period {
+        Period { since: self.since, until: self.until, by_journal: self.by_journal_time }
+    }
+
     /// Reports whether entries are selected by their contents.
     pub(crate) const fn picks(&self) -> bool {
         self.filter.is_some() || self.touched.is_some() || self.grep.is_some() || !self.by.is_empty()
@@ -290,6 +298,9 @@ fn to_come(known: Result<(), Failure>, waits: bool, log: &Log<'_>) -> Result<(),
 #[derive(Debug)]
 pub(crate) struct Selection {
     position: EntryQuery,
+    period: Period,
+    /// Seqs among which the entries of the period are.
+    stretches: Stretches,
     filter: Option<Wanted>,
     note: Arc<Mutex<Option<String>>>,
     writers: Option<Arc<Writers>>,
@@ -328,14 +339,10 @@ impl Selection {
             }
         }
         to_come(object::namespaces(reader, &only.namespaces), args.waits, log)?;
-        let position = EntryQuery {
-            objects,
-            namespaces: only.namespaces.clone(),
-            types: only.types.clone(),
-            since: only.since.map(Timestamp::as_microsecond),
-            until: only.until.map(Timestamp::as_microsecond),
-        };
-        Ok(Self { position, filter, note, writers })
+        let position = EntryQuery { objects, namespaces: only.namespaces.clone(), types: only.types.clone() };
+        let period = only.period();
+        let stretches = period.stretches(reader)?;
+        Ok(Self { position, period, stretches, filter, note, writers })
     }
 
     /// Says, at the end of an answer, what there is to say of names that no entry has.
@@ -364,14 +371,8 @@ impl Selection {
     }
 
     /// The last seq before everything that can be selected.
-    ///
-    /// # Errors
-    /// Where the journal cannot be read.
-    pub(crate) fn begin(&self, reader: &Reader) -> Result<Seq, Failure> {
-        Ok(match self.position.since {
-            Some(since) => reader.last_before(since)?,
-            None => Seq(0),
-        })
+    pub(crate) fn begin(&self) -> Seq {
+        self.stretches.begin()
     }
 
     /// Entries selected between `after` and `upto`, oldest first: a page of them, and how far it looked. Fewer than
@@ -380,14 +381,10 @@ impl Selection {
     /// # Errors
     /// Where the journal cannot be read.
     pub(crate) fn page(&self, reader: &mut Reader, after: Seq, upto: Seq) -> Result<(Vec<StoredEntry>, Seq), Failure> {
-        let page = reader.select(
-            &self.position,
-            (after, Some(upto.next())),
-            false,
-            PAGE,
-            self.filter.as_ref().and_then(Wanted::of_row),
-        )?;
-        let reached = page.looked_at.filter(|_| page.more).map_or(upto, |(_, last)| last);
+        let Some((after, end)) = self.stretches.first(after, upto) else { return Ok((Vec::new(), upto)) };
+        let of_row = self.filter.as_ref().and_then(Wanted::of_row);
+        let page = reader.select(&self.position, (after, Some(end.next())), false, PAGE, of_row)?;
+        let reached = page.looked_at.filter(|_| page.more).map_or(end, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
     }
 
@@ -402,9 +399,21 @@ impl Selection {
         after: Seq,
         before: Seq,
     ) -> Result<(Vec<StoredEntry>, Seq), Failure> {
+        self.some_back(reader, (after, before), PAGE)
+    }
+
+    fn some_back(
+        &self,
+        reader: &mut Reader,
+        (after, before): (Seq, Seq),
+        limit: usize,
+    ) -> Result<(Vec<StoredEntry>, Seq), Failure> {
+        let upto = Seq(before.0.saturating_sub(1));
+        let Some((begin, upto)) = self.stretches.last(after, upto) else { return Ok((Vec::new(), after)) };
         let of_row = self.filter.as_ref().and_then(Wanted::of_row);
-        let page = reader.select(&self.position, (after, Some(before)), true, PAGE, of_row)?;
-        let reached = page.looked_at.filter(|_| page.more).map_or(after, |(_, last)| last);
+        let page = reader.select(&self.position, (begin, Some(upto.next())), true, limit, of_row)?;
+        let end = if begin > after { begin.next() } else { after };
+        let reached = page.looked_at.filter(|_| page.more).map_or(end, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
     }
 
@@ -415,30 +424,26 @@ impl Selection {
     pub(crate) fn newest(&self, reader: &mut Reader, after: Seq, head: Seq, count: usize) -> Result<Seq, Failure> {
         let (mut before, mut left) = (head.next(), count);
         while left > 0 {
-            let page = PAGE.min(if self.filter.is_some() { PAGE } else { left });
-            let page = reader.select(
-                &self.position,
-                (after, Some(before)),
-                true,
-                page,
-                self.filter.as_ref().and_then(Wanted::of_row),
-            )?;
-            let Some((_, last)) = page.looked_at else { return Ok(after) };
-            for entry in self.keep(page.entries) {
+            let limit = if self.filter.is_some() { PAGE } else { PAGE.min(left) };
+            let (entries, reached) = self.some_back(reader, (after, before), limit)?;
+            for entry in entries {
                 left -= 1;
                 if left == 0 {
                     return Ok(Seq(entry.seq.0 - 1));
                 }
             }
-            before = last;
+            if reached <= after.next() {
+                return Ok(after);
+            }
+            before = reached;
         }
         Ok(head)
     }
 
     fn keep(&self, mut entries: Vec<StoredEntry>) -> Vec<StoredEntry> {
-        if let Some(filter) = &self.filter {
-            entries.retain(|entry| filter.of_entry(&entry.line));
-        }
+        entries.retain(|entry| {
+            self.period.has(&entry.line) && self.filter.as_ref().is_none_or(|filter| filter.of_entry(&entry.line))
+        });
         entries
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::discovery::{Discovered, Discoverer, Pace, Trouble, Troubles, watch_definitions};
+use super::heartbeat::Heartbeat;
 use super::limiter::Limiter;
 use super::news::News;
 use super::requests::Stop;
@@ -88,10 +89,16 @@ pub struct SourceManagerHandle {
     troubles: Arc<Mutex<Troubles>>,
     progress: Signal,
     reconnects: Signal,
+    heartbeat: Arc<Heartbeat>,
     news: News,
 }
 
 impl SourceManagerHandle {
+    /// Notices until `stop` is cancelled that this process does not run.
+    pub async fn keep_heartbeat(self, stop: CancellationToken) {
+        self.heartbeat.run(stop).await;
+    }
+
     /// Reads by another plan: what changes is ended and begun, the rest goes on undisturbed. Returns when nothing is
     /// read by other rules of redaction any more.
     pub async fn reload(&self, plan: Plan) {
@@ -235,9 +242,11 @@ impl SourceManager {
             counting: Arc::new(tokio::sync::Semaphore::new(1)),
             rollbacks: Signal::default(),
             reconnects: Signal::default(),
+            heartbeat: Arc::default(),
             news: News::default(),
         });
-        let (reconnects, news) = (shared.reconnects.clone(), shared.news.clone());
+        let (reconnects, heartbeat, news) =
+            (shared.reconnects.clone(), Arc::clone(&shared.heartbeat), shared.news.clone());
         let (plan_sender, plan) = watch::channel(plan);
         let (in_force, in_force_receiver) = watch::channel(None);
         let (ready, ready_receiver) = watch::channel(false);
@@ -250,6 +259,7 @@ impl SourceManager {
             troubles: Arc::clone(&shared.troubles),
             progress,
             reconnects,
+            heartbeat,
             news,
         };
         let manager = Self {
@@ -490,6 +500,7 @@ impl SourceManager {
                 counting: Arc::clone(&self.shared.counting),
                 rollbacks: self.shared.rollbacks.clone(),
                 reconnects: self.shared.reconnects.clone(),
+                heartbeat: Arc::clone(&self.shared.heartbeat),
                 news: self.shared.news.clone(),
             });
         }

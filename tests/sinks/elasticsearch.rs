@@ -236,6 +236,7 @@ fn odd(epoch: &str) -> Vec<Item> {
         epoch,
         time: "2026-11-21T10:15:00.123456Z",
         happened: None,
+        happened_between: None,
         op: EntryType::Modified,
         evidence: Some(Evidence::Watched),
         cluster: &cluster,

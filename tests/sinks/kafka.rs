@@ -175,6 +175,7 @@ fn item(seq: u64, name: &str, size: usize) -> Item {
         epoch: "e",
         time: "2026-11-21T10:15:00.000000Z",
         happened: None,
+        happened_between: None,
         op: EntryType::Added,
         evidence: Some(Evidence::Watched),
         cluster: &Cluster { name: "prod".into(), uid: "c".into() },

@@ -137,6 +137,7 @@ fn item(seq: u64, bytes: usize) -> Item {
         epoch: "e",
         time: "2026-11-21T10:15:00.000000Z",
         happened: None,
+        happened_between: None,
         op: EntryType::Added,
         evidence: None,
         cluster: &cluster,

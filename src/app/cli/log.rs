@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::clock::clock;
-use super::line::{FEW_GAPS, LATE, gap_of, put_gap, put_gaps, put_late, shown};
+use super::line::{FEW_GAPS, gap_of, marks, put_gap, put_gaps, put_late, shown};
 use super::output::{Ink, Out, Row, printable};
 use super::select::{FilterArgs, how_many};
 use super::tree::Node;
@@ -177,7 +177,7 @@ impl<'o> Printer<'o> {
             self.out.line(&head.finish())?;
             self.day.clear();
         }
-        let late = object::late(entry);
+        let (before, behind) = marks(entry, look);
         let stamp = shown(clock(), entry, look);
         let width = self.seq_width;
         let mut row = Row::new(look);
@@ -188,11 +188,11 @@ impl<'o> Printer<'o> {
                 head.put(Some(Ink::Faint), &self.day);
                 self.out.line(&head.finish())?;
             }
-            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.time));
+            row.put(Some(Ink::Faint), &format!("{:>width$}{before}{}", entry.seq, stamp.time));
         } else {
             row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.whole));
         }
-        row.put(Some(Ink::Faint), if late.is_some() && look.terminal { LATE } else { " " });
+        row.put(Some(Ink::Faint), behind);
         let start = row.columns() + 9;
         row.hang(start + 2);
         Ok((row, start))
@@ -238,7 +238,7 @@ impl<'o> Printer<'o> {
                 row.flow(None, "  ", &printable(evidence));
             }
         }
-        put_late(&mut row, &entry, self.out.look);
+        put_late(&mut row, &entry, clock(), self.out.look);
         self.out.line(&row.finish())?;
         if self.patch {
             self.difference(described.tree)?;

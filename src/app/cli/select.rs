@@ -67,6 +67,9 @@ pub struct FilterArgs {
     /// Only entries that these programs wrote, as managedFields name them: kubectl-set, or 'kubectl*,flux'
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = manager)]
     pub by: Vec<String>,
+    /// Take --since and --until for the time of journaling, which after an outage is later than the change itself
+    #[arg(long)]
+    pub by_journal_time: bool,
 }
 
 impl SelectArgs {
@@ -88,6 +91,7 @@ impl FilterArgs {
             touched: self.touched.as_ref().map(Pattern::to_string),
             grep: self.grep.as_ref().map(|grep| grep.as_str().to_owned()),
             by: self.by.clone(),
+            by_journal_time: self.by_journal_time,
         }
     }
 }

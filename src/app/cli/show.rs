@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::clock::{clock, moment};
+use super::clock::clock;
 use super::diff::put_tree;
 use super::line::put_gap;
 use super::output::{Ink, Out, Row, printable};
@@ -67,7 +67,7 @@ fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
     out.line(&head.finish())?;
     let mut facts = vec![
         ("time", object::time_of(&entry, clock())),
-        ("happened", object::late(&entry).map(moment).unwrap_or_default()),
+        ("happened", object::happened(&entry, clock()).unwrap_or_default()),
         ("known by", entry.evidence.as_deref().unwrap_or_default().to_owned()),
         ("version", entry.resource_version.as_deref().unwrap_or_default().to_owned()),
         ("id", entry.id.to_string()),

@@ -207,7 +207,7 @@ impl Checker<'_> {
             "time" | "happened" => self.sample(text("2026-11-21T00:00:00Z")),
             "epoch" | "id" | "type" | "evidence" | "apiVersion" | "kind" | "resource" | "namespace" | "name"
             | "uid" | "resourceVersion" => self.sample(text("1")),
-            "redacted" | "by" => self.texts(),
+            "redacted" | "by" | "happenedBetween" => self.texts(),
             _ => None,
         }
     }

@@ -28,6 +28,7 @@ fn rendered() -> Vec<Vec<u8>> {
         epoch: "01a1ff40808b70e285b03b36cc9807ca",
         time: "2026-11-21T10:15:00.123456Z",
         happened: None,
+        happened_between: None,
         op: EntryType::Added,
         evidence: Some(Evidence::Watched),
         cluster: &cluster,

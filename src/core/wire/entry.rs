@@ -24,6 +24,8 @@ pub struct Header<'a> {
     pub time: Cow<'a, str>,
     /// Time of the change in the cluster, to the second, if the object has it.
     pub happened: Option<Cow<'a, str>>,
+    /// The earliest and the latest time of the change in the cluster, where it is known no better.
+    pub happened_between: Option<[Cow<'a, str>; 2]>,
     /// Type of the change.
     pub op: EntryType,
     /// watched, recovered, listed or inferred; none on a gap.
@@ -82,6 +84,8 @@ struct Line<'a> {
     time: Cow<'a, str>,
     #[serde(borrow, default)]
     happened: Option<Cow<'a, str>>,
+    #[serde(default, rename = "happenedBetween")]
+    happened_between: Option<[Cow<'a, str>; 2]>,
     #[serde(rename = "type", borrow)]
     op: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -177,6 +181,7 @@ impl<'a> Entry<'a> {
             id: line.id,
             time: line.time,
             happened: line.happened,
+            happened_between: line.happened_between,
             op: EntryType::parse(&line.op).ok_or(EntryError::Type)?,
             evidence: line.evidence,
             cluster: line.cluster,
@@ -263,6 +268,7 @@ impl Header<'_> {
             id: owned(self.id),
             time: owned(self.time),
             happened: self.happened.map(owned),
+            happened_between: self.happened_between.map(|bounds| bounds.map(owned)),
             op: self.op,
             evidence: self.evidence.map(owned),
             cluster: EntryCluster { name: owned(self.cluster.name), uid: owned(self.cluster.uid) },

@@ -22,6 +22,9 @@ pub struct EntryBuilder<'a> {
     pub time: &'a str,
     /// Time of the change in the cluster, RFC 3339 UTC with seconds, if the object has it.
     pub happened: Option<&'a str>,
+    /// The earliest and the latest time of the change in the cluster, RFC 3339 UTC with microseconds, where it is known no
+    /// better.
+    pub happened_between: Option<[&'a str; 2]>,
     /// Type of the change.
     pub op: EntryType,
     /// Evidence of the change; none on a gap.
@@ -82,6 +85,13 @@ pub fn render(entry: &EntryBuilder<'_>) -> Rendered {
     text(&mut out, "time", entry.time);
     if let Some(happened) = entry.happened {
         text(&mut out, "happened", happened);
+    }
+    if let Some([earliest, latest]) = entry.happened_between {
+        out.extend_from_slice(b",\"happenedBetween\":[");
+        json_string(&mut out, earliest);
+        out.push(b',');
+        json_string(&mut out, latest);
+        out.push(b']');
     }
     text(&mut out, "type", entry.op.as_str());
     if let Some(evidence) = entry.evidence {

@@ -36,6 +36,10 @@ pub fn entry_schema() -> Value {
                 "type": "string", "format": "date-time",
                 "description": "When the cluster did it, as far as the object says, in seconds: the newest of creationTimestamp, deletionTimestamp (less the grace), managedFields times and condition times that the change moved. Absent where nothing says, as on DELETED and GAP.",
             },
+            "happenedBetween": {
+                "type": "array", "minItems": 2, "maxItems": 2, "items": { "type": "string", "format": "date-time" },
+                "description": "The earliest and the latest time at which the cluster did it, where decklog did not see it at once and no time in the object says it: after an outage, or behind on a watch. RFC 3339, UTC, microseconds.",
+            },
             "type": { "enum": types, "description": "What happened." },
             "evidence": {
                 "enum": evidence,

@@ -23,6 +23,7 @@ fn draft<'a>(cluster: &'a Cluster, redacted: &'a [String]) -> EntryBuilder<'a> {
         epoch: "e",
         time: "2026-11-21T00:00:00.000000Z",
         happened: None,
+        happened_between: None,
         op: EntryType::Modified,
         evidence: Some(Evidence::Watched),
         cluster,

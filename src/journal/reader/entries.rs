@@ -29,10 +29,6 @@ pub struct EntryQuery {
     pub namespaces: Vec<String>,
     /// Types.
     pub types: Vec<EntryType>,
-    /// Not before, in microseconds since 1970.
-    pub since: Option<i64>,
-    /// Not after, in microseconds since 1970.
-    pub until: Option<i64>,
 }
 
 /// Bytes of objects in a page of selected entries, beyond which no further one begins.
@@ -158,6 +154,7 @@ impl Reader {
                 epoch,
                 time: &rfc3339(time),
                 happened: None,
+                happened_between: None,
                 op: EntryType::Gap,
                 evidence: None,
                 cluster: &cluster,
@@ -283,12 +280,6 @@ impl Reader {
         } else if !query.types.is_empty() {
             text.push_str(&format!(" AND e.type IN ({})", vec!["?"; query.types.len()].join(", ")));
             values.extend(query.types.iter().map(|op| type_code(*op).into()));
-        }
-        for (bound, operator) in [(query.since, ">="), (query.until, "<=")] {
-            if let Some(bound) = bound {
-                text.push_str(&format!(" AND e.time {operator} ?"));
-                values.push(bound.into());
-            }
         }
         text.push_str(if newest_first { " ORDER BY e.seq DESC LIMIT ?" } else { " ORDER BY e.seq LIMIT ?" });
         values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());

@@ -143,10 +143,9 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn late(&self) -> Result<Vec<Late>> {
         let what = "late entries";
-        let mut select = self.conn.prepare_cached("SELECT first, last, since FROM late ORDER BY first").map_err(sql(what))?;
-        let late = |row: &rusqlite::Row<'_>| {
-            Ok(Late { first: Seq(row.get(0)?), last: Seq(row.get(1)?), since: row.get(2)? })
-        };
+        let mut select =
+            self.conn.prepare_cached("SELECT first, last, since FROM late ORDER BY first").map_err(sql(what))?;
+        let late = |row: &Row<'_>| Ok(Late { first: Seq(row.get(0)?), last: Seq(row.get(1)?), since: row.get(2)? });
         select.query_map([], late).and_then(Iterator::collect).map_err(sql(what))
     }
 

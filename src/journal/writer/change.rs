@@ -21,8 +21,24 @@ impl Transaction<'_> {
         let at = self.at;
         if let Some(source) = self.touch(id).filter(|source| source.lost.is_none()) {
             source.good_at = at;
+            source.behind = None;
             source.checkpoint.bookmark(version);
             source.moved = true;
+        }
+    }
+
+    /// Handles that a watch of a source is behind, since a time or since nothing was missing last.
+    pub(super) fn fall_behind(&mut self, id: i64, since: Option<i64>) {
+        if let Some(source) = self.touch(id) {
+            let good = Some(source.good_at).filter(|good| *good > 0);
+            source.behind = [source.behind, since.or(good)].into_iter().flatten().min();
+        }
+    }
+
+    /// Handles that a watch of a source has brought everything up to now.
+    pub(super) fn catch_up(&mut self, id: i64) {
+        if let Some(source) = self.touch(id) {
+            source.behind = None;
         }
     }
 

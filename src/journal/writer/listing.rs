@@ -408,6 +408,7 @@ impl Transaction<'_> {
         if let Some(source) = self.touch(id) {
             source.checkpoint = Checkpoint::at(version.clone());
             source.good_at = at;
+            source.behind = Some(at);
             source.moved = true;
             source.lost = None;
             source.last_good = None;

@@ -88,7 +88,7 @@ impl Transaction<'_> {
 
     fn perform_of_source(&mut self, id: i64, command: &OfSource) -> Result {
         // A bookmark goes to the disk with the next transaction that anything else begins.
-        if !matches!(command, OfSource::Bookmark(_)) {
+        if !matches!(command, OfSource::Bookmark(_) | OfSource::Behind(_) | OfSource::CaughtUp) {
             self.begin()?;
         }
         // What it brings stands behind something that a standby could not keep: nothing counts until it is registered again.
@@ -109,6 +109,14 @@ impl Transaction<'_> {
             OfSource::Unread(verb, object) => self.unread_change(id, *verb, object),
             OfSource::Bookmark(version) => {
                 self.bookmark(id, version);
+                Ok(())
+            }
+            OfSource::Behind(since) => {
+                self.fall_behind(id, *since);
+                Ok(())
+            }
+            OfSource::CaughtUp => {
+                self.catch_up(id);
                 Ok(())
             }
             OfSource::ListBegin => self.begin_list(id),

@@ -89,6 +89,10 @@ pub(in crate::journal) enum OfSource {
     /// An event of a watch whose object cannot be recorded.
     Unread(Verb, Box<Unread>),
     Bookmark(ResourceVersion),
+    /// The changes that follow may have happened since this time, microseconds since 1970, or since the last good one.
+    Behind(Option<i64>),
+    /// The changes that follow have happened just now.
+    CaughtUp,
     ListBegin,
     ListPage(Vec<Observed>),
     ListUnread(Vec<Unread>),
@@ -152,7 +156,7 @@ impl Command {
     /// The source whose objects it brings or whose position it moves.
     pub(super) const fn moves(&self) -> Option<i64> {
         match self {
-            Self::Source(_, OfSource::Report(_) | OfSource::Retire) => None,
+            Self::Source(_, OfSource::Report(_) | OfSource::Retire | OfSource::Behind(_) | OfSource::CaughtUp) => None,
             Self::Source(SourceId(id), _) => Some(*id),
             Self::Sink(..)
             | Self::Register(..)

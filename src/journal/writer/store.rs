@@ -36,13 +36,6 @@ use crate::journal::recent::{Line, Packed};
 
 /// Microseconds by which the clock of the API server may be ahead of ours.
 const AHEAD: i64 = 600_000_000;
-/// Microseconds between a change and its entry up to which the time of the entry is that of the change. Stamps are cut to whole
-/// seconds, and what is journaled within the next second is journaled at once.
-pub(crate) const LATE: i64 = 2_000_000;
-/// Late entries that are so many seqs apart are of one stretch, which has at most [`LATE_STRETCH`] seqs.
-const LATE_APART: u64 = 64;
-const LATE_STRETCH: u64 = 4096;
-
 /// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
 #[derive(Clone, Copy)]
 pub(super) struct Emitted {
@@ -72,7 +65,6 @@ impl Transaction<'_> {
         let base = base.filter(|_| base_line.is_some());
         let now = micros(runtime::now());
         let time = rfc3339(now);
-        let source = self.source(source_id)?;
         let seq = self.changes.head + 1;
         // A deletion moves no stamp of the object.
         let happened = match (&change, op) {
@@ -83,22 +75,16 @@ impl Transaction<'_> {
         // A stamp of the future, or of before the years that RFC 3339 has, says nothing of when it happened.
         let latest = now.saturating_add(AHEAD);
         let happened = happened.filter(|time| (0..=latest).contains(&time.as_microsecond()));
-        let stamped = happened.map(Timestamp::as_microsecond);
-        let late = match evidence {
-            // What a first list found says since when it is so, and not what happened.
-            Evidence::Listed => None,
-            Evidence::Watched => stamped.filter(|stamped| now - stamped >= LATE),
-            Evidence::Recovered | Evidence::Inferred => {
-                let good = Some(source.good_at).filter(|good| *good > 0);
-                stamped.map_or(good, |stamped| Some(good.map_or(stamped, |good| good.min(stamped))))
-            }
-        };
+        let moment = self.moment_of(source_id, (op, evidence), object, happened, now)?;
+        let bounds = moment.bounds.map(|(earliest, latest)| [rfc3339(earliest), rfc3339(latest)]);
+        let source = self.source(source_id)?;
         let happened = happened.map(|time| time.to_string());
         let rendered = wire::render(&EntryBuilder {
             seq: Seq(seq),
             epoch: self.epoch(),
             time: &time,
             happened: happened.as_deref(),
+            happened_between: bounds.as_ref().map(|[earliest, latest]| [&**earliest, &**latest]),
             op,
             evidence: Some(evidence),
             cluster: self.cluster(),
@@ -117,7 +103,7 @@ impl Transaction<'_> {
         let (blob, stands_alone) = self.compress_version(base_line.as_ref(), &rendered.line, rendered.object.start);
         let used = base.filter(|_| !stands_alone);
         self.insert(seq, now, op, source_id, row, previous, used, &rendered.object, &blob)?;
-        if let Some(since) = late {
+        if let Some(since) = moment.late_since {
             self.note_late(seq, since)?;
         }
         let shape = change.map(|(_, shape)| shape);
@@ -168,21 +154,6 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Notes that an entry was journaled after it happened, or may have been: at the earliest at `since`, microseconds since 1970.
-    fn note_late(&mut self, seq: u64, since: i64) -> Result {
-        let what = "note since when an entry may be so";
-        let extended = self.execute(
-            what,
-            "UPDATE late SET last = ?1, since = min(since, ?2)
-             WHERE first = (SELECT max(first) FROM late) AND last >= ?1 - ?3 AND first > ?1 - ?4",
-            params![seq, since, LATE_APART, LATE_STRETCH],
-        )?;
-        if extended == 0 {
-            self.execute(what, "INSERT INTO late VALUES (?1, ?1, ?2)", params![seq, since])?;
-        }
-        Ok(())
-    }
-
     /// The version up to which nothing of a source is missing: not the newest one, of which more may have been to come.
     pub(super) fn last_good(&self, source_id: i64) -> Result<Option<ResourceVersion>> {
         let source = self.source(source_id)?;
@@ -227,6 +198,7 @@ impl Transaction<'_> {
             epoch: self.epoch(),
             time: &rfc3339(now),
             happened: None,
+            happened_between: None,
             op: EntryType::Gap,
             evidence: None,
             cluster: self.cluster(),

@@ -105,6 +105,7 @@ mod tests {
                 epoch: "e",
                 time: "2026-11-21T00:00:00.000000Z",
                 happened: None,
+                happened_between: None,
                 op: EntryType::Added,
                 evidence: Some(Evidence::Watched),
                 cluster: &cluster,

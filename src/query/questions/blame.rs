@@ -82,9 +82,9 @@ impl Question for Blame {
         let depends = place.is_none_or(|place| place.time.is_some());
         let place = match place {
             Some(place) => {
-                let (place, note) = object::happened_by(&mut reader, &row, place, &log.clock)?;
-                note.iter().for_each(|note| log.remark(note));
-                Some(place)
+                let placed = object::happened_by(&mut reader, &row, place)?;
+                placed.note(&log.clock).iter().for_each(|note| log.remark(note));
+                Some(placed.certain)
             }
             None => None,
         };

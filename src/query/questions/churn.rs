@@ -71,11 +71,16 @@ pub(crate) fn report(args: &Churned, reader: &mut Reader, log: &Log<'_>) -> Resu
     let from = stretches.first().map_or(begin, |(since, _)| begin.min(*since));
     let to = stretches.last().map_or(end, |(_, until)| end.max(*until));
     let at = |micros: i64| Timestamp::from_microsecond(micros).unwrap_or(now);
-    let only = Filters { since: Some(at(from)), until: Some(at(to)), ..args.select.only.clone() };
+    let only = Filters {
+        since: Some(at(from)),
+        until: Some(at(to)),
+        by_journal_time: args.requests || args.select.only.by_journal_time,
+        ..args.select.only.clone()
+    };
     let select = Select { only, ..args.select.clone() };
     let selection = Selection::new(&select, reader, log)?;
     let (mut churn, mut versions) = (Churn::default(), Versions::of(stretches));
-    let (mut after, head) = (selection.begin(reader)?, reader.head()?);
+    let (mut after, head) = (selection.begin(), reader.head()?);
     while after < head {
         let (entries, reached) = selection.page(reader, after, head)?;
         selection.remark(log);

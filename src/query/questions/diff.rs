@@ -214,15 +214,16 @@ impl Scope {
     ) -> Result<(), Failure> {
         let (first, second) = (end(reader, from, clock)?, end(reader, to, clock)?);
         put(Item::Begin { from: first, to: second, single: self.objects.is_some() })?;
-        let (mut passed, mut first_seen) = (0, 0);
+        let (mut passed, mut first_seen, mut uncertain) = (0, 0, 0);
         // One at a time: together they may be large.
         for row in self.rows(reader, from)? {
-            let found = difference::between(reader, [row], (from.seq, to.seq), Limits::NONE)?;
+            let found = difference::between(reader, [row], (from, to), Limits::NONE)?;
             if let Some(failure) = found.unknown.into_iter().next() {
                 return Err(failure);
             }
             passed += found.came_and_went;
             first_seen += found.first_seen;
+            uncertain += found.uncertain;
             for mut object in found.objects {
                 let (before, after) = (object.before.take().map(Line), object.after.take().map(Line));
                 let before = before.filter(|_| object.became == DiffKind::Removed);
@@ -237,6 +238,12 @@ impl Scope {
         if first_seen > 0 {
             let objects = plural(first_seen as u64, "object was", "objects were");
             unknown.push(format!("{objects} first seen after --from: compared from there on"));
+        }
+        if uncertain > 0 {
+            let objects = plural(uncertain as u64, "object", "objects");
+            unknown.push(format!(
+                "{objects} changed at a time that is known only to lie between two, one of them outside: it counts as changed"
+            ));
         }
         unknown.dedup();
         unknown.into_iter().try_for_each(|text| put(Item::Unknown(text)))?;

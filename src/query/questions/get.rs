@@ -253,11 +253,11 @@ fn look(
             reader.entry_at(row, Seq(u64::MAX))?
         }
         Some(place) => {
-            let (place, note) = object::happened_by(reader, row, place, &log.clock)?;
-            if let Some(note) = note.filter(|_| why) {
+            let placed = object::happened_by(reader, row, place)?;
+            if let Some(note) = placed.note(&log.clock).filter(|_| why) {
                 log.remark(&note);
             }
-            reader.entry_at(row, place.seq)?
+            reader.entry_at(row, placed.certain.seq)?
         }
     };
     let Some(stored) = stored else {

@@ -13,6 +13,7 @@ use crate::core::wire::{Change, Entry, ROW};
 use crate::journal::{EntryFilter, EntryQuery, ObjectRow, Reader, Step, StoredEntry};
 use crate::query::coverage_notes::About;
 use crate::query::line::Line;
+use crate::query::moment::{Known, Span};
 use crate::query::render::names::kind;
 use crate::query::render::{Failure, object};
 use crate::query::select::{Conditions, Filters};
@@ -173,8 +174,8 @@ impl Question for History {
             until: self.only.until,
         };
         let coverage = about.coverage(&mut reader, &log.dir, &log.clock)?;
-        // Where entries are chosen by what they say, nobody knows how many have to be looked at.
-        let chosen = filter.is_some() || !self.only.types.is_empty();
+        // Where entries are chosen by what they say, or were journaled later, nobody knows how many have to be looked at.
+        let chosen = filter.is_some() || !self.only.types.is_empty() || self.only.until.is_some();
         let most = self.last.filter(|_| !chosen && !self.folds && self.areas.is_empty()).unwrap_or(usize::MAX);
         let events = events(&mut reader, &family, &self.only, most)?;
         let events = if self.tree { by_time(&mut reader, events)? } else { events.into_iter().collect() };
@@ -351,10 +352,8 @@ fn by_time(reader: &mut Reader, events: BTreeMap<Seq, Event>) -> Result<Vec<(Seq
         let mut place = (Timestamp::MIN, 0);
         if let Some(stored) = stored {
             let entry = object::parse(&stored)?;
-            place = match object::late(&entry) {
-                Some(second) => (second, member),
-                None => (entry.time.parse().unwrap_or(Timestamp::MIN), 0),
-            };
+            let span = Span::of(&entry);
+            place = (span.earliest, if span.is == Known::Stamped { member } else { 0 });
         }
         // Entries of one object stay in their order.
         let last = newest.entry(member).or_insert(place);
@@ -372,16 +371,11 @@ fn events(
     only: &Filters,
     most: usize,
 ) -> Result<BTreeMap<Seq, Event>, Failure> {
-    let wanted = |kind: EntryType, time: i64| {
-        (only.types.is_empty() || only.types.contains(&kind))
-            && only.since.is_none_or(|since| time >= since.as_microsecond())
-            && only.until.is_none_or(|until| time <= until.as_microsecond())
-    };
-    let bound = |time: Option<Timestamp>, otherwise: Seq, more: i64| match time {
-        Some(time) => reader.last_before(time.as_microsecond().saturating_add(more)),
-        None => Ok(otherwise),
-    };
-    let (after, upto) = (bound(only.since, Seq(0), 0)?, bound(only.until, Seq(u64::MAX), 1)?);
+    let wanted = |kind: EntryType| only.types.is_empty() || only.types.contains(&kind);
+    let period = only.period();
+    let stretches = period.stretches(reader)?;
+    let (after, upto) = (stretches.begin(), stretches.end());
+    let is_bounded = only.since.is_some() || only.until.is_some();
     let mut events = BTreeMap::new();
     // Of each source the part of the log in which its gaps concern somebody.
     let mut lives: BTreeMap<(i64, &str), (Seq, Seq)> = BTreeMap::new();
@@ -397,15 +391,17 @@ fn events(
         let ended = if row.present { Seq(u64::MAX) } else { row.last };
         let life = lives.entry((row.resource_id, &row.namespace)).or_insert((Seq(u64::MAX), Seq(0)));
         *life = (life.0.min(began), life.1.max(ended));
-        for step in history.iter().filter(|step| wanted(step.op, step.time)) {
-            events.insert(step.seq, Event::Entry(member));
+        for step in history.iter().filter(|step| wanted(step.op) && stretches.has(step.seq)) {
+            let stored = if is_bounded { reader.entry_of(step)? } else { None };
+            if stored.is_none_or(|stored| period.has(&stored.line)) {
+                events.insert(step.seq, Event::Entry(member));
+            }
         }
     }
     for ((resource, namespace), (from, to)) in lives {
         for gap in reader.gaps(resource, Some(namespace), Seq(from.0.saturating_sub(1)))? {
-            let time = object::parse(&gap)?.time.parse::<Timestamp>().map_or(0, Timestamp::as_microsecond);
             let of_family = || family.iter().any(|row| row.resource_id == resource && object::concerns(&gap, row));
-            if gap.seq <= to && wanted(EntryType::Gap, time) && of_family() {
+            if gap.seq <= to && wanted(EntryType::Gap) && period.has(&gap.line) && of_family() {
                 events.insert(gap.seq, Event::Gap(gap));
             }
         }

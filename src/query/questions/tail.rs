@@ -72,7 +72,7 @@ impl Question for Tail {
         if self.follow {
             coverage.remark_start(log);
         }
-        let begin = selection.begin(&reader)?;
+        let begin = selection.begin();
         // What comes while the newest are counted is not among them.
         let mut head = reader.head()?;
         let resources = reader.resources()?.into_iter().map(|(_, resource)| resource).collect();

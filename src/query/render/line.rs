@@ -14,12 +14,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::clock::{Clock, Stamp, clock, moment};
 use super::names::kind;
-use super::object;
 use super::row::{Ink, Row, TerminalStyle, plural, printable};
 use super::what::AnnotatedEntry;
 use crate::core::model::{EntryType, Resource};
 use crate::core::wire::{Entry, EntryError};
 use crate::journal::StoredEntry;
+use crate::query::moment::{Known, Span};
 
 /// Prints entries one under the other.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Lines {
     fn begin(&mut self, entry: &Entry<'_>) -> (String, Row) {
         let mut out = String::new();
         let mut row = Row::new(self.look);
-        let late = object::late(entry);
+        let (before, behind) = marks(entry, self.look);
         let stamp = shown(&self.clock, entry, self.look);
         let width = self.seq_width;
         if self.look.terminal {
@@ -78,11 +78,11 @@ impl Lines {
                 out = head.finish() + "\n";
                 self.day = day;
             }
-            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.time));
+            row.put(Some(Ink::Faint), &format!("{:>width$}{before}{}", entry.seq, stamp.time));
         } else {
             row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.whole));
         }
-        row.put(Some(Ink::Faint), if late.is_some() && self.look.terminal { LATE } else { " " });
+        row.put(Some(Ink::Faint), behind);
         (out, row)
     }
 
@@ -146,7 +146,7 @@ impl Lines {
         if let Some(evidence) = entry.evidence.as_deref().filter(|evidence| *evidence != "watched") {
             row.flow(None, if said { "  " } else { "" }, &printable(evidence));
         }
-        put_late(&mut row, entry, self.look);
+        put_late(&mut row, entry, &self.clock, self.look);
         out.push_str(&row.finish());
         Ok(out)
     }
@@ -184,20 +184,46 @@ fn widest_target(look: TerminalStyle) -> usize {
 }
 
 /// Behind the time of a line: that is when it happened, and it was journaled later.
-pub(crate) const LATE: &str = "~";
+const LATE: &str = "~";
+/// Before the time of a line: it happened then or earlier.
+const NOT_AFTER: &str = "≤";
 
-/// The time that a line begins with: on a terminal when it happened, where that is known and was earlier.
+/// The time that a line begins with: on a terminal when it happened, where that is known and was earlier, or the latest time.
 pub(crate) fn shown(clock: &Clock, entry: &Entry<'_>, look: TerminalStyle) -> Stamp {
-    match object::late(entry).filter(|_| look.terminal) {
-        Some(happened) => clock.stamp(&happened.to_string()),
-        None => clock.stamp(&entry.time),
+    let span = Span::of(entry);
+    match span.is {
+        Known::Stamped if look.terminal => clock.stamp(&span.earliest.to_string()),
+        Known::Between if look.terminal => clock.stamp(&span.latest.to_string()),
+        Known::Exactly | Known::Stamped | Known::Between => clock.stamp(&entry.time),
     }
 }
 
-/// Writes the time of the change in the cluster if the line begins with a later time of journaling.
-pub(crate) fn put_late(row: &mut Row, entry: &Entry<'_>, look: TerminalStyle) {
-    if let Some(happened) = object::late(entry).filter(|_| !look.terminal) {
-        row.put(None, &format!("  happened {}", moment(happened)));
+/// Returns the marks before and behind the time that a line begins with.
+pub(crate) fn marks(entry: &Entry<'_>, look: TerminalStyle) -> (&'static str, &'static str) {
+    let span = Span::of(entry);
+    match span.is {
+        Known::Between if look.terminal && span.earliest < span.latest => (NOT_AFTER, " "),
+        Known::Stamped | Known::Between if look.terminal => (" ", LATE),
+        Known::Exactly | Known::Stamped | Known::Between => (" ", " "),
+    }
+}
+
+/// Writes the time of the change in the cluster as far as the beginning of the line does not say it.
+pub(crate) fn put_late(row: &mut Row, entry: &Entry<'_>, clock: &Clock, look: TerminalStyle) {
+    let span = Span::of(entry);
+    match span.is {
+        Known::Stamped if !look.terminal => {
+            row.put(None, &format!("  happened {}", moment(span.earliest)));
+        }
+        Known::Between if !look.terminal => {
+            row.put(None, &format!("  happened {}…{}", moment(span.earliest), moment(span.latest)));
+        }
+        Known::Between if span.earliest < span.latest => {
+            let (earliest, latest) = (clock.stamp(&span.earliest.to_string()), clock.stamp(&span.latest.to_string()));
+            let earliest = if earliest.day() == latest.day() { earliest.time } else { earliest.whole };
+            row.flow(None, "  ", &format!("{earliest}…{}", latest.time));
+        }
+        Known::Exactly | Known::Stamped | Known::Between => {}
     }
 }
 
@@ -260,6 +286,7 @@ mod tests {
             epoch: "e",
             time: "2026-11-21T10:32:01.123456Z",
             happened: None,
+            happened_between: None,
             op: if change.is_some() { EntryType::Modified } else { EntryType::Added },
             evidence: Some(Evidence::Watched),
             cluster,
@@ -305,6 +332,7 @@ mod tests {
                 evidence: None,
                 time: "2026-11-22T00:00:07Z",
                 happened: None,
+                happened_between: None,
                 namespace: "",
                 gap: Some((&gap, Some("2026-11-21T23:58:41.5Z"))),
                 object: None,
@@ -315,6 +343,7 @@ mod tests {
                 evidence: Some(Evidence::Inferred),
                 time: "2026-11-22T00:00:07.000001Z",
                 happened: None,
+                happened_between: None,
                 ..draft(6, &cluster, "a-name-that-is-longer-than-most-names-one-sees-in-a-cluster", None)
             },
             EntryBuilder { object: Some("{\"da\u{9b}ta\":\"\\u001b]0;x\\u0007\u{9b}\"}".as_bytes()), ..draft(7, &cluster, "\u{1b}[2J\u{202e}evil", Some("{\"areas\":[\"da\u{9b}ta\"],\"patch\":[{\"op\":\"replace\",\"path\":\"/da\u{9b}ta\",\"value\":\"\\u001b]0;x\\u0007\u{9b}\",\"was\":1}],\"managers\":[{\"manager\":\"\\u001b[31m\"}]}")) },

@@ -11,6 +11,7 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::spelling::{nearest, nearest_by};
 use crate::core::wire::Entry;
 use crate::journal::{ObjectRow, Reader, StoredEntry};
+use crate::query::moment::{Known, Span};
 
 /// Number of objects that are searched for a similar name.
 const LIKE: usize = 100_000;
@@ -366,54 +367,84 @@ pub(crate) fn damaged(seq: Seq, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(super::Exit::Io, format!("entry {seq} is damaged ({why}); run `decklog verify`"))
 }
 
-/// Returns the time of the change in the cluster if it was journaled later than usual. Timestamps are of whole seconds.
-pub(crate) fn late(entry: &Entry<'_>) -> Option<Timestamp> {
-    let read = |text: &str| text.parse::<Timestamp>().ok();
-    let happened = read(entry.happened.as_deref()?)?;
-    // What a first list finds may be far older: that says since when it is so, as far as managedFields know.
-    let watched = entry.evidence.as_deref() != Some("listed");
-    (watched && read(&entry.time)?.duration_since(happened) >= LATE).then_some(happened)
+/// Entries of one object at a moment, of which some were journaled later.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    /// Right after the last entry that had happened.
+    pub(crate) certain: Moment,
+    /// The last entry that may have happened.
+    pub(crate) possible: Seq,
+    /// The last of those that were journaled later: its seq, its time in the journal, and when it happened.
+    later: Option<(Seq, i64, Span)>,
 }
 
-/// Stamps are cut to whole seconds, and what was journaled within the next second was journaled at once.
-const LATE: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
+impl Placed {
+    /// Returns the sentence about what was journaled later.
+    pub(crate) fn note(&self, clock: &Clock) -> Option<String> {
+        let (seq, journaled, span) = self.later?;
+        Some(if seq > self.certain.seq {
+            format!("entry {seq} happened {}, so nobody knows whether it had by then", spelled(span, clock))
+        } else {
+            let journaled = time_spelled(journaled, clock);
+            format!("entry {seq} was journaled at {journaled}, and happened {}", spelled(span, clock))
+        })
+    }
+}
 
 /// Finds the place as [`place`] does, for one object: behind the changes that had happened by then and were journaled later, as
-/// after an outage. Adds a sentence in that case.
+/// after an outage.
 ///
 /// # Errors
 /// Where the journal cannot be read.
-pub(crate) fn happened_by(
-    reader: &mut Reader,
-    row: &ObjectRow,
-    place: Moment,
-    clock: &Clock,
-) -> Result<(Moment, Option<String>), Failure> {
-    let Some(time) = place.time else { return Ok((place, None)) };
-    let mut found = (place, None);
+pub(crate) fn happened_by(reader: &mut Reader, row: &ObjectRow, place: Moment) -> Result<Placed, Failure> {
+    let mut found = Placed { certain: place, possible: place.seq, later: None };
+    let Some(time) = place.time else { return Ok(found) };
+    let micros = time.as_microsecond();
+    if !reader.late()?.iter().any(|late| late.last > place.seq && late.since <= micros) {
+        return Ok(found);
+    }
     let known = reader.entry_at(row, place.seq)?;
     let known = known.as_ref().map(parse).transpose()?;
-    let mut before = known.map_or(Timestamp::MIN, |entry| when(&entry));
+    let mut before = known.map_or(Timestamp::MIN, |entry| Span::of(&entry).earliest);
     for step in reader.history(row, place.seq, Seq(u64::MAX), usize::MAX)?.iter().rev() {
         let Some(stored) = reader.entry_of(step)? else { break };
-        let entry = parse(&stored)?;
+        let span = Span::of(&parse(&stored)?.header);
         // A stamp from before the version before is not when this one came to be.
-        let Some(happened) = late(&entry).filter(|happened| (before..=time).contains(happened)) else { break };
-        before = happened;
-        found.0.seq = step.seq;
-        found.1 = Some(format!(
-            "entry {} was journaled at {}, and happened at {}",
-            step.seq,
-            time_of(&entry, clock),
-            clock.moment(happened)
-        ));
+        if span.earliest > time || span.earliest < before {
+            break;
+        }
+        before = span.earliest;
+        found.possible = step.seq;
+        found.later = Some((step.seq, step.time, span));
+        if span.is != Known::Between || span.latest <= time {
+            found.certain.seq = step.seq;
+        }
     }
     Ok(found)
 }
 
-/// Returns the time of the change in the cluster if it is known and earlier, else the time of journaling.
+/// Returns when an entry happened, if that is not when it was journaled: a time, or two bounds.
+pub(crate) fn happened(entry: &Entry<'_>, clock: &Clock) -> Option<String> {
+    let span = Span::of(entry);
+    match span.is {
+        Known::Exactly => None,
+        Known::Stamped => Some(clock.moment(span.earliest)),
+        Known::Between => Some(spelled(span, clock)),
+    }
+}
+
+/// `at 16:20:11`, `between 16:18:15 and 16:20:11`
+fn spelled(span: Span, clock: &Clock) -> String {
+    match span.is {
+        Known::Between => format!("between {} and {}", clock.moment(span.earliest), clock.moment(span.latest)),
+        Known::Exactly | Known::Stamped => format!("at {}", clock.moment(span.earliest)),
+    }
+}
+
+/// Returns the time of the change in the cluster: of one that lies between two bounds the latest.
 pub(crate) fn when(entry: &Entry<'_>) -> Timestamp {
-    late(entry).or_else(|| entry.time.parse().ok()).unwrap_or(Timestamp::MIN)
+    let span = Span::of(entry);
+    if span.is == Known::Between { span.latest } else { span.earliest }
 }
 
 /// Returns the time at which an entry was journaled.

@@ -131,6 +131,11 @@ pub(super) fn state(opened: &mut Opened, question: &StateAt) -> Result<State, Fa
             continue;
         }
         let Some(row) = reader.object_with(object)? else { continue };
+        let seq = match place.filter(|_| row.last > seq) {
+            // One that is damaged hides no other.
+            Some(place) => object::happened_by(reader, &row, place).map_or(seq, |placed| placed.certain.seq),
+            None => seq,
+        };
         let found = if row.last <= seq { row.present.then_some(row.last) } else { None };
         let newest = match found {
             Some(last) => last,
@@ -243,7 +248,7 @@ pub(super) fn changes(opened: &mut Opened, question: &ChangesBetween) -> Result<
     };
     let (from_end, to_end) = (end(Some(first), from)?, end(to, upto)?);
     let limits = Limits { objects: limit, entries: STEPS, deadline: Some(deadline) };
-    let found = difference::between(reader, rows, (from, upto), limits)?;
+    let found = difference::between(reader, rows, (first, to.unwrap_or(Moment { seq: upto, time: None })), limits)?;
     for error in &found.unknown {
         tracing::debug!(%error, "what became of an object is not known");
     }

@@ -136,6 +136,7 @@ async fn whatever_an_object_holds_is_in_one_text() {
         epoch: "e",
         time: "2026-11-21T10:15:00.000000Z",
         happened: None,
+        happened_between: None,
         op: EntryType::Modified,
         evidence: None,
         cluster: &cluster,

@@ -192,6 +192,7 @@ async fn a_gap_is_a_warning_and_a_namespace_belongs_to_itself() {
         epoch: "e",
         time: "2026-11-21T10:15:00.000000Z",
         happened: None,
+        happened_between: None,
         op: kind,
         evidence: None,
         cluster: &cluster,

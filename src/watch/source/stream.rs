@@ -21,6 +21,9 @@ use crate::watch::intake::{SLOW, caught, observed, unread};
 use crate::watch::machine::{Anomaly, Effect, End, Input};
 use crate::watch::requests::{Stop, unbuilt, watch_request};
 
+/// A watch on which nothing came for so long has brought everything that happened before.
+const QUIET_MIN: Duration = Duration::from_secs(1);
+
 /// A watch may end this much before the time that it was opened for, as we see it.
 const EARLY_END_LIMIT: Duration = Duration::from_millis(500);
 
@@ -98,6 +101,8 @@ impl Driver {
     ) -> Result<Input, Stop> {
         let timings = &self.shared.timings;
         let opened = Instant::now();
+        let mut pace = Pace { waits: opened, behind: true };
+        self.journal.fall_behind(None).await?;
         let mut lines = Lines::new(timings.line_limit);
         let journal = self.shared.journal.clone();
         let mut share = journal.budget().share();
@@ -147,6 +152,7 @@ impl Driver {
             };
             self.stats.received(part.len());
             lines.push(part);
+            self.date(&mut pace).await?;
             if let Err(failure) = self.take_lines(&mut lines, &mut share).await? {
                 return Err(failure.into());
             }
@@ -158,7 +164,23 @@ impl Driver {
             if share.should_yield(silence) {
                 return Ok(Input::Ended(End::Disconnected(SLOW.to_owned())));
             }
+            pace.waits = Instant::now();
         }
+    }
+
+    /// Tells the journal whether what has just come happens now. What follows an opening was sent for a position of earlier, and
+    /// what follows a pause of this process waited in a socket.
+    async fn date(&self, pace: &mut Pace) -> Result<(), JournalError> {
+        let now = Instant::now();
+        if let Some(ran) = self.shared.heartbeat.paused_since(pace.waits, now) {
+            pace.behind = true;
+            return self.journal.fall_behind(Some(ran)).await;
+        }
+        if !pace.behind || now - pace.waits < QUIET_MIN {
+            return Ok(());
+        }
+        pace.behind = false;
+        self.journal.catch_up().await
     }
 
     /// Hands over what the whole lines say. The inner error ends the watch; what came before it is handed over.
@@ -240,6 +262,14 @@ impl Driver {
         }
         self.carry_out(effects).await.map(drop)
     }
+}
+
+/// Pace of an open watch.
+struct Pace {
+    /// Time since which it waits for a part.
+    waits: Instant,
+    /// Set until it has brought everything up to now.
+    behind: bool,
 }
 
 /// Lines that were ready at once.

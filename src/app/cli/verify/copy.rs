@@ -350,6 +350,7 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
         epoch: &entry.epoch,
         time: &entry.time,
         happened: entry.happened.as_deref(),
+        happened_between: entry.happened_between.as_ref().map(|[earliest, latest]| [&**earliest, &**latest]),
         op: entry.op,
         evidence,
         cluster: &cluster,

@@ -110,6 +110,7 @@ fn entries_fit_their_schema() {
         epoch: "e",
         time: "2026-11-21T00:00:00.000000Z",
         happened: Some("2026-11-20T23:59:59Z"),
+        happened_between: Some(["2026-11-20T23:59:50.000000Z", "2026-11-21T00:00:00.000000Z"]),
         op: EntryType::Modified,
         evidence: Some(Evidence::Watched),
         cluster: &cluster,

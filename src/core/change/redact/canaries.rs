@@ -320,6 +320,7 @@ fn everything(redactor: &Redactor, carrier: &Carrier, escaped: bool) -> Vec<u8> 
         epoch: "e",
         time: "t",
         happened: None,
+        happened_between: None,
         op: EntryType::Modified,
         evidence: Some(Evidence::Watched),
         cluster: &cluster,
