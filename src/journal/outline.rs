@@ -44,6 +44,10 @@ pub struct Mark {
     pub seq: u64,
     /// Time at which it was journaled, microseconds since 1970.
     pub time: i64,
+    /// Earliest time at which it happened, microseconds since 1970.
+    pub earliest: i64,
+    /// Latest time at which it happened.
+    pub latest: i64,
     /// ADDED, MODIFIED, DELETED or GAP, as [`EntryType::ALL`] has them.
     pub kind: u8,
     /// Its place in [`Evidence::ALL`]; one more where it has none.
@@ -132,6 +136,8 @@ impl Builder {
             out.push((mark.kind & 7) | (mark.evidence & 7) << 3 | u8::from(mark.quiet) << 6);
             number(&mut out, mark.seq.wrapping_sub(before.seq));
             signed(&mut out, mark.time.wrapping_sub(before.time));
+            signed(&mut out, mark.time.wrapping_sub(mark.earliest));
+            signed(&mut out, mark.time.wrapping_sub(mark.latest));
             signed(&mut out, mark.object.wrapping_sub(before.object));
             signed(&mut out, mark.source.wrapping_sub(before.source));
             number(&mut out, u64::from(mark.words));
@@ -142,7 +148,7 @@ impl Builder {
 }
 
 /// The form of the bytes. One of another form is as good as none.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// An outline, read.
 #[derive(Debug, Default)]
@@ -171,18 +177,22 @@ impl Part {
             at = end;
         }
         let count = take(&bytes, &mut at)?;
-        // Each takes six bytes at least.
-        part.marks.reserve(usize::try_from(count).ok()?.min(bytes.len() / 6));
+        // Each takes eight bytes at least.
+        part.marks.reserve(usize::try_from(count).ok()?.min(bytes.len() / 8));
         let mut mark = Mark::default();
         for _ in 0..count {
             let sort = *bytes.get(at)?;
             at += 1;
+            let seq = mark.seq.wrapping_add(take(&bytes, &mut at)?);
+            let time = mark.time.wrapping_add(take_signed(&bytes, &mut at)?);
             mark = Mark {
                 kind: sort & 7,
                 evidence: sort >> 3 & 7,
                 quiet: sort & 64 != 0,
-                seq: mark.seq.wrapping_add(take(&bytes, &mut at)?),
-                time: mark.time.wrapping_add(take_signed(&bytes, &mut at)?),
+                seq,
+                time,
+                earliest: time.wrapping_sub(take_signed(&bytes, &mut at)?),
+                latest: time.wrapping_sub(take_signed(&bytes, &mut at)?),
                 object: mark.object.wrapping_add(take_signed(&bytes, &mut at)?),
                 source: mark.source.wrapping_add(take_signed(&bytes, &mut at)?),
                 words: u32::try_from(take(&bytes, &mut at)?).ok()?,
@@ -256,12 +266,14 @@ mod tests {
     use super::*;
 
     fn marks() -> impl Strategy<Value = Vec<(Mark, Words)>> {
-        let mark = (any::<u64>(), any::<i64>(), 0u8..4, 0u8..5, any::<bool>(), any::<i64>(), 0i64..9);
+        let mark = (any::<u64>(), any::<[i64; 3]>(), 0u8..4, 0u8..5, any::<bool>(), any::<i64>(), 0i64..9);
         let words = ("[a-z,]{0,8}", "[a-z\n\u{1f}é]{0,8}", "[a-f0-9-]{0,6}");
         let words = words.prop_map(|(areas, managers, uid)| Words { areas, managers, uid });
-        let mark = mark.prop_map(|(seq, time, kind, evidence, quiet, object, source)| Mark {
+        let mark = mark.prop_map(|(seq, [time, earliest, latest], kind, evidence, quiet, object, source)| Mark {
             seq,
             time,
+            earliest,
+            latest,
             kind,
             evidence,
             quiet,

@@ -11,9 +11,9 @@ use crate::journal::{JournalError, Reader};
 
 /// Difference of journaling and stamp up to which the time of journaling is that of the change. Stamps are cut to whole seconds, and
 /// what is journaled within the next second was journaled at once.
-const LATE: SignedDuration = SignedDuration::from_secs(2);
+const LATE_MIN: SignedDuration = SignedDuration::from_secs(2);
 /// The part of a second that a stamp leaves out.
-const CUT: SignedDuration = SignedDuration::from_micros(999_999);
+const CUT_MAX: SignedDuration = SignedDuration::from_micros(999_999);
 
 /// Time at which an entry happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +47,9 @@ impl Span {
         }
         // What a first list finds may be far older: that says since when it is so, as far as managedFields know.
         let stamp = header.happened.as_deref().filter(|_| header.evidence.as_deref() != Some("listed")).and_then(read);
-        match stamp.filter(|stamp| time.duration_since(*stamp) >= LATE) {
+        match stamp.filter(|stamp| time.duration_since(*stamp) >= LATE_MIN) {
             Some(stamp) => {
-                Self { earliest: stamp, latest: stamp.saturating_add(CUT).unwrap_or(stamp), is: Known::Stamped }
+                Self { earliest: stamp, latest: stamp.saturating_add(CUT_MAX).unwrap_or(stamp), is: Known::Stamped }
             }
             None => Self { earliest: time, latest: time, is: Known::Exactly },
         }

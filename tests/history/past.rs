@@ -173,9 +173,90 @@ async fn gaps_of_one_cause_are_one_line_of_a_tree() {
     let oldest = gaps(&["-r"], true);
     assert!(oldest.len() == 3 && oldest[0].contains(all), "{oldest:#?}");
     // The oldest may be the last that is printed.
-    assert_eq!(gaps(&["--type", "GAP", "--until", "2026-11-20T10:15:00Z"], true).len(), 1);
+    assert_eq!(gaps(&["--type", "GAP", "--until", "2026-11-20T10:09:00Z"], true).len(), 1);
+    // A GAP is of all the time of which nothing is known.
+    assert_eq!(gaps(&["--type", "GAP", "--until", "2026-11-20T10:15:00Z"], true).len(), 3);
+    assert_eq!(gaps(&["--type", "GAP", "--until", "2026-11-20T10:15:00Z", "--by-journal-time"], true).len(), 1);
     // Elsewhere each line stands alone.
     assert_eq!(gaps(&[], false).len(), 5);
+}
+
+/// Questions by time about an outage: a change with a stamp happened then, and one without at any time that the outage leaves. Proves
+/// what no unit test does: that every command goes by one clock.
+#[tokio::test(start_paused = true)]
+async fn a_question_by_time_finds_what_may_have_happened_then() {
+    let map = |name: &str, n: u64, second: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop", "uid": name,
+            "managedFields": managed(&[("kubectl", "Update", "", second, json!({"f:data": {"f:n": {}}}))])}, "data": {"n": n.to_string()}})
+    };
+    let mut story = Story::begin().await;
+    for name in ["a", "b", "c"] {
+        story.put("10:00:01", "configmaps", &map(name, 1, "10:00:01")).await;
+    }
+    story.put("10:05:00", "configmaps", &map("b", 2, "10:05:00")).await;
+    // Until 10:15 nobody watches.
+    story.at("10:15:00");
+    story.was_away().await;
+    story.delete("10:15:00.1", "configmaps", &map("a", 1, "10:00:01")).await;
+    story.put("10:15:00.2", "configmaps", &map("b", 3, "10:10:00")).await;
+    story.delete("10:15:00.3", "configmaps", &map("c", 1, "10:00:01")).await;
+    story.is_back();
+    story.put("10:20:00", "configmaps", &map("b", 4, "10:20:00")).await;
+    story.delete("10:21:00", "configmaps", &map("b", 4, "10:20:00")).await;
+    let dir = story.end().await;
+    let at = |time: &str| format!("2026-11-20T{time}Z");
+    let seqs = |args: &[&str]| -> Vec<u64> {
+        let answer = run(dir.path(), &[args, &["-o", "json"]].concat());
+        let seq = |line: &str| serde_json::from_str::<Value>(line).unwrap()["seq"].as_u64().unwrap();
+        answer.out.lines().map(seq).collect()
+    };
+    let journal = ["--by-journal-time"];
+    for (since, until, expected, journaled) in [
+        // a at any time of the outage, c behind the stamp of b.
+        ("10:06:00", "10:08:00", &[5][..], &[][..]),
+        ("10:09:00", "10:10:00", &[5, 6, 7], &[]),
+        ("10:11:00", "10:12:00", &[5, 7], &[]),
+        ("10:14:00", "10:16:00", &[5, 7], &[5, 6, 7]),
+        ("10:00:00", "10:04:00", &[1, 2, 3], &[1, 2, 3]),
+        ("10:15:30", "10:30:00", &[8, 9], &[8, 9]),
+    ] {
+        let (since, until) = (at(since), at(until));
+        let times = ["--since", &since, "--until", &until];
+        assert_eq!(seqs(&[&["tail"][..], &times].concat()), expected, "tail {times:?}");
+        assert_eq!(seqs(&[&["tail", "--last", "5"][..], &times].concat()), expected, "the newest {times:?}");
+        let back: Vec<u64> = expected.iter().rev().copied().collect();
+        assert_eq!(seqs(&[&["tail", "--reverse"][..], &times].concat()), back, "back {times:?}");
+        assert_eq!(seqs(&[&["tail"][..], &times, &journal].concat()), journaled, "journal {times:?}");
+        let of_b: Vec<u64> = expected.iter().rev().copied().filter(|seq| [2, 4, 6, 8, 9].contains(seq)).collect();
+        assert_eq!(seqs(&[&["log", "cm/b"][..], &times].concat()), of_b, "log {times:?}");
+    }
+    let ask = |args: &[&str], time: &str| {
+        let answer = run(dir.path(), &[args, &["--at", &at(time)]].concat());
+        (answer.code, answer.out, answer.err)
+    };
+    let (code, out, err) = ask(&["get", "cm/a", "-o", "yaml"], "10:08:00");
+    assert!(
+        code == 0 && out.contains("\"n\": \"1\"") && err.contains("nobody knows whether it had by then"),
+        "{out}{err}"
+    );
+    let (code, out, _) = ask(&["get", "cm/b", "-o", "yaml"], "10:12:00");
+    assert!(code == 0 && out.contains("\"n\": \"3\""), "{out}");
+    let diff = |from: &str, to: &str| {
+        let answer = run(dir.path(), &["diff", "--from", &at(from), "--to", &at(to), "-o", "json"]);
+        let whole: Value = serde_json::from_str(&answer.out).unwrap();
+        let text = |object: &Value, key: &str| object[key].as_str().unwrap().to_owned();
+        let changed = |object: &Value| format!("{} {}", text(object, "name"), text(object, "became"));
+        (whole["objects"].as_array().unwrap().iter().map(changed).collect::<Vec<_>>(), answer.out + &answer.err)
+    };
+    let (found, said) = diff("10:06:00", "10:08:00");
+    assert_eq!(found, ["a removed"], "{said}");
+    assert!(said.contains("1 object changed at a time that may lie outside"), "{said}");
+    assert_eq!(diff("10:09:00", "10:12:00").0, ["a removed", "b changed", "c removed"]);
+    assert_eq!(diff("10:15:30", "10:16:00").0, [""; 0]);
+    let shown = run_on_terminal(dir.path(), &["tail", "--color", "never"], 200).out;
+    assert!(shown.contains(" 5≤10:15:00 DELETED") && shown.contains("10:05:00…10:15:00"), "{shown}");
+    assert!(shown.contains(" 6 10:10:00~MODIFIED") && shown.contains("10:10:00…10:15:00"), "{shown}");
+    assert!(shown.contains(" 9 10:21:00 DELETED"), "{shown}");
 }
 
 /// What happened while nobody watched is journaled later, the watch of one resource after that of the other.

@@ -241,9 +241,7 @@ impl Scope {
         }
         if uncertain > 0 {
             let objects = plural(uncertain as u64, "object", "objects");
-            unknown.push(format!(
-                "{objects} changed at a time that is known only to lie between two, one of them outside: it counts as changed"
-            ));
+            unknown.push(format!("{objects} changed at a time that may lie outside; it counts as changed"));
         }
         unknown.dedup();
         unknown.into_iter().try_for_each(|text| put(Item::Unknown(text)))?;

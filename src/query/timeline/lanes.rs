@@ -13,6 +13,7 @@ use crate::core::model::{EntryType, Evidence, Seq};
 use crate::core::wire::Entry;
 use crate::journal::{ObjectRow, Reader};
 use crate::query::coverage::{self, Uncovered};
+use crate::query::moment::{Known, Span};
 use crate::query::render::Failure;
 use crate::query::{Log, Put, Question, Word, stamp};
 
@@ -244,12 +245,22 @@ fn lived(reader: &mut Reader, row: &ObjectRow, (after, upto): (u64, u64)) -> Res
         let evidence = Evidence::ALL.iter().find(|known| entry.evidence.as_deref() == Some(known.as_str()));
         found.turns.push(Turn {
             came: step.op == EntryType::Added,
-            time: step.time,
+            time: latest(&entry, step.time),
             evidence: evidence.map_or("", |known| known.as_str()),
             uid: entry.uid.as_deref().unwrap_or_default().to_owned(),
         });
     }
     Ok(Some(found))
+}
+
+/// Returns the latest time at which an entry that was journaled at `time` happened, both in microseconds since 1970.
+fn latest(entry: &Entry<'_>, time: i64) -> i64 {
+    let span = Span::of(entry);
+    match span.is {
+        Known::Exactly => time,
+        Known::Stamped => span.earliest.as_microsecond(),
+        Known::Between => span.latest.as_microsecond(),
+    }
 }
 
 /// The lane of an object.

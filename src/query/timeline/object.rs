@@ -201,7 +201,7 @@ fn outline(index: &Index, reader: &mut Reader, history: &[Step], found: &mut Fou
             let words = part.words(mark);
             if matches!(mark.kind(), EntryType::Added | EntryType::Deleted) {
                 let came = mark.kind() == EntryType::Added;
-                found.turns.push(Turn { came, time: mark.time, evidence: mark.evidence(), uid: words.uid.clone() });
+                found.turns.push(Turn { came, time: mark.latest, evidence: mark.evidence(), uid: words.uid.clone() });
             }
             if mark.quiet {
                 found.quiet += 1;
@@ -210,7 +210,8 @@ fn outline(index: &Index, reader: &mut Reader, history: &[Step], found: &mut Fou
                 Some(last) if mark.quiet => last.quiet += 1,
                 _ => found.marks.push(MarkLine {
                     seq: mark.seq,
-                    time: stamp(mark.time),
+                    time: stamp(mark.latest),
+                    since: (mark.earliest < mark.latest).then(|| stamp(mark.earliest)),
                     kind_of: if mark.quiet { "QUIET" } else { mark.kind().as_str() }.into(),
                     evidence: mark.evidence().into(),
                     areas: list(&words.areas, ','),

@@ -14,6 +14,7 @@ use crate::core::wire::{self, Change, Entry};
 use crate::journal::outline::{Builder, Mark, Part, Words, first_of, last_of, part_of};
 use crate::journal::{Journal, JournalError, Reader, StoredRow};
 use crate::query::churn::Classes;
+use crate::query::moment::{Known, Span};
 use crate::query::ownership::{self, OwnerReference};
 
 /// Bytes of outlines that are kept and not in the journal, the newest: those of five million entries.
@@ -331,6 +332,8 @@ pub(crate) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
     let mut mark = Mark {
         seq: row.entry.seq.0,
         time: row.time,
+        earliest: row.time,
+        latest: row.time,
         kind: u8::try_from(place).unwrap_or_default(),
         evidence: u8::try_from(Evidence::ALL.len()).unwrap_or_default(),
         quiet: false,
@@ -340,6 +343,15 @@ pub(crate) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
     };
     let mut words = Words::default();
     let Ok(entry) = Entry::parse(&head) else { return (mark, words) };
+    let span = if entry.op == EntryType::Gap {
+        Entry::parse(&row.entry.line).map_or_else(|_| Span::of(&entry), |entry| Span::of_entry(&entry))
+    } else {
+        Span::of(&entry)
+    };
+    if span.is != Known::Exactly {
+        let latest = if span.is == Known::Stamped { span.earliest } else { span.latest };
+        (mark.earliest, mark.latest) = (span.earliest.as_microsecond(), latest.as_microsecond());
+    }
     if let Some(evidence) = entry.evidence.as_deref() {
         let place = Evidence::ALL.iter().position(|known| known.as_str() == evidence);
         mark.evidence = place.and_then(|place| u8::try_from(place).ok()).unwrap_or(mark.evidence);

@@ -153,7 +153,11 @@ impl Selected {
     pub(super) fn bounds(&self, reader: &Reader, head: Seq) -> Result<(u64, u64), Failure> {
         let after = self.since.map_or(Ok(Seq(0)), |since| reader.last_before(since))?;
         let upto = match self.until {
-            Some(until) => reader.last_before(until.saturating_add(1))?.min(head),
+            Some(until) => {
+                let upto = reader.last_before(until.saturating_add(1))?;
+                let late = reader.late()?.into_iter().filter(|late| late.since <= until).map(|late| late.last).max();
+                upto.max(late.unwrap_or_default()).min(head)
+            }
             None => head,
         };
         Ok((after.0, upto.0))

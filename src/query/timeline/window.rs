@@ -38,8 +38,8 @@ impl<'a> Narrow<'a> {
             _ => true,
         };
         is_of
-            && selected.since.is_none_or(|since| mark.time >= since)
-            && selected.until.is_none_or(|until| mark.time <= until)
+            && selected.since.is_none_or(|since| mark.latest >= since)
+            && selected.until.is_none_or(|until| mark.earliest <= until)
     }
 
     /// Reports whether an entry is selected.
@@ -220,7 +220,7 @@ pub(super) fn histogram(opened: &mut Opened, question: &Histogram) -> Result<Buc
     let (mut counted, mut quiet, mut total) = (vec![[0_u64; 4]; buckets], vec![0_u64; buckets], 0);
     let bounds = selected.bounds(reader, reader.head()?)?;
     let cut = look(index, reader, selected, (bounds, Way::Back), *deadline, &mut |_, mark| {
-        let place = usize::try_from((mark.time - since).max(0) / width).unwrap_or(0).min(buckets - 1);
+        let place = usize::try_from((mark.latest - since).max(0) / width).unwrap_or(0).min(buckets - 1);
         total += 1;
         if mark.quiet {
             quiet[place] += 1;
@@ -253,7 +253,7 @@ impl Found {
     fn turn(&mut self, part: &Part, mark: &Mark) {
         if matches!(mark.kind(), EntryType::Added | EntryType::Deleted) && self.turns.len() < MOST_TURNS {
             let came = mark.kind() == EntryType::Added;
-            self.turns.push(Turn { came, time: mark.time, evidence: mark.evidence(), uid: part.words(mark).uid });
+            self.turns.push(Turn { came, time: mark.latest, evidence: mark.evidence(), uid: part.words(mark).uid });
         }
     }
 }
@@ -272,6 +272,9 @@ pub(super) struct Turn {
 pub(crate) struct MarkLine {
     pub(super) seq: u64,
     pub(super) time: String,
+    /// Earliest time at which it happened, where that is not known exactly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<String>,
     #[serde(rename = "type")]
     pub(super) kind_of: Word,
     pub(super) evidence: Word,
@@ -419,7 +422,8 @@ fn line(part: &Part, mark: &Mark, kind_of: &'static str, quiet: u64) -> MarkLine
     let words = part.words(mark);
     MarkLine {
         seq: mark.seq,
-        time: stamp(mark.time),
+        time: stamp(mark.latest),
+        since: (mark.earliest < mark.latest).then(|| stamp(mark.earliest)),
         kind_of: kind_of.into(),
         evidence: mark.evidence().into(),
         areas: list(&words.areas, ','),

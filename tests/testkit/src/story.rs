@@ -39,6 +39,8 @@ pub struct Story {
     writer: JoinSet<()>,
     sources: BTreeMap<&'static str, SourceJournal>,
     version: u64,
+    /// Set while what comes happened since the last time at which something came.
+    away: bool,
     /// The last that was observed.
     pub observed: Option<Observed>,
 }
@@ -74,7 +76,7 @@ impl Story {
             let (journal, _) = journal.source(&spec).await.unwrap();
             sources.entry(if group == "events.k8s.io" { "new events" } else { plural }).or_insert(journal);
         }
-        Self { dir, journal, simulation, writer, sources, version: 100, observed: None }
+        Self { dir, journal, simulation, writer, sources, version: 100, away: false, observed: None }
     }
 
     /// The clock shows this.
@@ -104,6 +106,9 @@ impl Story {
     async fn tell(&mut self, time: &str, source: &str, verb: Verb, object: Observed) {
         self.at(time);
         self.observed = Some(object.clone());
+        if !self.away {
+            self.sources[source].catch_up().await.unwrap();
+        }
         self.sources[source].append(vec![WatchChange { verb, object }]).await.unwrap();
         self.journal.flush().await.unwrap();
     }
@@ -141,6 +146,19 @@ impl Story {
         journal.list_begin().await.unwrap();
         journal.list_page(same.iter().cloned().collect()).await.unwrap();
         journal.list_done(ResourceVersion::new(self.version.to_string()), Some(why)).await.unwrap();
+    }
+
+    /// Every watch is opened again after a while: what comes until [`Story::is_back`] happened since something came last.
+    pub async fn was_away(&mut self) {
+        self.away = true;
+        for source in self.sources.values() {
+            source.fall_behind(None).await.unwrap();
+        }
+    }
+
+    /// What comes from here on happens now.
+    pub fn is_back(&mut self) {
+        self.away = false;
     }
 
     /// The cluster does not serve it any more.
