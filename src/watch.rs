@@ -33,6 +33,7 @@
 pub mod apiserver_counters;
 mod audit;
 pub mod cluster;
+pub mod dating;
 pub mod decode;
 pub mod discovery;
 pub mod frame;
@@ -74,6 +75,7 @@ use crate::core::model::Resource;
 use crate::core::runtime::{self, Signal};
 use crate::journal::Journal;
 use crate::watch::cluster::{Api, Failure, RecoverBounds};
+use dating::Dating;
 use discovery::{Discovered, Discoverer, Troubles};
 use heartbeat::Heartbeat;
 use limiter::Limiter;
@@ -118,6 +120,8 @@ pub struct Timings {
     pub audit_patience: Duration,
     /// Bounds for recovering what watches have missed; `None` disables it.
     pub recover: Option<RecoverBounds>,
+    /// Versions are dated by the Leases of the control plane.
+    pub dates: bool,
     /// Interval of discovery if one document holds it all. An unchanged one is not sent again.
     pub discovery: Duration,
     /// Interval of discovery on an old server, which is queried group by group.
@@ -147,6 +151,7 @@ impl Default for Timings {
             audit: None,
             audit_patience: Duration::from_secs(180),
             recover: Some(RecoverBounds::default()),
+            dates: false,
             discovery: Duration::from_secs(5),
             legacy_discovery: Duration::from_secs(60),
             grace: Duration::from_secs(2),
@@ -188,6 +193,8 @@ struct Shared {
     /// Notified at the moments after which no open connection is trusted: a suspended machine, a stopped process.
     reconnects: Signal,
     heartbeat: Arc<Heartbeat>,
+    /// Dates of versions, one who asks at a time.
+    dating: Mutex<Dating>,
     news: News,
 }
 

@@ -209,7 +209,7 @@ fn timings(cluster: &cluster::Settings) -> Timings {
         Recover::Off(_) => None,
         Recover::Within(bounds) => Some(bounds),
     };
-    Timings { audit, recover, ..Timings::default() }
+    Timings { audit, recover, dates: cluster.lease_times, ..Timings::default() }
 }
 
 /// Waits until the value is true; returns false if its sender is gone.

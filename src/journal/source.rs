@@ -1,6 +1,7 @@
 //! The handle of one source: what it brings, and how far it is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -103,6 +104,11 @@ impl SourceJournal {
     /// missing: a watch was opened again, or stood still.
     pub async fn fall_behind(&self, since: Option<Timestamp>) -> Result {
         self.send(OfSource::Behind(since.map(Timestamp::as_microsecond)), 0, None).await
+    }
+
+    /// Says when versions around those that follow were made: the earliest and the latest time of each, microseconds since 1970.
+    pub async fn date(&self, dates: Arc<BTreeMap<u64, (i64, i64)>>) -> Result {
+        self.send(OfSource::Dated(dates), 0, None).await
     }
 
     /// Says that the changes handed over from here on have happened just now.

@@ -243,6 +243,7 @@ impl SourceManager {
             rollbacks: Signal::default(),
             reconnects: Signal::default(),
             heartbeat: Arc::default(),
+            dating: tokio::sync::Mutex::default(),
             news: News::default(),
         });
         let (reconnects, heartbeat, news) =
@@ -501,6 +502,7 @@ impl SourceManager {
                 rollbacks: self.shared.rollbacks.clone(),
                 reconnects: self.shared.reconnects.clone(),
                 heartbeat: Arc::clone(&self.shared.heartbeat),
+                dating: tokio::sync::Mutex::default(),
                 news: self.shared.news.clone(),
             });
         }

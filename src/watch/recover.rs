@@ -303,6 +303,14 @@ impl Recovery<'_> {
         });
         let deletions: Vec<Found> = deletions.collect();
         if !deletions.is_empty() {
+            let versions = deletions.iter().map(|found| {
+                let (Found::Version(object) | Found::Deletion(object)) = found;
+                &object.version
+            });
+            let dates = self.shared.date(versions).await;
+            if !dates.is_empty() {
+                self.journal.date(dates).await?;
+            }
             self.journal.found(deletions).await?;
         }
         Ok(())

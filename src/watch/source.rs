@@ -76,6 +76,10 @@ pub(super) struct Driver {
     overlap: Option<Overlap>,
     /// The next watch is that one.
     goes_on: bool,
+    /// Set once a watch was opened.
+    has_watched: bool,
+    /// Set while a watch may bring what happened when nobody watched.
+    missed: bool,
     /// Version up to which the previous watch has brought everything.
     repeats: Option<ResourceVersion>,
     /// Channel of the position for the audit: everything up to it was given to the journal.
@@ -121,6 +125,8 @@ impl Driver {
             audit_due: None,
             overlap: None,
             goes_on: false,
+            has_watched: false,
+            missed: false,
             repeats: None,
             position: watch::Sender::default(),
         }

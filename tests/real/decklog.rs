@@ -173,7 +173,6 @@ impl Decklog {
     }
 
     /// Sends it a signal.
-    #[cfg(all(feature = "postgres", feature = "s3"))]
     pub fn signal(&self, signal: rustix::process::Signal) {
         self.running.as_ref().unwrap().signal(signal);
     }

@@ -8,6 +8,7 @@
 mod aggregating;
 mod charted;
 mod churning;
+mod dating;
 mod decklog;
 mod electing;
 mod enduring;
@@ -166,6 +167,12 @@ mod kubernetes_1_33_shared {
 }
 
 mod kubernetes_1_36_alone {
+    /// What happens while decklog is down, paused, or behind the watch cache is dated by the cluster's own Leases.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_deletion_that_nobody_saw_is_dated_to_seconds() {
+        Box::pin(crate::dating::scenario(crate::harness::Version::V1_36)).await;
+    }
+
     /// The chart at a real API server, decklog as it starts it there, and what Prometheus finds of that.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_chart_is_installed_and_watched_over() {

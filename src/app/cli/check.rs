@@ -19,6 +19,7 @@ use crate::query::status;
 use crate::sink::registry::SinkKind;
 use crate::watch::apiserver_counters;
 use crate::watch::cluster::{Api, Limits};
+use crate::watch::dating;
 use crate::watch::discovery::{DEFINITIONS, Discoverer};
 use crate::watch::select::{WhyWaiting, check_access, check_selectors, may_come, select};
 use crate::web::http;
@@ -332,6 +333,9 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
     if config.cluster.request_metrics {
         counters(&api, found).await;
     }
+    if config.cluster.lease_times {
+        lease_times(&api, found).await;
+    }
     if let Some(section) = &config.ha {
         lease(&section.lease(api.name()), &api, found).await;
     }
@@ -498,6 +502,22 @@ async fn counters(api: &Api, found: &mut Findings) {
             ),
         ),
         Err(error) => found.bad("rights-unknown", format!("the API server does not say what is granted: {error}")),
+    }
+}
+
+/// Notes where the Leases that date versions may not be listed, which is allowed.
+async fn lease_times(api: &Api, found: &mut Findings) {
+    let (group, plural) = dating::RESOURCE;
+    // Where the API server does not say, the sources' own rights were a problem above.
+    if matches!(api.can_i("list", group, plural, Some(dating::NAMESPACE)).await, Ok(false)) {
+        found.note(
+            "rights-lease-times",
+            format!(
+                "{plural}.{group} may not be listed in {}, so what happens while decklog is away is dated by the outage alone and \
+                 not to seconds; `decklog rbac` prints the right, `[cluster] lease_times = false` does without",
+                dating::NAMESPACE
+            ),
+        );
     }
 }
 

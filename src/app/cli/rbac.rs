@@ -9,11 +9,11 @@ use super::output::Out;
 use super::{Exit, Failure, Global, Outcome, init};
 use crate::app::config::Config;
 use crate::app::ha::{self, LeaseName};
-use crate::watch;
 use crate::watch::cluster::{Api, Limits};
 use crate::watch::discovery::DEFINITIONS;
 use crate::watch::discovery::{Discovered, Discoverer};
 use crate::watch::select::{may_come, resolve, select};
+use crate::watch::{self, dating};
 
 /// Arguments of `decklog rbac`.
 #[derive(Args, Debug)]
@@ -30,6 +30,7 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     let mut rights = rights(&config.watch, &discovered);
     rights.lease = config.ha.as_ref().map(|ha| ha.lease(&cluster));
     rights.counters = config.cluster.request_metrics;
+    rights.dates = config.cluster.lease_times;
     rights.definitions = may_come(&config.watch, &discovered);
     if !rights.unknown.is_empty() {
         super::complain(&format!(
@@ -80,6 +81,8 @@ struct Rights {
     enumerated: bool,
     /// The API server's own counters.
     counters: bool,
+    /// The Leases that date versions.
+    dates: bool,
     /// Set if definitions of resources are watched.
     definitions: bool,
     /// The Lease that says who leads.
@@ -153,6 +156,9 @@ fn manifests(rights: &Rights) -> String {
     if !rights.namespaces.is_empty() {
         out.push_str("# and in each namespace\n#   kubectl create rolebinding decklog -n NAMESPACE --role=decklog --serviceaccount=NAMESPACE:NAME\n");
     }
+    if rights.dates {
+        out.push_str("# and in kube-system, which is optional\n#   kubectl create rolebinding decklog-lease-times -n kube-system --role=decklog-lease-times --serviceaccount=NAMESPACE:NAME\n");
+    }
     if let Some(LeaseName { namespace, .. }) = &rights.lease {
         write!(
             out,
@@ -182,6 +188,19 @@ fn manifests(rights: &Rights) -> String {
         // A namespace's name needs no quotes but where YAML would read a number or a word of its own.
         write!(out, "  namespace: {namespace:?}\nrules:\n").expect("a String takes all text");
         rules(&mut out, rights);
+    }
+    let of_group = [dating::RESOURCE.0, "*"].into_iter().filter_map(|group| rights.everywhere.get(group)).flatten();
+    let mut granted = of_group.map(String::as_str);
+    if rights.dates && !granted.any(|plural| plural == dating::RESOURCE.1 || plural == "*") {
+        let (group, plural) = dating::RESOURCE;
+        write!(
+            out,
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog-lease-times\n  \
+             namespace: {:?}\nrules:\n# Optional: they date what happened while decklog was away ([cluster] lease_times).\n\
+             - apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [\"list\"]\n",
+            dating::NAMESPACE
+        )
+        .expect("a String takes all text");
     }
     if let Some(lease) = &rights.lease {
         // A name of its own: decklog may also watch in that namespace.

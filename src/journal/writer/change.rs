@@ -7,6 +7,9 @@
 //! is nothing to agree about.
 //! Cost: One comparison, one compression and three rows on one thread: tens of microseconds for each change.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use rusqlite::{OptionalExtension, params};
 
 use super::{Known, Transaction, known_row, marks_json, pointers_json, sql};
@@ -22,6 +25,7 @@ impl Transaction<'_> {
         if let Some(source) = self.touch(id).filter(|source| source.lost.is_none()) {
             source.good_at = at;
             source.behind = None;
+            source.dates = Arc::default();
             source.checkpoint.bookmark(version);
             source.moved = true;
         }
@@ -35,10 +39,18 @@ impl Transaction<'_> {
         }
     }
 
+    /// Handles that versions around those of a source that follow are dated.
+    pub(super) fn take_dates(&mut self, id: i64, dates: &Arc<BTreeMap<u64, (i64, i64)>>) {
+        if let Some(source) = self.touch(id) {
+            source.dates = Arc::clone(dates);
+        }
+    }
+
     /// Handles that a watch of a source has brought everything up to now.
     pub(super) fn catch_up(&mut self, id: i64) {
         if let Some(source) = self.touch(id) {
             source.behind = None;
+            source.dates = Arc::default();
         }
     }
 

@@ -78,7 +78,15 @@ impl Transaction<'_> {
         if let Some(last) = last.map(Timestamp::as_microsecond).filter(|last| *last <= now) {
             since = since.max(Some(last));
         }
-        let moment = Moment::new(since, stamped, if is_watched { at } else { now }, now);
+        let mut at = if is_watched { at } else { now };
+        if let (None, Some(since), Ok(version)) = (stamped, since.as_mut(), object.version.as_str().parse::<u64>()) {
+            let source = self.source(source_id)?;
+            let before = source.dates.range(..=version).next_back().map(|(_, (earliest, _))| *earliest);
+            let behind = source.dates.range(version..).next().map(|(_, (_, latest))| *latest);
+            *since = before.map_or(*since, |before| before.max(*since));
+            at = behind.filter(|behind| (*since..at).contains(behind)).unwrap_or(at);
+        }
+        let moment = Moment::new(since, stamped, at, now);
         let stamp = stamped.filter(|stamped| moment.bounds.is_none() && *stamped <= now);
         // What an inferred difference brings comes in the order of names.
         if let (Some(since), Some(stamp), true) = (since, stamp, evidence != Evidence::Inferred)

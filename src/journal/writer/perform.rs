@@ -88,7 +88,7 @@ impl Transaction<'_> {
 
     fn perform_of_source(&mut self, id: i64, command: &OfSource) -> Result {
         // A bookmark goes to the disk with the next transaction that anything else begins.
-        if !matches!(command, OfSource::Bookmark(_) | OfSource::Behind(_) | OfSource::CaughtUp) {
+        if !matches!(command, OfSource::Bookmark(_) | OfSource::Behind(_) | OfSource::Dated(_) | OfSource::CaughtUp) {
             self.begin()?;
         }
         // What it brings stands behind something that a standby could not keep: nothing counts until it is registered again.
@@ -113,6 +113,10 @@ impl Transaction<'_> {
             }
             OfSource::Behind(since) => {
                 self.fall_behind(id, *since);
+                Ok(())
+            }
+            OfSource::Dated(dates) => {
+                self.take_dates(id, dates);
                 Ok(())
             }
             OfSource::CaughtUp => {

@@ -7,7 +7,7 @@
 //! bytes are bounded, so the sources stop by themselves.
 //! Cost: Commands of the two lanes have no order between them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -91,6 +91,8 @@ pub(in crate::journal) enum OfSource {
     Bookmark(ResourceVersion),
     /// The changes that follow may have happened since this time, microseconds since 1970, or since the last good one.
     Behind(Option<i64>),
+    /// Versions that were made at these times, earliest and latest, microseconds since 1970: around those that follow.
+    Dated(Arc<BTreeMap<u64, (i64, i64)>>),
     /// The changes that follow have happened just now.
     CaughtUp,
     ListBegin,
@@ -156,7 +158,10 @@ impl Command {
     /// The source whose objects it brings or whose position it moves.
     pub(super) const fn moves(&self) -> Option<i64> {
         match self {
-            Self::Source(_, OfSource::Report(_) | OfSource::Retire | OfSource::Behind(_) | OfSource::CaughtUp) => None,
+            Self::Source(
+                _,
+                OfSource::Report(_) | OfSource::Retire | OfSource::Behind(_) | OfSource::Dated(_) | OfSource::CaughtUp,
+            ) => None,
             Self::Source(SourceId(id), _) => Some(*id),
             Self::Sink(..)
             | Self::Register(..)

@@ -60,6 +60,8 @@ pub(super) struct Source {
     pub(super) good_at: i64,
     /// Earliest time at which what comes next happened, microseconds since 1970; none where it has happened just now.
     pub(super) behind: Option<i64>,
+    /// Earliest and latest time of versions, microseconds since 1970.
+    pub(super) dates: Arc<BTreeMap<u64, (i64, i64)>>,
     /// Checkpoint and `good_at` are not in the database yet.
     pub(super) moved: bool,
     /// The position that was lost: nothing up to it is missing.

@@ -281,7 +281,7 @@ impl Api {
         Ok(Fetched::Whole(self.read(response.into_body(), limit).await?, etag))
     }
 
-    pub(super) async fn read(&self, mut body: Body, limit: usize) -> Result<Bytes, Failure> {
+    pub(in crate::watch) async fn read(&self, mut body: Body, limit: usize) -> Result<Bytes, Failure> {
         let mut whole = bytes::BytesMut::new();
         while let Some(part) = next_part(&mut body, self.limits().read).await? {
             if whole.len() + part.len() > limit {

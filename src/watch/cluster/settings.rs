@@ -31,6 +31,9 @@ pub struct Settings {
     /// What may be spent on reading from the API server's own history what a watch missed; with "off" nothing, and then that
     /// is a GAP.
     pub recover: Recover,
+    /// Date by the Leases of the control plane, in kube-system, what happened while decklog was away: to seconds instead of the
+    /// whole outage. Without the right to list them nothing else is lost.
+    pub lease_times: bool,
 }
 
 /// Selects whether missed changes are read from the API server's own history.
@@ -88,6 +91,7 @@ impl Default for Settings {
             allow_insecure_tls: false,
             audit_every: Period::from_secs(600),
             recover: Recover::default(),
+            lease_times: true,
         }
     }
 }

@@ -24,6 +24,9 @@ use crate::watch::requests::{Stop, unbuilt, watch_request};
 /// A watch on which nothing came for so long has brought everything that happened before.
 const QUIET_MIN: Duration = Duration::from_secs(1);
 
+/// A watch that is opened after a silence of so long may bring what happened meanwhile.
+const MISSED_MIN: Duration = Duration::from_secs(5);
+
 /// A watch may end this much before the time that it was opened for, as we see it.
 const EARLY_END_LIMIT: Duration = Duration::from_millis(500);
 
@@ -54,6 +57,8 @@ impl Driver {
                 (body, None, Instant::now() + Duration::from_secs(u64::from(seconds)), Instant::now())
             }
         };
+        // The first watch of a process goes on from where another process was.
+        self.missed = self.stats.silent_for() >= MISSED_MIN || !std::mem::replace(&mut self.has_watched, true);
         self.stats.opened();
         (self.warned, self.cost) = (false, None);
         // Nothing is to be done about an open watch but to read it.
@@ -170,17 +175,27 @@ impl Driver {
 
     /// Tells the journal whether what has just come happens now. What follows an opening was sent for a position of earlier, and
     /// what follows a pause of this process waited in a socket.
-    async fn date(&self, pace: &mut Pace) -> Result<(), JournalError> {
+    async fn date(&mut self, pace: &mut Pace) -> Result<(), JournalError> {
         let now = Instant::now();
         if let Some(ran) = self.shared.heartbeat.paused_since(pace.waits, now) {
-            pace.behind = true;
+            (pace.behind, self.missed) = (true, true);
             return self.journal.fall_behind(Some(ran)).await;
         }
         if !pace.behind || now - pace.waits < QUIET_MIN {
             return Ok(());
         }
-        pace.behind = false;
+        (pace.behind, self.missed) = (false, false);
         self.journal.catch_up().await
+    }
+
+    /// Dates deletions that happened while nobody watched: they carry no time.
+    async fn date_deletions(&self, changes: &[WatchChange]) -> Result<(), JournalError> {
+        if !self.missed {
+            return Ok(());
+        }
+        let deletions = changes.iter().filter(|change| change.verb == Verb::Delete);
+        let dates = self.shared.date(deletions.map(|change| &change.object.version)).await;
+        if dates.is_empty() { Ok(()) } else { self.journal.date(dates).await }
     }
 
     /// Hands over what the whole lines say. The inner error ends the watch; what came before it is handed over.
@@ -254,6 +269,7 @@ impl Driver {
             self.stats.changed(kept.len());
             let seen = kept.iter().map(|change| (&change.object.version, change.verb == Verb::Delete));
             self.shared.revisions.note(self.id, seen);
+            self.date_deletions(&kept).await?;
             self.journal.append_held(kept, share).await?;
         }
         if left_out && let Some(position) = self.machine.position() {

@@ -1,0 +1,99 @@
+//! When things happened while decklog was away: the time that the cluster says contains the true one, to seconds.
+
+use std::fs;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::decklog::Decklog;
+use crate::harness::{Cluster, LIMIT, Parts, Version, until};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// Deletions of one absence, and the time between them.
+const DELETIONS: usize = 12;
+const PAUSE: Duration = Duration::from_millis(900);
+
+/// A deletion carries no time. It is dated to seconds, whether decklog was down, stopped, or read it from etcd's history.
+pub async fn scenario(version: Version) {
+    let mut cluster = Cluster::start(version, Parts::Full).await;
+    let mut daemon = Decklog::new(&cluster, "dated", "resources = [\"configmaps\"]");
+    let absences = ["down", "paused", "forgotten"];
+    for absence in absences {
+        for number in 0..DELETIONS {
+            let map = json!({"metadata": {"name": format!("{absence}-{number}")}});
+            cluster.create(MAPS, &map).await;
+        }
+    }
+    daemon.start();
+    daemon.ready().await;
+    let mut times = Vec::new();
+    for absence in absences {
+        match absence {
+            "paused" => daemon.signal(Signal::STOP),
+            _ => daemon.stop().await,
+        }
+        for number in 0..DELETIONS {
+            tokio::time::sleep(PAUSE).await;
+            let (name, before) = (format!("{absence}-{number}"), Timestamp::now());
+            cluster.delete(&format!("{MAPS}/{name}")).await;
+            times.push((name, before, Timestamp::now()));
+        }
+        match absence {
+            "paused" => daemon.signal(Signal::CONT),
+            "forgotten" => {
+                // Its watch cache begins behind all of that.
+                cluster.restart_api(true).await;
+                daemon.start();
+            }
+            _ => daemon.start(),
+        }
+        let last = format!("{absence}-{}", DELETIONS - 1);
+        daemon.tells("the last deletion", |entry| entry.kind == "DELETED" && entry.name == last).await;
+    }
+    let live = "live";
+    cluster.create(MAPS, &json!({"metadata": {"name": live}})).await;
+    daemon.tells("what happens now", |entry| entry.name == live).await;
+    // Long enough for a watch that has just been opened to have brought everything.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    cluster.delete(&format!("{MAPS}/{live}")).await;
+    daemon.tells("a deletion that is seen", |entry| entry.kind == "DELETED" && entry.name == live).await;
+    let lines = until("whole lines", LIMIT, async || {
+        let text = fs::read_to_string(daemon.log()).map_err(|error| error.to_string())?;
+        text.lines()
+            .map(serde_json::from_str::<Value>)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| error.to_string())
+    })
+    .await;
+    let deletion = |name: &str| lines.iter().find(|line| line["type"] == "DELETED" && line["name"] == name).unwrap();
+    assert_eq!(deletion(live).get("happenedBetween"), None, "{}", deletion(live));
+    for absence in absences {
+        let mut widths = Vec::new();
+        for (name, before, after) in times.iter().filter(|(name, ..)| name.starts_with(absence)) {
+            let line = deletion(name);
+            let bound =
+                |place: usize| line["happenedBetween"][place].as_str().map(|time| time.parse::<Timestamp>().unwrap());
+            // The last ones may have been seen as they happened.
+            let seen: Timestamp = line["time"].as_str().unwrap().parse().unwrap();
+            let (earliest, latest) = bound(0).zip(bound(1)).unwrap_or((seen, seen));
+            let slack = Duration::from_secs(2);
+            let slack = if bound(0).is_none() { slack } else { Duration::ZERO };
+            assert!(
+                earliest <= *after + slack && latest + slack >= *before,
+                "{name} was deleted between {before} and {after}, and the entry says {earliest} to {latest}: {line}"
+            );
+            widths.push(latest.duration_since(earliest).as_secs_f64());
+        }
+        widths.sort_by(f64::total_cmp);
+        let evidence = &deletion(&format!("{absence}-0"))["evidence"];
+        println!(
+            "{absence} ({evidence}): median width {:.1} s, largest {:.1} s",
+            widths[DELETIONS / 2],
+            widths[DELETIONS - 1]
+        );
+        assert!(widths[DELETIONS / 2] <= 10.0, "{absence}: {widths:?}");
+    }
+    daemon.stop().await;
+}
