@@ -3,7 +3,7 @@
 //! # Decision: the cluster's own Leases date its versions
 //!
 //! Context: Resource versions of one etcd are one order, a deletion carries no time, and after an outage nobody was there.
-//! Decision: The components of a control plane renew Leases in kube-system every two to ten seconds. A list of them at an exact version
+//! Decision: The components of a control plane and the nodes renew Leases every two to ten seconds. A list of them at an exact version
 //! says when each was renewed last, and under which version, so a version is dated between two renewals. The versions of deletions
 //! are dated by bisection before they are journaled, with few requests.
 //! Cost: Some requests after an outage, and a right that is not needed otherwise. Without it the bounds are those of the outage.
@@ -21,11 +21,12 @@ use super::Shared;
 use super::cluster::Failure;
 use crate::core::model::ResourceVersion;
 
-/// Where the control plane keeps its Leases.
-pub const NAMESPACE: &str = "kube-system";
+/// Namespaces in which the components of the control plane and the nodes keep their Leases.
+pub const NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
+/// Number of Leases of one namespace that are asked for: those of some nodes are enough.
+const LEASES_MAX: usize = 20;
 /// Group and plural of Leases.
 pub const RESOURCE: (&str, &str) = ("coordination.k8s.io", "leases");
-const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 
 /// Width of bounds with which a version counts as dated, microseconds.
 const WIDTH_MAX: i64 = 3_000_000;
@@ -50,6 +51,8 @@ pub(super) struct Dating {
     /// Versions at which was asked, with success or because they are compacted.
     asked: std::collections::BTreeSet<u64>,
     refused: Option<Instant>,
+    /// Namespaces whose Leases may be listed, and that have some; all of them before the first question.
+    namespaces: Option<Vec<&'static str>>,
 }
 
 /// A renewal of a Lease.
@@ -150,7 +153,7 @@ impl Shared {
         match asked {
             Ok(Ok(())) | Err(_) => {}
             Ok(Err(failure)) => {
-                tracing::debug!(%failure, "versions are not dated: the Leases in {NAMESPACE} cannot be read");
+                tracing::debug!(%failure, "versions are not dated: Leases cannot be read");
                 if matches!(failure, Failure::Forbidden(_) | Failure::NotFound | Failure::Refused(_)) {
                     dating.refused = Some(Instant::now());
                 }
@@ -166,7 +169,7 @@ impl Shared {
     async fn ask_dates(&self, dating: &mut Dating, versions: &[u64]) -> Result<(), Failure> {
         let newest = match dating.asked.last() {
             Some(newest) if versions.iter().all(|version| version <= newest) => *newest,
-            _ => self.renewals(dating, None).await?,
+            _ => self.ask_now(dating).await?,
         };
         let mut requests = 0;
         for version in versions {
@@ -175,40 +178,59 @@ impl Shared {
                     return Ok(());
                 }
                 requests += 1;
-                self.renewals(dating, Some(question)).await?;
+                self.ask_at(dating, question).await?;
             }
         }
         Ok(())
     }
 
-    /// Asks for the renewals at a version, or now. Returns the version.
-    async fn renewals(&self, dating: &mut Dating, at: Option<u64>) -> Result<u64, Failure> {
+    /// Asks for the present renewals, and notes where there are some. Returns the version of the oldest answer.
+    async fn ask_now(&self, dating: &mut Dating) -> Result<u64, Failure> {
+        let (mut usable, mut newest, mut failed) = (Vec::new(), None::<u64>, None);
+        for namespace in NAMESPACES {
+            match self.renewals(namespace, None).await {
+                Ok((version, found)) => {
+                    dating.note(version, &found);
+                    newest = Some(newest.map_or(version, |newest| newest.min(version)));
+                    if !found.is_empty() {
+                        usable.push(namespace);
+                    }
+                }
+                Err(failure) => failed = Some(failure),
+            }
+        }
+        dating.namespaces = Some(usable);
+        match (newest, failed) {
+            (Some(newest), _) => Ok(newest),
+            (None, failed) => Err(failed.unwrap_or(Failure::NotFound)),
+        }
+    }
+
+    /// Asks for the renewals at a version. One that is compacted says nothing.
+    async fn ask_at(&self, dating: &mut Dating, version: u64) -> Result<(), Failure> {
+        for namespace in dating.namespaces.clone().unwrap_or_default() {
+            match self.renewals(namespace, Some(version)).await {
+                Ok((_, found)) => dating.note(version, &found),
+                Err(Failure::Expired) => break,
+                Err(failure) => return Err(failure),
+            }
+        }
+        dating.note(version, &[]);
+        Ok(())
+    }
+
+    /// Returns the renewals of the Leases of a namespace at a version, or now, and the version of the answer.
+    async fn renewals(&self, namespace: &str, at: Option<u64>) -> Result<(u64, Vec<Renewal>), Failure> {
         let Some(_place) = self.limiter.recovery(Instant::now() + DATING_TIMEOUT).await else {
             return Err(Failure::Busy(None));
         };
         self.progressed();
-        let path = match at {
-            Some(at) => format!("{PATH}?resourceVersion={at}&resourceVersionMatch=Exact"),
-            None => PATH.to_owned(),
-        };
-        let sent = async {
-            let body = self.api.send(Method::GET, &path, "application/json", Vec::new()).await?.into_body();
-            self.api.read(body, 4 << 20).await
-        };
-        let bytes = match (sent.await, at) {
-            (Ok(bytes), _) => bytes,
-            // It is compacted: what was before it cannot be asked for.
-            (Err(Failure::Expired), Some(at)) => {
-                dating.asked.insert(at);
-                return Ok(at);
-            }
-            (Err(failure), _) => return Err(failure),
-        };
-        let (version, found) =
-            renewals(&bytes).ok_or_else(|| Failure::Undecodable("a list of Leases cannot be read".to_owned()))?;
-        let version = at.unwrap_or(version);
-        dating.note(version, &found);
-        Ok(version)
+        let (group, plural) = RESOURCE;
+        let exactly = at.map(|at| format!("&resourceVersion={at}&resourceVersionMatch=Exact")).unwrap_or_default();
+        let path = format!("/apis/{group}/v1/namespaces/{namespace}/{plural}?limit={LEASES_MAX}{exactly}");
+        let body = self.api.send(Method::GET, &path, "application/json", Vec::new()).await?.into_body();
+        let bytes = self.api.read(body, 4 << 20).await?;
+        renewals(&bytes).ok_or_else(|| Failure::Undecodable("a list of Leases cannot be read".to_owned()))
     }
 }
 

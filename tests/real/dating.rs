@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(900);
 /// A deletion carries no time. It is dated to seconds, whether decklog was down, stopped, or read it from etcd's history.
 pub async fn scenario(version: Version) {
     let mut cluster = Cluster::start(version, Parts::Full).await;
-    let mut daemon = Decklog::new(&cluster, "dated", "resources = [\"configmaps\"]");
+    let mut daemon = Decklog::new(&cluster, "calm", "resources = [\"configmaps\"]");
     let absences = ["down", "paused", "forgotten"];
     for absence in absences {
         for number in 0..DELETIONS {

@@ -508,16 +508,18 @@ async fn counters(api: &Api, found: &mut Findings) {
 /// Notes where the Leases that date versions may not be listed, which is allowed.
 async fn lease_times(api: &Api, found: &mut Findings) {
     let (group, plural) = dating::RESOURCE;
-    // Where the API server does not say, the sources' own rights were a problem above.
-    if matches!(api.can_i("list", group, plural, Some(dating::NAMESPACE)).await, Ok(false)) {
-        found.note(
-            "rights-lease-times",
-            format!(
-                "{plural}.{group} may not be listed in {}, so what happens while decklog is away is dated by the outage alone and \
-                 not to seconds; `decklog rbac` prints the right, `[cluster] lease_times = false` does without",
-                dating::NAMESPACE
-            ),
-        );
+    for namespace in dating::NAMESPACES {
+        // Where the API server does not say, the sources' own rights were a problem above.
+        if matches!(api.can_i("list", group, plural, Some(namespace)).await, Ok(false)) {
+            found.note(
+                "rights-lease-times",
+                format!(
+                    "{plural}.{group} may not be listed in {namespace}, so what happens while decklog is away is dated by the \
+                     outage alone and not to seconds; `decklog rbac` prints the right, `[cluster] lease_times = false` does without"
+                ),
+            );
+            break;
+        }
     }
 }
 

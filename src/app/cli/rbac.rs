@@ -157,7 +157,14 @@ fn manifests(rights: &Rights) -> String {
         out.push_str("# and in each namespace\n#   kubectl create rolebinding decklog -n NAMESPACE --role=decklog --serviceaccount=NAMESPACE:NAME\n");
     }
     if rights.dates {
-        out.push_str("# and in kube-system, which is optional\n#   kubectl create rolebinding decklog-lease-times -n kube-system --role=decklog-lease-times --serviceaccount=NAMESPACE:NAME\n");
+        for namespace in dating::NAMESPACES {
+            writeln!(
+                out,
+                "# and, which is optional, in {namespace}\n#   kubectl create rolebinding decklog-lease-times -n {namespace} \
+                 --role=decklog-lease-times --serviceaccount=NAMESPACE:NAME"
+            )
+            .expect("a String takes all text");
+        }
     }
     if let Some(LeaseName { namespace, .. }) = &rights.lease {
         write!(
@@ -193,14 +200,15 @@ fn manifests(rights: &Rights) -> String {
     let mut granted = of_group.map(String::as_str);
     if rights.dates && !granted.any(|plural| plural == dating::RESOURCE.1 || plural == "*") {
         let (group, plural) = dating::RESOURCE;
-        write!(
-            out,
-            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog-lease-times\n  \
-             namespace: {:?}\nrules:\n# Optional: they date what happened while decklog was away ([cluster] lease_times).\n\
-             - apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [\"list\"]\n",
-            dating::NAMESPACE
-        )
-        .expect("a String takes all text");
+        for namespace in dating::NAMESPACES {
+            write!(
+                out,
+                "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog-lease-times\n  \
+                 namespace: {namespace:?}\nrules:\n# Optional: they date what happened while decklog was away ([cluster] lease_times).\n\
+                 - apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [\"list\"]\n"
+            )
+            .expect("a String takes all text");
+        }
     }
     if let Some(lease) = &rights.lease {
         // A name of its own: decklog may also watch in that namespace.

@@ -31,8 +31,8 @@ pub struct Settings {
     /// What may be spent on reading from the API server's own history what a watch missed; with "off" nothing, and then that
     /// is a GAP.
     pub recover: Recover,
-    /// Date by the Leases of the control plane, in kube-system, what happened while decklog was away: to seconds instead of the
-    /// whole outage. Without the right to list them nothing else is lost.
+    /// Date by the Leases of the control plane and the nodes what happened while decklog was away: to seconds instead of the whole
+    /// outage. Without the right to list them nothing else is lost.
     pub lease_times: bool,
 }
 
