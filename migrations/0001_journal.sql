@@ -115,6 +115,12 @@ CREATE TABLE late (
     since INTEGER NOT NULL           -- no entry of it happened before, microseconds since 1970
 ) STRICT;
 
+-- Times of which no daemon ran.
+CREATE TABLE absence (
+    since INTEGER PRIMARY KEY,       -- the last time at which one ran, microseconds since 1970
+    until INTEGER NOT NULL           -- the time at which the next one began
+) STRICT;
+
 -- Entries that are truncated and still stored because later ones need them: for each object its newest truncated entry,
 -- which is its state at the lower end of the log, and the base of that one.
 CREATE TABLE pinned (

@@ -218,6 +218,7 @@ impl Writer {
                 transaction.begin()?;
                 transaction.conn.execute_batch(NOBODY).map_err(sql("begin"))?;
             }
+            transaction.note_absence()?;
             transaction.recover()
         })
     }

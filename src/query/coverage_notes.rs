@@ -8,7 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use super::coverage::{self, Present, Scope, Uncovered};
 use super::select::Select;
 use super::{Log, is_running};
-use crate::journal::Reader;
+use crate::core::model::{EntryType, Seq};
+use crate::core::wire::Header;
+use crate::journal::{EntryQuery, Reader, StoredEntry};
+use crate::query::moment::{Known, Period, Span};
 use crate::query::render::clock::Clock;
 use crate::query::render::names::Spellings;
 use crate::query::render::object::Moment;
@@ -19,6 +22,10 @@ use crate::query::render::{Failure, object};
 const LAG_LIMIT: SignedDuration = SignedDuration::from_secs(10);
 /// Reason of what was never listed.
 const NEVER: &str = "never";
+/// Number of changes that are counted.
+const FOUND_MAX: usize = 1000;
+/// Number of entries that are read at once.
+const PAGE: usize = 64;
 /// Number of resources that a sentence names.
 const NAMED: usize = 4;
 
@@ -119,7 +126,75 @@ impl About {
         if self.since.is_some() {
             not_yet(&found, window.0, &mut before, clock);
         }
+        if self.since.is_some() || self.until.is_some() {
+            self.absences(reader, window, &mut before, clock)?;
+        }
         Ok(Coverage { from: Some(from), to: Some(end.map_or(to, |end| end.min(to))), before, after })
+    }
+
+    /// Adds a sentence for each of the newest times of a window in which no daemon ran, with the number of changes that were found
+    /// afterwards.
+    fn absences(
+        &self,
+        reader: &mut Reader,
+        (since, until): (i64, i64),
+        notes: &mut Vec<String>,
+        clock: &Clock,
+    ) -> Result<(), Failure> {
+        let time = |micros: i64| Timestamp::from_microsecond(micros).unwrap_or_default();
+        let counts = |(from, to): &(i64, i64)| time(*to).duration_since(time(*from)) >= LAG_LIMIT;
+        let mut absences = reader.absences()?;
+        absences.retain(|absence| counts(absence) && absence.0 <= until && absence.1 >= since);
+        if absences.len() > NAMED {
+            let earlier = absences.len() - NAMED;
+            notes.push(format!("no daemon ran {} before these", plural(earlier as u64, "more time", "more times")));
+            absences.drain(..earlier);
+        }
+        for (from, to) in absences {
+            let period = Period { since: Some(time(from)), until: Some(time(to)), by_journal: false };
+            let (from, to) = (clock.moment(time(from)), clock.moment(time(to)));
+            let found = match self.found_later(reader, period)? {
+                0 => "no change of that time was found afterwards".to_owned(),
+                FOUND_MAX => format!("{FOUND_MAX} or more changes of that time were found afterwards"),
+                some => format!(
+                    "{} found afterwards",
+                    plural(some as u64, "change of that time was", "changes of that time were")
+                ),
+            };
+            notes.push(format!("no daemon ran from {from} to {to}: {found}"));
+        }
+        Ok(())
+    }
+
+    /// Returns the number of changes that happened in a period, or may have, and were journaled later; at most [`FOUND_MAX`].
+    fn found_later(&self, reader: &mut Reader, period: Period) -> Result<usize, Failure> {
+        let wanted = |name: &String| self.resources.as_ref().is_none_or(|resources| resources.contains(name));
+        let objects = match &self.resources {
+            None => Vec::new(),
+            Some(_) => {
+                let known = reader.resources()?.into_iter().filter(|(_, resource)| wanted(&resource.full_name()));
+                known.map(|(id, _)| (id, None)).collect()
+            }
+        };
+        if self.resources.is_some() && objects.is_empty() {
+            return Ok(0);
+        }
+        let types = vec![EntryType::Added, EntryType::Modified, EntryType::Deleted];
+        let query = EntryQuery { objects, namespaces: self.namespaces.clone(), types };
+        let begin = period.since.map_or(0, Timestamp::as_microsecond);
+        let (begin, mut count) = (reader.last_before(begin)?, 0);
+        for late in reader.late()?.into_iter().filter(|late| late.last > begin) {
+            let mut after = Seq(late.first.0 - 1).max(begin);
+            while after < late.last && count < FOUND_MAX {
+                let page = reader.select(&query, (after, Some(late.last.next())), false, PAGE, None)?;
+                let is_late = |stored: &&StoredEntry| {
+                    Header::parse(&stored.line).is_ok_and(|header| Span::of(&header).is != Known::Exactly)
+                };
+                count += page.entries.iter().filter(is_late).filter(|stored| period.has(&stored.line)).count();
+                after = page.looked_at.filter(|_| page.more).map_or(late.last, |(_, last)| last);
+            }
+        }
+        Ok(count.min(FOUND_MAX))
     }
 
     /// Says that no entry is selected, for which time that is known, and how many GAPs lie in that time.

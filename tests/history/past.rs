@@ -194,8 +194,7 @@ async fn a_question_by_time_finds_what_may_have_happened_then() {
         story.put("10:00:01", "configmaps", &map(name, 1, "10:00:01")).await;
     }
     story.put("10:05:00", "configmaps", &map("b", 2, "10:05:00")).await;
-    // Until 10:15 nobody watches.
-    story.at("10:15:00");
+    let mut story = story.restart("10:15:00").await;
     story.was_away().await;
     story.delete("10:15:00.1", "configmaps", &map("a", 1, "10:00:01")).await;
     story.put("10:15:00.2", "configmaps", &map("b", 3, "10:10:00")).await;
@@ -253,6 +252,21 @@ async fn a_question_by_time_finds_what_may_have_happened_then() {
     assert!(said.contains("1 object changed at a time that may lie outside"), "{said}");
     assert_eq!(diff("10:09:00", "10:12:00").0, ["a removed", "b changed", "c removed"]);
     assert_eq!(diff("10:15:30", "10:16:00").0, [""; 0]);
+    let absence = "no daemon ran from 2026-11-20T10:05:00Z to 2026-11-20T10:15:00Z: ";
+    for (args, since, until, said) in [
+        (&["tail"][..], "10:06:00", "10:08:00", Some("3 changes of that time were found afterwards")),
+        (&["log", "cm/b"], "10:06:00", "10:08:00", Some("3 changes of that time were found afterwards")),
+        (&["tail", "pods"], "10:06:00", "10:08:00", Some("no change of that time was found afterwards")),
+        (&["tail"], "10:16:00", "10:30:00", None),
+    ] {
+        let answer = run(dir.path(), &[args, &["--since", &at(since), "--until", &at(until)]].concat());
+        let expected = said.map(|said| format!("{absence}{said}"));
+        let found = answer
+            .err
+            .lines()
+            .find_map(|line| line.strip_prefix("decklog: note: ").filter(|line| line.contains("no daemon")));
+        assert_eq!(found.map(str::to_owned), expected, "{args:?} {since}");
+    }
     let shown = run_on_terminal(dir.path(), &["tail", "--color", "never"], 200).out;
     assert!(shown.contains(" 5≤10:15:00 DELETED") && shown.contains("10:05:00…10:15:00"), "{shown}");
     assert!(shown.contains(" 6 10:10:00~MODIFIED") && shown.contains("10:10:00…10:15:00"), "{shown}");

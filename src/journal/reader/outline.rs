@@ -149,6 +149,18 @@ impl Reader {
         select.query_map([], late).and_then(Iterator::collect).map_err(sql(what))
     }
 
+    /// Returns the times in which no daemon ran, oldest first: of each the last time at which one ran and the time at which the next one
+    /// began, microseconds since 1970.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn absences(&self) -> Result<Vec<(i64, i64)>> {
+        let what = "when no daemon ran";
+        let mut select =
+            self.conn.prepare_cached("SELECT since, until FROM absence ORDER BY since").map_err(sql(what))?;
+        select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).and_then(Iterator::collect).map_err(sql(what))
+    }
+
     /// The object with this row.
     ///
     /// # Errors

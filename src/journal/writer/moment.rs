@@ -11,9 +11,10 @@
 use jiff::Timestamp;
 use rusqlite::params;
 
-use super::Transaction;
+use super::{Transaction, micros, sql};
 use crate::core::change;
 use crate::core::model::{EntryType, Evidence, Observed};
+use crate::core::runtime;
 use crate::journal::error::Result;
 
 /// Microseconds between a change and its entry up to which the time of the entry is that of the change. Stamps are cut to whole
@@ -96,6 +97,26 @@ impl Transaction<'_> {
             source.behind = if is_present { None } else { Some(since.max(stamp)) };
         }
         Ok(moment)
+    }
+
+    /// Notes, at the start of a daemon, since when none ran.
+    pub(super) fn note_absence(&mut self) -> Result {
+        let what = "note since when no daemon ran";
+        let since: i64 = self
+            .conn
+            .query_row(
+                "SELECT max(coalesce((SELECT max(good_at) FROM source), 0),
+                            coalesce((SELECT time FROM entry ORDER BY seq DESC LIMIT 1), 0))",
+                [],
+                |row| row.get(0),
+            )
+            .map_err(sql(what))?;
+        let now = micros(runtime::now());
+        if since > 0 && now - since >= LATE {
+            self.begin()?;
+            self.execute(what, "INSERT OR REPLACE INTO absence VALUES (?, ?)", params![since, now])?;
+        }
+        Ok(())
     }
 
     /// Notes that an entry was journaled after it happened, or may have been: at the earliest at `since`, microseconds since 1970.

@@ -173,6 +173,7 @@ impl Transaction<'_> {
             self.execute(what, "DELETE FROM entry WHERE seq = ?", params![seq])?;
         }
         self.execute(what, "DELETE FROM late WHERE last <= ?", params![last])?;
+        self.execute(what, "DELETE FROM absence WHERE until < (SELECT time FROM entry WHERE seq = ?)", params![last])?;
         self.execute(
             what,
             "UPDATE sink SET missed = missed + (?1 - max(cursor, ?2)) WHERE active = 1 AND cursor < ?1",

@@ -49,7 +49,12 @@ impl Story {
     pub async fn begin() -> Self {
         let simulation = runtime::simulate(1, format!("{DAY}T10:00:00Z").parse().unwrap());
         let dir = tempfile::tempdir().unwrap();
-        let (journal, writing) = Journal::inline(dir.path(), |_| Ok(())).unwrap();
+        let (journal, writer, sources) = Self::open(dir.path()).await;
+        Self { dir, journal, simulation, writer, sources, version: 100, away: false, observed: None }
+    }
+
+    async fn open(dir: &Path) -> (Journal, JoinSet<()>, BTreeMap<&'static str, SourceJournal>) {
+        let (journal, writing) = Journal::inline(dir, |_| Ok(())).unwrap();
         let mut writer = JoinSet::new();
         writer.spawn(async move { writing.await.unwrap() });
         journal.set_cluster(Cluster { name: "shop-eu1".into(), uid: "c1".into() }).await.unwrap();
@@ -76,7 +81,18 @@ impl Story {
             let (journal, _) = journal.source(&spec).await.unwrap();
             sources.entry(if group == "events.k8s.io" { "new events" } else { plural }).or_insert(journal);
         }
-        Self { dir, journal, simulation, writer, sources, version: 100, away: false, observed: None }
+        (journal, writer, sources)
+    }
+
+    /// The daemon ends, and another one begins at this time.
+    pub async fn restart(mut self, time: &str) -> Self {
+        self.journal.flush().await.unwrap();
+        drop((self.journal, self.sources));
+        self.writer.join_next().await.unwrap().unwrap();
+        let time: Timestamp = format!("{DAY}T{time}Z").parse().unwrap();
+        self.simulation.jump(time.duration_since(runtime::now()));
+        let (journal, writer, sources) = Self::open(self.dir.path()).await;
+        Self { journal, writer, sources, ..self }
     }
 
     /// The clock shows this.
