@@ -57,6 +57,7 @@ pub fn entry_schema() -> Value {
             "name": text("Name of the object. A GAP has one where it is of that object alone, which could not be recorded."),
             "uid": text("uid of the object."),
             "resourceVersion": text("resourceVersion of the change."),
+            "managers": managers_schema("On ADDED: who created the object, as its managedFields have it, where its creation was seen. A hint, not proof; absent where nobody is known to have."),
             "change": change_schema(),
             "object": {
                 "type": "object",
@@ -117,21 +118,26 @@ fn change_schema() -> Value {
                     },
                 },
             },
-            "managers": {
-                "type": "array",
-                "description": "Who made the change, as managedFields have it: those whose set of fields grew or whose time moved, or else the owners of what changed. A hint, not proof; several where managedFields leave it open.",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "manager": text("What the writer calls itself."),
-                        "operation": text("Apply or Update."),
-                        "subresource": text("The subresource that was written."),
-                        "time": text("When, to the second."),
-                        "by": {
-                            "anyOf": [{ "enum": By::ALL.map(By::as_str) }, { "type": "string" }],
-                            "description": "How it is known: its set grew or its time moved, or it owns what changed where nothing moved.",
-                        },
-                    },
+            "managers": managers_schema("Who made the change, as managedFields have it: those whose set of fields grew or whose time moved, or else the owners of what changed. A hint, not proof; several where managedFields leave it open."),
+        },
+    })
+}
+
+/// The schema of a list of managers.
+fn managers_schema(description: &str) -> Value {
+    json!({
+        "type": "array",
+        "description": description,
+        "items": {
+            "type": "object",
+            "properties": {
+                "manager": text("What the writer calls itself."),
+                "operation": text("Apply or Update."),
+                "subresource": text("The subresource that was written."),
+                "time": text("When, to the second."),
+                "by": {
+                    "anyOf": [{ "enum": By::ALL.map(By::as_str) }, { "type": "string" }],
+                    "description": "How it is known: its set grew or its time moved, or it owns what changed where nothing moved.",
                 },
             },
         },
