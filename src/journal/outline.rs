@@ -77,7 +77,7 @@ impl Mark {
 pub struct Words {
     /// Areas, separated by commas.
     pub areas: String,
-    /// Managers, separated by line breaks.
+    /// Managers, separated by line breaks; or the reason why none is named, behind a control character.
     pub managers: String,
     /// The uid, of ADDED and DELETED.
     pub uid: String,
@@ -142,7 +142,7 @@ impl Builder {
 }
 
 /// The form of the bytes. One of another form is as good as none.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// An outline, read.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Opened;
 use super::lanes::{Lane, id_of, lane};
 use super::moments::place;
-use super::outlines::{Index, Way};
+use super::outlines::{Index, Way, who};
 use super::selection::{Resources, Window, lane_id};
 use super::summary::{Summaries, Summary, list};
 use super::text::{brings_back, shown};
@@ -199,6 +199,7 @@ fn outline(index: &Index, reader: &mut Reader, history: &[Step], found: &mut Fou
                 return ControlFlow::Continue(());
             }
             let words = part.words(mark);
+            let (managers, unnamed) = who(&words);
             if matches!(mark.kind(), EntryType::Added | EntryType::Deleted) {
                 let came = mark.kind() == EntryType::Added;
                 found.turns.push(Turn { came, time: mark.time, evidence: mark.evidence(), uid: words.uid.clone() });
@@ -214,7 +215,8 @@ fn outline(index: &Index, reader: &mut Reader, history: &[Step], found: &mut Fou
                     kind_of: if mark.quiet { "QUIET" } else { mark.kind().as_str() }.into(),
                     evidence: mark.evidence().into(),
                     areas: list(&words.areas, ','),
-                    managers: list(&words.managers, '\n'),
+                    managers,
+                    unnamed,
                     quiet: u64::from(mark.quiet),
                 }),
             }
