@@ -20,7 +20,7 @@ mod schema;
 pub(crate) mod tests;
 mod unnamed;
 
-pub use authors::{authors, managers};
+pub use authors::{authors, authors_with, managers};
 pub use change::{Change, Op};
 pub use entry::{Entry, EntryCluster, EntryError, EntryGap, Header, relabel};
 pub use payload::{Payload, Shape};

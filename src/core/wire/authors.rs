@@ -16,13 +16,18 @@ const REQUEST_MAX: SignedDuration = SignedDuration::from_mins(1);
 /// of it. They are empty where nobody is named, and [`super::unnamed`] says why.
 #[must_use]
 pub fn authors(entry: &Entry<'_>) -> Vec<Manager> {
+    authors_with(entry, entry.object.map(|object| object.get().as_bytes()))
+}
+
+/// Returns the managers that an entry names, as [`authors`] does, where its object was set apart from it.
+#[must_use]
+pub fn authors_with(entry: &Entry<'_>, object: Option<&[u8]>) -> Vec<Manager> {
     match (entry.op, entry.managers) {
         (EntryType::Modified, _) => Change::of(entry).ok().flatten().map(|change| change.managers).unwrap_or_default(),
         (EntryType::Added, Some(managers)) => serde_json::from_str(managers.get()).unwrap_or_default(),
         // An earlier decklog left them out.
         (EntryType::Added, None) => {
             let evidence = Evidence::ALL.into_iter().find(|known| Some(known.as_str()) == entry.evidence.as_deref());
-            let object = entry.object.map(|object| object.get().as_bytes());
             evidence.zip(object).map(|(evidence, object)| creators(evidence, object)).unwrap_or_default()
         }
         (EntryType::Deleted | EntryType::Gap, _) => Vec::new(),

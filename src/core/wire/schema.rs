@@ -11,7 +11,6 @@ use crate::core::model::{EntryType, Evidence, Why};
 pub fn entry_schema() -> Value {
     let types: Vec<&str> = EntryType::ALL.iter().map(|t| t.as_str()).collect();
     let evidence = Evidence::ALL.map(Evidence::as_str);
-    let why: Vec<&str> = Why::ALL.iter().map(|why| why.as_str()).collect();
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "An entry of decklog, wire version 1",
@@ -63,30 +62,36 @@ pub fn entry_schema() -> Value {
                 "type": "object",
                 "description": "The object after the change; on DELETED its last state. Redacted, byte-exact otherwise.",
             },
-            "gap": {
-                "type": "object",
-                "description": "On GAP: between these, changes may be missing.",
-                "required": ["why"],
-                "properties": {
-                    "why": {
-                        "anyOf": [{ "enum": why }, { "type": "string" }],
-                        "description": "What made it; a later release may know more reasons.",
-                    },
-                    "from": text("The last resourceVersion known good."),
-                    "to": text("The resourceVersion of the list that ends the gap."),
-                    "since": {
-                        "type": "string", "format": "date-time",
-                        "description": "The last moment known good.",
-                    },
-                    "recovered": {
-                        "type": "integer", "minimum": 1,
-                        "description": "How many changes were read from the API server's own history before it, since the position was lost.",
-                    },
-                },
-            },
+            "gap": gap_schema(),
             "redacted": {
                 "type": "array", "items": { "type": "string" },
                 "description": "JSON pointers of what was redacted.",
+            },
+        },
+    })
+}
+
+/// The schema of the `gap` member.
+fn gap_schema() -> Value {
+    let why: Vec<&str> = Why::ALL.iter().map(|why| why.as_str()).collect();
+    json!({
+        "type": "object",
+        "description": "On GAP: between these, changes may be missing.",
+        "required": ["why"],
+        "properties": {
+            "why": {
+                "anyOf": [{ "enum": why }, { "type": "string" }],
+                "description": "What made it; a later release may know more reasons.",
+            },
+            "from": text("The last resourceVersion known good."),
+            "to": text("The resourceVersion of the list that ends the gap."),
+            "since": {
+                "type": "string", "format": "date-time",
+                "description": "The last moment known good.",
+            },
+            "recovered": {
+                "type": "integer", "minimum": 1,
+                "description": "How many changes were read from the API server's own history before it, since the position was lost.",
             },
         },
     })
