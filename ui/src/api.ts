@@ -202,6 +202,7 @@ export interface Blame {
   value: string;
   manager: string;
   operation: string;
+  unnamed?: string;
   seq: number | null;
   time: string | null;
 }

@@ -315,6 +315,10 @@ function drawLane(context: CanvasRenderingContext2D, sheet: Sprites, scene: Scen
     const next = found[at + 1];
     const who = badge(lane, cluster, Math.min(next?.x ?? Infinity, scale.width) - cluster.x - 12);
     if (who !== "") {
+      // A rim, as marks have it: it stands on bars and hatching.
+      context.strokeStyle = colours.ground;
+      context.lineWidth = 2.5;
+      context.strokeText(who, cluster.x + 7, middle + 7);
       context.fillStyle = colours.text;
       context.fillText(who, cluster.x + 7, middle + 7);
     }

@@ -61,6 +61,9 @@ struct Field {
     value: String,
     manager: String,
     operation: String,
+    /// The reason why there is no manager, in a few words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unnamed: Option<String>,
     seq: Option<u64>,
     time: Option<String>,
 }
@@ -172,6 +175,7 @@ pub(super) fn object(opened: &mut Opened, question: &ObjectAt) -> Result<ObjectP
                     .first()
                     .filter(|_| is_within)
                     .map_or_else(String::new, |by| by.operation.clone()),
+                unnamed: field.unnamed.filter(|_| is_within),
                 seq: field.seq.filter(|_| is_within),
                 time: Some(field.time).filter(|time| is_within && !time.is_empty()),
             }
