@@ -369,6 +369,7 @@ pub(crate) mod tests {
             name: "web",
             uid: "u",
             version: &seq.to_string(),
+            managers: None,
             change: Some(r#"{"areas":["spec"],"patch":[],"managers":[]}"#),
             object: Some(object.as_bytes()),
             gap: None,

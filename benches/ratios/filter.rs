@@ -127,6 +127,7 @@ fn entries() -> Vec<Vec<u8>> {
                 name: &new.name,
                 uid: &new.uid,
                 version: &version,
+                managers: None,
                 change: Some(&change.json),
                 object: Some(&object),
                 gap: None,

@@ -35,7 +35,7 @@ use crate::core::spelling::{Format, Text, Wrong, text_value};
 use crate::core::wire;
 
 /// The variables of a filter: the keys of an entry, and `by`, the names of its [authors](wire::authors).
-pub const VARIABLES: [&str; 22] = [
+pub const VARIABLES: [&str; 23] = [
     "v",
     "seq",
     "epoch",
@@ -53,6 +53,7 @@ pub const VARIABLES: [&str; 22] = [
     "name",
     "uid",
     "resourceVersion",
+    "managers",
     "change",
     "object",
     "gap",

@@ -6,7 +6,7 @@
 
 //!
 //! `entry` reads, `render` writes, `scan` finds parts without reading them, `payload` leaves parts out, `change` is the
-//! member of that name; `schema` is the contract in words, and `cloudevents` the envelope around an entry.
+//! member of that name; `authors` are the writers that an entry names, and `unnamed` the reason where it names none; `schema` is the contract in words, and `cloudevents` the envelope around an entry.
 
 mod authors;
 mod change;
@@ -18,14 +18,16 @@ mod scan;
 mod schema;
 #[cfg(test)]
 pub(crate) mod tests;
+mod unnamed;
 
-pub use authors::authors;
+pub use authors::{authors, authors_with, managers};
 pub use change::{Change, Op};
 pub use entry::{Entry, EntryCluster, EntryError, EntryGap, Header, relabel};
 pub use payload::{Payload, Shape};
 pub use render::{EntryBuilder, ROW, Rendered, RowHeader, change_id, render, row_header};
 pub use scan::apart;
 pub use schema::entry_schema;
+pub use unnamed::{Unnamed, unnamed};
 
 /// The wire version that this build writes, and the only one it reads.
 pub const VERSION: u64 = 1;

@@ -81,7 +81,7 @@ impl Mark {
 pub struct Words {
     /// Areas, separated by commas.
     pub areas: String,
-    /// Managers, separated by line breaks.
+    /// Managers, separated by line breaks; or the reason why none is named, behind a control character.
     pub managers: String,
     /// The uid, of ADDED and DELETED.
     pub uid: String,

@@ -179,7 +179,7 @@ impl Churn {
         let time: Option<Timestamp> = entry.time.parse().ok();
         let change = Change::of(entry).ok().flatten().unwrap_or_default();
         let (class, manager) = match entry.op {
-            EntryType::Added => (Class::Created, read::creator(body)),
+            EntryType::Added => (Class::Created, read::creator(entry, body)),
             EntryType::Modified => (self.classes.of(&resource, &change, time), read::writer(&change)),
             // Nobody is named in the books for a deletion.
             EntryType::Deleted | EntryType::Gap => (Class::Deleted, None),

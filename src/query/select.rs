@@ -90,12 +90,22 @@ pub(crate) struct Writers {
 const NAMES_SEEN: usize = 200;
 
 impl Writers {
-    fn wrote(&self, line: &[u8]) -> bool {
+    /// The managers with these names, if there are any.
+    pub(crate) fn of(wanted: &[String]) -> Option<Self> {
+        let seen = Mutex::default();
+        (!wanted.is_empty()).then(|| Self { wanted: wanted.to_vec(), seen, found: AtomicBool::new(false) })
+    }
+
+    /// Reports whether this is the name of one of them.
+    pub(crate) fn is_one(&self, name: &str) -> bool {
+        self.wanted.iter().any(|wanted| glob::fits(wanted, name, |one, other| one == other))
+    }
+
+    /// Reports whether one of them wrote an entry.
+    pub(crate) fn wrote(&self, line: &[u8]) -> bool {
         let Ok(entry) = Entry::parse(line) else { return false };
         let authors = authors(&entry);
-        let is_wanted =
-            |name: &str| self.wanted.iter().any(|wanted| glob::fits(wanted, name, |one, other| one == other));
-        if authors.iter().any(|author| is_wanted(&author.manager)) {
+        if authors.iter().any(|author| self.is_one(&author.manager)) {
             self.found.store(true, Ordering::Relaxed);
             return true;
         }
@@ -246,8 +256,7 @@ impl Filters {
         let touched = touched.map_err(|error| Failure::usage(format!("--touched: {error}")))?;
         let grep = self.grep.as_deref().map(Regex::new).transpose();
         let grep = grep.map_err(|error| Failure::usage(format!("--grep: {error}")))?;
-        let writers = || Writers { wanted: self.by.clone(), seen: Mutex::default(), found: AtomicBool::new(false) };
-        let by = (!self.by.is_empty()).then(|| Arc::new(writers()));
+        let by = Writers::of(&self.by).map(Arc::new);
         Ok(Some(Conditions { filter, touched, grep, by, ..Conditions::default() }))
     }
 

@@ -349,6 +349,7 @@ impl ElasticsearchSink {
                     "name": word(),
                     "uid": word(),
                     "resourceVersion": word(),
+                    "managers": word(),
                     "change": { "properties": { "areas": word(), "paths": word(), "managers": word() } },
                     "gap": { "properties": { "why": word(), "from": word(), "to": word(), "since": date() } },
                     "redacted": word(),

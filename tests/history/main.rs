@@ -7,5 +7,6 @@ mod golden;
 mod hands;
 mod paging;
 mod past;
+mod who;
 mod zones;
 use decklog_testkit::story;

@@ -393,7 +393,7 @@ async fn what_a_rollout_notes_breaks_no_run() {
     let shown: Vec<&str> = out.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
     // What a person annotates is printed.
     assert_eq!(shown, ["7", "6", "5", "2", "1"], "{out}");
-    assert!(out.contains("3 status updates since 2026-11-20T10:11:00"), "{out}");
+    assert!(out.contains("3 status updates since 2026-11-20T10:11:00.000Z (no managedFields)"), "{out}");
     assert_eq!(run(dir.path(), &["log", "deploy/web", "--all"]).out.lines().count(), 8);
 }
 

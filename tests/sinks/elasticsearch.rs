@@ -247,6 +247,7 @@ fn odd(epoch: &str) -> Vec<Item> {
         name: "thing",
         uid: "u",
         version: "1",
+        managers: None,
         change: None,
         object: None,
         gap: None,

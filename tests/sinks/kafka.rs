@@ -186,6 +186,7 @@ fn item(seq: u64, name: &str, size: usize) -> Item {
         name,
         uid: "u",
         version: &seq.to_string(),
+        managers: None,
         change: None,
         object: Some(object.as_bytes()),
         gap: None,

@@ -148,6 +148,7 @@ fn item(seq: u64, bytes: usize) -> Item {
         name: "a",
         uid: "u",
         version: &seq.to_string(),
+        managers: None,
         change: None,
         object: Some(object.to_string().as_bytes()),
         gap: None,

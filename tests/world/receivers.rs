@@ -73,6 +73,7 @@ fn item(seq: u64) -> Item {
         name: "web",
         uid: "u",
         version: &seq.to_string(),
+        managers: None,
         change: None,
         object: Some(br#"{"metadata":{"name":"web"}}"#),
         gap: None,

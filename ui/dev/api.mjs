@@ -48,16 +48,17 @@ export function filters(query) {
   const list = (key) => (query.get(key) ?? "").split(",").filter(Boolean);
   const types = list("type");
   const areas = list("area");
+  const by = list("by").map((name) => new RegExp(`^${name.split("*").map((part) => part.replace(/[.+?^${}()|[\]\\]/g, "\\$&")).join(".*")}$`));
   for (const type of types) if (!["ADDED", "MODIFIED", "DELETED", "GAP"].includes(type)) throw new Wrong(`--type: "${type}" is no type: ADDED, MODIFIED, DELETED, GAP`, "type");
   const where = query.get("where") ? cel(query.get("where")) : null;
   const object = (one) => (what.length === 0 || what.some((wanted) => wanted.kind === one.kind && glob(wanted.name, one.name))) && (namespaces.length === 0 || namespaces.some((namespace) => glob(namespace, one.namespace)));
   return {
     quiet: query.get("quiet") === "1",
-    narrowed: types.length > 0 || areas.length > 0 || where !== null,
+    narrowed: types.length > 0 || areas.length > 0 || by.length > 0 || where !== null,
     object,
     entry: (one) =>
       (one.type === "GAP" ? namespaces.length === 0 || one.namespace === "" : object(one)) && (types.length === 0 || types.includes(one.type)) &&
-      (areas.length === 0 || areas.some((area) => one.areas.includes(area))) && (where === null || where(one)),
+      (areas.length === 0 || areas.some((area) => one.areas.includes(area))) && (by.length === 0 || one.managers.some((name) => by.some((wanted) => wanted.test(name)))) && (where === null || where(one)),
   };
 }
 
@@ -73,7 +74,7 @@ export function summary(entry) {
   return {
     seq: entry.seq, time: time(entry.time), ...(gap ? {} : { happened: time(Math.floor(entry.time / 1000) * 1000) }), type: entry.type, evidence: entry.evidence,
     id: gap ? "" : laneId(entry), kind: entry.kind, resource: entry.resource, namespace: entry.namespace, name: entry.name, uid: entry.uid, areas: entry.areas,
-    managers: entry.managers, quiet: entry.quiet, line: `${entry.seq} ${time(entry.time).slice(11, 19)} ${entry.type.padEnd(8)} ${object}`,
+    managers: entry.managers, ...unnamed(entry), quiet: entry.quiet, line: `${entry.seq} ${time(entry.time).slice(11, 19)} ${entry.type.padEnd(8)} ${object}`,
     ...(entry.gap ? { gap: entry.gap } : {}), ...(entry.actor ? { actor: entry.actor } : {}),
   };
 }
@@ -92,6 +93,11 @@ export function lineDiff(before, after) {
 }
 
 const YAML = 256 * 1024;
+
+/** Why nobody is named: nobody deletes by managedFields. */
+function unnamed(entry) {
+  return entry.type === "DELETED" && entry.evidence === "watched" ? { unnamed: "deletion" } : {};
+}
 
 export class Api {
   constructor(log) {
@@ -179,7 +185,7 @@ export class Api {
       if (entry.type === "DELETED" && bar) Object.assign(bar, { to: time(entry.time), to_how: entry.evidence });
       if (entry.time < from || entry.time > to || !passes.entry(entry)) continue;
       const last = lane.marks[lane.marks.length - 1];
-      const mark = { seq: entry.seq, time: time(entry.time), type: entry.type, evidence: entry.evidence, areas: entry.areas, managers: entry.managers, quiet: 0 };
+      const mark = { seq: entry.seq, time: time(entry.time), type: entry.type, evidence: entry.evidence, areas: entry.areas, managers: entry.managers, ...unnamed(entry), quiet: 0 };
       if (entry.quiet && !passes.quiet) {
         lane.quiet += 1;
         if (last?.type === "QUIET") Object.assign(last, { seq: entry.seq, time: time(entry.time), quiet: last.quiet + 1 });
@@ -259,6 +265,7 @@ export class Api {
     return {
       summary: summary(entry),
       entry: { v: 1, seq: entry.seq, type: entry.type, ...(entry.type === "MODIFIED" ? { change: { areas: entry.areas, managers: entry.managers.map((manager) => ({ manager, operation: "Update", by: "moved" })) } } : {}) },
+      ...(unnamed(entry).unnamed ? { unnamed: "nobody is named: managedFields do not record DELETE requests; the API server's audit log has who asked" } : {}),
       diff: entry.type === "MODIFIED" ? lineDiff(shown(entry.before), text) : "", real: !entry.quiet, previous: same[at - 1]?.seq ?? null, next: entry.type === "GAP" ? null : (same[at + 1]?.seq ?? null),
       neighbours: [...near.filter((one) => one.seq < entry.seq).slice(-5), ...near.filter((one) => one.seq > entry.seq).slice(0, 5)].map(summary),
       yaml: text.slice(0, YAML), yaml_cut: text.length > YAML, command: this.command(entry), command_before: entry.type === "MODIFIED" ? this.command(this.find(entry.previous)) : null,

@@ -301,6 +301,30 @@ test("a wrong filter says what the command line says, and shows nothing", async 
   await context.close();
 });
 
+test("the filter By shows what one program wrote, and the panel says why nobody is named", async () => {
+  const { mark } = await rollout(server.url);
+  const name = mark.managers[0];
+  const { page, clean, context } = await open(`#${around(mark.time)}`);
+  await drawn(page);
+  assert.ok((await page.locator("#known-by option").evaluateAll((all) => all.map((one) => one.value))).includes(name), "the names of the window are offered");
+  const all = await page.evaluate(() => globalThis.decklog.lanes().length);
+  await page.locator("#filter-by").fill(`${name.slice(0, -1)}*`);
+  await page.locator("#filter-by").press("Enter");
+  await page.waitForFunction((all) => globalThis.decklog.lanes().length < all, all);
+  assert.match(await page.evaluate(() => location.hash), /[#&]by=/);
+  const wanted = (await api(server.url, `entries?by=${encodeURIComponent(name)}&limit=200`)).entries;
+  assert.ok(wanted.length > 0 && wanted.every((entry) => entry.managers.includes(name)));
+  const { entries } = await api(server.url, "entries?limit=1000");
+  const nameless = entries.find((entry) => entry.unnamed !== undefined);
+  if (nameless) {
+    await page.evaluate((seq) => (location.hash = `#entry=${seq}`), nameless.seq);
+    await page.locator(".panel .unnamed").waitFor();
+    assert.match(await page.locator(".panel .unnamed").innerText(), /^nobody is named: .*audit log/);
+  }
+  await clean();
+  await context.close();
+});
+
 test("the page of one object has its incarnations, its past and its blame", async () => {
   const { lane } = await rollout(server.url);
   const { page, clean, context } = await open(`#page=object&object=${lane.id}`);

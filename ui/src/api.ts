@@ -76,6 +76,8 @@ export interface Mark {
   evidence: string;
   areas: string[];
   managers: string[];
+  /** Why nobody is named, in a few words. */
+  unnamed?: string;
   /** How many quiet entries are folded into this one. */
   quiet: number;
 }
@@ -144,6 +146,8 @@ export interface Summary extends OneObject {
   evidence: string;
   areas: string[];
   managers: string[];
+  /** Why nobody is named, in a few words. */
+  unnamed?: string;
   quiet: boolean;
   line: string;
   gap?: { why: string; from?: string; to?: string; since?: string };
@@ -168,9 +172,11 @@ export interface Manager {
 export interface Entry {
   summary: Summary;
   /** null where it is too long. */
-  entry: { change?: { managers?: Manager[] }; [key: string]: unknown } | null;
+  entry: { managers?: Manager[]; change?: { managers?: Manager[] }; [key: string]: unknown } | null;
   diff: string;
   diff_cut?: boolean;
+  /** Why nobody is named, and what would know it. */
+  unnamed?: string;
   real: boolean;
   previous: number | null;
   next: number | null;
@@ -196,6 +202,7 @@ export interface Blame {
   value: string;
   manager: string;
   operation: string;
+  unnamed?: string;
   seq: number | null;
   time: string | null;
 }
@@ -349,12 +356,12 @@ export class Remote implements Data {
   }
 
   state(at: string, filters: Filters, signal?: AbortSignal): Promise<State> {
-    const narrow = filterKeys({ ...filters, type: [], area: [], where: "", quiet: false });
+    const narrow = filterKeys({ ...filters, type: [], area: [], by: [], where: "", quiet: false });
     return this.get("state", [...(at === "" ? [] : [["at", at] as [string, string]]), ...narrow, ["limit", "1000"]], signal);
   }
 
   changes(from: string, to: string, filters: Filters, signal?: AbortSignal): Promise<Changes> {
-    const narrow = filterKeys({ ...filters, type: [], area: [], where: "", quiet: false });
+    const narrow = filterKeys({ ...filters, type: [], area: [], by: [], where: "", quiet: false });
     return this.get("changes", [["from", from], ...(to === "" ? [] : [["to", to] as [string, string]]), ...narrow, ["limit", "1000"]], signal);
   }
 

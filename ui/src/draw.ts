@@ -1,7 +1,7 @@
 // The canvas: bars, hatching and marks of the rows that are on the screen, and the histogram of the strip.
 
 import type { Histogram } from "./api.ts";
-import { bars, clusters, gapsOf, LOOKS, lowerBound, ROW, rowsBetween, toX, UNSEEN, type GapModel, type LaneModel, type Look, type Rows, type Scale } from "./layout.ts";
+import { badge, bars, clusters, gapsOf, LOOKS, lowerBound, ROW, rowsBetween, toX, UNSEEN, type GapModel, type LaneModel, type Look, type Rows, type Scale } from "./layout.ts";
 import { parse, ticks, type Zone } from "./time.ts";
 import type { Range } from "./url.ts";
 
@@ -312,8 +312,17 @@ function drawLane(context: CanvasRenderingContext2D, sheet: Sprites, scene: Scen
     if (!cluster || !image) continue;
     context.drawImage(image, cluster.x - GLYPH / 2, middle - GLYPH / 2, GLYPH, GLYPH);
     const number = cluster.marks > 1 ? cluster.marks : (cluster.look & ~UNSEEN) === LOOKS.indexOf("QUIET") ? cluster.quiet : 0;
-    if (number < 2) continue;
     const next = found[at + 1];
+    const who = badge(lane, cluster, Math.min(next?.x ?? Infinity, scale.width) - cluster.x - 12);
+    if (who !== "") {
+      // A rim, as marks have it: it stands on bars and hatching.
+      context.strokeStyle = colours.ground;
+      context.lineWidth = 2.5;
+      context.strokeText(who, cluster.x + 7, middle + 7);
+      context.fillStyle = colours.text;
+      context.fillText(who, cluster.x + 7, middle + 7);
+    }
+    if (number < 2) continue;
     if (next && next.x - cluster.x < 26) continue;
     context.fillStyle = colours.muted;
     const text = number > 999 ? "999+" : String(number);

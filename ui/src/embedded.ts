@@ -111,5 +111,5 @@ function missing(what: string, command: string, key: string | null = null): Refu
 /** Refuses filters: what a file is about was chosen when it was made. */
 function whole(filters: Filters): void {
   const [first] = filterKeys({ ...filters, quiet: false });
-  if (first) throw new Refused("a file has what was chosen when it was made: decklog timeline makes another one, of other objects, types or areas", first[0], 400);
+  if (first) throw new Refused("a file has what was chosen when it was made: decklog timeline makes another one, of other objects, types, areas or writers", first[0], 400);
 }

@@ -99,7 +99,7 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
     );
   }
   const { summary } = answer;
-  const managers = answer.entry?.change?.managers ?? summary.managers.map((manager): Manager => ({ manager }));
+  const managers = answer.entry?.change?.managers ?? answer.entry?.managers ?? summary.managers.map((manager): Manager => ({ manager }));
   const isGap = summary.type === "GAP";
   const at = parse(summary.time);
   return (
@@ -189,6 +189,14 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
                   </span>
                 </div>
               ))}
+            </dd>
+          </>
+        )}
+        {managers.length === 0 && answer.unnamed && (
+          <>
+            <dt>By</dt>
+            <dd class="unnamed">
+              <Text of={answer.unnamed} max={400} />
             </dd>
           </>
         )}

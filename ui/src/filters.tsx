@@ -1,12 +1,12 @@
 // What is asked for: the range, and the filters that `tail` takes, with the errors that it prints.
 
-import { useSignal } from "@preact/signals";
+import { computed, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { glyph, palette } from "./draw.ts";
 import { AREAS, type Look } from "./layout.ts";
 import { Text } from "./parts.tsx";
-import { asked, dark, data, go, histogramFailure, lanesFailure, link, now, overview, range, view } from "./store.ts";
+import { asked, dark, data, go, histogramFailure, lanesFailure, link, loaded, now, overview, range, view } from "./store.ts";
 import { plain, short } from "./text.ts";
 import { brief, duration, full, resolve, span, zoneName } from "./time.ts";
 import { ALL, frozen, isLive, NO_FILTERS, TYPES, type Filters } from "./url.ts";
@@ -16,7 +16,7 @@ export function setFilters(change: Partial<Filters>): void {
 }
 
 /** Errors about these stand below the fields. */
-export const FIELDS = ["what", "namespace", "where", "type", "area"];
+export const FIELDS = ["what", "namespace", "by", "where", "type", "area"];
 
 function problemOf(key: string): string | null {
   const found = [lanesFailure.value, histogramFailure.value].find((problem) => problem?.key === key);
@@ -101,11 +101,18 @@ function Where(): JSX.Element {
   );
 }
 
+/** The names on the marks of the window. */
+const writers = computed(() => {
+  const names = new Set<string>();
+  for (const model of loaded.value?.models ?? []) for (const mark of model.lane.marks) for (const name of mark.managers) names.add(name);
+  return [...names].sort();
+});
+
 export function FilterBar({ only }: { only?: "state" }): JSX.Element {
   const { filters } = view.value;
   const known = overview.value;
   const open = useSignal(false);
-  const used = filters.what.length + filters.namespace.length + filters.type.length + filters.area.length + (filters.where ? 1 : 0);
+  const used = filters.what.length + filters.namespace.length + filters.type.length + filters.area.length + filters.by.length + (filters.where ? 1 : 0);
   // What a file is about was chosen when it was made.
   if (data.embedded && used === 0) return <></>;
   return (
@@ -130,6 +137,7 @@ export function FilterBar({ only }: { only?: "state" }): JSX.Element {
           placeholder="all"
           onChange={(namespace) => setFilters({ namespace })}
         />
+        {only !== "state" && <Chips label="By" id="by" values={filters.by} known={writers.value} placeholder="kubectl*, flux" onChange={(by) => setFilters({ by })} />}
         {only !== "state" && <Where />}
         {used > 0 && (
           <button type="button" class="quietly" onClick={() => go({ filters: { ...NO_FILTERS, quiet: filters.quiet } })}>

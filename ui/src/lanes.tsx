@@ -316,9 +316,10 @@ export function describe(mark: Mark): string {
 }
 
 /** What happened, for the ear; `to`: with the object that it happened to. */
-export function inWords(one: Pick<Mark, "type" | "areas" | "managers" | "evidence">, to = ""): string {
+export function inWords(one: Pick<Mark, "type" | "areas" | "managers" | "unnamed" | "evidence">, to = ""): string {
   const areas = one.areas.filter((area) => area !== "managedFields").join(", ");
-  const by = one.managers.length > 0 ? ` by ${one.managers.join(", ")}` : "";
+  const why = one.unnamed === undefined || one.unnamed === one.evidence ? "" : ` (${one.unnamed})`;
+  const by = one.managers.length > 0 ? ` by ${one.managers.join(", ")}` : why;
   const how = one.evidence === "watched" || one.evidence === "" ? "" : `, ${one.evidence}`;
   return `${one.type}${areas ? ` ${areas}` : one.type === "MODIFIED" ? " nothing that matters" : ""}${to}${by}${how}`;
 }

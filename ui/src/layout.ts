@@ -1,6 +1,7 @@
 // Where things stand, in numbers: no canvas and no document, so that it can be tested by itself.
 
 import type { Bar, Lane, Mark, Summary, Unwatched } from "./api.ts";
+import { plain } from "./text.ts";
 import { parse } from "./time.ts";
 import type { Range } from "./url.ts";
 
@@ -87,7 +88,8 @@ export interface Cluster {
   x: number;
   /** Index into LOOKS, and UNSEEN. */
   look: number;
-  /** The index of the mark that is drawn. */
+  /** The index of the first mark, and of the one that is drawn. */
+  first: number;
   mark: number;
   /** How many marks share the place, and how many quiet entries are folded into them. */
   marks: number;
@@ -119,11 +121,36 @@ export function clusters(lane: LaneModel, scale: Scale): Cluster[] {
         last.x = toX(scale, time);
       }
     } else {
-      found.push({ x: toX(scale, time), look, mark: index, marks: 1, quiet: folded });
+      found.push({ x: toX(scale, time), look, first: index, mark: index, marks: 1, quiet: folded });
       bin = place;
     }
   }
   return found;
+}
+
+/** Characters of a badge, and the width of one in pixels, at most. */
+const BADGE = 24;
+const CHARACTER = 5.4;
+/** Looks before this one, and below UNSEEN, are of what people ask for. */
+const STATUS = LOOKS.indexOf("status");
+
+/**
+ * The badge beside a mark, which says who wrote, or why nobody is named: of what people ask for, where it fits in front of the
+ * next mark. Objects write their status all the time, and what was found on a list was written by somebody else.
+ */
+export function badge(lane: LaneModel, cluster: Cluster, room: number): string {
+  const tells = (look: number): boolean => look < STATUS;
+  const { first, marks } = cluster;
+  const mark = lane.lane.marks[cluster.mark];
+  if (mark === undefined || !tells(cluster.look)) return "";
+  const names = new Set(mark.managers);
+  for (let index = first; index < first + marks; index += 1) {
+    if (tells(lane.looks[index] ?? STATUS)) for (const name of lane.lane.marks[index]?.managers ?? []) names.add(name);
+  }
+  const [name] = names;
+  const shown = name === undefined ? (mark.type === "DELETED" || mark.unnamed === undefined ? "" : `(${mark.unnamed})`) : names.size > 1 ? `${name} +${names.size - 1}` : name;
+  const text = plain(shown, BADGE);
+  return text.length * CHARACTER <= room ? text : "";
 }
 
 export interface BarBox {
@@ -302,6 +329,10 @@ export function shift(range: Range, by: number): Range {
 
 // ---- live --------------------------------------------------------------------------------------------------------------
 
+function writer(of: Summary): Pick<Mark, "managers" | "unnamed"> {
+  return of.unnamed === undefined ? { managers: of.managers } : { managers: of.managers, unnamed: of.unnamed };
+}
+
 /**
  * Adds an entry that came over the stream to the lanes. `null`: the lanes have to be loaded again, because the entry brings
  * what it does not say itself (the place of a new object in its tree, the reach of a gap).
@@ -324,11 +355,11 @@ export function append(lanes: readonly Lane[], entry: Summary): Lane[] | null {
   let marks: Mark[] = lane.marks;
   if (entry.quiet) {
     if (last && last.type === "QUIET") marks = [...marks.slice(0, -1), { ...last, seq: entry.seq, time: entry.time, quiet: last.quiet + 1 }];
-    else marks = [...marks, { seq: entry.seq, time: entry.time, type: "QUIET", evidence: entry.evidence, areas: [], managers: entry.managers, quiet: 1 }];
+    else marks = [...marks, { seq: entry.seq, time: entry.time, type: "QUIET", evidence: entry.evidence, areas: [], ...writer(entry), quiet: 1 }];
   } else {
     const folded = last && last.type === "QUIET" ? last.quiet : 0;
     const before = folded > 0 ? marks.slice(0, -1) : marks;
-    marks = [...before, { seq: entry.seq, time: entry.time, type: entry.type, evidence: entry.evidence, areas: entry.areas, managers: entry.managers, quiet: folded }];
+    marks = [...before, { seq: entry.seq, time: entry.time, type: entry.type, evidence: entry.evidence, areas: entry.areas, ...writer(entry), quiet: folded }];
   }
   const next = lanes.slice();
   next[index] = { ...lane, bars: known, marks, quiet: lane.quiet + (entry.quiet ? 1 : 0) };

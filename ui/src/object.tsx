@@ -9,7 +9,7 @@ import { useAnswer } from "./entry.tsx";
 import { AFTER, BEFORE, gapModel, gapsOf, layOut, model, ROW } from "./layout.ts";
 import { Command, EntryTable, Problem, Text, Time, useWidth, Yaml } from "./parts.tsx";
 import { data, dark, followObject, go, hidden, linkTo, loadOverview, now, oldest, overview, upToNow, view } from "./store.ts";
-import { objectName } from "./text.ts";
+import { objectName, whoWords } from "./text.ts";
 import { parse, resolve, span } from "./time.ts";
 import { splitId } from "./url.ts";
 
@@ -205,7 +205,7 @@ function BlameTable({ answer }: { answer: Answer }): JSX.Element {
                 <Text of={row.value} max={120} />
               </td>
               <td>
-                <Text of={row.manager} max={80} /> <span class="muted">{row.operation}</span>
+                <Text of={whoWords({ ...row, managers: row.manager === "" ? [] : [row.manager] })} max={80} /> <span class="muted">{row.operation}</span>
               </td>
               <td class="num right">
                 {row.seq !== null && (

@@ -4,7 +4,7 @@ import { signal, useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Summary } from "./api.ts";
-import { counted, cut, fitToPaste, objectName, ofCluster, pieces, plain } from "./text.ts";
+import { counted, cut, fitToPaste, objectName, ofCluster, pieces, plain, whoWords } from "./text.ts";
 import { full, parse, zoneName } from "./time.ts";
 import { choose, linkTo, view, type Failure } from "./store.ts";
 
@@ -113,7 +113,7 @@ export function EntryRow({ entry, withObject = true }: { entry: Summary; withObj
         <Areas of={entry.areas.filter((area) => area !== "managedFields")} />
       </td>
       <td class="wide">
-        {gist(entry) !== "" ? <Text of={gist(entry)} max={160} /> : entry.managers.map((manager) => <Text key={manager} of={`${manager} `} max={60} />)}
+        {gist(entry) !== "" ? <Text of={gist(entry)} max={160} /> : <Text of={whoWords(entry)} max={160} />}
       </td>
     </tr>
   );

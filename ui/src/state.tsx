@@ -37,7 +37,7 @@ export function StatePage(): JSX.Element {
   }, [at, from]);
   // Without a moment it is now, and now is not asked again each second.
   const wanted = at === "" ? "0s" : at;
-  const narrow = filterKeys({ ...filters, type: [], area: [], where: "", quiet: false });
+  const narrow = filterKeys({ ...filters, type: [], area: [], by: [], where: "", quiet: false });
   const { answer, problem, stale, busy, again } = useAnswer<State | Changes>(JSON.stringify([from, wanted, narrow]), (signal) =>
     from === "" ? data.state(at, filters, signal) : data.changes(from, at, filters, signal),
   );

@@ -96,6 +96,11 @@ export function whyWords(why: string): string {
   return WHY[why] ?? why;
 }
 
+/** Who wrote, or in brackets why nobody is named. */
+export function whoWords(one: { managers: readonly string[]; unnamed?: string }): string {
+  return one.managers.length > 0 ? one.managers.join(", ") : one.unnamed === undefined ? "" : `(${one.unnamed})`;
+}
+
 export function objectName(object: { kind: string; name: string }): string {
   return `${short(object.kind)}/${object.name}`;
 }

@@ -10,6 +10,8 @@ export interface Filters {
   namespace: string[];
   type: string[];
   area: string[];
+  /** Names of managers, with `*` for other characters. */
+  by: string[];
   where: string;
   quiet: boolean;
 }
@@ -42,7 +44,7 @@ export interface View {
   zone: Zone;
 }
 
-export const NO_FILTERS: Filters = { what: [], namespace: [], type: [], area: [], where: "", quiet: false };
+export const NO_FILTERS: Filters = { what: [], namespace: [], type: [], area: [], by: [], where: "", quiet: false };
 
 export const START: View = {
   page: "timeline", since: "", until: "", over: "", filters: NO_FILTERS, entry: null, against: null, object: "", at: "", from: "", changed: false, folded: [], zone: "utc",
@@ -58,6 +60,7 @@ export function filterKeys(filters: Filters): [string, string][] {
   for (const namespace of filters.namespace) keys.push(["namespace", namespace]);
   if (filters.type.length > 0) keys.push(["type", filters.type.join(",")]);
   if (filters.area.length > 0) keys.push(["area", filters.area.join(",")]);
+  if (filters.by.length > 0) keys.push(["by", filters.by.join(",")]);
   if (filters.where !== "") keys.push(["where", filters.where]);
   if (filters.quiet) keys.push(["quiet", "1"]);
   return keys;
@@ -100,6 +103,7 @@ export function fromHash(hash: string): View {
       namespace: list("namespace"),
       type: list("type"),
       area: list("area"),
+      by: list("by"),
       where: text("where"),
       quiet: text("quiet") === "1",
     },

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Lane, Mark, Summary } from "../src/api.ts";
-import { append, bars, BIN, clusters, gapModel, gapsOf, hit, layOut, LOOKS, lookOf, model, ROW, rowsBetween, toX, UNSEEN, zoom } from "../src/layout.ts";
+import { append, badge, bars, BIN, clusters, gapModel, gapsOf, hit, layOut, LOOKS, lookOf, model, ROW, rowsBetween, toX, UNSEEN, zoom } from "../src/layout.ts";
 import { parse, rfc3339 } from "../src/time.ts";
 
 const T0 = parse("2026-11-25T01:00:00Z");
@@ -18,6 +18,26 @@ function lane(name: string, more: Partial<Lane> = {}): Lane {
 }
 
 const SCALE = { from: T0, to: T0 + 1_000_000, width: 1000 };
+
+test("a badge says who wrote, where it fits", () => {
+  const of = (marks: Mark[], room = 300): string => {
+    const known = model(lane("a", { marks }));
+    const [first] = clusters(known, SCALE);
+    return first ? badge(known, first, room) : "";
+  };
+  const one = (more: Partial<Mark>, room?: number): string => of([mark(1, 100, { areas: ["spec"], ...more })], room);
+  assert.equal(one({ managers: ["kubectl-set"] }), "kubectl-set");
+  assert.equal(one({ managers: ["kubectl-set", "flux"] }), "kubectl-set +1");
+  assert.equal(one({ managers: ["kubectl-set"] }, 30), "");
+  assert.equal(one({ unnamed: "scale to 0 leaves no owner" }), "(scale to 0 leaves no ow…");
+  assert.equal(one({ managers: ["kubelet"], areas: ["status"] }), "");
+  assert.equal(one({ type: "DELETED", unnamed: "deletion" }), "");
+  assert.equal(one({ type: "ADDED", managers: ["helm"], evidence: "inferred" }), "");
+  assert.equal(one({ managers: ["a\u202eb"] }), "a\\u202eb");
+  // What shares the place of a mark has writers of its own; who writes the status is none of them.
+  const fight = [mark(1, 100, { areas: ["spec"], managers: ["argocd"] }), mark(2, 101, { areas: ["spec"], managers: ["keda"] }), mark(3, 102, { managers: ["kubelet"] })];
+  assert.equal(of(fight), "argocd +1");
+});
 
 test("a mark looks like the most telling of its areas", () => {
   const look = (areas: string[], type = "MODIFIED"): string => lookOf({ type, areas });

@@ -92,15 +92,16 @@ pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
     })
 }
 
-/// Managers with longer names are cut on a terminal.
-const WIDEST_MANAGER: usize = 28;
+/// Width of the column of managers at most; a longer name is printed whole, and the field below it.
+const WIDEST_MANAGER: usize = 40;
 /// On a terminal with fewer columns everything is shorter.
 const NARROW: usize = 100;
+const NARROW_MANAGER: usize = 26;
 
 fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure> {
     let look = out.look;
     let narrow = look.width.is_some_and(|width| width < NARROW);
-    let bound = if narrow { WIDEST_MANAGER / 2 + 2 } else { WIDEST_MANAGER };
+    let bound = if narrow { NARROW_MANAGER } else { WIDEST_MANAGER };
     let stamps: Vec<Option<Stamp>> =
         fields.iter().map(|field| Some(clock().stamp(&field.time)).filter(|_| !field.time.is_empty())).collect();
     // The zone of all of them stands above; where it has more than one offset, with each.
@@ -125,8 +126,12 @@ fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure
         .map(|(field, stamp)| {
             let seq = field.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string());
             let mark = field.set.mark();
-            let names = who::short(&field.managers);
-            (seq, format!("{mark}{}", time_of(stamp)), if names.is_empty() { "-".to_owned() } else { names })
+            let names = match &field.unnamed {
+                _ if !field.managers.is_empty() => who::short(&field.managers),
+                Some(why) => format!("({})", printable(why)),
+                None => "-".to_owned(),
+            };
+            (seq, format!("{mark}{}", time_of(stamp)), names)
         })
         .collect();
     let widest = |of: &dyn Fn(&(String, String, String)) -> usize| cells.iter().map(of).max().unwrap_or(0);
@@ -137,14 +142,21 @@ fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure
     head.put(Some(Ink::Faint), &format!("{:>seq_width$}  {:<time_width$} MANAGER", "SEQ", zone));
     out.line(&head.finish())?;
     for line in yaml::lines(node, View::All) {
+        let start = seq_width + time_width + who_width + 4;
         let mut row = Row::new(look);
         if let Some((seq, time, manager)) = line.origin.and_then(|origin| cells.get(origin)) {
-            let manager = if look.terminal { super::output::cut(manager, who_width) } else { manager.into() };
+            let is_long = look.terminal && manager.chars().count() > who_width;
+            if is_long {
+                row.uncut();
+            }
             row.put(Some(Ink::Faint), &format!("{seq:>seq_width$} "));
             row.put(Some(Ink::Faint), &format!(" {time:<time_width$} "));
-            row.put(Some(Ink::Change), &printable(&manager));
+            row.put(Some(Ink::Change), manager);
+            if is_long {
+                out.line(&row.finish())?;
+                row = Row::new(look);
+            }
         }
-        let start = seq_width + time_width + who_width + 4;
         row.to(start).put(None, &line.text);
         out.line(&row.finish())?;
     }

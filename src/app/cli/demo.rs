@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::output::{Ink, Out, plural};
 use super::{Exit, Failure, Global, Outcome};
 use crate::core::model::Seq;
-use crate::core::wire::{Change, Entry};
+use crate::core::wire::{Entry, authors};
 use crate::sim::faults::On;
 use crate::sim::world::World;
 use crate::sim::{Settings, Sim, objects};
@@ -297,15 +297,8 @@ fn who_wrote(name: &str, lines: &[Vec<u8>]) -> String {
     let mut wrote: Vec<(String, &str, u64)> = Vec::new();
     for line in lines {
         let Ok(entry) = Entry::parse(line) else { continue };
-        let object: Option<Value> = entry.object.and_then(|object| serde_json::from_str(object.get()).ok());
-        let managers = object.as_ref().and_then(|object| object["metadata"]["managedFields"].as_array().cloned());
-        let last = managers.unwrap_or_default().iter().max_by_key(|entry| entry["time"].to_string()).cloned();
-        let changed = Change::of(&entry).ok().flatten();
-        let manager = changed
-            .as_ref()
-            .and_then(|change| Some(change.managers.first()?.manager.as_str()))
-            .or_else(|| last.as_ref().and_then(|entry| entry["manager"].as_str()))
-            .unwrap_or("somebody");
+        let authors = authors(&entry);
+        let manager = authors.first().map_or("somebody", |author| author.manager.as_str());
         let verb = match entry.op.as_str() {
             "ADDED" => "created it",
             "MODIFIED" => "wrote over it",

@@ -8,6 +8,7 @@ use super::line::put_gap;
 use super::log::put_difference;
 use super::names::{At, at};
 use super::output::{Ink, Out, Row, printable};
+use super::select::manager;
 use super::tree::Node;
 use super::{Exit, Failure, Format, Global, Outcome, complain, object};
 use crate::core::k8s::bookkeeping;
@@ -30,6 +31,9 @@ pub struct DiffArgs {
     /// All namespaces, which is the default
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
+    /// Only objects that these programs wrote in between, as managedFields name them: kubectl-set, or 'kubectl*,flux'
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = manager)]
+    pub by: Vec<String>,
     /// The first moment: so long ago (30m), a time (10:00, 'yesterday 10:00', '2026-11-21 10:00', RFC 3339), or right after an
     /// entry (its seq) [default: an hour ago]
     #[arg(long, value_name = "TIME or SEQ", value_parser = at, allow_hyphen_values = true)]
@@ -109,6 +113,7 @@ pub fn main(mut args: DiffArgs, global: &Global) -> Outcome {
     let question = Diff {
         objects: args.objects,
         namespaces: args.namespace,
+        by: args.by,
         from: args.from,
         to: args.to,
         utc: format != Format::Line,

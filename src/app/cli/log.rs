@@ -12,7 +12,7 @@ use super::yaml::{self, Sign, View};
 use super::{Exit, Failure, Format, Global, Outcome, object};
 use crate::core::k8s::bookkeeping;
 use crate::core::model::EntryType;
-use crate::core::wire::Entry;
+use crate::core::wire::{self, Entry};
 use crate::journal::StoredEntry;
 use crate::query::line::Line;
 use crate::query::questions::history::{Family, History, Item, Run};
@@ -300,6 +300,8 @@ impl<'o> Printer<'o> {
         };
         let names = run.managers.iter().map(|manager| manager.manager.as_str()).collect::<Vec<_>>().join(", ");
         let by = if names.is_empty() { String::new() } else { format!("by {names} ") };
+        let why = wire::unnamed(&entry).filter(|_| names.is_empty());
+        let why = why.map_or_else(String::new, |why| format!(" ({})", why.words()));
         let (oldest, newest) = (clock().stamp(&run.since), clock().stamp(&entry.time));
         let since = match (self.out.look.terminal, oldest.date == newest.date) {
             (false, _) => oldest.whole,
@@ -307,7 +309,7 @@ impl<'o> Printer<'o> {
             (true, false) => format!("{} {}", oldest.date, oldest.time),
         };
         row.put(None, &format!("{} status updates{of}", run.count));
-        row.flow(None, " ", &printable(&format!("{by}since {since}")));
+        row.flow(None, " ", &printable(&format!("{by}since {since}{why}")));
         self.out.line(&row.finish())
     }
 

@@ -116,7 +116,8 @@ pub fn labels(text: &str) -> Result<String, String> {
 }
 
 /// Takes a manager's name, which may have a `*`.
-fn manager(text: &str) -> Result<String, String> {
+/// Reads the name of a manager.
+pub(super) fn manager(text: &str) -> Result<String, String> {
     if text.is_empty() {
         Err("expected the name of a manager, such as kubectl-set".to_owned())
     } else {

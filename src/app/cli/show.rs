@@ -76,7 +76,11 @@ fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
     let described = described.transpose().map_err(|why| object::damaged(stored.seq, &why))?;
     if let Some(described) = &described {
         facts.push(("changed", described.areas.join(" ")));
-        facts.push(("by", who::spell(&described.managers, true)));
+        let by = match described.unnamed {
+            Some(why) => why.sentence(),
+            None => who::spell(&described.managers, true),
+        };
+        facts.push(("by", by));
     }
     for (title, text) in facts.iter().filter(|(_, text)| !text.is_empty()) {
         let mut row = Row::new(look);

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use super::names::ago;
 use super::output::{Out, plural, size};
+use super::select::manager;
 use super::{Exit, Failure, Global, Outcome, complain};
 use crate::core::model::EntryType;
 use crate::core::units::ByteSize;
@@ -44,6 +45,9 @@ pub struct TimelineArgs {
     /// Only changes of these parts: spec, status, metadata, data or another top-level one
     #[arg(long = "only", value_name = "AREA", value_delimiter = ',')]
     pub areas: Vec<String>,
+    /// Only entries that these programs wrote, as managedFields name them: kubectl-set, or 'kubectl*,flux'
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = manager)]
+    pub by: Vec<String>,
     /// Also changes of nothing that matters, each by itself
     #[arg(long)]
     pub all: bool,
@@ -68,6 +72,7 @@ impl TimelineArgs {
             namespaces: words(&self.namespace),
             types: self.types.clone(),
             areas: words(&self.areas),
+            by: words(&self.by),
             since: self.since,
             until: self.until,
             filter: self.filter.clone().filter(|text| !text.trim().is_empty()),

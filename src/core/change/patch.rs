@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::core::json::one_line;
 use crate::core::json::pointer::unescape;
 use crate::core::json::tree::{Id, Kind, Tree, View};
-use crate::core::k8s::bookkeeping::{GENERATION, RESOURCE_VERSION, is_of_managed_fields};
+use crate::core::k8s::bookkeeping::{DELETION, GENERATION, RESOURCE_VERSION, is_of_managed_fields};
 use crate::core::k8s::managed_fields::{self, Books, By};
 
 /// The member of an object that says who it is.
@@ -109,11 +109,15 @@ const ASKED: usize = 8;
 
 /// Writes those who made a change, as entries have them. `wrote` are the entries of managedFields that moved with it.
 /// Where none did, the writer is among the owners of what is there now: each write owns all that it sets. What the API
-/// server itself sets has no owner, and no entry shows who removed what another had.
+/// server itself sets has no owner, and no entry shows who removed what another had. A DELETE request is in no entry: what else
+/// changes with it (the phase of a Namespace) is not its owner's doing.
 pub(super) fn managers(new: &mut Tree<'_>, wrote: &[Id], set: &[String]) -> Vec<u8> {
     let mut out = Vec::new();
     if !wrote.is_empty() {
         wrote.iter().for_each(|&entry| write_manager(&mut out, new.view(), entry, By::Moved));
+        return out;
+    }
+    if set.iter().any(|path| DELETION.contains(&path.as_str())) {
         return out;
     }
     let paths: Vec<_> = set.iter().filter_map(|path| managed_fields::steps(new, path)).collect();
@@ -139,7 +143,7 @@ pub(super) fn managers(new: &mut Tree<'_>, wrote: &[Id], set: &[String]) -> Vec<
 /// Notes that a value was set, where its owner may have set it.
 pub(super) fn note(set: &mut Vec<String>, path: &str) {
     let counts = path != RESOURCE_VERSION && path != GENERATION && !is_of_managed_fields(path);
-    if counts && set.len() < ASKED {
+    if counts && (set.len() < ASKED || DELETION.contains(&path)) {
         set.push(path.to_owned());
     }
 }

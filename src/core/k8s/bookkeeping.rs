@@ -9,6 +9,9 @@ pub const RESOURCE_VERSION: &str = "/metadata/resourceVersion";
 /// Pointer of the number of changes of the spec.
 pub const GENERATION: &str = "/metadata/generation";
 
+/// What a DELETE request sets on an object that is not gone at once.
+pub const DELETION: [&str; 2] = ["/metadata/deletionTimestamp", "/metadata/deletionGracePeriodSeconds"];
+
 /// The annotation in which kubectl keeps what it applied.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 

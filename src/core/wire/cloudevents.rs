@@ -129,6 +129,7 @@ mod tests {
             name: "shop",
             uid: "u",
             version: "41",
+            managers: None,
             change: None,
             object: Some(b"{\"n\":1.0,\"big\":1e400}"),
             gap: None,

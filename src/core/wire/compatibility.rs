@@ -14,6 +14,8 @@ const EVENTS: &str = include_str!("../../../tests/golden/entries.cloudevents.jso
 const CHANGE: &str = r#"{"areas":["managedFields","metadata","spec"],"patch":[{"op":"replace","path":"/metadata/generation","value":2,"was":1},{"op":"add","path":"/spec/template/metadata/labels/tier","value":"web"},{"op":"remove","path":"/spec/paused","was":true},{"op":"replace","path":"/spec/replicas","value":3,"was":2}],"managers":[{"manager":"kubectl","operation":"Apply","subresource":"scale","time":"2026-11-21T10:14:59Z"}]}"#;
 /// An element that changed places, and both ways to know a writer.
 const MOVED: &str = r#"{"areas":["managedFields","status"],"patch":[{"op":"move","from":"/status/conditions/1","path":"/status/conditions/0"}],"managers":[{"manager":"kube-controller-manager","operation":"Update","subresource":"status","time":"2026-11-21T10:14:59Z","by":"moved"},{"manager":"kubectl","operation":"Apply","by":"owner"}]}"#;
+/// Two that one request names: the client, and a webhook.
+const CREATED: &str = r#"[{"manager":"kubectl-create","operation":"Update","time":"2026-11-21T10:14:59Z","by":"moved"},{"manager":"webhook","operation":"Update","by":"moved"}]"#;
 const OBJECT: &[u8] = br#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"7c1f","resourceVersion":"41"},"spec":{"replicas":3}}"#;
 const ODD: &[u8] = br#"{"kind":"Thing","big":123456789012345678901234567890,"beyond":1e400,"zero":-0.0,"text":"\u0000\ud800 \u00e9","again":1,"again":2}"#;
 
@@ -39,6 +41,7 @@ fn rendered() -> Vec<Vec<u8>> {
         name: "web",
         uid: "7c1f",
         version: "41",
+        managers: None,
         change: None,
         object: Some(OBJECT),
         gap: None,
@@ -108,6 +111,9 @@ fn rendered() -> Vec<Vec<u8>> {
     );
     let late = EntryBuilder { happened: Some("2026-11-21T10:14:59Z"), change: Some(MOVED), ..modified() };
     lines.push(render(&EntryBuilder { seq: Seq(28), ..late }).line);
+    let created = EntryBuilder { seq: Seq(29), managers: Some(CREATED), ..base() };
+    lines.push(render(&created).line);
+    lines.push(shaped(created, Payload::Metadata, true));
     lines
 }
 

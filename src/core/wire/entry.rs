@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Change, VERSION, scan};
+use crate::core::k8s::managed_fields::Manager;
 use crate::core::model::{EntryType, ResourceVersion, Seq};
 
 /// Header of an entry: the members before the change, the object and the gap. It is parsed once and passed along with the
@@ -53,6 +54,8 @@ pub struct Header<'a> {
 pub struct Entry<'a> {
     /// The header.
     pub header: Header<'a>,
+    /// Managers that created the object, on ADDED.
+    pub managers: Option<&'a RawValue>,
     /// The difference, on MODIFIED.
     pub change: Option<&'a RawValue>,
     /// The object.
@@ -106,6 +109,8 @@ struct Line<'a> {
     uid: Option<Cow<'a, str>>,
     #[serde(rename = "resourceVersion", borrow, default)]
     resource_version: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    managers: Option<&'a RawValue>,
     #[serde(borrow, default)]
     change: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -193,7 +198,8 @@ impl<'a> Entry<'a> {
             uid: line.uid,
             resource_version: line.resource_version,
         };
-        Ok(Self { header, change: line.change, object: line.object, gap: line.gap, redacted: line.redacted })
+        let Line { managers, change, object, gap, redacted, .. } = line;
+        Ok(Self { header, managers, change, object, gap, redacted })
     }
 
     /// Reads its parts, as everything that reads the log does: an entry that passes is damaged to nobody.
@@ -210,6 +216,9 @@ impl<'a> Entry<'a> {
             }
             EntryType::Modified if Change::of(self).is_err() => return Err(EntryError::Part("change")),
             EntryType::Added | EntryType::Modified | EntryType::Deleted => {}
+        }
+        if self.managers.is_some_and(|raw| serde_json::from_str::<Vec<Manager>>(raw.get()).is_err()) {
+            return Err(EntryError::Part("managers"));
         }
         let read = |raw: &RawValue| serde_json::from_str::<Vec<Cow<'_, str>>>(raw.get()).is_ok();
         if self.redacted.is_none_or(read) { Ok(()) } else { Err(EntryError::Part("redacted")) }

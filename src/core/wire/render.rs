@@ -45,6 +45,8 @@ pub struct EntryBuilder<'a> {
     pub uid: &'a str,
     /// resourceVersion of the change; empty on a gap.
     pub version: &'a str,
+    /// The `managers` member as JSON, on ADDED.
+    pub managers: Option<&'a str>,
     /// The `change` member as JSON, on MODIFIED.
     pub change: Option<&'a str>,
     /// The object as JSON on one line.
@@ -110,6 +112,10 @@ pub fn render(entry: &EntryBuilder<'_>) -> Rendered {
         if !value.is_empty() {
             text(&mut out, key, value);
         }
+    }
+    if let Some(managers) = entry.managers {
+        out.extend_from_slice(b",\"managers\":");
+        out.extend_from_slice(managers.as_bytes());
     }
     if let Some(change) = entry.change {
         out.extend_from_slice(b",\"change\":");

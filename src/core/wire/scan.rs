@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::core::json::scan::{member, value};
 
 /// The members that come after those of the header.
-const BODY: [&[u8]; 4] = [CHANGE, OBJECT, b"\"gap\":", b"\"redacted\":"];
+const BODY: [&[u8]; 5] = [b"\"managers\":", CHANGE, OBJECT, b"\"gap\":", b"\"redacted\":"];
 pub(super) const CHANGE: &[u8] = b"\"change\":";
 pub(super) const OBJECT: &[u8] = b"\"object\":";
 

@@ -11,7 +11,6 @@ use crate::core::model::{EntryType, Evidence, Why};
 pub fn entry_schema() -> Value {
     let types: Vec<&str> = EntryType::ALL.iter().map(|t| t.as_str()).collect();
     let evidence = Evidence::ALL.map(Evidence::as_str);
-    let why: Vec<&str> = Why::ALL.iter().map(|why| why.as_str()).collect();
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "An entry of decklog, wire version 1",
@@ -61,35 +60,42 @@ pub fn entry_schema() -> Value {
             "name": text("Name of the object. A GAP has one where it is of that object alone, which could not be recorded."),
             "uid": text("uid of the object."),
             "resourceVersion": text("resourceVersion of the change."),
+            "managers": managers_schema("On ADDED: who created the object, as its managedFields have it, where its creation was seen. A hint, not proof; absent where nobody is known to have."),
             "change": change_schema(),
             "object": {
                 "type": "object",
                 "description": "The object after the change; on DELETED its last state. Redacted, byte-exact otherwise.",
             },
-            "gap": {
-                "type": "object",
-                "description": "On GAP: between these, changes may be missing.",
-                "required": ["why"],
-                "properties": {
-                    "why": {
-                        "anyOf": [{ "enum": why }, { "type": "string" }],
-                        "description": "What made it; a later release may know more reasons.",
-                    },
-                    "from": text("The last resourceVersion known good."),
-                    "to": text("The resourceVersion of the list that ends the gap."),
-                    "since": {
-                        "type": "string", "format": "date-time",
-                        "description": "The last moment known good.",
-                    },
-                    "recovered": {
-                        "type": "integer", "minimum": 1,
-                        "description": "How many changes were read from the API server's own history before it, since the position was lost.",
-                    },
-                },
-            },
+            "gap": gap_schema(),
             "redacted": {
                 "type": "array", "items": { "type": "string" },
                 "description": "JSON pointers of what was redacted.",
+            },
+        },
+    })
+}
+
+/// The schema of the `gap` member.
+fn gap_schema() -> Value {
+    let why: Vec<&str> = Why::ALL.iter().map(|why| why.as_str()).collect();
+    json!({
+        "type": "object",
+        "description": "On GAP: between these, changes may be missing.",
+        "required": ["why"],
+        "properties": {
+            "why": {
+                "anyOf": [{ "enum": why }, { "type": "string" }],
+                "description": "What made it; a later release may know more reasons.",
+            },
+            "from": text("The last resourceVersion known good."),
+            "to": text("The resourceVersion of the list that ends the gap."),
+            "since": {
+                "type": "string", "format": "date-time",
+                "description": "The last moment known good.",
+            },
+            "recovered": {
+                "type": "integer", "minimum": 1,
+                "description": "How many changes were read from the API server's own history before it, since the position was lost.",
             },
         },
     })
@@ -121,21 +127,26 @@ fn change_schema() -> Value {
                     },
                 },
             },
-            "managers": {
-                "type": "array",
-                "description": "Who made the change, as managedFields have it: those whose set of fields grew or whose time moved, or else the owners of what changed. A hint, not proof; several where managedFields leave it open.",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "manager": text("What the writer calls itself."),
-                        "operation": text("Apply or Update."),
-                        "subresource": text("The subresource that was written."),
-                        "time": text("When, to the second."),
-                        "by": {
-                            "anyOf": [{ "enum": By::ALL.map(By::as_str) }, { "type": "string" }],
-                            "description": "How it is known: its set grew or its time moved, or it owns what changed where nothing moved.",
-                        },
-                    },
+            "managers": managers_schema("Who made the change, as managedFields have it: those whose set of fields grew or whose time moved, or else the owners of what changed. A hint, not proof; several where managedFields leave it open."),
+        },
+    })
+}
+
+/// The schema of a list of managers.
+fn managers_schema(description: &str) -> Value {
+    json!({
+        "type": "array",
+        "description": description,
+        "items": {
+            "type": "object",
+            "properties": {
+                "manager": text("What the writer calls itself."),
+                "operation": text("Apply or Update."),
+                "subresource": text("The subresource that was written."),
+                "time": text("When, to the second."),
+                "by": {
+                    "anyOf": [{ "enum": By::ALL.map(By::as_str) }, { "type": "string" }],
+                    "description": "How it is known: its set grew or its time moved, or it owns what changed where nothing moved.",
                 },
             },
         },

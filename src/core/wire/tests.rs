@@ -34,6 +34,7 @@ fn draft<'a>(cluster: &'a Cluster, redacted: &'a [String]) -> EntryBuilder<'a> {
         name: "web",
         uid: "u",
         version: "41",
+        managers: None,
         change: Some(r#"{"areas":["spec"],"patch":[],"managers":[]}"#),
         object: Some(br#"{"n":1.0,"big":1e400}"#),
         gap: None,

@@ -165,6 +165,7 @@ impl Reader {
                 name: "",
                 uid: "",
                 version: "",
+                managers: None,
                 change: None,
                 object: None,
                 gap: Some((&gap, None)),

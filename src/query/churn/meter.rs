@@ -116,6 +116,7 @@ mod tests {
                 name: manager,
                 uid: "u",
                 version: "1",
+                managers: None,
                 change: None,
                 object: Some(object.as_bytes()),
                 gap: None,

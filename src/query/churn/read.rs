@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::core::k8s::bookkeeping::is_book;
-use crate::core::k8s::managed_fields::ManagedFields;
-use crate::core::wire::{Change, Op};
+use crate::core::wire::{Change, Entry, Op, authors_with};
 
 /// Returns the intended operations: without the fields that the API server or kubectl maintain.
 pub(super) fn meant<'c, 'a>(change: &'c Change<'a>) -> impl Iterator<Item = &'c Op<'a>> {
@@ -17,8 +16,8 @@ pub(super) fn writer(change: &Change<'_>) -> Option<String> {
     others.iter().all(|other| other.manager == first.manager).then(|| first.manager.clone())
 }
 
-/// Returns the creator of an object: the newest manager in its managedFields.
-pub(super) fn creator(object: &[u8]) -> Option<String> {
-    let managers = ManagedFields::of(object).all();
+/// Returns the creator of an object: of those that its creation names the one that wrote last.
+pub(super) fn creator(entry: &Entry<'_>, object: &[u8]) -> Option<String> {
+    let managers = authors_with(entry, Some(object));
     managers.into_iter().min_by_key(|manager| Reverse(manager.time.clone())).map(|manager| manager.manager)
 }

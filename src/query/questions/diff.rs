@@ -17,6 +17,7 @@ use crate::query::render::names::{At, Spellings};
 use crate::query::render::object::{Moment, place};
 use crate::query::render::row::plural;
 use crate::query::render::{Failure, object};
+use crate::query::select::Writers;
 use crate::query::{Log, Put, Question};
 
 /// Default period of the comparison.
@@ -29,6 +30,8 @@ pub(crate) struct Diff {
     /// Resources and objects as kubectl spells them; all if there are none.
     pub(crate) objects: Vec<String>,
     pub(crate) namespaces: Vec<String>,
+    /// Names of managers, with `*` for other characters, one of which wrote an entry between the moments; all if there are none.
+    pub(crate) by: Vec<String>,
     /// First moment; an hour ago if there is none.
     pub(crate) from: Option<At>,
     /// Second moment; now if there is none.
@@ -95,7 +98,9 @@ impl Question for Diff {
         let scope = Scope::of(&self, &reader)?;
         let zone = if self.utc { TimeZone::UTC } else { log.clock.zone.clone() };
         let clock = Clock { now: log.clock.now, zone };
-        scope.compare(&mut reader, log, (from, to), &clock, put)
+        scope.compare(&mut reader, log, (from, to), &clock, put)?;
+        scope.writers.iter().for_each(|writers| writers.remark_if_unknown(log));
+        Ok(())
     }
 }
 
@@ -157,18 +162,21 @@ struct Scope {
     namespaces: BTreeSet<Option<String>>,
     /// Only these.
     objects: Option<Vec<ObjectRow>>,
+    /// Only objects that one of them wrote.
+    writers: Option<Writers>,
 }
 
 impl Scope {
     fn of(args: &Diff, reader: &Reader) -> Result<Self, Failure> {
         object::namespaces(reader, &args.namespaces)?;
+        let writers = Writers::of(&args.by);
         let mut namespaces: BTreeSet<_> = args.namespaces.iter().cloned().map(Some).collect();
         if namespaces.is_empty() {
             namespaces.insert(None);
         }
         if args.objects.is_empty() {
             let resources = reader.resources()?.into_iter().map(|(id, _)| id).collect();
-            return Ok(Self { resources, namespaces, objects: None });
+            return Ok(Self { resources, namespaces, objects: None, writers });
         }
         let spellings = Spellings::load(reader)?;
         let (mut resources, mut objects, mut all) = (BTreeSet::new(), Vec::new(), false);
@@ -184,7 +192,8 @@ impl Scope {
         if all && !objects.is_empty() {
             return Err(Failure::usage("diff takes either resources or single objects, not both at once"));
         }
-        Ok(Self { resources: resources.into_iter().collect(), namespaces, objects: (!all).then_some(objects) })
+        let resources = resources.into_iter().collect();
+        Ok(Self { resources, namespaces, objects: (!all).then_some(objects), writers })
     }
 
     /// Rows of the objects that may differ, by resource, namespace and name.
@@ -217,6 +226,9 @@ impl Scope {
         let (mut passed, mut first_seen, mut uncertain) = (0, 0, 0);
         // One at a time: together they may be large.
         for row in self.rows(reader, from)? {
+            if !self.is_written(reader, row, (from, to))? {
+                continue;
+            }
             let found = difference::between(reader, [row], (from, to), Limits::NONE)?;
             if let Some(failure) = found.unknown.into_iter().next() {
                 return Err(failure);
@@ -246,6 +258,20 @@ impl Scope {
         unknown.dedup();
         unknown.into_iter().try_for_each(|text| put(Item::Unknown(text)))?;
         put(Item::CameAndWent(passed))
+    }
+
+    /// Reports whether one of the wanted managers wrote the object, given by its row, between the moments.
+    fn is_written(&self, reader: &mut Reader, row: i64, (from, to): (Moment, Moment)) -> Result<bool, Failure> {
+        let Some(writers) = &self.writers else { return Ok(true) };
+        let Some(row) = reader.object_with(row)? else { return Ok(false) };
+        let from = object::happened_by(reader, &row, from)?.certain.seq;
+        let upto = object::happened_by(reader, &row, to)?.possible;
+        for step in reader.history(&row, from, upto, usize::MAX)? {
+            if reader.entry_of(&step)?.is_some_and(|stored| writers.wrote(&stored.line)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Hands out the GAPs between the moments. Returns sentences about moments that lie in one.

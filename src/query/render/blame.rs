@@ -9,7 +9,7 @@ use super::tree::{Node, Step as Way, pointer};
 use super::{Failure, who};
 use crate::core::k8s::managed_fields::{ManagedFields, Manager};
 use crate::core::model::{EntryType, Seq};
-use crate::core::wire::{Change, Entry};
+use crate::core::wire::{Change, Entry, Unnamed, unnamed};
 use crate::journal::{ObjectRow, Reader, Step};
 
 /// Time at which a field was set, as far as it is known.
@@ -44,6 +44,8 @@ pub(crate) struct Origin {
     /// The entry is of an object that came to be.
     pub(crate) came: bool,
     pub(crate) changed: Vec<Manager>,
+    /// The reason why a change names no manager.
+    pub(crate) unnamed: Option<Unnamed>,
     pub(crate) books: ManagedFields,
 }
 
@@ -59,6 +61,9 @@ pub(crate) struct Field {
     pub(crate) time: String,
     pub(crate) set: Set,
     pub(crate) managers: Vec<Manager>,
+    /// The reason why there are no managers, in a few words, where the entry says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unnamed: Option<String>,
 }
 
 pub(crate) struct Found {
@@ -129,7 +134,7 @@ impl Origin {
     /// An origin of which the log has no entry.
     fn unknown(time: String, set: Set, object: &str) -> Self {
         let books = ManagedFields::of(object.as_bytes());
-        Self { seq: None, time, set, came: false, changed: Vec::new(), books }
+        Self { seq: None, time, set, came: false, changed: Vec::new(), unnamed: None, books }
     }
 }
 
@@ -195,6 +200,7 @@ impl History<'_> {
                 set: if watched && step.kept { Set::At } else { Set::By },
                 came: entry.op == EntryType::Added && watched,
                 changed: change.managers,
+                unnamed: if entry.op == EntryType::Modified { unnamed(entry) } else { None },
                 books: ManagedFields::of(object.as_bytes()),
             });
         }
@@ -232,6 +238,7 @@ fn field(origins: &mut [Origin], node: &Node<'_>, path: &[Way<'_, '_>]) -> Resul
         // Whoever owns it has written nothing since.
         time = own;
     }
+    let unnamed = origin.unnamed.filter(|_| managers.is_empty()).map(|why| why.words().to_owned());
     Ok(Field {
         path: pointer(path),
         value: RawValue::from_string(node.json())?,
@@ -239,5 +246,6 @@ fn field(origins: &mut [Origin], node: &Node<'_>, path: &[Way<'_, '_>]) -> Resul
         time,
         set: origin.set,
         managers,
+        unnamed,
     })
 }

@@ -137,10 +137,10 @@ impl Lines {
         }
         let said = match kind {
             // Of a damaged one nothing is known but that it is there; `verify` finds it.
-            EntryType::Added | EntryType::Modified => {
+            EntryType::Added | EntryType::Modified | EntryType::Deleted => {
                 AnnotatedEntry::read(entry).is_ok_and(|described| described.put(&mut row, kind))
             }
-            EntryType::Deleted | EntryType::Gap => false,
+            EntryType::Gap => false,
         };
         // What the API server said on a watch is the rule and goes without saying.
         if let Some(evidence) = entry.evidence.as_deref().filter(|evidence| *evidence != "watched") {
@@ -297,6 +297,7 @@ mod tests {
             name,
             uid: "u",
             version: "41",
+            managers: None,
             change,
             object: Some(OBJECT),
             gap: None,
@@ -415,16 +416,16 @@ mod tests {
         };
         insta::assert_snapshot!(printed(terminal(120)), @"
         2026-10-25 (CEST, +02:00)
-           1 02:30:00 ADDED    shop deployments.apps/web
-           2 02:59:59 ADDED    shop deployments.apps/web
+           1 02:30:00 ADDED    shop deployments.apps/web (no managedFields)
+           2 02:59:59 ADDED    shop deployments.apps/web (no managedFields)
         2026-10-25 (CET, +01:00)
-           3 02:00:00 ADDED    shop deployments.apps/web
+           3 02:00:00 ADDED    shop deployments.apps/web (no managedFields)
            4 02:30:00 GAP      shop deployments.apps expired: changes may be missing, since 2026-10-25T02:30:00+02:00
         ");
         insta::assert_snapshot!(printed(TerminalStyle::default()), @"
-        1 2026-10-25T02:30:00.000+02:00 ADDED    deployments.apps shop/web
-        2 2026-10-25T02:59:59.999+02:00 ADDED    deployments.apps shop/web
-        3 2026-10-25T02:00:00.000+01:00 ADDED    deployments.apps shop/web
+        1 2026-10-25T02:30:00.000+02:00 ADDED    deployments.apps shop/web (no managedFields)
+        2 2026-10-25T02:59:59.999+02:00 ADDED    deployments.apps shop/web (no managedFields)
+        3 2026-10-25T02:00:00.000+01:00 ADDED    deployments.apps shop/web (no managedFields)
         4 2026-10-25T02:30:00.000+01:00 GAP      deployments.apps shop/ expired: changes may be missing, since 2026-10-25T02:30:00+02:00
         ");
     }

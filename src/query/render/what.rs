@@ -8,13 +8,15 @@ use super::who;
 use crate::core::k8s::bookkeeping;
 use crate::core::k8s::managed_fields::Manager;
 use crate::core::model::EntryType;
-use crate::core::wire::{Change, Entry, authors};
+use crate::core::wire::{Change, Entry, Unnamed, authors, unnamed};
 
 /// An entry, described: its object with what the change did to it, and who did it.
 pub(crate) struct AnnotatedEntry<'e> {
     pub(crate) tree: Node<'e>,
     pub(crate) areas: Vec<String>,
     pub(crate) managers: Vec<Manager>,
+    /// The reason why there are no managers, where it is known.
+    pub(crate) unnamed: Option<Unnamed>,
 }
 
 impl<'e> AnnotatedEntry<'e> {
@@ -26,34 +28,37 @@ impl<'e> AnnotatedEntry<'e> {
         let damaged = |error: serde_json::Error| error.to_string();
         let object = entry.object.map(serde_json::value::RawValue::get).filter(|object| object.starts_with('{'));
         let object = object.ok_or("it has no object")?;
-        let tree = Node::parse(object.as_bytes()).map_err(damaged)?;
-        Ok(match (entry.op, entry.evidence.as_deref()) {
-            (EntryType::Modified, _) => {
+        let mut tree = Node::parse(object.as_bytes()).map_err(damaged)?;
+        let (managers, unnamed) = (authors(entry), unnamed(entry));
+        let (tree, areas) = match entry.op {
+            EntryType::Modified => {
                 let change = Change::of(entry).map_err(damaged)?.unwrap_or_default();
-                let mut tree = tree;
                 tree.revert(&change.patch).map_err(damaged)?;
                 for area in change.dropped() {
                     tree.redacted(&format!("/{area}"));
                 }
-                Self { tree, areas: change.areas, managers: change.managers }
+                (tree, change.areas)
             }
-            (EntryType::Added, _) => Self { tree: tree.added(), areas: Vec::new(), managers: authors(entry) },
-            (EntryType::Deleted, _) => Self { tree: tree.gone(), areas: Vec::new(), managers: Vec::new() },
-            (EntryType::Gap, _) => Self { tree: tree.added(), areas: Vec::new(), managers: Vec::new() },
-        })
+            EntryType::Added | EntryType::Gap => (tree.added(), Vec::new()),
+            EntryType::Deleted => (tree.gone(), Vec::new()),
+        };
+        Ok(Self { tree, areas, managers, unnamed })
     }
 
-    /// Puts on a line who did it, and of a change what it was. Says whether that is known.
+    /// Puts on a line who did it, and of a change what it was. Says whether there was anything to put.
     pub(crate) fn put(&self, row: &mut Row, op: EntryType) -> bool {
+        // The evidence itself stands on the line, and that nothing but the version moved.
+        let is_said = |why: &Unnamed| matches!(why, Unnamed::Listed | Unnamed::Inferred | Unnamed::NoOp);
+        let unnamed = self.unnamed.filter(|why| !is_said(why));
+        let who = who::Line::of(&self.managers, unnamed, row.is_on_terminal());
         if op == EntryType::Modified {
-            ChangeSummary::of(&self.tree, &self.areas).put(row, &self.managers);
+            ChangeSummary::of(&self.tree, &self.areas).put(row, &who);
             return true;
         }
-        let names = who::spell(&self.managers, true);
-        match (names.is_empty(), row.is_on_terminal()) {
+        match (who.text.is_empty(), row.is_on_terminal()) {
             (true, _) => return false,
-            (false, true) => row.flow(Some(Ink::Who), "", &names),
-            (false, false) => row.put(None, &format!("({names})")),
+            (false, true) => row.flow(Some(who.ink), "", &who.text),
+            (false, false) => row.put(None, &who.text),
         };
         true
     }
@@ -142,38 +147,37 @@ impl ChangeSummary {
 
     /// Puts it on a line: on a terminal behind those who did it, on this line and the one below; elsewhere all that a
     /// line may be searched for.
-    fn put(&self, row: &mut Row, managers: &[Manager]) {
+    fn put(&self, row: &mut Row, who: &who::Line) {
         let most = self.items.len().min(MOST);
-        let (fully, names) = (who::spell(managers, true), who::spell(managers, false));
         if !row.is_on_terminal() {
             let what =
                 if most == 0 { String::new() } else { format!("  {}", self.spell(most, false, false).join(" ")) };
-            let who = if fully.is_empty() { fully } else { format!("  ({fully})") };
+            let who = if who.text.is_empty() { String::new() } else { format!("  {}", who.text) };
             row.put(Some(Ink::Change), &self.areas()).put(None, &what).put(None, &who);
             return;
         }
-        // What changed counts more than how it was written, and in full more than on one line; but what few people look
-        // for is not worth another line.
+        // In full counts more than on one line; but what few people look for is not worth another line. The writer is the same
+        // text at every width.
         let sought = self.items[..most].iter().filter(|item| item.rank < SELDOM_SOUGHT).count().max(most.min(1));
         let mut candidates = Vec::new();
         for (count, below) in [(most, 0), (sought, 0), (most, 1)] {
-            candidates.extend([(&fully, count, false, below), (&names, count, false, below)]);
+            candidates.push((count, false, below));
         }
-        candidates.push((&names, most, true, 1));
+        candidates.push((most, true, 1));
         for count in (1..most).rev() {
-            candidates.extend([(&fully, count, false, 1), (&names, count, false, 1), (&names, count, true, 1)]);
+            candidates.extend([(count, false, 1), (count, true, 1)]);
         }
-        let fits = |(who, count, shortly, below): &&(&String, usize, bool, usize)| {
+        let fits = |(count, shortly, below): &&(usize, bool, usize)| {
             let what = self.spell(*count, *shortly, true);
-            let what = what.iter().enumerate().map(|(at, piece)| (gap(at, who), piece.as_str()));
-            let pieces: Vec<(&str, &str)> = std::iter::once(("", who.as_str())).chain(what).collect();
+            let what = what.iter().enumerate().map(|(at, piece)| (gap(at, &who.text), piece.as_str()));
+            let pieces: Vec<(&str, &str)> = std::iter::once(("", who.text.as_str())).chain(what).collect();
             row.takes(&pieces, *below)
         };
-        let least = (&names, most.min(1), true, 1);
-        let (who, count, shortly, _) = *candidates.iter().find(fits).unwrap_or(&least);
-        row.flow(Some(Ink::Who), "", who);
+        let least = (most.min(1), true, 1);
+        let (count, shortly, _) = *candidates.iter().find(fits).unwrap_or(&least);
+        row.flow(Some(who.ink), "", &who.text);
         for (at, piece) in self.spell(count, shortly, true).iter().enumerate() {
-            row.flow(Some(Ink::Faint).filter(|_| most == 0), gap(at, who), piece);
+            row.flow(Some(Ink::Faint).filter(|_| most == 0), gap(at, &who.text), piece);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Owners of a value by managedFields: a hint, not proof.
 
-use super::row::printable;
+use super::row::{Ink, printable};
 use super::tree::{Node, Step};
 use crate::core::k8s::managed_fields::{By, ManagedFields, Manager};
+use crate::core::wire::Unnamed;
 
 /// Returns the owners of a value of an object.
 pub(crate) fn owners(books: &mut ManagedFields, path: &[Step<'_, '_>]) -> Vec<Manager> {
@@ -44,6 +45,26 @@ pub(crate) fn short(managers: &[Manager]) -> String {
     let mut names: Vec<String> = managers.iter().map(|one| format!("{}{}", mark(one), one.manager)).collect();
     names.dedup();
     printable(&names.join(", ")).into_owned()
+}
+
+/// The writers of an entry on its line, or the reason why nobody is named: the same text at every width.
+pub(crate) struct Line {
+    /// Empty where nothing is known.
+    pub(crate) text: String,
+    pub(crate) ink: Ink,
+}
+
+impl Line {
+    /// On a terminal the names alone, elsewhere in brackets and in full. A reason stands in brackets everywhere, so that it reads
+    /// as no name.
+    pub(crate) fn of(managers: &[Manager], unnamed: Option<Unnamed>, is_on_terminal: bool) -> Self {
+        if managers.is_empty() {
+            let text = unnamed.map_or_else(String::new, |why| format!("({})", why.words()));
+            return Self { text, ink: Ink::Faint };
+        }
+        let text = if is_on_terminal { short(managers) } else { format!("({})", spell(managers, true)) };
+        Self { text, ink: Ink::Who }
+    }
 }
 
 #[cfg(test)]

@@ -42,6 +42,9 @@ pub(crate) struct Whole {
     entry_cut: bool,
     diff: String,
     diff_cut: bool,
+    /// The reason why nobody is named, as a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unnamed: Option<String>,
     /// It changed something that matters.
     real: bool,
     pub(super) previous: Option<u64>,
@@ -120,6 +123,7 @@ pub(super) fn entry(opened: &mut Opened, OneEntry { seq, neighbours: near }: One
         entry: raw,
         diff,
         diff_cut,
+        unnamed: wire::unnamed(&parsed).map(wire::Unnamed::sentence),
         real,
         previous,
         next,

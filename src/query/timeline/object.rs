@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Opened;
 use super::lanes::{Lane, id_of, lane};
 use super::moments::place;
-use super::outlines::{Index, Way};
+use super::outlines::{Index, Way, who};
 use super::selection::{Resources, Window, lane_id};
 use super::summary::{Summaries, Summary, list};
 use super::text::{brings_back, shown};
@@ -61,6 +61,9 @@ struct Field {
     value: String,
     manager: String,
     operation: String,
+    /// The reason why there is no manager, in a few words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unnamed: Option<String>,
     seq: Option<u64>,
     time: Option<String>,
 }
@@ -172,6 +175,7 @@ pub(super) fn object(opened: &mut Opened, question: &ObjectAt) -> Result<ObjectP
                     .first()
                     .filter(|_| is_within)
                     .map_or_else(String::new, |by| by.operation.clone()),
+                unnamed: field.unnamed.filter(|_| is_within),
                 seq: field.seq.filter(|_| is_within),
                 time: Some(field.time).filter(|time| is_within && !time.is_empty()),
             }
@@ -199,6 +203,7 @@ fn outline(index: &Index, reader: &mut Reader, history: &[Step], found: &mut Fou
                 return ControlFlow::Continue(());
             }
             let words = part.words(mark);
+            let (managers, unnamed) = who(&words);
             if matches!(mark.kind(), EntryType::Added | EntryType::Deleted) {
                 let came = mark.kind() == EntryType::Added;
                 found.turns.push(Turn { came, time: mark.latest, evidence: mark.evidence(), uid: words.uid.clone() });
@@ -215,7 +220,8 @@ fn outline(index: &Index, reader: &mut Reader, history: &[Step], found: &mut Fou
                     kind_of: if mark.quiet { "QUIET" } else { mark.kind().as_str() }.into(),
                     evidence: mark.evidence().into(),
                     areas: list(&words.areas, ','),
-                    managers: list(&words.managers, '\n'),
+                    managers,
+                    unnamed,
                     quiet: u64::from(mark.quiet),
                 }),
             }

@@ -368,17 +368,45 @@ pub(crate) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
                 .map(|area| short(area).replace(',', " "))
                 .collect::<Vec<_>>()
                 .join(",");
-            let mut managers: Vec<String> =
-                change.managers.iter().take(MOST_NAMES).map(|by| short(&by.manager).replace('\n', " ")).collect();
-            managers.dedup();
-            words.managers = managers.join("\n");
         }
         EntryType::Added | EntryType::Deleted => {
             entry.uid.as_deref().map_or("", short).clone_into(&mut words.uid);
         }
         EntryType::Gap => {}
     }
+    words.managers = names(&row.entry.line, &entry);
     (mark, words)
+}
+
+/// Stands before a reason in the place of names. No manager has a name with a control character.
+const REASON: char = '\u{1}';
+
+/// The names of the writers of an entry, one a line, or the reason why it names none. `head` is the entry without its object, which
+/// is read only where the head does not say enough.
+fn names(line: &[u8], head: &Entry<'_>) -> String {
+    let mut authors = wire::authors(head);
+    let mut unnamed = None;
+    if authors.is_empty()
+        && let Ok(entry) = Entry::parse(line)
+    {
+        authors = wire::authors(&entry);
+        unnamed = wire::unnamed(&entry);
+    }
+    let mut names: Vec<String> =
+        authors.iter().take(MOST_NAMES).map(|by| short(&by.manager).replace(['\n', REASON], " ")).collect();
+    names.dedup();
+    match unnamed {
+        Some(why) => format!("{REASON}{}", why.words()),
+        None => names.join("\n"),
+    }
+}
+
+/// The names of the writers of an entry by its outline, and the reason why there are none.
+pub(super) fn who(words: &Words) -> (Vec<String>, Option<String>) {
+    match words.managers.strip_prefix(REASON) {
+        Some(why) => (Vec::new(), Some(why.to_owned())),
+        None => (words.managers.lines().map(str::to_owned).collect(), None),
+    }
 }
 
 /// Reads the owner from an entry.

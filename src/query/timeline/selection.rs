@@ -12,6 +12,7 @@ use crate::journal::{Reader, SourceRow};
 use crate::query::coverage::Scope;
 use crate::query::render::names::{Named, Spellings};
 use crate::query::render::{Failure, object};
+use crate::query::select::Writers;
 
 /// Entries of some objects in a stretch of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +26,8 @@ pub(crate) struct Window {
     pub(crate) types: Vec<EntryType>,
     /// Top-level parts of objects that a MODIFIED entry changed; all if there are none.
     pub(crate) areas: Vec<String>,
+    /// Names of managers, with `*` for other characters, one of which wrote the entry; all if there are none.
+    pub(crate) by: Vec<String>,
     /// First moment.
     pub(crate) since: Option<Timestamp>,
     /// Last moment.
@@ -59,8 +62,8 @@ impl Window {
             kinds.collect::<Vec<_>>()
         };
         let named = named.iter().flat_map(of_kinds).collect();
-        let quiet = self.quiet;
-        Ok(Selected { since, until, objects, sources, namespaces, named, types, areas, filter, quiet })
+        let (quiet, by) = (self.quiet, Writers::of(&self.by));
+        Ok(Selected { since, until, objects, sources, namespaces, named, types, areas, by, filter, quiet })
     }
 
     /// Checks that nothing but objects is selected, for a question that is about whole objects.
@@ -71,6 +74,7 @@ impl Window {
         let given = [
             ("type", !self.types.is_empty()),
             ("area", !self.areas.is_empty()),
+            ("by", !self.by.is_empty()),
             ("where", self.filter.is_some()),
             ("quiet", self.quiet),
             ("since", self.since.is_some()),
@@ -107,6 +111,8 @@ pub(crate) struct Selected {
     named: Vec<(String, Option<String>)>,
     pub(super) types: Vec<EntryType>,
     pub(super) areas: Vec<String>,
+    /// The managers one of which wrote an entry; all where there are none.
+    pub(super) by: Option<Writers>,
     pub(super) filter: Option<Filter>,
     /// Entries that change nothing that matters are asked for as well.
     pub(super) quiet: bool,
@@ -136,7 +142,7 @@ impl Selected {
 
     /// Reports whether the selection excludes entries of the selected objects.
     pub(super) const fn is_narrow(&self) -> bool {
-        self.filter.is_some() || !self.types.is_empty() || !self.areas.is_empty()
+        self.filter.is_some() || !self.types.is_empty() || !self.areas.is_empty() || self.by.is_some()
     }
 
     /// Reports whether the selection includes the entries of a source.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::outlines::outline;
+use super::outlines::{outline, who};
 use super::selection::{Selected, lane_id};
 use crate::core::model::{EntryType, Seq};
 use crate::core::terminal::TerminalStyle;
@@ -39,6 +39,9 @@ pub(crate) struct Summary {
     uid: String,
     areas: Vec<String>,
     managers: Vec<String>,
+    /// The reason why there are no managers, in a few words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unnamed: Option<String>,
     pub(super) quiet: bool,
     line: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,6 +81,7 @@ impl Summaries {
         // Where it stands is for outlines alone.
         let row = StoredRow { time: 0, source: 0, object: 0, entry: stored.clone() };
         let (mark, words) = outline(&self.classes, &row);
+        let (managers, unnamed) = who(&words);
         let mut summary = Summary {
             seq: stored.seq.0,
             time: String::new(),
@@ -91,7 +95,8 @@ impl Summaries {
             name: String::new(),
             uid: String::new(),
             areas: list(&words.areas, ','),
-            managers: list(&words.managers, '\n'),
+            managers,
+            unnamed,
             quiet: mark.quiet,
             line: String::new(),
             gap: None,

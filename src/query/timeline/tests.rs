@@ -59,6 +59,7 @@ fn window(text: &str) -> Window {
             "namespace" => window.namespaces.extend(list()),
             "type" => window.types.extend(list().map(|word| EntryType::parse(&word).unwrap())),
             "area" => window.areas.extend(list()),
+            "by" => window.by.extend(list()),
             "since" => window.since = Some(value.parse().unwrap()),
             "until" => window.until = Some(value.parse().unwrap()),
             "where" => window.filter = Some(value.to_owned()),

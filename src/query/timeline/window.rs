@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::outlines::{Index, Way};
+use super::outlines::{Index, Way, who};
 use super::selection::{Selected, Window, no_answer};
 use super::summary::list;
 use super::{BUCKETS_MAX, Opened};
@@ -50,6 +50,7 @@ impl<'a> Narrow<'a> {
             && (selected.areas.is_empty()
                 || mark.kind() != EntryType::Modified
                 || part.areas(mark).split(',').any(|area| selected.areas.iter().any(|wanted| wanted == area)))
+            && selected.by.as_ref().is_none_or(|by| who(&part.words(mark)).0.iter().any(|name| by.is_one(name)))
             && self.chosen.as_ref().is_none_or(|chosen| chosen.contains(&mark.seq))
     }
 }
@@ -280,6 +281,9 @@ pub(crate) struct MarkLine {
     pub(super) evidence: Word,
     pub(super) areas: Vec<String>,
     pub(super) managers: Vec<String>,
+    /// The reason why there are no managers, in a few words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) unnamed: Option<String>,
     /// Number of entries before it that change nothing that matters.
     pub(super) quiet: u64,
 }
@@ -420,6 +424,7 @@ const MOST_ROWS: usize = 1 << 26;
 
 fn line(part: &Part, mark: &Mark, kind_of: &'static str, quiet: u64) -> MarkLine {
     let words = part.words(mark);
+    let (managers, unnamed) = who(&words);
     MarkLine {
         seq: mark.seq,
         time: stamp(mark.latest),
@@ -427,7 +432,8 @@ fn line(part: &Part, mark: &Mark, kind_of: &'static str, quiet: u64) -> MarkLine
         kind_of: kind_of.into(),
         evidence: mark.evidence().into(),
         areas: list(&words.areas, ','),
-        managers: list(&words.managers, '\n'),
+        managers,
+        unnamed,
         quiet,
     }
 }

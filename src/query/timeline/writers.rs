@@ -124,6 +124,7 @@ pub(super) fn writers(opened: &mut Opened, question: &Writers) -> Result<WriterL
                 return ControlFlow::Break(());
             }
         };
+        let is_selected = is_selected && selected.by.as_ref().is_none_or(|by| by.wrote(&row.entry.line));
         // One that is damaged is nobody's write.
         if is_selected && churn.take(&row.entry.line).is_ok() {
             truncated |= !take(&classes, &mut tallies, row.object, &row.entry.line);

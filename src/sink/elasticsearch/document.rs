@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::core::k8s::managed_fields::Manager;
 use crate::core::wire::{Change, Entry, EntryGap};
 
 /// The line before a document.
@@ -47,6 +48,8 @@ pub(super) struct Document<'e> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) resource_version: Option<&'e str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) managers: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) change: Option<Summary<'e>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gap: Option<EntryGap>,
@@ -86,12 +89,19 @@ impl<'e> Document<'e> {
             name: entry.name.as_deref(),
             uid: entry.uid.as_deref(),
             resource_version: entry.resource_version.as_deref(),
+            managers: creators(entry),
             change: Summary::of(entry),
             gap: entry.gap(),
             redacted: entry.redacted,
             entry: line,
         }
     }
+}
+
+/// The names of those who created the object, on ADDED.
+fn creators(entry: &Entry<'_>) -> Option<Vec<String>> {
+    let managers: Vec<Manager> = serde_json::from_str(entry.managers?.get()).ok()?;
+    Some(managers.into_iter().map(|manager| manager.manager).collect())
 }
 
 impl<'e> Summary<'e> {

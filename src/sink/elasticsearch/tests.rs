@@ -147,6 +147,7 @@ async fn whatever_an_object_holds_is_in_one_text() {
         name: "x",
         uid: "u",
         version: "9",
+        managers: None,
         change: Some(change),
         object: Some(object),
         gap: None,
@@ -154,7 +155,9 @@ async fn whatever_an_object_holds_is_in_one_text() {
     };
     let since = Some((&gap, Some("2026-11-20T00:00:00Z")));
     let gap = EntryBuilder { op: EntryType::Gap, change: None, object: None, gap: since, ..draft(3, change) };
-    let drafts = [draft(1, change), draft(2, odd), gap];
+    let managers = Some(r#"[{"manager":"kubectl-create","operation":"Update","by":"moved"}]"#);
+    let added = EntryBuilder { op: EntryType::Added, managers, change: None, ..draft(4, change) };
+    let drafts = [draft(1, change), draft(2, odd), gap, added];
     let lines: Vec<Bytes> = drafts.iter().map(|draft| render(draft).line.into()).collect();
     let batch: Vec<Item> = lines.iter().map(|line| Item::new(Seq(1), EntryType::Modified, line.clone())).collect();
     let config = Settings { index: "log-{cluster}-{namespace}-{date}".parse().unwrap(), ..config() };
@@ -167,6 +170,7 @@ async fn whatever_an_object_holds_is_in_one_text() {
     }
     assert_eq!(sent[1]["change"], json!({ "areas": ["spec"], "paths": ["/spec/a\0", "/🦀"], "managers": ["kubectl"] }));
     assert_eq!(sent[3].get("change"), None, "a path that is no text");
+    assert_eq!((sent[1].get("managers"), &sent[7]["managers"]), (None, &json!(["kubectl-create"])));
     assert_eq!(sent[5]["gap"], json!({ "why": "expired", "from": "5", "since": "2026-11-20T00:00:00Z" }));
 }
 

@@ -203,6 +203,7 @@ async fn a_gap_is_a_warning_and_a_namespace_belongs_to_itself() {
         name,
         uid: name,
         version: "",
+        managers: None,
         change: None,
         object: None,
         gap,

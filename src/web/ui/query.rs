@@ -20,11 +20,12 @@ const MOST_KEYS: usize = 200;
 pub(super) struct Query(Vec<(String, String)>);
 
 /// Every key that there is.
-const KEYS: [&str; 25] = [
+const KEYS: [&str; 26] = [
     "what",
     "namespace",
     "type",
     "area",
+    "by",
     "where",
     "since",
     "until",
@@ -151,6 +152,7 @@ impl Query {
             namespaces: all("namespace"),
             types: self.all("type").map(kind).collect::<Result<_, _>>()?,
             areas: all("area"),
+            by: all("by"),
             since: self.moment("since", clock)?,
             until: self.moment("until", clock)?,
             filter: self.one("where").map(str::to_owned),

@@ -388,6 +388,7 @@ pub async fn shop() -> TempDir {
     // The accident, and the repair.
     story.delete("10:40:00", "deployments", &web).await;
     let mut repaired = deployment(WEB_AGAIN, "registry.example.com/shop/web:1.27.3", 5);
+    repaired["metadata"]["creationTimestamp"] = format!("{DAY}T10:42:00Z").into();
     repaired["metadata"]["managedFields"] = managed(&[("kubectl-client-side-apply", "Update", "", "10:42:00", fields)]);
     story.put("10:42:00", "deployments", &repaired).await;
     repaired["spec"]["paused"] = true.into();

@@ -361,6 +361,7 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
         name: entry.name.as_deref().unwrap_or_default(),
         uid: entry.uid.as_deref().unwrap_or_default(),
         version: entry.resource_version.as_deref().unwrap_or_default(),
+        managers: entry.managers.map(serde_json::value::RawValue::get),
         change: entry.change.map(serde_json::value::RawValue::get),
         object: entry.object.map(|object| object.get().as_bytes()),
         gap: gap.as_ref().zip(read.as_ref()).map(|(gap, read)| (gap, read.since.as_deref())),

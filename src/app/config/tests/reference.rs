@@ -121,6 +121,7 @@ fn entries_fit_their_schema() {
         name: "y",
         uid: "z",
         version: "3",
+        managers: Some(r#"[{"manager":"kubectl","operation":"Apply","by":"moved"}]"#),
         change: Some(r#"{"areas":["spec"],"patch":[{"op":"replace","path":"/a","value":1,"was":2}],"managers":[]}"#),
         object: Some(b"{}"),
         gap: Some((&gap, Some("2026-11-20T00:00:00Z"))),

@@ -331,6 +331,7 @@ fn everything(redactor: &Redactor, carrier: &Carrier, escaped: bool) -> Vec<u8> 
         name: "n",
         uid: "uid",
         version: "2",
+        managers: None,
         change: Some(&change.json),
         object: Some(&after.bytes),
         gap: None,

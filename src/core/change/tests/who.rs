@@ -105,6 +105,28 @@ fn the_writer_gained_or_moved_its_time_and_a_loser_did_neither() {
     assert_eq!(who(&old, &object(&[beta], replicas(4))), ["moved creator Update"]);
 }
 
+/// The creator of a Namespace owns its phase, which the API server changes when somebody deletes it.
+#[test]
+fn a_deletion_is_no_write_of_an_owner() {
+    let phase = entry("kubectl-create Update", 1, json!({"f:status": has(&["phase"])}));
+    let namespace = |deleted: &[(&str, Value)], phase_is: &str, more: &str| {
+        let mut rest = json!({"metadata": {"name": "shop"}, "status": {"phase": phase_is}, "spec": {}});
+        // More values than are looked up stand before it.
+        rest["aaa"] = Value::Object((0..20).map(|n| (format!("k{n}"), json!(more))).collect());
+        for (key, value) in deleted {
+            rest["metadata"][key] = value.clone();
+        }
+        object(std::slice::from_ref(&phase), rest)
+    };
+    let old = namespace(&[], "Active", "x");
+    assert_eq!(who(&old, &namespace(&[], "Terminating", "x")), ["owner kubectl-create Update"]);
+    let deleted = [("deletionTimestamp", json!("2026-11-22T10:05:30Z")), ("deletionGracePeriodSeconds", json!(30))];
+    assert_eq!(who(&old, &namespace(&deleted, "Terminating", "y")), [""; 0]);
+    // The kubelet asks once more, without grace.
+    let sooner = [deleted[0].clone(), ("deletionGracePeriodSeconds", json!(0))];
+    assert_eq!(who(&namespace(&deleted, "Active", "x"), &namespace(&sooner, "Terminating", "x")), [""; 0]);
+}
+
 #[test]
 fn where_nothing_moved_it_is_the_owner_of_what_changed() {
     let books = [

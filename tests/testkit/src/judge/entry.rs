@@ -94,7 +94,7 @@ pub struct Gap {
 }
 
 /// The keys of an entry in the order of the contract.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "v",
     "seq",
     "epoch",
@@ -111,6 +111,7 @@ const KEYS: [&str; 19] = [
     "name",
     "uid",
     "resourceVersion",
+    "managers",
     "change",
     "object",
     "gap",
