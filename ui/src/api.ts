@@ -72,6 +72,8 @@ export interface Bar {
 export interface Mark {
   seq: number;
   time: string;
+  /** Earliest time at which it happened, where that is not known exactly. */
+  since?: string;
   type: Type | "QUIET";
   evidence: string;
   areas: string[];
@@ -142,6 +144,10 @@ export interface Summary extends OneObject {
   seq: number;
   time: string;
   happened?: string;
+  /** Latest time at which it happened, where that is earlier than `time`. */
+  at?: string;
+  /** Earliest time, where it is not known exactly. */
+  since?: string;
   type: Type;
   evidence: string;
   areas: string[];

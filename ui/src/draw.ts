@@ -310,6 +310,14 @@ function drawLane(context: CanvasRenderingContext2D, sheet: Sprites, scene: Scen
     const cluster = found[at];
     const image = sheet.images[cluster?.look ?? 0];
     if (!cluster || !image) continue;
+    // As wide as the time in which it may have happened.
+    for (let mark = cluster.first; mark < cluster.first + cluster.marks; mark += 1) {
+      const since = lane.lane.marks[mark]?.since;
+      if (since === undefined) continue;
+      const a = Math.max(-1, toX(scale, parse(since)));
+      context.fillStyle = colours.muted;
+      context.fillRect(a, middle + 3, Math.max(0, toX(scale, lane.times[mark] ?? 0) - a), 2);
+    }
     context.drawImage(image, cluster.x - GLYPH / 2, middle - GLYPH / 2, GLYPH, GLYPH);
     const number = cluster.marks > 1 ? cluster.marks : (cluster.look & ~UNSEEN) === LOOKS.indexOf("QUIET") ? cluster.quiet : 0;
     const next = found[at + 1];

@@ -354,6 +354,7 @@ function Tip({ at, of, width }: { at: ReadonlySignal<Place | null>; of: Readonly
     if (!mark) return null;
     const time = parse(mark.time);
     lines = [`${full(time, zone, true).slice(0, -3)} ${zoneName(zone, time)}`, describe(mark)];
+    if (mark.since !== undefined) lines.push(`at the earliest ${full(parse(mark.since), zone, true).slice(0, -3)}`);
     if (cluster.marks > 1) lines.push(`and ${counted(cluster.marks - 1, "more change")} here: zoom in to tell them apart`);
     if (mark.type !== "QUIET" && cluster.quiet > 0) lines.push(`${counted(cluster.quiet, "quiet entry", "quiet entries")} folded`);
   } else if (found.kind === "gap") {

@@ -333,6 +333,13 @@ function writer(of: Summary): Pick<Mark, "managers" | "unnamed"> {
   return of.unnamed === undefined ? { managers: of.managers } : { managers: of.managers, unnamed: of.unnamed };
 }
 
+/** When an entry happened, in the order of the log. */
+function moment(of: Summary, last: Mark | undefined): Pick<Mark, "time" | "since"> {
+  const at = of.at ?? of.time;
+  if (last && at < last.time) return { time: last.time };
+  return of.since === undefined ? { time: at } : { time: at, since: of.since };
+}
+
 /**
  * Adds an entry that came over the stream to the lanes. `null`: the lanes have to be loaded again, because the entry brings
  * what it does not say itself (the place of a new object in its tree, the reach of a gap).
@@ -347,19 +354,19 @@ export function append(lanes: readonly Lane[], entry: Summary): Lane[] | null {
   const how = entry.evidence === "inferred" ? "inferred" : entry.evidence === "recovered" ? "recovered" : "watched";
   let known = lane.bars;
   if (entry.type === "ADDED" && !known.some((bar) => bar.uid === entry.uid)) {
-    known = [...known, { uid: entry.uid, from: entry.happened ?? entry.time, from_how: entry.evidence === "listed" ? "listed" : how, to: null, to_how: "open" }];
+    known = [...known, { uid: entry.uid, from: entry.at ?? entry.time, from_how: entry.evidence === "listed" ? "listed" : how, to: null, to_how: "open" }];
   }
   if (entry.type === "DELETED") {
-    known = known.map((bar) => (bar.uid === entry.uid && bar.to === null ? { ...bar, to: entry.happened ?? entry.time, to_how: how } : bar));
+    known = known.map((bar) => (bar.uid === entry.uid && bar.to === null ? { ...bar, to: entry.at ?? entry.time, to_how: how } : bar));
   }
   let marks: Mark[] = lane.marks;
   if (entry.quiet) {
-    if (last && last.type === "QUIET") marks = [...marks.slice(0, -1), { ...last, seq: entry.seq, time: entry.time, quiet: last.quiet + 1 }];
-    else marks = [...marks, { seq: entry.seq, time: entry.time, type: "QUIET", evidence: entry.evidence, areas: [], ...writer(entry), quiet: 1 }];
+    if (last && last.type === "QUIET") marks = [...marks.slice(0, -1), { ...last, seq: entry.seq, ...moment(entry, last), quiet: last.quiet + 1 }];
+    else marks = [...marks, { seq: entry.seq, ...moment(entry, last), type: "QUIET", evidence: entry.evidence, areas: [], ...writer(entry), quiet: 1 }];
   } else {
     const folded = last && last.type === "QUIET" ? last.quiet : 0;
     const before = folded > 0 ? marks.slice(0, -1) : marks;
-    marks = [...before, { seq: entry.seq, time: entry.time, type: entry.type, evidence: entry.evidence, areas: entry.areas, ...writer(entry), quiet: folded }];
+    marks = [...before, { seq: entry.seq, ...moment(entry, last), type: entry.type, evidence: entry.evidence, areas: entry.areas, ...writer(entry), quiet: folded }];
   }
   const next = lanes.slice();
   next[index] = { ...lane, bars: known, marks, quiet: lane.quiet + (entry.quiet ? 1 : 0) };

@@ -285,6 +285,15 @@ pub(super) fn lane(
     });
     let bars = bars(&found, &uid);
     found.marks.reverse();
+    // What is drawn stands in the order of the log, also where a stamp is older than the one before.
+    let mut last = String::new();
+    for mark in &mut found.marks {
+        if mark.time < last {
+            mark.time.clone_from(&last);
+            mark.since = mark.since.take().filter(|since| *since < last);
+        }
+        last.clone_from(&mark.time);
+    }
     Ok(Lane {
         id: id_of(row),
         kind: row.resource.kind.clone(),

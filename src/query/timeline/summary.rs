@@ -10,7 +10,7 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::terminal::TerminalStyle;
 use crate::core::wire::{Entry, EntryGap};
 use crate::journal::{JournalError, Reader, StoredEntry, StoredRow};
-use crate::query::Word;
+use crate::query::{Word, stamp};
 use crate::query::churn::Classes;
 use crate::query::render::clock::Clock;
 use crate::query::render::line::Lines;
@@ -28,6 +28,12 @@ pub(crate) struct Summary {
     time: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     happened: Option<String>,
+    /// Latest time at which it happened, where that is earlier than `time`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at: Option<String>,
+    /// Earliest time, where it is not known exactly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
     #[serde(rename = "type")]
     kind_of: Word,
     evidence: String,
@@ -82,10 +88,13 @@ impl Summaries {
         let row = StoredRow { time: 0, source: 0, object: 0, entry: stored.clone() };
         let (mark, words) = outline(&self.classes, &row);
         let (managers, unnamed) = who(&words);
+        let is_gap = stored.op == EntryType::Gap;
         let mut summary = Summary {
             seq: stored.seq.0,
             time: String::new(),
             happened: None,
+            at: (mark.latest != row.time && !is_gap).then(|| stamp(mark.latest)),
+            since: (mark.earliest < mark.latest && !is_gap).then(|| stamp(mark.earliest)),
             kind_of: stored.op.as_str().into(),
             evidence: mark.evidence().to_owned(),
             id: String::new(),
