@@ -89,6 +89,9 @@ pub struct Settings {
     pub too_large_wait: Duration,
     /// `resourceVersionMatch=Exact` is honoured; else it is taken for `NotOlderThan`, as some aggregated API servers do.
     pub exact: bool,
+    /// Exact lists are answered from snapshots of the watch cache, also at revisions that etcd has compacted, but for those of one name,
+    /// which always come from etcd: from Kubernetes 1.34.
+    pub snapshots: bool,
     /// An exact list of a revision in the future gets 500 at once, in etcd's words, as from Kubernetes 1.33; else 504.
     pub future_is_internal: bool,
     /// Lists say how many items are left (`remainingItemCount`).
@@ -118,6 +121,7 @@ impl Default for Settings {
             http_410: false,
             too_large_wait: list::TOO_LARGE_WAIT,
             exact: true,
+            snapshots: false,
             future_is_internal: false,
             counts: true,
             legacy_discovery: false,

@@ -212,6 +212,12 @@ fn timings(cluster: &cluster::Settings) -> Timings {
     Timings { audit, recover, dates: cluster.lease_times, ..Timings::default() }
 }
 
+/// Notices until `stop` is cancelled that this process does not run.
+async fn keep_heartbeat(sources: SourceManagerHandle, stop: CancellationToken) -> Result<(), DaemonError> {
+    sources.keep_heartbeat(stop).await;
+    Ok(())
+}
+
 /// Waits until the value is true; returns false if its sender is gone.
 async fn comes_true(seen: &mut watch::Receiver<bool>) -> bool {
     seen.wait_for(|seen| *seen).await.is_ok()
@@ -330,11 +336,7 @@ impl Running {
             let (journal, stop) = (journal.clone(), tasks.stop());
             tasks.spawn("outlines", async move { Ok(ui::keep_outlines(journal, stop).await?) });
         }
-        let (beating, stop) = (handle.clone(), tasks.stop());
-        tasks.spawn("heartbeat", async move {
-            beating.keep_heartbeat(stop).await;
-            Ok(())
-        });
+        tasks.spawn("heartbeat", keep_heartbeat(handle.clone(), tasks.stop()));
         let stop = tasks.stop();
         if let Some(bound) = bound {
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });

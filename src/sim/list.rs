@@ -98,6 +98,7 @@ pub(super) struct Twist {
 pub(super) struct Manner {
     /// See [`Settings`](super::Settings).
     pub(super) exact: bool,
+    pub(super) snapshots: bool,
     pub(super) future_is_internal: bool,
     pub(super) counts: bool,
     pub(super) twist: Twist,
@@ -203,6 +204,9 @@ pub(super) fn decide(
     let exact = is_exact(options, asked, limit, manner.exact)?;
     let asked = asked.filter(|_| manner.twist.lie != Some(Lie::Newest));
     let etcd = store.etcd(&served.storage);
+    // The one object of a name is looked up by its key, where the path says enough to know it.
+    let name = selector.name().filter(|_| namespace.is_some() || !served.resource.namespaced);
+    let oldest = if manner.snapshots && name.is_none() { 0 } else { etcd.compacted };
     let mut start = String::new();
     let endless = if let Some(Lie::Endless(endless)) = manner.twist.lie { Some(endless) } else { None };
     let revision = if endless.is_some() {
@@ -213,14 +217,14 @@ pub(super) fn decide(
                 return Err(Refusal::future_revision());
             }
             Some(revision) if revision > etcd.revision => return Ok(Decided::Later(revision)),
-            Some(revision) if exact && revision < etcd.compacted => {
+            Some(revision) if exact && revision < oldest => {
                 return Err(Refusal::new(410, "Expired", "The resourceVersion for the provided list is too old."));
             }
             Some(revision) if exact => revision,
             Some(_) | None => etcd.revision,
         }
     } else {
-        let (revision, after) = continued(&options.token, etcd.revision, etcd.compacted)?;
+        let (revision, after) = continued(&options.token, etcd.revision, oldest)?;
         start = after;
         revision
     };
@@ -229,8 +233,6 @@ pub(super) fn decide(
         Some(Lie::Shifted(by)) => revision.saturating_add_signed(by),
         Some(Lie::Newest | Lie::NoCount | Lie::Miscount(_) | Lie::Endless(_)) | None => revision,
     };
-    // The one object of a name is looked up by its key, where the path says enough to know it.
-    let name = selector.name().filter(|_| namespace.is_some() || !served.resource.namespaced);
     let rows = store
         .storage(&served.storage)
         .into_iter()

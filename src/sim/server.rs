@@ -412,8 +412,8 @@ async fn list(
 ) -> Result<Reply, Refusal> {
     let decide = || {
         let State { store, settings, .. } = &*shared.lock();
-        let &Settings { exact, future_is_internal, counts, .. } = settings;
-        let manner = Manner { exact, future_is_internal, counts, twist: twist.clone() };
+        let &Settings { exact, snapshots, future_is_internal, counts, .. } = settings;
+        let manner = Manner { exact, snapshots, future_is_internal, counts, twist: twist.clone() };
         list::decide(store, served, namespace, options, metadata_only, manner)
     };
     if let Decided::Later(revision) = decide()? {
