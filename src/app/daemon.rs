@@ -213,7 +213,7 @@ fn timings(cluster: &cluster::Settings) -> Timings {
 }
 
 /// Notices until `stop` is cancelled that this process does not run.
-async fn keep_heartbeat(sources: SourceManagerHandle, stop: CancellationToken) -> Result<(), DaemonError> {
+async fn keep_heartbeat(sources: SourceManagerHandle, stop: CancellationToken) -> Result<(), TaskError> {
     sources.keep_heartbeat(stop).await;
     Ok(())
 }
