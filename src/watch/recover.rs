@@ -243,6 +243,7 @@ impl Recovery<'_> {
         let window = Window { from, to, applied, keys, staged };
         let in_flight = InFlight::begin(&self.shared.in_flight);
         // Whether etcd still has the beginning is known before anything else is asked for.
+        self.in_etcd(from + 1).await?;
         let first = self.count(from + 1).await?;
         let mut plan = self.ends(&window, recorded).await?;
         plan.count(from + 1, first);

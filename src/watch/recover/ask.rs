@@ -309,20 +309,31 @@ impl Recovery<'_> {
         number(&page.version).ok_or_else(unordered)
     }
 
-    /// The least revision after `from` that can be had. The newest can, or nothing can.
+    /// The least revision after `from` that etcd has. The newest can be had, or nothing can.
     pub(super) async fn oldest(&self, from: u64, newest: u64) -> Result<u64, WindowError> {
         let (mut gone, mut there) = (from, newest);
-        let path = self.spec.resource.path(self.spec.namespace.as_deref());
         while there - gone > 1 {
             let at = gone + (there - gone) / 2;
-            let params = ListParams { limit: Some(1), ..list_params(self.spec) };
-            match self.page(&path, Some(at), params, |_| Ok(())).await {
-                Ok(_) => there = at,
+            match self.in_etcd(at).await {
+                Ok(()) => there = at,
                 Err(WindowError::Compacted) => gone = at,
                 Err(trouble) => return Err(trouble),
             }
         }
         Ok(there)
+    }
+
+    /// Succeeds if etcd has a revision. Lists of many objects may come from snapshots of the watch cache, also at revisions that are
+    /// compacted; the one object of a name comes from etcd, whether there is one or not.
+    pub(super) async fn in_etcd(&self, at: u64) -> Result<(), WindowError> {
+        let namespace = self.spec.namespace.as_deref().unwrap_or("default");
+        let path = self.spec.resource.path(self.spec.resource.namespaced.then_some(namespace));
+        let name = (String::new(), "decklog".to_owned());
+        let params = ListParams {
+            field_selector: Some(by_name(&name, &self.spec.field_selector)),
+            ..list_params(self.spec)
+        };
+        self.page(&path, Some(at), params, |_| Ok(())).await.map(drop)
     }
 
     fn path_of(&self, (namespace, _): &Key) -> String {
