@@ -64,6 +64,13 @@ fn delete(name: &str, uid: &str, version: u64) -> WatchChange {
     WatchChange { verb: Verb::Delete, object: pod(name, uid, version) }
 }
 
+/// Waits for children that another test begins: they have every open file, and its lock, until they are another program.
+fn wait_for_children(dir: &Path) {
+    if let Ok(lock) = std::fs::File::options().write(true).open(dir.join("decklog.lock")) {
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    }
+}
+
 /// A daemon's view: the journal is open, one source is registered.
 struct Open {
     journal: Journal,
@@ -74,6 +81,7 @@ struct Open {
 
 impl Open {
     async fn with(dir: &Path, spec: &SourceSpec) -> Self {
+        wait_for_children(dir);
         let (journal, thread) = Journal::open(dir).unwrap();
         let (source, memory) = journal.source(spec).await.unwrap();
         Self { journal, thread, source, memory }
