@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::clock::clock;
 use super::diff::put_tree;
-use super::line::{FEW_GAPS, LATE, Lines, gap_of, put_gap, put_gaps, shown};
+use super::line::{FEW_GAPS, Lines, gap_of, marks, put_gap, put_gaps, shown};
 use super::names::kind;
 use super::output::{Ink, Out, Row, plural, printable};
 use super::select::FilterArgs;
@@ -410,8 +410,9 @@ impl Printer<'_> {
         }
         let width = self.seq_width;
         let mut row = Row::new(look);
-        row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.time));
-        row.put(Some(Ink::Faint), if object::late(entry).is_some() { LATE } else { " " });
+        let (before, behind) = marks(entry, look);
+        row.put(Some(Ink::Faint), &format!("{:>width$}{before}{}", entry.seq, stamp.time));
+        row.put(Some(Ink::Faint), behind);
         row.put(None, " ");
         (text, row)
     }

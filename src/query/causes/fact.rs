@@ -15,7 +15,7 @@ use crate::core::model::EntryType;
 use crate::core::wire::{Change, Entry, authors};
 use crate::query::churn::Class;
 use crate::query::ownership::{OwnerReference, parent};
-use crate::query::render::object::late;
+use crate::query::render::object::when;
 
 /// Managers of the control plane and the nodes. What they write follows from what somebody else wrote.
 const CONTROL_PLANE: [&str; 10] = [
@@ -126,8 +126,7 @@ impl Facts {
         if known.pod_labels.is_none() {
             known.pod_labels = parts.spec.and_then(pod_labels);
         }
-        let recorded = || entry.time.parse::<Timestamp>().unwrap_or_default();
-        let time = late(entry).unwrap_or_else(recorded).as_microsecond();
+        let time = when(entry).max(Timestamp::UNIX_EPOCH).as_microsecond();
         let fields = digest(&change);
         let mut names: Vec<String> = writers.into_iter().map(|writer| writer.manager).collect();
         names.sort();

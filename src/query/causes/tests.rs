@@ -53,9 +53,9 @@ impl Log {
         }
         for (key, value) in more.as_object().into_iter().flatten() {
             if key == "deletionTimestamp" {
-                object["metadata"][key] = value.clone()
+                object["metadata"][key] = value.clone();
             } else {
-                object[key] = value.clone()
+                object[key] = value.clone();
             }
         }
         let area = write.path.split('/').nth(1).unwrap_or_default();

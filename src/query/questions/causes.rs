@@ -228,7 +228,7 @@ impl Causes {
         };
         // A Lease is renewed all the time, and is not even read where nobody asks for it.
         let skips = !self.all && !self.picks();
-        let (begin, head) = (selection.begin(reader)?, reader.head()?);
+        let (begin, head) = (selection.begin(), reader.head()?);
         let (mut before, mut read) = (head.next(), Read::default());
         while before > begin.next() {
             if read.facts.len() + read.gaps.len() >= MOST_READ {

@@ -367,8 +367,7 @@ fn authors_of(reader: &mut Reader, found: &ObjectDifference, classes: &Classes) 
             of_status.extend(names);
             continue;
         }
-        let time = object::late(&entry).or_else(|| entry.time.parse().ok());
-        last = last.or(time.map(Timestamp::as_microsecond));
+        last = last.or(Some(object::when(&entry).as_microsecond()));
         whole.extend(names);
         // What went was nobody's to whom it belonged before.
         if entry.op == EntryType::Deleted {

@@ -303,8 +303,14 @@ impl Incident {
             1_531 => {
                 let field = json!({"f:spec": {"f:unschedulable": {}}});
                 let cordon = by("kubectl-cordon", field);
-                self.put(&object("Node", "", "worker-1", &json!({"spec": {"unschedulable": true}}), &[cordon.clone()]))
-                    .await;
+                self.put(&object(
+                    "Node",
+                    "",
+                    "worker-1",
+                    &json!({"spec": {"unschedulable": true}}),
+                    std::slice::from_ref(&cordon),
+                ))
+                .await;
                 let taints =
                     json!({"spec": {"unschedulable": true, "taints": [{"key": "node.kubernetes.io/unschedulable"}]}});
                 let taint = (KCM, "", now, json!({"f:spec": {"f:taints": {}}}));
