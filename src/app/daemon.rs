@@ -209,7 +209,7 @@ fn timings(cluster: &cluster::Settings) -> Timings {
         Recover::Off(_) => None,
         Recover::Within(bounds) => Some(bounds),
     };
-    Timings { audit, recover, dates: cluster.lease_times, ..Timings::default() }
+    Timings { audit, recover, dates: cluster.lease_times != Some(false), ..Timings::default() }
 }
 
 /// Notices until `stop` is cancelled that this process does not run.

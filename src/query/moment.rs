@@ -43,7 +43,9 @@ impl Span {
         let time = read(&header.time).unwrap_or(Timestamp::MIN);
         let bounds = header.happened_between.as_ref().and_then(|[earliest, latest]| read(earliest).zip(read(latest)));
         if let Some((earliest, latest)) = bounds.filter(|(earliest, latest)| earliest <= latest) {
-            return Self { earliest, latest, is: Known::Between };
+            // Whatever the stamp says, it was journaled at once.
+            let at_once = time.duration_since(earliest) < LATE_MIN;
+            return Self { earliest, latest, is: if at_once { Known::Exactly } else { Known::Between } };
         }
         // What a first list finds may be far older: that says since when it is so, as far as managedFields know.
         let stamp = header.happened.as_deref().filter(|_| header.evidence.as_deref() != Some("listed")).and_then(read);

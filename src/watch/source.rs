@@ -284,6 +284,10 @@ impl Driver {
         if !matches!(action, Effect::Probe(_) | Effect::Watch(_)) {
             self.overlap = None;
         }
+        if matches!(action, Effect::Commit { .. }) {
+            // What is listed here is known since just now.
+            self.has_watched = true;
+        }
         if matches!(action, Effect::List { token: None, .. } | Effect::Recover { .. }) {
             // Either is as good as an audit.
             self.audit_due = None;

@@ -191,14 +191,15 @@ impl Decklog {
     }
 
     /// The lists that it has made, but for further pages, for the question whether the server has a version already
-    /// (one object, not older than it), and for the metadata of what brings new kinds, in pages of fifty.
+    /// (one object, not older than it), for the Leases that date versions,
+    /// twenty of them, and for the metadata of what brings new kinds, in pages of fifty.
     pub fn lists(&self, cluster: &Cluster) -> usize {
         let events = cluster.audit(&self.name);
         let lists = events.iter().filter(|event| event["verb"] == "list").filter(|event| {
             let uri = event["requestURI"].as_str().unwrap();
             let limit =
                 |limit: &str| uri.contains(&format!("limit={limit}&")) || uri.ends_with(&format!("limit={limit}"));
-            !(uri.contains("continue=") || limit("1") || limit("50"))
+            !(uri.contains("continue=") || limit("1") || limit("20") || limit("50"))
         });
         lists.count()
     }

@@ -333,7 +333,7 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
     if config.cluster.request_metrics {
         counters(&api, found).await;
     }
-    if config.cluster.lease_times {
+    if config.cluster.lease_times != Some(false) {
         lease_times(&api, found).await;
     }
     if let Some(section) = &config.ha {
@@ -515,7 +515,7 @@ async fn lease_times(api: &Api, found: &mut Findings) {
                 "rights-lease-times",
                 format!(
                     "{plural}.{group} may not be listed in {namespace}, so what happens while decklog is away is dated by the \
-                     outage alone and not to seconds; `decklog rbac` prints the right, `[cluster] lease_times = false` does without"
+                     outage alone and not to seconds; `[cluster] lease_times = true` makes `decklog rbac` print the right, false does without"
                 ),
             );
             break;

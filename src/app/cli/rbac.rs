@@ -30,7 +30,7 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     let mut rights = rights(&config.watch, &discovered);
     rights.lease = config.ha.as_ref().map(|ha| ha.lease(&cluster));
     rights.counters = config.cluster.request_metrics;
-    rights.dates = config.cluster.lease_times;
+    rights.dates = config.cluster.lease_times == Some(true);
     rights.definitions = may_come(&config.watch, &discovered);
     if !rights.unknown.is_empty() {
         super::complain(&format!(

@@ -20,6 +20,8 @@ use crate::journal::error::Result;
 /// Microseconds between a change and its entry up to which the time of the entry is that of the change. Stamps are cut to whole
 /// seconds, and what is journaled within the next second is journaled at once.
 pub(crate) const LATE: i64 = 2_000_000;
+/// Microseconds by which the clock of the API server may be behind ours.
+const SKEW_MAX: i64 = 60_000_000;
 /// Microseconds of a whole second, to which stamps are cut.
 const SECOND: i64 = 1_000_000;
 /// Late entries that are so many seqs apart are of one stretch, which has at most [`LATE_STRETCH`] seqs.
@@ -74,6 +76,10 @@ impl Transaction<'_> {
         let good = Some(source.good_at).filter(|good| !is_watched && *good > 0);
         let mut since = source.behind.or(good);
         let stamped = happened.map(Timestamp::as_microsecond);
+        // The source had news after that: the stamp is not of this change.
+        if is_watched && since.is_none() && stamped.is_some_and(|stamped| stamped + SKEW_MAX < source.good_at) {
+            return Ok(Moment { bounds: Some((now, now)), late_since: None });
+        }
         // An object is deleted after the last change of it.
         let last = since.filter(|_| op == EntryType::Deleted).and_then(|_| change::newest_stamp(&object.body.bytes));
         if let Some(last) = last.map(Timestamp::as_microsecond).filter(|last| *last <= now) {

@@ -32,8 +32,8 @@ pub struct Settings {
     /// is a GAP.
     pub recover: Recover,
     /// Date by the Leases of the control plane and the nodes what happened while decklog was away: to seconds instead of the whole
-    /// outage. Without the right to list them nothing else is lost.
-    pub lease_times: bool,
+    /// outage. Default: where decklog may list them; with true `rbac` prints the right.
+    pub lease_times: Option<bool>,
 }
 
 /// Selects whether missed changes are read from the API server's own history.
@@ -91,7 +91,7 @@ impl Default for Settings {
             allow_insecure_tls: false,
             audit_every: Period::from_secs(600),
             recover: Recover::default(),
-            lease_times: true,
+            lease_times: None,
         }
     }
 }

@@ -431,7 +431,7 @@ pub(super) const WATCHED: [&str; 5] = ["deployments.apps", "replicasets.apps", "
 fn config(dir: &Path) -> String {
     let quoted = |path: &Path| format!("{:?}", path.display().to_string());
     format!(
-        "[cluster]\nname = \"demo\"\nkubeconfig = {}\naudit_every = \"off\"\n\n[state]\npath = {}\n\n[[watch]]\nresources = {WATCHED:?}\n\n\
+        "[cluster]\nname = \"demo\"\nkubeconfig = {}\naudit_every = \"off\"\nlease_times = false\n\n[state]\npath = {}\n\n[[watch]]\nresources = {WATCHED:?}\n\n\
          [[sink]]\nname = \"file\"\ntype = \"file\"\npath = {}\n",
         quoted(&dir.join("kubeconfig")),
         quoted(&dir.join("state")),

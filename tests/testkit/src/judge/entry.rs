@@ -94,13 +94,14 @@ pub struct Gap {
 }
 
 /// The keys of an entry in the order of the contract.
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "v",
     "seq",
     "epoch",
     "id",
     "time",
     "happened",
+    "happenedBetween",
     "type",
     "evidence",
     "cluster",
