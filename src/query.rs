@@ -15,6 +15,7 @@
 //! assert_eq!(format!("{} in {}", plural(2, "write", "writes"), span(90)), "2 writes in 1m30s");
 //! ```
 
+pub(crate) mod causes;
 pub mod churn;
 pub(crate) mod coverage;
 pub(crate) mod coverage_notes;
@@ -162,9 +163,10 @@ impl From<End> for Result<(), Failure> {
 }
 
 /// Names of all questions.
-pub(crate) const NAMES: [&str; 22] = [
+pub(crate) const NAMES: [&str; 23] = [
     questions::tail::Tail::NAME,
     questions::history::History::NAME,
+    questions::causes::Causes::NAME,
     questions::show::Show::NAME,
     questions::get::Get::NAME,
     questions::diff::Diff::NAME,
@@ -206,6 +208,7 @@ pub(crate) fn answer(
     let run = match name {
         questions::tail::Tail::NAME => run::<questions::tail::Tail>,
         questions::history::History::NAME => run::<questions::history::History>,
+        questions::causes::Causes::NAME => run::<questions::causes::Causes>,
         questions::show::Show::NAME => run::<questions::show::Show>,
         questions::get::Get::NAME => run::<questions::get::Get>,
         questions::diff::Diff::NAME => run::<questions::diff::Diff>,

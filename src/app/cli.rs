@@ -58,6 +58,7 @@ pub mod timeline;
 pub mod ui;
 pub mod verify;
 
+mod causes;
 mod clusters;
 mod complete;
 mod hints;
@@ -168,7 +169,7 @@ pub enum Command {
     Run(run::RunArgs),
     /// Print the log, newest last
     Tail(tail::TailArgs),
-    /// Print the history of an object, newest first
+    /// Print the history of an object, newest first, or what changed in a namespace or everywhere
     Log(log::LogArgs),
     /// Print one entry of the log
     Show(show::ShowArgs),

@@ -94,7 +94,7 @@ pub(crate) fn family(reader: &mut Reader, root: ObjectRow) -> Result<Vec<ObjectR
 }
 
 /// Returns an object as it was last known, as JSON.
-fn last_known(reader: &mut Reader, row: &ObjectRow) -> Result<Option<bytes::Bytes>, JournalError> {
+pub(crate) fn last_known(reader: &mut Reader, row: &ObjectRow) -> Result<Option<bytes::Bytes>, JournalError> {
     if let Some((object, _)) = reader.unrecorded(row)? {
         return Ok(Some(object));
     }

@@ -1,6 +1,7 @@
 //! The questions of the commands: a file for each, with the name of the command that asks it.
 
 pub(crate) mod blame;
+pub(crate) mod causes;
 pub(crate) mod churn;
 pub(crate) mod diff;
 pub(crate) mod follow;

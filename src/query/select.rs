@@ -15,7 +15,7 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::spelling::kubernetes::LabelSelector;
 use crate::core::spelling::{Text, glob};
 use crate::core::wire::{Entry, Header, ROW, authors};
-use crate::journal::{EntryQuery, Reader, StoredEntry};
+use crate::journal::{EntryFilter, EntryQuery, Reader, StoredEntry};
 use crate::query::render::clock::Clock;
 use crate::query::render::names::Spellings;
 use crate::query::render::path::touches;
@@ -406,6 +406,30 @@ impl Selection {
         let page = reader.select(&self.position, (after, Some(before)), true, PAGE, of_row)?;
         let reached = page.looked_at.filter(|_| page.more).map_or(after, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
+    }
+
+    /// Selects objects of the whole cluster too, beside those of namespaces.
+    pub(crate) fn with_cluster_scoped(mut self) -> Self {
+        if !self.position.namespaces.is_empty() {
+            self.position.namespaces.push(String::new());
+        }
+        self
+    }
+
+    /// Returns a page as [`Selection::page_back`] does, of what `choice` takes by the row of an entry.
+    ///
+    /// # Errors
+    /// As [`Selection::page`].
+    pub(crate) fn page_back_of(
+        &self,
+        reader: &mut Reader,
+        after: Seq,
+        before: Seq,
+        choice: Option<EntryFilter<'_>>,
+    ) -> Result<(Vec<StoredEntry>, Seq), Failure> {
+        let page = reader.select(&self.position, (after, Some(before)), true, PAGE, choice)?;
+        let reached = page.looked_at.filter(|_| page.more).map_or(after, |(_, last)| last);
+        Ok((page.entries, reached))
     }
 
     /// The last seq before the newest `count` entries that are selected after `after`.

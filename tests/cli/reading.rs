@@ -261,6 +261,8 @@ async fn what_the_log_does_not_cover_is_said_by_every_command() {
         &["tail", "--since", "1h", "--where", "seq == 99"],
         &["log", "deploy/web", "-n", "shop"],
         &["log", "deploy/web", "-n", "shop", "--tree"],
+        &["log", "-n", "shop"],
+        &["log", "--since", "1h"],
         &["get", "deploy/api"],
         &["get", "deploy"],
         &["blame", "deploy/api"],

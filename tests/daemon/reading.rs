@@ -85,6 +85,8 @@ async fn every_command_prints_the_same_from_another_machine() {
         "log cm/settings",
         "log cm/settings -p -o yaml",
         "log cm/nothing",
+        "log -n default --last 3",
+        "log --last 3 -o json",
         "show 1",
         "show 99",
         "get cm/settings",

@@ -3,9 +3,10 @@
 #![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod causes;
 mod golden;
 mod hands;
 mod paging;
 mod past;
 mod zones;
-use decklog_testkit::story;
+use decklog_testkit::{incident, story};

@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use super::clock::clock;
 use super::line::put_gap;
-use super::log::put_difference;
 use super::names::{At, at};
-use super::output::{Ink, Out, Row, printable};
+use super::output::{Ink, Out, Row, plural, printable};
 use super::tree::Node;
+use super::yaml::{self, Sign, View};
 use super::{Exit, Failure, Format, Global, Outcome, complain, object};
 use crate::core::k8s::bookkeeping;
 use crate::core::wire::EntryGap;
@@ -16,6 +16,7 @@ use crate::journal::StoredEntry;
 use crate::query::difference::{DiffKind, ObjectDifference};
 use crate::query::line::Line;
 use crate::query::questions::diff::{Diff, End, Hole, Item, ObjectDiff};
+use crate::query::stamp;
 
 /// Arguments of `decklog diff`.
 #[derive(Args, Debug)]
@@ -37,6 +38,12 @@ pub struct DiffArgs {
     /// The second moment, as for --from [default: now]
     #[arg(long, value_name = "TIME or SEQ", value_parser = at, allow_hyphen_values = true)]
     pub to: Option<At>,
+    /// Also objects that differ in their status alone
+    #[arg(long)]
+    pub status: bool,
+    /// Only objects that differ in these parts: spec, status, metadata, data or another top-level one; and those that came or went
+    #[arg(long = "only", value_name = "AREA", value_delimiter = ',')]
+    pub areas: Vec<String>,
 }
 
 /// A GAP as JSON.
@@ -48,13 +55,29 @@ struct Gap<'a> {
     gap: &'a EntryGap,
 }
 
+/// An object as JSON.
+#[derive(Serialize)]
+struct ObjectDocument<'a> {
+    #[serde(flatten)]
+    difference: &'a ObjectDifference,
+    /// Time of the last change, of more than the status where there is one.
+    time: String,
+    by: &'a [String],
+}
+
+impl<'a> From<&'a ObjectDiff> for ObjectDocument<'a> {
+    fn from(found: &'a ObjectDiff) -> Self {
+        Self { difference: &found.difference, time: stamp(found.time), by: &found.by }
+    }
+}
+
 /// The answer as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'a> {
     from: &'a End,
     to: &'a End,
-    objects: Vec<&'a ObjectDifference>,
+    objects: Vec<ObjectDocument<'a>>,
     came_and_went: usize,
     gaps: Vec<Gap<'a>>,
     unknown: &'a [String],
@@ -83,11 +106,22 @@ impl Difference {
         }
     }
 
+    /// Leaves out what differs in its status alone, and says how much that is.
+    fn leave_status_out(&mut self) {
+        let all = self.objects.len();
+        self.objects.retain(|object| !object.is_status);
+        let left_out = all - self.objects.len();
+        if left_out > 0 {
+            let objects = plural(left_out as u64, "object differs in its", "objects differ in their");
+            complain(&format!("note: {objects} status alone; --status shows that too"));
+        }
+    }
+
     fn document(&self) -> Document<'_> {
         Document {
             from: &self.from,
             to: &self.to,
-            objects: self.objects.iter().map(|object| &object.difference).collect(),
+            objects: self.objects.iter().map(ObjectDocument::from).collect(),
             came_and_went: self.came_and_went,
             gaps: self
                 .gaps
@@ -111,6 +145,7 @@ pub fn main(mut args: DiffArgs, global: &Global) -> Outcome {
         namespaces: args.namespace,
         from: args.from,
         to: args.to,
+        areas: args.areas.clone(),
         utc: format != Format::Line,
     };
     let mut difference = Difference::default();
@@ -118,6 +153,9 @@ pub fn main(mut args: DiffArgs, global: &Global) -> Outcome {
         difference.take(item);
         Ok(())
     })?;
+    if format == Format::Line && !args.status && !difference.single && !args.areas.iter().any(|area| area == "status") {
+        difference.leave_status_out();
+    }
     let mut out = Out::paged(global);
     match format {
         Format::Line | Format::Wide | Format::Name => print(&mut out, &difference)?,
@@ -186,11 +224,18 @@ fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
     head.put(Some(Ink::Faint), &format!("from {}", end(&difference.from)));
     head.flow(Some(Ink::Faint), " ", &format!("to {}", end(&difference.to)));
     out.line(&head.finish())?;
-    for ObjectDiff { difference: found, resource, time, before, after } in &difference.objects {
+    let mut objects: Vec<&ObjectDiff> = difference.objects.iter().collect();
+    // As in `log`, the newest first.
+    objects.sort_by_key(|object| std::cmp::Reverse((object.time, object.difference.entries.last().copied())));
+    for ObjectDiff { difference: found, resource, time, by, before, after, .. } in objects {
         let (sign, ink) = sign(found.became);
         let mut row = Row::new(look);
         row.put(Some(ink), &format!("{sign} {}", found.became.word())).put(None, " ");
         row.put(Some(Ink::Strong), &printable(&title(resource, found)));
+        row.hang(4);
+        if !by.is_empty() {
+            row.flow(Some(Ink::Who), "  ", &printable(&by.join(", ")));
+        }
         let entries = match &found.entries[..] {
             [seq] => format!("entry {seq}"),
             entries => format!("entries {} to {} ({})", entries[0], entries[entries.len() - 1], entries.len()),
@@ -200,7 +245,6 @@ fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
             DiffKind::Added | DiffKind::Removed if found.evidence == "inferred" => ", in a gap",
             DiffKind::Added | DiffKind::Removed | DiffKind::Changed | DiffKind::Replaced => "",
         };
-        row.hang(4);
         row.flow(Some(Ink::Faint), "  ", &format!("{entries}{doubt},")).flow(
             Some(Ink::Faint),
             " ",
@@ -214,7 +258,7 @@ fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
             (DiffKind::Added | DiffKind::FirstSeen | DiffKind::Removed, false) => None,
         };
         if let Some(Line(stored)) = shown {
-            yaml(out, found, stored)?;
+            put_object(out, found, stored)?;
         }
     }
     for hole in &difference.gaps {
@@ -258,7 +302,7 @@ fn title(resource: &str, found: &ObjectDifference) -> String {
     }
 }
 
-fn yaml(out: &mut Out, found: &ObjectDifference, stored: &StoredEntry) -> Result<(), Failure> {
+fn put_object(out: &mut Out, found: &ObjectDifference, stored: &StoredEntry) -> Result<(), Failure> {
     let entry = object::parse(stored)?;
     let damaged = |error: serde_json::Error| object::damaged(stored.seq, &error);
     let object = entry.object.ok_or_else(|| object::damaged(stored.seq, &"it has no object"))?;
@@ -289,4 +333,20 @@ pub(super) fn put_tree(out: &mut Out, mut tree: Node<'_>) -> Result<(), Failure>
     let mut row = Row::new(out.look);
     row.put(Some(Ink::Faint), "    nothing but what every write moves");
     out.line(&row.finish())
+}
+
+/// A difference as YAML, indented.
+fn put_difference(out: &mut Out, tree: &Node<'_>) -> Result<(), Failure> {
+    for line in yaml::lines(tree, View::Changes) {
+        let mut row = Row::new(out.look);
+        let ink = match line.sign {
+            Sign::Same => None,
+            Sign::Added => Some(Ink::Good),
+            Sign::Gone => Some(Ink::Bad),
+            Sign::Redacted => Some(Ink::Change),
+        };
+        row.put(ink, &format!("  {} {}", line.sign.as_str(), line.text));
+        out.line(&row.finish())?;
+    }
+    Ok(())
 }

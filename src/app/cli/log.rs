@@ -1,16 +1,16 @@
-//! `decklog log`: the life of one object, newest first, over all its incarnations; with `--tree` also of what it owns.
+//! `decklog log`: the life of one object, newest first, over all its incarnations; with `--tree` also of what it owns. Without
+//! an object, what changed in a namespace or everywhere.
 
 use clap::Args;
 
 use super::clock::clock;
+use super::diff::put_tree;
 use super::line::{FEW_GAPS, LATE, gap_of, put_gap, put_gaps, put_late, shown};
 use super::output::{Ink, Out, Row, printable};
 use super::select::{FilterArgs, how_many};
 use super::tree::Node;
 use super::what::AnnotatedEntry;
-use super::yaml::{self, Sign, View};
-use super::{Exit, Failure, Format, Global, Outcome, object};
-use crate::core::k8s::bookkeeping;
+use super::{Exit, Failure, Format, Global, Outcome, causes, object, yaml};
 use crate::core::model::EntryType;
 use crate::core::wire::Entry;
 use crate::journal::StoredEntry;
@@ -20,9 +20,10 @@ use crate::query::questions::history::{Family, History, Item, Run};
 /// Arguments of `decklog log`.
 #[derive(Args, Debug)]
 pub struct LogArgs {
-    /// The object, as kubectl spells it: deploy/web, deployments.apps/web
+    /// The object, as kubectl spells it: deploy/web, deployments.apps/web [default: what changed in the namespaces, or
+    /// everywhere, in the last hour: who wrote what, and below it how much controllers made of it]
     #[arg(value_name = "KIND/NAME")]
-    pub object: String,
+    pub object: Option<String>,
     /// Its name, where the first word is its kind alone.
     #[arg(hide = true)]
     pub name: Option<String>,
@@ -32,10 +33,10 @@ pub struct LogArgs {
     /// With what changed in each step, as YAML
     #[arg(short, long)]
     pub patch: bool,
-    /// Also of everything that it owns: Deployment, ReplicaSets, Pods
+    /// Also of everything that it owns: Deployment, ReplicaSets, Pods; without an object, each change below its cause
     #[arg(long)]
     pub tree: bool,
-    /// Each change of the status too; without it runs of them are one line
+    /// Each change of the status too; without it runs of them are one line, and so is what follows from a cause
     #[arg(long)]
     pub all: bool,
     /// Only changes of these parts: spec, status, metadata, data or another top-level one
@@ -54,11 +55,17 @@ pub struct LogArgs {
 /// # Errors
 /// Exit 1 where the journal has no entry of the object, and 64 where the name is that of several.
 pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
+    let Some(mut object) = args.object.take() else {
+        let LogArgs { only, areas, patch, tree, all, last, reverse, .. } = &args;
+        let asked =
+            causes::Asked { only, areas, patch: *patch, tree: *tree, all: *all, last: *last, reverse: *reverse };
+        return causes::main(asked, global, out);
+    };
     if let Some(name) = args.name.take() {
-        args.object = format!("{}/{name}", args.object);
+        object = format!("{object}/{name}");
     }
     let question = History {
-        object: args.object.clone(),
+        object,
         only: args.only.filters(),
         tree: args.tree,
         folds: global.output.unwrap_or(Format::Line) == Format::Line && !args.all,
@@ -312,16 +319,8 @@ impl<'o> Printer<'o> {
     }
 
     /// The difference, under its line.
-    fn difference(&mut self, mut tree: Node<'_>) -> Result<(), Failure> {
-        tree.without(&bookkeeping::PATHS);
-        tree.without_empty(&["metadata", "annotations"]);
-        if tree.differs() {
-            put_difference(self.out, &tree)?;
-        } else {
-            let mut row = Row::new(self.out.look);
-            row.put(Some(Ink::Faint), "    nothing but what every write moves");
-            self.out.line(&row.finish())?;
-        }
+    fn difference(&mut self, tree: Node<'_>) -> Result<(), Failure> {
+        put_tree(self.out, tree)?;
         self.out.line("")
     }
 
@@ -333,20 +332,4 @@ impl<'o> Printer<'o> {
         }
         Ok(())
     }
-}
-
-/// A difference as YAML, indented.
-pub(super) fn put_difference(out: &mut Out, tree: &Node<'_>) -> Result<(), Failure> {
-    for line in yaml::lines(tree, View::Changes) {
-        let mut row = Row::new(out.look);
-        let ink = match line.sign {
-            Sign::Same => None,
-            Sign::Added => Some(Ink::Good),
-            Sign::Gone => Some(Ink::Bad),
-            Sign::Redacted => Some(Ink::Change),
-        };
-        row.put(ink, &format!("  {} {}", line.sign.as_str(), line.text));
-        out.line(&row.finish())?;
-    }
-    Ok(())
 }

@@ -105,11 +105,19 @@ impl Out {
     /// # Errors
     /// As [`Out::bytes`].
     pub fn json(&mut self, json: &[u8]) -> Result<(), Failure> {
-        match std::str::from_utf8(json) {
-            Ok(text) if self.look.terminal => self.bytes(json_text(text).as_bytes())?,
-            _ => self.bytes(json)?,
-        }
+        self.json_part(json)?;
         self.bytes(b"\n")
+    }
+
+    /// Writes a part of a line of JSON, as [`Out::json`] does.
+    ///
+    /// # Errors
+    /// As [`Out::bytes`].
+    pub fn json_part(&mut self, json: &[u8]) -> Result<(), Failure> {
+        match std::str::from_utf8(json) {
+            Ok(text) if self.look.terminal => self.bytes(json_text(text).as_bytes()),
+            _ => self.bytes(json),
+        }
     }
 
     /// Writes a value as JSON or YAML, for people and programs.

@@ -6,9 +6,10 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::core::model::Seq;
-use crate::core::wire::EntryGap;
+use crate::core::model::{EntryType, Seq};
+use crate::core::wire::{Change, EntryGap, authors};
 use crate::journal::{ObjectRow, Reader};
+use crate::query::churn::{Class, Classes};
 use crate::query::coverage_notes::{About, doubt};
 use crate::query::difference::{self, DiffKind, Limits, ObjectDifference};
 use crate::query::line::Line;
@@ -33,6 +34,8 @@ pub(crate) struct Diff {
     pub(crate) from: Option<At>,
     /// Second moment; now if there is none.
     pub(crate) to: Option<At>,
+    /// Areas of which an object that changed differs in one; all if there are none.
+    pub(crate) areas: Vec<String>,
     /// Writes times in UTC, for programs.
     pub(crate) utc: bool,
 }
@@ -66,8 +69,12 @@ pub(crate) struct ObjectDiff {
     pub(crate) difference: ObjectDifference,
     /// Full name of its resource.
     pub(crate) resource: String,
-    /// Time of the last entry, microseconds since 1970.
+    /// Time of the last entry that changed more than the status, else of the last, microseconds since 1970.
     pub(crate) time: i64,
+    /// Names of the writers of these entries.
+    pub(crate) by: Vec<String>,
+    /// True if it differs in its status alone, or in what every write moves.
+    pub(crate) is_status: bool,
     /// The entry before, of what went.
     pub(crate) before: Option<Line>,
     /// The entry after, of what came or changed.
@@ -157,6 +164,7 @@ struct Scope {
     namespaces: BTreeSet<Option<String>>,
     /// Only these.
     objects: Option<Vec<ObjectRow>>,
+    areas: Vec<String>,
 }
 
 impl Scope {
@@ -168,7 +176,7 @@ impl Scope {
         }
         if args.objects.is_empty() {
             let resources = reader.resources()?.into_iter().map(|(id, _)| id).collect();
-            return Ok(Self { resources, namespaces, objects: None });
+            return Ok(Self { resources, namespaces, objects: None, areas: args.areas.clone() });
         }
         let spellings = Spellings::load(reader)?;
         let (mut resources, mut objects, mut all) = (BTreeSet::new(), Vec::new(), false);
@@ -184,7 +192,8 @@ impl Scope {
         if all && !objects.is_empty() {
             return Err(Failure::usage("diff takes either resources or single objects, not both at once"));
         }
-        Ok(Self { resources: resources.into_iter().collect(), namespaces, objects: (!all).then_some(objects) })
+        let (resources, objects) = (resources.into_iter().collect(), (!all).then_some(objects));
+        Ok(Self { resources, namespaces, objects, areas: args.areas.clone() })
     }
 
     /// Rows of the objects that may differ, by resource, namespace and name.
@@ -214,7 +223,7 @@ impl Scope {
     ) -> Result<(), Failure> {
         let (first, second) = (end(reader, from, clock)?, end(reader, to, clock)?);
         put(Item::Begin { from: first, to: second, single: self.objects.is_some() })?;
-        let (mut passed, mut first_seen) = (0, 0);
+        let (mut passed, mut first_seen, classes) = (0, 0, Classes::default());
         // One at a time: together they may be large.
         for row in self.rows(reader, from)? {
             let found = difference::between(reader, [row], (from.seq, to.seq), Limits::NONE)?;
@@ -224,10 +233,17 @@ impl Scope {
             passed += found.came_and_went;
             first_seen += found.first_seen;
             for mut object in found.objects {
+                let is_other = |areas: &Vec<String>| !areas.iter().any(|area| self.areas.contains(area));
+                if !self.areas.is_empty() && object.areas.as_ref().is_some_and(is_other) {
+                    continue;
+                }
+                let Authors { time, by } = authors_of(reader, &object, &classes)?;
                 let (before, after) = (object.before.take().map(Line), object.after.take().map(Line));
                 let before = before.filter(|_| object.became == DiffKind::Removed);
-                let (resource, time) = (object.full_name.clone(), object.time);
-                put(Item::Object(Box::new(ObjectDiff { difference: object, resource, time, before, after })))?;
+                let resource = object.full_name.clone();
+                let is_status = is_status(&object, &classes);
+                let found = ObjectDiff { difference: object, resource, time, by, is_status, before, after };
+                put(Item::Object(Box::new(found)))?;
             }
         }
         let unknown = self.gaps(reader, (from, to), clock, put)?;
@@ -295,6 +311,52 @@ impl Scope {
             until: to.time,
         })
     }
+}
+
+/// Number of the newest entries of an object whose writers are named.
+const MOST_READ: usize = 100;
+
+/// Writers of an object between two moments, and the time of the last change that is worth one.
+struct Authors {
+    time: i64,
+    by: Vec<String>,
+}
+
+/// Returns who made what differs: writers of the status alone where nothing else changed.
+fn authors_of(reader: &mut Reader, found: &ObjectDifference, classes: &Classes) -> Result<Authors, Failure> {
+    let (mut whole, mut of_status) = (BTreeSet::new(), BTreeSet::new());
+    let mut last: Option<i64> = None;
+    for seq in found.entries.iter().rev().take(MOST_READ) {
+        let Some(stored) = reader.entry(Seq(*seq))? else { continue };
+        let entry = object::parse(&stored)?;
+        let names = authors(&entry).into_iter().map(|author| author.manager);
+        let change = Change::of(&entry).map_err(|error| object::damaged(stored.seq, &error))?;
+        let class = change.map(|change| classes.of(&entry.full_resource(), &change, entry.time.parse().ok()));
+        if class.is_some_and(|class| class == Class::Status || class.is_no_op()) {
+            of_status.extend(names);
+            continue;
+        }
+        let time = object::late(&entry).or_else(|| entry.time.parse().ok());
+        last = last.or(time.map(Timestamp::as_microsecond));
+        whole.extend(names);
+        // What went was nobody's to whom it belonged before.
+        if entry.op == EntryType::Deleted {
+            break;
+        }
+    }
+    let by = if last.is_some() { whole } else { of_status };
+    Ok(Authors { time: last.unwrap_or(found.time), by: by.into_iter().collect() })
+}
+
+/// Reports whether an object differs in nothing that somebody outside its controllers writes.
+fn is_status(found: &ObjectDifference, classes: &Classes) -> bool {
+    let (DiffKind::Changed, Some(areas), Some(patch)) = (found.became, &found.areas, &found.patch) else {
+        return false;
+    };
+    let Ok(patch) = serde_json::from_str(patch.get()) else { return false };
+    let change = Change { areas: areas.clone(), patch, managers: Vec::new() };
+    let class = classes.of(&found.full_name, &change, None);
+    class == Class::Status || class.is_no_op()
 }
 
 /// Full names of the resources, by their ids.

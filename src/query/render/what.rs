@@ -57,6 +57,26 @@ impl<'e> AnnotatedEntry<'e> {
         };
         true
     }
+
+    /// Returns the name of the most important thing that changed: `image`, `spec.paused`; the areas where there is none.
+    pub(crate) fn subject(&self) -> String {
+        let summary = ChangeSummary::of(&self.tree, &self.areas);
+        summary.items.first().map_or_else(|| summary.areas(), |item| item.short.clone())
+    }
+
+    /// Puts on a line, and on one below it at most, what happened and the names of those who did it.
+    pub(crate) fn put_brief(&self, row: &mut Row, op: EntryType) {
+        if op == EntryType::Modified {
+            ChangeSummary::of(&self.tree, &self.areas).put_brief(row, &self.managers);
+            return;
+        }
+        let what = if op == EntryType::Added { "created" } else { "deleted" };
+        let names = who::spell(&self.managers, false);
+        if !names.is_empty() {
+            row.flow(Some(Ink::Who), "", &names).put(None, "  ");
+        }
+        row.flow(None, "", what);
+    }
 }
 
 fn is_book(path: &[Step<'_, '_>]) -> bool {
@@ -174,6 +194,25 @@ impl ChangeSummary {
         row.flow(Some(Ink::Who), "", who);
         for (at, piece) in self.spell(count, shortly, true).iter().enumerate() {
             row.flow(Some(Ink::Faint).filter(|_| most == 0), gap(at, who), piece);
+        }
+    }
+
+    /// Puts the names and what fits beside them on this line, or else the most important change on the line below.
+    fn put_brief(&self, row: &mut Row, managers: &[Manager]) {
+        let names = who::spell(managers, false);
+        let most = self.items.len().min(MOST);
+        let mut candidates: Vec<(usize, bool, usize)> = (1..=most).rev().map(|count| (count, false, 0)).collect();
+        candidates.extend([(most.min(1), true, 0), (most.min(1), false, 1)]);
+        let fits = |(count, shortly, below): &&(usize, bool, usize)| {
+            let what = self.spell(*count, *shortly, true);
+            let what = what.iter().enumerate().map(|(at, piece)| (gap(at, &names), piece.as_str()));
+            let pieces: Vec<(&str, &str)> = std::iter::once(("", names.as_str())).chain(what).collect();
+            row.takes(&pieces, *below)
+        };
+        let (count, shortly, _) = *candidates.iter().find(fits).unwrap_or(&(most.min(1), true, 1));
+        row.flow(Some(Ink::Who), "", &names);
+        for (at, piece) in self.spell(count, shortly, true).iter().enumerate() {
+            row.flow(Some(Ink::Faint).filter(|_| most == 0), gap(at, &names), piece);
         }
     }
 

@@ -6,6 +6,7 @@
 pub mod certs;
 pub mod dice;
 pub mod house;
+pub mod incident;
 pub mod judge;
 pub mod ports;
 pub mod server;

@@ -77,6 +77,23 @@ impl Story {
         Self { dir, journal, simulation, writer, sources, version: 100, observed: None }
     }
 
+    /// Watches another resource, of which there is nothing yet.
+    pub async fn watch(&mut self, time: &str, resource: Resource) {
+        self.at(time);
+        let plural: &'static str = Box::leak(resource.plural.clone().into_boxed_str());
+        let spec = SourceSpec {
+            resource,
+            namespace: None,
+            label_selector: String::new(),
+            field_selector: String::new(),
+            exclude_namespaces: Vec::new(),
+            first_list_silent: false,
+            ignore: Vec::new(),
+        };
+        let (journal, _) = self.journal.source(&spec).await.unwrap();
+        self.sources.insert(plural, journal);
+    }
+
     /// The clock shows this.
     pub fn at(&self, time: &str) {
         let time: Timestamp = format!("{DAY}T{time}Z").parse().unwrap();

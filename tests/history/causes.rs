@@ -1,0 +1,160 @@
+//! What changed in a namespace, of a journal in which much happens and eight things matter.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::incident::{INCIDENT, incident};
+use crate::story::{Answer, run, run_on_terminal};
+
+/// What each of the eight causes is seen by, in a terminal's words.
+const CAUSES: [&[&str]; 11] = [
+    &["deploy/web", "ci", "image"],
+    &["cm/settings", "kubectl-edit", "LOG_LEVEL"],
+    &["secret/db", "vault", "password"],
+    &["netpol/deny-all", "kubectl-create", "created"],
+    &["deploy/cart", "replicas 2 → 0"],
+    &["cm/old-1", "deleted"],
+    &["cm/old-2", "deleted"],
+    &["svc/legacy", "deleted"],
+    &["deploy/legacy", "deleted"],
+    &["clusterrolebinding/shop-admin", "kubectl-create", "created"],
+    &["node/worker-1", "kubectl-cordon", "spec.unschedulable"],
+];
+
+fn between<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [&["log", "--since", INCIDENT.0, "--until", INCIDENT.1, "--color", "never"], args].concat()
+}
+
+fn documents(state: &Path, args: &[&str]) -> Vec<Value> {
+    let answer = run(state, &between(&[args, &["-o", "json"]].concat()));
+    assert_eq!(answer.code, 0, "{answer:?}");
+    answer.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Reports whether a line, with what goes on below it, has all the words.
+fn has(answer: &Answer, words: &[&str]) -> bool {
+    let lines: Vec<&str> = answer.out.lines().collect();
+    lines.windows(2).any(|pair| pair[0].contains(words[0]) && words.iter().all(|word| pair.join(" ").contains(word)))
+}
+
+fn object(entry: &Value) -> String {
+    format!("{}/{}", entry["resource"].as_str().unwrap(), entry["name"].as_str().unwrap())
+}
+
+/// No other test has noise and causes at once, as a cluster has them.
+#[tokio::test(start_paused = true)]
+async fn a_screen_shows_every_cause_of_an_incident() {
+    let dir = incident().await;
+    let state = dir.path();
+    for scope in [&["-n", "shop"][..], &[]] {
+        for columns in [80, 200] {
+            let answer = run_on_terminal(state, &between(scope), columns);
+            assert!(answer.out.lines().count() <= 25, "{columns}: {}", answer.out);
+            for cause in CAUSES {
+                assert!(has(&answer, cause), "{scope:?} in {columns}: {cause:?}\n{}", answer.out);
+            }
+            let too_wide = answer.out.lines().find(|line| line.chars().count() > usize::from(columns));
+            assert_eq!(too_wide, None, "{columns}");
+            // Noise is one line for each that makes it, below the causes.
+            for noise in ["stamped", "contested", "deploy/api", "cj/report", "cj/backup"] {
+                let lines = answer.out.lines().filter(|line| line.contains(noise)).count();
+                assert_eq!(lines, 1, "{columns} {noise}\n{}", answer.out);
+            }
+            assert!(has(&answer, &["contested", "alpha-operator and beta-operator"]), "{}", answer.out);
+            assert!(!answer.out.contains("other-"), "a first list is no change\n{}", answer.out);
+        }
+        let plain = run(state, &between(scope));
+        assert!(plain.out.lines().count() <= 25, "{}", plain.out);
+        for name in ["deployments.apps shop/web", "nodes worker-1", "shop-admin", "shop/deny-all", "shop/cart"] {
+            assert!(plain.out.contains(name), "{name}\n{}", plain.out);
+        }
+    }
+    crate::golden::golden("causes_80", &run_on_terminal(state, &between(&["-n", "shop"]), 80).out);
+    crate::golden::golden("causes_200", &run_on_terminal(state, &between(&["-n", "shop"]), 200).out);
+    crate::golden::golden("causes_plain", &run(state, &between(&["-n", "shop"])).out);
+    folded_in_json(state);
+    options(state);
+}
+
+fn folded_in_json(state: &Path) {
+    let found = documents(state, &["-n", "shop"]);
+    let of = |name: &str| {
+        let is_it = |one: &&Value| one["entry"].is_object() && object(&one["entry"]) == name;
+        found.iter().find(is_it).unwrap_or_else(|| panic!("no {name}")).clone()
+    };
+    let web = of("deployments/web");
+    assert_eq!((&web["role"], &web["by"][0]), (&"cause".into(), &"ci".into()));
+    let mut folded: Vec<String> = web["folded"].as_array().unwrap().iter().map(object).collect();
+    folded.sort();
+    folded.dedup();
+    assert_eq!(
+        folded,
+        [
+            "deployments/web",
+            "endpoints/web",
+            "events/web-7c9b.1",
+            "poddisruptionbudgets/web",
+            "pods/web-7c9b-0",
+            "pods/web-7c9b-1",
+            "replicasets/web-7c9b"
+        ]
+    );
+    assert_eq!(of("gadgets/contested")["role"], "repeated");
+    assert_eq!(of("widgets/stamped")["count"], 120);
+    assert_eq!(of("deployments/api")["role"], "controller");
+    let node = of("nodes/worker-1");
+    assert_eq!(node["folded"].as_array().unwrap().len(), 1, "the taint follows from the cordon");
+    // Nothing is lost: each change of the time is in one group.
+    let all: Vec<u64> = documents(state, &["--all"]).iter().map(|one| one["entry"]["seq"].as_u64().unwrap()).collect();
+    let everywhere = documents(state, &[]);
+    let leases = everywhere.iter().filter(|one| one["resources"]["leases.coordination.k8s.io"] == 0);
+    let leases: u64 = leases.map(|one| one["count"].as_u64().unwrap()).sum();
+    let entries = everywhere.iter().flat_map(|one| one["folded"].as_array().unwrap().iter().chain(one.get("entry")));
+    let mut seqs: Vec<u64> = entries.map(|entry| entry["seq"].as_u64().unwrap()).collect();
+    seqs.sort_unstable();
+    let count = seqs.len();
+    seqs.dedup();
+    assert_eq!((seqs.len(), u64::try_from(seqs.len()).unwrap() + leases), (count, u64::try_from(all.len()).unwrap()));
+}
+
+/// Each option means what it means for one object.
+fn options(state: &Path) {
+    let causes = |args: &[&str]| -> Vec<String> {
+        let found = documents(state, &[&["-n", "shop"], args].concat());
+        found.iter().filter(|one| one["role"] == "cause").map(|one| object(&one["entry"])).collect()
+    };
+    let all = causes(&[]);
+    assert_eq!(all.len(), CAUSES.len());
+    let mut reversed = causes(&["--reverse"]);
+    reversed.reverse();
+    assert_eq!(reversed, all);
+    assert_eq!(causes(&["--last", "2"]), all[..2]);
+    assert_eq!(causes(&["--by", "ci"]), ["deployments/web"]);
+    assert_eq!(causes(&["--by", "kubectl-*"]).len(), 4);
+    assert_eq!(causes(&["--touched", "image", "--type", "MODIFIED"]), ["deployments/web"]);
+    assert_eq!(causes(&["--where", "kind == 'Secret'"]), ["secrets/db"]);
+    assert_eq!(causes(&["--grep", "cluster-admin"]), ["clusterrolebindings/shop-admin"]);
+    assert_eq!(causes(&["--only", "data", "--type", "MODIFIED"]), ["secrets/db", "configmaps/settings"]);
+    assert_eq!(causes(&["--type", "DELETED"]).len(), 4);
+    assert_eq!(documents(state, &["-n", "pay"]).iter().filter(|one| one["role"] == "cause").count(), 1, "the cordon");
+
+    let text = |args: &[&str]| run_on_terminal(state, &between(&[&["-n", "shop"], args].concat()), 120).out;
+    let patch = text(&["-p", "--by", "kubectl-edit"]);
+    assert!(patch.contains("+     LOG_LEVEL: debug") || patch.contains("+   LOG_LEVEL: debug"), "{patch}");
+    let tree = text(&["--tree", "--by", "ci"]);
+    assert!(tree.contains("pod/web-7c9b-1") && tree.contains("rs/web-7c9b"), "{tree}");
+    let unfolded = text(&["--all"]);
+    assert!(unfolded.lines().filter(|line| line.contains("stamped")).count() >= 120, "{}", unfolded.len());
+    let typo = run(state, &between(&["--only", "spce"]));
+    assert!(typo.err.contains("did you mean spec?"), "{typo:?}");
+    let yaml = run(state, &between(&["-n", "shop", "--by", "ci", "-o", "yaml"])).out;
+    assert!(yaml.contains("role: cause") && yaml.contains("folded:"), "{yaml}");
+
+    // Without a time it is the last hour, which is said, and so is that nothing of it is known.
+    let default = run(state, &["log", "-n", "shop"]);
+    assert!(default.err.contains("of an hour; --since WHEN") && default.err.contains("no change fits"), "{default:?}");
+    let unknown = run(state, &["log", "-n", "shpo"]);
+    assert_eq!(unknown.code, 1);
+    assert!(unknown.err.contains("did you mean shop?"), "{unknown:?}");
+}
