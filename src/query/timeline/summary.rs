@@ -10,11 +10,11 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::terminal::TerminalStyle;
 use crate::core::wire::{Entry, EntryGap};
 use crate::journal::{JournalError, Reader, StoredEntry, StoredRow};
-use crate::query::{Word, stamp};
 use crate::query::churn::Classes;
 use crate::query::render::clock::Clock;
 use crate::query::render::line::Lines;
 use crate::query::render::row::cut;
+use crate::query::{Word, stamp};
 
 /// A line has at most so many characters.
 const LONGEST: usize = 2000;

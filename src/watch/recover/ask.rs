@@ -329,10 +329,8 @@ impl Recovery<'_> {
         let namespace = self.spec.namespace.as_deref().unwrap_or("default");
         let path = self.spec.resource.path(self.spec.resource.namespaced.then_some(namespace));
         let name = (String::new(), "decklog".to_owned());
-        let params = ListParams {
-            field_selector: Some(by_name(&name, &self.spec.field_selector)),
-            ..list_params(self.spec)
-        };
+        let params =
+            ListParams { field_selector: Some(by_name(&name, &self.spec.field_selector)), ..list_params(self.spec) };
         self.page(&path, Some(at), params, |_| Ok(())).await.map(drop)
     }
 
