@@ -188,6 +188,19 @@ impl Shared {
     async fn ask_now(&self, dating: &mut Dating) -> Result<u64, Failure> {
         let (mut usable, mut newest, mut failed) = (Vec::new(), None::<u64>, None);
         for namespace in NAMESPACES {
+            // Nobody is asked for what is not granted: refusals stand in audits.
+            let (group, plural) = RESOURCE;
+            match self.api.can_i("list", group, plural, Some(namespace)).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    failed = Some(Failure::Forbidden(format!("{plural}.{group} may not be listed in {namespace}")));
+                    continue;
+                }
+                Err(failure) => {
+                    failed = Some(failure);
+                    continue;
+                }
+            }
             match self.renewals(namespace, None).await {
                 Ok((version, found)) => {
                     dating.note(version, &found);
