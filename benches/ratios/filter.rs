@@ -117,6 +117,7 @@ fn entries() -> Vec<Vec<u8>> {
                 epoch: "01997d0e-0000-7000-8000-000000000000",
                 time: "2026-11-21T00:00:00.000000Z",
                 happened: None,
+                happened_between: None,
                 op: EntryType::Modified,
                 evidence: None,
                 cluster: &cluster,

@@ -87,12 +87,6 @@ pub async fn scenario(version: Version) {
             widths.push(latest.duration_since(earliest).as_secs_f64());
         }
         widths.sort_by(f64::total_cmp);
-        let evidence = &deletion(&format!("{absence}-0"))["evidence"];
-        println!(
-            "{absence} ({evidence}): median width {:.1} s, largest {:.1} s",
-            widths[DELETIONS / 2],
-            widths[DELETIONS - 1]
-        );
         assert!(widths[DELETIONS / 2] <= 10.0, "{absence}: {widths:?}");
     }
     daemon.stop().await;
