@@ -299,7 +299,7 @@ impl Header<'_> {
 pub fn relabel(line: &[u8], epoch: &str) -> Result<Bytes, EntryError> {
     let old = Header::parse(line)?;
     // Within a text no quotation mark stands without a backslash before it.
-    let end = memchr::memmem::find(line, b"\",\"type\":").unwrap_or_default();
+    let end = memchr::memmem::find(line, b",\"type\":").unwrap_or_default();
     let head = String::from_utf8_lossy(&line[..end]);
     let own = |epoch: &str| format!("\"epoch\":\"{epoch}\"");
     let gap = |epoch: &str| format!("\"id\":\"{epoch}.{}\"", old.seq);

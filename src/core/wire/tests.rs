@@ -42,6 +42,20 @@ fn draft<'a>(cluster: &'a Cluster, redacted: &'a [String]) -> EntryBuilder<'a> {
     }
 }
 
+/// Whatever stands before the type, as the bounds of the time, the entry carries the other epoch afterwards.
+#[test]
+fn an_entry_is_relabelled_whatever_it_says_of_its_time() {
+    let cluster = Cluster { name: "c".into(), uid: "u".into() };
+    let bounds = ["2026-11-21T10:14:00.000000Z", "2026-11-21T10:15:00.000000Z"];
+    for (happened, happened_between) in [(None, None), (Some("2026-11-21T10:14:59Z"), None), (None, Some(bounds))] {
+        let line = render(&EntryBuilder { happened, happened_between, ..draft(&cluster, &[]) }).line;
+        let other = relabel(&line, "another").unwrap();
+        assert_eq!(Entry::parse(&other).unwrap().epoch, "another", "{}", String::from_utf8_lossy(&line));
+        let own = Entry::parse(&line).unwrap().epoch.clone();
+        assert_eq!(relabel(&other, &own).unwrap(), line);
+    }
+}
+
 #[test]
 fn an_entry_has_its_keys_in_the_order_of_the_contract() {
     let cluster = Cluster { name: "prod \"eu\"".into(), uid: "c".into() };
