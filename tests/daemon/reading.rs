@@ -312,7 +312,7 @@ async fn a_server_answers_nothing_but_questions_about_its_log() {
     assert_eq!(ask(&daemon, "show", &show), shown);
     let none = "this server has one cluster, and it is called by no name: leave --cluster x out";
     for (question, asked, exit, says) in [
-        ("run", json!({"ask": {}}), 64, "a server answers nothing but questions about its log: tail, log, show,"),
+        ("run", json!({"ask": {}}), 64, "a server answers nothing but questions about its log: tail, log, causes,"),
         ("replay", json!({"ask": {"sink": "file"}}), 64, "a server answers nothing but"),
         ("show", json!({"ask": {}}), 64, "this is no question \"show\": missing field `seq`"),
         ("show", json!({"ask": {"seq": 1, "state": "/etc"}}), 64, "unknown field `state`"),
