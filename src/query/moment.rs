@@ -67,6 +67,12 @@ impl Span {
         }
     }
 
+    /// Returns the time as it is behind the version before, which had come by `before`; none where it is a time from before that, as of
+    /// a stamp that the change did not move.
+    pub(crate) fn behind(self, before: Timestamp) -> Option<Self> {
+        (self.latest >= before).then(|| Self { earliest: self.earliest.max(before), ..self })
+    }
+
     fn overlaps(self, since: Option<Timestamp>, until: Option<Timestamp>) -> bool {
         since.is_none_or(|since| self.latest >= since) && until.is_none_or(|until| self.earliest <= until)
     }
@@ -163,5 +169,26 @@ impl Stretches {
     pub(crate) fn last(&self, after: Seq, upto: Seq) -> Option<(Seq, Seq)> {
         let parts = self.0.iter().rev().map(|(begin, end)| ((*begin).max(after), (*end).min(upto)));
         parts.into_iter().find(|(begin, end)| begin < end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bounds of a change begin with the last news of its source, which are a moment older than the entry of those news.
+    #[test]
+    fn a_change_is_behind_the_version_before_unless_its_time_is_from_before_that() {
+        let at = |millis: i64| Timestamp::from_millisecond(millis).unwrap();
+        let span = |is, earliest: i64, latest: i64| Span { earliest: at(earliest), latest: at(latest), is };
+        for (what, span, before, expected) in [
+            ("bounds that begin a moment earlier", span(Known::Between, 5_000, 90_000), 5_003, Some(5_003)),
+            ("bounds that begin later", span(Known::Between, 7_000, 90_000), 5_003, Some(7_000)),
+            ("a stamp of the same second", span(Known::Stamped, 5_000, 5_999), 5_003, Some(5_003)),
+            ("a stamp of the second before", span(Known::Stamped, 4_000, 4_999), 5_003, None),
+            ("bounds from before", span(Known::Between, 1_000, 4_000), 5_003, None),
+        ] {
+            assert_eq!(span.behind(at(before)).map(|span| span.earliest), expected.map(at), "{what}");
+        }
     }
 }

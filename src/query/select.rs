@@ -391,8 +391,7 @@ impl Selection {
     /// Where the journal cannot be read.
     pub(crate) fn page(&self, reader: &mut Reader, after: Seq, upto: Seq) -> Result<(Vec<StoredEntry>, Seq), Failure> {
         let Some((after, end)) = self.stretches.first(after, upto) else { return Ok((Vec::new(), upto)) };
-        let of_row = self.filter.as_ref().and_then(Wanted::of_row);
-        let page = reader.select(&self.position, (after, Some(end.next())), false, PAGE, of_row)?;
+        let page = reader.select(&self.position, (after, Some(end.next())), false, PAGE, self.of_row())?;
         let reached = page.looked_at.filter(|_| page.more).map_or(end, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
     }
@@ -408,19 +407,24 @@ impl Selection {
         after: Seq,
         before: Seq,
     ) -> Result<(Vec<StoredEntry>, Seq), Failure> {
-        self.some_back(reader, (after, before), PAGE)
+        self.some_back(reader, (after, before), PAGE, self.of_row())
     }
 
+    fn of_row(&self) -> Option<EntryFilter<'_>> {
+        self.filter.as_ref().and_then(Wanted::of_row)
+    }
+
+    /// Returns a page as [`Selection::page_back`] does, of at most so many entries that `choice` takes by their rows.
     fn some_back(
         &self,
         reader: &mut Reader,
         (after, before): (Seq, Seq),
         limit: usize,
+        choice: Option<EntryFilter<'_>>,
     ) -> Result<(Vec<StoredEntry>, Seq), Failure> {
         let upto = Seq(before.0.saturating_sub(1));
         let Some((begin, upto)) = self.stretches.last(after, upto) else { return Ok((Vec::new(), after)) };
-        let of_row = self.filter.as_ref().and_then(Wanted::of_row);
-        let page = reader.select(&self.position, (begin, Some(upto.next())), true, limit, of_row)?;
+        let page = reader.select(&self.position, (begin, Some(upto.next())), true, limit, choice)?;
         let end = if begin > after { begin.next() } else { after };
         let reached = page.looked_at.filter(|_| page.more).map_or(end, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
@@ -445,9 +449,7 @@ impl Selection {
         before: Seq,
         choice: Option<EntryFilter<'_>>,
     ) -> Result<(Vec<StoredEntry>, Seq), Failure> {
-        let page = reader.select(&self.position, (after, Some(before)), true, PAGE, choice)?;
-        let reached = page.looked_at.filter(|_| page.more).map_or(after, |(_, last)| last);
-        Ok((page.entries, reached))
+        self.some_back(reader, (after, before), PAGE, choice)
     }
 
     /// The last seq before the newest `count` entries that are selected after `after`.
@@ -458,7 +460,7 @@ impl Selection {
         let (mut before, mut left) = (head.next(), count);
         while left > 0 {
             let limit = if self.filter.is_some() { PAGE } else { PAGE.min(left) };
-            let (entries, reached) = self.some_back(reader, (after, before), limit)?;
+            let (entries, reached) = self.some_back(reader, (after, before), limit, self.of_row())?;
             for entry in entries {
                 left -= 1;
                 if left == 0 {

@@ -137,6 +137,18 @@ fn options(state: &Path) {
     assert_eq!(causes(&["--grep", "cluster-admin"]), ["clusterrolebindings/shop-admin"]);
     assert_eq!(causes(&["--only", "data", "--type", "MODIFIED"]), ["secrets/db", "configmaps/settings"]);
     assert_eq!(causes(&["--type", "DELETED"]).len(), 4);
+    let times: Vec<String> = documents(state, &["-n", "shop"])
+        .iter()
+        .filter(|one| one["role"] == "cause")
+        .map(|one| one["entry"]["time"].as_str().unwrap().to_owned())
+        .collect();
+    let until = &times[CAUSES.len() / 2];
+    let answer = run(state, &["log", "-n", "shop", "--since", INCIDENT.0, "--until", until, "-o", "json"]);
+    let found = answer.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let early: Vec<String> = found.filter(|one| one["role"] == "cause").map(|one| object(&one["entry"])).collect();
+    let by_then = all.iter().zip(&times).filter(|(_, time)| *time <= until).map(|(name, _)| name.clone());
+    assert_eq!(early, by_then.collect::<Vec<_>>(), "up to {until}");
+    assert!(early.len() < all.len());
     assert_eq!(documents(state, &["-n", "pay"]).iter().filter(|one| one["role"] == "cause").count(), 1, "the cordon");
 
     let text = |args: &[&str]| run_on_terminal(state, &between(&[&["-n", "shop"], args].concat()), 120).out;

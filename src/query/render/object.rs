@@ -408,11 +408,8 @@ pub(crate) fn happened_by(reader: &mut Reader, row: &ObjectRow, place: Moment) -
     let mut before = known.map_or(Timestamp::MIN, |entry| Span::of(&entry).earliest);
     for step in reader.history(row, place.seq, Seq(u64::MAX), usize::MAX)?.iter().rev() {
         let Some(stored) = reader.entry_of(step)? else { break };
-        let span = Span::of(&parse(&stored)?.header);
-        // A stamp from before the version before is not when this one came to be.
-        if span.earliest > time || span.earliest < before {
-            break;
-        }
+        let span = Span::of(&parse(&stored)?.header).behind(before).filter(|span| span.earliest <= time);
+        let Some(span) = span else { break };
         before = span.earliest;
         found.possible = step.seq;
         found.later = Some((step.seq, step.time, span));
@@ -436,8 +433,10 @@ pub(crate) fn happened(entry: &Entry<'_>, clock: &Clock) -> Option<String> {
 /// `at 16:20:11`, `between 16:18:15 and 16:20:11`
 fn spelled(span: Span, clock: &Clock) -> String {
     match span.is {
-        Known::Between => format!("between {} and {}", clock.moment(span.earliest), clock.moment(span.latest)),
-        Known::Exactly | Known::Stamped => format!("at {}", clock.moment(span.earliest)),
+        Known::Between if span.earliest < span.latest => {
+            format!("between {} and {}", clock.moment(span.earliest), clock.moment(span.latest))
+        }
+        Known::Exactly | Known::Stamped | Known::Between => format!("at {}", clock.moment(span.earliest)),
     }
 }
 

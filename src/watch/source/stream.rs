@@ -157,7 +157,7 @@ impl Driver {
             };
             self.stats.received(part.len());
             lines.push(part);
-            self.date(&mut pace).await?;
+            self.note_pace(&mut pace).await?;
             if let Err(failure) = self.take_lines(&mut lines, &mut share).await? {
                 return Err(failure.into());
             }
@@ -175,7 +175,7 @@ impl Driver {
 
     /// Tells the journal whether what has just come happens now. What follows an opening was sent for a position of earlier, and
     /// what follows a pause of this process waited in a socket.
-    async fn date(&mut self, pace: &mut Pace) -> Result<(), JournalError> {
+    async fn note_pace(&mut self, pace: &mut Pace) -> Result<(), JournalError> {
         let now = Instant::now();
         if let Some(ran) = self.shared.heartbeat.paused_since(pace.waits, now) {
             (pace.behind, self.missed) = (true, true);
