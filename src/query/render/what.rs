@@ -47,10 +47,7 @@ impl<'e> AnnotatedEntry<'e> {
 
     /// Puts on a line who did it, and of a change what it was. Says whether there was anything to put.
     pub(crate) fn put(&self, row: &mut Row, op: EntryType) -> bool {
-        // The evidence itself stands on the line, and that nothing but the version moved.
-        let is_said = |why: &Unnamed| matches!(why, Unnamed::Listed | Unnamed::Inferred | Unnamed::NoOp);
-        let unnamed = self.unnamed.filter(|why| !is_said(why));
-        let who = who::Line::of(&self.managers, unnamed, row.is_on_terminal());
+        let who = self.who(row);
         if op == EntryType::Modified {
             ChangeSummary::of(&self.tree, &self.areas).put(row, &who);
             return true;
@@ -69,16 +66,24 @@ impl<'e> AnnotatedEntry<'e> {
         summary.items.first().map_or_else(|| summary.areas(), |item| item.short.clone())
     }
 
-    /// Puts on a line, and on one below it at most, what happened and the names of those who did it.
+    /// Returns those who did it, or why nobody is named.
+    fn who(&self, row: &Row) -> who::Line {
+        // The evidence itself stands on the line, and that nothing but the version moved.
+        let is_said = |why: &Unnamed| matches!(why, Unnamed::Listed | Unnamed::Inferred | Unnamed::NoOp);
+        who::Line::of(&self.managers, self.unnamed.filter(|why| !is_said(why)), row.is_on_terminal())
+    }
+
+    /// Puts on a line, and on one below it at most, what happened and those who did it.
     pub(crate) fn put_brief(&self, row: &mut Row, op: EntryType) {
+        let who = self.who(row);
         if op == EntryType::Modified {
-            ChangeSummary::of(&self.tree, &self.areas).put_brief(row, &self.managers);
+            ChangeSummary::of(&self.tree, &self.areas).put_brief(row, &who);
             return;
         }
         let what = if op == EntryType::Added { "created" } else { "deleted" };
-        let names = who::spell(&self.managers, false);
-        if !names.is_empty() {
-            row.flow(Some(Ink::Who), "", &names).put(None, "  ");
+        // That it is a deletion is what happened.
+        if op == EntryType::Added && !who.text.is_empty() {
+            row.flow(Some(who.ink), "", &who.text).put(None, "  ");
         }
         row.flow(None, "", what);
     }
@@ -202,21 +207,21 @@ impl ChangeSummary {
     }
 
     /// Puts the names and what fits beside them on this line, or else the most important change on the line below.
-    fn put_brief(&self, row: &mut Row, managers: &[Manager]) {
-        let names = who::spell(managers, false);
+    fn put_brief(&self, row: &mut Row, who: &who::Line) {
+        let names = &who.text;
         let most = self.items.len().min(MOST);
         let mut candidates: Vec<(usize, bool, usize)> = (1..=most).rev().map(|count| (count, false, 0)).collect();
         candidates.extend([(most.min(1), true, 0), (most.min(1), false, 1)]);
         let fits = |(count, shortly, below): &&(usize, bool, usize)| {
             let what = self.spell(*count, *shortly, true);
-            let what = what.iter().enumerate().map(|(at, piece)| (gap(at, &names), piece.as_str()));
+            let what = what.iter().enumerate().map(|(at, piece)| (gap(at, names), piece.as_str()));
             let pieces: Vec<(&str, &str)> = std::iter::once(("", names.as_str())).chain(what).collect();
             row.takes(&pieces, *below)
         };
         let (count, shortly, _) = *candidates.iter().find(fits).unwrap_or(&(most.min(1), true, 1));
-        row.flow(Some(Ink::Who), "", &names);
+        row.flow(Some(who.ink), "", names);
         for (at, piece) in self.spell(count, shortly, true).iter().enumerate() {
-            row.flow(Some(Ink::Faint).filter(|_| most == 0), gap(at, &names), piece);
+            row.flow(Some(Ink::Faint).filter(|_| most == 0), gap(at, names), piece);
         }
     }
 
