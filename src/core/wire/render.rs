@@ -72,10 +72,16 @@ pub fn change_id(uid: &str, version: &str, op: EntryType) -> String {
     format!("{uid}.{version}.{}", op.as_str())
 }
 
+/// The member of the bounds of a time, as long as each is.
+const BOUNDS: &str = r#","happenedBetween":["2026-11-21T10:15:00.000000Z","2026-11-21T10:15:00.000000Z"]"#;
+
 /// Renders an entry.
 #[must_use]
 pub fn render(entry: &EntryBuilder<'_>) -> Rendered {
-    let mut out = Vec::with_capacity(512 + entry.object.map_or(0, <[u8]>::len) + entry.change.map_or(0, str::len));
+    // What outgrows its room is kept with twice of it.
+    let members = [entry.change, entry.managers, entry.happened_between.map(|_| BOUNDS)];
+    let members: usize = members.into_iter().flatten().map(str::len).sum();
+    let mut out = Vec::with_capacity(512 + members + entry.object.map_or(0, <[u8]>::len));
     out.extend_from_slice(b"{\"v\":1,\"seq\":");
     out.extend_from_slice(entry.seq.0.to_string().as_bytes());
     text(&mut out, "epoch", entry.epoch);
