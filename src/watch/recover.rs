@@ -13,8 +13,8 @@ mod revisions;
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -22,10 +22,12 @@ use futures::stream;
 use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
+use super::dating::{self, Dates};
 use super::decode;
 use super::lister::{MANY, no_room};
 use super::requests::Stop;
 use super::stats::SourceStats;
+use super::version_clock::Lateness;
 use crate::core::model::{Observed, Redacted, ResourceVersion, SourceSpec};
 use crate::core::runtime;
 use crate::journal::{Found, JournalError, KnownObject, SourceId, SourceJournal};
@@ -297,6 +299,11 @@ impl Recovery<'_> {
             changes = changes.len(),
             "recovered a part of the history"
         );
+        let versions: Vec<ResourceVersion> = changes.iter().map(|change| version(change.version)).collect();
+        let mut dates = match self.shared.lateness(&self.spec, &versions.iter().collect::<Vec<_>>(), true).await {
+            Lateness::Dated(dates) => dates,
+            Lateness::Present | Lateness::Unknown => Dates::new(),
+        };
         let deletions = changes.into_iter().filter(|change| change.deleted).map(|change| {
             let (namespace, name) = change.key;
             let body = Redacted::default();
@@ -308,11 +315,11 @@ impl Recovery<'_> {
                 let (Found::Version(object) | Found::Deletion(object)) = found;
                 &object.version
             });
-            let dates = self.shared.date(versions).await;
-            if !dates.is_empty() {
-                self.journal.date(dates).await?;
-            }
+            dating::join(&mut dates, self.shared.date(versions).await.as_ref());
             self.journal.found(deletions).await?;
+        }
+        if !dates.is_empty() {
+            self.journal.date(Arc::new(dates)).await?;
         }
         Ok(())
     }

@@ -224,6 +224,7 @@ impl Driver {
         if anomaly == Anomaly::Desync(Why::Rollback) {
             self.warn_others();
             self.shared.revisions.reset();
+            self.shared.version_clock.reset();
         }
         match anomaly {
             // The report that comes with it says more.

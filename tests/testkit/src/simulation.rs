@@ -13,6 +13,7 @@ use crate::dice::Dice;
 pub mod faults;
 pub mod judges;
 pub mod life;
+mod moments;
 pub mod network;
 pub mod outputs;
 pub mod receiver;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::class::Class;
 use super::faults::Fault;
 use super::judges::{self, Log};
+use super::moments;
 use super::{EVERY, Outcome, Run};
 
 impl Run {
@@ -83,6 +84,9 @@ impl Run {
                     if pick.is_multiple_of(EVERY) && ordered {
                         problems.extend(judges::past_is_the_servers(&log, &histories, &state, &setup));
                     }
+                }
+                if self.is_comparable() && !back && !setup.enables(Fault::Opaque) {
+                    problems.extend(moments::times_hold(&log, &histories));
                 }
                 if setup.class != Class::Large {
                     problems.extend(judges::objects_are_the_servers(&log, &histories));
