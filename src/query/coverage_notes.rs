@@ -449,7 +449,9 @@ mod tests {
             why: why.to_owned(),
             seq: None,
         };
-        let cases: [(&[Uncovered], Option<i64>, &[&str], Option<i64>); 10] = [
+        /// Stretches, the last answer of a silent API server, the sentences, and the end of what is known.
+        type Case<'a> = (&'a [Uncovered], Option<i64>, &'a [&'a str], Option<i64>);
+        let cases: [Case<'_>; 10] = [
             (&[], None, &[], None),
             (&[], Some(70), &["the API server has not answered since 00:01:10: nothing newer is known"], Some(70)),
             (

@@ -248,7 +248,7 @@ impl Shared {
         if self.timings.version_clock.is_none() || !behind && !self.version_clock.has_late(&versions, now) {
             return Lateness::Present;
         }
-        match self.is_of_same_etcd(spec).await {
+        match Box::pin(self.is_of_same_etcd(spec)).await {
             Some(true) => Lateness::Dated(self.version_clock.dates(&versions)),
             Some(false) => Lateness::Present,
             None => Lateness::Unknown,

@@ -52,6 +52,9 @@ pub fn main(args: CoverageArgs, global: &Global, out: &mut Out) -> Outcome {
     Ok(if check && !complete { Exit::No } else { Exit::Done })
 }
 
+/// Start, end, reason and GAP entry.
+type Stretch<'a> = (Option<i64>, i64, &'a str, Option<u64>);
+
 fn print(out: &mut Out, covered: &Covered) -> Result<(), Failure> {
     let moment =
         |micros: i64| Timestamp::from_microsecond(micros).map_or_else(|_| String::new(), |at| clock().moment(at));
@@ -59,7 +62,7 @@ fn print(out: &mut Out, covered: &Covered) -> Result<(), Failure> {
         return out.line("the journal has no entries yet: nothing is known");
     };
     // What many resources have in common is one line.
-    let mut stretches: BTreeMap<(Option<i64>, i64, &str, Option<u64>), Vec<String>> = BTreeMap::new();
+    let mut stretches: BTreeMap<Stretch<'_>, Vec<String>> = BTreeMap::new();
     for one in &covered.uncovered {
         let what = match (&one.resource, &one.name, one.namespace.as_str()) {
             (None, ..) => "everything".to_owned(),
