@@ -16,6 +16,7 @@ pub mod life;
 mod moments;
 pub mod network;
 pub mod outputs;
+pub mod questions;
 pub mod receiver;
 pub mod setup;
 pub mod stage;
@@ -58,6 +59,8 @@ const CONVERGES: Duration = Duration::from_secs(3600);
 
 /// The past of one seed in so many is judged, which takes as long as the rest.
 const EVERY: u64 = 8;
+/// Commands are asked about the log of one seed in so many.
+const QUESTIONED: u64 = 4;
 
 /// What came of one seed.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::judges::{Histories, Log};
 
 /// The newest version is read every ten seconds, and an answer may take five: what is late by less than that may go unnoticed.
-const UNNOTICED: SignedDuration = SignedDuration::from_secs(15);
+pub(super) const UNNOTICED: SignedDuration = SignedDuration::from_secs(15);
 /// Difference of journaling and stamp from which on the stamp counts.
 const AT_ONCE: SignedDuration = SignedDuration::from_secs(2);
 /// The part of a second that a stamp leaves out.
