@@ -383,6 +383,13 @@ async fn a_demo_that_is_kept_can_be_read() {
     // Nothing is written over.
     let again = decklog(dir.path(), &["demo", "--keep", "kept"], &environment).await;
     again.refused(64, &["kept", "exists already"]);
+    // The story of the book is in a directory of its own, too, and a journal of which nothing is missing.
+    let told = decklog(dir.path(), &["demo", "--story", "--keep", "day"], &environment).await.done();
+    assert!(told.contains("$ cd day\n"), "{told}");
+    decklog(&dir.path().join("day"), &["verify"], &environment).await.done();
+    let again = decklog(dir.path(), &["demo", "--story", "--keep", "day"], &environment).await;
+    again.refused(64, &["exists already", "name a new directory"]);
+    decklog(dir.path(), &["demo", "--story", "--forever"], &environment).await.refused(64, &["--forever"]);
     decklog(dir.path(), &["demo", "-o", "json"], &environment).await.refused(64, &["does not print json"]);
     decklog(dir.path(), &["demo", "--state", "x"], &environment).await.refused(64, &["--keep DIR"]);
 }

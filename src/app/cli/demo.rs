@@ -5,8 +5,9 @@
 //! be kept.
 
 mod stage;
+mod story;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -24,9 +25,12 @@ use stage::{Excerpt, Stage, WATCHED};
 /// Arguments of `decklog demo`.
 #[derive(Args, Debug)]
 pub struct DemoArgs {
-    /// Go on until stopped, instead of ending after the story
+    /// Keep running until stopped, instead of ending after the last chapter
     #[arg(long)]
     pub forever: bool,
+    /// Instead, keep the journal of the cookbook, in ./friday or the directory of --keep
+    #[arg(long, conflicts_with = "forever")]
+    pub story: bool,
     /// Keep the journal, with a config.toml for it, in a directory that is not there yet
     #[arg(long, value_name = "DIR", conflicts_with = "forever")]
     pub keep: Option<PathBuf>,
@@ -50,6 +54,9 @@ pub fn main(args: DemoArgs, global: &Global) -> Outcome {
         return Err(Failure::usage("demo has a state directory of its own; --keep DIR keeps it"));
     }
     let out = Out::new(global);
+    if args.story {
+        return story::main(out, args.keep.as_deref().unwrap_or(Path::new("friday")));
+    }
     super::block_on(async {
         let failed = |error: std::io::Error| Failure::io("cannot watch for signals", &error);
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
