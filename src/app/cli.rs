@@ -199,7 +199,7 @@ pub enum Command {
     Replay(replay::ReplayArgs),
     /// Build the state directory from the shared log that is kept beside a sink
     Restore(restore::RestoreArgs),
-    /// Make what a sink needs where it delivers, such as tables, topics and streams
+    /// Create what a sink needs where it delivers, such as tables, topics and streams
     Sink(sink::SinkArgs),
     /// See all of it at work on a simulated cluster
     Demo(demo::DemoArgs),

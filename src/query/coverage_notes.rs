@@ -210,7 +210,7 @@ impl About {
     ) -> Result<(), Failure> {
         let clock = &log.clock;
         let Some((from, to)) = coverage.from.zip(coverage.to).filter(|(from, to)| from <= to) else {
-            log.note(&format!("{what} fits"));
+            log.note(&format!("{what} matches"));
             return Ok(());
         };
         let sources = self.sources(reader)?;
@@ -223,7 +223,7 @@ impl About {
                 format!("; {} in that time, so more may have happened", plural(many as u64, "GAP lies", "GAPs lie"))
             }
         };
-        log.note(&format!("{what} fits from {} {until}{gaps}", clock.moment(from)));
+        log.note(&format!("{what} matches from {} {until}{gaps}", clock.moment(from)));
         Ok(())
     }
 

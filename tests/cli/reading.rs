@@ -186,7 +186,7 @@ async fn churn_answers_like_its_siblings() {
     assert_eq!(report(&["deploy/web", "-n", "pay"])["writes"]["writes"], 1);
     assert_eq!(report(&["--type", "MODIFIED", "--where", "object.spec.replicas == 11"])["writes"]["writes"], 1);
     let text = state.run(&["churn", "--top", "1"]).done();
-    assert!(text.contains("2 writes") && text.contains("what was written in 1 gap nobody knows"), "{text}");
+    assert!(text.contains("2 writes") && text.contains("Writes during 1 gap are not counted."), "{text}");
     assert!(state.run(&["churn", "-o", "yaml"]).done().contains("\nwrites:\n  writes: 2\n"));
     for (args, code, says) in [
         (&["--requests"][..], 1, "[cluster] request_metrics = true"),
@@ -237,7 +237,7 @@ async fn what_the_log_does_not_cover_is_said_by_every_command() {
     // Of a running daemon, whose sources have just been good.
     for (args, code, says) in [
         (&["tail", "--since", "1h", "--type", "GAP"][..], 0, &[begins][..]),
-        (&["tail", "--since", "1h", "--where", "seq == 99"], 0, &["no entry fits from 20", begins]),
+        (&["tail", "--since", "1h", "--where", "seq == 99"], 0, &["no entry matches from 20", begins]),
         (&["log", "deploy/web", "-n", "shop", "--since", "1h"], 0, &[begins]),
         (
             &["log", "deploy/web", "-n", "shop", "--since", "1h", "--where", "seq == 99"],

@@ -22,7 +22,7 @@ pub struct ChurnArgs {
     /// Also the writes that the API server dropped because they changed nothing, by its own request counters
     #[arg(long)]
     pub requests: bool,
-    /// At most so many rows in each table
+    /// Most rows in each table
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = how_many)]
     pub top: usize,
 }
@@ -119,7 +119,7 @@ fn head(report: &Report, look: TerminalStyle) -> Vec<String> {
     }
     if not.gaps > 0 {
         let gaps = plural(not.gaps, "gap", "gaps");
-        lines.push(format!("There may have been more: what was written in {gaps} nobody knows."));
+        lines.push(format!("Writes during {gaps} are not counted."));
     }
     lines
 }

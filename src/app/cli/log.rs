@@ -42,7 +42,7 @@ pub struct LogArgs {
     /// Only changes of these parts: spec, status, metadata, data or another top-level one
     #[arg(long = "only", value_name = "AREA", value_delimiter = ',')]
     pub areas: Vec<String>,
-    /// Only the newest so many lines
+    /// The newest COUNT lines
     #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
     /// Oldest first

@@ -40,7 +40,7 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     }
     if rights.enumerated {
         super::complain(
-            "these are the rights for what the cluster serves now, because RBAC cannot leave `exclude` out of a wildcard; print them again when resources were added",
+            "RBAC has no exclude, so these rules list the resources of today; run this again after you install a CRD",
         );
     }
     if config.watch.iter().any(|watch| watch.namespaces.is_empty() && !watch.exclude_namespaces.is_empty()) {

@@ -26,7 +26,7 @@ pub struct VerifyArgs {
     /// The files of one copy, JSON Lines, compressed with zstd or not; - is standard input [default: the journal]
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// The `where` of the sink that wrote the copy: what it leaves out is not missing
+    /// The filter of the sink (its `where`), so that entries it excludes are not reported missing
     #[arg(long = "where", value_name = "CEL", requires = "files")]
     pub filter: Option<String>,
 }

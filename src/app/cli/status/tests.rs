@@ -215,7 +215,7 @@ fn of_many_sources_only_the_odd_ones_are_listed_and_a_gap_is_a_notice() {
     status.judge();
     let text = lines(&status, false, look).join("\n");
     assert!(
-        text.contains("55 sources, 54 of them watching, 66,220 objects; these have something to say, --all lists each"),
+        text.contains("54 of 55 sources watching, 66,220 objects; these need a look, --all lists each"),
         "{text}"
     );
     assert!(text.contains("\npods/shop ") && !text.contains("kind-"), "{text}");
