@@ -5,6 +5,7 @@
 #![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod claims;
 mod generated;
 mod pages;
 mod picture;

@@ -235,7 +235,9 @@ async fn a_question_by_time_finds_what_may_have_happened_then() {
     };
     let (code, out, err) = ask(&["get", "cm/a", "-o", "yaml"], "10:08:00");
     assert!(
-        code == 0 && out.contains("\"n\": \"1\"") && err.contains("the log does not know whether that was before this moment"),
+        code == 0
+            && out.contains("\"n\": \"1\"")
+            && err.contains("the log does not know whether that was before this moment"),
         "{out}{err}"
     );
     let (code, out, _) = ask(&["get", "cm/b", "-o", "yaml"], "10:12:00");

@@ -384,7 +384,10 @@ impl Placed {
     pub(crate) fn note(&self, clock: &Clock) -> Option<String> {
         let (seq, journaled, span) = self.later?;
         Some(if seq > self.certain.seq {
-            format!("entry {seq} happened {}, so the log does not know whether that was before this moment", spelled(span, clock))
+            format!(
+                "entry {seq} happened {}, so the log does not know whether that was before this moment",
+                spelled(span, clock)
+            )
         } else {
             let journaled = time_spelled(journaled, clock);
             format!("entry {seq} was journaled at {journaled}, and happened {}", spelled(span, clock))
