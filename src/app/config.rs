@@ -327,13 +327,13 @@ pub struct Config {
     /// The state directory, which holds the journal.
     #[serde(default)]
     pub state: journal::Settings,
-    /// What is watched; at least one.
+    /// Resources that are watched; at least one.
     #[schemars(length(min = 1))]
     pub watch: Vec<watch::Settings>,
-    /// What never reaches the disk in clear.
+    /// Values that never reach the disk in clear.
     #[serde(default)]
     pub redact: redact::Settings,
-    /// Where the log is delivered; none means the journal alone.
+    /// Sinks that the log is delivered to; none means the journal alone.
     #[serde(default)]
     pub sink: Vec<delivery::Settings>,
     /// A log that outlives its machine, and a second decklog that takes over; absent means off.

@@ -10,6 +10,7 @@ mod generated;
 mod pages;
 mod picture;
 mod rendered;
+mod sentences;
 
 use decklog_testkit::story;
 use decklog_testkit::tale;
