@@ -53,7 +53,7 @@ const MAX_FILE: u64 = 1 << 20;
 pub const STANDARD_FILES: [&str; 2] = ["./config.toml", "/etc/decklog/config.toml"];
 
 /// Name in messages of a configuration without a file.
-const MADE: &str = "what `decklog init` would write";
+const MADE: &str = "the configuration of `decklog init`";
 
 /// The directories that systemd gives a service, by the variable that names them.
 const DIRECTORIES: [&str; 4] = ["STATE_DIRECTORY", "LOGS_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY"];

@@ -285,11 +285,10 @@ fn stale(found: &[Uncovered], head: Option<Timestamp>, notes: &mut Vec<String>, 
         notes.push(match why {
             NEVER => format!("{names} {} never listed: nothing of that is known", verb("was", "were")),
             "removed" => format!(
-                "{names} {} not watched any more: what is known of {} is of {}, the last time that {}",
+                "{names} {} not watched any more: {} newest known state is of {}",
                 verb("is", "are"),
-                verb("it", "them"),
+                verb("its", "their"),
                 spelled(last),
-                verb("it was", "they were"),
             ),
             // Whoever wrote the newest entry ran then.
             "stopped" => format!("no daemon has watched since {}: nothing newer is known", spelled(last.max(head))),
@@ -380,14 +379,12 @@ mod tests {
             ),
             (
                 &[one("pods", "removed", Some(20))],
-                &["pods is not watched any more: what is known of it is of 00:00:20, the last time that it was"],
+                &["pods is not watched any more: its newest known state is of 00:00:20"],
                 None,
             ),
             (
                 &[one("pods", "removed", Some(20)), one("nodes", "removed", Some(10))],
-                &[
-                    "nodes and pods are not watched any more: what is known of them is of 00:00:20, the last time that they were",
-                ],
+                &["nodes and pods are not watched any more: their newest known state is of 00:00:20"],
                 None,
             ),
             (&[one("pods", "not_yet", None)], &[], None),

@@ -66,7 +66,7 @@ async fn what_is_forgotten_is_said_to_be() {
     let dir = story.end().await;
     let log = run(dir.path(), &["log", "cm/a"]).out;
     assert_eq!(log.lines().filter(|line| line.contains("MODIFIED")).count(), 2, "{log}");
-    assert!(log.ends_with("what was before entry 5 was removed by retention\n"), "{log}");
+    assert!(log.ends_with("retention has removed what was before entry 5\n"), "{log}");
     // The newest that is forgotten tells the state at the lower end, and that it was so by then.
     let blame = run(dir.path(), &["blame", "cm/a"]).out;
     let line =

@@ -31,7 +31,7 @@ pub struct DemoArgs {
     /// Instead, keep the journal of the cookbook, in ./friday or the directory of --keep
     #[arg(long, conflicts_with = "forever")]
     pub story: bool,
-    /// Keep the journal, with a config.toml for it, in a directory that is not there yet
+    /// Keep the journal and a config.toml for it in DIR, a new directory
     #[arg(long, value_name = "DIR", conflicts_with = "forever")]
     pub keep: Option<PathBuf>,
 }
@@ -136,7 +136,7 @@ async fn outages(sim: &Sim, world: &mut World, stage: &mut Stage) -> Result<(), 
 
     stage.chapter(
         "A server that loses its history",
-        "The daemon is killed. Meanwhile a ConfigMap changes, another one comes and goes, a Secret is replaced, and the API server\nis restarted. What it answers watches from is empty then, and every one of them has lost its place:",
+        "The daemon is killed. Meanwhile a ConfigMap changes, another one comes and goes, a Secret is replaced, and the API server\nis restarted. Its memory for watches is empty then, and every watch has lost its place:",
     )?;
     stage.kill_daemon().await?;
     let from = stage.seen();

@@ -295,7 +295,7 @@ fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
         }
     }
     let summary = if parts.is_empty() { "no difference".to_owned() } else { parts.join(", ") };
-    let lost = if difference.gaps.is_empty() { "" } else { "; what else happened in the gaps is unknown" };
+    let lost = if difference.gaps.is_empty() { "" } else { "; other changes in the gaps are unknown" };
     faint(out, &format!("{summary}{lost}"))
 }
 

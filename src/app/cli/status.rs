@@ -24,7 +24,7 @@ pub struct StatusArgs {
     /// Only sources of these resources, as kubectl spells them: pods, deploy, deployments.apps
     #[arg(value_name = "KIND")]
     pub resources: Vec<String>,
-    /// Each source, also those that watch and lack nothing
+    /// List every source, also those without problems
     #[arg(long)]
     pub all: bool,
     /// Print it again every two seconds, until Ctrl-C

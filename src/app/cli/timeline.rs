@@ -48,10 +48,10 @@ pub struct TimelineArgs {
     /// Only entries that these programs wrote, as managedFields name them: kubectl-set, or 'kubectl*,flux'
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = manager)]
     pub by: Vec<String>,
-    /// Also changes of nothing that matters, each by itself
+    /// Show changes of nothing that matters, each by itself
     #[arg(long)]
     pub all: bool,
-    /// Leave out what entries say once the file is about so large
+    /// Approximate size of the file: beyond it the older entries are marks alone
     #[arg(long, value_name = "SIZE", default_value = "20MiB", value_parser = sized)]
     pub max_size: ByteSize,
 }

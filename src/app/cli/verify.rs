@@ -193,8 +193,7 @@ fn verdict(names: &str, found: &Copied) -> Verdict {
         (true, true) => String::new(),
         (true, false) => "; nothing shows whether more belongs after that".to_owned(),
         (false, true) if found.epochs.first().is_some_and(|part| part.first > 1) => {
-            "; what came before that is in no file that was given: the sink began later, or rotation has removed it"
-                .to_owned()
+            "; no given file has the entries before: the sink began later, or rotation has removed them".to_owned()
         }
         (false, true) => "; nothing shows whether more belongs before that".to_owned(),
         (false, false) => "; nothing shows whether more belongs to it".to_owned(),

@@ -113,7 +113,7 @@ impl Question for Blame {
         })?;
         if gaps > 0 {
             let gaps = plural(gaps as u64, "gap lies", "gaps lie");
-            log.remark(&format!("{gaps} in this history; what was set and set back there is not known"));
+            log.remark(&format!("{gaps} in this history; values that were set and set back there are not known"));
         }
         if depends {
             about.coverage(&mut reader, &log.dir, &log.clock)?.remark(log);
