@@ -169,7 +169,7 @@ async fn without_a_configuration_it_watches_what_init_would_write() {
     let run = async |arguments: &[&str]| decklog(&dir, arguments, &environment).await;
     let checked = run(&["check"]).await.done();
     assert!(
-        checked.contains("there is no file, so `decklog run` watches the configuration of `decklog init`"),
+        checked.contains("there is no file, so `decklog run` uses the configuration of `decklog init`"),
         "{checked}"
     );
     let said = fs::File::create(daemon.path("said")).unwrap();
@@ -190,7 +190,7 @@ async fn without_a_configuration_it_watches_what_init_would_write() {
         if tail.out.contains("default/seen") { Ok(()) } else { Err(format!("{tail:?} {}", said())) }
     })
     .await;
-    let line = "there is no configuration file: decklog watches the configuration of `decklog init`; read the log with `decklog tail -f`";
+    let line = "there is no configuration file: decklog uses the configuration of `decklog init`; read the log with `decklog tail -f`";
     assert_eq!(said().matches(line).count(), 1, "{}", said());
     let sources: Vec<&str> =
         status["sources"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
