@@ -97,11 +97,10 @@ pub(super) fn main(mut out: Out, keep: &Path) -> Outcome {
     let copy: Vec<u8> = entries.iter().flat_map(|entry| entry.line.iter().chain(b"\n")).copied().collect();
     fs::write(dir.join("events.jsonl"), copy).map_err(failed)?;
 
-    out.line(&format!(
-        "A Friday morning in a shop, {}: the journal that the cookbook asks. Its commands run as they are written, in this directory:",
-        plural(entries.len() as u64, "entry", "entries")
-    ))?;
-    for line in [&format!("cd {}", keep.display()), "decklog log deploy/web", "decklog log -n shop"] {
+    let count = plural(entries.len() as u64, "entry", "entries");
+    out.line(&format!("The journal of the cookbook, a Friday morning in a shop, is in {}: {count}.", keep.display()))?;
+    out.line("The commands of the cookbook run there as they are written:")?;
+    for line in [&format!("cd {}", keep.display()), "decklog log deploy/web", "decklog blame deploy/web image"] {
         out.inked(Ink::Strong, &format!("$ {line}"))?;
     }
     out.flush()?;
