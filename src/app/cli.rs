@@ -34,6 +34,7 @@ pub mod blame;
 pub mod check;
 pub mod churn;
 pub mod completions;
+pub mod coverage;
 pub mod demo;
 pub mod diff;
 pub mod get;
@@ -181,6 +182,8 @@ pub enum Command {
     Blame(blame::BlameArgs),
     /// Print the busiest writers of the last hour, their no-op writes, and fields that managers fight over
     Churn(churn::ChurnArgs),
+    /// Print of which time the log knows everything, and of which it does not
+    Coverage(coverage::CoverageArgs),
     /// Print every position: sources, head, sinks, lag, gaps, disk
     Status(status::StatusArgs),
     /// Serve the timeline page of the journal on this machine, for one browser
@@ -489,6 +492,7 @@ impl Command {
             | Self::Diff(_)
             | Self::Blame(_)
             | Self::Churn(_)
+            | Self::Coverage(_)
             | Self::Timeline(_)
             | Self::Status(_) => true,
             Self::Verify(args) => args.files.is_empty(),
@@ -518,6 +522,7 @@ impl Command {
             | Self::Diff(_)
             | Self::Blame(_)
             | Self::Churn(_)
+            | Self::Coverage(_)
             | Self::Status(_)
             | Self::Check(_)
             | Self::Verify(_) => &[Format::Line, Format::Yaml, Format::Json],
@@ -555,6 +560,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Diff(args) => diff::main(args, &global),
         Command::Blame(args) => blame::main(args, &global, &mut Out::paged(&global)),
         Command::Churn(args) => churn::main(args, &global, &mut Out::paged(&global)),
+        Command::Coverage(args) => coverage::main(args, &global, &mut Out::paged(&global)),
         Command::Status(args) => status::main(args, &global),
         Command::Ui(args) => ui::main(args, &global),
         Command::Timeline(args) => timeline::main(args, &global),

@@ -2,8 +2,8 @@
 //!
 //! # Decision: the newest version is read every ten seconds
 //!
-//! Context: A watch may bring late what happened: a network stalls, an API server stands still and another one writes. A
-//! deletion carries no time, and a watch that is late looks like one on which nothing happens.
+//! Context: A watch may bring late what happened, where a network stalls or one API server of several is stuck. A deletion
+//! carries no time.
 //! Decision: A list of one object, for which no version is asked, says which version is the newest. A version that it covers was made
 //! before the answer, and one that it does not cover was made after the question. Whatever comes on a watch and is older than an answer
 //! is late, and lies between those times. An API server that does not answer is reported as silent.

@@ -205,6 +205,45 @@ async fn churn_answers_like_its_siblings() {
     }
 }
 
+/// "No entry fits" and "nothing happened" are two things: one command says which time the log knows, and how it was not.
+#[tokio::test]
+async fn coverage_says_of_which_time_the_log_does_not_know() {
+    let state = State::told().await;
+    let gap = state.run(&["coverage"]).done();
+    assert!(
+        gap.contains("1 stretch is not covered") && gap.contains("GAP expired, entry 5  deployments.apps"),
+        "{gap}"
+    );
+    let json = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&state.run(&[&["coverage", "-o", "json"], args].concat()).done()).unwrap()
+    };
+    let whole = json(&[]);
+    assert_eq!((&whole["complete"], &whole["uncovered"][0]["seq"]), (&false.into(), &5.into()), "{whole:#}");
+    for (args, code, says) in [
+        (&["--check"][..], 1, "GAP expired"),
+        (&["--since", "1h", "--check"], 1, "before the log"),
+        (&["-n", "shop", "--check"], 1, "GAP expired"),
+    ] {
+        let answer = state.run(&[&["coverage"], args].concat());
+        assert!(answer.code == code && answer.out.contains(says), "{args:?}: {answer:?}");
+    }
+    for (args, code, says) in [
+        (&["deploymnets"][..], 64, "did you mean deployments?"),
+        (&["pods"], 1, "pods is not watched"),
+        (&["--since", "1h", "--until", "2h"], 64, "is after --until"),
+    ] {
+        let said = state.run(&[&["coverage"], args].concat()).refused(code);
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+    let state = State::new().await;
+    state.list(10, None, &[object("shop", "web", 7)]).await;
+    let known = state.run(&["coverage", "--check"]).done();
+    assert!(known.contains("the log knows all that happened"), "{known}");
+    let dir = state.close();
+    let down = Answer::of(decklog(dir.path(), &["coverage", "--check"]).output().unwrap());
+    assert!(down.code == 1 && down.out.contains("no daemon runs"), "{down:?}");
+}
+
 #[tokio::test]
 async fn diff_means_the_last_hour_and_never_more_than_the_log() {
     let state = State::told().await;

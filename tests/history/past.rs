@@ -270,8 +270,8 @@ async fn a_question_by_time_finds_what_may_have_happened_then() {
         assert_eq!(found.map(str::to_owned), expected, "{args:?} {since}");
     }
     let shown = run_on_terminal(dir.path(), &["tail", "--color", "never"], 200).out;
-    assert!(shown.contains(" 5≤10:15:00 DELETED") && shown.contains("10:05:00…10:15:00"), "{shown}");
-    assert!(shown.contains(" 6 10:10:00~MODIFIED") && shown.contains("10:10:00…10:15:00"), "{shown}");
+    assert!(shown.contains(" 5≤10:15:00 DELETED") && shown.contains("10:04:58…10:15:00"), "{shown}");
+    assert!(shown.contains(" 6 10:10:00~MODIFIED") && shown.contains("10:09:58…10:15:00"), "{shown}");
     assert!(shown.contains(" 9 10:21:00 DELETED"), "{shown}");
 }
 

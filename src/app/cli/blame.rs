@@ -14,6 +14,7 @@ use super::who;
 use super::yaml::{self, View};
 use super::{Failure, Format, Global, Outcome};
 use crate::core::k8s::managed_fields::By;
+use crate::query::coverage::Uncovered;
 use crate::query::questions::blame::{Blame, Blamed};
 use crate::query::render::blame::{Field, Set};
 
@@ -50,6 +51,8 @@ struct Document<'a> {
     uid: &'a str,
     gaps: usize,
     fields: &'a [Field],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    uncovered: &'a [Uncovered],
 }
 
 impl<'a> Document<'a> {
@@ -63,6 +66,7 @@ impl<'a> Document<'a> {
             uid: &found.uid,
             gaps: found.gaps,
             fields: &found.fields,
+            uncovered: &found.uncovered,
         }
     }
 }

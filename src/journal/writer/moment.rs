@@ -137,10 +137,7 @@ impl Transaction<'_> {
         }
         // An object is deleted after the last change of it.
         let last = since.filter(|_| op == EntryType::Deleted).and_then(|_| change::newest_stamp(&object.body.bytes));
-        // A difference is of several changes, and only some of them are stamped.
-        let is_several = evidence == Evidence::Inferred;
-        let last = last.map(Timestamp::as_microsecond).or(stamped.filter(|_| is_several)).filter(|last| *last <= now);
-        let stamped = stamped.filter(|_| !is_several);
+        let last = last.map(Timestamp::as_microsecond).filter(|last| *last <= now);
         let mut at = if is_watched { at } else { now };
         let proved = if since.is_some() || is_late { dated.earliest.max(last) } else { None };
         since = since.max(proved);
@@ -149,7 +146,8 @@ impl Transaction<'_> {
         }
         let moment = Moment::new(since, stamped, at, now).at_once_before(proved);
         let stamp = stamped.filter(|stamped| moment.bounds.is_none() && *stamped <= now);
-        if let (Some(since), Some(stamp)) = (since, stamp)
+        // What an inferred difference brings comes in the order of names.
+        if let (Some(since), Some(stamp), true) = (since, stamp, evidence != Evidence::Inferred)
             && let Some(source) = self.touch(source_id)
         {
             let is_present = is_watched && now - stamp < LATE;

@@ -394,6 +394,9 @@ impl Run {
         while stage.failures().is_empty() {
             self.pass(Duration::from_secs(5)).await;
             late = self.is_behind();
+            if self.life.as_ref().is_some_and(|life| life.sources.silent_since().is_some()) {
+                late.push_str(" the API server counts as silent");
+            }
             if late.is_empty() {
                 return self.stop().await;
             }

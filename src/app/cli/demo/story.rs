@@ -121,6 +121,8 @@ async fn play(state: &Path) -> Result<(), Failure> {
             player.play(scene).await?;
         }
         for source in player.sources.values() {
+            // Every watch was open until the end.
+            source.journal.bookmark(ResourceVersion::new(player.version.to_string())).await?;
             source.journal.report(SourceState::Watching).await?;
         }
         Ok(player.journal.flush().await?)

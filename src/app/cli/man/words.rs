@@ -57,7 +57,7 @@ pub(super) const FILES: [Said; 4] = [
 ];
 
 /// Command lines worth knowing, by the command.
-pub(super) const EXAMPLES: [(&str, &[Said]); 17] = [
+pub(super) const EXAMPLES: [(&str, &[Said]); 18] = [
     (
         "",
         &[
@@ -93,6 +93,10 @@ pub(super) const EXAMPLES: [(&str, &[Said]); 17] = [
     ("diff", &[("What changed in a namespace in the last hour:", "decklog diff -n shop --from 1h")]),
     ("blame", &[("Who set the replicas, and when:", "decklog blame deploy/web -n shop .spec.replicas")]),
     ("churn", &[("Who wrote most today:", "decklog churn --since 24h")]),
+    (
+        "coverage",
+        &[("Whether the log knows all of the last hour, for a script:", "decklog coverage --since 1h --check")],
+    ),
     ("status", &[("Whether there is an alarm, for a script:", "decklog status --check")]),
     ("init", &[("A configuration for this cluster, on standard output:", "decklog init -")]),
     ("check", &[("The configuration of the service:", "decklog check -c /etc/decklog/config.toml")]),

@@ -65,7 +65,13 @@ pub fn times_hold(log: &Log, histories: &Histories) -> Vec<String> {
             continue;
         }
         let (earliest, latest) = times.span();
-        if row.time < earliest || row.time > latest {
+        let holds = |row: &sim::Row| (earliest..=latest).contains(&row.time);
+        // A difference is of several changes, and its stamp is of the last one that has any.
+        let is_one_of_several = entry.evidence == "inferred" && entry.kind == "MODIFIED" && {
+            let several = commits.range((uid, 0)..=(uid, entry.rv()));
+            several.into_iter().any(|(_, row)| holds(row))
+        };
+        if !holds(row) && !is_one_of_several {
             problems.push(format!(
                 "{entry} says {earliest} to {latest} (journaled at {}), and was committed at {} as {}",
                 times.time, row.time, row.revision
