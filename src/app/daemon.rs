@@ -517,9 +517,7 @@ impl Running {
         if config.watch != self.config.watch || config.redact != self.config.redact {
             let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
             if tokio::time::timeout(RELOAD_TIMEOUT, self.sources.reload(plan)).await.is_err() {
-                tracing::warn!(
-                    "what is watched goes on by the configuration before until the journal takes changes again"
-                );
+                tracing::warn!("decklog watches by the old configuration until the journal takes changes again");
             }
         }
         for changes::Change { text, widens } in changes::between(&self.config, &config) {

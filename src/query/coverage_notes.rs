@@ -279,7 +279,7 @@ impl About {
     ) -> Result<(), Failure> {
         let clock = &log.clock;
         let Some((from, to)) = coverage.from.zip(coverage.to).filter(|(from, to)| from <= to) else {
-            log.note(&format!("{what} fits"));
+            log.note(&format!("{what} matches"));
             return Ok(());
         };
         let sources = self.sources(reader)?;
@@ -292,7 +292,7 @@ impl About {
                 format!("; {} in that time, so more may have happened", plural(many as u64, "GAP lies", "GAPs lie"))
             }
         };
-        log.note(&format!("{what} fits from {} {until}{gaps}", clock.moment(from)));
+        log.note(&format!("{what} matches from {} {until}{gaps}", clock.moment(from)));
         Ok(())
     }
 
@@ -377,11 +377,10 @@ fn stale(
         notes.push(match why {
             NEVER => format!("{names} {} never listed: nothing of that is known", verb("was", "were")),
             "removed" => format!(
-                "{names} {} not watched any more: what is known of {} is of {}, the last time that {}",
+                "{names} {} not watched any more: {} newest known state is of {}",
                 verb("is", "are"),
-                verb("it", "them"),
+                verb("its", "their"),
                 spelled(last),
-                verb("it was", "they were"),
             ),
             // Whoever wrote the newest entry ran then.
             "stopped" => format!("no daemon has watched since {}: nothing newer is known", spelled(last.max(head))),
@@ -488,15 +487,13 @@ mod tests {
             (
                 &[one("pods", "removed", Some(20))],
                 None,
-                &["pods is not watched any more: what is known of it is of 00:00:20, the last time that it was"],
+                &["pods is not watched any more: its newest known state is of 00:00:20"],
                 None,
             ),
             (
                 &[one("pods", "removed", Some(20)), one("nodes", "removed", Some(10))],
                 None,
-                &[
-                    "nodes and pods are not watched any more: what is known of them is of 00:00:20, the last time that they were",
-                ],
+                &["nodes and pods are not watched any more: their newest known state is of 00:00:20"],
                 None,
             ),
             (&[one("pods", "not_yet", None)], None, &[], None),

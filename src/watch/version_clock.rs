@@ -2,7 +2,7 @@
 //!
 //! # Decision: the newest version is read every ten seconds
 //!
-//! Context: A watch may bring late what happened, where a network stalls or one API server of several stands still. A deletion
+//! Context: A watch may bring late what happened, where a network stalls or one API server of several is stuck. A deletion
 //! carries no time.
 //! Decision: A list of one object, for which no version is asked, says which version is the newest. A version that it covers was made
 //! before the answer, and one that it does not cover was made after the question. Whatever comes on a watch and is older than an answer

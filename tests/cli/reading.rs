@@ -186,7 +186,7 @@ async fn churn_answers_like_its_siblings() {
     assert_eq!(report(&["deploy/web", "-n", "pay"])["writes"]["writes"], 1);
     assert_eq!(report(&["--type", "MODIFIED", "--where", "object.spec.replicas == 11"])["writes"]["writes"], 1);
     let text = state.run(&["churn", "--top", "1"]).done();
-    assert!(text.contains("2 writes") && text.contains("what was written in 1 gap nobody knows"), "{text}");
+    assert!(text.contains("2 writes") && text.contains("Writes during 1 gap are not counted."), "{text}");
     assert!(state.run(&["churn", "-o", "yaml"]).done().contains("\nwrites:\n  writes: 2\n"));
     for (args, code, says) in [
         (&["--requests"][..], 1, "[cluster] request_metrics = true"),
@@ -276,7 +276,7 @@ async fn what_the_log_does_not_cover_is_said_by_every_command() {
     // Of a running daemon, whose sources have just been good.
     for (args, code, says) in [
         (&["tail", "--since", "1h", "--type", "GAP"][..], 0, &[begins][..]),
-        (&["tail", "--since", "1h", "--where", "seq == 99"], 0, &["no entry fits from 20", begins]),
+        (&["tail", "--since", "1h", "--where", "seq == 99"], 0, &["no entry matches from 20", begins]),
         (&["log", "deploy/web", "-n", "shop", "--since", "1h"], 0, &[begins]),
         (
             &["log", "deploy/web", "-n", "shop", "--since", "1h", "--where", "seq == 99"],
@@ -328,7 +328,7 @@ async fn what_is_watched_no_more_is_not_told_as_present() {
     }
     state.journal.retire_source(state.deployments.id()).await.unwrap();
     state.journal.flush().await.unwrap();
-    let says = "deployments.apps is not watched any more: what is known of it is of ";
+    let says = "deployments.apps is not watched any more: its newest known state is of ";
     let answer = state.run(&["get", "deploy/api"]);
     assert!(answer.code == 0 && answer.err.starts_with(&format!("decklog: note: {says}")), "{answer:?}");
     assert!(answer.out.contains("name: api"), "{answer:?}");

@@ -185,7 +185,7 @@ export function Legend(): JSX.Element {
       {TYPES.map((type) => (
         <button key={type} type="button" disabled={data.embedded} aria-pressed={filters.type.includes(type)} onClick={() => setFilters({ type: toggle(filters.type, type) })}>
           {typeLook[type] ? <Swatch look={typeLook[type]} /> : type === "GAP" ? <span class="swatch-gap" /> : null}
-          {type === "GAP" ? "GAP: nobody knows" : type}
+          {type === "GAP" ? "GAP: not recorded" : type}
         </button>
       ))}
       <span class="divider" />

@@ -274,10 +274,7 @@ impl Server {
         put: &mut Put<'_, T>,
     ) -> Result<(), Failure> {
         let broke = |why: String| {
-            Failure::new(
-                Exit::Io,
-                format!("the answer of {} is not whole: {why}; what is printed is a part of it", self.at),
-            )
+            Failure::new(Exit::Io, format!("the answer of {} is not whole: {why}; a part of it is printed", self.at))
         };
         let (mut come, mut looked) = (BytesMut::new(), 0);
         loop {

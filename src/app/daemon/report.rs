@@ -131,7 +131,7 @@ impl Running {
         if let Some(file) = &self.live_file
             && let Err(error) = self.live.borrow().write(file)
         {
-            tracing::debug!("what this process says of itself cannot be left for `decklog status`: {error}");
+            tracing::debug!("cannot leave the state of this process for `decklog status`: {error}");
         }
     }
 

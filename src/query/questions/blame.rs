@@ -124,7 +124,7 @@ impl Question for Blame {
         })?;
         if gaps > 0 {
             let gaps = plural(gaps as u64, "gap lies", "gaps lie");
-            log.remark(&format!("{gaps} in this history; what was set and set back there is not known"));
+            log.remark(&format!("{gaps} in this history; values that were set and set back there are not known"));
         }
         coverage.remark(log);
         Ok(())

@@ -171,7 +171,7 @@ impl Question for Causes {
         let count = self.put(&mut reader, &mut read, put)?;
         if let Some(cut) = read.cut {
             log.remark(&format!(
-                "these are the newest {MOST_READ} entries; what was before entry {cut} is left out: a later --since, or a namespace, asks for less"
+                "showing the newest {MOST_READ} entries, from entry {cut} on; use a later --since or a namespace to read less"
             ));
         }
         if let Some(wanted) = self.areas.iter().find(|area| !read.areas.contains(*area)) {

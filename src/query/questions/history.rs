@@ -127,7 +127,7 @@ impl History {
         let hint = match nearest(wanted, known()) {
             Some(near) => format!("; did you mean {near}?"),
             None if areas.is_empty() => String::new(),
-            None => format!("; what changed is {}", known().collect::<Vec<_>>().join(", ")),
+            None => format!("; the changes here are of {}", known().collect::<Vec<_>>().join(", ")),
         };
         Some(format!("--only: no change here is of {wanted}{hint}"))
     }
@@ -197,7 +197,7 @@ impl Question for History {
         };
         walk.over(&mut reader, &events, log, put)?;
         let retained = reader.retained()?;
-        let removed = format!("what was before entry {} was removed by retention", retained.oldest);
+        let removed = format!("retention has removed what was before entry {}", retained.oldest);
         let removed = Some(removed).filter(|_| walk.left > 0 && retained.removed > 0);
         if self.reverse {
             removed.clone().map_or(Ok(()), |removed| put(Item::Removed(removed)))?;

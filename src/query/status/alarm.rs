@@ -251,7 +251,7 @@ fn ha(status: &Status) -> Vec<Alarm> {
                 "the backlog of this standby had no room {}: a take-over resumes from the API server for what was dropped",
                 times(view.overflows)
             ),
-            "raise [ha] backlog, or bring back what holds up the shared log; what etcd has compacted by the take-over is a GAP"
+            "raise [ha] backlog, or repair the shared log; changes that etcd has compacted by the take-over are a GAP"
                 .to_owned(),
         );
     }

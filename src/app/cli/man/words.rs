@@ -53,7 +53,7 @@ pub(super) const FILES: [Said; 4] = [
     ("/etc/decklog/config.toml", "The configuration of the service, decklog-config(5)."),
     ("/etc/decklog/NAME.toml", "The configuration of the service `decklog@NAME`, one of several."),
     ("/var/lib/decklog", "The state directory of the service, with the journal."),
-    ("/var/log/decklog", "What file sinks of the service write."),
+    ("/var/log/decklog", "Files that the sinks of the service write."),
 ];
 
 /// Command lines worth knowing, by the command.

@@ -96,7 +96,7 @@ fn at(text: &str) -> Option<Timestamp> {
 }
 
 fn unknown(since: &str) -> Trouble {
-    Trouble { since: time(since), why: "what serves it does not answer the API server".into(), times: 1 }
+    Trouble { since: time(since), why: "its server does not answer the API server".into(), times: 1 }
 }
 
 #[test]
