@@ -8,7 +8,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::coverage::{self, Present, Scope, Uncovered};
-use super::questions::coverage::Covered;
 use super::select::Select;
 use super::status::{self, Live};
 use super::{Log, is_running};
@@ -77,6 +76,24 @@ pub(crate) struct Absence {
     pub(crate) to: Timestamp,
     /// Number of changes of the time that were found afterwards, at most [`FOUND_MAX`].
     pub(crate) changes: usize,
+}
+
+/// Stretches of a time that the log covers, and that it does not.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Covered {
+    /// Start of the time that was asked for; none for an empty log.
+    pub(crate) since: Option<Timestamp>,
+    /// End of that time.
+    pub(crate) until: Option<Timestamp>,
+    /// True if the log knows all that happened in it.
+    pub(crate) complete: bool,
+    /// Stretches of which it does not, oldest first.
+    pub(crate) uncovered: Vec<Uncovered>,
+    /// Number of stretches that are left out here.
+    pub(crate) omitted: usize,
+    /// Times in which no daemon ran, and whose changes were found afterwards.
+    pub(crate) absences: Vec<Absence>,
 }
 
 /// Coverage of a time.

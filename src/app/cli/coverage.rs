@@ -9,7 +9,8 @@ use super::clock::clock;
 use super::names::ago;
 use super::output::{Ink, Out, Row, plural, printable, table};
 use super::{Exit, Failure, Format, Global, Outcome};
-use crate::query::questions::coverage::{Cover, Covered};
+use crate::query::coverage_notes::Covered;
+use crate::query::questions::coverage::Cover;
 
 /// Arguments of `decklog coverage`.
 #[derive(Args, Debug)]
@@ -20,10 +21,10 @@ pub struct CoverageArgs {
     /// Only these namespaces: shop, or shop,pay
     #[arg(short, long, value_name = "NS", value_delimiter = ',')]
     pub namespace: Vec<String>,
-    /// Start of the time: so long ago (10m, 1h30m, 2d), or a time: 10:30, yesterday, RFC 3339 [default: that of the log]
+    /// Start of the time: a duration back (10m, 1h30m, 2d) or a time (10:30, yesterday, RFC 3339) [default: the start of the log]
     #[arg(long, value_name = "WHEN", value_parser = ago, allow_hyphen_values = true)]
     pub since: Option<Timestamp>,
-    /// End of the time: as for --since [default: now]
+    /// End of the time, in the same formats [default: now]
     #[arg(long, value_name = "WHEN", value_parser = ago, allow_hyphen_values = true)]
     pub until: Option<Timestamp>,
     /// Exit with 1 if a part of the time is not covered

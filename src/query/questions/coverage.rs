@@ -3,8 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::query::coverage::Uncovered;
-use crate::query::coverage_notes::{About, Absence};
+use crate::query::coverage_notes::{About, Covered};
 use crate::query::render::Failure;
 use crate::query::select::{Filters, Select};
 use crate::query::{Log, Put, Question};
@@ -21,24 +20,6 @@ pub(crate) struct Cover {
     pub(crate) since: Option<Timestamp>,
     /// End of the time; none for now.
     pub(crate) until: Option<Timestamp>,
-}
-
-/// Coverage of a time.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Covered {
-    /// Start of the time that was asked for; none for an empty log.
-    pub(crate) since: Option<Timestamp>,
-    /// End of that time.
-    pub(crate) until: Option<Timestamp>,
-    /// True if the log knows all that happened in it.
-    pub(crate) complete: bool,
-    /// Stretches of which it does not, oldest first.
-    pub(crate) uncovered: Vec<Uncovered>,
-    /// Number of stretches that are left out here.
-    pub(crate) omitted: usize,
-    /// Times in which no daemon ran, and whose changes were found afterwards.
-    pub(crate) absences: Vec<Absence>,
 }
 
 impl Question for Cover {
