@@ -13,6 +13,7 @@ pub(crate) mod entry;
 pub(crate) mod lanes;
 pub(crate) mod moments;
 pub(crate) mod object;
+pub(crate) mod order;
 pub(crate) mod outlines;
 pub(crate) mod overview;
 pub(crate) mod selection;

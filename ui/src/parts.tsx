@@ -79,8 +79,10 @@ export function gist(entry: Summary): string {
   const name = `/${entry.name}`;
   const at = entry.line.indexOf(name);
   const rest = at < 0 ? "" : entry.line.slice(at + name.length).replace(/\s+/g, " ").trim();
-  // How it is known has a place of its own.
-  return rest.endsWith(entry.evidence) && entry.evidence !== "" ? rest.slice(0, -entry.evidence.length).trim() : rest.replace(/^listed: /, "");
+  // How it is known has a place of its own, and so have the areas.
+  const text = rest.endsWith(entry.evidence) && entry.evidence !== "" ? rest.slice(0, -entry.evidence.length).trim() : rest.replace(/^listed: /, "");
+  const area = entry.areas.find((one) => text.startsWith(`${one} `) || text.startsWith(`${one}.`));
+  return area === undefined ? text : text.slice(area.length + 1).trim();
 }
 
 /** One entry in a list: choosing it shows it. */

@@ -9,6 +9,7 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::spelling::nearest;
 use crate::query::render::clock::Clock;
 use crate::query::render::names::At;
+use crate::query::timeline::order::Order;
 use crate::query::timeline::selection::Window;
 
 /// A query has at most so many bytes, and so many keys.
@@ -20,7 +21,7 @@ const MOST_KEYS: usize = 200;
 pub(super) struct Query(Vec<(String, String)>);
 
 /// Every key that there is.
-const KEYS: [&str; 26] = [
+const KEYS: [&str; 27] = [
     "what",
     "namespace",
     "type",
@@ -31,6 +32,7 @@ const KEYS: [&str; 26] = [
     "until",
     "quiet",
     "buckets",
+    "order",
     "lanes",
     "marks",
     "before",
@@ -103,6 +105,15 @@ impl Query {
             Ok(number) if number > 0 => Ok(number.min(most)),
             _ => Err(Problem::wrong(key, format!("{key}: expected a number from 1 to {most}"))),
         }
+    }
+
+    /// The order of lanes.
+    ///
+    /// # Errors
+    /// Where it is none.
+    pub(super) fn order(&self) -> Result<Order, Problem> {
+        let Some(word) = self.one("order") else { return Ok(Order::default()) };
+        Order::parse(word).ok_or_else(|| Problem::wrong("order", "order: expected causes or names"))
     }
 
     /// A seq.
