@@ -166,6 +166,27 @@ test("without a daemon Health says what status says", async () => {
   await context.close();
 });
 
+test("lists say everything once, and the same as the commands", async () => {
+  const { page, clean, context } = await open(`#${RANGE}`, SIZES[0]);
+  await page.evaluate((range) => (location.hash = `page=log&${range}`), RANGE);
+  await page.locator(".entries tbody tr").first().waitFor();
+  for (const row of await page.locator(".entries tbody tr").all()) {
+    const [, , , , areas, what] = await row.locator("td").allInnerTexts();
+    const twice = areas.split(/\s+/).filter((area) => area !== "" && new RegExp(`^${area}([ .]|$)`).test(what.trim()));
+    assert.deepEqual(twice, [], `${areas}: ${what}`);
+  }
+  await page.evaluate((range) => (location.hash = `page=churn&${range}`), RANGE);
+  await page.getByRole("heading", { name: "Fought over" }).waitFor();
+  const { fights } = await api(server.url, `churn?${RANGE}`);
+  assert.ok(fights.length > 0);
+  const table = page.locator(".grid", { hasText: "contested" }).first();
+  assert.equal(await table.locator("thead th").first().innerText(), "Writes");
+  assert.equal(await table.locator("tbody td").first().innerText(), String(fights[0].writes));
+  assert.equal(await page.getByRole("columnheader", { name: "In a line" }).count(), 0);
+  await clean();
+  await context.close();
+});
+
 test("what is not recorded is quieter than a change", async () => {
   const { page, clean, context } = await open(`#${RANGE}`, SIZES[0]);
   for (const scheme of ["light", "dark"]) {

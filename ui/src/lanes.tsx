@@ -466,7 +466,7 @@ function LaneRow({ row, lane, stop }: { row: Extract<Row, { kind: "lane" }>; lan
         ) : (
           <span class="fold" />
         )}
-        <a class="name" href={linkTo({ page: "object", object: known.id, at: "", entry: null, against: null })} title={plain(known.id)} tabIndex={stop ? 0 : -1}>
+        <a class="name" href={linkTo({ page: "object", object: known.id, at: "", entry: null, against: null })} title={plain(known.id)} aria-label={plain(objectName(known))} tabIndex={stop ? 0 : -1}>
           <span class="head">
             <span class="kind">{short(known.kind)}/</span>
             <Text of={head} max={112} fixed />

@@ -72,6 +72,12 @@ export function halves(name: string): [string, string] {
   return [name.slice(0, end), name.slice(end)];
 }
 
+/** What changed, without the area that stands beside it already: `spec  replicas 3 → 5` and `data.a 1 → 2` name theirs first. */
+export function withoutArea(text: string, areas: readonly string[]): string {
+  const area = areas.find((one) => text.startsWith(one) && /^([ .]|$)/.test(text.slice(one.length)));
+  return area === undefined ? text : text.slice(area.length + 1).trim();
+}
+
 /** Whether a text may go into a shell as it is: a command with a line feed or a hidden character is not what it looks like. */
 export function fitToPaste(command: string): boolean {
   return pieces(command, true).every((piece) => !piece.escaped);
