@@ -10,6 +10,7 @@ pub(crate) mod compare;
 pub(crate) mod embed;
 pub(crate) mod entries;
 pub(crate) mod entry;
+mod lane;
 pub(crate) mod lanes;
 pub(crate) mod moments;
 pub(crate) mod object;

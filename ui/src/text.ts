@@ -72,10 +72,12 @@ export function halves(name: string): [string, string] {
   return [name.slice(0, end), name.slice(end)];
 }
 
-/** What changed, without the area that stands beside it already: `spec  replicas 3 → 5` and `data.a 1 → 2` name theirs first. */
+/** What changed, without the area that stands beside it already: `spec replicas 3 → 5`, `data.a 1 → 2` and `spec spec.mode a → b` name theirs. */
 export function withoutArea(text: string, areas: readonly string[]): string {
-  const area = areas.find((one) => text.startsWith(one) && /^([ .]|$)/.test(text.slice(one.length)));
-  return area === undefined ? text : text.slice(area.length + 1).trim();
+  const word = areas.find((one) => text === one || text.startsWith(`${one} `));
+  const rest = word === undefined ? text : text.slice(word.length).trim();
+  const path = areas.find((one) => rest.startsWith(`${one}.`));
+  return path === undefined ? rest : rest.slice(path.length + 1);
 }
 
 /** Whether a text may go into a shell as it is: a command with a line feed or a hidden character is not what it looks like. */

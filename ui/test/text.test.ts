@@ -44,7 +44,7 @@ test("a name has its end by itself, whole characters in both halves", () => {
 test("an area is said once", () => {
   for (const [text, areas, rest] of [
     ["spec  replicas 3 → 5", ["spec"], "replicas 3 → 5"], ["spec replicas 3 → 5", ["metadata", "spec"], "replicas 3 → 5"], ["data.value a → b", ["data"], "value a → b"], ["status.observedGeneration", ["status"], "observedGeneration"],
-    ["spec", ["spec"], ""], ["specials 1 → 2", ["spec"], "specials 1 → 2"], ["replicas 3 → 5", ["spec"], "replicas 3 → 5"], ["spec replicas", [], "spec replicas"],
+    ["spec", ["spec"], ""], ["spec spec.mode a → b", ["spec"], "mode a → b"], ["data data.data.x", ["data"], "data.x"], ["specials 1 → 2", ["spec"], "specials 1 → 2"], ["replicas 3 → 5", ["spec"], "replicas 3 → 5"], ["spec replicas", [], "spec replicas"],
   ] as const) {
     assert.equal(withoutArea(text, areas), rest, text);
   }

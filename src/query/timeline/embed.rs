@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 
 use super::entries::{Entries, entries};
 use super::entry::{OneEntry, entry};
-use super::lanes::{Lane, LaneList, Lanes, lanes};
+use super::lane::Lane;
+use super::lanes::{LaneList, Lanes, lanes};
 use super::moments::{ChangesBetween, StateAt, changes, state};
 use super::object::{ObjectAt, object};
 use super::order::Order;

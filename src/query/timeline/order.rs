@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::lanes::Lane;
+use super::lane::Lane;
 use super::outlines::{Index, Way, who};
 use super::selection::{Selected, lane_id};
 use super::window::{MarkLine, Narrow};

@@ -232,8 +232,7 @@ pub(super) fn overview(opened: &mut Opened) -> Result<View, Failure> {
     let now = clock.now;
     let status = Status::gather(reader, dir, now)?;
     let running = status.daemon.running;
-    let heard = status.sources.iter().filter_map(|source| source.known_good);
-    let last = heard.chain(status.journal.head.map(|head| head.time)).max();
+    let daemon = daemon(&status);
     let rows = reader.sources()?;
     let scopes: BTreeMap<String, (String, String)> =
         rows.iter().map(|row| (row.name(), (row.resource.full_name(), row.namespace.clone()))).collect();
@@ -297,7 +296,7 @@ pub(super) fn overview(opened: &mut Opened) -> Result<View, Failure> {
         now: at(now),
         end: stamp(present.end),
         mode,
-        daemon: Daemon { running, since: last.filter(|_| !running).map(at) },
+        daemon,
         asked: None,
         sources,
         sinks,
@@ -307,6 +306,14 @@ pub(super) fn overview(opened: &mut Opened) -> Result<View, Failure> {
         namespaces: reader.namespaces()?.into_iter().take(MOST_NAMES).collect(),
         size: status.journal.size_bytes + status.journal.wal_bytes,
     })
+}
+
+/// Returns whether a daemon runs, and the last moment of which something is known where none does.
+fn daemon(status: &Status) -> Daemon {
+    let heard = status.sources.iter().filter_map(|source| source.known_good);
+    let last = heard.chain(status.journal.head.map(|head| head.time)).max();
+    let running = status.daemon.running;
+    Daemon { running, since: last.filter(|_| !running).map(at) }
 }
 
 /// The newest gaps after the first of these seqs and up to the second that are wanted.
