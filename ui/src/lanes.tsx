@@ -284,7 +284,7 @@ function Nothing(): JSX.Element {
     <Empty title={narrowed ? "Nothing passes these filters in this window" : "No object is known in this window"}>
       {known && known.answer.unwatched.length > 0 && (
         <p>
-          Nobody knows of {counted(known.answer.unwatched.length, "range")}:{" "}
+          {counted(known.answer.unwatched.length, "range")} not recorded:{" "}
           {known.answer.unwatched.slice(-10).map((gap, index) => (
             <button key={index} type="button" disabled={gap.seq === null} onClick={() => gap.seq !== null && choose(gap.seq, false)}>
               GAP <Text of={[gap.resource ?? "everything", gap.namespace].filter(Boolean).join(" ")} max={60} fixed />
@@ -374,7 +374,7 @@ function Tip({ at, of, width }: { at: ReadonlySignal<Place | null>; of: Readonly
     if (mark.type !== "QUIET" && cluster.quiet > 0) lines.push(`${counted(cluster.quiet, "quiet entry", "quiet entries")} folded`);
   } else if (found.kind === "gap") {
     const { gap } = found;
-    lines = [`Nobody knows: ${whyWords(gap.why)}`, `${gap.from === BEFORE ? "from before the log" : `from ${full(gap.from, zone)}`} to ${full(gap.to, zone)}`];
+    lines = [`Not recorded: ${whyWords(gap.why)}`, `${gap.from === BEFORE ? "from before the log" : `from ${full(gap.from, zone)}`} to ${full(gap.to, zone)}`];
   } else {
     const time = toTime({ ...range.value, width: width.value }, place.x);
     lines = [`${full(time, zone)} ${zoneName(zone, time)}`, quiet(lane, time, known)];
@@ -413,10 +413,10 @@ function Labels(): JSX.Element {
   }, [made.value, total]);
   return (
     <table class="labels" role="table">
-      <caption class="sr">Objects of the window, each with its lives, its changes and what nobody knows of it</caption>
+      <caption class="sr">Objects of the window, each with its lives, its changes and what was not recorded of it</caption>
       <thead class="sr" role="rowgroup">
         <tr role="row">
-          {["Object", "Lives", "Changes in the window", "Last change", "Nobody knows"].map((name) => (
+          {["Object", "Lives", "Changes in the window", "Last change", "Not recorded"].map((name) => (
             <th key={name} scope="col" role="columnheader">
               {name}
             </th>
