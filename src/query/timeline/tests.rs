@@ -19,7 +19,7 @@ use super::lanes::{Lanes, lanes};
 use super::order::Order;
 use super::outlines::Index;
 use super::selection::Window;
-use super::window::{Histogram, Most, gather, histogram};
+use super::window::{Found, Histogram, Most, gather, histogram};
 use crate::core::model::{EntryType, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
 use crate::core::wire::{Change, Entry};
 use crate::journal::outline::PART;
@@ -181,6 +181,18 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
         wanted,
         "those to which something happened last"
     );
+
+    // What is to be first has a lane and a quarter of the marks, however much happened since to others.
+    let old = order.iter().min().map(|(_, object)| *object).unwrap();
+    let first = std::collections::HashSet::from([old]);
+    let most = Most { lanes: 3, marks: 8, first: Some(&first) };
+    let few = gather(index, reader, &selected, bounds, most, later()).unwrap();
+    let kept = |(_, lane): &(i64, Found)| lane.marks.iter().filter(|mark| mark.kind_of != "QUIET").count();
+    assert_eq!((few.lanes.len(), few.lanes[0].0, kept(&few.lanes[0]) >= 2), (3, old, true));
+    assert_eq!(few.lanes.iter().map(kept).sum::<usize>(), 8);
+    assert_eq!(usize::try_from(few.marks_left).unwrap() + 8, real, "each is shown or counted");
+    let oldest = few.lanes.iter().skip(1).filter_map(|(_, lane)| lane.marks.last()).map(|mark| &mark.time).min();
+    assert!(few.marks_cut.map(crate::query::stamp) <= oldest.cloned(), "the newest that is left out is older");
 
     // A bar for each life.
     let mut ask = |query: &str| {

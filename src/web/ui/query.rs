@@ -198,6 +198,10 @@ mod tests {
             assert!(query(&format!("limit={limit}")).unwrap().number("limit", 1, 5).is_err(), "{limit}");
         }
         assert!(query(&"x".repeat(MOST_BYTES + 1)).is_err());
+        assert_eq!(query("order=names").unwrap().order().ok(), Some(Order::Names));
+        assert_eq!(query("").unwrap().order().ok(), Some(Order::Causes));
+        let problem = query("order=name").unwrap().order().unwrap_err();
+        assert_eq!(problem.text, "order: expected causes or names");
         // Nothing is left out in silence.
         assert!(query(&"what=po&".repeat(MOST_KEYS)).is_ok());
         let problem = query(&"what=po&".repeat(MOST_KEYS + 1)).unwrap_err();
