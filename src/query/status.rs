@@ -97,6 +97,9 @@ pub struct DaemonStatus {
     /// Parts that make no progress: systemd's watchdog is not fed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stalled: Vec<String>,
+    /// Time of the last answer of an API server that is silent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_since: Option<Timestamp>,
     /// The file descriptors that it has open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
@@ -121,6 +124,7 @@ impl DaemonStatus {
             started: live.started,
             ready: Some(live.ready),
             stalled: live.stalled.clone(),
+            silent_since: live.silent_since,
             open_files: Some(live.open_files),
             open_files_limit: Some(live.open_files_limit),
             last_jump: live.last_jump,

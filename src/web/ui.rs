@@ -379,7 +379,7 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
     let asset = path.strip_prefix('/').and_then(page::file);
     access::check(&request.method, if path == "/" { "/" } else { uri.path() }, headers, &site.hosts)?;
     let Some(peer) = request.extensions.get::<Peer>() else {
-        return Err(Problem::bug("nobody knows who asks; this is a bug"));
+        return Err(Problem::bug("the peer of the request is unknown; this is a bug"));
     };
     let text = uri.query().unwrap_or_default();
     if path == "/" && text.contains("token=") {

@@ -165,7 +165,10 @@ fn options(state: &Path) {
 
     // Without a time it is the last hour, which is said, and so is that nothing of it is known.
     let default = run(state, &["log", "-n", "shop"]);
-    assert!(default.err.contains("of an hour; --since WHEN") && default.err.contains("no change fits"), "{default:?}");
+    assert!(
+        default.err.contains("of an hour; --since WHEN") && default.err.contains("no change matches"),
+        "{default:?}"
+    );
     let unknown = run(state, &["log", "-n", "shpo"]);
     assert_eq!(unknown.code, 1);
     assert!(unknown.err.contains("did you mean shop?"), "{unknown:?}");

@@ -347,7 +347,7 @@ export function truncatedText(cut: { lanes: number; marks: number; unwatched?: n
   if (cut.lanes > 0) parts.push(counted(cut.lanes, "object"));
   if (cut.marks > 0) parts.push(counted(cut.marks, "change"));
   const said = parts.length > 0 ? [`${parts.join(" and ")} more than fit.`] : [];
-  if (cut.unwatched) said.push(`${counted(cut.unwatched, "stretch", "stretches")} that were not recorded are not hatched.`);
-  if (cut.before) said.push(`What was before ${full(parse(cut.before), view.peek().zone)} was not looked at.`);
+  if (cut.unwatched) said.push(`${counted(cut.unwatched, "stretch", "stretches")} that are not recorded are not hatched.`);
+  if (cut.before) said.push(`Nothing before ${full(parse(cut.before), view.peek().zone)} was read.`);
   return `${said.join(" ")} Narrow the window or the filters to see all.`;
 }

@@ -284,7 +284,7 @@ function Nothing(): JSX.Element {
     <Empty title={narrowed ? "Nothing passes these filters in this window" : "No object is known in this window"}>
       {known && known.answer.unwatched.length > 0 && (
         <p>
-          {counted(known.answer.unwatched.length, "range")} not recorded:{" "}
+          Not recorded: {counted(known.answer.unwatched.length, "range")}:{" "}
           {known.answer.unwatched.slice(-10).map((gap, index) => (
             <button key={index} type="button" disabled={gap.seq === null} onClick={() => gap.seq !== null && choose(gap.seq, false)}>
               GAP <Text of={[gap.resource ?? "everything", gap.namespace].filter(Boolean).join(" ")} max={60} fixed />
@@ -413,7 +413,7 @@ function Labels(): JSX.Element {
   }, [made.value, total]);
   return (
     <table class="labels" role="table">
-      <caption class="sr">Objects of the window, each with its lives, its changes and what was not recorded of it</caption>
+      <caption class="sr">Objects of the window, each with its lives, its changes and the times that are not recorded</caption>
       <thead class="sr" role="rowgroup">
         <tr role="row">
           {["Object", "Lives", "Changes in the window", "Last change", "Not recorded"].map((name) => (

@@ -131,7 +131,9 @@ impl<'w> Line<'w> {
             ("replay", Some("sink")) => names(global, Names::Sinks)?,
             (_, Some(_)) => flag.map_or_else(Vec::new, values),
             ("sink", None) if self.previous == "init" => names(global, Names::Sinks)?,
-            ("tail" | "log" | "get" | "diff" | "blame" | "churn" | "timeline", None) => objects(global, self, part)?,
+            ("tail" | "log" | "get" | "diff" | "blame" | "churn" | "coverage" | "timeline", None) => {
+                objects(global, self, part)?
+            }
             (name, None) => {
                 let place = self.cli.find_subcommand(name).and_then(|command| command.get_positionals().next());
                 place.filter(|_| self.words.is_empty()).map_or_else(Vec::new, values)

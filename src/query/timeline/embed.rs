@@ -305,7 +305,7 @@ impl Missing {
         let looked_back = shown.left_out().and_then(|left| left.before.as_ref()).max(buckets.looked_back());
         if let Some(Before { before }) = looked_back {
             said.push(format!(
-                "what was before {before} was not looked at, because it took more than {seconds} seconds: from then on the file is whole"
+                "nothing before {before} was read, because it took more than {seconds} seconds: from then on the file is whole"
             ));
         }
         if let Some(left) = shown.left_out() {
@@ -330,10 +330,10 @@ impl Missing {
             said.push(format!("the list has the newest {} alone", plural(LISTED as u64, "entry", "entries")));
         }
         if self.moments {
-            said.push("what was there at the ends of the time is not known".to_owned());
+            said.push("the objects at the ends of the time are not known".to_owned());
         }
         if self.written {
-            said.push("who wrote what was counted for a part of the time".to_owned());
+            said.push("the writers are counted for a part of the time".to_owned());
         }
         let said = said.join("; ");
         (!said.is_empty()).then(|| format!("{said}; a later --since, or a filter, leaves room for more"))
