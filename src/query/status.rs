@@ -444,6 +444,16 @@ fn last_gap(reader: &mut Reader) -> Result<Option<LastGap>, JournalError> {
     Ok(gap)
 }
 
+/// Returns the state of a source or a sink for people. Where no daemon runs it is what the daemon said when it last ran.
+#[must_use]
+pub fn spoken(word: &str, active: bool, running: bool) -> String {
+    match (active, running) {
+        (false, _) => "not configured".to_owned(),
+        (true, false) => format!("was {word}"),
+        (true, true) => word.to_owned(),
+    }
+}
+
 /// Returns the error that keeps a daemon from running on this state directory, if its process is there and starts it again.
 #[must_use]
 pub fn failed(dir: &Path) -> Option<Trouble> {

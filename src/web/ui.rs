@@ -483,7 +483,7 @@ fn api(log: &Log<'_>, what: &str, query: &Query) -> Result<Response, Problem> {
         "histogram" => ask(log, Histogram { window: window()?, buckets: query.number("buckets", 200, BUCKETS_MAX)? }),
         "lanes" => {
             let (lanes, marks) = (query.number("lanes", 500, LANES_MAX)?, query.number("marks", 10_000, MARKS_MAX)?);
-            ask(log, Lanes { window: window()?, lanes, marks })
+            ask(log, Lanes { window: window()?, order: query.order()?, lanes, marks })
         }
         "entries" => {
             let limit = query.number("limit", 200, MOST_ENTRIES)?;

@@ -386,12 +386,8 @@ fn alarm_line(title: &str, ink: Ink, alarm: &Alarm, now: Timestamp, look: Termin
 
 /// Renders the state of a source or sink, or the reason why it is idle.
 fn state(word: &str, ink: Ink, active: bool, running: bool) -> Cell {
-    match (active, running) {
-        (false, _) => (Some(Ink::Faint), "not configured".to_owned()),
-        // What the daemon said when it last ran.
-        (true, false) => (Some(Ink::Faint), format!("was {}", printable(word))),
-        (true, true) => (Some(ink), printable(word).into_owned()),
-    }
+    let ink = if active && running { ink } else { Ink::Faint };
+    (Some(ink), status::spoken(&printable(word), active, running))
 }
 
 fn since(time: Option<Timestamp>, now: Timestamp) -> String {

@@ -115,7 +115,7 @@ pub fn main(args: TimelineArgs, global: &Global) -> Outcome {
             "wrote {}: {}, {}, {}",
             args.html.display(),
             plural(contents.objects as u64, "object", "objects"),
-            plural(contents.entries as u64, "entry", "entries"),
+            plural(contents.changes as u64, "change", "changes"),
             size(html.len() as u64)
         ));
     }

@@ -455,7 +455,7 @@ fn by_resource(places: &BTreeSet<usize>, objects: &[Object]) -> BTreeMap<String,
 }
 
 /// Finds owners that have no entry in the time, at any depth.
-fn learn_owners(reader: &mut Reader, facts: &mut Facts) -> Result<(), Failure> {
+pub(crate) fn learn_owners(reader: &mut Reader, facts: &mut Facts) -> Result<(), Failure> {
     let resources = reader.resources()?;
     loop {
         let unknown = facts.unknown_owners();
