@@ -186,9 +186,7 @@ impl Question for Causes {
         }
         if let Some(conditions) = &conditions {
             conditions.remark(log);
-            if let Some(writers) = conditions.writers() {
-                writers.remark_if_unknown(log);
-            }
+            conditions.remark_unknown(log);
         }
         coverage.remark(log);
         Ok(())
