@@ -11,7 +11,7 @@ use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::app::cli::line::Lines;
-use crate::app::cli::output::{Ink, Out, Row, count};
+use crate::app::cli::output::{Ink, Out, count, sentence};
 use crate::app::cli::{Cli, Command as Said, Exit, Failure, Global, blame, churn, get, log};
 use crate::core::model::Seq;
 use crate::core::wire::Entry;
@@ -110,16 +110,15 @@ impl Stage {
     }
 
     pub(super) fn say(&mut self, text: &str) -> Result<(), Failure> {
-        for line in text.lines() {
-            self.inked(Ink::Faint, line)?;
+        // A terminal breaks it by its own width.
+        if self.out.look.width.is_some() {
+            return self.inked(Ink::Faint, &text.replace('\n', " "));
         }
-        Ok(())
+        text.lines().try_for_each(|line| self.inked(Ink::Faint, line))
     }
 
     pub(super) fn inked(&mut self, ink: Ink, text: &str) -> Result<(), Failure> {
-        let mut row = Row::new(crate::app::cli::output::TerminalStyle { width: None, ..self.out.look });
-        row.put(Some(ink), text);
-        self.out.line(&row.finish())?;
+        self.out.line(&sentence(self.out.look, 0, Some(ink), text))?;
         self.out.flush()
     }
 
