@@ -2,7 +2,8 @@
 //! or reverse text.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 
@@ -70,10 +71,66 @@ fn escape(text: &str, how: impl Fn(char) -> Option<String>) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Says on standard error what went wrong.
+/// Says on standard error what went wrong; on a terminal no word is cut.
 pub fn complain(text: &str) {
+    let stderr = io::stderr();
+    let text = format!("{PROGRAM}{}", printable_text(text));
+    let lines = text.lines().map(|line| match columns(&stderr) {
+        Some(width) => wrap(line, width, PROGRAM.len()),
+        None => line.to_owned(),
+    });
     // Where standard error is closed, nobody can read it.
-    drop(writeln!(io::stderr().lock(), "decklog: {}", printable_text(text)));
+    drop(writeln!(stderr.lock(), "{}", lines.collect::<Vec<_>>().join("\n")));
+}
+
+/// Beginning of a message on standard error.
+const PROGRAM: &str = "decklog: ";
+
+/// Returns the number of columns of a terminal; none for anything else, and where it does not say.
+#[must_use]
+pub fn columns(output: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    let size = output.is_terminal().then(|| rustix::termios::tcgetwinsize(output).ok()).flatten();
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+/// Breaks a line between words so that it fits into `width` columns. The lines below begin with `hang` blanks, or with fewer where
+/// little room would be left. A word that is wider stays whole, and colours take no room.
+#[must_use]
+pub fn wrap(line: &str, width: usize, hang: usize) -> String {
+    let hang = hang.min(width / 2);
+    let (mut out, mut column, mut rest) = (String::with_capacity(line.len()), 0, line);
+    while !rest.is_empty() {
+        let word = rest.trim_start_matches(' ');
+        let gap = rest.len() - word.len();
+        let end = word.find(' ').unwrap_or(word.len());
+        let size = shown_columns(&word[..end]);
+        if column > hang && column + gap + size > width {
+            out.push('\n');
+            out.push_str(&" ".repeat(hang));
+            column = hang;
+        } else {
+            out.push_str(&rest[..gap]);
+            column += gap;
+        }
+        out.push_str(&word[..end]);
+        column += size;
+        rest = &word[end..];
+    }
+    out
+}
+
+/// Returns the number of characters of a text that take room: those of colours do not.
+fn shown_columns(text: &str) -> usize {
+    let mut columns = 0;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c == '\u{1b}' {
+            chars.by_ref().find(char::is_ascii_alphabetic);
+        } else {
+            columns += 1;
+        }
+    }
+    columns
 }
 
 #[cfg(test)]
@@ -92,6 +149,24 @@ mod tests {
         let (a, b): (serde_json::Value, serde_json::Value) =
             (serde_json::from_str(json).unwrap(), serde_json::from_str(&escaped).unwrap());
         assert_eq!(a, b, "the escapes mean the same");
+    }
+
+    #[test]
+    fn a_line_is_broken_between_words() {
+        for (line, width, hang, expected) in [
+            ("one two three", 20, 2, "one two three"),
+            ("one two three", 13, 2, "one two three"),
+            ("one two three", 12, 2, "one two\n  three"),
+            ("one two three", 7, 9, "one two\n   three"),
+            ("a   b", 3, 0, "a\nb"),
+            ("  indented words", 12, 2, "  indented\n  words"),
+            ("/a/name/that/is/wider and", 10, 2, "/a/name/that/is/wider\n  and"),
+            ("\u{1b}[31mone two\u{1b}[0m three", 7, 1, "\u{1b}[31mone two\u{1b}[0m\n three"),
+            ("ünï cödé", 4, 0, "ünï\ncödé"),
+            ("", 4, 0, ""),
+        ] {
+            assert_eq!(wrap(line, width, hang), expected, "{line:?} in {width}");
+        }
     }
 
     #[test]

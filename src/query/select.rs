@@ -1,5 +1,7 @@
 //! Selection of entries: objects, namespaces, labels, types, moments and conditions on their contents, read page by page.
 
+pub(crate) mod unmatched;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,18 +10,19 @@ use jiff::Timestamp;
 use regex::bytes::Regex;
 use serde::{Deserialize, Serialize};
 
+use self::unmatched::Touched;
+pub(crate) use self::unmatched::Writers;
 use super::Log;
 use crate::core::change::Pattern;
 use crate::core::filter::{Filter, FilterError, Wanted};
 use crate::core::model::{EntryType, Seq};
+use crate::core::spelling::Text;
 use crate::core::spelling::kubernetes::LabelSelector;
-use crate::core::spelling::{Text, glob};
-use crate::core::wire::{Entry, Header, ROW, authors};
+use crate::core::wire::{Entry, Header, ROW};
 use crate::journal::{EntryFilter, EntryQuery, Reader, StoredEntry};
 use crate::query::moment::{Period, Stretches};
 use crate::query::render::clock::Clock;
 use crate::query::render::names::Spellings;
-use crate::query::render::path::touches;
 use crate::query::render::{Exit, Failure, object};
 
 /// Objects and entries that a question is about.
@@ -68,66 +71,13 @@ pub(crate) struct Conditions {
     /// Set once a sentence has said that `filter` has no answer for an entry.
     budget_noted: AtomicBool,
     /// That sentence, until somebody takes it.
-    note: Arc<Mutex<Option<String>>>,
-    touched: Option<Pattern>,
+    note: Mutex<Option<String>>,
+    touched: Option<Touched>,
     grep: Option<Regex>,
     labels: Option<LabelSelector>,
-    by: Option<Arc<Writers>>,
-}
-
-/// Managers one of which wrote an entry.
-#[derive(Debug)]
-pub(crate) struct Writers {
-    /// Their names, with `*` for other characters.
-    wanted: Vec<String>,
-    /// Names that entries have, at most [`NAMES_SEEN`] of them, until one is wanted.
-    seen: Mutex<BTreeSet<String>>,
-    /// Set once an entry has a wanted name.
-    found: AtomicBool,
-}
-
-/// Number of names that are remembered for a hint.
-const NAMES_SEEN: usize = 200;
-
-impl Writers {
-    /// The managers with these names, if there are any.
-    pub(crate) fn of(wanted: &[String]) -> Option<Self> {
-        let seen = Mutex::default();
-        (!wanted.is_empty()).then(|| Self { wanted: wanted.to_vec(), seen, found: AtomicBool::new(false) })
-    }
-
-    /// Reports whether this is the name of one of them.
-    pub(crate) fn is_one(&self, name: &str) -> bool {
-        self.wanted.iter().any(|wanted| glob::fits(wanted, name, |one, other| one == other))
-    }
-
-    /// Reports whether one of them wrote an entry.
-    pub(crate) fn wrote(&self, line: &[u8]) -> bool {
-        let Ok(entry) = Entry::parse(line) else { return false };
-        let authors = authors(&entry);
-        if authors.iter().any(|author| self.is_one(&author.manager)) {
-            self.found.store(true, Ordering::Relaxed);
-            return true;
-        }
-        if !self.found.load(Ordering::Relaxed) {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            if seen.len() < NAMES_SEEN {
-                seen.extend(authors.into_iter().map(|author| author.manager));
-            }
-        }
-        false
-    }
-
-    /// Says, where no entry has a wanted name, which name comes nearest.
-    pub(crate) fn remark_if_unknown(&self, log: &Log<'_>) {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.found.load(Ordering::Relaxed) || seen.is_empty() {
-            return;
-        }
-        for name in &self.wanted {
-            log.remark(&format!("--by: no entry here is by {name}; {}", object::nearest_or_all(name, &seen)));
-        }
-    }
+    by: Option<Writers>,
+    /// Managers that `filter` compares with.
+    compared: Option<Writers>,
 }
 
 impl Conditions {
@@ -144,16 +94,19 @@ impl Conditions {
     /// Reports whether an entry is selected; one for which an expression has no answer is not.
     #[must_use]
     pub(crate) fn is_true_for(&self, line: &[u8]) -> bool {
+        // Looked at whatever the expression says of the entry.
+        self.compared.iter().for_each(|compared| _ = compared.wrote(line));
         self.filter.as_ref().is_none_or(|filter| filter.selects(line).unwrap_or_else(|error| self.note(line, &error)))
             && self.grep.as_ref().is_none_or(|grep| grep.is_match(line))
-            && self.touched.as_ref().is_none_or(|path| touches(line, path))
+            && self.touched.as_ref().is_none_or(|touched| touched.by(line))
             && self.labels.as_ref().is_none_or(|labels| is_labelled(line, labels))
             && self.by.as_ref().is_none_or(|by| by.wrote(line))
     }
 
-    /// The managers one of which wrote an entry, if only such entries are selected.
-    pub(crate) fn writers(&self) -> Option<&Writers> {
-        self.by.as_deref()
+    /// Says, at the end of an answer, what there is to say of names and fields that no entry has.
+    pub(crate) fn remark_unknown(&self, log: &Log<'_>) {
+        self.by.iter().chain(&self.compared).for_each(|writers| writers.remark_if_unknown(log));
+        self.touched.iter().for_each(|touched| touched.remark_if_unknown(log));
     }
 
     /// Notes, once, that the expression has no answer for an entry, and leaves the entry out.
@@ -190,14 +143,16 @@ impl Conditions {
 
     /// Says what there is to say of entries that were left out.
     pub(crate) fn remark(&self, log: &Log<'_>) {
-        remark(&self.note, log);
+        if let Some(text) = self.note.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            log.remark(&text);
+        }
     }
 
-    fn wanted(self) -> Wanted {
-        if self.asks_only_for(&ROW) {
-            Wanted::by_row(move |line| self.is_true_for(line))
+    fn wanted(conditions: Arc<Self>) -> Wanted {
+        if conditions.asks_only_for(&ROW) {
+            Wanted::by_row(move |line| conditions.is_true_for(line))
         } else {
-            Wanted::by_entry(move |line| self.is_true_for(line))
+            Wanted::by_entry(move |line| conditions.is_true_for(line))
         }
     }
 }
@@ -222,13 +177,6 @@ pub(crate) fn labels_of(object: &[u8]) -> BTreeMap<String, String> {
         labels: Option<BTreeMap<String, String>>,
     }
     serde_json::from_slice::<Object>(object).ok().and_then(|object| object.metadata.labels).unwrap_or_default()
-}
-
-/// Says a sentence that waits to be said.
-fn remark(note: &Mutex<Option<String>>, log: &Log<'_>) {
-    if let Some(text) = note.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        log.remark(&text);
-    }
 }
 
 impl Filters {
@@ -256,8 +204,11 @@ impl Filters {
         let touched = touched.map_err(|error| Failure::usage(format!("--touched: {error}")))?;
         let grep = self.grep.as_deref().map(Regex::new).transpose();
         let grep = grep.map_err(|error| Failure::usage(format!("--grep: {error}")))?;
-        let by = Writers::of(&self.by).map(Arc::new);
-        Ok(Some(Conditions { filter, touched, grep, by, ..Conditions::default() }))
+        let (by, touched) = (Writers::of(&self.by), touched.map(Touched::of));
+        let managers =
+            filter.iter().flat_map(Filter::compared).filter(|(key, _)| ["by", "manager"].contains(&key.as_str()));
+        let compared = Writers::of_flag("--where", managers.map(|(_, name)| name.clone()).collect());
+        Ok(Some(Conditions { filter, touched, grep, by, compared, ..Conditions::default() }))
     }
 
     /// Checks that the log can cover the selected time.
@@ -311,8 +262,7 @@ pub(crate) struct Selection {
     /// Seqs among which the entries of the period are.
     stretches: Stretches,
     filter: Option<Wanted>,
-    note: Arc<Mutex<Option<String>>>,
-    writers: Option<Arc<Writers>>,
+    conditions: Option<Arc<Conditions>>,
 }
 
 /// Number of entries that are read at once.
@@ -332,9 +282,8 @@ impl Selection {
         if let Some(labels) = &args.labels {
             asked.get_or_insert_default().labels = Some(labels_read(labels)?);
         }
-        let note = asked.as_ref().map(|asked| Arc::clone(&asked.note)).unwrap_or_default();
-        let writers = asked.as_ref().and_then(|asked| asked.by.clone());
-        let filter = asked.map(Conditions::wanted);
+        let conditions = asked.map(Arc::new);
+        let filter = conditions.clone().map(Conditions::wanted);
         only.check(reader, &log.clock)?;
         let mut objects = Vec::new();
         if !args.objects.is_empty() {
@@ -351,19 +300,17 @@ impl Selection {
         let position = EntryQuery { objects, namespaces: only.namespaces.clone(), types: only.types.clone() };
         let period = only.period();
         let stretches = period.stretches(reader)?;
-        Ok(Self { position, period, stretches, filter, note, writers })
+        Ok(Self { position, period, stretches, filter, conditions })
     }
 
-    /// Says, at the end of an answer, what there is to say of names that no entry has.
+    /// Says, at the end of an answer, what there is to say of names and fields that no entry has.
     pub(crate) fn remark_unknown(&self, log: &Log<'_>) {
-        if let Some(writers) = &self.writers {
-            writers.remark_if_unknown(log);
-        }
+        self.conditions.iter().for_each(|conditions| conditions.remark_unknown(log));
     }
 
     /// Says what there is to say of entries that were left out.
     pub(crate) fn remark(&self, log: &Log<'_>) {
-        remark(&self.note, log);
+        self.conditions.iter().for_each(|conditions| conditions.remark(log));
     }
 
     /// The resources that are selected, by name (`deployments.apps`); `None` for all.

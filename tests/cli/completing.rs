@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use decklog::app::cli::Cli;
-use decklog::journal::SinkStart;
+use decklog::core::model::Verb;
+use decklog::journal::{SinkStart, WatchChange};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
@@ -186,6 +187,12 @@ async fn completions_offer_what_the_journal_has_in_each_shell() {
     state
         .list(50, None, &[object("shop", "$(reboot)", 41), object("shop", "api", 42), object("shop", "web", 43)])
         .await;
+    // A program is known by its entries.
+    let mut written = object("shop", "api", 51);
+    let text = String::from_utf8(written.body.bytes).unwrap();
+    let books = r#"{"metadata":{"managedFields":[{"manager":"kubectl-set","operation":"Update","fieldsV1":{}}],"#;
+    written.body.bytes = text.replacen(r#"{"metadata":{"#, books, 1).into_bytes();
+    state.watch(vec![WatchChange { verb: Verb::Upsert, object: written }]).await;
     let named = format!("decklog --state {} tail -n p", state.dir.path().display());
     let cases = [
         ("decklog tail -n ", &["pay", "shop"][..]),
@@ -201,6 +208,14 @@ async fn completions_offer_what_the_journal_has_in_each_shell() {
         ("decklog log -n pay deploy/", &["deploy/web"]),
         ("decklog get deploy a", &["api"]),
         ("decklog get -o json --at 10m deploy ", &["api", "web"]),
+        ("decklog tail --since 1", &["10m", "1d", "1h"]),
+        ("decklog diff --to y", &["yesterday"]),
+        ("decklog get deploy/api --at to", &["today"]),
+        ("decklog tail --by kube", &["kubectl-set"]),
+        ("decklog tail --touched .spec.r", &[".spec.replicas"]),
+        ("decklog churn --touched repl", &["replicas"]),
+        ("decklog blame deploy/api .spec", &[".spec", ".spec.exact", ".spec.replicas"]),
+        ("decklog blame deploy api /spec/r", &["/spec/replicas"]),
         ("decklog replay --sink ", &["audit"]),
         ("decklog sink init a", &["audit"]),
         ("decklog tail --color ", &["always", "auto", "never"]),
@@ -255,8 +270,8 @@ async fn a_word_is_completed_as_it_was_split() {
     assert_eq!(words(&["tail", "--type", "="]), "ADDED\nMODIFIED\nDELETED\nGAP\n");
     assert_eq!(words(&["log", "--namespace=pay", "deploy/"]), "deploy/web\n");
     assert_eq!(words(&["tail", "--type", "d"]), "DELETED\n");
-    // Of a log one object is asked for, and nobody knows since when.
-    for nothing in [&["log", "deploy/web", "d"][..], &["tail", "--since", ""], &["tail", "-"], &["frobnicate", ""], &[]]
+    // Of a log one object is asked for.
+    for nothing in [&["log", "deploy/web", "d"][..], &["tail", "--where", ""], &["tail", "-"], &["frobnicate", ""], &[]]
     {
         assert_eq!(words(nothing), "", "{nothing:?}");
     }

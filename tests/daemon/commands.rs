@@ -86,6 +86,30 @@ async fn check_finds_everything_at_once_and_changes_nothing() {
     daemon.stop().await;
 }
 
+/// A reason for which nothing may be read is one line, however many resources it is about.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_says_each_reason_once() {
+    let sim = cluster().await;
+    let daemon = Daemon::with(&sim, "resources = [\"*\"]", "");
+    let problems = async || {
+        let said = daemon.command(&["check"]).await.out;
+        said.lines().filter(|line| line.contains(" rights ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    sim.deny("watch", "pods", None);
+    sim.deny("list", "nodes", None);
+    sim.deny("watch", "nodes", None);
+    let some = problems().await;
+    assert!(some.iter().any(|line| line.contains("pods may not be watched; `decklog rbac")), "{some:#?}");
+    assert!(some.iter().any(|line| line.contains("nodes may not be listed or watched; `decklog rbac")), "{some:#?}");
+    sim.deny("list", "*", None);
+    sim.deny("watch", "*", None);
+    let all = problems().await;
+    let denied = |line: &&String| line.contains("may not be listed or watched");
+    assert_eq!(all.iter().filter(denied).count(), 1, "{all:#?}");
+    assert!(all.iter().find(denied).unwrap().contains(" more may not be listed or watched"), "{all:#?}");
+    assert!(all.len() <= 4, "{all:#?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_finds_namespaces_that_are_not_there_and_selectors_that_are_refused() {
     let sim = cluster().await;
@@ -198,6 +222,16 @@ async fn without_a_configuration_it_watches_what_init_would_write() {
     for left_out in ["secrets", "events", "leases.coordination.k8s.io"] {
         assert!(!sources.contains(&left_out), "{left_out}: {sources:?}");
     }
+    // Who asks for it hears why nothing is known, and what to do.
+    let why = ["secrets are not watched: ", "[[watch]] with resources = [\"secrets\"]"];
+    for question in ["log secret/s", "tail secrets", "get secrets", "diff secrets", "blame secret/s", "churn secrets"] {
+        run(&question.split(' ').collect::<Vec<_>>()).await.refused(1, &why);
+    }
+    // The rights are those for what it watches, whatever may be read yet.
+    let rights = run(&["rbac"]).await.done();
+    assert!(rights.contains("kind: ClusterRole") && rights.contains("\"deployments\""), "{rights}");
+    sim.deny("*", "*", None);
+    assert_eq!(run(&["rbac"]).await.done(), rights);
     // One that is written by now is taken up.
     fs::write(daemon.path("config.toml"), "[[watch]]\nresources = [\"configmaps\"]\n").unwrap();
     kill_process(pid, Signal::HUP).unwrap();

@@ -325,3 +325,48 @@ async fn entries_are_chosen_by_who_wrote_them() {
         assert!(answer.err.contains("--by: no entry here is by kubelett"), "{command:?}: {answer:?}");
     }
 }
+
+/// A name that no entry has, where nothing else is found: the sentence says what comes nearest, whatever the command and the flag.
+#[tokio::test(start_paused = true)]
+async fn what_no_entry_has_gets_the_nearest_that_one_has() {
+    let dir = shop().await;
+    let field = |name: &str, near: &str| format!("note: --touched: no entry here changed {name}{near}");
+    for (args, said) in [
+        (&["tail", "--touched", "replica"][..], Some(field("replica", "; did you mean replicas?"))),
+        (&["tail", "--touched", "imagee", "--last", "3"], Some(field("imagee", "; did you mean image?"))),
+        (&["tail", "--touched", ".spec.replica"], Some(field(".spec.replica", "; did you mean .spec.replicas?"))),
+        (&["tail", "--touched", "/spec/replica"], Some(field(".spec.replica", "; did you mean .spec.replicas?"))),
+        (
+            &["tail", "--touched", ".spec.template.spec.containers[*].imagee"],
+            Some(field(
+                ".spec.template.spec.containers[*].imagee",
+                "; did you mean .spec.template.spec.containers[0].image?",
+            )),
+        ),
+        (&["tail", "--touched", "zzzzzzzzzzzzzzzzzzzz"], Some(field("zzzzzzzzzzzzzzzzzzzz", ""))),
+        (&["log", "deploy/web", "--touched", "replica"], Some(field("replica", "; did you mean replicas?"))),
+        (&["log", "--since", "3000d", "--touched", "replica"], Some(field("replica", "; did you mean replicas?"))),
+        (&["churn", "--since", "3000d", "--touched", "replica"], Some(field("replica", "; did you mean replicas?"))),
+        (&["tail", "--touched", "replicas"], None),
+        (
+            &["tail", "--by", "kubectl-sett"],
+            Some("note: --by: no entry here is by kubectl-sett; did you mean".to_owned()),
+        ),
+        (
+            &["tail", "--where", "change.managers.exists(m, m.manager == 'kubectl-sett')"],
+            Some("note: --where: no entry here is by kubectl-sett; did you mean".to_owned()),
+        ),
+        (
+            &["log", "deploy/web", "--where", "'kubectl-rollot' in by"],
+            Some("note: --where: no entry here is by kubectl-rollot; did you mean kubectl-rollout?".to_owned()),
+        ),
+        (&["tail", "--where", "kind == 'Deployment' && 'kubectl' in by"], None),
+    ] {
+        let answer = run(dir.path(), args);
+        let hints: Vec<&str> = answer.err.lines().filter(|line| line.contains("no entry here")).collect();
+        match said {
+            Some(said) => assert!(hints.len() == 1 && hints[0].contains(&said), "{args:?}: {answer:?}"),
+            None => assert!(hints.is_empty() && !answer.out.is_empty(), "{args:?}: {answer:?}"),
+        }
+    }
+}

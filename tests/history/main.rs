@@ -8,6 +8,7 @@ mod golden;
 mod hands;
 mod paging;
 mod past;
+mod screens;
 mod who;
 mod zones;
 use decklog_testkit::{incident, story};

@@ -80,7 +80,6 @@ async fn what_is_forgotten_is_said_to_be() {
         &["get", "cm/a", "--at", "3"][..],
         &["blame", "cm/a", "--at", "2026-11-20T10:02:00Z"],
         &["diff", "--from", "3"],
-        &["diff", "--from", "2026-11-20T10:00:00Z"],
     ] {
         let answer = run(dir.path(), args);
         assert_eq!(answer.code, 1, "{answer:?}");
@@ -88,6 +87,12 @@ async fn what_is_forgotten_is_said_to_be() {
     }
     let diff = run(dir.path(), &["diff", "--from", "4"]).out;
     assert!(diff.contains("~ changed configmaps shop/a  entries 5 to 6 (2)"), "{diff}");
+    let before = run(dir.path(), &["diff", "--from", "2026-11-20T10:00:00Z"]);
+    let (_, whole) = diff.split_once('\n').unwrap();
+    assert!(
+        before.out.ends_with(whole) && before.err.contains("the log begins at 2026-11-20T10:04:00Z (entry 5)"),
+        "{before:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -495,6 +500,9 @@ async fn what_a_first_list_found_was_there_since_its_creation() {
     let (old, new) = ("2026-11-16T08:00:00Z", "2026-11-20T09:59:00Z");
     story.list("10:00:00", "configmaps", None, &[created("old", old, 1), created("new", new, 1)]).await;
     story.put("10:01:00", "configmaps", &created("old", old, 2)).await;
+    let mut secret = object("Secret", "older", 1);
+    secret["metadata"]["creationTimestamp"] = json!(old);
+    story.list("10:01:30", "secrets", None, &[secret]).await;
     let dir = story.end().await;
     let get = |name: &str| run(dir.path(), &["get", name, "-n", "shop", "--at", "2026-11-20T09:58:00Z"]);
     let found = get("cm/old");
@@ -507,6 +515,26 @@ async fn what_a_first_list_found_was_there_since_its_creation() {
             && none.err.contains("was created after that"),
         "{none:?}"
     );
-    let diff = run(dir.path(), &["diff", "-n", "shop", "--from", "3000d", "--to", "2026-11-20T10:02:00Z"]);
-    assert!(diff.out.contains("~ changed configmaps shop/old") && !diff.out.contains("? first seen"), "{diff:?}");
+    // A list of objects shows those that were there, and an entry before the first list is a moment as well.
+    let seen = "configmaps/old in namespace shop was there at";
+    for (args, shown, said) in [
+        (&["cm"][..], &["old"][..], seen),
+        (&["cm", "-n", "shop"], &["old"], seen),
+        (&["cm/*"], &["old"], seen),
+        (&["cm,secrets"], &["old", "older"], "2 of these were there at"),
+        (&["secrets/older"], &["older"], "secrets/older in namespace shop was there at"),
+        (&["pods"], &[], "the log begins at"),
+    ] {
+        let answer = run(dir.path(), &[&["get"], args, &["--at", "2026-11-20T09:58:00Z", "-o", "name"]].concat());
+        let names: Vec<&str> = answer.out.lines().filter_map(|line| line.rsplit('/').next()).collect();
+        assert!(names == shown && answer.err.contains(said), "{args:?}: {answer:?}");
+        assert_eq!(answer.code, i32::from(shown.is_empty()), "{args:?}");
+    }
+    let entry = run(dir.path(), &["get", "secrets/older", "--at", "1"]);
+    assert!(entry.code == 0 && entry.err.contains("was there at entry 1, and decklog first saw it"), "{entry:?}");
+    for from in ["3000d", "2020-01-01", "2026-11-20T09:58:00Z"] {
+        let diff = run(dir.path(), &["diff", "-n", "shop", "--from", from, "--to", "2026-11-20T10:02:00Z"]);
+        assert!(diff.out.contains("~ changed configmaps shop/old") && !diff.out.contains("? first seen"), "{diff:?}");
+        assert!(diff.code == 0 && diff.err.contains("note: the log begins at 2026-11-20T10:00:00Z"), "{diff:?}");
+    }
 }

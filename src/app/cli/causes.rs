@@ -547,6 +547,7 @@ impl Printer<'_> {
             };
             row.uncut();
             row.put(Some(Ink::Alarm), EntryType::Gap.as_str()).put(None, " ");
+            row.hang(row.columns() + 2);
             if is_one {
                 put_gaps(&mut row, &entries, clock());
             } else {

@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::Args;
 use serde::Serialize;
 
-use super::output::{Ink, Out, Row, TerminalStyle, plural, printable};
+use super::output::{Ink, Out, Row, plural, printable, some};
 use super::{Exit, Failure, Format, Global, Outcome, init};
 use crate::app::config::{Config, Directory, Files, Loaded};
 use crate::app::ha::{self, LeaseName};
@@ -202,8 +202,10 @@ fn print(found: &Findings, out: &mut Out) -> Result<(), Failure> {
             (true, true) => (Ink::Change, "note   "),
             (true, false) => (Ink::Good, "ok     "),
         };
-        // Not cut at the width of a terminal: the end of the sentence says what to do.
-        let mut line = Row::new(TerminalStyle { width: None, ..out.look });
+        // Whole, whatever its length: the end of the sentence says what to do.
+        let mut line = Row::new(out.look);
+        line.uncut();
+        line.hang(18);
         line.put(Some(ink), word).put(None, "  ").put(Some(Ink::Strong), &format!("{:<8}", finding.about));
         line.put(None, &printable(&finding.text));
         let line = line.finish();
@@ -382,18 +384,24 @@ async fn access(api: &Api, sources: &[SourceSpec], found: &mut Findings) {
     match check_access(api, sources).await {
         Err(error) => found.bad("rights-unknown", format!("the API server does not say what is granted: {error}")),
         Ok(access) => {
-            let denied: Vec<_> = access.iter().filter(|access| !access.allowed).collect();
-            for access in &denied {
-                found.bad(
-                    "rights-denied",
-                    format!(
-                        "{} may not be {}ed; `decklog rbac | kubectl apply -f -` and a binding grant it",
-                        access.source.name(),
-                        access.verb
-                    ),
-                );
+            let mut denied: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+            for access in access.iter().filter(|access| !access.allowed) {
+                denied.entry(access.source.name()).or_default().push(access.verb);
             }
-            if denied.is_empty() {
+            // One line for what lacks the same.
+            let mut lacking: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for (name, verbs) in &denied {
+                let verbs: Vec<String> = verbs.iter().map(|verb| format!("{verb}ed")).collect();
+                lacking.entry(verbs.join(" or ")).or_default().push(name.clone());
+            }
+            for (verbs, names) in &lacking {
+                let text = format!(
+                    "{} may not be {verbs}; `decklog rbac | kubectl apply -f -` and a binding grant it",
+                    some(names)
+                );
+                found.bad("rights-denied", text);
+            }
+            if lacking.is_empty() {
                 let count = sources.len();
                 found.good(
                     "rights-granted",
@@ -476,17 +484,21 @@ async fn namespaces(config: &Config, api: &Api, found: &mut Findings) {
 
 /// Notes where what brings new kinds may not be watched, which is allowed.
 async fn definitions(api: &Api, found: &mut Findings) {
+    let mut denied = Vec::new();
     for (group, plural) in DEFINITIONS {
         for verb in ["list", "watch"] {
             // Where the API server does not say, the sources' own rights were a problem above.
             if matches!(api.can_i(verb, group, plural, None).await, Ok(false)) {
-                found.note(
-                    "rights-definitions",
-                    format!("{plural}.{group} may not be {verb}ed, so a new kind is found some seconds after it is served; `decklog rbac` prints the rights"),
-                );
+                denied.push(format!("{plural}.{group}"));
                 break;
             }
         }
+    }
+    if !denied.is_empty() {
+        found.note(
+            "rights-definitions",
+            format!("{} may not be listed and watched, so a new kind is found some seconds after it is served; `decklog rbac` prints the rights", some(&denied)),
+        );
     }
 }
 

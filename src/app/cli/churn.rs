@@ -6,7 +6,7 @@ mod tests;
 use clap::Args;
 
 use super::clock::moment;
-use super::output::{Ink, Out, Row, TerminalStyle, count, cut, plural, printable, size, span, table};
+use super::output::{Ink, Out, Row, TerminalStyle, count, cut, plural, printable, sentence, size, span, table};
 use super::select::{SelectArgs, how_many};
 use super::what::common;
 use super::{Format, Global, Outcome};
@@ -271,9 +271,8 @@ fn requests(lines: &mut Vec<String>, requests: &Requests, look: TerminalStyle) {
         lines.push(format!("They were not read for {} of that time.", span(requests.unread_seconds)));
     }
     if let Some(problem) = &requests.problem {
-        let mut row = Row::new(TerminalStyle { width: None, ..look });
-        row.put(Some(Ink::Bad), &printable(&format!("The last reading failed: {problem}")));
-        lines.push(row.finish());
+        let text = format!("The last reading failed: {problem}");
+        lines.push(sentence(look, 2, Some(Ink::Bad), &printable(&text)));
     }
     let rows = requests.resources.iter().map(|of| {
         let dropped = match (of.dropped, of.at_least) {
@@ -290,9 +289,7 @@ fn requests(lines: &mut Vec<String>, requests: &Requests, look: TerminalStyle) {
     });
     grid(lines, &["REQUESTS", "VERSIONS", "NO-OP", "RESOURCE"], rows.collect(), look);
     for (of, note) in requests.resources.iter().filter_map(|of| Some((of, of.note.as_deref()?))) {
-        let mut row = Row::new(TerminalStyle { width: None, ..look });
-        row.put(Some(Ink::Faint), &printable(&format!("{}: {note}", of.resource)));
-        lines.push(row.finish());
+        lines.push(sentence(look, 2, Some(Ink::Faint), &printable(&format!("{}: {note}", of.resource))));
     }
 }
 

@@ -17,6 +17,9 @@ pub(super) const WORD: &str = "__complete";
 /// No shell shows more of them.
 const MOST: usize = 1000;
 
+/// Times that people ask for most, among all that there are.
+const TIMES: [&str; 8] = ["10m", "30m", "1h", "6h", "1d", "7d", "today", "yesterday"];
+
 /// Prints the candidates, one per line, given the words after the command's name, the last of which is being typed;
 /// nothing where there is none to say.
 ///
@@ -118,6 +121,33 @@ impl<'w> Line<'w> {
         args.find(is).filter(|arg| arg.get_action().takes_values())
     }
 
+    /// The words that are no flags and no values of flags.
+    fn plain(&self) -> impl Iterator<Item = &'w str> {
+        let is_value = |at: usize| at > 0 && self.takes_value(&self.words[at - 1]).is_some();
+        let words = self.words.iter().enumerate();
+        words.filter(move |(at, word)| !word.starts_with('-') && !is_value(*at)).map(|(_, word)| word.as_str())
+    }
+
+    /// The one object, KIND/NAME, that the words before name: `deploy/web` or `deploy web`.
+    fn object(&self) -> Option<String> {
+        let mut words = self.plain();
+        let first = words.next()?;
+        if first.contains('/') {
+            return Some(first.to_owned());
+        }
+        words.next().map(|name| format!("{first}/{name}"))
+    }
+
+    /// The values of `-n`.
+    fn namespaces(&self) -> Vec<String> {
+        let flags = self.words.windows(2).filter(|pair| matches!(pair[0].as_str(), "-n" | "--namespace"));
+        flags.flat_map(|pair| pair[1].split(',').map(str::to_owned)).collect()
+    }
+
+    fn fields(&self, global: &Global, object: Option<String>, start: &str) -> Result<Vec<String>, Failure> {
+        names(global, Names::Fields { object, namespaces: self.namespaces(), start: start.to_owned() })
+    }
+
     /// All that the word can be, as far as anybody knows.
     fn known(&self, global: &Global, part: &str) -> Result<Vec<String>, Failure> {
         let flag = self.takes_value(self.previous);
@@ -127,10 +157,14 @@ impl<'w> Line<'w> {
                 let all = Global { cluster: None, ..global.clone() }.sections()?;
                 all.unwrap_or_default().into_iter().map(|section| section.name).collect()
             }
+            (_, Some("since" | "until" | "at" | "from" | "to")) => TIMES.map(str::to_owned).into(),
+            (_, Some("by")) => names(global, Names::Managers)?,
+            (_, Some("touched")) => self.fields(global, None, part)?,
             (_, Some("type")) => EntryType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect(),
             ("replay", Some("sink")) => names(global, Names::Sinks)?,
             (_, Some(_)) => flag.map_or_else(Vec::new, values),
             ("sink", None) if self.previous == "init" => names(global, Names::Sinks)?,
+            ("blame", None) if self.object().is_some() => self.fields(global, self.object(), part)?,
             ("tail" | "log" | "get" | "diff" | "blame" | "churn" | "coverage" | "timeline", None) => {
                 objects(global, self, part)?
             }
@@ -160,13 +194,10 @@ fn names(global: &Global, question: Names) -> Result<Vec<String>, Failure> {
 
 /// Kinds, or the names of a kind.
 fn objects(global: &Global, line: &Line<'_>, typed: &str) -> Result<Vec<String>, Failure> {
-    let (command, words) = (line.name, line.words);
-    // `get deploy web`: the words before that are no flags and no values of flags.
-    let mut before = words.iter().enumerate().filter(|(at, word)| {
-        let value = *at > 0 && line.takes_value(&words[at - 1]).is_some();
-        !word.starts_with('-') && !value
-    });
-    let first = before.next().map(|(_, word)| word.as_str());
+    let command = line.name;
+    // `get deploy web`: the words before that.
+    let mut before = line.plain();
+    let first = before.next();
     if matches!(command, "log" | "blame") && (before.next().is_some() || first.is_some_and(|word| word.contains('/'))) {
         // They are about one object.
         return Ok(Vec::new());
@@ -178,11 +209,7 @@ fn objects(global: &Global, line: &Line<'_>, typed: &str) -> Result<Vec<String>,
         (None, Some(kind)) if by_kind => (kind, String::new()),
         (None, _) => return names(global, Names::Kinds),
     };
-    let namespaces: Vec<String> = words
-        .windows(2)
-        .filter(|pair| matches!(pair[0].as_str(), "-n" | "--namespace"))
-        .flat_map(|pair| pair[1].split(',').map(str::to_owned))
-        .collect();
+    let namespaces = line.namespaces();
     let start = typed.rsplit('/').next().unwrap_or_default().to_owned();
     let names = names(global, Names::Objects { kind: kind.to_owned(), namespaces, start })?;
     Ok(names.into_iter().map(|name| format!("{prefix}{name}")).collect())

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::clock::clock;
 use super::line::put_gap;
 use super::names::{At, at};
-use super::output::{Ink, Out, Row, plural, printable};
+use super::output::{Ink, Out, Row, plural, printable, sentence};
 use super::select::manager;
 use super::tree::Node;
 use super::yaml::{self, Sign, View};
@@ -269,16 +269,14 @@ fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
     for hole in &difference.gaps {
         let mut row = Row::new(look);
         row.uncut();
+        row.hang(2);
         let entry = object::parse(&hole.entry.0)?;
         row.put(Some(Ink::Alarm), &format!("GAP {} (entry {}) ", printable(&entry.full_resource()), hole.seq));
         put_gap(&mut row, &entry, clock());
         out.line(&row.finish())?;
     }
     for unknown in &difference.unknown {
-        let mut row = Row::new(look);
-        row.uncut();
-        row.put(Some(Ink::Alarm), &printable(unknown));
-        out.line(&row.finish())?;
+        out.line(&sentence(look, 2, Some(Ink::Alarm), &printable(unknown)))?;
     }
     let is = |became: &[DiffKind], object: &ObjectDiff| became.contains(&object.difference.became);
     let count = |became: &[DiffKind]| difference.objects.iter().filter(|object| is(became, object)).count();

@@ -102,10 +102,22 @@ pub fn main(args: InitArgs, global: &Global) -> Outcome {
 /// # Errors
 /// Where the file is wrong, or there is none and the cluster does not say what it has.
 pub fn configuration(global: &Global) -> Result<Loaded, Failure> {
+    of_survey(global, false)
+}
+
+/// The configuration for whoever grants the rights: as [`configuration`], with what these credentials may not read yet.
+///
+/// # Errors
+/// As [`configuration`].
+pub(super) fn wanted(global: &Global) -> Result<Loaded, Failure> {
+    of_survey(global, true)
+}
+
+fn of_survey(global: &Global, whatever: bool) -> Result<Loaded, Failure> {
     if global.has_config() {
         return global.load();
     }
-    let mut survey = Survey::begin(global)?;
+    let mut survey = Survey { whatever, ..Survey::begin(global)? };
     super::block_on(survey.ask()).map_err(|failure| {
         let text = format!(
             "there is no configuration file ({}), and without one decklog asks the cluster of your kubeconfig what to watch: \
@@ -149,6 +161,8 @@ struct Survey {
     name: String,
     /// A program gives the credentials, which only a person at a terminal may have run.
     runs_program: bool,
+    /// Takes what may not be read for what may.
+    whatever: bool,
     /// Resources that may be listed and watched, without the excluded ones.
     watched: Vec<String>,
     /// Resources that may not.
@@ -179,7 +193,8 @@ impl Survey {
         let exclude = LEFT_OUT.iter().flat_map(|(names, _)| *names).map(|name| (*name).to_owned()).collect();
         let everything = watch::Settings { resources: vec!["*".to_owned()], exclude, ..watch::Settings::default() };
         let sources = select(&[everything], &discovered).sources;
-        let access = check_access(&api, &sources).await.map_err(|error| unsaid("what may be read", error))?;
+        let asked = if self.whatever { &[] } else { &sources[..] };
+        let access = check_access(&api, asked).await.map_err(|error| unsaid("what may be read", error))?;
         let is_denied = |source: &model::SourceSpec| access.iter().any(|one| !one.allowed && one.source == *source);
         let (denied, watched): (Vec<_>, Vec<_>) = sources.iter().partition(|source| is_denied(source));
         let names = |sources: Vec<&model::SourceSpec>| {

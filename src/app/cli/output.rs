@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::pager::Pager;
 use super::{Color, Failure, Format, Global, yaml};
-use crate::core::terminal::json_text;
 pub use crate::core::terminal::{TerminalStyle, printable};
-pub use crate::query::render::row::{Ink, Row, count, cut, plural, size, span, table};
+use crate::core::terminal::{columns, json_text};
+pub use crate::query::render::row::{Ink, Row, count, cut, plural, sentence, size, some, span, table};
 
 /// Standard output, buffered, with what is known of whoever reads it.
 #[derive(Debug)]
@@ -55,8 +55,7 @@ impl Out {
             // Knows NO_COLOR, CLICOLOR and dumb terminals.
             Color::Auto => anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
         };
-        let width = terminal.then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
-        let width = width.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+        let width = columns(&stdout);
         Self { writer, look: TerminalStyle { color, terminal, width } }
     }
 
@@ -104,9 +103,7 @@ impl Out {
     /// # Errors
     /// As [`Out::bytes`].
     pub fn inked(&mut self, ink: Ink, text: &str) -> Result<(), Failure> {
-        let mut row = Row::new(TerminalStyle { width: None, ..self.look });
-        row.put(Some(ink), text);
-        self.line(&row.finish())
+        self.line(&sentence(self.look, 0, Some(ink), text))
     }
 
     /// Writes JSON, one line of it. On a terminal, characters that it would obey are written as JSON escapes, which

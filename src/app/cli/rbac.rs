@@ -24,7 +24,7 @@ pub struct RbacArgs {}
 /// # Errors
 /// Where a name can only be looked up in the cluster, and the cluster does not answer.
 pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
-    let loaded = init::configuration(global)?;
+    let loaded = init::wanted(global)?;
     let config = &loaded.config;
     let (discovered, cluster) = super::block_on(discover(config))?;
     let mut rights = rights(&config.watch, &discovered);

@@ -49,6 +49,7 @@ fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
     let look = out.look;
     let mut head = Row::new(look);
     head.uncut();
+    head.hang(2);
     head.put(Some(Ink::Faint), &format!("entry {} ", entry.seq));
     let ink = match entry.op {
         EntryType::Added => Ink::Good,
@@ -85,6 +86,7 @@ fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
     for (title, text) in facts.iter().filter(|(_, text)| !text.is_empty()) {
         let mut row = Row::new(look);
         row.uncut();
+        row.hang(10);
         row.put(Some(Ink::Faint), title).to(10).put(None, &printable(text));
         out.line(&row.finish())?;
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::clock::moment;
 use super::clusters::Section;
-use super::output::{Ink, Out, Row, TerminalStyle, count, plural, printable, size, span, table};
+use super::output::{Ink, Out, Row, TerminalStyle, count, plural, printable, sentence, size, span, table};
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::journal::{SinkState, SourceState};
 use crate::query::questions::status::{Report, Statuses, Unread};
@@ -175,7 +175,7 @@ fn of_several(args: &StatusArgs, global: &Global, sections: &[Section]) -> Outco
                                 out.line(&raised(alarm, report, out.look))?;
                             }
                             if !args.check {
-                                out.line(&printable(&unread.error))?;
+                                out.line(&sentence(out.look, 0, None, &printable(&unread.error)))?;
                             }
                         }
                     }
@@ -229,7 +229,7 @@ fn lines(status: &Status, all: bool, look: TerminalStyle) -> Vec<String> {
     sources.sort_by_key(|source| !is_odd(source));
     if !all && sources.len() > MANY {
         sources.retain(|source| is_odd(source));
-        lines.extend(["".to_owned(), summary(status, sources.len())]);
+        lines.extend(["".to_owned(), sentence(look, 0, None, &summary(status, sources.len()))]);
     }
     if !sources.is_empty() {
         lines.push(String::new());
@@ -274,6 +274,8 @@ fn summary(status: &Status, odd: usize) -> String {
 fn head(status: &Status, look: TerminalStyle) -> Vec<String> {
     let line = |title: &str, ink: Option<Ink>, first: &str, rest: &str| {
         let mut row = Row::new(look);
+        row.uncut();
+        row.hang(9);
         row.put(Some(Ink::Faint), title).to(9).put(ink, first).put(None, rest);
         row.finish()
     };
@@ -371,7 +373,9 @@ fn ha(view: &HaView) -> String {
 /// Renders an alarm in one line: condition, start, cause and remedy.
 fn alarm_line(title: &str, ink: Ink, alarm: &Alarm, now: Timestamp, look: TerminalStyle) -> String {
     // Whole, whatever its length: it says what to do.
-    let mut row = Row::new(TerminalStyle { width: None, ..look });
+    let mut row = Row::new(look);
+    row.uncut();
+    row.hang(9);
     row.put(Some(Ink::Faint), title).to(9).put(Some(ink), alarm.alarm);
     if !alarm.about.is_empty() {
         row.put(None, " ").put(None, &printable(&alarm.about));
@@ -460,7 +464,9 @@ fn with_details(table: Vec<String>, details: &[Vec<String>], look: TerminalStyle
         lines.push(line);
         for detail in details.iter().filter(|detail| !detail.is_empty()) {
             // Whole, whatever its length: it says what to do.
-            let mut row = Row::new(TerminalStyle { width: None, ..look });
+            let mut row = Row::new(look);
+            row.uncut();
+            row.hang(2);
             row.put(None, "  ").put(Some(Ink::Change), &printable(detail));
             lines.push(row.finish());
         }

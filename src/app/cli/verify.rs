@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use super::output::{Ink, Out, Row, TerminalStyle, count, plural, printable};
+use super::output::{Ink, Out, Row, count, plural, printable, sentence};
 use super::progress::Progress;
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::core::filter::Filter;
@@ -282,12 +282,13 @@ fn answer(
     let mut out = Out::new(global);
     match global.output.unwrap_or(Format::Line) {
         Format::Line | Format::Wide | Format::Name => {
-            let whole_lines = TerminalStyle { width: None, ..out.look };
             for line in summary {
-                out.line(&printable(line))?;
+                out.line(&sentence(out.look, 2, None, &printable(line)))?;
             }
             for problem in problems {
-                let mut row = Row::new(whole_lines);
+                let mut row = Row::new(out.look);
+                row.uncut();
+                row.hang(2);
                 row.put(Some(Ink::Bad), "damage").put(None, ": ").put(None, &printable(problem));
                 out.line(&row.finish())?;
             }
@@ -296,14 +297,12 @@ fn answer(
                 0 => verdict.text,
                 found => format!("{what} is damaged: {}{more}", plural(found as u64, "problem", "problems")),
             };
-            let mut row = Row::new(whole_lines);
             let ink = match whole {
                 Some(true) => Ink::Good,
                 Some(false) => Ink::Bad,
                 None => Ink::Change,
             };
-            row.put(Some(ink), &printable(&verdict));
-            out.line(&row.finish())?;
+            out.line(&sentence(out.look, 2, Some(ink), &printable(&verdict)))?;
         }
         format @ (Format::Json | Format::Yaml) => out.document(format, &Answer { whole, found, problems })?,
     }

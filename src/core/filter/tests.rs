@@ -235,6 +235,10 @@ fn what_keys_are_compared_with_is_known() {
         compared("change.patch.exists(kind, kind.op == 'add' && kind != 'x') && name.startsWith('a')"),
         Vec::<String>::new()
     );
+    assert_eq!(
+        compared("'flux' in by || change.managers.exists(m, m.manager == 'kubectl-set')"),
+        ["by flux", "manager kubectl-set"]
+    );
 }
 
 #[test]

@@ -44,6 +44,9 @@ pub(super) fn check(
     }
 }
 
+/// Key of the name of a manager, in `change.managers`.
+const MANAGER: &str = "manager";
+
 struct Checker<'t> {
     text: &'t str,
     positions: &'t SourceInfo,
@@ -162,11 +165,18 @@ impl Checker<'_> {
     fn remember(&mut self, args: &[IdedExpr]) {
         let [left, right] = args else { return };
         for (key, value) in [(left, right), (right, left)] {
-            let Expr::Ident(name) = &key.expr else { continue };
-            let name = name.trim_start_matches('.');
-            if self.bound.iter().any(|(bound, _)| bound == name) {
+            let name = if let Expr::Ident(name) = &key.expr
+                && !self.bound.iter().any(|(bound, _)| bound == name)
+            {
+                name.trim_start_matches('.')
+            } else if let Expr::Select(select) = &key.expr
+                && select.field == MANAGER
+            {
+                // Of a writer: `change.managers.exists(m, m.manager == …)`.
+                MANAGER
+            } else {
                 continue;
-            }
+            };
             let values =
                 if let Expr::List(list) = &value.expr { &list.elements[..] } else { std::slice::from_ref(value) };
             for value in values {

@@ -189,9 +189,7 @@ impl Question for Causes {
         }
         if let Some(conditions) = &conditions {
             conditions.remark(log);
-            if let Some(writers) = conditions.writers() {
-                writers.remark_if_unknown(log);
-            }
+            conditions.remark_unknown(log);
         }
         let covered = about.covered(&mut reader, &log.dir, &log.clock)?;
         // GAPs are among the groups.

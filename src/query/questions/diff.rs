@@ -132,12 +132,11 @@ impl Diff {
     }
 }
 
-/// The first moment, which has to be one of which something is known; where it was only said how long ago that is, the
-/// log may have begun later.
+/// The first moment: of a time before the log began, the beginning of the log.
 fn begin(reader: &mut Reader, at: At, log: &Log<'_>) -> Result<Moment, Failure> {
     let retained = reader.retained()?;
     let begin = retained.oldest_time.and_then(|time| Timestamp::from_microsecond(time).ok());
-    if let At::Ago(time) = at
+    if let At::Ago(time) | At::Time(time) = at
         && let Some(begin) = begin.filter(|begin| time < *begin)
     {
         log.remark(&format!(

@@ -72,10 +72,15 @@ impl Found {
     }
 }
 
+/// The entry of a first list, and its time.
+type Seen = (Seq, Timestamp);
+
 /// State of an object at the requested moment.
 enum Known {
     /// It was this.
     Is(Box<Found>),
+    /// It was there, and a first list found it like this later: in this entry, at this time.
+    SeenLater(Box<Found>, Seen),
     /// It was not there, for this reason where one was asked for.
     Not(Option<String>),
 }
@@ -97,26 +102,31 @@ impl Question for Get {
                 note.iter().for_each(|note| log.remark(note));
                 Some(place)
             }
-            Some(at) => {
-                if let At::Time(time) | At::Ago(time) = at {
-                    object::not_before_all(&reader, time, &log.clock)?;
-                }
-                Some(object::place(&mut reader, at, &log.clock)?)
-            }
+            Some(at) => Some(object::place(&mut reader, at, &log.clock)?),
             None => None,
         };
         put(Item::Begin { one: wanted.one, now: now(&mut reader, place, log)? })?;
         let (mut found, mut reasons, mut is_empty) = (Vec::new(), Vec::new(), true);
+        let mut seen_later = Vec::new();
+        let takes = |found: &Found| {
+            labels.as_ref().is_none_or(|labels| labels.takes(&labels_of(found.object.get().as_bytes())))
+        };
         for row in &rows {
-            match look(&mut reader, row, place, wanted.one, log)? {
+            let known = look(&mut reader, row, place, wanted.one, log)?;
+            if let Known::SeenLater(is, seen) = &known
+                && (wanted.one || takes(is))
+            {
+                seen_later.push((row, *seen));
+            }
+            match known {
                 Known::Not(reason) => reasons.extend(reason),
-                Known::Is(is) if !wanted.one => {
-                    if labels.as_ref().is_none_or(|labels| labels.takes(&labels_of(is.object.get().as_bytes()))) {
+                Known::Is(is) | Known::SeenLater(is, _) if !wanted.one => {
+                    if takes(&is) {
                         is_empty = false;
                         put(Item::Object(is))?;
                     }
                 }
-                Known::Is(is) => found.push((row, is)),
+                Known::Is(is) | Known::SeenLater(is, _) => found.push((row, is)),
             }
         }
         if found.len() > 1 {
@@ -129,11 +139,39 @@ impl Question for Get {
             put(Item::Object(one))?;
         }
         if is_empty {
+            if let Some(time) = place.and_then(|place| place.time).filter(|_| reasons.is_empty()) {
+                object::not_before_all(&reader, time, &log.clock)?;
+            }
             let when = if self.at.is_some() { "then" } else { "now" };
             let none = format!("there is no {} {when}, as far as the journal knows", wanted.asked);
             return Err(Failure::no(if reasons.is_empty() { none } else { reasons.join("; ") }));
         }
+        if let Some(place) = place {
+            remark_seen_later(&seen_later, place, log);
+        }
         remark(&mut reader, &concerned, place, log)
+    }
+}
+
+/// Says which objects are shown as a first list found them after the moment.
+fn remark_seen_later(objects: &[(&ObjectRow, Seen)], place: Moment, log: &Log<'_>) {
+    let at = place.spell(&log.clock);
+    match objects {
+        [] => {}
+        [(row, (seq, seen))] => log.remark(&format!(
+            "{} was there at {at}, and decklog first saw it at {} (entry {seq}); this is that state",
+            row.spell(),
+            log.clock.moment(*seen)
+        )),
+        several => {
+            let first = several.iter().map(|(_, seen)| *seen).min().unwrap_or_default();
+            log.remark(&format!(
+                "{} of these were there at {at}, and decklog first saw them later, from {} (entry {}) on; they are shown as it saw them then",
+                several.len(),
+                log.clock.moment(first.1),
+                first.0
+            ));
+        }
     }
 }
 
@@ -261,10 +299,10 @@ fn look(
         }
     };
     let Some(stored) = stored else {
-        if let Some(place) = place.filter(|_| why)
-            && let Some(found) = first_listed(reader, row, place, log)?
+        if let Some(place) = place
+            && let Some((found, seen)) = first_listed(reader, row, place)?
         {
-            return Ok(Known::Is(Box::new(found)));
+            return Ok(Known::SeenLater(Box::new(found), seen));
         }
         let reason = if why { Some(object::not_yet(reader, row, place, &log.clock)?) } else { None };
         return Ok(Known::Not(reason));
@@ -297,9 +335,11 @@ fn recorded(row: &ObjectRow, stored: &StoredEntry) -> Result<Found, Failure> {
     }
 }
 
-/// Returns an object that was there at a moment before a first list found it, in the state in which that did.
-fn first_listed(reader: &mut Reader, row: &ObjectRow, place: Moment, log: &Log<'_>) -> Result<Option<Found>, Failure> {
-    let Some(time) = place.time else { return Ok(None) };
+/// Returns an object that was there at a moment before a first list found it, in the state in which that did, with the entry and
+/// the time of that.
+fn first_listed(reader: &mut Reader, row: &ObjectRow, place: Moment) -> Result<Option<(Found, Seen)>, Failure> {
+    let of_entry = reader.time_of(place.seq)?.and_then(|time| Timestamp::from_microsecond(time).ok());
+    let Some(time) = place.time.or(of_entry) else { return Ok(None) };
     let history = reader.history(row, Seq(0), Seq(u64::MAX), usize::MAX)?;
     let Some(stored) = history.last().map(|first| reader.entry_of(first)).transpose()?.flatten() else {
         return Ok(None);
@@ -308,12 +348,6 @@ fn first_listed(reader: &mut Reader, row: &ObjectRow, place: Moment, log: &Log<'
     if object::creation_of_listed(&entry).is_none_or(|created| created > time) {
         return Ok(None);
     }
-    let seen = object::time_of(&entry, &log.clock);
-    log.remark(&format!(
-        "{} was there at {}, and decklog first saw it at {seen} (entry {}); this is that state",
-        row.spell(),
-        log.clock.moment(time),
-        stored.seq
-    ));
-    recorded(row, &stored).map(Some)
+    let seen = entry.time.parse().unwrap_or(time);
+    Ok(Some((recorded(row, &stored)?, (stored.seq, seen))))
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::core::k8s::bookkeeping;
@@ -211,9 +210,7 @@ impl Question for History {
         if walk.count == 0 && self.last != Some(0) {
             about.note_nothing(&format!("no entry of {object}"), &coverage, &mut reader, log)?;
         }
-        if let Some(writers) = filter.as_ref().and_then(Conditions::writers) {
-            writers.remark_if_unknown(log);
-        }
+        filter.iter().for_each(|filter| filter.remark_unknown(log));
         coverage.remark(log);
         Ok(())
     }
@@ -339,21 +336,30 @@ impl Walk<'_> {
     }
 }
 
+/// Place of an event in time: its second, the number of gaps up to it, whether it is of the status alone, and its object.
+type Place = (i64, usize, bool, usize);
+
 /// The events in the order in which they happened, as far as the objects say: of an outage the watches of two resources
-/// tell one after the other, and of one resource in its order. Within a second what owns comes before what it owns.
+/// tell one after the other, and of one resource in its order. Each watch comes at its own pace, so within a second a cause comes
+/// before its effects: what owns before what it owns, and what moves a generation before the status of it.
 fn by_time(reader: &mut Reader, events: BTreeMap<Seq, Event>) -> Result<Vec<(Seq, Event)>, Failure> {
     let mut placed = Vec::with_capacity(events.len());
-    let mut newest: BTreeMap<usize, (Timestamp, usize)> = BTreeMap::new();
+    let mut newest: BTreeMap<usize, Place> = BTreeMap::new();
+    let mut gaps = 0;
     for (seq, event) in events {
         let (member, stored) = match &event {
             Event::Gap(stored) => (usize::MAX, Some(stored.clone())),
             Event::Entry(member) => (*member, reader.entry(seq)?),
         };
-        let mut place = (Timestamp::MIN, 0);
+        gaps += usize::from(member == usize::MAX);
+        let mut place = (i64::MIN, gaps, false, 0);
         if let Some(stored) = stored {
             let entry = object::parse(&stored)?;
             let span = Span::of(&entry);
-            place = (span.earliest, if span.is == Known::Stamped { member } else { 0 });
+            place.0 = span.earliest.as_second();
+            if span.is != Known::Between && member != usize::MAX {
+                (place.2, place.3) = (is_of_status(&entry), member);
+            }
         }
         // Entries of one object stay in their order.
         let last = newest.entry(member).or_insert(place);
@@ -362,6 +368,13 @@ fn by_time(reader: &mut Reader, events: BTreeMap<Seq, Event>) -> Result<Vec<(Seq
     }
     placed.sort_by_key(|(place, _)| *place);
     Ok(placed.into_iter().map(|((_, seq), event)| (seq, event)).collect())
+}
+
+/// Reports whether an entry changed the status, and nothing that moves a generation.
+fn is_of_status(entry: &Entry<'_>) -> bool {
+    let Ok(Some(change)) = Change::of(entry) else { return false };
+    let has = |name: &str| change.areas.iter().any(|area| area == name);
+    has("status") && change.areas.iter().all(|area| ["status", "metadata", "managedFields"].contains(&area.as_ref()))
 }
 
 /// The entries of these objects, of each at most so many, and the gaps in their lives, by seq.

@@ -2,9 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::core::model::Seq;
+use crate::core::wire::{Entry, authors};
+use crate::journal::Reader;
 use crate::query::render::names::Spellings;
+use crate::query::render::path::spelled;
 use crate::query::render::{Failure, object};
+use crate::query::select::unmatched::{below, fields};
 use crate::query::{Log, Put, Question};
+
+/// Number of the newest entries in which names are sought.
+const LOOKED_AT: usize = 1000;
+
+/// Largest size of these entries, in bytes.
+const LOOKED_AT_BYTES: usize = 16 << 20;
 
 /// Asks for names.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -18,6 +29,11 @@ pub(crate) enum Names {
     Kinds,
     /// Names of the objects of a kind that begin so, in these namespaces or in all.
     Objects { kind: String, namespaces: Vec<String>, start: String },
+    /// Names of the managers that wrote the newest entries.
+    Managers,
+    /// Paths of the fields that the newest entries changed, or that an object has, KIND/NAME: JSON pointers where what is typed
+    /// begins with a slash, else kubectl's spelling, or the names of fields alone.
+    Fields { object: Option<String>, namespaces: Vec<String>, start: String },
 }
 
 impl Question for Names {
@@ -25,7 +41,7 @@ impl Question for Names {
     type Item = String;
 
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, String>) -> Result<(), Failure> {
-        let reader = log.open()?;
+        let mut reader = log.open()?;
         let mut names: Vec<String> = match self {
             Self::Namespaces => reader.namespaces()?.into_iter().collect(),
             Self::Sinks => reader.sinks()?.into_iter().map(|sink| sink.name).collect(),
@@ -46,9 +62,50 @@ impl Question for Names {
                 }
                 names
             }
+            Self::Managers => {
+                let of = |line: &[u8]| Entry::parse(line).map(|entry| authors(&entry)).unwrap_or_default();
+                newest(&mut reader, |line| of(line).into_iter().map(|author| author.manager).collect())?
+            }
+            Self::Fields { object: None, start, .. } => spellings_of(&newest(&mut reader, fields)?, &start),
+            Self::Fields { object: Some(text), namespaces, start } => {
+                spellings_of(&fields_of(&mut reader, &text, &namespaces)?, &start)
+            }
         };
         names.sort();
         names.dedup();
         names.into_iter().try_for_each(put)
+    }
+}
+
+/// Returns the names that the newest entries have.
+fn newest(reader: &mut Reader, names_of: impl Fn(&[u8]) -> Vec<String>) -> Result<Vec<String>, Failure> {
+    let begin = Seq(reader.head()?.0.saturating_sub(LOOKED_AT as u64));
+    let entries = reader.entries_after(begin, LOOKED_AT, LOOKED_AT_BYTES)?;
+    Ok(entries.iter().flat_map(|stored| names_of(&stored.line)).collect())
+}
+
+/// Returns the pointers of the fields that an object has, as far as the log has it.
+fn fields_of(reader: &mut Reader, text: &str, namespaces: &[String]) -> Result<Vec<String>, Failure> {
+    let Ok(rows) = object::find(reader, "blame", text, namespaces) else { return Ok(Vec::new()) };
+    let mut pointers = Vec::new();
+    for row in rows {
+        if let Some(stored) = reader.entry_at(&row, Seq(u64::MAX))? {
+            pointers.extend(object::parse(&stored)?.object.map(|object| below(object, "")).unwrap_or_default());
+        }
+    }
+    Ok(pointers)
+}
+
+/// Returns the spellings of these fields, and of those that hold them.
+fn spellings_of(pointers: &[String], start: &str) -> Vec<String> {
+    let upto = |pointer: &String| -> Vec<String> {
+        let ends = pointer.char_indices().skip(1).filter(|(_, c)| *c == '/').map(|(at, _)| at).chain([pointer.len()]);
+        ends.map(|end| pointer[..end].to_owned()).collect()
+    };
+    let all = pointers.iter().flat_map(upto);
+    match start.chars().next() {
+        Some('/') => all.collect(),
+        None | Some('.') => all.map(|pointer| spelled(&pointer)).collect(),
+        Some(_) => all.filter_map(|pointer| pointer.rsplit('/').next().map(str::to_owned)).collect(),
     }
 }

@@ -55,8 +55,26 @@ pub fn at(text: &str) -> Result<At, String> {
 /// Returns the name of a resource on a terminal, as short as readers of kubectl's output recognize it.
 #[must_use]
 pub fn kind(resource: &Resource) -> String {
-    const KNOWN: [&str; 7] =
-        ["", "apps", "batch", "autoscaling", "policy", "networking.k8s.io", "rbac.authorization.k8s.io"];
+    const KNOWN: [&str; 18] = [
+        "",
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "apps",
+        "autoscaling",
+        "batch",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+        "flowcontrol.apiserver.k8s.io",
+        "networking.k8s.io",
+        "node.k8s.io",
+        "policy",
+        "rbac.authorization.k8s.io",
+        "resource.k8s.io",
+        "scheduling.k8s.io",
+        "storage.k8s.io",
+    ];
     // Elsewhere short names are anybody's.
     if !KNOWN.contains(&resource.group.as_str()) {
         return resource.full_name();
@@ -99,7 +117,7 @@ impl Spellings {
     /// Resolves `KIND[/NAME]`.
     ///
     /// # Errors
-    /// Where nothing is spelled so, with the nearest spelling, or where it is not watched, with what is.
+    /// Where nothing is spelled so, with the nearest spelling, or where it is not watched, with what watches it.
     pub fn read(&self, text: &str) -> Result<Named, Failure> {
         let (kind, name) = match text.split_once('/') {
             Some((kind, name)) => (kind, Some(name)),
@@ -114,13 +132,7 @@ impl Spellings {
         }
         let resources: Vec<_> = found.iter().filter(|(id, _)| self.watched.contains(id)).cloned().collect();
         if resources.is_empty() {
-            let mut watched = self.watched_names();
-            watched.truncate(12);
-            return Err(Failure::no(format!(
-                "{} is not watched, so the journal knows nothing of it; watched: {}",
-                found[0].1.full_name(),
-                if watched.is_empty() { "nothing yet".to_owned() } else { watched.join(", ") },
-            )));
+            return Err(Failure::no(unwatched(&found[0].1.full_name())));
         }
         Ok(Named { resources, name: name.map(str::to_owned) })
     }
@@ -136,10 +148,6 @@ impl Spellings {
     /// The resources that have ever been watched.
     pub fn watched(&self) -> impl Iterator<Item = &Resource> {
         self.resources.iter().filter(|(id, _)| self.watched.contains(id)).map(|(_, resource)| resource)
-    }
-
-    fn watched_names(&self) -> Vec<String> {
-        self.watched().map(Resource::full_name).collect()
     }
 
     fn unknown(&self, kind: &str) -> Failure {
@@ -166,6 +174,20 @@ impl Spellings {
         };
         Failure::usage(format!("the cluster has no resource {kind:?}; {hint}"))
     }
+}
+
+/// Returns the sentence about a resource that is not watched, with what to do.
+fn unwatched(resource: &str) -> String {
+    let why = match resource {
+        "secrets" => "the default leaves them out, because the right to watch Secrets is the right to read them; ",
+        "events" | "events.events.k8s.io" | "leases.coordination.k8s.io" => "the default leaves them out; ",
+        _ => "",
+    };
+    let digests = if resource == "secrets" { ", with digests for their values" } else { "" };
+    format!(
+        "{resource} are not watched: {why}to record them{digests}, add a [[watch]] with resources = [{resource:?}] to the \
+         configuration; `decklog status --all` lists what is watched"
+    )
 }
 
 #[cfg(test)]
@@ -200,6 +222,7 @@ mod tests {
         assert_eq!(called("", "nodes", "node", &["no"]), "node");
         assert_eq!(called("", "secrets", "secret", &[]), "secret");
         assert_eq!(called("", "endpoints", "", &[]), "endpoints");
+        assert_eq!(called("discovery.k8s.io", "endpointslices", "endpointslice", &[]), "endpointslice");
         assert_eq!(called("events.k8s.io", "events", "event", &["ev"]), "events.events.k8s.io");
         assert_eq!(called("example.com", "widgets", "widget", &["deploy"]), "widgets.example.com");
     }

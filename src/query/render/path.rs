@@ -43,6 +43,20 @@ pub(crate) fn object_and_paths(object: &str, words: &[String]) -> Result<(String
     Ok((object, paths.iter().map(|text| path(text)).collect::<Result<_, _>>()?))
 }
 
+/// Returns a JSON pointer in kubectl's spelling: `.spec.replicas`.
+pub(crate) fn spelled(pointer: &str) -> String {
+    let mut text = String::new();
+    for name in pointer.split('/').skip(1) {
+        let name = name.replace("~1", "/").replace("~0", "~");
+        if name == "*" || name.bytes().all(|byte| byte.is_ascii_digit()) {
+            text.push_str(&format!("[{name}]"));
+        } else {
+            text.push_str(&format!(".{}", name.replace('.', "\\.")));
+        }
+    }
+    text
+}
+
 /// The names between dots and brackets, at least one; nothing where one is empty or a bracket stays open.
 fn segments(text: &str) -> Option<Vec<String>> {
     let (mut segments, mut name) = (Vec::new(), String::new());
@@ -162,6 +176,11 @@ mod tests {
             (".data.*password*", "/data/*password*"),
         ] {
             assert_eq!(path(text).map(|path| path.to_string()).as_deref(), Ok(pointer), "{text}");
+        }
+        for pointer in
+            ["/spec/replicas", "/spec/containers/0/image", "/a/*/b", "/metadata/annotations/a.b~1c", "/data/x~0y"]
+        {
+            assert_eq!(path(&spelled(pointer)).unwrap().to_string(), pointer);
         }
         for text in ["", ".", "..spec", ".spec.", ".a[", ".a[0]b", ".a[?(@.name=='x')].b", "/a/~2"] {
             assert!(path(text).is_err(), "{text}");

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::core::terminal::wrap;
 pub use crate::core::terminal::{TerminalStyle, printable};
 
 /// Meanings that have a colour.
@@ -52,13 +53,15 @@ pub struct Row {
     columns: usize,
     /// Indentation of continuation lines.
     hang: usize,
+    /// Columns between which words go on in the line below, where nothing is cut.
+    wraps: Option<usize>,
 }
 
 impl Row {
     /// An empty line.
     #[must_use]
     pub const fn new(look: TerminalStyle) -> Self {
-        Self { look, text: String::new(), columns: 0, hang: 0 }
+        Self { look, text: String::new(), columns: 0, hang: 0, wraps: None }
     }
 
     /// Reports whether the output is a terminal.
@@ -79,9 +82,11 @@ impl Row {
         self.columns
     }
 
-    /// Lets the line be as long as it needs.
-    pub fn uncut(&mut self) {
-        self.look.width = None;
+    /// Lets the line be as long as it needs: on a terminal its words go on in the lines below, at the hang.
+    pub const fn uncut(&mut self) {
+        if let Some(width) = self.look.width.take() {
+            self.wraps = Some(width);
+        }
     }
 
     /// Columns that are left, where there is an end.
@@ -150,7 +155,8 @@ impl Row {
     /// The line.
     #[must_use]
     pub fn finish(self) -> String {
-        self.text.trim_end().to_owned()
+        let text = self.text.trim_end();
+        self.wraps.map_or_else(|| text.to_owned(), |width| wrap(text, width, self.hang))
     }
 }
 
@@ -164,7 +170,24 @@ pub fn cut(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(text.chars().take(keep).chain(['…']).collect())
 }
 
-/// Rows under aligned columns, two blanks apart. A cell is text with its ink.
+/// Returns a sentence on lines of its own, whole whatever its length; the lines below begin with `hang` blanks.
+#[must_use]
+pub fn sentence(look: TerminalStyle, hang: usize, ink: Option<Ink>, text: &str) -> String {
+    let mut row = Row::new(look);
+    row.uncut();
+    row.hang(hang);
+    row.put(ink, text);
+    row.finish()
+}
+
+/// Number of columns of a table that a terminal always shows.
+const FEW_COLUMNS: usize = 3;
+
+/// A last column that is wider holds a text, of which the words go on in the lines below.
+const WIDE_COLUMN: usize = 20;
+
+/// Rows under aligned columns, two blanks apart. A cell is text with its ink. Where a terminal has no room for all of it, a text in
+/// the last column goes on in the lines below, or else the last columns are left out.
 #[must_use]
 pub fn table(look: TerminalStyle, head: &[&str], rows: &[Vec<(Option<Ink>, String)>]) -> Vec<String> {
     let mut widths: Vec<usize> = head.iter().map(|cell| cell.len()).collect();
@@ -173,9 +196,19 @@ pub fn table(look: TerminalStyle, head: &[&str], rows: &[Vec<(Option<Ink>, Strin
             *width = (*width).max(cell.chars().count());
         }
     }
+    let start = |count: usize| widths[..count].iter().map(|width| width + 2).sum::<usize>();
+    let room = look.width.unwrap_or(usize::MAX);
+    let (all, few) = (widths.len(), FEW_COLUMNS.min(widths.len()));
+    let is_text = widths.last().is_some_and(|width| *width > WIDE_COLUMN) && start(all - 1) <= room / 2;
+    let fitting = (few..=all).rev().find(|count| start(*count) <= room.saturating_add(2)).unwrap_or(few);
+    let shown = &widths[..if is_text { all } else { fitting }];
     let line = |cells: &mut dyn Iterator<Item = (Option<Ink>, &str)>| {
         let (mut row, mut column) = (Row::new(look), 0);
-        for ((ink, cell), width) in cells.zip(&widths) {
+        if is_text {
+            row.uncut();
+            row.hang(start(all - 1));
+        }
+        for ((ink, cell), width) in cells.zip(shown) {
             if column > 0 {
                 row.to(column);
             }
@@ -245,6 +278,20 @@ pub fn plural(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
+/// Number of names of a list that are spelled out.
+const NAMED: usize = 3;
+
+/// `pods`, `nodes and pods`, `deployments.apps, nodes, pods and 57 more`
+#[must_use]
+pub fn some(names: &[String]) -> String {
+    let (shown, more) = names.split_at(names.len().min(NAMED));
+    match (shown, more) {
+        (shown, [_, ..]) => format!("{} and {} more", shown.join(", "), more.len()),
+        ([first @ .., last], []) if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        (shown, []) => shown.join(", "),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,11 +332,29 @@ mod tests {
     }
 
     #[test]
+    fn many_names_are_counted() {
+        let names: Vec<String> = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
+        assert_eq!(
+            [1, 2, 3, 5].map(|count| some(&names[..count])),
+            ["a", "a and b", "a, b and c", "a, b, c and 2 more"]
+        );
+    }
+
+    #[test]
     fn a_table_aligns_its_columns() {
         let rows = [
             vec![(None, "pods".to_owned()), (None, "1".to_owned())],
             vec![(None, "x".to_owned()), (None, "22".to_owned())],
         ];
         assert_eq!(table(TerminalStyle::default(), &["SOURCE", "N"], &rows), ["SOURCE  N", "pods    1", "x       22"]);
+        let row: Vec<_> = ["pods", "watching", "12", "7:41"].map(|cell| (None, cell.to_owned())).into();
+        let within = |width| {
+            let look = TerminalStyle { width: Some(width), ..TerminalStyle::default() };
+            table(look, &["SOURCE", "STATE", "N", "RESUMES AT"], std::slice::from_ref(&row))[1].clone()
+        };
+        assert_eq!([32, 31, 5].map(within), ["pods    watching  12  7:41", "pods    watching  12", "pods…"]);
+        let text = [vec![(None, "1".to_owned()), (None, "configmaps shop/feature-flags".to_owned())]];
+        let look = TerminalStyle { width: Some(20), ..TerminalStyle::default() };
+        assert_eq!(table(look, &["N", "OBJECT"], &text)[1], "1  configmaps\n   shop/feature-flags");
     }
 }

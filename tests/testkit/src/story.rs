@@ -472,22 +472,34 @@ pub fn run_on_terminal_in(state: &Path, args: &[&str], columns: u16, environment
     on_terminal(decklog(state, args, environment), columns)
 }
 
+/// Runs it on a terminal that shows standard error as well, as one that people use.
+pub fn shown(state: &Path, args: &[&str], columns: u16) -> String {
+    show(decklog(state, args, &[]), columns, true).out
+}
+
 /// Runs a program on a terminal with so many columns.
-pub fn on_terminal(mut command: Command, columns: u16) -> Answer {
+pub fn on_terminal(command: Command, columns: u16) -> Answer {
+    show(command, columns, false)
+}
+
+fn show(mut command: Command, columns: u16, with_errors: bool) -> Answer {
     let leader = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&leader).unwrap();
     unlockpt(&leader).unwrap();
     let path = ptsname(&leader, Vec::new()).unwrap();
     let follower = File::options().read(true).write(true).open(path.to_str().unwrap()).unwrap();
     tcsetwinsize(&follower, Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-    let mut child = command.stdout(follower).stderr(Stdio::piped()).spawn().unwrap();
+    let errors = if with_errors { Stdio::from(follower.try_clone().unwrap()) } else { Stdio::piped() };
+    let mut child = command.stdout(follower).stderr(errors).spawn().unwrap();
     // Only the child has the terminal now, so that its end is the end of the text.
     drop(command);
     let mut bytes = Vec::new();
     // The end of a terminal is an error.
     drop(File::from(leader).read_to_end(&mut bytes));
     let mut err = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    if let Some(mut errors) = child.stderr.take() {
+        errors.read_to_string(&mut err).unwrap();
+    }
     let code = child.wait().unwrap().code().unwrap();
     Answer { code, out: String::from_utf8(bytes).unwrap().replace("\r\n", "\n"), err }
 }

@@ -122,7 +122,7 @@ async fn an_hour_reads_well_in_80_and_120_columns_and_as_json() {
     let report = found(dir.path(), &args(true, 4)).unwrap();
     for columns in [80, 120] {
         let text = lines(&report, TerminalStyle { color: false, terminal: true, width: Some(columns) });
-        assert!(text.iter().all(|line| line.chars().count() <= columns), "{text:#?}");
+        assert!(text.iter().flat_map(|text| text.lines()).all(|line| line.chars().count() <= columns), "{text:#?}");
         insta::assert_snapshot!(format!("{columns}_columns"), text.join("\n"));
     }
     insta::assert_json_snapshot!("json", report);

@@ -98,10 +98,11 @@ impl Stage {
     }
 
     pub(super) fn say(&mut self, text: &str) -> Result<(), Failure> {
-        for line in text.lines() {
-            self.inked(Ink::Faint, line)?;
+        // A terminal breaks it by its own width.
+        if self.out.look.width.is_some() {
+            return self.inked(Ink::Faint, &text.replace('\n', " "));
         }
-        Ok(())
+        text.lines().try_for_each(|line| self.inked(Ink::Faint, line))
     }
 
     pub(super) fn inked(&mut self, ink: Ink, text: &str) -> Result<(), Failure> {

@@ -159,10 +159,16 @@ fn every_position_fits_into_100_columns_and_alarms_say_what_to_do() {
     epoch    0193
     disk     12.0 MiB journal, 4.0 MiB write-ahead log, 80.0 GiB free
     gaps     2, the last of pods (expired): entry 416, 2026-11-20T03:00:00Z
-    alarm    source-degraded pods/shop, 40m: may not be listed (403); grant it: decklog rbac | kubectl apply -f -\u{1b}[2J; do what it says; decklog retries by itself, and the other sources are not affected
-    alarm    resource-waiting widgets.example.com: it is configured, and the API server does not serve it; correct the name in [[watch]] resources, or install its CustomResourceDefinition; decklog waits for it
-    alarm    sink-halted hook, 1h40m: refused with 413 (200 entries and 252 s behind); do what it says, and then `systemctl reload decklog` (SIGHUP) makes it retry; the journal keeps the entries
-    alarm    sink-dead-letters hook, 1h40m: it refused 7 entries for good, the first because: too large; when the cause is gone: `decklog replay --sink hook --from 1 --to 7`
+    alarm    source-degraded pods/shop, 40m: may not be listed (403); grant it: decklog rbac | kubectl
+             apply -f -\u{1b}[2J; do what it says; decklog retries by itself, and the other sources are
+             not affected
+    alarm    resource-waiting widgets.example.com: it is configured, and the API server does not serve
+             it; correct the name in [[watch]] resources, or install its CustomResourceDefinition;
+             decklog waits for it
+    alarm    sink-halted hook, 1h40m: refused with 413 (200 entries and 252 s behind); do what it says,
+             and then `systemctl reload decklog` (SIGHUP) makes it retry; the journal keeps the entries
+    alarm    sink-dead-letters hook, 1h40m: it refused 7 entries for good, the first because: too large;
+             when the cause is gone: `decklog replay --sink hook --from 1 --to 7`
 
     SOURCE                      STATE           FOR  GAPS  KNOWN GOOD  OBJECTS  RESUMES AT
     pods/shop                   degraded        40m  2     never       1,204    a list
