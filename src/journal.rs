@@ -78,8 +78,8 @@ use crate::core::model::{Cluster, Resource, ResourceVersion, Seq, SourceSpec};
 use crate::core::runtime::{self, watch};
 use error::Result;
 use recent::AtHand;
-pub(crate) use writer::is_epoch;
 use writer::{Command, OfSink, OfSource, Queue, Queued, Reply, Writer};
+pub(crate) use writer::{LATE, UNNOTICED_MAX, is_epoch};
 
 /// Increase of the API server's own request counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -164,7 +164,7 @@ impl From<End> for Result<(), Failure> {
 }
 
 /// Names of all questions.
-pub(crate) const NAMES: [&str; 23] = [
+pub(crate) const NAMES: [&str; 24] = [
     questions::tail::Tail::NAME,
     questions::history::History::NAME,
     questions::causes::Causes::NAME,
@@ -173,6 +173,7 @@ pub(crate) const NAMES: [&str; 23] = [
     questions::diff::Diff::NAME,
     questions::blame::Blame::NAME,
     questions::churn::Churned::NAME,
+    questions::coverage::Cover::NAME,
     questions::status::Statuses::NAME,
     questions::verify::Verify::NAME,
     questions::names::Names::NAME,

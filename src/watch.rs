@@ -55,6 +55,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod verified;
+mod version_clock;
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU32;
@@ -85,6 +86,7 @@ use news::News;
 use prober::Prober;
 use recover::Revisions;
 use verified::Verified;
+use version_clock::VersionClock;
 
 /// Every duration and bound of reading a cluster. Only tests need others than the default.
 #[derive(Clone, Debug)]
@@ -122,6 +124,8 @@ pub struct Timings {
     pub recover: Option<RecoverBounds>,
     /// Versions are dated by the Leases of the control plane.
     pub dates: bool,
+    /// Interval at which the newest version is read; `None` for never.
+    pub version_clock: Option<Duration>,
     /// Interval of discovery if one document holds it all. An unchanged one is not sent again.
     pub discovery: Duration,
     /// Interval of discovery on an old server, which is queried group by group.
@@ -152,6 +156,7 @@ impl Default for Timings {
             audit_patience: Duration::from_secs(180),
             recover: Some(RecoverBounds::default()),
             dates: false,
+            version_clock: None,
             discovery: Duration::from_secs(5),
             legacy_discovery: Duration::from_secs(60),
             grace: Duration::from_secs(2),
@@ -195,6 +200,7 @@ struct Shared {
     heartbeat: Arc<Heartbeat>,
     /// Dates of versions, one who asks at a time.
     dating: Mutex<Dating>,
+    version_clock: Arc<VersionClock>,
     news: News,
 }
 

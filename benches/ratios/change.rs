@@ -30,7 +30,7 @@ pub(super) fn compare(table: &mut Table) {
 /// The versions of each object, one after the other.
 type Lives = Vec<Vec<Vec<u8>>>;
 
-fn differences(table: &mut Table, what: &str, lives: &Lives, reach: &str) {
+fn differences(table: &mut Table, what: &str, lives: &Lives, target: &str) {
     let parse = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).expect("JSON");
     let parsed: Vec<Vec<Value>> = lives.iter().map(|life| life.iter().map(|bytes| parse(bytes)).collect()).collect();
     let changes = lives.iter().map(|life| life.len() - 1).sum::<usize>();
@@ -61,18 +61,18 @@ fn differences(table: &mut Table, what: &str, lives: &Lives, reach: &str) {
     }
     let (ours, ready, all) = (median(ours), median(ready), median(all));
     let each = |seconds: f64| seconds / changes as f64 * 1e6;
-    let mut row = |what: &str, baseline: &str, theirs: f64, reach: &str| {
+    let mut row = |what: &str, baseline: &str, theirs: f64, target: &str| {
         table.row(
             what,
             format!("{:.1} µs, from the bytes, with areas and managers", each(ours)),
             &format!("{baseline}: {:.1} µs", each(theirs)),
             format!("{:.1}x", theirs / ours),
-            reach,
+            target,
         );
     };
     // Ours goes from bytes to bytes, as the second baseline does; the first one leaves out reading and printing.
-    row(&format!("difference of two versions, {what}"), "`json_patch::diff` on values parsed before", ready, reach);
-    row("the same", "parse both, `json_patch::diff`, print", all, reach);
+    row(&format!("difference of two versions, {what}"), "`json_patch::diff` on values parsed before", ready, target);
+    row("the same", "parse both, `json_patch::diff`, print", all, target);
 }
 
 fn costs(table: &mut Table) {
@@ -90,7 +90,7 @@ fn costs(table: &mut Table) {
     }
     let (changed, size) = (median(changed), median(size));
     let each = |seconds: f64| seconds / changes * 1e6;
-    for (what, seconds, reach) in [
+    for (what, seconds, target) in [
         ("change of nothing but resourceVersion in the journal, processor time", median(nothing), "1/5"),
         ("the same, where `ignore` suppresses it", median(suppressed), "1/3"),
     ] {
@@ -99,7 +99,7 @@ fn costs(table: &mut Table) {
             format!("{:.1} µs", each(seconds)),
             &format!("a change of a Pod of 8 KB: {:.1} µs", each(changed)),
             format!("1/{:.1}", changed / seconds),
-            reach,
+            target,
         );
     }
     let whole = lives.iter().flatten().map(Vec::len).sum::<usize>() as f64 / lives.iter().flatten().count() as f64;

@@ -26,17 +26,17 @@ pub(super) fn compare(table: &mut Table) {
     let one = Run::measure(&runtime, 1, false, PODS);
     let well = Run::measure(&runtime, MANY, false, PODS);
     let troubled = Run::measure(&runtime, MANY, true, PODS);
-    for (what, run, than, baseline, reach) in [
+    for (what, run, than, baseline, target) in [
         // Each of them has the load that the one has.
         ("lag of a change to its file, 50 clusters in one process", &well, &one, "one cluster", ""),
         ("the same, of which one is dead, one slow and one wrong", &troubled, &well, "50 that are well", "1.2x"),
     ] {
         table.row(
             what,
-            format!("{} ms in the middle, 95 in 100 within {}", millis(run.lag(50)), millis(run.lag(95))),
+            format!("median {} ms, p95 {} ms", millis(run.lag(50)), millis(run.lag(95))),
             &format!("{baseline}: {} ms, {}", millis(than.lag(50)), millis(than.lag(95))),
             format!("{:.1}x", run.lag(50).as_secs_f64() / than.lag(50).as_secs_f64()),
-            reach,
+            target,
         );
     }
     let quiet = [1, MANY].map(|clusters| Run::measure(&runtime, clusters, false, FEW_PODS));

@@ -32,13 +32,13 @@ pub(super) fn compare(table: &mut Table) {
     }
     let (ours, textbook, append) = (median(ours), median(textbook), median(append));
     let rate = |seconds: f64| (BATCH * BATCHES) as f64 / seconds;
-    let mut row = |what: &str, baseline: &str, seconds: f64, reach: &str| {
+    let mut row = |what: &str, baseline: &str, seconds: f64, target: &str| {
         table.row(
             what,
             format!("{:.0} changes/s", rate(ours)),
             &format!("{baseline}: {:.0} changes/s", rate(seconds)),
             format!("{:.1}x", seconds / ours),
-            reach,
+            target,
         );
     };
     row("journal, 100 changes of 8 KB to a transaction", "rows in SQLite, as in a textbook", textbook, "3x");

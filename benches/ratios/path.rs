@@ -26,13 +26,13 @@ pub(super) fn compare(table: &mut Table) {
     }
     let (ours, single, batched) = (median(ours), median(single), median(batched));
     let each = |seconds: f64| seconds / (PODS + EVENTS) as f64 * 1e6;
-    let mut row = |what: &str, how: &str, theirs: f64, reach: &str| {
+    let mut row = |what: &str, how: &str, theirs: f64, target: &str| {
         table.row(
             what,
             format!("{:.0} µs, with patch, redaction and verified positions", each(ours)),
             &format!("watcher → serde_json → rusqlite → file, {how}: {:.0} µs", each(theirs)),
             format!("1/{:.1}", theirs / ours),
-            reach,
+            target,
         );
     };
     row("whole path to a file, processor time for an event of 8 KB", "event by event", single, "1/8");

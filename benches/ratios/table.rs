@@ -10,7 +10,7 @@ pub(super) struct Table {
 impl Default for Table {
     /// What is compared with a baseline.
     fn default() -> Self {
-        Self::new("", &["what", "decklog", "baseline", "ratio", "reach"])
+        Self::new("", &["what", "decklog", "baseline", "ratio", "target"])
     }
 }
 
@@ -20,10 +20,10 @@ impl Table {
         Self { heading, columns, rows: Vec::new() }
     }
 
-    /// `what` took `ours` where `baseline` took `theirs`; `reach` is where we want to be.
-    pub(super) fn row(&mut self, what: &str, ours: String, baseline: &str, ratio: String, reach: &str) {
+    /// `what` took `ours` where `baseline` took `theirs`; `target` is where we want to be.
+    pub(super) fn row(&mut self, what: &str, ours: String, baseline: &str, ratio: String, target: &str) {
         eprintln!("{what}: {ours}; {baseline}: {ratio}");
-        self.rows.push(vec![what.to_owned(), ours, baseline.to_owned(), ratio, reach.to_owned()]);
+        self.rows.push(vec![what.to_owned(), ours, baseline.to_owned(), ratio, target.to_owned()]);
     }
 
     /// A cell for each column.

@@ -51,7 +51,7 @@ pub(super) fn compare(table: &mut Table) {
     ];
     for (what, since, until) in windows {
         let window = format!("since={}&until={}", stamp(since), stamp(until));
-        for (question, reach) in
+        for (question, target) in
             [(format!("histogram?buckets=200&{window}"), "200 ms"), (format!("lanes?{window}"), "100 ms")]
         {
             let ours = median((0..ROUNDS).map(|_| asked(address, &question)).collect());
@@ -62,7 +62,7 @@ pub(super) fn compare(table: &mut Table) {
                 format!("{:.0} ms", ours * 1000.0),
                 &format!("SQL over the entries: {:.0} ms", theirs * 1000.0),
                 format!("{:.1}x", theirs / ours),
-                reach,
+                target,
             );
         }
     }

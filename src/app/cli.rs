@@ -34,6 +34,7 @@ pub mod blame;
 pub mod check;
 pub mod churn;
 pub mod completions;
+pub mod coverage;
 pub mod demo;
 pub mod diff;
 pub mod get;
@@ -88,7 +89,7 @@ pub struct Global {
     /// A directory with a configuration NAME.toml for each of several clusters
     #[arg(long, global = true, value_name = "DIR", env = "DECKLOG_CONFIG_DIR", hide_env_values = true, help_heading = COMMON)]
     pub config_dir: Option<PathBuf>,
-    /// Which of several clusters is meant, with --config-dir, or with --server
+    /// The cluster to use, with --config-dir or --server
     #[arg(long, global = true, value_name = "NAME", help_heading = COMMON)]
     pub cluster: Option<String>,
     /// Where the log is read, if not on this machine.
@@ -106,7 +107,7 @@ pub struct Global {
     /// Output format
     #[arg(short, long, global = true, value_name = "FORMAT", help_heading = COMMON)]
     pub output: Option<Format>,
-    /// When to use colours; NO_COLOR switches them off too
+    /// Use of colours; NO_COLOR switches them off too
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = COMMON)]
     pub color: Color,
     /// Read and print times in UTC, instead of the local zone ($TZ)
@@ -173,21 +174,23 @@ pub enum Command {
     Log(log::LogArgs),
     /// Print one entry of the log
     Show(show::ShowArgs),
-    /// Print objects as they are, or as they were; -o wide and -o name as kubectl has them
+    /// Print objects as they are or were; -o wide and -o name as in kubectl
     Get(get::GetArgs),
     /// Print what changed between two moments: of an object, a namespace, or everything
     Diff(diff::DiffArgs),
-    /// Print an object with who set each field, when, and in which entry
+    /// Print an object with the writer, the time and the entry of each field
     Blame(blame::BlameArgs),
-    /// Print who wrote most in the last hour, which of it were no-ops, and fields that managers fight over
+    /// Print the busiest writers of the last hour, their no-op writes, and fields that managers fight over
     Churn(churn::ChurnArgs),
+    /// Print of which time the log knows everything, and of which it does not
+    Coverage(coverage::CoverageArgs),
     /// Print every position: sources, head, sinks, lag, gaps, disk
     Status(status::StatusArgs),
     /// Serve the timeline page of the journal on this machine, for one browser
     Ui(ui::UiArgs),
-    /// Write the timeline of a time into one HTML file, with its data in it
+    /// Write the timeline of a period into one HTML file, with its data
     Timeline(timeline::TimelineArgs),
-    /// Write a commented configuration for this cluster, by what it serves and what you may read
+    /// Write a commented configuration for this cluster, from its resources and your rights
     Init(init::InitArgs),
     /// Find everything that is wrong with config, cluster, permissions, state directory and sinks
     Check(check::CheckArgs),
@@ -199,7 +202,7 @@ pub enum Command {
     Replay(replay::ReplayArgs),
     /// Build the state directory from the shared log that is kept beside a sink
     Restore(restore::RestoreArgs),
-    /// Make what a sink needs where it delivers, such as tables, topics and streams
+    /// Create what a sink needs where it delivers, such as tables, topics and streams
     Sink(sink::SinkArgs),
     /// See all of it at work on a simulated cluster
     Demo(demo::DemoArgs),
@@ -489,6 +492,7 @@ impl Command {
             | Self::Diff(_)
             | Self::Blame(_)
             | Self::Churn(_)
+            | Self::Coverage(_)
             | Self::Timeline(_)
             | Self::Status(_) => true,
             Self::Verify(args) => args.files.is_empty(),
@@ -518,6 +522,7 @@ impl Command {
             | Self::Diff(_)
             | Self::Blame(_)
             | Self::Churn(_)
+            | Self::Coverage(_)
             | Self::Status(_)
             | Self::Check(_)
             | Self::Verify(_) => &[Format::Line, Format::Yaml, Format::Json],
@@ -555,6 +560,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Diff(args) => diff::main(args, &global),
         Command::Blame(args) => blame::main(args, &global, &mut Out::paged(&global)),
         Command::Churn(args) => churn::main(args, &global, &mut Out::paged(&global)),
+        Command::Coverage(args) => coverage::main(args, &global, &mut Out::paged(&global)),
         Command::Status(args) => status::main(args, &global),
         Command::Ui(args) => ui::main(args, &global),
         Command::Timeline(args) => timeline::main(args, &global),

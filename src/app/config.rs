@@ -53,7 +53,7 @@ const MAX_FILE: u64 = 1 << 20;
 pub const STANDARD_FILES: [&str; 2] = ["./config.toml", "/etc/decklog/config.toml"];
 
 /// Name in messages of a configuration without a file.
-const MADE: &str = "what `decklog init` would write";
+const MADE: &str = "the configuration of `decklog init`";
 
 /// The directories that systemd gives a service, by the variable that names them.
 const DIRECTORIES: [&str; 4] = ["STATE_DIRECTORY", "LOGS_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY"];
@@ -327,13 +327,13 @@ pub struct Config {
     /// The state directory, which holds the journal.
     #[serde(default)]
     pub state: journal::Settings,
-    /// What is watched; at least one.
+    /// Resources that are watched; at least one.
     #[schemars(length(min = 1))]
     pub watch: Vec<watch::Settings>,
-    /// What never reaches the disk in clear.
+    /// Values that never reach the disk in clear.
     #[serde(default)]
     pub redact: redact::Settings,
-    /// Where the log is delivered; none means the journal alone.
+    /// Sinks that the log is delivered to; none means the journal alone.
     #[serde(default)]
     pub sink: Vec<delivery::Settings>,
     /// A log that outlives its machine, and a second decklog that takes over; absent means off.

@@ -63,6 +63,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 /// Interval at which progress is checked, for systemd's watchdog and its status line.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval at which the newest version of the cluster is read.
+const VERSION_CLOCK_INTERVAL: Duration = Duration::from_secs(10);
 /// Time that the journal's thread may take to answer before its progress is judged by its turns alone.
 const PING_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -209,7 +211,8 @@ fn timings(cluster: &cluster::Settings) -> Timings {
         Recover::Off(_) => None,
         Recover::Within(bounds) => Some(bounds),
     };
-    Timings { audit, recover, dates: cluster.lease_times != Some(false), ..Timings::default() }
+    let dates = cluster.lease_times != Some(false);
+    Timings { audit, recover, dates, version_clock: Some(VERSION_CLOCK_INTERVAL), ..Timings::default() }
 }
 
 /// Notices until `stop` is cancelled that this process does not run.
@@ -514,9 +517,7 @@ impl Running {
         if config.watch != self.config.watch || config.redact != self.config.redact {
             let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
             if tokio::time::timeout(RELOAD_TIMEOUT, self.sources.reload(plan)).await.is_err() {
-                tracing::warn!(
-                    "what is watched goes on by the configuration before until the journal takes changes again"
-                );
+                tracing::warn!("decklog watches by the old configuration until the journal takes changes again");
             }
         }
         for changes::Change { text, widens } in changes::between(&self.config, &config) {

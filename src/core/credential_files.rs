@@ -49,7 +49,7 @@ impl Followed {
                     return Err(FileError(text));
                 }
                 if !std::mem::replace(&mut self.is_missed, true) {
-                    tracing::warn!("{text}; what was read last is used until it can be");
+                    tracing::warn!("{text}; decklog uses what it read last until it can be");
                 }
                 Ok(false)
             }

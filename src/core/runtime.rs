@@ -29,16 +29,23 @@ thread_local! {
 /// The surroundings of one simulation.
 #[derive(Debug)]
 struct Simulated {
-    began: Instant,
+    /// Start of the simulation; none if its wall clock moves by jumps alone.
+    began: Option<Instant>,
     /// Wall clock at that time, plus every jump since.
     clock: Timestamp,
     random: u64,
 }
 
+impl Simulated {
+    fn now(&self) -> Timestamp {
+        self.clock + self.began.map_or(std::time::Duration::ZERO, |began| began.elapsed())
+    }
+}
+
 /// The wall clock.
 #[must_use]
 pub fn now() -> Timestamp {
-    let simulated = SIMULATED.with_borrow(|simulated| simulated.as_ref().map(|s| s.clock + s.began.elapsed()));
+    let simulated = SIMULATED.with_borrow(|simulated| simulated.as_ref().map(Simulated::now));
     simulated.unwrap_or_else(Timestamp::now)
 }
 
@@ -86,11 +93,21 @@ pub struct Simulation(());
 /// Begins a simulation on this thread. The runtime's clock, which should be a paused one, moves the wall clock.
 #[must_use]
 pub fn simulate(seed: u64, clock: Timestamp) -> Simulation {
-    SIMULATED.set(Some(Simulated { began: Instant::now(), clock, random: seed }));
+    SIMULATED.set(Some(Simulated { began: Some(Instant::now()), clock, random: seed }));
     Simulation(())
 }
 
 impl Simulation {
+    /// Stops the wall clock: from here on it moves by jumps alone.
+    pub fn stop(&self) {
+        SIMULATED.with_borrow_mut(|simulated| {
+            if let Some(simulated) = simulated {
+                simulated.clock = simulated.now();
+                simulated.began = None;
+            }
+        });
+    }
+
     /// The wall clock is set: by this much from what it shows.
     pub fn jump(&self, by: SignedDuration) {
         SIMULATED.with_borrow_mut(|simulated| {

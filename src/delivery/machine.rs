@@ -291,7 +291,7 @@ impl State {
             // An output that says nothing holds what the cursor says.
             SinkOffset::Unknown => self.written,
             SinkOffset::Upto(held) if self.handed.is_some_and(|handed| held > handed.max(self.cursor)) => {
-                let what = format!("its output goes on to entry {held}, which did not come from this sink");
+                let what = format!("its output continues to entry {held}, which did not come from this sink");
                 return self.halt(another(&what), effects);
             }
             SinkOffset::Upto(held) => held,

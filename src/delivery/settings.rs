@@ -21,27 +21,27 @@ pub struct Settings {
     /// Its name: the cursor is kept under it, so a renamed sink is a new sink.
     #[schemars(extend("format" = "name"))]
     pub name: String,
-    /// What it is, and the keys that only this type has.
+    /// The type, and the keys that only it has.
     #[serde(flatten)]
     pub kind: SinkKind,
     /// A CEL expression over the entry; only entries for which it is true are delivered. Default: every entry.
     #[serde(default, rename = "where")]
     pub filter: Option<Filter>,
-    /// How much of an entry is delivered.
+    /// Part of an entry that is delivered.
     #[serde(default, with = "PayloadText")]
     #[schemars(with = "PayloadText")]
     pub payload: Payload,
-    /// Whether metadata.managedFields is delivered with the object.
+    /// Deliver metadata.managedFields with the object.
     #[serde(default = "yes")]
     pub managed_fields: bool,
-    /// How many entries are delivered in a second at most. Default: as many as it takes.
+    /// Maximum number of entries in a second. Default: as many as the sink takes.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub rate: Option<u32>,
-    /// Where a new sink begins: "start", "now", or a seq.
+    /// Start of a new sink: "start", "now", or a seq.
     #[serde(default)]
     pub from: From,
-    /// What happens to an entry that will never be accepted.
+    /// Fate of an entry that will never be accepted.
     #[serde(default)]
     pub on_refused: OnRefused,
 }
@@ -87,7 +87,7 @@ pub enum From {
     Seq(u64),
 }
 
-/// What happens to an entry that a sink will never accept.
+/// Fate of an entry that a sink will never accept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnRefused {

@@ -21,7 +21,7 @@ pub struct Settings {
     pub max_size: ByteSize,
     /// Entries older than this and taken by every sink may be removed.
     pub max_age: Span,
-    /// What happens when the journal has its full size.
+    /// Reaction to a journal of full size.
     pub on_full: OnFull,
 }
 
@@ -37,7 +37,7 @@ impl Default for Settings {
     }
 }
 
-/// What happens when the journal has its full size.
+/// Reaction to a journal of full size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFull {

@@ -127,6 +127,11 @@ impl SourceJournal {
         self.send(OfSource::Unread(verb, Box::new(object)), 0, None).await
     }
 
+    /// Says that the list which has begun shows an earlier version: what changed after that may be as old as what was missed.
+    pub async fn list_past(&self) -> Result {
+        self.send(OfSource::ListPast, 0, None).await
+    }
+
     /// Stages one page of a list in progress; nothing is visible before [`SourceJournal::list_done`].
     pub async fn list_page(&self, objects: Vec<Observed>) -> Result {
         self.list_page_held(objects, &mut self.journal.budget().share()).await

@@ -48,6 +48,7 @@ use super::{JournalError, Settled, SourceId, Waiting};
 use crate::core::model::{Cluster, EntryType, Redacted, ResourceVersion, Seq};
 use crate::core::runtime::{self, watch};
 use clock::GuardedClock;
+pub(crate) use moment::{LATE, UNNOTICED_MAX};
 use queue::Woken;
 pub(super) use queue::{Command, OfSink, OfSource, Queue, Queued, Reply};
 use quota::Quota;

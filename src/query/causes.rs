@@ -16,6 +16,7 @@
 //! Cost: Where two causes of one owner meet, all that comes later stands below the newer one.
 
 mod fact;
+mod order;
 mod repeats;
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use fact::concerns;
-use fact::{Fact, Kind, Relation, is_of_control_plane};
+use fact::{Fact, Kind, Relation};
+pub(crate) use fact::{is_derived, is_of_control_plane};
 
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::Entry;

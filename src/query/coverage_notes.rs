@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::coverage::{self, Present, Scope, Uncovered};
 use super::select::Select;
+use super::status::{self, Live};
 use super::{Log, is_running};
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::Header;
@@ -22,6 +25,8 @@ use crate::query::render::{Failure, object};
 const LAG_LIMIT: SignedDuration = SignedDuration::from_secs(10);
 /// Reason of what was never listed.
 const NEVER: &str = "never";
+/// Time for looking for GAPs.
+const COVERAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of changes that are counted.
 const FOUND_MAX: usize = 1000;
 /// Number of entries that are read at once.
@@ -62,6 +67,33 @@ pub(super) struct About {
     pub(super) since: Option<Timestamp>,
     /// End of the time; none for now.
     pub(super) until: Option<Timestamp>,
+}
+
+/// A time in which no daemon ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Absence {
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
+    /// Number of changes of the time that were found afterwards, at most [`FOUND_MAX`].
+    pub(crate) changes: usize,
+}
+
+/// Stretches of a time that the log covers, and that it does not.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Covered {
+    /// Start of the time that was asked for; none for an empty log.
+    pub(crate) since: Option<Timestamp>,
+    /// End of that time.
+    pub(crate) until: Option<Timestamp>,
+    /// True if the log knows all that happened in it.
+    pub(crate) complete: bool,
+    /// Stretches of which it does not, oldest first.
+    pub(crate) uncovered: Vec<Uncovered>,
+    /// Number of stretches that are left out here.
+    pub(crate) omitted: usize,
+    /// Times in which no daemon ran, and whose changes were found afterwards.
+    pub(crate) absences: Vec<Absence>,
 }
 
 /// Coverage of a time.
@@ -122,7 +154,8 @@ impl About {
         let window = (from.as_microsecond(), to.as_microsecond());
         let found = coverage::of_sources(reader, scope, window, present)?;
         let head = reader.time_of(reader.head()?)?.and_then(|head| Timestamp::from_microsecond(head).ok());
-        let end = stale(&found, head, &mut after, clock);
+        let silent = if present.watched { silent_since(dir) } else { None };
+        let end = stale(&found, silent, head, &mut after, clock);
         if self.since.is_some() {
             not_yet(&found, window.0, &mut before, clock);
         }
@@ -132,27 +165,80 @@ impl About {
         Ok(Coverage { from: Some(from), to: Some(end.map_or(to, |end| end.min(to))), before, after })
     }
 
+    /// Returns the stretches of the time that the log does not cover, and those that no daemon saw itself.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub(super) fn covered(&self, reader: &mut Reader, dir: &Path, clock: &Clock) -> Result<Covered, Failure> {
+        let retained = reader.retained()?;
+        let now = clock.now;
+        let begin = retained.oldest_time.and_then(|begin| Timestamp::from_microsecond(begin).ok());
+        let Some(begin) = begin else {
+            let (uncovered, absences) = (Vec::new(), Vec::new());
+            let (since, until) = (self.since, self.until);
+            return Ok(Covered { since, until, complete: false, uncovered, omitted: 0, absences });
+        };
+        let (since, until) = (self.since.unwrap_or(begin), self.until.map_or(now, |until| until.min(now)));
+        let window = (since.as_microsecond(), until.as_microsecond());
+        let sources = self.sources(reader)?;
+        let scope = Scope { sources: sources.as_ref(), namespaces: &self.namespaces };
+        let present = Present { now: now.as_microsecond(), watched: is_running(dir) };
+        let (head, deadline) = (reader.head()?, Instant::now() + COVERAGE_TIMEOUT);
+        let (mut uncovered, omitted) = coverage::between(reader, scope, head, window, present, deadline)?;
+        // The last news of a source that is being watched are as good as present.
+        let lag = i64::try_from(LAG_LIMIT.as_micros()).unwrap_or(i64::MAX);
+        uncovered.retain(|one| {
+            let is_long = match one.why.as_str() {
+                "removed" | "stopped" => true,
+                // The first lists of all sources take a while.
+                "not_yet" => one.to - window.0.max(begin.as_microsecond()) > lag,
+                _ => one.from.is_none_or(|from| one.to - from > lag),
+            };
+            one.seq.is_some() || is_long
+        });
+        let stretch = |from: Option<i64>, to: Timestamp, why: &str| Uncovered {
+            resource: None,
+            namespace: String::new(),
+            name: None,
+            from,
+            to: to.as_microsecond(),
+            why: why.to_owned(),
+            seq: None,
+        };
+        if since < begin {
+            let why = if retained.removed > 0 { "retention" } else { "before_log" };
+            uncovered.insert(0, stretch(Some(window.0), begin.min(until), why));
+        }
+        if let Some(silent) = silent_since(dir).filter(|silent| present.watched && *silent < until) {
+            uncovered.push(stretch(Some(silent.as_microsecond()), now, "silent"));
+        }
+        let mut absences = Vec::new();
+        for (from, to) in times_away(reader, window)? {
+            let changes = self.found_later(reader, Period { since: Some(from), until: Some(to), by_journal: false })?;
+            absences.push(Absence { from, to, changes });
+        }
+        let complete = uncovered.is_empty();
+        Ok(Covered { since: Some(since), until: Some(until), complete, uncovered, omitted, absences })
+    }
+
     /// Adds a sentence for each of the newest times of a window in which no daemon ran, with the number of changes that were found
     /// afterwards.
     fn absences(
         &self,
         reader: &mut Reader,
-        (since, until): (i64, i64),
+        window: (i64, i64),
         notes: &mut Vec<String>,
         clock: &Clock,
     ) -> Result<(), Failure> {
-        let time = |micros: i64| Timestamp::from_microsecond(micros).unwrap_or_default();
-        let counts = |(from, to): &(i64, i64)| time(*to).duration_since(time(*from)) >= LAG_LIMIT;
-        let mut absences = reader.absences()?;
-        absences.retain(|absence| counts(absence) && absence.0 <= until && absence.1 >= since);
+        let mut absences = times_away(reader, window)?;
         if absences.len() > NAMED {
             let earlier = absences.len() - NAMED;
             notes.push(format!("no daemon ran {} before these", plural(earlier as u64, "more time", "more times")));
             absences.drain(..earlier);
         }
         for (from, to) in absences {
-            let period = Period { since: Some(time(from)), until: Some(time(to)), by_journal: false };
-            let (from, to) = (clock.moment(time(from)), clock.moment(time(to)));
+            let period = Period { since: Some(from), until: Some(to), by_journal: false };
+            let (from, to) = (clock.moment(from), clock.moment(to));
             let found = match self.found_later(reader, period)? {
                 0 => "no change of that time was found afterwards".to_owned(),
                 FOUND_MAX => format!("{FOUND_MAX} or more changes of that time were found afterwards"),
@@ -210,7 +296,7 @@ impl About {
     ) -> Result<(), Failure> {
         let clock = &log.clock;
         let Some((from, to)) = coverage.from.zip(coverage.to).filter(|(from, to)| from <= to) else {
-            log.note(&format!("{what} fits"));
+            log.note(&format!("{what} matches"));
             return Ok(());
         };
         let sources = self.sources(reader)?;
@@ -223,7 +309,7 @@ impl About {
                 format!("; {} in that time, so more may have happened", plural(many as u64, "GAP lies", "GAPs lie"))
             }
         };
-        log.note(&format!("{what} fits from {} {until}{gaps}", clock.moment(from)));
+        log.note(&format!("{what} matches from {} {until}{gaps}", clock.moment(from)));
         Ok(())
     }
 
@@ -261,8 +347,28 @@ impl Coverage {
     }
 }
 
-/// Adds a sentence for what is not known up to now. Returns the time up to which everything is known, where that is not now.
-fn stale(found: &[Uncovered], head: Option<Timestamp>, notes: &mut Vec<String>, clock: &Clock) -> Option<Timestamp> {
+/// Returns the times of a window in which no daemon ran, oldest first, but for those that a restart takes.
+fn times_away(reader: &Reader, (since, until): (i64, i64)) -> Result<Vec<(Timestamp, Timestamp)>, Failure> {
+    let time = |micros: i64| Timestamp::from_microsecond(micros).unwrap_or_default();
+    let is_within = |absence: &(i64, i64)| absence.0 <= until && absence.1 >= since;
+    let absences = reader.absences()?.into_iter().filter(is_within).map(|(from, to)| (time(from), time(to)));
+    Ok(absences.filter(|(from, to)| to.duration_since(*from) >= LAG_LIMIT).collect())
+}
+
+/// Returns the time of the last answer of an API server that is silent, as the daemon of a state directory says.
+fn silent_since(dir: &Path) -> Option<Timestamp> {
+    Live::read(dir, status::daemon(dir).pid?)?.silent_since
+}
+
+/// Adds a sentence for what is not known up to now, as the sources say and an API server that is silent. Returns the time up to which
+/// everything is known, where that is not now.
+fn stale(
+    found: &[Uncovered],
+    silent: Option<Timestamp>,
+    head: Option<Timestamp>,
+    notes: &mut Vec<String>,
+    clock: &Clock,
+) -> Option<Timestamp> {
     let time = |micros: i64| Timestamp::from_microsecond(micros).unwrap_or_default();
     let is_old = |one: &&Uncovered| {
         let lags = one.from.is_none_or(|from| time(one.to).duration_since(time(from)) > LAG_LIMIT);
@@ -274,7 +380,10 @@ fn stale(found: &[Uncovered], head: Option<Timestamp>, notes: &mut Vec<String>, 
         let reason = if one.from.is_none() && one.why != "removed" { NEVER } else { &one.why };
         by_reason.entry(reason).or_default().push(one);
     }
-    let mut end: Option<Timestamp> = None;
+    let mut end = silent;
+    if let Some(silent) = silent {
+        notes.push(format!("the API server has not answered since {}: nothing newer is known", clock.moment(silent)));
+    }
     for (why, stretches) in by_reason {
         let last = stretches.iter().filter_map(|one| one.from).max().map(time);
         let first = stretches.iter().filter_map(|one| one.from).min().map(time);
@@ -285,11 +394,10 @@ fn stale(found: &[Uncovered], head: Option<Timestamp>, notes: &mut Vec<String>, 
         notes.push(match why {
             NEVER => format!("{names} {} never listed: nothing of that is known", verb("was", "were")),
             "removed" => format!(
-                "{names} {} not watched any more: what is known of {} is of {}, the last time that {}",
+                "{names} {} not watched any more: {} newest known state is of {}",
                 verb("is", "are"),
-                verb("it", "them"),
+                verb("its", "their"),
                 spelled(last),
-                verb("it was", "they were"),
             ),
             // Whoever wrote the newest entry ran then.
             "stopped" => format!("no daemon has watched since {}: nothing newer is known", spelled(last.max(head))),
@@ -357,21 +465,36 @@ mod tests {
             why: why.to_owned(),
             seq: None,
         };
-        let cases: [(&[Uncovered], &[&str], Option<i64>); 8] = [
-            (&[], &[], None),
-            (&[one("pods", "degraded", Some(95))], &[], None),
+        /// Stretches, the last answer of a silent API server, the sentences, and the end of what is known.
+        type Case<'a> = (&'a [Uncovered], Option<i64>, &'a [&'a str], Option<i64>);
+        let cases: [Case<'_>; 10] = [
+            (&[], None, &[], None),
+            (&[], Some(70), &["the API server has not answered since 00:01:10: nothing newer is known"], Some(70)),
             (
                 &[one("pods", "degraded", Some(40))],
+                Some(70),
+                &[
+                    "the API server has not answered since 00:01:10: nothing newer is known",
+                    "pods lags (degraded): nothing newer than 00:00:40 is known",
+                ],
+                Some(40),
+            ),
+            (&[one("pods", "degraded", Some(95))], None, &[], None),
+            (
+                &[one("pods", "degraded", Some(40))],
+                None,
                 &["pods lags (degraded): nothing newer than 00:00:40 is known"],
                 Some(40),
             ),
             (
                 &[one("pods", "listing", Some(40)), one("jobs.batch", "listing", Some(30))],
+                None,
                 &["jobs.batch and pods lag (listing): nothing newer than 00:00:30 is known"],
                 Some(30),
             ),
             (
                 &[one("pods", "stopped", Some(98)), one("nodes", "stopped", None)],
+                None,
                 &[
                     "nodes was never listed: nothing of that is known",
                     "no daemon has watched since 00:01:38: nothing newer is known",
@@ -380,22 +503,23 @@ mod tests {
             ),
             (
                 &[one("pods", "removed", Some(20))],
-                &["pods is not watched any more: what is known of it is of 00:00:20, the last time that it was"],
+                None,
+                &["pods is not watched any more: its newest known state is of 00:00:20"],
                 None,
             ),
             (
                 &[one("pods", "removed", Some(20)), one("nodes", "removed", Some(10))],
-                &[
-                    "nodes and pods are not watched any more: what is known of them is of 00:00:20, the last time that they were",
-                ],
+                None,
+                &["nodes and pods are not watched any more: their newest known state is of 00:00:20"],
                 None,
             ),
-            (&[one("pods", "not_yet", None)], &[], None),
+            (&[one("pods", "not_yet", None)], None, &[], None),
         ];
-        for (found, expected, end) in cases {
+        for (found, silent, expected, end) in cases {
             let mut notes = Vec::new();
             let clock = Clock { now: Timestamp::UNIX_EPOCH, zone: TimeZone::UTC };
-            let until = stale(found, None, &mut notes, &clock);
+            let silent = silent.and_then(|at| Timestamp::from_second(at).ok());
+            let until = stale(found, silent, None, &mut notes, &clock);
             let short: Vec<String> =
                 notes.iter().map(|note| note.replace("1970-01-01T", "").replace('Z', "")).collect();
             assert_eq!(short, expected, "{found:?}");

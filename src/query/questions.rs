@@ -3,6 +3,7 @@
 pub(crate) mod blame;
 pub(crate) mod causes;
 pub(crate) mod churn;
+pub(crate) mod coverage;
 pub(crate) mod diff;
 pub(crate) mod follow;
 pub(crate) mod get;

@@ -97,6 +97,9 @@ pub struct DaemonStatus {
     /// Parts that make no progress: systemd's watchdog is not fed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stalled: Vec<String>,
+    /// Time of the last answer of an API server that is silent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_since: Option<Timestamp>,
     /// The file descriptors that it has open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
@@ -121,6 +124,7 @@ impl DaemonStatus {
             started: live.started,
             ready: Some(live.ready),
             stalled: live.stalled.clone(),
+            silent_since: live.silent_since,
             open_files: Some(live.open_files),
             open_files_limit: Some(live.open_files_limit),
             last_jump: live.last_jump,
@@ -438,6 +442,16 @@ fn last_gap(reader: &mut Reader) -> Result<Option<LastGap>, JournalError> {
         Some(LastGap { place: Place { seq: entry.seq(), time: entry.time.parse().ok()? }, resource, gap: entry.gap()? })
     });
     Ok(gap)
+}
+
+/// Returns the state of a source or a sink for people. Where no daemon runs it is what the daemon said when it last ran.
+#[must_use]
+pub fn spoken(word: &str, active: bool, running: bool) -> String {
+    match (active, running) {
+        (false, _) => "not configured".to_owned(),
+        (true, false) => format!("was {word}"),
+        (true, true) => word.to_owned(),
+    }
 }
 
 /// Returns the error that keeps a daemon from running on this state directory, if its process is there and starts it again.

@@ -69,7 +69,10 @@ async fn an_item_that_was_sent_is_the_same() {
     let window = Window { since: Some(Timestamp::UNIX_EPOCH), quiet: true, ..Window::default() };
     arrives(dir, &overview::Overview {});
     arrives(dir, &timeline::window::Histogram { window: window.clone(), buckets: 7 });
-    arrives(dir, &lanes::Lanes { window: window.clone(), lanes: 10, marks: 100 });
+    arrives(
+        dir,
+        &lanes::Lanes { window: window.clone(), order: timeline::order::Order::Causes, lanes: 10, marks: 100 },
+    );
     arrives(dir, &entries::Entries { window: window.clone(), before: None, after: None, limit: 10 });
     arrives(dir, &entry::OneEntry { seq: Seq(4), neighbours: true });
     arrives(dir, &compare::Compare { from: Seq(1), to: Seq(3) });

@@ -302,6 +302,7 @@ fn invented(served: &Served, revision: u64, number: u64, bytes: usize) -> Arc<Ro
         namespace: "shop".into(),
         name: name.into(),
         uid: uid.into(),
+        time: crate::core::runtime::now(),
         content: Content::Kept(object.render(&served.head(), revision)),
     })
 }

@@ -9,12 +9,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::faults::Refusal;
+use crate::core::runtime;
 
 /// An object that is to be written: its metadata understood, everything else as it came, so that
 /// odd numbers and key orders stay what they are.
@@ -261,6 +263,8 @@ pub struct Row {
     pub name: Arc<str>,
     /// metadata.uid.
     pub uid: Arc<str>,
+    /// Time of the commit.
+    pub time: Timestamp,
     pub(super) content: Content,
 }
 
@@ -311,7 +315,7 @@ impl Row {
             Content::Kept(stored) => Content::Kept(stored.at(revision)),
             Content::Bulk(pattern, turn) => Content::Bulk(Arc::clone(pattern), *turn),
         };
-        Self { revision, kind: Kind::Deleted, content, ..self.clone() }
+        Self { revision, kind: Kind::Deleted, time: runtime::now(), content, ..self.clone() }
     }
 
     /// The key under which etcd sorts it.

@@ -379,6 +379,7 @@ impl Store {
                 namespace: Arc::clone(&namespace),
                 name: format!("bulk-{index:07}").into(),
                 uid: self.random.uid().into(),
+                time: runtime::now(),
                 content: Content::Bulk(Arc::clone(pattern), 0),
             })
             .collect();
@@ -402,6 +403,7 @@ impl Store {
             .map(|((row, pattern), revision)| Row {
                 revision,
                 kind: Kind::Modified,
+                time: runtime::now(),
                 // Its revision, because no form before it says that.
                 content: Content::Bulk(Arc::clone(pattern), revision),
                 ..Row::clone(row)
@@ -419,6 +421,7 @@ impl Store {
             namespace: object.text("namespace").into(),
             name: object.text("name").into(),
             uid: object.text("uid").into(),
+            time: runtime::now(),
             content: Content::Kept(object.render(&self.storage_head(served), revision)),
         };
         self.commit(vec![row]).remove(0)

@@ -117,7 +117,7 @@ pub struct Tls {
     pub key_file: Option<PathBuf>,
 }
 
-/// How requests are compressed.
+/// Compression of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Gzip {

@@ -44,6 +44,21 @@ const DATES_MAX: usize = 4096;
 /// Dates of versions: the earliest and the latest time at which each was made, microseconds since 1970.
 pub type Dates = BTreeMap<u64, (i64, i64)>;
 
+/// Narrows dates by those of the versions around them.
+pub(super) fn join(dates: &mut Dates, others: &Dates) {
+    for (version, (earliest, latest)) in dates.iter_mut() {
+        if let Some((_, (other, _))) = others.range(..=*version).next_back() {
+            *earliest = (*earliest).max(*other);
+        }
+        if let Some((_, (_, other))) = others.range(*version..).next() {
+            *latest = (*latest).min(*other);
+        }
+    }
+    for (version, date) in others {
+        dates.entry(*version).or_insert(*date);
+    }
+}
+
 /// Dates that are known, and whether more can be asked for.
 #[derive(Debug, Default)]
 pub(super) struct Dating {

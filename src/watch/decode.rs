@@ -197,7 +197,7 @@ fn whole<'a>(identity: Identity<'a>, object: &'a str) -> Result<Object<'a>, Odd>
     let is_odd = identity.is_odd || metadata.is_odd;
     let lacks = |text: &Option<Cow<'_, str>>| text.as_ref().is_none_or(|text| text.is_empty());
     let why = if is_odd {
-        "what names an object is no text".to_owned()
+        "the name, namespace or uid of an object is no text".to_owned()
     } else if lacks(&metadata.name) {
         lack("name")
     } else if lacks(&metadata.uid) {

@@ -259,7 +259,7 @@ impl Root {
     }
 
     fn unreadable(&self) -> Failure {
-        Failure::Undecodable(format!("what the API server answers at {} is no discovery document", self.path))
+        Failure::Undecodable(format!("the API server answers at {} with no discovery document", self.path))
     }
 }
 

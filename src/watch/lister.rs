@@ -168,6 +168,9 @@ impl Lister<'_> {
             listing.pages = Pages::default();
             listing.given_up = self.journal.lists_given_up();
             self.journal.list_begin().await?;
+            if at.is_some() {
+                self.journal.list_past().await?;
+            }
         }
         let uri = self.page_uri(token, paged, at)?;
         self.shared.limiter.turn().await;

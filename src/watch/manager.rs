@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,7 @@ use super::requests::Stop;
 use super::select::{Selection, Waiting, may_come, select};
 use super::source::{Driver, Outcome};
 use super::stats::SourceStats;
+use super::version_clock::VersionClock;
 use super::{Shared, Timings};
 use crate::core::change::redact::Redactor;
 use crate::core::model::{Resource, SourceSpec};
@@ -90,6 +92,7 @@ pub struct SourceManagerHandle {
     progress: Signal,
     reconnects: Signal,
     heartbeat: Arc<Heartbeat>,
+    version_clock: Arc<VersionClock>,
     news: News,
 }
 
@@ -107,6 +110,12 @@ impl SourceManagerHandle {
         let holds = |rules: &Option<Arc<Redactor>>| rules.as_ref().is_none_or(|rules| Arc::ptr_eq(rules, &redactor));
         // Where the manager has ended, nothing is read at all.
         _ = self.in_force.clone().wait_for(holds).await;
+    }
+
+    /// Returns the time of the last answer of an API server that is silent.
+    #[must_use]
+    pub fn silent_since(&self) -> Option<Timestamp> {
+        self.version_clock.silent_since()
     }
 
     /// Opens every watch again from where it is, because nobody may be at the other end of its connection any more.
@@ -179,6 +188,7 @@ struct Running {
 enum Finished {
     Source(Key, Option<Outcome>),
     Discovery,
+    VersionClock,
     /// No resource of a definition is configured any more.
     Definitions,
 }
@@ -244,10 +254,12 @@ impl SourceManager {
             reconnects: Signal::default(),
             heartbeat: Arc::default(),
             dating: tokio::sync::Mutex::default(),
+            version_clock: Arc::default(),
             news: News::default(),
         });
         let (reconnects, heartbeat, news) =
             (shared.reconnects.clone(), Arc::clone(&shared.heartbeat), shared.news.clone());
+        let version_clock = Arc::clone(&shared.version_clock);
         let (plan_sender, plan) = watch::channel(plan);
         let (in_force, in_force_receiver) = watch::channel(None);
         let (ready, ready_receiver) = watch::channel(false);
@@ -261,6 +273,7 @@ impl SourceManager {
             progress,
             reconnects,
             heartbeat,
+            version_clock,
             news,
         };
         let manager = Self {
@@ -313,6 +326,13 @@ impl SourceManager {
                 Ok(Finished::Discovery)
             }
         });
+        self.tasks.spawn("the version clock", {
+            let shared = Arc::clone(&shared);
+            async move {
+                shared.keep_version_clock().await;
+                Ok(Finished::VersionClock)
+            }
+        });
         loop {
             tokio::select! {
                 biased;
@@ -363,7 +383,9 @@ impl SourceManager {
                 Ok(gone || outcome == Some(Outcome::Elsewhere))
             }
             Ok(Finished::Definitions) => Ok(false),
-            Ok(Finished::Discovery) => Err(SourceManagerError::Task { name, why: "it returned".to_owned() }),
+            Ok(Finished::Discovery | Finished::VersionClock) => {
+                Err(SourceManagerError::Task { name, why: "it returned".to_owned() })
+            }
             Err(Failed::Error(error)) => Err(error.into()),
             Err(Failed::Panicked(text)) => Err(SourceManagerError::Task { name, why: format!("it panicked ({text})") }),
         }
@@ -503,6 +525,7 @@ impl SourceManager {
                 reconnects: self.shared.reconnects.clone(),
                 heartbeat: Arc::clone(&self.shared.heartbeat),
                 dating: tokio::sync::Mutex::default(),
+                version_clock: Arc::clone(&self.shared.version_clock),
                 news: self.shared.news.clone(),
             });
         }

@@ -59,7 +59,7 @@ impl News {
                 Event::Compacted => {
                     tracing::warn!(sources, "etcd has compacted a part of what was missed: decklog records a GAP");
                 }
-                Event::Recovered => tracing::info!(sources, "nothing is missing: what the watch missed is recovered"),
+                Event::Recovered => tracing::info!(sources, "nothing is missing: the missed changes are recovered"),
                 Event::Again => tracing::info!(sources, "watching again"),
             }
         }

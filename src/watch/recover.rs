@@ -13,8 +13,8 @@ mod revisions;
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -22,10 +22,12 @@ use futures::stream;
 use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
+use super::dating::{self, Dates};
 use super::decode;
 use super::lister::{MANY, no_room};
 use super::requests::Stop;
 use super::stats::SourceStats;
+use super::version_clock::Lateness;
 use crate::core::model::{Observed, Redacted, ResourceVersion, SourceSpec};
 use crate::core::runtime;
 use crate::journal::{Found, JournalError, KnownObject, SourceId, SourceJournal};
@@ -297,6 +299,11 @@ impl Recovery<'_> {
             changes = changes.len(),
             "recovered a part of the history"
         );
+        let versions = changes.iter().map(|change| (version(change.version), change.deleted)).collect();
+        let dates = self.dates(versions).await;
+        if !dates.is_empty() {
+            self.journal.date(Arc::new(dates)).await?;
+        }
         let deletions = changes.into_iter().filter(|change| change.deleted).map(|change| {
             let (namespace, name) = change.key;
             let body = Redacted::default();
@@ -304,17 +311,21 @@ impl Recovery<'_> {
         });
         let deletions: Vec<Found> = deletions.collect();
         if !deletions.is_empty() {
-            let versions = deletions.iter().map(|found| {
-                let (Found::Version(object) | Found::Deletion(object)) = found;
-                &object.version
-            });
-            let dates = self.shared.date(versions).await;
-            if !dates.is_empty() {
-                self.journal.date(dates).await?;
-            }
             self.journal.found(deletions).await?;
         }
         Ok(())
+    }
+
+    /// Returns the times of versions, as far as they are known. Whether each is a deletion, which carries no time, is beside it.
+    async fn dates(&self, versions: Vec<(ResourceVersion, bool)>) -> Dates {
+        let all: Vec<&ResourceVersion> = versions.iter().map(|(version, _)| version).collect();
+        let mut dates = match self.shared.lateness(self.spec, &all, true).await {
+            Lateness::Dated(dates) => dates,
+            Lateness::Present | Lateness::Unknown => Dates::new(),
+        };
+        let deletions = versions.iter().filter(|(_, deleted)| *deleted).map(|(version, _)| version);
+        dating::join(&mut dates, self.shared.date(deletions).await.as_ref());
+        dates
     }
 
     /// Returns the entries of versions after this one that the log has recorded since a moment.

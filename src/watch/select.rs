@@ -67,7 +67,7 @@ impl Waiting {
             WhyWaiting::Unserved { .. } => {
                 "correct the name in [[watch]] resources, or install its CustomResourceDefinition; decklog waits for it"
             }
-            WhyWaiting::Unlistable => "leave it out of [[watch]] resources: what serves it offers no list and no watch",
+            WhyWaiting::Unlistable => "leave it out of [[watch]] resources: its server offers no list and no watch",
             WhyWaiting::Unknown(_) => {
                 "bring back what serves the group (`kubectl get apiservices` names it); decklog waits for it"
             }

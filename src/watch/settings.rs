@@ -33,7 +33,7 @@ pub struct Settings {
     #[serde(default)]
     #[schemars(extend("format" = "field-selector"))]
     pub field_selector: String,
-    /// What becomes of the objects that the first list finds.
+    /// Treatment of the objects that the first list finds.
     #[serde(default)]
     pub first_list: FirstList,
     /// Presets (heartbeats, managed-fields, status, leader-election) and patterns of JSON pointers: a MODIFIED that
@@ -42,7 +42,7 @@ pub struct Settings {
     pub ignore: Vec<Ignore>,
 }
 
-/// What becomes of the objects that the first list finds.
+/// Treatment of the objects that the first list finds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FirstList {

@@ -224,6 +224,7 @@ impl Driver {
         if anomaly == Anomaly::Desync(Why::Rollback) {
             self.warn_others();
             self.shared.revisions.reset();
+            self.shared.version_clock.reset();
         }
         match anomaly {
             // The report that comes with it says more.
@@ -484,12 +485,12 @@ impl Driver {
                 Input::Recovered(version)
             }
             recover::Outcome::Compacted(version) => {
-                tracing::debug!(source, %version, "what happened before this version is compacted");
+                tracing::debug!(source, %version, "the changes before this version are compacted");
                 self.shared.news.tell(source, Event::Compacted);
                 Input::Compacted(version)
             }
             recover::Outcome::Unrecoverable(text) => {
-                tracing::warn!(source, "what the watch missed cannot be recovered: {text}");
+                tracing::warn!(source, "the missed changes cannot be recovered: {text}");
                 Input::Unrecoverable
             }
             recover::Outcome::NoRoom(text) => Input::NoRoom(text),

@@ -379,7 +379,7 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
     let asset = path.strip_prefix('/').and_then(page::file);
     access::check(&request.method, if path == "/" { "/" } else { uri.path() }, headers, &site.hosts)?;
     let Some(peer) = request.extensions.get::<Peer>() else {
-        return Err(Problem::bug("nobody knows who asks; this is a bug"));
+        return Err(Problem::bug("the peer of the request is unknown; this is a bug"));
     };
     let text = uri.query().unwrap_or_default();
     if path == "/" && text.contains("token=") {
@@ -483,7 +483,7 @@ fn api(log: &Log<'_>, what: &str, query: &Query) -> Result<Response, Problem> {
         "histogram" => ask(log, Histogram { window: window()?, buckets: query.number("buckets", 200, BUCKETS_MAX)? }),
         "lanes" => {
             let (lanes, marks) = (query.number("lanes", 500, LANES_MAX)?, query.number("marks", 10_000, MARKS_MAX)?);
-            ask(log, Lanes { window: window()?, lanes, marks })
+            ask(log, Lanes { window: window()?, order: query.order()?, lanes, marks })
         }
         "entries" => {
             let limit = query.number("limit", 200, MOST_ENTRIES)?;

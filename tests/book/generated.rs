@@ -85,7 +85,7 @@ pub(crate) fn commands() -> String {
     let cli = cli();
     let mut page = format!("{MADE}\n# Commands\n\n");
     page.push_str(
-        "What `decklog COMMAND --help` prints, for every command. The flags are kubectl's where kubectl has one. What `WHEN` takes stands in [Reading](reading.md#times).\n\n",
+        "This page has the help of every command, as `decklog COMMAND --help` prints it. The flags are kubectl's where kubectl has one. [Reading](reading.md#times) says what `WHEN` takes.\n\n",
     );
     page.push_str("| command | |\n|---|---|\n");
     let all = || cli.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help");

@@ -5,10 +5,12 @@
 #![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod claims;
 mod generated;
 mod pages;
 mod picture;
 mod rendered;
+mod sentences;
 
 use decklog_testkit::story;
 use decklog_testkit::tale;
@@ -138,12 +140,11 @@ fn what_is_made_of_the_code_is_up_to_date() {
     }
 }
 
-/// What a console block shows below each command line is what decklog prints on the journal of the story.
-#[tokio::test(start_paused = true)]
-async fn blocks_of_the_story_are_what_is_printed() {
-    let dir = tale::friday().await;
-    let copy = printed(dir.path(), "decklog tail --last 1000 -o json");
-    std::fs::write(dir.path().join("events.jsonl"), copy).unwrap();
+/// Each console block of the story shows what its commands print in the directory that `decklog demo --story` keeps, which is what
+/// a reader of the book has.
+#[test]
+fn blocks_of_the_story_are_what_is_printed() {
+    let dir = tale::friday();
     let mut shown = 0;
     for page in all() {
         let mut text = page.text.clone();
@@ -164,35 +165,62 @@ async fn blocks_of_the_story_are_what_is_printed() {
     assert!(shown >= 20, "only {shown} commands of the story are shown");
 }
 
+/// The note that stands beside most answers, because the story is over. The cookbook says that the book leaves it out.
+const OVER: &str = "no daemon has watched since 2026-11-20T10:50:00Z: nothing newer is known";
+
 /// What a command line prints, both streams as a terminal has them.
-fn printed(state: &Path, line: &str) -> String {
-    let answer = story::on_terminal(shell(state, line), COLUMNS);
+fn printed(dir: &Path, line: &str) -> String {
+    let answer = story::on_terminal(shell(dir, line), COLUMNS);
     assert!([0, 1].contains(&answer.code), "{line}: {answer:?}");
     // On a terminal lines may be filled up to its width.
-    let lines = answer.out.lines().map(str::trim_end);
-    lines.chain(answer.err.lines()).fold(String::new(), |text, line| text + line + "\n")
+    let lines = answer.out.lines().map(str::trim_end).chain(answer.err.lines());
+    lines.filter(|line| !line.ends_with(OVER)).fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// A shell that finds decklog and the journal, and nothing of this machine's settings.
-fn shell(state: &Path, line: &str) -> Command {
+/// A shell in the directory of the story that finds decklog, and nothing of this machine's settings.
+fn shell(dir: &Path, line: &str) -> Command {
     let here = Path::new(env!("CARGO_BIN_EXE_decklog")).parent().unwrap();
     let mut command = Command::new("sh");
-    command.args(["-c", line]).current_dir(state).env_clear().stdin(Stdio::null());
+    command.args(["-c", line]).current_dir(dir).env_clear().stdin(Stdio::null());
     command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", here.display()));
-    command.env("STATE_DIRECTORY", state).env("TZ", "UTC").env("NO_COLOR", "1").env("DECKLOG_PAGER", "cat");
+    command.env("TZ", "UTC").env("NO_COLOR", "1").env("DECKLOG_PAGER", "cat");
     command
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_picture_of_the_readme_is_what_is_printed() {
-    let dir = tale::friday().await;
+/// Recipes that end in kubectl need a cluster for that, and print what kubectl gets.
+#[test]
+fn every_recipe_of_the_cookbook_runs_as_it_is_written() {
+    let dir = tale::friday();
+    let page = Page { path: "docs/cookbook.md".to_owned(), text: read("docs/cookbook.md") };
+    let blocks = page.blocks();
+    for line in blocks.iter().filter(|block| !block.story).flat_map(lines_of) {
+        let Some((own, _)) = line.split_once(" | kubectl ") else {
+            assert!(["decklog demo --story", "cd friday"].contains(&line.as_str()), "{line}: not of the story");
+            continue;
+        };
+        let answer = story::on_terminal(shell(dir.path(), own), COLUMNS);
+        assert!(answer.code == 0 && answer.out.contains("kind: "), "{line}: {answer:?}");
+    }
+    let questions = page.prose().lines().filter(|line| line.starts_with("## ") && line.ends_with('?')).count();
+    assert!(questions > 20, "{questions}");
+    for (path, said) in
+        [("docs/cookbook.md", format!("{questions} questions")), ("README.md", format!("{questions} such questions"))]
+    {
+        assert!(read(path).contains(&said), "{path}: {said}");
+    }
+}
+
+#[test]
+fn the_picture_of_the_readme_is_what_is_printed() {
+    let dir = tale::friday();
     let mut screen = String::new();
     for line in picture::LINES {
         let mut command = shell(dir.path(), &format!("{line} --color always"));
         command.env_remove("NO_COLOR");
         let answer = story::on_terminal(command, COLUMNS);
         assert_eq!(answer.code, 0, "{line}: {answer:?}");
-        writeln!(screen, "\u{1b}[1m$ {line}\u{1b}[0m\n{}", answer.out).unwrap();
+        let shown: Vec<&str> = answer.out.lines().filter(|line| !line.contains(OVER)).collect();
+        writeln!(screen, "\u{1b}[1m$ {line}\u{1b}[0m\n{}\n", shown.join("\n")).unwrap();
     }
     hold("docs/answer.svg", &picture::svg(&screen, usize::from(COLUMNS)));
 }

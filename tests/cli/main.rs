@@ -106,6 +106,7 @@ impl State {
     }
 
     async fn watch(&self, changes: Vec<WatchChange>) {
+        self.deployments.catch_up().await.unwrap();
         self.deployments.append(changes).await.unwrap();
         self.journal.flush().await.unwrap();
     }

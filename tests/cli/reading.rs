@@ -189,7 +189,7 @@ async fn churn_answers_like_its_siblings() {
     assert_eq!(report(&["deploy/web", "-n", "pay"])["writes"]["writes"], 1);
     assert_eq!(report(&["--type", "MODIFIED", "--where", "object.spec.replicas == 11"])["writes"]["writes"], 1);
     let text = state.run(&["churn", "--top", "1"]).done();
-    assert!(text.contains("2 writes") && text.contains("what was written in 1 gap nobody knows"), "{text}");
+    assert!(text.contains("2 writes") && text.contains("Writes during 1 gap are not counted."), "{text}");
     assert!(state.run(&["churn", "-o", "yaml"]).done().contains("\nwrites:\n  writes: 2\n"));
     for (args, code, says) in [
         (&["--requests"][..], 1, "[cluster] request_metrics = true"),
@@ -206,6 +206,45 @@ async fn churn_answers_like_its_siblings() {
         let said = state.run(&[&["churn"], args].concat()).refused(code);
         assert!(said.contains(says), "{args:?}: {said}");
     }
+}
+
+/// "No entry fits" and "nothing happened" are two things: one command says which time the log knows, and how it was not.
+#[tokio::test]
+async fn coverage_says_of_which_time_the_log_does_not_know() {
+    let state = State::told().await;
+    let gap = state.run(&["coverage"]).done();
+    assert!(
+        gap.contains("1 stretch is not covered") && gap.contains("GAP expired, entry 5  deployments.apps"),
+        "{gap}"
+    );
+    let json = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&state.run(&[&["coverage", "-o", "json"], args].concat()).done()).unwrap()
+    };
+    let whole = json(&[]);
+    assert_eq!((&whole["complete"], &whole["uncovered"][0]["seq"]), (&false.into(), &5.into()), "{whole:#}");
+    for (args, code, says) in [
+        (&["--check"][..], 1, "GAP expired"),
+        (&["--since", "1h", "--check"], 1, "before the log"),
+        (&["-n", "shop", "--check"], 1, "GAP expired"),
+    ] {
+        let answer = state.run(&[&["coverage"], args].concat());
+        assert!(answer.code == code && answer.out.contains(says), "{args:?}: {answer:?}");
+    }
+    for (args, code, says) in [
+        (&["deploymnets"][..], 64, "did you mean deployments?"),
+        (&["pods"], 1, "pods is not watched"),
+        (&["--since", "1h", "--until", "2h"], 64, "is after --until"),
+    ] {
+        let said = state.run(&[&["coverage"], args].concat()).refused(code);
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+    let state = State::new().await;
+    state.list(10, None, &[object("shop", "web", 7)]).await;
+    let known = state.run(&["coverage", "--check"]).done();
+    assert!(known.contains("the log knows all that happened"), "{known}");
+    let dir = state.close();
+    let down = Answer::of(decklog(dir.path(), &["coverage", "--check"]).output().unwrap());
+    assert!(down.code == 1 && down.out.contains("no daemon runs"), "{down:?}");
 }
 
 #[tokio::test]
@@ -240,7 +279,7 @@ async fn what_the_log_does_not_cover_is_said_by_every_command() {
     // Of a running daemon, whose sources have just been good.
     for (args, code, says) in [
         (&["tail", "--since", "1h", "--type", "GAP"][..], 0, &[begins][..]),
-        (&["tail", "--since", "1h", "--where", "seq == 99"], 0, &["no entry fits from 20", begins]),
+        (&["tail", "--since", "1h", "--where", "seq == 99"], 0, &["no entry matches from 20", begins]),
         (&["log", "deploy/web", "-n", "shop", "--since", "1h"], 0, &[begins]),
         (
             &["log", "deploy/web", "-n", "shop", "--since", "1h", "--where", "seq == 99"],
@@ -292,7 +331,7 @@ async fn what_is_watched_no_more_is_not_told_as_present() {
     }
     state.journal.retire_source(state.deployments.id()).await.unwrap();
     state.journal.flush().await.unwrap();
-    let says = "deployments.apps is not watched any more: what is known of it is of ";
+    let says = "deployments.apps is not watched any more: its newest known state is of ";
     let answer = state.run(&["get", "deploy/api"]);
     assert!(answer.code == 0 && answer.err.starts_with(&format!("decklog: note: {says}")), "{answer:?}");
     assert!(answer.out.contains("name: api"), "{answer:?}");

@@ -133,7 +133,7 @@ async fn verify_says_how_much_of_a_copy_it_has_proved() {
         let text = check(&lines[2..]).done();
         assert!(
             text.ends_with(
-                "from entry 3 to 7, the last that the sink audit took; what came before that is in no file that was given: the sink began later, or rotation has removed it\n"
+                "from entry 3 to 7, the last that the sink audit took; no given file has the entries before: the sink began later, or rotation has removed them\n"
             ),
             "{text}"
         );

@@ -193,7 +193,7 @@ async fn without_a_configuration_it_watches_what_init_would_write() {
     let run = async |arguments: &[&str]| decklog(&dir, arguments, &environment).await;
     let checked = run(&["check"]).await.done();
     assert!(
-        checked.contains("there is no file, so `decklog run` watches what `decklog init` would write"),
+        checked.contains("there is no file, so `decklog run` uses the configuration of `decklog init`"),
         "{checked}"
     );
     let said = fs::File::create(daemon.path("said")).unwrap();
@@ -214,7 +214,7 @@ async fn without_a_configuration_it_watches_what_init_would_write() {
         if tail.out.contains("default/seen") { Ok(()) } else { Err(format!("{tail:?} {}", said())) }
     })
     .await;
-    let line = "there is no configuration file: decklog watches what `decklog init` would write; read the log with `decklog tail -f`";
+    let line = "there is no configuration file: decklog uses the configuration of `decklog init`; read the log with `decklog tail -f`";
     assert_eq!(said().matches(line).count(), 1, "{}", said());
     let sources: Vec<&str> =
         status["sources"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
@@ -417,6 +417,13 @@ async fn a_demo_that_is_kept_can_be_read() {
     // Nothing is written over.
     let again = decklog(dir.path(), &["demo", "--keep", "kept"], &environment).await;
     again.refused(64, &["kept", "exists already"]);
+    // The story of the book is in a directory of its own, too, and a journal of which nothing is missing.
+    let told = decklog(dir.path(), &["demo", "--story", "--keep", "day"], &environment).await.done();
+    assert!(told.contains("$ cd day\n"), "{told}");
+    decklog(&dir.path().join("day"), &["verify"], &environment).await.done();
+    let again = decklog(dir.path(), &["demo", "--story", "--keep", "day"], &environment).await;
+    again.refused(64, &["exists already", "name a new directory"]);
+    decklog(dir.path(), &["demo", "--story", "--forever"], &environment).await.refused(64, &["--forever"]);
     decklog(dir.path(), &["demo", "-o", "json"], &environment).await.refused(64, &["does not print json"]);
     decklog(dir.path(), &["demo", "--state", "x"], &environment).await.refused(64, &["--keep DIR"]);
 }

@@ -79,7 +79,7 @@ async fn a_full_disk_pauses_it_and_loses_nothing() {
     assert!(size.success());
     let done = scope(&sim, started, &["configmaps"]);
     daemon.catch_up(&sim, &done).await;
-    daemon.says("there is room again: reading the cluster goes on").await;
+    daemon.says("there is room again: decklog reads the cluster again").await;
     until("the pause to be over in the status", async || {
         let status = daemon.status().await;
         if status["journal"]["paused"].is_null() { Ok(()) } else { Err(status.to_string()) }

@@ -99,6 +99,8 @@ async fn every_command_prints_the_same_from_another_machine() {
         "blame deploy/web",
         "blame deploy/web .spec",
         "churn",
+        "coverage --until 2020-01-01T00:00:00Z",
+        "coverage -o json --until 00:00:01",
         "status",
         "status --check",
         "verify",

@@ -165,8 +165,88 @@ fn options(state: &Path) {
 
     // Without a time it is the last hour, which is said, and so is that nothing of it is known.
     let default = run(state, &["log", "-n", "shop"]);
-    assert!(default.err.contains("of an hour; --since WHEN") && default.err.contains("no change fits"), "{default:?}");
+    assert!(
+        default.err.contains("of an hour; --since WHEN") && default.err.contains("no change matches"),
+        "{default:?}"
+    );
     let unknown = run(state, &["log", "-n", "shpo"]);
     assert_eq!(unknown.code, 1);
     assert!(unknown.err.contains("did you mean shop?"), "{unknown:?}");
+}
+
+/// Returns what the file of the page holds: the answers to its questions.
+fn of_page(state: &Path, args: &[&str]) -> Value {
+    let answer = run(state, &[&["timeline", "--html", "-"], args].concat());
+    assert_eq!(answer.code, 0, "{answer:?}");
+    let (_, rest) = answer.out.split_once("id=\"decklog-data\"").unwrap();
+    let (data, _) = rest.split_once('>').unwrap().1.split_once("</script>").unwrap();
+    serde_json::from_str::<Value>(data).unwrap()["answers"].take()
+}
+
+fn lanes(answers: &Value) -> Vec<&Value> {
+    answers["lanes"]["lanes"].as_array().unwrap().iter().collect()
+}
+
+/// The page asks the same ranking: its first lanes are the causes, and what follows from them is below.
+#[tokio::test(start_paused = true)]
+async fn the_first_lanes_of_the_page_are_the_causes() {
+    let dir = incident().await;
+    for window in [&["--since", INCIDENT.0, "--until", INCIDENT.1][..], &[]] {
+        let answers = of_page(dir.path(), window);
+        let lanes = lanes(&answers);
+        let of_role = |role: &str| -> Vec<&str> {
+            let those = lanes.iter().filter(|lane| lane["role"] == role);
+            those.map(|lane| lane["name"].as_str().unwrap()).collect()
+        };
+        let causes = [
+            "worker-1",
+            "shop-admin",
+            "legacy",
+            "legacy",
+            "cart",
+            "deny-all",
+            "db",
+            "settings",
+            "web",
+            "old-2",
+            "old-1",
+        ];
+        assert_eq!(of_role("cause"), causes, "{window:?}");
+        assert_eq!(of_role("repeated"), ["contested"]);
+        assert_eq!(of_role("controller"), ["api"]);
+        let at = |name: &str| lanes.iter().position(|lane| lane["name"] == name).unwrap();
+        assert!(at("worker-1") < at("contested") && at("contested") < at("api"), "{window:?}");
+        // What goes on by itself comes after all that somebody did, and what a first list found at the very end.
+        let last_cause = at("old-1").max(at("api"));
+        for name in ["report", "backup", "stamped", "leader"] {
+            assert!(at(name) > last_cause, "{name} {window:?}");
+        }
+        let found = lanes.iter().position(|lane| lane["name"].as_str().unwrap().starts_with("other-"));
+        assert_eq!(found.is_some(), window.is_empty(), "a file has only what has something in its range");
+        assert!(found.is_none_or(|found| found > at("stamped")), "{window:?}");
+        let web = at("web");
+        assert_eq!(lanes[web + 1]["name"], "web-7c9b");
+        assert!((1..=3).all(|below| lanes[web + below]["depth"].as_u64() > Some(0)), "what follows is below it");
+    }
+    of_a_part(dir.path());
+}
+
+/// A file says whose it is.
+fn of_a_part(state: &Path) {
+    let range = ["--since", INCIDENT.0, "--until", INCIDENT.1];
+    let asked = |args: &[&str]| of_page(state, args)["overview"]["asked"].clone();
+    let restricted = asked(&[&["-n", "shop", "--by", "kubectl*", "--only", "spec"], &range[..]].concat());
+    assert_eq!(restricted["namespaces"], serde_json::json!(["shop"]));
+    assert_eq!(restricted["by"], serde_json::json!(["kubectl*"]));
+    assert_eq!(restricted["areas"], serde_json::json!(["spec"]));
+    assert_eq!((&restricted["since"], &restricted["until"]), (&INCIDENT.0.into(), &INCIDENT.1.into()));
+    let whole = asked(&[]);
+    assert_eq!(
+        (&whole["namespaces"], &whole["since"], &whole["until"]),
+        (&serde_json::json!([]), &Value::Null, &Value::Null)
+    );
+    for lane in lanes(&of_page(state, &[&["-n", "shop"], &range[..]].concat())) {
+        let (marks, id) = (lane["marks"].as_array().unwrap(), &lane["id"]);
+        assert!(!marks.is_empty() || lane["resource"] == "cronjobs.batch", "{id} has nothing in the range of the file");
+    }
 }

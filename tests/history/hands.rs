@@ -144,7 +144,7 @@ async fn two_moments_are_written_as_git_writes_them() {
 #[tokio::test(start_paused = true)]
 async fn what_a_default_cuts_off_is_said() {
     let dir = shop().await;
-    let cut = "these are the newest 10 that fit";
+    let cut = "showing the newest 10 matches";
     for (args, says) in [
         (&["tail", "-n", "shop"][..], true),
         (&["tail", "--type", "MODIFIED", "-r"], true),

@@ -6,6 +6,7 @@
 #![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use decklog_testkit::incident::{INCIDENT, incident};
 use decklog_testkit::support;
 use decklog_testkit::tale;
 use std::io::{BufRead, BufReader};
@@ -99,15 +100,31 @@ async fn an_incident_of_the_demo_is_solved_by_clicks() {
     browse("file", ".", &[("DECKLOG_UI_FILE", story.join("incident.html").to_str().unwrap())]);
 }
 
+/// Ten minutes in which eight things matter, beside the noise of a cluster: the page shows them first.
+#[tokio::test(start_paused = true)]
+async fn an_incident_is_on_the_first_lanes() {
+    let _browser = BROWSER.lock().await;
+    let dir = incident().await;
+    // Of a daemon that runs no more.
+    std::fs::remove_file(dir.path().join("decklog.lock")).unwrap();
+    let state = dir.path().to_str().unwrap();
+    let (since, until) = INCIDENT;
+    let file = dir.path().join("shop.html");
+    let html = file.to_str().unwrap();
+    let written = Command::new(env!("CARGO_BIN_EXE_decklog"))
+        .args(["--state", state, "timeline", "-n", "shop", "--since", since, "--until", until, "--html", html])
+        .status();
+    assert!(written.unwrap().success());
+    let page = Page::of(dir.path(), &["--state", state]);
+    browse("incident", ".", &[("DECKLOG_UI_URL", &page.1), ("DECKLOG_UI_FILE", html)]);
+}
+
 /// The pictures in the book are what the page looks like. `DECKLOG_UI_SHOTS=write` makes them anew.
 #[tokio::test]
 async fn it_looks_as_in_the_book() {
     let _browser = BROWSER.lock().await;
-    let dir = tale::friday().await;
-    // Of a daemon that runs no more: the axis ends with the story.
-    std::fs::remove_file(dir.path().join("decklog.lock")).unwrap();
-    let state = dir.path().to_str().unwrap();
-    decklog(dir.path(), &["--state", state, "timeline", "--html", "friday.html"], &[]).await.done();
+    let dir = tale::friday();
+    decklog(dir.path(), &["timeline", "--html", "friday.html"], &[]).await.done();
     browse("shots", ".", &[("DECKLOG_UI_SHOTS_OF", dir.path().join("friday.html").to_str().unwrap())]);
 }
 

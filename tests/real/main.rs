@@ -17,6 +17,7 @@ mod extensions;
 mod forgetting;
 mod harness;
 mod heavy;
+mod incident;
 mod judged;
 mod living;
 mod load;
@@ -171,6 +172,12 @@ mod kubernetes_1_36_alone {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_deletion_that_nobody_saw_is_dated_to_seconds() {
         Box::pin(crate::dating::scenario(crate::harness::Version::V1_36)).await;
+    }
+
+    /// The questions of whoever is on call, during and after eight causes, an absence of decklog and a frozen API server.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whoever_is_on_call_gets_right_answers() {
+        Box::pin(crate::incident::scenario(crate::harness::Version::V1_36)).await;
     }
 
     /// The chart at a real API server, decklog as it starts it there, and what Prometheus finds of that.

@@ -21,6 +21,7 @@ const SEEDS: u64 = 200;
 /// moment, before every judge.
 #[test]
 fn whatever_the_seed_the_log_is_the_truth() {
+    run::questions::PROGRAM.get_or_init(|| env!("CARGO_BIN_EXE_decklog").into());
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let first = number("DECKLOG_SEEDS_FROM").unwrap_or(1);
     let last = first + number("DECKLOG_SEEDS").unwrap_or(SEEDS) - 1;

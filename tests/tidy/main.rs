@@ -240,6 +240,29 @@ fn people_read_one_word_for_one_thing() {
     assert!(found.is_empty(), "CONTRIBUTING.md has other words for these:\n{}", found.join("\n"));
 }
 
+/// A message begins with its subject, and so does each part of it behind a semicolon: "what the watch missed is recovered" does not.
+/// A title that ends with a colon is no sentence, and neither are four words.
+#[test]
+fn a_message_begins_with_its_subject() {
+    let begins = |part: &str| {
+        ["what ", "who ", "whoever "].iter().any(|word| part.trim_start().to_lowercase().starts_with(word))
+    };
+    let is_odd =
+        |part: &&str| begins(part) && part.split_whitespace().count() > 4 && !part.trim_end().ends_with([':', '?']);
+    let mut odd = Vec::new();
+    for (module, code) in House::read(root()).code {
+        if module.first().is_some_and(|room| room == "sim") {
+            continue;
+        }
+        literals(code, &mut |literal| {
+            let text = literal.to_string();
+            let text = text.trim_start_matches('r').trim_matches(['"', '#']);
+            odd.extend(text.split(';').filter(is_odd).map(|part| format!("{}: {part}", module.join("::"))));
+        });
+    }
+    assert_eq!(odd, Vec::<String>::new(), "a message begins with its subject");
+}
+
 #[test]
 fn files_are_short() {
     let mut long = Vec::new();

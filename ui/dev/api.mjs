@@ -134,18 +134,18 @@ export class Api {
       if (entry.namespace) namespaces.add(entry.namespace);
     }
     const good = time(this.now() - 800);
-    const source = (resource, more = {}) => ({ name: resource, resource, namespace: "", state: "watching", detail: "", since: time(first.time), good_at: good, gaps: 0, objects: 12, ...more });
+    const source = (resource, more = {}) => ({ name: resource, resource, namespace: "", state: "watching", says: "watching", detail: "", since: time(first.time), good_at: good, gaps: 0, objects: 12, ...more });
     return {
       v: 1, version: "0.1.0", cluster: { name: "prod-eu1", uid: "8b2e0244-5e4b-40f5-bf8c-59bb003553c1" }, epoch: this.log.epoch, cursor: this.cursor(),
-      oldest: { seq: first.seq, time: time(first.time) }, head: { seq: last.seq, time: time(last.time) }, now: time(this.now()), end: time(this.now()), mode: "daemon",
+      oldest: { seq: first.seq, time: time(first.time) }, head: { seq: last.seq, time: time(last.time) }, now: time(this.now()), end: time(this.now()), mode: "daemon", daemon: { running: true, since: null },
       sources: [
         source("deployments.apps"), source("replicasets.apps"), source("pods", { gaps: 2 }), source("configmaps"), source("nodes"),
         source("horizontalpodautoscalers.autoscaling"),
-        source("secrets", { state: "degraded", detail: "the API server answers 403: secrets is forbidden", good_at: time(this.log.now - 25 * 60_000) }),
+        source("secrets", { state: "degraded", says: "degraded", detail: "the API server answers 403: secrets is forbidden", good_at: time(this.log.now - 25 * 60_000) }),
       ],
       sinks: [
-        { name: "audit", kind: "file", state: "running", detail: "", cursor: last.seq, lag: 0, delivered_at: good },
-        { name: "siem", kind: "http", state: "halted", detail: "collector.example refused entry 311: 413 Payload Too Large", cursor: 310, lag: last.seq - 310, delivered_at: time(this.log.now - 80 * 60_000) },
+        { name: "audit", kind: "file", state: "running", says: "running", detail: "", cursor: last.seq, lag: 0, delivered_at: good },
+        { name: "siem", kind: "http", state: "halted", says: "halted", detail: "collector.example refused entry 311: 413 Payload Too Large", cursor: 310, lag: last.seq - 310, delivered_at: time(this.log.now - 80 * 60_000) },
       ],
       alarms: [{ name: "sink-halted", text: "sink siem is halted: collector.example refused entry 311; see decklog sink, then decklog replay", since: time(this.log.now - 80 * 60_000) }],
       gaps: this.gaps().reverse().map((gap) => ({ seq: gap.seq, time: time(gap.time), since: gap.gap.since, why: gap.gap.why, resource: gap.resource, namespace: gap.namespace })),
@@ -218,6 +218,7 @@ export class Api {
       }
     };
     walk("", 0);
+    for (const lane of ordered) if (lane.marks.some((mark) => mark.type !== "QUIET" && mark.evidence !== "listed")) lane.role = "cause";
     const most = Number(query.get("lanes") ?? 500);
     let budget = Number(query.get("marks") ?? 10_000);
     let left = 0;
@@ -256,6 +257,12 @@ export class Api {
     return `decklog get ${quote(`${SHORT[entry.kind] ?? entry.kind}/${entry.name}`)}${entry.namespace ? ` -n ${entry.namespace}` : ""} --at ${entry.type === "DELETED" ? entry.previous : entry.seq} --clean | kubectl apply -f -`;
   }
 
+  undo(entry) {
+    if (entry.type === "GAP" || entry.evidence === "listed") return {};
+    if (entry.type === "ADDED") return { undo: `kubectl delete ${entry.resource}/${entry.name}${entry.namespace ? ` -n ${entry.namespace}` : ""}` };
+    return entry.previous ? { undo: this.command(this.find(entry.previous)) } : {};
+  }
+
   entry(query) {
     const entry = this.find(query.get("seq"));
     const same = this.log.entries.filter((one) => one.type !== "GAP" && laneId(one) === laneId(entry));
@@ -268,7 +275,7 @@ export class Api {
       ...(unnamed(entry).unnamed ? { unnamed: "nobody is named: managedFields do not record DELETE requests; the API server's audit log has who asked" } : {}),
       diff: entry.type === "MODIFIED" ? lineDiff(shown(entry.before), text) : "", real: !entry.quiet, previous: same[at - 1]?.seq ?? null, next: entry.type === "GAP" ? null : (same[at + 1]?.seq ?? null),
       neighbours: [...near.filter((one) => one.seq < entry.seq).slice(-5), ...near.filter((one) => one.seq > entry.seq).slice(0, 5)].map(summary),
-      yaml: text.slice(0, YAML), yaml_cut: text.length > YAML, command: this.command(entry), command_before: entry.type === "MODIFIED" ? this.command(this.find(entry.previous)) : null,
+      yaml: text.slice(0, YAML), yaml_cut: text.length > YAML, command: this.command(entry), ...this.undo(entry),
     };
   }
 
@@ -397,7 +404,7 @@ export class Api {
     const turns = this.log.entries.filter((entry) => entry.name === "search" && entry.areas.includes("spec") && entry.time >= from && entry.time <= to);
     return {
       since: time(from), until: time(to), writers: [...writers.values()].sort((a, b) => b.writes - a.writes).slice(0, 50),
-      fights: turns.length > 3 ? [{ id: laneId(turns[0]), kind: "Deployment", namespace: "shop", name: "search", path: "spec.replicas", managers: ["argocd-controller", "horizontal-pod-autoscaler"], turns: turns.length, last: turns[turns.length - 1].seq }] : [],
+      fights: turns.length > 3 ? [{ id: laneId(turns[0]), kind: "Deployment", namespace: "shop", name: "search", path: "spec.replicas", managers: ["argocd-controller", "horizontal-pod-autoscaler"], writes: turns.length + 1, turns: turns.length, last: turns[turns.length - 1].seq }] : [],
       truncated: writers.size > 50,
     };
   }
@@ -408,7 +415,7 @@ export function fileData(api, since = "") {
   const window = since ? { since } : {};
   const query = new URLSearchParams(window);
   const lanes = api.lanes(query);
-  const overview = { ...api.overview(), mode: "file", now: lanes.until, end: lanes.until };
+  const overview = { ...api.overview(), mode: "file", now: lanes.until, end: lanes.until, asked: { objects: [], namespaces: [], types: [], areas: [], by: [], since: lanes.since, until: null, where: null, quiet: false } };
   overview.oldest &&= { ...overview.oldest, time: lanes.since };
   const answers = { overview, lanes, histogram: api.histogram(new URLSearchParams({ ...window, buckets: "240" })), writers: api.churn(query) };
   answers.entries = api.entries(new URLSearchParams({ ...window, limit: "2000" }));

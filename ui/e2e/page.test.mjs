@@ -36,7 +36,7 @@ test("an incident is solved by clicks alone", async () => {
   const { lane, mark, entry } = await rollout(server.url);
   const { page, clean, context } = await open("", { permissions: ["clipboard-read", "clipboard-write"] });
   await drawn(page);
-  // The whole log, the legend to what changed a spec, the mark, its diff, the version before, its command.
+  // The whole log, the legend to what changed a spec, the mark, its diff, and the command that undoes it.
   await page.getByRole("button", { name: "all", exact: true }).click();
   await page.getByRole("button", { name: "spec", exact: true }).click();
   await settled(page);
@@ -54,13 +54,12 @@ test("an incident is solved by clicks alone", async () => {
   await page.locator(`[data-entry="${mark.seq}"]`).waitFor();
   const removed = entry.diff.split("\n").find((line) => /^\s{0,2}- .*image:/.test(line)).trim().replace(/^- +/, "");
   await page.locator(".diff .minus", { hasText: removed }).waitFor();
-  await page.getByRole("button", { name: "‹ Previous" }).click();
-  await page.locator(`[data-entry="${entry.previous}"]`).waitFor();
-  const good = await api(server.url, `entry?seq=${entry.previous}`);
   await page.getByRole("button", { name: "Copy", exact: true }).first().click();
   await page.getByRole("button", { name: "Copied" }).waitFor();
-  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), good.command);
-  assert.match(good.command, /decklog get .* --clean \| kubectl apply -f -$/);
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), entry.undo);
+  const good = await api(server.url, `entry?seq=${entry.previous}`);
+  assert.equal(entry.undo, good.command);
+  assert.match(entry.undo, /decklog get .* --clean \| kubectl apply -f -$/);
   await clean();
   await context.close();
 });
@@ -92,7 +91,7 @@ test("a GAP is hatched, and an empty lane is not", async () => {
         const context = canvas.getContext("2d");
         context.drawImage(image, 0, 0);
         const { data } = context.getImageData(0, 0, image.width, image.height);
-        const [r, g, b] = getComputedStyle(document.documentElement).getPropertyValue("--hatch").trim().match(/\w\w/g).map((one) => parseInt(one, 16));
+        const [r, g, b] = getComputedStyle(document.documentElement).getPropertyValue("--gap").trim().match(/\w\w/g).map((one) => parseInt(one, 16));
         let hits = 0;
         for (let at = 0; at < data.length; at += 4) if (Math.abs(data[at] - r) + Math.abs(data[at + 1] - g) + Math.abs(data[at + 2] - b) < 60) hits += 1;
         return hits / (data.length / 4);

@@ -1,6 +1,6 @@
 // What the page asks and what it is answered: `/api/v1` of `decklog run` and `decklog ui`. Times are RFC 3339 in UTC.
 
-import type { Filters } from "./url.ts";
+import type { Filters, View } from "./url.ts";
 import { ALL, filterKeys } from "./url.ts";
 
 export type Type = "ADDED" | "MODIFIED" | "DELETED" | "GAP";
@@ -10,6 +10,8 @@ export interface Source {
   resource: string;
   namespace: string;
   state: string;
+  /** The state as `decklog status` prints it: `was watching` where no daemon runs. */
+  says: string;
   detail: string;
   since: string | null;
   good_at: string | null;
@@ -21,6 +23,7 @@ export interface Sink {
   name: string;
   kind: string;
   state: string;
+  says: string;
   detail: string;
   cursor: number;
   lag: number;
@@ -39,6 +42,10 @@ export interface Overview {
   /** Up to when the whole log is looked at: now, or soon after the last entry where no daemon runs. */
   end: string;
   mode: "daemon" | "journal" | "file";
+  /** `since`: the last moment of which something is known, where none runs. */
+  daemon: { running: boolean; since: string | null };
+  /** What a file is about, as it was asked for. */
+  asked?: Asked;
   sources: Source[];
   sinks: Sink[];
   alarms: { name: string; text: string; since: string | null }[];
@@ -46,6 +53,18 @@ export interface Overview {
   kinds: { kind: string; resource: string; namespaced: boolean }[];
   namespaces: string[];
   size: number;
+}
+
+export interface Asked {
+  objects: string[];
+  namespaces: string[];
+  types: string[];
+  areas: string[];
+  by: string[];
+  since: string | null;
+  until: string | null;
+  where: string | null;
+  quiet: boolean;
 }
 
 export interface Histogram {
@@ -92,6 +111,8 @@ export interface Lane {
   name: string;
   owner: string | null;
   depth: number;
+  /** What its changes are, where one of them is a cause. */
+  role?: "cause" | "repeated" | "controller";
   bars: Bar[];
   marks: Mark[];
   quiet: number;
@@ -116,7 +137,7 @@ export interface Lanes {
   until: string;
   cursor: string;
   /** `before`: what is older was not looked at, because it would have taken too long. */
-  truncated: { lanes: number; marks: number; unwatched?: number; before?: string } | null;
+  truncated: { lanes: number; marks: number; marks_before?: string; unwatched?: number; before?: string } | null;
   lanes: Lane[];
   unwatched: Unwatched[];
 }
@@ -190,8 +211,8 @@ export interface Entry {
   yaml: string;
   yaml_cut: boolean;
   command: string | null;
-  /** The same for the version before: it undoes this change. */
-  command_before?: string | null;
+  /** The command that undoes this change. */
+  undo?: string;
 }
 
 export interface Difference {
@@ -276,7 +297,7 @@ export interface Churn {
   since: string;
   until: string;
   writers: { id: string; kind: string; namespace: string; name: string; manager: string; writes: number; useless: number; class: string; text: string }[];
-  fights: { id: string; kind: string; namespace: string; name: string; path: string; managers: string[]; turns: number; last: number }[];
+  fights: { id: string; kind: string; namespace: string; name: string; path: string; managers: string[]; writes: number; turns: number; last: number }[];
   /** Counted for a part of the window, its beginning, or without the writers for which there was no room. */
   truncated: boolean;
 }
@@ -287,6 +308,8 @@ export class Refused extends Error {
     super(message);
   }
 }
+
+export type Order = View["order"];
 
 export interface Window {
   since: string;
@@ -299,7 +322,7 @@ export interface Data {
   clusters(signal?: AbortSignal): Promise<Clusters>;
   overview(signal?: AbortSignal): Promise<Overview>;
   histogram(window: Window, buckets: number, filters: Filters, signal?: AbortSignal): Promise<Histogram>;
-  lanes(window: Window, filters: Filters, signal?: AbortSignal): Promise<Lanes>;
+  lanes(window: Window, filters: Filters, order: Order, signal?: AbortSignal): Promise<Lanes>;
   entries(window: Window, filters: Filters, before: number | null, signal?: AbortSignal): Promise<Entries>;
   entry(seq: number, signal?: AbortSignal): Promise<Entry>;
   diff(from: number, to: number, signal?: AbortSignal): Promise<Difference>;
@@ -338,8 +361,8 @@ export class Remote implements Data {
     return this.get("histogram", [...times(window), ["buckets", String(buckets)], ...filterKeys(filters)], signal);
   }
 
-  lanes(window: Window, filters: Filters, signal?: AbortSignal): Promise<Lanes> {
-    return this.get("lanes", [...times(window), ...filterKeys(filters), ["lanes", String(LANES)], ["marks", String(MARKS)]], signal);
+  lanes(window: Window, filters: Filters, order: Order, signal?: AbortSignal): Promise<Lanes> {
+    return this.get("lanes", [...times(window), ...filterKeys(filters), ...(order === "" ? [] : [["order", order] as [string, string]]), ["lanes", String(LANES)], ["marks", String(MARKS)]], signal);
   }
 
   entries(window: Window, filters: Filters, before: number | null, signal?: AbortSignal): Promise<Entries> {

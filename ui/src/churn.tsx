@@ -41,7 +41,7 @@ export function Churn(): JSX.Element {
               <table class="grid">
                 <thead>
                   <tr>
-                    <th scope="col" class="right">Turns</th>
+                    <th scope="col" class="right">Writes</th>
                     <th scope="col">Object</th>
                     <th scope="col">Field</th>
                     <th scope="col">Managers</th>
@@ -51,7 +51,7 @@ export function Churn(): JSX.Element {
                 <tbody>
                   {answer.fights.map((fight, index) => (
                     <tr key={index}>
-                      <td class="num right">{count(fight.turns)}</td>
+                      <td class="num right">{count(fight.writes)}</td>
                       <td>
                         <ObjectLink of={fight} />
                       </td>
@@ -90,7 +90,6 @@ export function Churn(): JSX.Element {
                     <th scope="col">Object</th>
                     <th scope="col">Manager</th>
                     <th scope="col">Kind of write</th>
-                    <th scope="col">In a line</th>
                   </tr>
                 </thead>
                 <tbody>
@@ -108,9 +107,6 @@ export function Churn(): JSX.Element {
                       </td>
                       <td>
                         <Text of={writer.class} max={80} />
-                      </td>
-                      <td class="muted wide">
-                        <Text of={writer.text} max={140} />
                       </td>
                     </tr>
                   ))}

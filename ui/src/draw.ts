@@ -13,6 +13,8 @@ export interface Palette {
   bar: string;
   edge: string;
   hatch: string;
+  /** Of what nobody knows: quieter than any change. */
+  gap: string;
   accent: string;
   looks: Record<Look, string>;
   types: [string, string, string, string];
@@ -23,7 +25,7 @@ export function palette(): Palette {
   const style = getComputedStyle(document.documentElement);
   const read = (name: string): string => style.getPropertyValue(`--${name}`).trim();
   return {
-    ground: read("ground"), line: read("line"), text: read("text"), muted: read("muted"), bar: read("bar"), edge: read("edge"), hatch: read("hatch"),
+    ground: read("ground"), line: read("line"), text: read("text"), muted: read("muted"), bar: read("bar"), edge: read("edge"), hatch: read("hatch"), gap: read("gap"),
     accent: read("accent"),
     looks: {
       DELETED: read("deleted"), ADDED: read("added"), spec: read("spec"), data: read("data"), other: read("other"), metadata: read("metadata"),
@@ -150,7 +152,7 @@ export function sprites(colours: Palette): Sprites {
     images[index] = make(look, false);
     images[index | UNSEEN] = make(look, true);
   }
-  return { ratio, palette: colours, images, hatch: stripes(colours.hatch, ratio, 8, 2.2), unrecorded: stripes(colours.line, ratio, 6, 1) };
+  return { ratio, palette: colours, images, hatch: stripes(colours.gap, ratio, 8, 1.2), unrecorded: stripes(colours.line, ratio, 6, 1) };
 }
 
 function stripes(colour: string, ratio: number, apart: number, thick: number): CanvasPattern {
@@ -289,7 +291,7 @@ function drawLane(context: CanvasRenderingContext2D, sheet: Sprites, scene: Scen
     const wide = Math.max(3, b - a);
     context.fillStyle = sheet.hatch;
     context.fillRect(a, y + 2, wide, ROW - 4);
-    context.strokeStyle = colours.hatch;
+    context.strokeStyle = colours.gap;
     context.lineWidth = 1;
     context.strokeRect(Math.round(a) + 0.5, y + 2.5, Math.max(2, Math.round(wide) - 1), ROW - 5);
   }

@@ -142,6 +142,7 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
           <a href={linkTo({ page: "timeline", ...frozen({ from: at - 15 * 60_000, to: at + 15 * 60_000 }) })}>Show it on the timeline</a>
         </p>
       )}
+      <Ways of={answer} />
       {picking.value && (
         <p class="hint" role="status">
           Choose the other mark. Esc ends this.
@@ -250,18 +251,6 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
           {answer.diff.trim() === "" ? <p class="muted">{summary.type === "MODIFIED" ? "No field that is shown is different." : "There is nothing to compare it with."}</p> : <Diff text={answer.diff} cut={answer.diff_cut} />}
         </section>
       )}
-      {answer.command !== null && (
-        <section>
-          <h3>To bring this version back</h3>
-          <Command text={answer.command} />
-          {answer.command_before && (
-            <>
-              <h3 class="second">The version before, to undo this change</h3>
-              <Command text={answer.command_before} />
-            </>
-          )}
-        </section>
-      )}
       {answer.yaml !== "" && (
         <details>
           <summary>The object as it was then</summary>
@@ -275,6 +264,29 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
         </section>
       )}
     </div>
+  );
+}
+
+/** The ways back, with what undoes the change first. */
+function Ways({ of }: { of: Entry }): JSX.Element | null {
+  const { undo, command, summary } = of;
+  const back = command === undo ? null : command;
+  if (undo === undefined && back === null) return null;
+  return (
+    <section class="ways">
+      {undo !== undefined && (
+        <>
+          <h3>{summary.type === "DELETED" ? "Undo this change: bring the object back" : "Undo this change"}</h3>
+          <Command text={undo} />
+        </>
+      )}
+      {back !== null && (
+        <>
+          <h3 class="second">Go back to this version</h3>
+          <Command text={back} />
+        </>
+      )}
+    </section>
   );
 }
 
@@ -335,7 +347,7 @@ export function truncatedText(cut: { lanes: number; marks: number; unwatched?: n
   if (cut.lanes > 0) parts.push(counted(cut.lanes, "object"));
   if (cut.marks > 0) parts.push(counted(cut.marks, "change"));
   const said = parts.length > 0 ? [`${parts.join(" and ")} more than fit.`] : [];
-  if (cut.unwatched) said.push(`${counted(cut.unwatched, "stretch", "stretches")} of which nobody knows are not hatched.`);
-  if (cut.before) said.push(`What was before ${full(parse(cut.before), view.peek().zone)} was not looked at.`);
+  if (cut.unwatched) said.push(`${counted(cut.unwatched, "stretch", "stretches")} that are not recorded are not hatched.`);
+  if (cut.before) said.push(`Nothing before ${full(parse(cut.before), view.peek().zone)} was read.`);
   return `${said.join(" ")} Narrow the window or the filters to see all.`;
 }

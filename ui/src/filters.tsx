@@ -4,6 +4,7 @@ import { computed, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { glyph, palette } from "./draw.ts";
+import type { Asked } from "./api.ts";
 import { AREAS, type Look } from "./layout.ts";
 import { Text } from "./parts.tsx";
 import { asked, dark, data, go, histogramFailure, lanesFailure, link, loaded, now, overview, range, view } from "./store.ts";
@@ -101,6 +102,28 @@ function Where(): JSX.Element {
   );
 }
 
+/** What a file is about, which nobody can change in it. */
+function About({ of }: { of: Asked | undefined }): JSX.Element {
+  if (!of) return <></>;
+  const lists: [string, string[]][] = [["Objects", of.objects], ["Namespace", of.namespaces], ["Type", of.types], ["Area", of.areas], ["By", of.by], ["Where", of.where === null ? [] : [of.where]]];
+  const said = lists.filter(([, values]) => values.length > 0);
+  if (said.length === 0) return <></>;
+  return (
+    <section class="filters about" aria-label="What this file is about">
+      {said.map(([label, values]) => (
+        <span key={label} class="field">
+          <span class="muted">{label}</span>
+          {values.map((value) => (
+            <span key={value} class="chip">
+              <Text of={value} max={60} fixed />
+            </span>
+          ))}
+        </span>
+      ))}
+    </section>
+  );
+}
+
 /** The names on the marks of the window. */
 const writers = computed(() => {
   const names = new Set<string>();
@@ -114,7 +137,7 @@ export function FilterBar({ only }: { only?: "state" }): JSX.Element {
   const open = useSignal(false);
   const used = filters.what.length + filters.namespace.length + filters.type.length + filters.area.length + filters.by.length + (filters.where ? 1 : 0);
   // What a file is about was chosen when it was made.
-  if (data.embedded && used === 0) return <></>;
+  if (data.embedded && used === 0) return <About of={known?.asked} />;
   return (
     <section class={`filters${open.value ? " open" : ""}`} aria-label="Filters">
       <button type="button" class="filters-toggle" aria-expanded={open.value} onClick={() => (open.value = !open.value)}>
@@ -185,7 +208,7 @@ export function Legend(): JSX.Element {
       {TYPES.map((type) => (
         <button key={type} type="button" disabled={data.embedded} aria-pressed={filters.type.includes(type)} onClick={() => setFilters({ type: toggle(filters.type, type) })}>
           {typeLook[type] ? <Swatch look={typeLook[type]} /> : type === "GAP" ? <span class="swatch-gap" /> : null}
-          {type === "GAP" ? "GAP: nobody knows" : type}
+          {type === "GAP" ? "GAP: not recorded" : type}
         </button>
       ))}
       <span class="divider" />
@@ -234,7 +257,10 @@ export function RangeBar(): JSX.Element {
   const problem = typeof asked.value === "string" ? asked.value : (problemOf("since") ?? problemOf("until"));
   const canFollow = overview.value?.mode === "daemon" && known.page !== "churn";
   const relative = !Number.isNaN(duration(known.since)) && live;
-  const title = relative ? `Last ${resolve(known.since, window.to, zone)}` : known.since === ALL && live ? "Whole log" : `${full(window.from, zone)} for ${span(window.to - window.from)}`;
+  const part = overview.value?.asked;
+  // A file of a part of the log is no whole log.
+  const isPart = part !== undefined && (part.since !== null || part.until !== null);
+  const title = relative ? `Last ${resolve(known.since, window.to, zone)}` : known.since === ALL && live && !isPart ? "Whole log" : `${full(window.from, zone)} for ${span(window.to - window.from)}`;
   const goLive = (): void => {
     const size = window.to - window.from;
     const back = QUICK.find((quick) => duration(quick) >= size * 0.99) ?? "7d";
@@ -263,7 +289,7 @@ export function RangeBar(): JSX.Element {
           </button>
         ))}
         <button type="button" aria-pressed={known.since === ALL && live} onClick={() => go({ since: ALL, until: "" })}>
-          all
+          {data.embedded ? "whole file" : "all"}
         </button>
       </div>
       {canFollow && (

@@ -14,7 +14,7 @@ export function worst(known: Overview | null): Worst {
   if (!known) return "attention";
   if (known.alarms.length > 0) return "bad";
   const off = known.sources.some((source) => source.state !== "watching") || known.sinks.some((sink) => !["running", "delivering", "idle"].includes(sink.state));
-  return known.mode === "daemon" && off ? "attention" : "good";
+  return off || !known.daemon.running ? "attention" : "good";
 }
 
 export function Health(): JSX.Element {
@@ -43,7 +43,15 @@ export function Health(): JSX.Element {
           <Text of={known.cluster.name} max={80} /> <span class="muted num">{known.cluster.uid}</span>
         </dd>
         <dt>Read from</dt>
-        <dd>{{ daemon: "the running daemon", journal: "the journal, without a daemon: nothing new comes", file: "this file, as it was written" }[known.mode]}</dd>
+        <dd>{{ daemon: "the running daemon", journal: "the journal", file: "this file, as it was written" }[known.mode]}</dd>
+        {!known.daemon.running && known.daemon.since !== null && (
+          <>
+            <dt>Daemon</dt>
+            <dd class="evidence">
+              not running: no daemon has watched since <Time at={known.daemon.since} />, and nothing newer is known
+            </dd>
+          </>
+        )}
       </dl>
       <h2>Alarms</h2>
       {known.alarms.length === 0 ? (
@@ -90,7 +98,7 @@ export function Health(): JSX.Element {
                     {source.namespace !== "" && <span class="muted"> <Text of={source.namespace} max={60} /></span>}
                   </td>
                   <td>
-                    <span class={`light light-${source.state === "watching" ? "good" : "attention"}`} /> <Text of={source.state} max={60} />
+                    <span class={`light light-${known.daemon.running && source.state === "watching" ? "good" : "attention"}`} /> <Text of={source.says} max={60} />
                   </td>
                   <td class="num right">{count(source.objects)}</td>
                   <td class={`num right${source.gaps > 0 ? " evidence" : " muted"}`}>{count(source.gaps)}</td>
@@ -109,7 +117,7 @@ export function Health(): JSX.Element {
       )}
       <h2>Gaps</h2>
       {known.gaps.length === 0 ? (
-        <p class="muted pad">{known.sources.some((source) => source.state !== "watching") ? "None so far. What is not watched at the moment may become one." : "None: no change is missing."}</p>
+        <p class="muted pad">{!known.daemon.running || known.sources.some((source) => source.state !== "watching") ? "None so far. What is not watched at the moment may become one." : "None: no change is missing."}</p>
       ) : (
         <div class="scroll-x">
           <table class="grid">
@@ -173,7 +181,7 @@ export function Health(): JSX.Element {
                   </td>
                   <td>{sink.kind}</td>
                   <td>
-                    <Text of={sink.state} max={60} />
+                    <Text of={sink.says} max={60} />
                   </td>
                   <td class="num right">{count(sink.cursor)}</td>
                   <td class="num right">{sink.lag === 0 ? "0" : counted(sink.lag, "entry", "entries")}</td>

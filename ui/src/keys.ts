@@ -19,7 +19,7 @@ export const KEYS: [string, string][] = [
   ["o", "the page of the object"],
   ["Space", "fold what the object owns, or unfold it"],
   ["p n", "the entry of the object before, after the one that is shown"],
-  ["y", "copy the command that brings this version back"],
+  ["y", "copy the command that undoes the change"],
   ["+ −", "zoom in, out"],
   ["[ ]", "move the window back, forward"],
   ["0", "the whole log"],
@@ -157,10 +157,10 @@ function anywhere(event: KeyboardEvent): boolean {
       } else return false;
       return true;
     case "j":
-      moveLane(1);
-      return true;
     case "k":
-      moveLane(-1);
+      // At once: Enter is of the lane that was chosen, and not of the link that was focused before.
+      document.getElementById("plot")?.focus({ preventScroll: true });
+      moveLane(event.key === "j" ? 1 : -1);
       return true;
     case "+":
     case "=":

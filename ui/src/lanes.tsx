@@ -6,9 +6,9 @@ import { useEffect, useRef } from "preact/hooks";
 import { drawAxis, drawLanes, markIndex, palette, size, sprites, type Scene, type Sprites } from "./draw.ts";
 import { AFTER, BEFORE, gapsOf, hit, ROW, shift, toTime, toX, zoom, type Hit, type LaneModel, type Row, type Scale } from "./layout.ts";
 import {
-  choose, cursor, dark, gaps, go, lanesFailure, link, linkTo, loaded, loading, move, moving, now, oldest, overview, overviewFailure, range, reload, rest, rows, view, type Loaded,
+  choose, cursor, dark, data, gaps, go, lanesFailure, link, linkTo, loaded, loading, move, moving, now, oldest, overview, overviewFailure, range, reload, rest, rows, view, type Loaded,
 } from "./store.ts";
-import { count, counted, objectName, plain, short, whyWords } from "./text.ts";
+import { count, counted, halves, objectName, plain, short, whyWords } from "./text.ts";
 import { full, parse, span, zoneName } from "./time.ts";
 import { FIELDS } from "./filters.tsx";
 import { Empty, Problem, Text } from "./parts.tsx";
@@ -183,6 +183,8 @@ export function Lanes(): JSX.Element {
       if (from?.moved) rest();
       else if (event.type === "pointerup") {
         const found = under(place(event));
+        // What the panel says now needs no tip, and stands where the tip was.
+        pointed.value = null;
         if (found) act(found, event.shiftKey);
       }
       from = null;
@@ -237,6 +239,12 @@ export function Lanes(): JSX.Element {
       <div class="lanes-head">
         <div class="label-head">
           <span class="muted">{known ? counted(known.answer.lanes.length, "object") : ""}</span>
+          {!data.embedded && (
+            <select class="order" aria-label="Order" value={view.value.order} onChange={(event) => go({ order: event.currentTarget.value === "names" ? "names" : "" })}>
+              <option value="">causes first</option>
+              <option value="names">by name</option>
+            </select>
+          )}
         </div>
         <canvas ref={axis} aria-hidden="true" class="axis" />
       </div>
@@ -276,7 +284,7 @@ function Nothing(): JSX.Element {
     <Empty title={narrowed ? "Nothing passes these filters in this window" : "No object is known in this window"}>
       {known && known.answer.unwatched.length > 0 && (
         <p>
-          Nobody knows of {counted(known.answer.unwatched.length, "range")}:{" "}
+          Not recorded: {counted(known.answer.unwatched.length, "range")}:{" "}
           {known.answer.unwatched.slice(-10).map((gap, index) => (
             <button key={index} type="button" disabled={gap.seq === null} onClick={() => gap.seq !== null && choose(gap.seq, false)}>
               GAP <Text of={[gap.resource ?? "everything", gap.namespace].filter(Boolean).join(" ")} max={60} fixed />
@@ -340,8 +348,15 @@ function Tip({ at, of, width }: { at: ReadonlySignal<Place | null>; of: Readonly
   useEffect(() => {
     const box = element.current;
     if (!box || !place) return;
+    const plot = box.parentElement?.getBoundingClientRect();
+    const foot = document.querySelector(".status")?.getBoundingClientRect().top ?? innerHeight;
+    if (!plot) return;
     const right = place.x > width.value / 2;
-    box.style.transform = `translate(${Math.round(right ? place.x - box.offsetWidth - 14 : place.x + 14)}px, ${Math.round(place.y + 14)}px)`;
+    const [x, y] = [plot.left + place.x, plot.top + place.y];
+    const left = right ? x - box.offsetWidth - 14 : x + 14;
+    const top = y + 14 + box.offsetHeight > foot - 4 ? y - 14 - box.offsetHeight : y + 14;
+    // Whole, wherever the pointer is.
+    box.style.transform = `translate(${Math.round(Math.max(4, Math.min(innerWidth - box.offsetWidth - 4, left)))}px, ${Math.round(Math.max(4, top))}px)`;
   });
   const [known, found] = [loaded.value, of.value];
   const lane = found ? known?.models[found.lane] : undefined;
@@ -359,7 +374,7 @@ function Tip({ at, of, width }: { at: ReadonlySignal<Place | null>; of: Readonly
     if (mark.type !== "QUIET" && cluster.quiet > 0) lines.push(`${counted(cluster.quiet, "quiet entry", "quiet entries")} folded`);
   } else if (found.kind === "gap") {
     const { gap } = found;
-    lines = [`Nobody knows: ${whyWords(gap.why)}`, `${gap.from === BEFORE ? "from before the log" : `from ${full(gap.from, zone)}`} to ${full(gap.to, zone)}`];
+    lines = [`Not recorded: ${whyWords(gap.why)}`, `${gap.from === BEFORE ? "from before the log" : `from ${full(gap.from, zone)}`} to ${full(gap.to, zone)}`];
   } else {
     const time = toTime({ ...range.value, width: width.value }, place.x);
     lines = [`${full(time, zone)} ${zoneName(zone, time)}`, quiet(lane, time, known)];
@@ -398,10 +413,10 @@ function Labels(): JSX.Element {
   }, [made.value, total]);
   return (
     <table class="labels" role="table">
-      <caption class="sr">Objects of the window, each with its lives, its changes and what nobody knows of it</caption>
+      <caption class="sr">Objects of the window, each with its lives, its changes and the times that are not recorded</caption>
       <thead class="sr" role="rowgroup">
         <tr role="row">
-          {["Object", "Lives", "Changes in the window", "Last change", "Nobody knows"].map((name) => (
+          {["Object", "Lives", "Changes in the window", "Last change", "Not recorded"].map((name) => (
             <th key={name} scope="col" role="columnheader">
               {name}
             </th>
@@ -431,6 +446,7 @@ function LaneRow({ row, lane, stop }: { row: Extract<Row, { kind: "lane" }>; lan
   const active = cursor.value?.lane === known.id;
   const { zone, folded } = view.value;
   const last = known.marks[known.marks.length - 1];
+  const [head, tail] = halves(known.name);
   const unknown = gapsOf(known, gaps.value);
   const gone = known.bars.length > 0 && known.bars.every((bar) => bar.to !== null);
   return (
@@ -443,17 +459,25 @@ function LaneRow({ row, lane, stop }: { row: Extract<Row, { kind: "lane" }>; lan
             tabIndex={stop ? 0 : -1}
             aria-expanded={!row.folded}
             aria-label={plain(`${counted(row.children, "object")} of ${objectName(known)}`)}
-            onClick={() => go({ folded: row.folded ? folded.filter((id) => id !== known.id) : [...folded, known.id] }, false)}
+            onClick={() => go({ folded: folded.includes(known.id) ? folded.filter((id) => id !== known.id) : [...folded, known.id] }, false)}
           >
             {row.folded ? "+" : "−"}
           </button>
         ) : (
           <span class="fold" />
         )}
-        <a class="name" href={linkTo({ page: "object", object: known.id, at: "", entry: null, against: null })} title={plain(known.id)} tabIndex={stop ? 0 : -1}>
-          <span class="kind">{short(known.kind)}/</span>
-          <Text of={known.name} max={120} fixed />
+        <a class="name" href={linkTo({ page: "object", object: known.id, at: "", entry: null, against: null })} title={plain(known.id)} aria-label={plain(objectName(known))} tabIndex={stop ? 0 : -1}>
+          <span class="head">
+            <span class="kind">{short(known.kind)}/</span>
+            <Text of={head} max={112} fixed />
+          </span>
+          <Text of={tail} max={12} fixed />
         </a>
+        {row.namespace !== "" && (
+          <span class="of">
+            <Text of={row.namespace} max={60} fixed />
+          </span>
+        )}
         {row.folded && <span class="tally">+{count(row.children)}</span>}
         {known.quiet > 0 && (
           <span class="tally" title={counted(known.quiet, "quiet entry", "quiet entries")}>

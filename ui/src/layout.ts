@@ -188,12 +188,19 @@ export function bars(lane: LaneModel, scale: Scale, gaps: Range[], now: number):
   return found;
 }
 
-/** The ranges of which nobody knows, for one lane. */
-export function gapsOf(lane: { resource: string; namespace: string; name: string }, unwatched: GapModel[]): GapModel[] {
-  return unwatched.filter(
-    (gap) => (gap.resource === null || gap.resource === lane.resource) && (gap.namespace === "" || gap.namespace === lane.namespace) && (gap.name === undefined || gap.name === lane.name),
-  );
+/** The ranges of which nobody knows, for one lane: of none from before its object was born, where somebody saw that. */
+export function gapsOf(lane: { resource: string; namespace: string; name: string; bars: readonly Bar[] }, unwatched: GapModel[]): GapModel[] {
+  const first = lane.bars[0];
+  const born = first !== undefined && first.from !== null && SEEN.includes(first.from_how) ? parse(first.from) : BEFORE;
+  return unwatched.flatMap((gap) => {
+    const isIts = (gap.resource === null || gap.resource === lane.resource) && (gap.namespace === "" || gap.namespace === lane.namespace) && (gap.name === undefined || gap.name === lane.name);
+    if (!isIts || gap.to <= born) return [];
+    return gap.from < born ? [{ ...gap, from: born }] : [gap];
+  });
 }
+
+/** How the moment at which an object came is known exactly. */
+const SEEN: readonly string[] = ["watched", "recovered"];
 
 export interface GapModel extends Range {
   resource: string | null;
@@ -213,18 +220,32 @@ export function gapModel(gap: Unwatched): GapModel {
 
 export type Row =
   | { kind: "namespace"; namespace: string; y: number }
-  | { kind: "lane"; index: number; y: number; depth: number; children: number; folded: boolean };
+  | { kind: "lane"; index: number; y: number; depth: number; children: number; folded: boolean; namespace: string };
 
 export interface Rows {
   rows: Row[];
   height: number;
 }
 
+/** Whether something of a mark is a change: what a first list found was there before. */
+export function isChange(mark: Pick<Mark, "type" | "evidence">): boolean {
+  return mark.type !== "QUIET" && !(mark.type === "ADDED" && mark.evidence === "listed");
+}
+
+/** How lanes are laid out beyond what each of them says. */
+export interface Layout {
+  onlyChanged?: boolean;
+  /** In the order of the answer; otherwise the trees stand below the names of their namespaces. */
+  inOrder?: boolean;
+  /** What an owner owns is folded away where none of it has a cause. */
+  foldsDerived?: boolean;
+}
+
 /**
- * Lanes in their trees, the trees by namespace. Lanes come as a tree in preorder; what a folded owner owns is left out, with
- * its number.
+ * Lanes in their trees. Lanes come as a tree in preorder; what a folded owner owns is left out, with its number. `toggled` are
+ * the owners that are unfolded or folded against the rule.
  */
-export function layOut(lanes: readonly Lane[], folded: ReadonlySet<string>, onlyChanged = false): Rows {
+export function layOut(lanes: readonly Lane[], toggled: ReadonlySet<string>, { onlyChanged = false, inOrder = false, foldsDerived = false }: Layout = {}): Rows {
   interface Tree {
     namespace: string;
     members: number[];
@@ -237,7 +258,7 @@ export function layOut(lanes: readonly Lane[], folded: ReadonlySet<string>, only
     for (let index = lanes.length - 1; index >= 0; index -= 1) {
       const lane = lanes[index];
       if (!lane) continue;
-      stays[index] = lane.depth < keepAbove || lane.marks.some((mark) => mark.type !== "QUIET");
+      stays[index] = lane.depth < keepAbove || lane.marks.some(isChange);
       keepAbove = stays[index] ? lane.depth : Math.min(keepAbove, lane.depth);
     }
   }
@@ -253,10 +274,12 @@ export function layOut(lanes: readonly Lane[], folded: ReadonlySet<string>, only
     if (known) known.push(tree);
     else namespaces.set(tree.namespace, [tree]);
   }
+  const several = namespaces.size > 1;
+  const groups: [string, Tree[]][] = inOrder ? [["", trees]] : [...namespaces];
   const rows: Row[] = [];
   let y = 0;
-  for (const [namespace, members] of namespaces) {
-    if (namespaces.size > 1) {
+  for (const [namespace, members] of groups) {
+    if (several && !inOrder) {
       rows.push({ kind: "namespace", namespace, y });
       y += ROW;
     }
@@ -268,13 +291,15 @@ export function layOut(lanes: readonly Lane[], folded: ReadonlySet<string>, only
         if (lane.depth > hiddenBelow) continue;
         hiddenBelow = Infinity;
         let children = 0;
+        let derived = foldsDerived;
         for (let next = position + 1; next < tree.members.length; next += 1) {
           if ((lanes[tree.members[next] ?? -1]?.depth ?? 0) <= lane.depth) break;
           children += 1;
+          if (lanes[tree.members[next] ?? -1]?.role !== undefined) derived = false;
         }
-        const isFolded = children > 0 && folded.has(lane.id);
+        const isFolded = children > 0 && derived !== toggled.has(lane.id);
         if (isFolded) hiddenBelow = lane.depth;
-        rows.push({ kind: "lane", index, y, depth: lane.depth, children, folded: isFolded });
+        rows.push({ kind: "lane", index, y, depth: lane.depth, children, folded: isFolded, namespace: inOrder && several && lane.depth === 0 ? lane.namespace : "" });
         y += ROW;
       }
     }

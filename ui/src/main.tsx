@@ -7,6 +7,7 @@ import { Panel, truncatedText } from "./entry.tsx";
 import { FilterBar, Legend, RangeBar } from "./filters.tsx";
 import { Health, worst } from "./health.tsx";
 import { KEYS, listen } from "./keys.ts";
+import { isChange } from "./layout.ts";
 import { Lanes, toLanes } from "./lanes.tsx";
 import { LogPage } from "./log.tsx";
 import { ObjectPage } from "./object.tsx";
@@ -157,7 +158,7 @@ function Status(): JSX.Element {
   const known = overview.value;
   const lanes = loaded.value;
   const cut = lanes?.answer.truncated;
-  const marks = lanes?.answer.lanes.reduce((sum, lane) => sum + lane.marks.length, 0) ?? 0;
+  const marks = lanes?.answer.lanes.reduce((sum, lane) => sum + lane.marks.filter(isChange).length, 0) ?? 0;
   const quiet = lanes?.answer.lanes.reduce((sum, lane) => sum + lane.quiet, 0) ?? 0;
   return (
     <footer class="status" aria-label="What is shown">

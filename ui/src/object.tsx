@@ -8,7 +8,7 @@ import { drawAxis, drawLanes, palette, size, sprites } from "./draw.ts";
 import { useAnswer } from "./entry.tsx";
 import { AFTER, BEFORE, gapModel, gapsOf, layOut, model, ROW } from "./layout.ts";
 import { Command, EntryTable, Problem, Text, Time, useWidth, Yaml } from "./parts.tsx";
-import { data, dark, followObject, go, hidden, linkTo, loadOverview, now, oldest, overview, upToNow, view } from "./store.ts";
+import { data, dark, end, followObject, go, hidden, linkTo, loadOverview, now, oldest, overview, upToNow, view } from "./store.ts";
 import { objectName, whoWords } from "./text.ts";
 import { parse, resolve, span } from "./time.ts";
 import { splitId } from "./url.ts";
@@ -231,10 +231,12 @@ function Lives({ answer }: { answer: Answer }): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const axis = useRef<HTMLCanvasElement>(null);
-  const width = useWidth(box);  const isDark = dark.value;
+  const width = useWidth(box);
+  const isDark = dark.value;
   const { zone, entry, against } = view.value;
   const holes = useMemo(() => upToNow(answer.unwatched.map(gapModel)), [answer, overview.value]);
-  const [to, first] = [Math.floor(now.value / 1000) * 1000 + 1000, oldest.value];
+  // A log without a daemon ends with its last entry, and not years later.
+  const [to, first] = [Math.floor(end.value / 1000) * 1000 + 1000, oldest.value];
   useEffect(() => {
     if (!canvas.current || !axis.current || width.value === 0) return;
     const sheet = sprites(palette());

@@ -4,7 +4,7 @@ import { signal, useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Summary } from "./api.ts";
-import { counted, cut, fitToPaste, objectName, ofCluster, pieces, plain, whoWords } from "./text.ts";
+import { counted, cut, fitToPaste, objectName, ofCluster, pieces, plain, whoWords, withoutArea } from "./text.ts";
 import { full, parse, zoneName } from "./time.ts";
 import { choose, linkTo, view, type Failure } from "./store.ts";
 
@@ -79,8 +79,9 @@ export function gist(entry: Summary): string {
   const name = `/${entry.name}`;
   const at = entry.line.indexOf(name);
   const rest = at < 0 ? "" : entry.line.slice(at + name.length).replace(/\s+/g, " ").trim();
-  // How it is known has a place of its own.
-  return rest.endsWith(entry.evidence) && entry.evidence !== "" ? rest.slice(0, -entry.evidence.length).trim() : rest.replace(/^listed: /, "");
+  // How it is known has a place of its own, and so have the areas.
+  const text = rest.endsWith(entry.evidence) && entry.evidence !== "" ? rest.slice(0, -entry.evidence.length).trim() : rest.replace(/^listed: /, "");
+  return withoutArea(text, entry.areas);
 }
 
 /** One entry in a list: choosing it shows it. */

@@ -86,7 +86,7 @@ export function StatePage(): JSX.Element {
       {!answer && !problem && <p class="muted pad">Reading the log</p>}
       {answer && unknown.length > 0 && (
         <p class="pad evidence">
-          Nobody knows what was there then of: <Text of={unknown.join(", ")} max={300} />
+          decklog was not watching these then: <Text of={unknown.join(", ")} max={300} />
         </p>
       )}
       {between && <ChangesList answer={between} />}

@@ -157,7 +157,13 @@ export const lanesFailure = signal<Failure | null>(null);
 export const histogram = signal<Histogram | null>(null);
 export const histogramFailure = signal<Failure | null>(null);
 
-export const rows = computed<Rows>(() => layOut(loaded.value?.answer.lanes ?? [], new Set(view.value.folded), view.value.changed));
+export const rows = computed<Rows>(() => {
+  const { folded, changed, order, filters } = view.value;
+  const { what, type, area, by, where } = filters;
+  // Who chooses changes asks to see them, whatever they follow from.
+  const chooses = what.length + type.length + area.length + by.length > 0 || where !== "";
+  return layOut(loaded.value?.answer.lanes ?? [], new Set(folded), { onlyChanged: changed, inOrder: order === "", foldsDerived: order === "" && !chooses });
+});
 
 /** States of a source in which nobody sees what happens. */
 const BLIND = ["waiting", "listing", "recovering", "degraded"];
@@ -217,9 +223,7 @@ function reached(answer: Lanes): number {
   const cut = answer.truncated;
   if (!cut) return BEFORE;
   const looked = cut.before ? parse(cut.before) : BEFORE;
-  if (cut.marks === 0) return looked;
-  const first = answer.lanes.flatMap((lane) => lane.marks.filter((mark) => mark.type !== "QUIET").slice(0, 1).map((mark) => parse(mark.time)));
-  return first.reduce((least, time) => Math.min(least, time), Infinity) === Infinity ? looked : Math.max(looked, first.reduce((least, time) => Math.min(least, time)));
+  return cut.marks_before === undefined ? looked : Math.max(looked, parse(cut.marks_before));
 }
 
 let loadingLanes: AbortController | null = null;
@@ -228,11 +232,11 @@ async function loadLanes(): Promise<void> {
   loadingLanes?.abort();
   const mine = new AbortController();
   loadingLanes = mine;
-  const { since, until, filters } = view.peek();
+  const { since, until, filters, order } = view.peek();
   const begun = Date.now();
   loading.value = true;
   try {
-    const answer = await data.lanes({ since, until }, filters, mine.signal);
+    const answer = await data.lanes({ since, until }, filters, order, mine.signal);
     if (mine.signal.aborted) return;
     loaded.value = asLoaded(answer, null);
     lanesFailure.value = null;
@@ -271,10 +275,10 @@ async function loadHistogram(): Promise<void> {
 
 /** What the lanes depend on, as one text: a change of anything else of the view does not load them again. */
 const lanesKey = computed(() => {
-  const { page, since, until, filters } = view.value;
+  const { page, since, until, filters, order } = view.value;
   const shown = page === "timeline" || page === "log";
   const chosen = since !== "" || until !== "";
-  return overview.value && shown && chosen && typeof asked.value !== "string" ? JSON.stringify([since, until, filterKeys(filters), overview.value.mode]) : "";
+  return overview.value && shown && chosen && typeof asked.value !== "string" ? JSON.stringify([since, until, filterKeys(filters), order, overview.value.mode]) : "";
 });
 const histogramKey = computed(() => {
   const { page, over, filters } = view.value;

@@ -64,6 +64,22 @@ export function cut(text: string, max: number): [string, number] {
   return [text.slice(0, end), text.length - end];
 }
 
+/** A name in two parts, of which the first may be shortened: what tells Pods of one owner apart stands at the end of their names. */
+export function halves(name: string): [string, string] {
+  const at = name.length - Math.min(8, Math.floor(name.length / 2));
+  const code = name.charCodeAt(at);
+  const end = code >= 0xdc00 && code <= 0xdfff ? at - 1 : at;
+  return [name.slice(0, end), name.slice(end)];
+}
+
+/** What changed, without the area that stands beside it already: `spec replicas 3 → 5`, `data.a 1 → 2` and `spec spec.mode a → b` name theirs. */
+export function withoutArea(text: string, areas: readonly string[]): string {
+  const word = areas.find((one) => text === one || text.startsWith(`${one} `));
+  const rest = word === undefined ? text : text.slice(word.length).trim();
+  const path = areas.find((one) => rest.startsWith(`${one}.`));
+  return path === undefined ? rest : rest.slice(path.length + 1);
+}
+
 /** Whether a text may go into a shell as it is: a command with a line feed or a hidden character is not what it looks like. */
 export function fitToPaste(command: string): boolean {
   return pieces(command, true).every((piece) => !piece.escaped);

@@ -39,7 +39,9 @@ export interface View {
   from: string;
   /** Only objects that changed in the window, and their owners. */
   changed: boolean;
-  /** Owners whose objects are folded away. */
+  /** The order of the lanes: causes first where it is "". */
+  order: "" | "names";
+  /** Owners whose objects are folded away, or unfolded where they would be folded away. */
   folded: string[];
   zone: Zone;
 }
@@ -47,7 +49,7 @@ export interface View {
 export const NO_FILTERS: Filters = { what: [], namespace: [], type: [], area: [], by: [], where: "", quiet: false };
 
 export const START: View = {
-  page: "timeline", since: "", until: "", over: "", filters: NO_FILTERS, entry: null, against: null, object: "", at: "", from: "", changed: false, folded: [], zone: "utc",
+  page: "timeline", since: "", until: "", over: "", filters: NO_FILTERS, entry: null, against: null, object: "", at: "", from: "", changed: false, order: "", folded: [], zone: "utc",
 };
 
 const PAGES: readonly Page[] = ["timeline", "log", "object", "state", "churn", "health"];
@@ -79,6 +81,7 @@ export function toHash(view: View): string {
   if (view.entry !== null) keys.push(["entry", String(view.entry)]);
   if (view.against !== null) keys.push(["against", String(view.against)]);
   if (view.changed) keys.push(["changed", "1"]);
+  if (view.order !== "") keys.push(["order", view.order]);
   for (const id of view.folded) keys.push(["fold", id]);
   if (view.zone !== "utc") keys.push(["zone", view.zone]);
   // Slashes, colons and commas mean nothing behind `#`; written out they keep the address readable in a chat.
@@ -113,6 +116,7 @@ export function fromHash(hash: string): View {
     at: text("at"),
     from: text("from"),
     changed: text("changed") === "1",
+    order: text("order") === "names" ? "names" : "",
     folded: keys.getAll("fold"),
     zone: text("zone") === "local" ? "local" : "utc",
   };

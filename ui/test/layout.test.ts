@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Lane, Mark, Summary } from "../src/api.ts";
-import { append, badge, bars, BIN, clusters, gapModel, gapsOf, hit, layOut, LOOKS, lookOf, model, ROW, rowsBetween, toX, UNSEEN, zoom } from "../src/layout.ts";
+import type { Bar, Lane, Mark, Summary } from "../src/api.ts";
+import { append, badge, bars, BIN, clusters, gapModel, gapsOf, hit, layOut, LOOKS, lookOf, model, ROW, rowsBetween, toX, UNSEEN, zoom, type Layout } from "../src/layout.ts";
 import { parse, rfc3339 } from "../src/time.ts";
 
 const T0 = parse("2026-11-25T01:00:00Z");
@@ -96,12 +96,51 @@ test("bars that are out of the window are not drawn", () => {
 
 test("a gap concerns the lanes of its resource and namespace", () => {
   const gap = (resource: string | null, namespace: string) => gapModel({ resource, namespace, from: null, to: rfc3339(T0), why: "expired", seq: 1 });
-  const concerns = (resource: string | null, namespace: string): boolean => gapsOf(lane("a"), [gap(resource, namespace)]).length === 1;
+  const concerns = (resource: string | null, namespace: string): boolean => gapsOf(lane("a", { bars: [] }), [gap(resource, namespace)]).length === 1;
   assert.ok(concerns(null, ""));
   assert.ok(concerns("pods", ""));
   assert.ok(concerns("pods", "shop"));
   assert.ok(!concerns("pods", "pay"));
   assert.ok(!concerns("deployments.apps", ""));
+});
+
+test("nobody asks what happened to an object before it was born", () => {
+  const gap = gapModel({ resource: "pods", namespace: "", from: rfc3339(T0), to: rfc3339(T0 + 60_000), why: "expired", seq: 1 });
+  const bar = (from: number | null, from_how: Bar["from_how"]): Bar => ({ uid: "u", from: from === null ? null : rfc3339(from), from_how, to: null, to_how: "open" });
+  const cases: [Bar[], [number, number][]][] = [
+    [[], [[0, 60]]],
+    [[bar(null, "before")], [[0, 60]]],
+    [[bar(T0 + 90_000, "watched")], []],
+    [[bar(T0 + 30_000, "watched")], [[30, 60]]],
+    [[bar(T0 + 30_000, "recovered")], [[30, 60]]],
+    // It may be older than what found it.
+    [[bar(T0 + 30_000, "listed")], [[0, 60]]],
+    [[bar(T0 + 60_000, "inferred")], [[0, 60]]],
+    [[bar(T0 - 1, "watched"), bar(T0 + 30_000, "watched")], [[0, 60]]],
+  ];
+  for (const [bars, expected] of cases) {
+    const found = gapsOf(lane("a", { bars }), [gap]).map((one) => [(one.from - T0) / 1000, (one.to - T0) / 1000]);
+    assert.deepEqual(found, expected, JSON.stringify(bars));
+  }
+});
+
+test("causes stand in their order, with what follows from them folded away", () => {
+  const lanes = [
+    lane("node", { id: "n", namespace: "", role: "cause" }), lane("web", { id: "d", role: "cause" }), lane("rs", { id: "r", depth: 1 }), lane("p1", { id: "p1", depth: 2 }),
+    lane("pay", { id: "x", namespace: "pay" }), lane("hit", { id: "h", depth: 1, role: "cause" }), lane("other", { id: "o", depth: 1 }),
+  ];
+  const ids = (toggled: string[], layout: Layout): string[] =>
+    layOut(lanes, new Set(toggled), layout).rows.map((row) => (row.kind === "namespace" ? `[${row.namespace}]` : `${lanes[row.index]!.id}${row.folded ? `+${row.children}` : ""}${row.namespace && `@${row.namespace}`}`));
+  const page = { inOrder: true, foldsDerived: true };
+  assert.deepEqual(ids([], page), ["n", "d+2@shop", "x@pay", "h", "o"]);
+  assert.deepEqual(ids(["d", "x"], page), ["n", "d@shop", "r+1", "x+2@pay"]);
+  assert.deepEqual(ids([], { inOrder: true }), ["n", "d@shop", "r", "p1", "x@pay", "h", "o"]);
+});
+
+test("what a first list found is no change", () => {
+  const found = lane("found", { id: "f", marks: [mark(1, 1, { type: "ADDED", evidence: "listed" })] });
+  const came = lane("came", { id: "c", marks: [mark(2, 2, { type: "ADDED" })] });
+  assert.equal(layOut([found, came], new Set(), { onlyChanged: true }).rows.length, 1);
 });
 
 test("rows are trees by namespace, and folding hides all that is owned", () => {
@@ -125,7 +164,7 @@ test("an owner stays for what it owns and that changed", () => {
     lane("p2", { id: "p2", depth: 2, marks: [mark(1, 1)] }), lane("quiet", { id: "q", marks: [mark(2, 2, { type: "QUIET", quiet: 3 })] }), lane("last", { id: "l", marks: [mark(3, 3)] }),
     lane("below", { id: "b", depth: 1 }),
   ];
-  assert.deepEqual(layOut(lanes, new Set(), true).rows.map((row) => (row.kind === "lane" ? lanes[row.index]!.id : "")), ["d", "r2", "p2", "l"]);
+  assert.deepEqual(layOut(lanes, new Set(), { onlyChanged: true }).rows.map((row) => (row.kind === "lane" ? lanes[row.index]!.id : "")), ["d", "r2", "p2", "l"]);
 });
 
 test("what nobody saw happen is hollow, and ranks as what it is", () => {

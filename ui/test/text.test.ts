@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes, count, cut, fitToPaste, ofCluster, pieces, plain } from "../src/text.ts";
+import { bytes, count, cut, fitToPaste, halves, ofCluster, pieces, plain, withoutArea } from "../src/text.ts";
 
 test("what does not show is shown by its name", () => {
   for (const [hidden, name] of [
@@ -31,6 +31,23 @@ test("a cut never leaves half of a pair", () => {
 test("a command with something hidden is not copied", () => {
   assert.ok(fitToPaste("decklog get deploy/web -n shop --at 7 --clean | kubectl apply -f -"));
   for (const hidden of ["\n", "\r", "\u001b[31m", "\u202e"]) assert.ok(!fitToPaste(`decklog get x${hidden}rm`));
+});
+
+test("a name has its end by itself, whole characters in both halves", () => {
+  for (const [name, head, tail] of [
+    ["api-5rl7d-x2k4p", "api-5rl7", "d-x2k4p"], ["web", "we", "b"], ["db", "d", "b"], ["a", "a", ""], ["", "", ""], ["x\u{1f600}\u{1f600}", "x\u{1f600}", "\u{1f600}"], ["a\u{1f600}", "a", "\u{1f600}"],
+  ] as const) {
+    assert.deepEqual(halves(name), [head, tail], name);
+  }
+});
+
+test("an area is said once", () => {
+  for (const [text, areas, rest] of [
+    ["spec  replicas 3 → 5", ["spec"], "replicas 3 → 5"], ["spec replicas 3 → 5", ["metadata", "spec"], "replicas 3 → 5"], ["data.value a → b", ["data"], "value a → b"], ["status.observedGeneration", ["status"], "observedGeneration"],
+    ["spec", ["spec"], ""], ["spec spec.mode a → b", ["spec"], "mode a → b"], ["data data.data.x", ["data"], "data.x"], ["specials 1 → 2", ["spec"], "specials 1 → 2"], ["replicas 3 → 5", ["spec"], "replicas 3 → 5"], ["spec replicas", [], "spec replicas"],
+  ] as const) {
+    assert.equal(withoutArea(text, areas), rest, text);
+  }
 });
 
 test("figures", () => {

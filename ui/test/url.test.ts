@@ -5,7 +5,7 @@ import { filterKeys, fromHash, rangeOf, splitId, START, toHash, type View } from
 const FULL: View = {
   page: "object", since: "2026-11-25T01:00:00Z", until: "2026-11-25T02:00:00.5Z", over: "7d",
   filters: { what: ["deploy/web", "pods/web-*"], namespace: ["shop", "pay"], type: ["ADDED", "GAP"], area: ["spec"], by: ["kubectl*", "flux"], where: 'kind == "Pod" && name != "a+b&c=d#e%"', quiet: true },
-  entry: 12, against: 7, changed: true, object: 'configmaps/hostile/<img src=x onerror="x">\u202e', at: "10", from: "1h", folded: ["deployments.apps/shop/web", "a/b/c&d"], zone: "local",
+  entry: 12, against: 7, changed: true, object: 'configmaps/hostile/<img src=x onerror="x">\u202e', at: "10", from: "1h", order: "names", folded: ["deployments.apps/shop/web", "a/b/c&d"], zone: "local",
 };
 
 test("what is written is read", () => {

@@ -14,6 +14,7 @@ use super::who;
 use super::yaml::{self, View};
 use super::{Failure, Format, Global, Outcome};
 use crate::core::k8s::managed_fields::By;
+use crate::query::coverage::Uncovered;
 use crate::query::questions::blame::{Blame, Blamed};
 use crate::query::render::blame::{Field, Set};
 
@@ -32,7 +33,7 @@ pub struct BlameArgs {
     /// Its namespace; not needed where only one namespace has such an object
     #[arg(short, long, value_name = "NS", value_delimiter = ',')]
     pub namespace: Vec<String>,
-    /// As it was: right after an entry (its seq), so long ago (10m), or at a time: 10:30, 'yesterday 10:30', '2026-11-21 10:30', RFC 3339
+    /// State at a moment: right after an entry (its seq), a duration back (10m), or a time (10:30, 'yesterday 10:30', '2026-11-21 10:30', RFC 3339)
     #[arg(long, value_name = "TIME or SEQ", value_parser = at, allow_hyphen_values = true)]
     pub at: Option<At>,
 }
@@ -50,6 +51,8 @@ struct Document<'a> {
     uid: &'a str,
     gaps: usize,
     fields: &'a [Field],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    uncovered: &'a [Uncovered],
 }
 
 impl<'a> Document<'a> {
@@ -63,6 +66,7 @@ impl<'a> Document<'a> {
             uid: &found.uid,
             gaps: found.gaps,
             fields: &found.fields,
+            uncovered: &found.uncovered,
         }
     }
 }

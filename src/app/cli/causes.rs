@@ -23,6 +23,7 @@ use crate::core::model::{EntryType, Resource, Seq};
 use crate::core::wire::Entry;
 use crate::journal::StoredEntry;
 use crate::query::causes::Role;
+use crate::query::coverage::Uncovered;
 use crate::query::line::Line;
 use crate::query::questions::causes::{Causes, Changes, Folded, Item, Named};
 
@@ -109,6 +110,19 @@ struct Document<'a> {
     derived: Option<&'a Folded>,
 }
 
+/// A part of the time that the log does not cover, as JSON.
+#[derive(Serialize)]
+struct Unknown<'a> {
+    role: &'static str,
+    #[serde(flatten)]
+    uncovered: &'a Uncovered,
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn bug(error: serde_json::Error) -> Failure {
+    Failure::internal(format!("cannot print the answer: {error}"))
+}
+
 /// Prints groups for programs: a line of JSON or a document of YAML each.
 struct Documents<'o> {
     out: &'o mut Out,
@@ -136,6 +150,13 @@ impl Documents<'_> {
                 self.put(&stored.line)?;
                 self.put(b",\"folded\":[")
             }
+            Item::Unknown(uncovered) => {
+                self.close()?;
+                let json = serde_json::to_vec(&Unknown { role: "unknown", uncovered: &uncovered }).map_err(bug)?;
+                self.open = Some(Vec::new());
+                self.put(&json[..json.len() - 1])?;
+                self.put(b",\"folded\":[")
+            }
         }
     }
 
@@ -154,7 +175,6 @@ impl Documents<'_> {
             entry,
             derived: changes.folded.as_ref(),
         };
-        let bug = |error: serde_json::Error| Failure::internal(format!("cannot print the answer: {error}"));
         let json = serde_json::to_vec(&document).map_err(bug)?;
         self.open = Some(Vec::new());
         self.put(&json[..json.len() - 1])?;
@@ -237,6 +257,7 @@ impl Printer<'_> {
                 self.gaps.push(stored);
                 Ok(())
             }
+            Item::Unknown(_) => Ok(()),
         }
     }
 

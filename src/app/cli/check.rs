@@ -152,7 +152,7 @@ fn look(
     let mut found = Findings::default();
     match loaded.path {
         Some(_) => found.good("config-right", format!("{} is valid", loaded.name())),
-        None => found.note("config-none", format!("there is no file, so `decklog run` watches {}", loaded.name())),
+        None => found.note("config-none", format!("there is no file, so `decklog run` uses {}", loaded.name())),
     }
     for warning in &loaded.warnings {
         found.note("config-warning", warning.clone());

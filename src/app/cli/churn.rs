@@ -22,7 +22,7 @@ pub struct ChurnArgs {
     /// Also the writes that the API server dropped because they changed nothing, by its own request counters
     #[arg(long)]
     pub requests: bool,
-    /// At most so many rows in each table
+    /// Most rows in each table
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = how_many)]
     pub top: usize,
 }
@@ -74,7 +74,7 @@ fn lines(report: &Report, look: TerminalStyle) -> Vec<String> {
         if report.dropped_below > 0 {
             lines.push(String::new());
             lines.push(format!(
-                "There were too many to remember: what has at most {} may be missing.",
+                "There were too many to remember: those with at most {} may be missing.",
                 plural(report.dropped_below, "write", "writes")
             ));
         }
@@ -119,7 +119,7 @@ fn head(report: &Report, look: TerminalStyle) -> Vec<String> {
     }
     if not.gaps > 0 {
         let gaps = plural(not.gaps, "gap", "gaps");
-        lines.push(format!("There may have been more: what was written in {gaps} nobody knows."));
+        lines.push(format!("Writes during {gaps} are not counted."));
     }
     lines
 }
@@ -266,7 +266,7 @@ fn requests(lines: &mut Vec<String>, requests: &Requests, look: TerminalStyle) {
     };
     heading(lines, "REQUESTS", &time, look);
     lines.push("As one API server counted them: others behind the same address are not in it,".to_owned());
-    lines.push("and the counters name no culprit. What made no version changed nothing.".to_owned());
+    lines.push("and the counters name no culprit. A write that made no version changed nothing.".to_owned());
     if requests.unread_seconds > 0 {
         lines.push(format!("They were not read for {} of that time.", span(requests.unread_seconds)));
     }

@@ -165,7 +165,9 @@ impl<'w> Line<'w> {
             (_, Some(_)) => flag.map_or_else(Vec::new, values),
             ("sink", None) if self.previous == "init" => names(global, Names::Sinks)?,
             ("blame", None) if self.object().is_some() => self.fields(global, self.object(), part)?,
-            ("tail" | "log" | "get" | "diff" | "blame" | "churn" | "timeline", None) => objects(global, self, part)?,
+            ("tail" | "log" | "get" | "diff" | "blame" | "churn" | "coverage" | "timeline", None) => {
+                objects(global, self, part)?
+            }
             (name, None) => {
                 let place = self.cli.find_subcommand(name).and_then(|command| command.get_positionals().next());
                 place.filter(|_| self.words.is_empty()).map_or_else(Vec::new, values)

@@ -5,8 +5,9 @@
 //! be kept.
 
 mod stage;
+mod story;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -24,10 +25,13 @@ use stage::{Excerpt, Stage, WATCHED};
 /// Arguments of `decklog demo`.
 #[derive(Args, Debug)]
 pub struct DemoArgs {
-    /// Go on until stopped, instead of ending after the story
+    /// Keep running until stopped, instead of ending after the last chapter
     #[arg(long)]
     pub forever: bool,
-    /// Keep the journal, with a config.toml for it, in a directory that is not there yet
+    /// Instead, keep the journal of the cookbook, in ./friday or the directory of --keep
+    #[arg(long, conflicts_with = "forever")]
+    pub story: bool,
+    /// Keep the journal and a config.toml for it in DIR, a new directory
     #[arg(long, value_name = "DIR", conflicts_with = "forever")]
     pub keep: Option<PathBuf>,
 }
@@ -50,6 +54,9 @@ pub fn main(args: DemoArgs, global: &Global) -> Outcome {
         return Err(Failure::usage("demo has a state directory of its own; --keep DIR keeps it"));
     }
     let out = Out::new(global);
+    if args.story {
+        return story::main(out, args.keep.as_deref().unwrap_or(Path::new("friday")));
+    }
     super::block_on(async {
         let failed = |error: std::io::Error| Failure::io("cannot watch for signals", &error);
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
@@ -129,7 +136,7 @@ async fn outages(sim: &Sim, world: &mut World, stage: &mut Stage) -> Result<(), 
 
     stage.chapter(
         "A server that loses its history",
-        "The daemon is killed. Meanwhile a ConfigMap changes, another one comes and goes, a Secret is replaced, and the API server\nis restarted. What it answers watches from is empty then, and every one of them has lost its place:",
+        "The daemon is killed. Meanwhile a ConfigMap changes, another one comes and goes, a Secret is replaced, and the API server\nis restarted. Its memory for watches is empty then, and every watch has lost its place:",
     )?;
     stage.kill_daemon().await?;
     let from = stage.seen();

@@ -35,11 +35,11 @@ pub struct DiffArgs {
     /// Only objects that these programs wrote in between, as managedFields name them: kubectl-set, or 'kubectl*,flux'
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = manager)]
     pub by: Vec<String>,
-    /// The first moment: so long ago (30m), a time (10:00, 'yesterday 10:00', '2026-11-21 10:00', RFC 3339), or right after an
+    /// Start: a duration back (30m), a time (10:00, 'yesterday 10:00', '2026-11-21 10:00', RFC 3339), or right after an
     /// entry (its seq) [default: an hour ago]
     #[arg(long, value_name = "TIME or SEQ", value_parser = at, allow_hyphen_values = true)]
     pub from: Option<At>,
-    /// The second moment, as for --from [default: now]
+    /// End, in the same formats [default: now]
     #[arg(long, value_name = "TIME or SEQ", value_parser = at, allow_hyphen_values = true)]
     pub to: Option<At>,
     /// Also objects that differ in their status alone
@@ -293,7 +293,7 @@ fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
         }
     }
     let summary = if parts.is_empty() { "no difference".to_owned() } else { parts.join(", ") };
-    let lost = if difference.gaps.is_empty() { "" } else { "; what else happened in the gaps is unknown" };
+    let lost = if difference.gaps.is_empty() { "" } else { "; other changes in the gaps are unknown" };
     faint(out, &format!("{summary}{lost}"))
 }
 

@@ -30,13 +30,13 @@ pub struct GetArgs {
     /// Only objects with these labels: app=web, 'env in (prod,qa)', '!legacy'
     #[arg(short = 'l', long, value_name = "LABELS", value_parser = labels)]
     pub selector: Option<String>,
-    /// As it was: right after an entry (its seq), so long ago (10m), or at a time: 10:30, 'yesterday 10:30', '2026-11-21 10:30', RFC 3339
+    /// State at a moment: right after an entry (its seq), a duration back (10m), or a time (10:30, 'yesterday 10:30', '2026-11-21 10:30', RFC 3339)
     #[arg(long, value_name = "TIME or SEQ", value_parser = at, allow_hyphen_values = true)]
     pub at: Option<At>,
-    /// Without status and what the server sets, for `kubectl apply -f -`
+    /// Leave out status and the fields that the server sets, for `kubectl apply -f -`
     #[arg(long)]
     pub clean: bool,
-    /// With managedFields, which YAML leaves out and JSON does not
+    /// Show managedFields, which YAML leaves out and JSON does not
     #[arg(long)]
     pub show_managed_fields: bool,
 }

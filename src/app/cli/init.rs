@@ -22,7 +22,7 @@ use crate::watch::select::{check_access, select};
 pub struct InitArgs {
     /// The file to write, or "-" to print it [default: that of --config, else ./config.toml]
     pub file: Option<PathBuf>,
-    /// Write over a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     pub force: bool,
     /// The kubeconfig to use, which the file then names
@@ -259,7 +259,7 @@ impl Survey {
             set("path", Some(self.state.display().to_string()), ""),
         );
         if self.denied.len() > self.watched.len() {
-            text += "# What these credentials may list and watch.\n";
+            text += "# Resources that these credentials may list and watch.\n";
             text += &list("resources", &self.watched);
         } else {
             text += &format!(

@@ -20,8 +20,8 @@ use crate::query::questions::history::{Family, History, Item, Run};
 /// Arguments of `decklog log`.
 #[derive(Args, Debug)]
 pub struct LogArgs {
-    /// The object, as kubectl spells it: deploy/web, deployments.apps/web [default: what changed in the namespaces, or
-    /// everywhere, in the last hour: who wrote what, and below it how much controllers made of it]
+    /// The object, as kubectl spells it: deploy/web, deployments.apps/web [default: the changes of the last hour in
+    /// the namespaces, or everywhere, with their writers and effects]
     #[arg(value_name = "KIND/NAME")]
     pub object: Option<String>,
     /// Its name, where the first word is its kind alone.
@@ -30,19 +30,19 @@ pub struct LogArgs {
     /// Which of its entries.
     #[command(flatten)]
     pub only: FilterArgs,
-    /// With what changed in each step, as YAML
+    /// Show the changes of each step, as YAML
     #[arg(short, long)]
     pub patch: bool,
-    /// Also of everything that it owns: Deployment, ReplicaSets, Pods; without an object, each change below its cause
+    /// Include everything that it owns: Deployment, ReplicaSets, Pods; without an object, each change below its cause
     #[arg(long)]
     pub tree: bool,
-    /// Each change of the status too; without it runs of them are one line, and so is what follows from a cause
+    /// Show every change; by default successive status updates are one line, and so are the effects of a cause
     #[arg(long)]
     pub all: bool,
     /// Only changes of these parts: spec, status, metadata, data or another top-level one
     #[arg(long = "only", value_name = "AREA", value_delimiter = ',')]
     pub areas: Vec<String>,
-    /// Only the newest so many lines
+    /// The newest COUNT lines
     #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
     /// Oldest first

@@ -98,6 +98,16 @@ impl Out {
         self.bytes(b"\n")
     }
 
+    /// Writes one line in one ink, as long as it is.
+    ///
+    /// # Errors
+    /// As [`Out::bytes`].
+    pub fn inked(&mut self, ink: Ink, text: &str) -> Result<(), Failure> {
+        let mut row = Row::new(TerminalStyle { width: None, ..self.look });
+        row.put(Some(ink), text);
+        self.line(&row.finish())
+    }
+
     /// Writes JSON, one line of it. On a terminal, characters that it would obey are written as JSON escapes, which
     /// mean the same; everyone else gets the very bytes.
     ///

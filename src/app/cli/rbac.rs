@@ -40,12 +40,12 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     }
     if rights.enumerated {
         super::complain(
-            "these are the rights for what the cluster serves now, because RBAC cannot leave `exclude` out of a wildcard; print them again when resources were added",
+            "RBAC has no exclude, so these rules list the resources of today; run this again after you install a CRD",
         );
     }
     if config.watch.iter().any(|watch| watch.namespaces.is_empty() && !watch.exclude_namespaces.is_empty()) {
         super::complain(
-            "these are rights in all namespaces, because RBAC cannot leave any out: what `exclude_namespaces` names may be read, and decklog does not",
+            "these are rights in all namespaces, because RBAC cannot leave any out: they cover the namespaces of `exclude_namespaces` too, which decklog does not read",
         );
     }
     let mut out = Out::new(global);
@@ -241,7 +241,7 @@ fn definitions(out: &mut String, granted: &Rules) {
     let missing: Vec<_> = DEFINITIONS.iter().filter(|(group, plural)| !has(group, plural)).collect();
     if !missing.is_empty() {
         out.push_str(
-            "# What brings new kinds: with them decklog records a new kind at once, and without them a little later.\n",
+            "# Rights for new kinds: with them decklog records a new kind at once, and without them a little later.\n",
         );
     }
     for (group, plural) in missing {

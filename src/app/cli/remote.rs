@@ -93,7 +93,7 @@ pub(super) fn asked(cli: &Cli, matches: &ArgMatches) -> Result<Option<Server>, F
         return if here || !cli.command.reads_the_log() { Ok(None) } else { named(args) };
     }
     if !cli.command.reads_the_log() {
-        let reading = "tail, log, show, get, diff, blame, churn, status, timeline, and verify without a file";
+        let reading = "tail, log, show, get, diff, blame, churn, coverage, status, timeline, and verify without a file";
         return Err(Failure::usage(format!("--server is for commands that read the log: {reading}")));
     }
     if here {
@@ -274,10 +274,7 @@ impl Server {
         put: &mut Put<'_, T>,
     ) -> Result<(), Failure> {
         let broke = |why: String| {
-            Failure::new(
-                Exit::Io,
-                format!("the answer of {} is not whole: {why}; what is printed is a part of it", self.at),
-            )
+            Failure::new(Exit::Io, format!("the answer of {} is not whole: {why}; a part of it is printed", self.at))
         };
         let (mut come, mut looked) = (BytesMut::new(), 0);
         loop {

@@ -11,7 +11,7 @@ use crate::journal::{self, Reader, RestoreError};
 /// Arguments of `decklog restore`.
 #[derive(Args, Debug)]
 pub struct RestoreArgs {
-    /// The sink beside whose output the shared log is
+    /// The sink that [ha] log names
     #[arg(long, value_name = "SINK")]
     pub from: String,
 }
@@ -51,7 +51,7 @@ pub fn main(args: RestoreArgs, global: &Global) -> Outcome {
     let mut out = Out::new(global);
     let range = found.range.map(|(first, last)| format!(" ({} to {})", first.0, last.0)).unwrap_or_default();
     out.line(&format!(
-        "restored {}{range} and {} into {}, epoch {}; start the daemon, and it goes on from there",
+        "restored {}{range} and {} into {}, epoch {}; start the daemon, and it continues from there",
         plural(found.entries, "entry", "entries"),
         plural(found.objects, "object", "objects"),
         dir.display(),

@@ -52,7 +52,7 @@ pub fn main(_args: RunArgs, global: &Global) -> Outcome {
     if loaded.path.is_none() {
         let state = global.state.as_ref().map(|state| format!(" --state {}", state.display())).unwrap_or_default();
         tracing::info!(
-            "there is no configuration file: decklog watches {}; read the log with `decklog{state} tail -f`",
+            "there is no configuration file: decklog uses {}; read the log with `decklog{state} tail -f`",
             loaded.name()
         );
     }

@@ -8,7 +8,7 @@ use super::{Exit, Format, Global, Outcome};
 /// Arguments of `decklog schema`.
 #[derive(Args, Debug)]
 pub struct SchemaArgs {
-    /// Which schema
+    /// The schema to print
     #[arg(default_value = "config")]
     pub of: Of,
 }

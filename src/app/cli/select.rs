@@ -39,10 +39,10 @@ pub struct FilterArgs {
     /// Only these types: ADDED, MODIFIED, DELETED, GAP
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = entry_type)]
     pub types: Vec<EntryType>,
-    /// Not before: so long ago (10m, 1h30m, 2d), or a time: 10:30, yesterday, '2026-11-21 10:30', RFC 3339
+    /// Start: a duration back (10m, 1h30m, 2d) or a time (10:30, yesterday, '2026-11-21 10:30', RFC 3339)
     #[arg(long, value_name = "WHEN", value_parser = ago, allow_hyphen_values = true)]
     pub since: Option<Timestamp>,
-    /// Not after: as for --since
+    /// End, in the same formats
     #[arg(long, value_name = "WHEN", value_parser = ago, allow_hyphen_values = true)]
     pub until: Option<Timestamp>,
     /// Only entries for which this CEL expression over the entry is true: 'type == "DELETED" && namespace == "shop"'

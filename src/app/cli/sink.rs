@@ -19,7 +19,7 @@ pub struct SinkArgs {
 /// What can be done with a sink.
 #[derive(Debug, Subcommand)]
 pub enum SinkCommand {
-    /// Make what it needs where it delivers: tables, topics, streams; what exists already stays
+    /// Create the tables, topics or streams that the sink needs; existing ones are kept
     Init(InitArgs),
 }
 
@@ -29,7 +29,7 @@ pub struct InitArgs {
     /// The sink, by its name in the configuration
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Make nothing, and print what is needed instead, for who does not let a daemon make it
+    /// Print them instead, to review or run yourself
     #[arg(long)]
     pub print: bool,
 }

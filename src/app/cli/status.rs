@@ -24,7 +24,7 @@ pub struct StatusArgs {
     /// Only sources of these resources, as kubectl spells them: pods, deploy, deployments.apps
     #[arg(value_name = "KIND")]
     pub resources: Vec<String>,
-    /// Each source, also those that watch and lack nothing
+    /// List every source, also those without problems
     #[arg(long)]
     pub all: bool,
     /// Print it again every two seconds, until Ctrl-C
@@ -257,16 +257,16 @@ fn is_odd(source: &SourceStatus) -> bool {
     source.active && source.state != SourceState::Watching
 }
 
-/// `55 sources, 54 of them watching, with 20,231 objects`
+/// `54 of 55 sources watching, 20,231 objects`
 fn summary(status: &Status, odd: usize) -> String {
     let active = status.sources.iter().filter(|source| source.active);
     let watching = active.clone().filter(|source| source.state == SourceState::Watching).count();
     let objects = active.clone().map(|source| source.objects).sum();
-    let shown = if odd == 0 { "--all lists them" } else { "these have something to say, --all lists each" };
+    let shown = if odd == 0 { "--all lists them" } else { "these need a look, --all lists each" };
     format!(
-        "{}, {} of them watching, {}; {shown}",
-        plural(active.count() as u64, "source", "sources"),
+        "{} of {} watching, {}; {shown}",
         count(watching as u64),
+        plural(active.count() as u64, "source", "sources"),
         plural(objects, "object", "objects"),
     )
 }
@@ -390,12 +390,8 @@ fn alarm_line(title: &str, ink: Ink, alarm: &Alarm, now: Timestamp, look: Termin
 
 /// Renders the state of a source or sink, or the reason why it is idle.
 fn state(word: &str, ink: Ink, active: bool, running: bool) -> Cell {
-    match (active, running) {
-        (false, _) => (Some(Ink::Faint), "not configured".to_owned()),
-        // What the daemon said when it last ran.
-        (true, false) => (Some(Ink::Faint), format!("was {}", printable(word))),
-        (true, true) => (Some(ink), printable(word).into_owned()),
-    }
+    let ink = if active && running { ink } else { Ink::Faint };
+    (Some(ink), status::spoken(&printable(word), active, running))
 }
 
 fn since(time: Option<Timestamp>, now: Timestamp) -> String {

@@ -17,10 +17,10 @@ pub struct TailArgs {
     /// Which entries.
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Go on with entries as they come
+    /// Print new entries as they arrive
     #[arg(short, long, conflicts_with = "until")]
     pub follow: bool,
-    /// Only the newest so many [default: 10; after --since all of them]
+    /// The newest COUNT entries [default: 10; with --since all]
     #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
     /// Newest first

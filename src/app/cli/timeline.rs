@@ -33,10 +33,10 @@ pub struct TimelineArgs {
     /// Only these types: ADDED, MODIFIED, DELETED, GAP
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = super::select::entry_type)]
     pub types: Vec<EntryType>,
-    /// Not before: so long ago (10m, 1h30m, 2d), or a time: 10:30, yesterday, '2026-11-21 10:30', RFC 3339
+    /// Start: a duration back (10m, 1h30m, 2d) or a time (10:30, yesterday, '2026-11-21 10:30', RFC 3339)
     #[arg(long, value_name = "WHEN", value_parser = ago, allow_hyphen_values = true)]
     pub since: Option<Timestamp>,
-    /// Not after: as for --since
+    /// End, in the same formats
     #[arg(long, value_name = "WHEN", value_parser = ago, allow_hyphen_values = true)]
     pub until: Option<Timestamp>,
     /// Only entries for which this CEL expression over the entry is true
@@ -48,10 +48,10 @@ pub struct TimelineArgs {
     /// Only entries that these programs wrote, as managedFields name them: kubectl-set, or 'kubectl*,flux'
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = manager)]
     pub by: Vec<String>,
-    /// Also changes of nothing that matters, each by itself
+    /// Show changes of nothing that matters, each by itself
     #[arg(long)]
     pub all: bool,
-    /// Leave out what entries say once the file is about so large
+    /// Approximate size of the file: beyond it the older entries are marks alone
     #[arg(long, value_name = "SIZE", default_value = "20MiB", value_parser = sized)]
     pub max_size: ByteSize,
 }
@@ -115,7 +115,7 @@ pub fn main(args: TimelineArgs, global: &Global) -> Outcome {
             "wrote {}: {}, {}, {}",
             args.html.display(),
             plural(contents.objects as u64, "object", "objects"),
-            plural(contents.entries as u64, "entry", "entries"),
+            plural(contents.changes as u64, "change", "changes"),
             size(html.len() as u64)
         ));
     }

@@ -14,7 +14,7 @@ use crate::web::ui::Once;
 /// Arguments of `decklog ui`.
 #[derive(Args, Debug)]
 pub struct UiArgs {
-    /// Where the page is served: an address on loopback and its port, or the path of a unix socket
+    /// Address of the page: an address on loopback and its port, or the path of a unix socket
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = listen)]
     pub listen: Listen,
 }

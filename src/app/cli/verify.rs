@@ -26,7 +26,7 @@ pub struct VerifyArgs {
     /// The files of one copy, JSON Lines, compressed with zstd or not; - is standard input [default: the journal]
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// The `where` of the sink that wrote the copy: what it leaves out is not missing
+    /// The filter of the sink (its `where`), so that entries it excludes are not reported missing
     #[arg(long = "where", value_name = "CEL", requires = "files")]
     pub filter: Option<String>,
 }
@@ -193,8 +193,7 @@ fn verdict(names: &str, found: &Copied) -> Verdict {
         (true, true) => String::new(),
         (true, false) => "; nothing shows whether more belongs after that".to_owned(),
         (false, true) if found.epochs.first().is_some_and(|part| part.first > 1) => {
-            "; what came before that is in no file that was given: the sink began later, or rotation has removed it"
-                .to_owned()
+            "; no given file has the entries before: the sink began later, or rotation has removed them".to_owned()
         }
         (false, true) => "; nothing shows whether more belongs before that".to_owned(),
         (false, false) => "; nothing shows whether more belongs to it".to_owned(),

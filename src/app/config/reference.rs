@@ -51,7 +51,7 @@ pub fn reference() -> Vec<Table> {
             table["oneOf"].as_array().into_iter().flatten().map(|variant| resolve(&schema, variant)).collect();
         let words: Vec<String> = variants.iter().filter_map(check::tag).map(|word| format!("{word:?}")).collect();
         if !words.is_empty() {
-            let says = "What it is. Each type has keys of its own, which stand below.".to_owned();
+            let says = "The type. Each has keys of its own, which stand below.".to_owned();
             let (name, takes) = ("type".to_owned(), words.join(", "));
             common.insert(0, Key { name, says, takes, default: None, required: true });
         }

@@ -27,7 +27,7 @@ pub(super) fn between(old: &Config, new: &Config) -> Vec<Change> {
     }
     if old.redact != new.redact {
         let what = keys("the rules", &object(&old.redact), &object(&new.redact));
-        add(format!("[redact]: {what}: what is redacted is other from now on"), true);
+        add(format!("[redact]: {what}: other values are redacted from now on"), true);
     }
     for sink in &new.sink {
         match old.sink.iter().find(|other| other.name == sink.name) {
@@ -98,7 +98,7 @@ mod tests {
         let more = same.clone() + "[[sink]]\nname = \"siem\"\ntype = \"http\"\nurl = \"http://siem/?hunter2\"\n";
         assert_eq!(between(&old, &config(&more)), [Change { text: "the sink siem is new".to_owned(), widens: true }]);
         let text = between(&old, &config(&(same.clone() + "[redact]\ndefaults = false\n")))[0].text.clone();
-        assert_eq!(text, "[redact]: `defaults` changed: what is redacted is other from now on");
+        assert_eq!(text, "[redact]: `defaults` changed: other values are redacted from now on");
         let wider = between(&old, &config(&(same + "[[watch]]\nresources = [\"secrets\"]\n")));
         assert!(wider.len() == 1 && wider[0].widens && wider[0].text.contains("[[watch]]"), "{wider:?}");
     }

@@ -386,7 +386,7 @@ impl Process {
                 },
                 () = &mut late => {
                     let names: Vec<String> = std::mem::take(&mut self.names).into_values().collect();
-                    tracing::warn!(clusters = names.join(", "), "did not end in time; what was not yet on disk is read again at the next start");
+                    tracing::warn!(clusters = names.join(", "), "did not end in time; the next start reads again what was not yet on disk");
                     break;
                 }
             }

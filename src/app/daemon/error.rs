@@ -29,7 +29,7 @@ pub enum DaemonError {
         why: String,
     },
     /// A second signal came before everything had ended.
-    #[error("stopped at once; what was not yet on disk is read again at the next start")]
+    #[error("stopped at once; the next start reads again what was not yet on disk")]
     Hurried,
 }
 

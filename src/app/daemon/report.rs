@@ -77,6 +77,7 @@ impl Running {
             .map(|trouble| (trouble.about, Trouble { since: trouble.since, why: in_one_line(&trouble.why), times: 1 }))
             .collect();
         let tries = self.sinks.tries();
+        let silent_since = self.sources.silent_since();
         let paused = self.journal.paused().borrow().clone();
         let changed = self.live.send_if_modified(|live| {
             let mut now = Live {
@@ -87,6 +88,7 @@ impl Running {
                 discovery,
                 tries,
                 paused,
+                silent_since,
                 open_files: files.open,
                 open_files_limit: files.most,
                 ..live.clone()
@@ -129,7 +131,7 @@ impl Running {
         if let Some(file) = &self.live_file
             && let Err(error) = self.live.borrow().write(file)
         {
-            tracing::debug!("what this process says of itself cannot be left for `decklog status`: {error}");
+            tracing::debug!("cannot leave the state of this process for `decklog status`: {error}");
         }
     }
 

@@ -19,11 +19,11 @@ pub struct Settings {
     /// The Lease that says who leads: NAMESPACE/NAME. Default: decklog/ and the name of the cluster.
     #[serde(default)]
     pub lease: Option<LeaseName>,
-    /// What this decklog is called in the Lease. Default: the name of the host and a random part.
+    /// Name of this decklog in the Lease. Default: the name of the host and a random part.
     #[serde(default)]
     #[schemars(extend("format" = "name"))]
     pub identity: Option<String>,
-    /// How much a standby keeps of changes that the shared log does not have yet.
+    /// Size of the changes that a standby keeps while the shared log does not have them yet.
     #[serde(default = "backlog")]
     pub backlog: ByteSize,
 }

@@ -251,7 +251,7 @@ impl<'a> Tree<'a> {
         };
         let read = parser.value(like.map(|(_, twin)| twin));
         self.nodes = parser.nodes;
-        assert!(read.is_some(), "what was passed over was read once, to find its end");
+        assert!(read.is_some(), "a part that is passed over was read once, to find its end");
         self.nodes[id].first = self.nodes[again].first;
     }
 

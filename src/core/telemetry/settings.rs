@@ -21,7 +21,7 @@ pub struct Settings {
     /// error, warn, info, debug or trace; or tracing's directives, such as "info,decklog::watch=debug".
     #[schemars(extend("format" = "log-level"))]
     pub level: String,
-    /// How a line looks.
+    /// Format of a line.
     pub format: LogFormat,
 }
 
@@ -31,7 +31,7 @@ impl Default for Settings {
     }
 }
 
-/// How a line of decklog's own log looks.
+/// Format of a line of decklog's own log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {

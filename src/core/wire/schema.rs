@@ -14,7 +14,7 @@ pub fn entry_schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "An entry of decklog, wire version 1",
-        "description": "What happened once to one object of a cluster, or a gap in what is known. \
+        "description": "One change of one object of a cluster, or a gap in the knowledge of them. \
             Keys come in one fixed order and are absent when they do not apply. A later release may add keys: \
             ignore those that you do not know.",
         "type": "object",
@@ -60,7 +60,7 @@ pub fn entry_schema() -> Value {
             "name": text("Name of the object. A GAP has one where it is of that object alone, which could not be recorded."),
             "uid": text("uid of the object."),
             "resourceVersion": text("resourceVersion of the change."),
-            "managers": managers_schema("On ADDED: who created the object, as its managedFields have it, where its creation was seen. A hint, not proof; absent where nobody is known to have."),
+            "managers": managers_schema("On ADDED: creators of the object, as its managedFields have it, where its creation was seen. A hint, not proof; absent where none is known."),
             "change": change_schema(),
             "object": {
                 "type": "object",
@@ -85,7 +85,7 @@ fn gap_schema() -> Value {
         "properties": {
             "why": {
                 "anyOf": [{ "enum": why }, { "type": "string" }],
-                "description": "What made it; a later release may know more reasons.",
+                "description": "Reason of the gap; a later release may know more.",
             },
             "from": text("The last resourceVersion known good."),
             "to": text("The resourceVersion of the list that ends the gap."),
@@ -105,7 +105,7 @@ fn gap_schema() -> Value {
 fn change_schema() -> Value {
     json!({
         "type": "object",
-        "description": "On MODIFIED: what changed from the previous version to this one.",
+        "description": "On MODIFIED: changes from the previous version to this one.",
         "required": ["areas", "managers"],
         "properties": {
             "areas": {
@@ -127,7 +127,7 @@ fn change_schema() -> Value {
                     },
                 },
             },
-            "managers": managers_schema("Who made the change, as managedFields have it: those whose set of fields grew or whose time moved, or else the owners of what changed. A hint, not proof; several where managedFields leave it open."),
+            "managers": managers_schema("Writers of the change, as managedFields have it: those whose set of fields grew or whose time moved, or else the owners of what changed. A hint, not proof; several where managedFields leave it open."),
         },
     })
 }
@@ -140,7 +140,7 @@ fn managers_schema(description: &str) -> Value {
         "items": {
             "type": "object",
             "properties": {
-                "manager": text("What the writer calls itself."),
+                "manager": text("Name that the writer gives itself."),
                 "operation": text("Apply or Update."),
                 "subresource": text("The subresource that was written."),
                 "time": text("When, to the second."),

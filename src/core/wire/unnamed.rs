@@ -68,11 +68,11 @@ impl Unnamed {
             }
             Self::Scale => "the API server left spec.replicas without an owner in managedFields",
             Self::Removal => "a request that only removes fields leaves no owner of them in managedFields",
-            Self::OwnerLost => "what changed had an owner in managedFields before, and has none now",
+            Self::OwnerLost => "the changed fields had an owner in managedFields before, and have none now",
             Self::NoOp => "the write changed nothing, and managedFields record changes",
             Self::NoManagedFields => "the object has no managedFields: they were cleared, or its API server has none",
             Self::NoOwner => {
-                "what changed has no owner in managedFields: the API server sets such values itself, or does not track the request"
+                "the changed fields have no owner in managedFields: the API server sets such values itself, or does not track the request"
             }
         };
         format!("nobody is named: {why}; the API server's audit log has who asked")

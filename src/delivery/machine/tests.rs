@@ -203,7 +203,7 @@ fn what_another_sink_wrote_is_not_taken_for_its_own() {
     trace.on(batch(53, &[51, 53])).gives(&[Effect::Deliver { from: 0 }]);
     trace.on(failed(0, SinkError::lost("moved"))).gives(&[retrying("moved"), wait(1)]);
     trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(50))]);
-    let text = another("its output goes on to entry 54, which did not come from this sink");
+    let text = another("its output continues to entry 54, which did not come from this sink");
     trace.on(held(Some(54))).gives(&[Effect::Report(SinkState::Halted(text)), Effect::AwaitOperator]);
     for _ in 0..2 {
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);

@@ -23,8 +23,8 @@ impl Transaction<'_> {
     pub(super) fn bookmark(&mut self, id: i64, version: &ResourceVersion) {
         let at = self.at;
         if let Some(source) = self.touch(id).filter(|source| source.lost.is_none()) {
-            source.good_at = at;
             source.behind = None;
+            source.move_good(version, at);
             source.dates = Arc::default();
             source.checkpoint.bookmark(version);
             source.moved = true;
@@ -93,7 +93,7 @@ impl Transaction<'_> {
         let at = self.at;
         if let Some(source) = self.touch(id) {
             source.checkpoint.advance(&object.version);
-            source.good_at = at;
+            source.move_good(&object.version, at);
             source.moved = true;
         }
         Ok(())

@@ -204,6 +204,15 @@ impl Transaction<'_> {
         }))
     }
 
+    /// The list that has begun proves nothing of the time after its version: what is known then is as good as before.
+    pub(super) fn begin_list_of_past(&mut self, id: i64) -> Result {
+        let good = self.source(id)?.good_at;
+        if good > 0 {
+            self.execute("begin a list", "UPDATE source SET listed_at = ? WHERE id = ?", params![good, id])?;
+        }
+        Ok(())
+    }
+
     /// A list begins: what an earlier, unfinished one has staged goes first.
     pub(super) fn begin_list(&mut self, id: i64) -> Result {
         self.execute("begin a list", "UPDATE source SET listed_at = ? WHERE id = ?", params![self.at, id])?;

@@ -11,15 +11,18 @@
 use jiff::Timestamp;
 use rusqlite::params;
 
+use super::transaction::Source;
 use super::{Transaction, micros, sql};
 use crate::core::change;
-use crate::core::model::{EntryType, Evidence, Observed};
+use crate::core::model::{EntryType, Evidence, Observed, ResourceVersion};
 use crate::core::runtime;
 use crate::journal::error::Result;
 
 /// Microseconds between a change and its entry up to which the time of the entry is that of the change. Stamps are cut to whole
 /// seconds, and what is journaled within the next second is journaled at once.
 pub(crate) const LATE: i64 = 2_000_000;
+/// Microseconds by which a change may be late without notice: an interval of the readings of the newest version, and time for an answer.
+pub(crate) const UNNOTICED_MAX: i64 = 15_000_000;
 /// Microseconds by which the clock of the API server may be behind ours.
 const SKEW_MAX: i64 = 60_000_000;
 /// Microseconds of a whole second, to which stamps are cut.
@@ -57,6 +60,50 @@ impl Moment {
     }
 }
 
+impl Moment {
+    /// Moves the earliest time to before the last news, which were journaled at once and made a little earlier, but not to before
+    /// `proved`.
+    fn at_once_before(self, proved: Option<i64>) -> Self {
+        let earlier = |earliest: i64| (earliest - LATE).max(proved.unwrap_or(i64::MIN)).min(earliest);
+        let bounds = self.bounds.map(|(earliest, latest)| (earlier(earliest), latest));
+        Self { bounds, late_since: bounds.map(|(earliest, _)| earliest).or(self.late_since) }
+    }
+}
+
+/// Earliest and latest time of a version, microseconds since 1970, as far as dates say them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Dated {
+    earliest: Option<i64>,
+    latest: Option<i64>,
+}
+
+impl Dated {
+    /// Reports whether the version was made some time before `at`, or may have been.
+    fn is_late(self, at: i64) -> bool {
+        let is_dated = self.earliest.is_some() || self.latest.is_some();
+        let is_older = self.latest.is_some_and(|latest| latest <= at - LATE);
+        is_older || is_dated && self.earliest.is_none_or(|earliest| earliest < at - UNNOTICED_MAX)
+    }
+}
+
+impl Source {
+    fn dated(&self, version: &ResourceVersion) -> Dated {
+        let Ok(version) = version.as_str().parse::<u64>() else { return Dated::default() };
+        let before = self.dates.range(..=version).next_back().map(|(_, (earliest, _))| *earliest);
+        let behind = self.dates.range(version..).next().map(|(_, (_, latest))| *latest);
+        Dated { earliest: before.filter(|time| *time > i64::MIN), latest: behind.filter(|time| *time < i64::MAX) }
+    }
+
+    /// Moves on the time at which nothing was missing, once everything up to a version has come. What comes behind a version that was
+    /// made earlier than it came happened since it was made.
+    pub(super) fn move_good(&mut self, version: &ResourceVersion, at: i64) {
+        let dated = self.dated(version);
+        let is_late = self.behind.is_some() || dated.is_late(at);
+        let proved = || dated.earliest.max(self.behind).map_or(self.good_at, |proved| proved.max(self.good_at));
+        self.good_at = if is_late { proved() } else { at };
+    }
+}
+
 impl Transaction<'_> {
     /// Returns the moment of an entry that is written at `now`, and moves on since when its source is behind.
     pub(super) fn moment_of(
@@ -73,8 +120,16 @@ impl Transaction<'_> {
         }
         let (is_watched, at) = (evidence == Evidence::Watched, self.at);
         let source = self.source(source_id)?;
-        let good = Some(source.good_at).filter(|good| !is_watched && *good > 0);
-        let mut since = source.behind.or(good);
+        let mut dated = source.dated(&object.version);
+        // The version of an object that was found to be gone is that of its last change.
+        if op == EntryType::Deleted && evidence == Evidence::Inferred {
+            dated.latest = None;
+        }
+        let is_late = dated.is_late(if is_watched { at } else { now });
+        // What is late may be older than the news that came before it.
+        let latest = dated.latest.filter(|_| is_late).unwrap_or(i64::MAX);
+        let good = Some(source.good_at).filter(|good| (!is_watched || is_late) && (1..latest).contains(good));
+        let mut since = source.behind.filter(|behind| *behind < latest).or(good);
         let stamped = happened.map(Timestamp::as_microsecond);
         // The source had news after that: the stamp is not of this change.
         if is_watched && since.is_none() && stamped.is_some_and(|stamped| stamped + SKEW_MAX < source.good_at) {
@@ -82,18 +137,14 @@ impl Transaction<'_> {
         }
         // An object is deleted after the last change of it.
         let last = since.filter(|_| op == EntryType::Deleted).and_then(|_| change::newest_stamp(&object.body.bytes));
-        if let Some(last) = last.map(Timestamp::as_microsecond).filter(|last| *last <= now) {
-            since = since.max(Some(last));
-        }
+        let last = last.map(Timestamp::as_microsecond).filter(|last| *last <= now);
         let mut at = if is_watched { at } else { now };
-        if let (None, Some(since), Ok(version)) = (stamped, since.as_mut(), object.version.as_str().parse::<u64>()) {
-            let source = self.source(source_id)?;
-            let before = source.dates.range(..=version).next_back().map(|(_, (earliest, _))| *earliest);
-            let behind = source.dates.range(version..).next().map(|(_, (_, latest))| *latest);
-            *since = before.map_or(*since, |before| before.max(*since));
-            at = behind.filter(|behind| (*since..at).contains(behind)).unwrap_or(at);
+        let proved = if since.is_some() || is_late { dated.earliest.max(last) } else { None };
+        since = since.max(proved);
+        if stamped.is_none() || is_late {
+            at = dated.latest.filter(|latest| since.is_none_or(|since| (since..at).contains(latest))).unwrap_or(at);
         }
-        let moment = Moment::new(since, stamped, at, now);
+        let moment = Moment::new(since, stamped, at, now).at_once_before(proved);
         let stamp = stamped.filter(|stamped| moment.bounds.is_none() && *stamped <= now);
         // What an inferred difference brings comes in the order of names.
         if let (Some(since), Some(stamp), true) = (since, stamp, evidence != Evidence::Inferred)

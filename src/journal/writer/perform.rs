@@ -124,6 +124,7 @@ impl Transaction<'_> {
                 Ok(())
             }
             OfSource::ListBegin => self.begin_list(id),
+            OfSource::ListPast => self.begin_list_of_past(id),
             OfSource::ListPage(objects) => objects.iter().try_for_each(|object| self.stage(id, object)),
             OfSource::ListUnread(objects) => objects.iter().try_for_each(|object| self.stage_unread(id, object)),
             OfSource::ListDone(version, why, reply) => self.complete_list(id, version, *why, reply.clone()),

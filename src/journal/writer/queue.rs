@@ -96,6 +96,7 @@ pub(in crate::journal) enum OfSource {
     /// The changes that follow have happened just now.
     CaughtUp,
     ListBegin,
+    ListPast,
     ListPage(Vec<Observed>),
     ListUnread(Vec<Unread>),
     ListDone(ResourceVersion, Option<Why>, Reply<()>),
@@ -160,7 +161,12 @@ impl Command {
         match self {
             Self::Source(
                 _,
-                OfSource::Report(_) | OfSource::Retire | OfSource::Behind(_) | OfSource::Dated(_) | OfSource::CaughtUp,
+                OfSource::Report(_)
+                | OfSource::Retire
+                | OfSource::ListPast
+                | OfSource::Behind(_)
+                | OfSource::Dated(_)
+                | OfSource::CaughtUp,
             ) => None,
             Self::Source(SourceId(id), _) => Some(*id),
             Self::Sink(..)

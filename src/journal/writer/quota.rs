@@ -403,7 +403,7 @@ impl Writer {
 
     fn resume(&mut self) -> Result {
         if self.quota.paused.send_replace(None).is_some() {
-            tracing::info!("there is room again: reading the cluster goes on");
+            tracing::info!("there is room again: decklog reads the cluster again");
             self.quota.paused_until = micros(runtime::now());
             self.quota.recorded = false;
         }

@@ -155,7 +155,7 @@ impl Facts {
         }
         // Endpoints without a selector are written by hand.
         let by_hand = is_outside && resource.starts_with("endpoint");
-        if DERIVED.contains(&&*resource) && !by_hand {
+        if is_derived(&resource) && !by_hand {
             return Kind::Derived;
         }
         if entry.op != EntryType::Modified {
@@ -188,8 +188,14 @@ impl Facts {
     }
 }
 
-pub(super) fn is_of_control_plane(manager: &str) -> bool {
+/// Reports whether a manager is one of the control plane and the nodes.
+pub(crate) fn is_of_control_plane(manager: &str) -> bool {
     CONTROL_PLANE.contains(&manager)
+}
+
+/// Reports whether controllers write each change of a resource, by its full name.
+pub(crate) fn is_derived(resource: &str) -> bool {
+    DERIVED.contains(&resource)
 }
 
 /// Returns a number that is the same for changes of the same fields, whatever their values are.

@@ -269,3 +269,48 @@ fn an_object_of_the_cluster_concerns_the_namespaces_that_it_names() {
         assert_eq!(concerns(&entry, &["shop".to_owned()]), expected, "{line}");
     }
 }
+
+/// Objects in their order, each with the first letter of its role.
+fn in_order(log: &mut Log) -> String {
+    log.seq = 0;
+    let groups = std::mem::take(&mut log.facts).groups();
+    let one = |placed: order::Placed| {
+        let role = format!("{:?}", placed.role).remove(0);
+        format!("{role}:{}", groups.objects[placed.object].name)
+    };
+    groups.in_order().into_iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn objects_stand_in_the_order_of_their_causes_and_a_crowd_hides_none() {
+    let mut log = Log::default();
+    log.modified(&write("Deployment/web", "ci", "/spec/image"));
+    log.modified(&owned("ReplicaSet/web-1", "Deployment/web", KCM, "/spec/replicas"));
+    log.second = 60;
+    for name in ["a", "b", "c", "d"] {
+        log.deleted(&write(&format!("ConfigMap/{name}"), "", ""));
+    }
+    log.second = 120;
+    log.modified(&write("ConfigMap/late", "kubectl-edit", "/data/a"));
+    log.modified(&write("Deployment/scaled", KCM, "/spec/replicas"));
+    for second in (130..190).step_by(10) {
+        log.second = second;
+        log.modified(&write("Widget/stamped", "stamper", "/spec/a"));
+    }
+    assert_eq!(in_order(&mut log), "C:late C:d C:c C:web C:b C:a R:stamped C:scaled");
+    // What one writer does at another time, or to another extent, is another act.
+    let mut log = Log::default();
+    for second in [0, 20, 40] {
+        log.second = second;
+        log.modified(&write(&format!("ConfigMap/at-{second}"), "kubectl-edit", "/data/a"));
+    }
+    assert_eq!(in_order(&mut log), "C:at-40 C:at-20 C:at-0");
+    // What changed again stands where its newest cause is.
+    let mut log = Log::default();
+    for (second, name) in [(0, "one"), (20, "two"), (40, "one")] {
+        log.second = second;
+        log.modified(&write(&format!("ConfigMap/{name}"), &format!("kubectl-{second}"), "/data/a"));
+    }
+    assert_eq!(in_order(&mut log), "C:one C:two");
+    assert_eq!(in_order(&mut Log::default()), "");
+}

@@ -11,6 +11,7 @@ use super::tally::Tally;
 use super::versions::Of;
 use super::{APART, Churn, Class, Count, Versions, Writes};
 use crate::journal::{Requests as Counted, SourceRow};
+use crate::query::coverage::Uncovered;
 
 /// A field that is written again and again is one that was written at least so often.
 const AGAIN: u64 = 3;
@@ -52,6 +53,9 @@ pub struct Report {
     /// The API server's own counters, where they were requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<Requests>,
+    /// The part of the time that the log does not cover.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) uncovered: Vec<Uncovered>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
@@ -313,6 +317,7 @@ impl Churn {
             }),
             dropped_below: self.objects.dropped().max(self.managers.dropped()).max(self.fields.dropped()),
             requests: None,
+            uncovered: Vec::new(),
         }
     }
 

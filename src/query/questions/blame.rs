@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::query::coverage_notes::{About, doubt};
+use crate::query::coverage::Uncovered;
+use crate::query::coverage_notes::{About, Coverage, doubt};
 use crate::query::render::blame::{Field, trace};
 use crate::query::render::names::At;
 use crate::query::render::path::{covered, object_and_paths};
@@ -43,6 +44,9 @@ pub(crate) struct Blamed {
     pub(crate) fields: Vec<Field>,
     /// The whole object, as JSON.
     pub(crate) object: String,
+    /// The part of its history that the log does not cover.
+    #[serde(default)]
+    pub(crate) uncovered: Vec<Uncovered>,
 }
 
 impl Question for Blame {
@@ -100,6 +104,12 @@ impl Question for Blame {
             }
         }
         let gaps = found.gaps;
+        let (coverage, uncovered) = if depends {
+            let coverage = about.coverage(&mut reader, &log.dir, &log.clock)?;
+            (coverage, about.covered(&mut reader, &log.dir, &log.clock)?.uncovered)
+        } else {
+            (Coverage::default(), Vec::new())
+        };
         put(Blamed {
             api_version: row.resource.api_version(),
             kind: row.resource.kind,
@@ -110,14 +120,13 @@ impl Question for Blame {
             gaps,
             fields: found.fields,
             object: found.object,
+            uncovered,
         })?;
         if gaps > 0 {
             let gaps = plural(gaps as u64, "gap lies", "gaps lie");
-            log.remark(&format!("{gaps} in this history; what was set and set back there is not known"));
+            log.remark(&format!("{gaps} in this history; values that were set and set back there are not known"));
         }
-        if depends {
-            about.coverage(&mut reader, &log.dir, &log.clock)?.remark(log);
-        }
+        coverage.remark(log);
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use crate::core::model::{EntryType, Resource, Seq};
 use crate::core::wire::{Change, Entry};
 use crate::journal::{Reader, StoredEntry};
 use crate::query::causes::{Facts, Group, Object, Role, concerns};
+use crate::query::coverage::Uncovered;
 use crate::query::coverage_notes::About;
 use crate::query::line::Line;
 use crate::query::ownership;
@@ -54,6 +55,8 @@ pub(crate) enum Item {
     Below(Line),
     /// A GAP.
     Gap(Line),
+    /// A part of the time that the log does not cover. A sentence beside the answer says it as well.
+    Unknown(Box<Uncovered>),
 }
 
 /// Changes that are one line.
@@ -168,7 +171,7 @@ impl Question for Causes {
         let count = self.put(&mut reader, &mut read, put)?;
         if let Some(cut) = read.cut {
             log.remark(&format!(
-                "these are the newest {MOST_READ} entries; what was before entry {cut} is left out: a later --since, or a namespace, asks for less"
+                "showing the newest {MOST_READ} entries, from entry {cut} on; use a later --since or a namespace to read less"
             ));
         }
         if let Some(wanted) = self.areas.iter().find(|area| !read.areas.contains(*area)) {
@@ -188,6 +191,10 @@ impl Question for Causes {
             conditions.remark(log);
             conditions.remark_unknown(log);
         }
+        let covered = about.covered(&mut reader, &log.dir, &log.clock)?;
+        // GAPs are among the groups.
+        let mut others = covered.uncovered.into_iter().filter(|one| one.seq.is_none());
+        others.try_for_each(|one| put(Item::Unknown(Box::new(one))))?;
         coverage.remark(log);
         Ok(())
     }
@@ -446,7 +453,7 @@ fn by_resource(places: &BTreeSet<usize>, objects: &[Object]) -> BTreeMap<String,
 }
 
 /// Finds owners that have no entry in the time, at any depth.
-fn learn_owners(reader: &mut Reader, facts: &mut Facts) -> Result<(), Failure> {
+pub(crate) fn learn_owners(reader: &mut Reader, facts: &mut Facts) -> Result<(), Failure> {
     let resources = reader.resources()?;
     loop {
         let unknown = facts.unknown_owners();

@@ -35,8 +35,13 @@ impl Question for Churned {
     /// Where the journal cannot be read, or the question names what it does not know.
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, Report>) -> Result<(), Failure> {
         let mut reader = log.open()?;
-        put(report(&self, &mut reader, log)?)?;
-        About::of(&self.select, &reader)?.coverage(&mut reader, &log.dir, &log.clock)?.remark(log);
+        let mut found = report(&self, &mut reader, log)?;
+        let about = About::of(&self.select, &reader)?;
+        let coverage = about.coverage(&mut reader, &log.dir, &log.clock)?;
+        let about = About { since: Some(found.since), until: Some(found.until), ..about };
+        found.uncovered = about.covered(&mut reader, &log.dir, &log.clock)?.uncovered;
+        put(found)?;
+        coverage.remark(log);
         Ok(())
     }
 }

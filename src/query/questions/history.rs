@@ -126,7 +126,7 @@ impl History {
         let hint = match nearest(wanted, known()) {
             Some(near) => format!("; did you mean {near}?"),
             None if areas.is_empty() => String::new(),
-            None => format!("; what changed is {}", known().collect::<Vec<_>>().join(", ")),
+            None => format!("; the changes here are of {}", known().collect::<Vec<_>>().join(", ")),
         };
         Some(format!("--only: no change here is of {wanted}{hint}"))
     }
@@ -196,7 +196,7 @@ impl Question for History {
         };
         walk.over(&mut reader, &events, log, put)?;
         let retained = reader.retained()?;
-        let removed = format!("what was before entry {} was removed by retention", retained.oldest);
+        let removed = format!("retention has removed what was before entry {}", retained.oldest);
         let removed = Some(removed).filter(|_| walk.left > 0 && retained.removed > 0);
         if self.reverse {
             removed.clone().map_or(Ok(()), |removed| put(Item::Removed(removed)))?;
@@ -394,14 +394,17 @@ fn events(
     let mut lives: BTreeMap<(i64, &str), (Seq, Seq)> = BTreeMap::new();
     for (member, row) in family.iter().enumerate() {
         let history = reader.history(row, after, upto, most)?;
+        // Of a time that is asked for: what is not known of the name, also before the object that the log knows, and after it.
+        let is_asked = member == 0 && is_bounded;
         let began = match history.last() {
+            _ if is_asked => after.next(),
             None if row.present => after.next(),
             None => continue,
             Some(oldest) if history.len() == most => oldest.seq,
             Some(oldest) if oldest.previous > Seq(0) && after > Seq(0) => after.next(),
             Some(oldest) => began(reader, row, oldest)?,
         };
-        let ended = if row.present { Seq(u64::MAX) } else { row.last };
+        let ended = if row.present || is_asked { Seq(u64::MAX) } else { row.last };
         let life = lives.entry((row.resource_id, &row.namespace)).or_insert((Seq(u64::MAX), Seq(0)));
         *life = (life.0.min(began), life.1.max(ended));
         for step in history.iter().filter(|step| wanted(step.op) && stretches.has(step.seq)) {

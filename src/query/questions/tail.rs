@@ -16,7 +16,7 @@ use crate::query::{Log, Put, Question};
 const LAST: usize = 10;
 
 /// Sentence where there may be more entries.
-const CUT: &str = "these are the newest 10 that fit; --since WHEN prints all of them since then, --last COUNT so many";
+const CUT: &str = "showing the newest 10 matches; use --last COUNT or --since WHEN for more";
 
 /// Asks for entries.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

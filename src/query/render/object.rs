@@ -59,7 +59,8 @@ pub(crate) fn known(
     }
     if !elsewhere.is_empty() {
         return Err(Failure::no(format!(
-            "there is no such object in this namespace, but the journal knows {}",
+            "no {text} in namespace {}; the journal knows {}",
+            namespaces.join(", "),
             elsewhere.join("; ")
         )));
     }
@@ -383,7 +384,10 @@ impl Placed {
     pub(crate) fn note(&self, clock: &Clock) -> Option<String> {
         let (seq, journaled, span) = self.later?;
         Some(if seq > self.certain.seq {
-            format!("entry {seq} happened {}, so nobody knows whether it had by then", spelled(span, clock))
+            format!(
+                "entry {seq} happened {}, so the log does not know whether that was before this moment",
+                spelled(span, clock)
+            )
         } else {
             let journaled = time_spelled(journaled, clock);
             format!("entry {seq} was journaled at {journaled}, and happened {}", spelled(span, clock))

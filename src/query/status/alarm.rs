@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for Alarm {
 }
 
 /// Every name that an alarm can have.
-pub const NAMES: [&str; 26] = [
+pub const NAMES: [&str; 27] = [
     DAEMON_DOWN,
     DAEMON_FAILING,
     CONFIGURATION_REFUSED,
@@ -71,6 +71,7 @@ pub const NAMES: [&str; 26] = [
     JOURNAL_PAUSED,
     DISK_LOW,
     WAL_LARGE,
+    API_SERVER_SILENT,
     DISCOVERY_FAILING,
     SOURCE_DEGRADED,
     SOURCE_SILENT,
@@ -99,6 +100,7 @@ const JOURNAL_SET_APART: &str = "journal-set-apart";
 const JOURNAL_PAUSED: &str = "journal-paused";
 const DISK_LOW: &str = "disk-low";
 const WAL_LARGE: &str = "wal-large";
+const API_SERVER_SILENT: &str = "api-server-silent";
 const DISCOVERY_FAILING: &str = "discovery-failing";
 const SOURCE_DEGRADED: &str = "source-degraded";
 const SOURCE_SILENT: &str = "source-silent";
@@ -142,6 +144,7 @@ pub(super) fn alarms(status: &Status) -> Vec<Alarm> {
     all.extend(journal(status));
     // What the daemon said before it ended is not how things are.
     if status.daemon.running {
+        all.extend(status.daemon.silent_since.map(silent));
         all.extend(discovery(status));
         all.extend(sources(status));
     }
@@ -248,7 +251,7 @@ fn ha(status: &Status) -> Vec<Alarm> {
                 "the backlog of this standby had no room {}: a take-over resumes from the API server for what was dropped",
                 times(view.overflows)
             ),
-            "raise [ha] backlog, or bring back what holds up the shared log; what etcd has compacted by the take-over is a GAP"
+            "raise [ha] backlog, or repair the shared log; changes that etcd has compacted by the take-over are a GAP"
                 .to_owned(),
         );
     }
@@ -283,6 +286,18 @@ pub fn failing(failed: &Trouble) -> Alarm {
         remedy:
             "do what it says; decklog begins it again by itself, and the other clusters of the process are not affected"
                 .to_owned(),
+    }
+}
+
+/// Alarm for an API server that answers nothing.
+fn silent(since: Timestamp) -> Alarm {
+    Alarm {
+        alarm: API_SERVER_SILENT,
+        about: String::new(),
+        since: Some(since),
+        what: "the API server does not answer, so nothing newer than its last answer is known".to_owned(),
+        remedy: "look at it (`kubectl get --raw /readyz`) and at the network to it; decklog asks every ten seconds and goes on by itself"
+            .to_owned(),
     }
 }
 

@@ -58,6 +58,8 @@ pub struct Live {
     pub waiting_because: BTreeMap<String, Because>,
     /// API groups that discovery does not report, with the cause; empty if it is complete.
     pub discovery: BTreeMap<String, Trouble>,
+    /// Time of the last answer of an API server that is silent.
+    pub silent_since: Option<Timestamp>,
     /// The file descriptors that it has open.
     pub open_files: u64,
     /// The most that it may have.

@@ -9,9 +9,11 @@ use serde_json::value::RawValue;
 
 use super::entries::{Entries, entries};
 use super::entry::{OneEntry, entry};
-use super::lanes::{Lane, LaneList, Lanes, lanes};
+use super::lane::Lane;
+use super::lanes::{LaneList, Lanes, lanes};
 use super::moments::{ChangesBetween, StateAt, changes, state};
 use super::object::{ObjectAt, object};
+use super::order::Order;
 use super::overview::{Overview, overview};
 use super::selection::Window;
 use super::window::{Before, Buckets, Histogram, extent, histogram};
@@ -66,8 +68,8 @@ pub(crate) struct Embedded {
 pub(crate) struct Contents {
     /// Number of objects.
     pub(crate) objects: usize,
-    /// Number of entries with all that they say.
-    pub(crate) entries: usize,
+    /// Number of changes on their lanes.
+    pub(crate) changes: usize,
     /// A sentence about what was left out.
     pub(crate) left_out: Option<String>,
 }
@@ -94,15 +96,17 @@ pub(super) fn embed(
 ) -> Result<(), Failure> {
     let window = &within_the_log(opened, &question.window)?;
     let selected = window.resolve(&opened.reader)?;
-    let mut room = Room { put, left: question.max_bytes, contents: Contents::default() };
+    let mut room = Room { put, left: question.max_bytes };
     let mut missing = Missing::default();
-    let shown = lanes(opened, &Lanes { window: window.clone(), lanes: LANES_MAX, marks: MARKS_MAX })?;
+    let mut shown =
+        lanes(opened, &Lanes { window: window.clone(), order: Order::Causes, lanes: LANES_MAX, marks: MARKS_MAX })?;
+    shown.leave_out_what_is_empty();
     room.whole(Lanes::NAME, &shown)?;
     let (since, until) = extent(&opened.reader, &selected, opened.present()?.end)?;
     let mut view = overview(opened)?;
     // It may be handed on to somebody who may see this and nothing else.
     view.narrow(&selected, &mut opened.reader, &shown.namespaces())?;
-    view.of_file((since, until), window.until.is_some(), &opened.reader)?;
+    view.of_file((since, until), window, &opened.reader)?;
     room.whole(Overview::NAME, &view)?;
     let buckets = histogram(opened, &Histogram { window: window.clone(), buckets: BUCKETS })?;
     room.whole(Histogram::NAME, &buckets)?;
@@ -139,16 +143,12 @@ pub(super) fn embed(
         // Retention may have removed it meanwhile, and one that is damaged hides no other.
         let Ok(mut whole) = entry(opened, OneEntry { seq: Seq(seq), neighbours: false }) else { continue };
         (whole.previous, whole.next) = beside.get(&seq).copied().unwrap_or_default();
-        if room.part(format!("{}/{seq}", OneEntry::NAME), &whole)? {
-            room.contents.entries += 1;
-        } else {
+        if !room.part(format!("{}/{seq}", OneEntry::NAME), &whole)? {
             missing.large += 1;
         }
     }
-    let mut contents = room.contents;
-    contents.objects = shown.lanes.len();
-    contents.left_out = missing.spell(&shown, &buckets, question.max_bytes);
-    put(Item::Contents(contents))
+    let left_out = missing.spell(&shown, &buckets, question.max_bytes);
+    put(Item::Contents(Contents { objects: shown.lanes.len(), changes: shown.changes(), left_out }))
 }
 
 /// Returns the entries of the same object before and after each entry, among those of the window. The page leads to those that
@@ -228,7 +228,6 @@ fn objects<'l>(
 struct Room<'r, 'p> {
     put: &'r mut Put<'p, Item>,
     left: usize,
-    contents: Contents,
 }
 
 impl Room<'_, '_> {
@@ -306,7 +305,7 @@ impl Missing {
         let looked_back = shown.left_out().and_then(|left| left.before.as_ref()).max(buckets.looked_back());
         if let Some(Before { before }) = looked_back {
             said.push(format!(
-                "what was before {before} was not looked at, because it took more than {seconds} seconds: from then on the file is whole"
+                "nothing before {before} was read, because it took more than {seconds} seconds: from then on the file is whole"
             ));
         }
         if let Some(left) = shown.left_out() {
@@ -331,10 +330,10 @@ impl Missing {
             said.push(format!("the list has the newest {} alone", plural(LISTED as u64, "entry", "entries")));
         }
         if self.moments {
-            said.push("what was there at the ends of the time is not known".to_owned());
+            said.push("the objects at the ends of the time are not known".to_owned());
         }
         if self.written {
-            said.push("who wrote what was counted for a part of the time".to_owned());
+            said.push("the writers are counted for a part of the time".to_owned());
         }
         let said = said.join("; ");
         (!said.is_empty()).then(|| format!("{said}; a later --since, or a filter, leaves room for more"))

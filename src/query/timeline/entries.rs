@@ -62,7 +62,7 @@ pub(super) fn entries(opened: &mut Opened, question: &Entries) -> Result<EntryLi
     let (mut after, mut upto) = selected.bounds(reader, reader.head()?)?;
     let way = match (question.after, question.before) {
         (Some(_), Some(_)) => {
-            let text = "before goes back from an entry, after goes on from one; leave one of them out";
+            let text = "before reads back from an entry, after reads on from one; leave one of them out";
             return Err(Failure::usage(text).about("after"));
         }
         (Some(from), None) => {

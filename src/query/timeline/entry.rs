@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::Opened;
 use super::outlines::{Index, Way};
 use super::summary::{Summaries, Summary};
-use super::text::{TEXT, brings_back, difference, shown};
+use super::text::{TEXT, brings_back, difference, shown, undoes};
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::{self, Entry};
 use crate::journal::outline::Part;
@@ -53,7 +53,11 @@ pub(crate) struct Whole {
     neighbours: Option<Vec<Summary>>,
     yaml: String,
     yaml_cut: bool,
+    /// Command that brings this version back; of a deletion the one before.
     command: Option<String>,
+    /// Command that undoes the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    undo: Option<String>,
 }
 
 /// Returns the entry with this seq.
@@ -101,13 +105,14 @@ pub(super) fn entry(opened: &mut Opened, OneEntry { seq, neighbours: near }: One
             .map_or_else(|_| (String::new(), false), |described| difference(described.tree)),
     };
     let (yaml, yaml_cut) = parsed.object.map_or_else(Default::default, |object| shown(object.get().as_bytes()));
-    let (mut previous, mut next, mut command) = (None, None, None);
+    let (mut previous, mut next, mut command, mut undo) = (None, None, None, None);
     let mut neighbours = Vec::new();
     if let Some(row) = &row {
         let step = reader.step(row, Seq(seq.0.saturating_sub(1)))?.filter(|step| step.kept);
         previous = step.map(|step| step.seq.0);
         let there = if parsed.op == EntryType::Deleted { previous.map(Seq) } else { Some(seq) };
         command = there.map(|seq| brings_back(row, seq));
+        undo = undoes(row, (parsed.op, parsed.evidence.as_deref().unwrap_or_default()), previous.map(Seq));
         next = reader.following(row, seq)?.map(|step| step.seq.0);
         if near {
             let mut seqs = neighbourhood(index, reader, row, seq.0, Way::Back, *deadline)?;
@@ -131,6 +136,7 @@ pub(super) fn entry(opened: &mut Opened, OneEntry { seq, neighbours: near }: One
         yaml,
         yaml_cut,
         command,
+        undo,
     })
 }
 

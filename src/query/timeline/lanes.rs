@@ -5,9 +5,11 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use super::lane::{Lane, bars};
+use super::order::{Order, Ranks, in_order};
 use super::outlines::{Index, Owned};
 use super::selection::{Resources, Selected, Window, lane_id};
-use super::window::{Before, Found, Gathered, MarkLine, Turn, extent, gather};
+use super::window::{Before, Found, Gathered, Most, Turn, extent, gather};
 use super::{LANES_MAX, MARKS_MAX, Opened};
 use crate::core::model::{EntryType, Evidence, Seq};
 use crate::core::wire::Entry;
@@ -15,12 +17,10 @@ use crate::journal::{ObjectRow, Reader};
 use crate::query::coverage::{self, Uncovered};
 use crate::query::moment::{Known, Span};
 use crate::query::render::Failure;
-use crate::query::{Log, Put, Question, Word, stamp};
+use crate::query::{Log, Put, Question, stamp};
 
 /// Number of entries that are read for an owner outside of the selection.
 const LIVED: usize = 1000;
-/// An owner of an owner of an owner is no lane below.
-const DEEPEST: usize = 2;
 
 /// The lanes of a window.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +39,25 @@ impl LaneList {
         self.lanes.iter().map(|lane| lane.namespace.as_str()).collect()
     }
 
+    /// Leaves out lanes without a mark, other than owners of those that have one.
+    pub(super) fn leave_out_what_is_empty(&mut self) {
+        let owners: HashMap<&str, &str> =
+            self.lanes.iter().filter_map(|lane| Some((lane.id.as_str(), lane.owner.as_deref()?))).collect();
+        let mut kept: HashSet<String> = HashSet::new();
+        for lane in self.lanes.iter().filter(|lane| !lane.marks.is_empty()) {
+            let mut at = Some(lane.id.as_str());
+            while let Some(id) = at.filter(|id| kept.insert((*id).to_owned())) {
+                at = owners.get(id).copied();
+            }
+        }
+        self.lanes.retain(|lane| kept.contains(&lane.id));
+    }
+
+    /// Returns the number of changes on the lanes, as the page counts them.
+    pub(super) fn changes(&self) -> usize {
+        self.lanes.iter().flat_map(|lane| &lane.marks).filter(|mark| mark.is_change()).count()
+    }
+
     /// Returns the truncation, if any.
     pub(super) const fn left_out(&self) -> Option<&Truncated> {
         self.truncated.as_ref()
@@ -50,50 +69,13 @@ impl LaneList {
 pub(crate) struct Truncated {
     pub(super) lanes: usize,
     pub(super) marks: u64,
+    /// Time of the newest mark that is left out of a lane that is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) marks_before: Option<String>,
     /// Stretches of which nobody knows, the oldest.
     pub(super) unwatched: usize,
     #[serde(flatten)]
     pub(super) before: Option<Before>,
-}
-
-/// An object.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Lane {
-    pub(super) id: String,
-    kind: String,
-    resource: String,
-    namespace: String,
-    name: String,
-    owner: Option<String>,
-    depth: usize,
-    bars: Vec<Bar>,
-    pub(super) marks: Vec<MarkLine>,
-    quiet: u64,
-    /// Row of the object; none where the lane came from elsewhere.
-    #[serde(skip)]
-    row: i64,
-}
-
-impl Lane {
-    /// Reports whether the object is selected: an owner of a selected object has a lane as well.
-    pub(super) fn is_of(&self, selected: &Selected) -> bool {
-        selected.objects.as_ref().is_none_or(|objects| objects.contains(&self.row))
-    }
-
-    /// Returns the full name of the object's resource, its namespace and its name.
-    pub(super) fn object(&self) -> (String, String, String) {
-        (self.resource.clone(), self.namespace.clone(), self.name.clone())
-    }
-}
-
-/// One life of an object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Bar {
-    uid: String,
-    from: Option<String>,
-    from_how: Word,
-    to: Option<String>,
-    to_how: Word,
 }
 
 /// Asks for the objects to which something happened, with what that was.
@@ -102,7 +84,10 @@ struct Bar {
 pub(crate) struct Lanes {
     #[serde(default)]
     pub(crate) window: Window,
-    /// Number of objects: those to which something happened last.
+    /// Their order, which is also the one by which they are chosen.
+    #[serde(default)]
+    pub(crate) order: Order,
+    /// Number of objects: those of causes, then those to which something happened last.
     pub(crate) lanes: usize,
     /// Number of marks of all of them: the newest.
     pub(crate) marks: usize,
@@ -132,36 +117,16 @@ pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failu
     let third = deadline.saturating_duration_since(Instant::now()) / 3;
     let (unwatched, unwatched_left) =
         coverage::between(reader, selected.scope(), head, (since, until), present.at, Instant::now() + third)?;
-    let Gathered { lanes: found, mut lanes_left, marks_left, cut } =
-        gather(index, reader, selected, bounds, (most_lanes, most_marks), deadline)?;
+    let ranks = match most.order {
+        Order::Causes => Ranks::find(index, reader, selected, bounds, most_lanes, Instant::now() + third)?,
+        Order::Names => Ranks::default(),
+    };
+    let first = (most.order == Order::Causes).then_some(&ranks.rows);
+    let mut gathered =
+        gather(index, reader, selected, bounds, Most { lanes: most_lanes, marks: most_marks, first }, deadline)?;
     let upto = bounds.1;
     let resources = Resources::load(reader)?;
-    let mut rows: Vec<(ObjectRow, Found)> = Vec::with_capacity(found.len());
-    let mut known: HashSet<i64> = HashSet::new();
-    for (object, found) in found {
-        if let Some(row) = reader.object_with(object)? {
-            known.insert(object);
-            rows.push((row, found));
-        }
-    }
-    // What was named and is quiet was watched, and has a lane that says so.
-    if !selected.is_narrow() {
-        for object in selected.objects.iter().flatten() {
-            if known.contains(object) {
-                continue;
-            }
-            if rows.len() >= most_lanes {
-                lanes_left += usize::from(selected.by_kind());
-                continue;
-            }
-            if let Some(row) = reader.object_with(*object)?
-                && was_there(reader, &row, upto)?
-            {
-                known.insert(*object);
-                rows.push((row, Found::default()));
-            }
-        }
-    }
+    let rows = rows(reader, selected, upto, &mut gathered, most_lanes)?;
     let mut lanes: BTreeMap<String, Lane> = BTreeMap::new();
     let mut ids: HashSet<String> = rows.iter().map(|(row, _)| id_of(row)).collect();
     let mut waiting = rows;
@@ -184,11 +149,18 @@ pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failu
             }
         }
     }
+    let Gathered { lanes_left, marks_left, marks_cut, cut, .. } = gathered;
     let truncated = match (lanes_left, marks_left, unwatched_left, cut) {
         (0, 0, 0, None) => None,
         _ => {
             let before = cut.map(|seq| Before::entry(reader, seq)).transpose()?;
-            Some(Truncated { lanes: lanes_left, marks: marks_left, unwatched: unwatched_left, before })
+            Some(Truncated {
+                lanes: lanes_left,
+                marks: marks_left,
+                marks_before: marks_cut.map(stamp),
+                unwatched: unwatched_left,
+                before,
+            })
         }
     };
     // A GAP that names an object is of its lane alone.
@@ -197,7 +169,51 @@ pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failu
         let id = |name| lane_id(one.resource.as_deref().unwrap_or_default(), &one.namespace, name);
         one.name.as_deref().is_none_or(|name| lanes.contains_key(&id(name)))
     });
-    Ok(LaneList { since: stamp(since), until: stamp(until), cursor, truncated, lanes: in_order(lanes), unwatched })
+    Ok(LaneList {
+        since: stamp(since),
+        until: stamp(until),
+        cursor,
+        truncated,
+        lanes: in_order(lanes, &ranks, most.order),
+        unwatched,
+    })
+}
+
+/// Returns the objects of the lanes. What was named and is quiet was watched, and has a lane that says so.
+fn rows(
+    reader: &Reader,
+    selected: &Selected,
+    upto: u64,
+    gathered: &mut Gathered,
+    most: usize,
+) -> Result<Vec<(ObjectRow, Found)>, Failure> {
+    let mut rows: Vec<(ObjectRow, Found)> = Vec::with_capacity(gathered.lanes.len());
+    let mut known: HashSet<i64> = HashSet::new();
+    for (object, found) in std::mem::take(&mut gathered.lanes) {
+        if let Some(row) = reader.object_with(object)? {
+            known.insert(object);
+            rows.push((row, found));
+        }
+    }
+    if selected.is_narrow() {
+        return Ok(rows);
+    }
+    for object in selected.objects.iter().flatten() {
+        if known.contains(object) {
+            continue;
+        }
+        if rows.len() >= most {
+            gathered.lanes_left += usize::from(selected.by_kind());
+            continue;
+        }
+        if let Some(row) = reader.object_with(*object)?
+            && was_there(reader, &row, upto)?
+        {
+            known.insert(*object);
+            rows.push((row, Found::default()));
+        }
+    }
+    Ok(rows)
 }
 
 pub(super) fn id_of(row: &ObjectRow) -> String {
@@ -302,154 +318,10 @@ pub(super) fn lane(
         name: row.name.clone(),
         owner,
         depth: 0,
+        role: None,
         bars,
         marks: found.marks,
         quiet: found.quiet,
         row: row.row(),
     })
-}
-
-/// The lives of an object, oldest first. `uid` is that of the last one.
-fn bars(found: &Found, uid: &str) -> Vec<Bar> {
-    let begun = |from: Option<i64>, from_how: &str, uid: &str| Bar {
-        uid: uid.to_owned(),
-        from: from.map(stamp),
-        from_how: from_how.to_owned().into(),
-        to: None,
-        to_how: "open".into(),
-    };
-    let mut bars = Vec::new();
-    let mut open = match found.oldest {
-        Some(EntryType::Added) => None,
-        // It was there before the first entry that is known of it.
-        Some(EntryType::Modified | EntryType::Deleted | EntryType::Gap) | None => Some(begun(None, "before", "")),
-    };
-    for turn in found.turns.iter().rev() {
-        if turn.came {
-            // That it went is nowhere: nobody knows when.
-            if let Some(lost) = open.take() {
-                bars.push(Bar { to: Some(stamp(turn.time)), to_how: "inferred".into(), ..lost });
-            }
-            open = Some(begun(Some(turn.time), turn.evidence, &turn.uid));
-        } else {
-            let mut bar = open.take().unwrap_or_else(|| begun(None, "before", ""));
-            if bar.uid.is_empty() {
-                bar.uid.clone_from(&turn.uid);
-            }
-            let to_how = if turn.evidence == "listed" { "inferred" } else { turn.evidence };
-            bars.push(Bar { to: Some(stamp(turn.time)), to_how: to_how.into(), ..bar });
-        }
-    }
-    if let Some(mut bar) = open {
-        if bar.uid.is_empty() {
-            uid.clone_into(&mut bar.uid);
-        }
-        bars.push(bar);
-    }
-    bars
-}
-
-/// Lanes with what they own below them.
-fn in_order(lanes: BTreeMap<String, Lane>) -> Vec<Lane> {
-    let mut below: HashMap<Option<String>, Vec<String>> = HashMap::new();
-    for lane in lanes.values() {
-        let owner = lane.owner.clone().filter(|owner| *owner != lane.id && lanes.contains_key(owner));
-        below.entry(owner).or_default().push(lane.id.clone());
-    }
-    let place =
-        |id: &String| lanes.get(id).map(|lane| (lane.namespace.clone(), lane.resource.clone(), lane.name.clone()));
-    for children in below.values_mut() {
-        children.sort_by_key(place);
-    }
-    let mut order: Vec<(String, usize)> = Vec::new();
-    let mut seen: BTreeSet<String> = BTreeSet::new();
-    let mut stack: Vec<(String, usize)> = Vec::new();
-    let roots = below.get(&None).cloned().unwrap_or_default();
-    // Those that own each other in a circle are nobody's.
-    for root in roots.into_iter().chain(lanes.keys().cloned()) {
-        stack.push((root, 0));
-        while let Some((id, depth)) = stack.pop() {
-            if !seen.insert(id.clone()) {
-                continue;
-            }
-            let children = below.get(&Some(id.clone())).into_iter().flatten().rev();
-            stack.extend(children.map(|child| (child.clone(), depth + 1)));
-            order.push((id, depth.min(DEEPEST)));
-        }
-    }
-    let mut lanes = lanes;
-    order.into_iter().filter_map(|(id, depth)| lanes.remove(&id).map(|lane| Lane { depth, ..lane })).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn turn(came: bool, time: i64, evidence: &'static str, uid: &str) -> Turn {
-        Turn { came, time, evidence, uid: uid.to_owned() }
-    }
-
-    fn shown(oldest: EntryType, turns: Vec<Turn>) -> Vec<String> {
-        let found = Found { oldest: Some(oldest), turns: turns.into_iter().rev().collect(), ..Found::default() };
-        let at = |time: &Option<String>| time.as_deref().map_or("-", |time| &time[17..19]).to_owned();
-        let bars = bars(&found, "last");
-        bars.iter()
-            .map(|bar| format!("{} {}{}..{}{}", bar.uid, at(&bar.from), bar.from_how, at(&bar.to), bar.to_how))
-            .collect()
-    }
-
-    #[test]
-    fn a_bar_says_no_more_than_is_known() {
-        use EntryType::{Added, Deleted, Modified};
-        let second = 1_000_000;
-        assert_eq!(shown(Modified, vec![]), ["last -before..-open"]);
-        assert_eq!(shown(Added, vec![turn(true, second, "watched", "a")]), ["a 01watched..-open"]);
-        assert_eq!(shown(Added, vec![turn(true, second, "listed", "a")]), ["a 01listed..-open"]);
-        assert_eq!(shown(Deleted, vec![turn(false, second, "watched", "a")]), ["a -before..01watched"]);
-        assert_eq!(
-            shown(
-                Modified,
-                vec![
-                    turn(false, second, "inferred", "a"),
-                    turn(true, 2 * second, "inferred", "b"),
-                    turn(false, 3 * second, "recovered", "b"),
-                    turn(true, 4 * second, "watched", "c"),
-                ]
-            ),
-            ["a -before..01inferred", "b 02inferred..03recovered", "c 04watched..-open"]
-        );
-        // Its end was truncated, or lies in a damaged entry.
-        let lost = vec![turn(true, second, "watched", "a"), turn(true, 2 * second, "watched", "b")];
-        assert_eq!(shown(Added, lost), ["a 01watched..02inferred", "b 02watched..-open"]);
-    }
-
-    #[test]
-    fn what_is_owned_stands_below_its_owner() {
-        let lane = |resource: &str, name: &str, owner: Option<&str>| Lane {
-            id: lane_id(resource, "shop", name),
-            kind: String::new(),
-            resource: resource.to_owned(),
-            namespace: "shop".to_owned(),
-            name: name.to_owned(),
-            owner: owner.map(str::to_owned),
-            depth: 0,
-            bars: Vec::new(),
-            marks: Vec::new(),
-            quiet: 0,
-            row: 0,
-        };
-        let lanes = [
-            lane("pods", "web-1", Some("replicasets.apps/shop/web-a")),
-            lane("pods", "alone", None),
-            lane("pods", "stray", Some("jobs.batch/shop/gone")),
-            lane("replicasets.apps", "web-a", Some("deployments.apps/shop/web")),
-            lane("deployments.apps", "web", None),
-            lane("things", "a", Some("things/shop/b")),
-            lane("things", "b", Some("things/shop/a")),
-            lane("things", "own", Some("things/shop/own")),
-        ];
-        let lanes = lanes.into_iter().map(|lane| (lane.id.clone(), lane)).collect();
-        let order: Vec<String> = in_order(lanes).iter().map(|lane| format!("{}{}", lane.depth, lane.name)).collect();
-        assert_eq!(order, ["0web", "1web-a", "2web-1", "0alone", "0stray", "0own", "0a", "1b"]);
-    }
 }

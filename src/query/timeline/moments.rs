@@ -250,7 +250,7 @@ pub(super) fn changes(opened: &mut Opened, question: &ChangesBetween) -> Result<
     let limits = Limits { objects: limit, entries: STEPS, deadline: Some(deadline) };
     let found = difference::between(reader, rows, (first, to.unwrap_or(Moment { seq: upto, time: None })), limits)?;
     for error in &found.unknown {
-        tracing::debug!(%error, "what became of an object is not known");
+        tracing::debug!(%error, "the fate of an object is not known");
     }
     Ok(Changes {
         from: from_end,

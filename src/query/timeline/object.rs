@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Opened;
-use super::lanes::{Lane, id_of, lane};
+use super::lane::Lane;
+use super::lanes::{id_of, lane};
 use super::moments::place;
 use super::outlines::{Index, Way, who};
 use super::selection::{Resources, Window, lane_id};

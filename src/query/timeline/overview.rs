@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Opened;
-use super::selection::Selected;
+use super::selection::{Selected, Window};
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::Entry;
 use crate::journal::{EntryQuery, Reader, StoredEntry};
 use crate::query::render::Failure;
 use crate::query::render::names::Spellings;
-use crate::query::status::{Place, Status};
+use crate::query::status::{Place, Status, spoken};
 use crate::query::{Log, Put, Question, Word, stamp};
 
 /// Number of each kind in an answer.
@@ -44,6 +44,10 @@ pub(crate) struct View {
     now: String,
     end: String,
     mode: Mode,
+    daemon: Daemon,
+    /// What a file is about; none of a log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<Window>,
     sources: Vec<Source>,
     sinks: Vec<Sink>,
     alarms: Vec<Alarm>,
@@ -51,6 +55,14 @@ pub(crate) struct View {
     kinds: Vec<Kind>,
     namespaces: BTreeSet<String>,
     size: u64,
+}
+
+/// The daemon of the journal.
+#[derive(Debug, Serialize, Deserialize)]
+struct Daemon {
+    running: bool,
+    /// Last moment of which something is known, where none runs.
+    since: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -71,6 +83,8 @@ struct Source {
     resource: String,
     namespace: String,
     state: Word,
+    /// The state as `decklog status` prints it.
+    says: String,
     detail: String,
     since: Option<String>,
     good_at: Option<String>,
@@ -83,6 +97,7 @@ struct Sink {
     name: String,
     kind: String,
     state: Word,
+    says: String,
     detail: String,
     cursor: u64,
     lag: u64,
@@ -132,16 +147,17 @@ impl View {
     pub(super) fn of_file(
         &mut self,
         (since, until): (i64, i64),
-        is_past: bool,
+        window: &Window,
         reader: &Reader,
     ) -> Result<(), Failure> {
         self.mode = Mode::File;
+        self.asked = Some(window.clone());
         self.now = stamp(until);
         self.end = stamp(until);
         if let Some(oldest) = &mut self.oldest {
             oldest.time = stamp(since);
         }
-        if is_past {
+        if window.until.is_some() {
             let seq = reader.last_before(until.saturating_add(1))?;
             self.head = reader.time_of(seq)?.map(|time| End { seq: seq.0, time: stamp(time) });
             self.cursor = format!("{}:{seq}", self.epoch);
@@ -215,6 +231,8 @@ pub(super) fn overview(opened: &mut Opened) -> Result<View, Failure> {
     let Opened { reader, dir, clock, .. } = opened;
     let now = clock.now;
     let status = Status::gather(reader, dir, now)?;
+    let running = status.daemon.running;
+    let daemon = daemon(&status);
     let rows = reader.sources()?;
     let scopes: BTreeMap<String, (String, String)> =
         rows.iter().map(|row| (row.name(), (row.resource.full_name(), row.namespace.clone()))).collect();
@@ -226,6 +244,7 @@ pub(super) fn overview(opened: &mut Opened) -> Result<View, Failure> {
                 resource,
                 namespace,
                 state: source.state.word().into(),
+                says: spoken(source.state.word(), source.active, running),
                 detail: source.state.detail().into_owned(),
                 since: source.since.map(at),
                 good_at: source.known_good.map(at),
@@ -239,6 +258,7 @@ pub(super) fn overview(opened: &mut Opened) -> Result<View, Failure> {
     let sinks = sinks
         .map(|sink| Sink {
             state: sink.state.word().into(),
+            says: spoken(sink.state.word(), sink.active, running),
             detail: sink.state.detail().to_owned(),
             cursor: sink.cursor.0,
             lag: sink.lag_entries,
@@ -276,6 +296,8 @@ pub(super) fn overview(opened: &mut Opened) -> Result<View, Failure> {
         now: at(now),
         end: stamp(present.end),
         mode,
+        daemon,
+        asked: None,
         sources,
         sinks,
         alarms,
@@ -284,6 +306,14 @@ pub(super) fn overview(opened: &mut Opened) -> Result<View, Failure> {
         namespaces: reader.namespaces()?.into_iter().take(MOST_NAMES).collect(),
         size: status.journal.size_bytes + status.journal.wal_bytes,
     })
+}
+
+/// Returns whether a daemon runs, and the last moment of which something is known where none does.
+fn daemon(status: &Status) -> Daemon {
+    let heard = status.sources.iter().filter_map(|source| source.known_good);
+    let last = heard.chain(status.journal.head.map(|head| head.time)).max();
+    let running = status.daemon.running;
+    Daemon { running, since: last.filter(|_| !running).map(at) }
 }
 
 /// The newest gaps after the first of these seqs and up to the second that are wanted.

@@ -16,9 +16,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Opened;
 use super::lanes::{Lanes, lanes};
+use super::order::Order;
 use super::outlines::Index;
 use super::selection::Window;
-use super::window::{Histogram, gather, histogram};
+use super::window::{Found, Histogram, Most, gather, histogram};
 use crate::core::model::{EntryType, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
 use crate::core::wire::{Change, Entry};
 use crate::journal::outline::PART;
@@ -152,7 +153,8 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
     let Opened { reader, index, .. } = &mut opened;
     let selected = Window::default().resolve(reader).unwrap();
     let bounds = selected.bounds(reader, reader.head().unwrap()).unwrap();
-    let whole = gather(index, reader, &selected, bounds, (1000, 100_000), later()).unwrap();
+    let whole =
+        gather(index, reader, &selected, bounds, Most { lanes: 1000, marks: 100_000, first: None }, later()).unwrap();
     let real = all.iter().filter(|entry| !entry.4).count();
     let marks = |found: &crate::query::timeline::window::Gathered| {
         let marks = found.lanes.iter().flat_map(|(_, lane)| lane.marks.iter());
@@ -164,7 +166,7 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
     );
     let quiet: u64 = whole.lanes.iter().map(|(_, lane)| lane.quiet).sum();
     assert_eq!(usize::try_from(quiet).unwrap() + real, all.len());
-    let few = gather(index, reader, &selected, bounds, (5, 30), later()).unwrap();
+    let few = gather(index, reader, &selected, bounds, Most { lanes: 5, marks: 30, first: None }, later()).unwrap();
     assert_eq!((few.lanes.len(), few.lanes_left as u64, marks(&few).len()), (5, OBJECTS - 5, 30));
     assert_eq!(usize::try_from(few.marks_left).unwrap() + 30, real, "each is shown or counted");
     let mut newest: BTreeMap<i64, u64> = BTreeMap::new();
@@ -180,9 +182,25 @@ async fn a_window_is_the_same_by_outlines_and_by_expressions() {
         "those to which something happened last"
     );
 
+    // What is to be first has a lane and a quarter of the marks, however much happened since to others.
+    let old = order.iter().min().map(|(_, object)| *object).unwrap();
+    let first = std::collections::HashSet::from([old]);
+    let most = Most { lanes: 3, marks: 8, first: Some(&first) };
+    let few = gather(index, reader, &selected, bounds, most, later()).unwrap();
+    let kept = |(_, lane): &(i64, Found)| lane.marks.iter().filter(|mark| mark.kind_of != "QUIET").count();
+    assert_eq!((few.lanes.len(), few.lanes[0].0, kept(&few.lanes[0]) >= 2), (3, old, true));
+    assert_eq!(few.lanes.iter().map(kept).sum::<usize>(), 8);
+    assert_eq!(usize::try_from(few.marks_left).unwrap() + 8, real, "each is shown or counted");
+    let oldest = few.lanes.iter().skip(1).filter_map(|(_, lane)| lane.marks.last()).map(|mark| &mark.time).min();
+    assert!(few.marks_cut.map(crate::query::stamp) <= oldest.cloned(), "the newest that is left out is older");
+
     // A bar for each life.
-    let mut ask =
-        |query: &str| json(lanes(&mut opened, &Lanes { window: window(query), lanes: 100, marks: 100_000 }).unwrap());
+    let mut ask = |query: &str| {
+        json(
+            lanes(&mut opened, &Lanes { window: window(query), order: Order::Names, lanes: 100, marks: 100_000 })
+                .unwrap(),
+        )
+    };
     let shown = ask("");
     for lane in shown["lanes"].as_array().unwrap() {
         let bars: Vec<&str> = lane["bars"].as_array().unwrap().iter().map(|bar| bar["uid"].as_str().unwrap()).collect();
@@ -282,7 +300,8 @@ async fn an_owner_that_nobody_asked_for_is_there_while_it_was() {
     journal.flush().await.unwrap();
     let text = format!("since={}&where=kind == \"Pod\"", crate::query::stamp(since));
     let mut opened = opened(&journal, true);
-    let shown = json(lanes(&mut opened, &Lanes { window: window(&text), lanes: 10, marks: 10 }).unwrap());
+    let shown =
+        json(lanes(&mut opened, &Lanes { window: window(&text), order: Order::Names, lanes: 10, marks: 10 }).unwrap());
     let told: Vec<String> = shown["lanes"]
         .as_array()
         .unwrap()

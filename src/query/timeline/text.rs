@@ -1,7 +1,7 @@
 //! Texts of an answer: a change, an object, and the commands about it.
 
 use crate::core::k8s::bookkeeping;
-use crate::core::model::Seq;
+use crate::core::model::{EntryType, Seq};
 use crate::journal::ObjectRow;
 use crate::query::render::names::kind;
 use crate::query::render::tree::Node;
@@ -67,13 +67,27 @@ pub(super) fn shown(object: &[u8]) -> (String, bool) {
 
 /// Returns the argument for a command about an object: `deploy/web -n shop`.
 pub(super) fn spelled(row: &ObjectRow) -> String {
+    named(&kind(&row.resource), row)
+}
+
+fn named(kind: &str, row: &ObjectRow) -> String {
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._/:@".contains(&byte));
     let quoted = |text: String| if plain(&text) { text } else { format!("'{}'", text.replace('\'', r"'\''")) };
-    let name = quoted(format!("{}/{}", kind(&row.resource), row.name));
+    let name = quoted(format!("{kind}/{}", row.name));
     if row.namespace.is_empty() { name } else { format!("{name} -n {}", quoted(row.namespace.clone())) }
 }
 
 /// The command that brings an object back as it was after an entry.
 pub(super) fn brings_back(row: &ObjectRow, seq: Seq) -> String {
     format!("decklog get {} --at {seq} --clean | kubectl apply -f -", spelled(row))
+}
+
+/// The command that undoes an entry: it brings back the object as it was after the entry before, or deletes one that came. What a
+/// first list found was there before, and what was before is not known.
+pub(super) fn undoes(row: &ObjectRow, entry: (EntryType, &str), previous: Option<Seq>) -> Option<String> {
+    match entry {
+        (EntryType::Added, "listed") | (EntryType::Gap, _) => None,
+        (EntryType::Added, _) => Some(format!("kubectl delete {}", named(&row.resource.full_name(), row))),
+        (EntryType::Modified | EntryType::Deleted, _) => previous.map(|seq| brings_back(row, seq)),
+    }
 }

@@ -10,7 +10,7 @@ use super::outlines::{Index, Way, who};
 use super::selection::{Selected, Window, no_answer};
 use super::summary::list;
 use super::{BUCKETS_MAX, Opened};
-use crate::core::model::{EntryType, Seq};
+use crate::core::model::{EntryType, Evidence, Seq};
 use crate::journal::Reader;
 use crate::journal::outline::{Mark, Part};
 use crate::query::render::Failure;
@@ -288,6 +288,14 @@ pub(crate) struct MarkLine {
     pub(super) quiet: u64,
 }
 
+impl MarkLine {
+    /// Reports whether it is a change: what a first list found was there before.
+    pub(super) fn is_change(&self) -> bool {
+        let is_found = self.kind_of == EntryType::Added.as_str() && self.evidence == Evidence::Listed.as_str();
+        self.kind_of != "QUIET" && !is_found
+    }
+}
+
 /// Comings and goings of one lane are kept up to so many.
 const MOST_TURNS: usize = 400;
 
@@ -297,23 +305,34 @@ pub(super) struct Gathered {
     pub(super) lanes: Vec<(i64, Found)>,
     pub(super) lanes_left: usize,
     pub(super) marks_left: u64,
+    /// Time of the newest mark that is left out of one of these lanes, microseconds since 1970.
+    pub(super) marks_cut: Option<i64>,
     pub(super) cut: Option<u64>,
 }
 
+/// Number of lanes and of their marks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most<'r> {
+    pub(super) lanes: usize,
+    pub(super) marks: usize,
+    /// Objects that have a lane before all others; then what a first list found is no change. None if all are alike.
+    pub(super) first: Option<&'r HashSet<i64>>,
+}
+
 /// Finds the objects to which something happened last within these seqs, and what that was: at most so many objects, and so
-/// many marks.
+/// many marks. Those that are to be first have half of the marks for themselves.
 pub(super) fn gather(
     index: &Index,
     reader: &mut Reader,
     selected: &Selected,
     bounds: (u64, u64),
-    (most_lanes, most_marks): (usize, usize),
+    most: Most<'_>,
     deadline: Instant,
 ) -> Result<Gathered, Failure> {
     // Rows of objects are numbered without holes: a number is looked up much more quickly than a key.
     let mut places: Vec<u32> = Vec::new();
-    let (mut found, mut objects, mut counting): (Vec<Found>, Vec<i64>, usize) = (Vec::new(), Vec::new(), 0);
-    let (mut marks, mut marks_left) = (0, 0);
+    let (mut found, mut objects): (Vec<Found>, Vec<i64>) = (Vec::new(), Vec::new());
+    let mut room = Room::of(most);
     let mut beyond = 0;
     let cut = look(index, reader, selected, (bounds, Way::Back), deadline, &mut |part, mark| {
         // A GAP is of no object, and a row that no journal reaches is damage.
@@ -323,17 +342,17 @@ pub(super) fn gather(
             places.resize((row + 1).next_power_of_two(), 0);
         }
         let quiet = mark.quiet && !selected.quiet;
+        let is_change = !quiet && !room.is_found(mark);
         if places[row] == BEYOND {
-            marks_left += u64::from(!quiet);
+            room.marks_left += u64::from(is_change);
             return ControlFlow::Continue(());
         }
         if places[row] == 0 {
             // What changes nothing that matters has a lane only where there is room for it at the end.
-            let room = found.len() < MOST_FOUND && (quiet || counting < most_lanes);
-            if !room {
+            if found.len() >= MOST_FOUND || is_change && !room.has_lane(mark.object) {
                 places[row] = BEYOND;
                 beyond += 1;
-                marks_left += u64::from(!quiet);
+                room.marks_left += u64::from(is_change);
                 return ControlFlow::Continue(());
             }
             found.push(Found { newest: mark.seq, ..Found::default() });
@@ -350,33 +369,82 @@ pub(super) fn gather(
             }
             return ControlFlow::Continue(());
         }
-        if !lane.counts {
-            if counting >= most_lanes {
-                marks_left += 1;
+        if is_change && !lane.counts {
+            if !room.has_lane(mark.object) {
+                room.marks_left += 1;
                 return ControlFlow::Continue(());
             }
             lane.counts = true;
-            counting += 1;
+            room.take_lane(mark.object);
         }
         lane.turn(part, mark);
-        if marks < most_marks {
-            marks += 1;
+        if room.take_mark(mark) {
             lane.marks.push(line(part, mark, mark.kind().as_str(), 0));
-        } else {
-            marks_left += 1;
         }
         ControlFlow::Continue(())
     })?;
     let mut lanes: Vec<(i64, Found)> = objects.into_iter().zip(found).collect();
     // Those to which something happened; then, while there is room, those that were only written.
-    lanes.sort_by_key(|(_, lane)| (!lane.counts, std::cmp::Reverse(lane.newest)));
-    let lanes_left = beyond + lanes.len().saturating_sub(most_lanes);
-    lanes.truncate(most_lanes);
+    lanes.sort_by_key(|(object, lane)| (!room.is_first(*object), !lane.counts, std::cmp::Reverse(lane.newest)));
+    let lanes_left = beyond + lanes.len().saturating_sub(most.lanes);
+    lanes.truncate(most.lanes);
     let bars_cut = match selected.is_narrow() {
         true => lives(index, reader, selected, (cut.map_or(bounds.0, |cut| cut - 1), bounds.1), deadline, &mut lanes)?,
         false => None,
     };
-    Ok(Gathered { lanes, lanes_left, marks_left, cut: cut.max(bars_cut) })
+    let Room { marks_left, marks_cut, .. } = room;
+    Ok(Gathered { lanes, lanes_left, marks_left, marks_cut, cut: cut.max(bars_cut) })
+}
+
+/// Room for lanes and marks.
+struct Room<'r> {
+    most: Most<'r>,
+    /// Lanes that are left for objects that are not to be first.
+    lanes: usize,
+    /// Marks that are left, and how many of them those objects may have.
+    marks: usize,
+    of_others: usize,
+    marks_left: u64,
+    marks_cut: Option<i64>,
+}
+
+impl<'r> Room<'r> {
+    fn of(most: Most<'r>) -> Self {
+        let first = most.first.map_or(0, HashSet::len);
+        // A quarter is for what is to be first, however much happens beside it.
+        let of_others = if first > 0 { most.marks - most.marks / 4 } else { most.marks };
+        let lanes = most.lanes.saturating_sub(first);
+        Self { most, lanes, marks: most.marks, of_others, marks_left: 0, marks_cut: None }
+    }
+
+    fn is_first(&self, object: i64) -> bool {
+        self.most.first.is_some_and(|first| first.contains(&object))
+    }
+
+    /// Reports whether a first list found it, which is no change where some objects are to be first.
+    fn is_found(&self, mark: &Mark) -> bool {
+        self.most.first.is_some() && mark.kind() == EntryType::Added && mark.evidence() == Evidence::Listed.as_str()
+    }
+
+    fn has_lane(&self, object: i64) -> bool {
+        self.lanes > 0 || self.is_first(object)
+    }
+
+    fn take_lane(&mut self, object: i64) {
+        self.lanes -= usize::from(!self.is_first(object));
+    }
+
+    fn take_mark(&mut self, mark: &Mark) -> bool {
+        let is_first = self.is_first(mark.object);
+        if self.marks == 0 || !is_first && self.of_others == 0 {
+            self.marks_left += 1;
+            self.marks_cut = self.marks_cut.max(Some(mark.latest));
+            return false;
+        }
+        self.marks -= 1;
+        self.of_others -= usize::from(!is_first);
+        true
+    }
 }
 
 /// Finds when these objects came and went, whatever entries are asked for of them: whoever asks for what was added does not

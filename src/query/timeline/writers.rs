@@ -62,6 +62,8 @@ struct Fight {
     name: String,
     path: String,
     managers: Vec<String>,
+    /// Number of writes of the field, and how many of them brought a value back.
+    writes: u64,
     turns: u64,
     last: u64,
 }
@@ -155,6 +157,7 @@ pub(super) fn writers(opened: &mut Opened, question: &Writers) -> Result<WriterL
             name: fight.name,
             path: crate::query::render::tree::steps(&fight.field).join("."),
             managers,
+            writes: fight.writes,
             turns: fight.reverts,
             last: fight.seq,
         }

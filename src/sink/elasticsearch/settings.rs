@@ -19,17 +19,17 @@ use crate::sink::{Sink, Template};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ElasticsearchSink")]
 pub struct Settings {
-    /// Where the server is; http or https.
+    /// URL of the server; http or https.
     #[schemars(extend("writeOnly" = true))]
     pub url: HttpUrl,
     /// The index that an entry goes to.
     #[serde(default)]
     pub index: Index,
-    /// How many entries one request carries at most.
+    /// Maximum number of entries in one request.
     #[serde(default = "bulk_size")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_size: usize,
-    /// How requests are compressed.
+    /// Compression of requests.
     #[serde(default)]
     pub compress: Gzip,
     /// The user, for the password in `password_file`.
@@ -50,7 +50,7 @@ pub struct Settings {
     /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
-    /// How long one request may take.
+    /// Time limit of one request.
     #[serde(default = "timeout")]
     pub timeout: Span,
 }

@@ -23,15 +23,15 @@ pub struct Settings {
     /// Begin a new file after this time. Default: never.
     #[serde(default)]
     pub rotate_every: Option<Span>,
-    /// How many rotated files are kept.
+    /// Number of rotated files to keep.
     #[serde(default = "keep")]
     pub keep: u32,
-    /// How rotated files are compressed.
+    /// Compression of rotated files.
     #[serde(default)]
     pub compress: Compress,
 }
 
-/// How rotated files are compressed.
+/// Compression of rotated files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compress {

@@ -17,20 +17,20 @@ use crate::sink::settings::{HttpUrl, Network, SinkSettings, Tls, batch_size, tim
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "HttpSink")]
 pub struct Settings {
-    /// Where events are POSTed; http or https.
+    /// URL to which events are POSTed; http or https.
     #[schemars(extend("writeOnly" = true))]
     pub url: HttpUrl,
     /// The CloudEvents content mode.
     #[serde(default)]
     pub format: CloudEvents,
-    /// How many entries one batched request carries at most.
+    /// Maximum number of entries in one batched request.
     #[serde(default = "batch_size")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_size: usize,
     /// About how many bytes of entries one batched request carries at most, unless a single one is larger.
     #[serde(default = "batch_bytes")]
     pub batch_bytes: ByteSize,
-    /// How long the first entry of a batched request waits for others. Default: not at all.
+    /// Time that the first entry of a batched request waits for others. Default: not at all.
     #[serde(default)]
     pub batch_age: Option<Span>,
     /// Headers of every request.
@@ -55,7 +55,7 @@ pub struct Settings {
     /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
-    /// How long one request may take.
+    /// Time limit of one request.
     #[serde(default = "timeout")]
     pub timeout: Span,
 }

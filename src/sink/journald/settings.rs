@@ -22,7 +22,7 @@ pub struct Settings {
     #[serde(default = "decklog")]
     #[schemars(extend("format" = "syslog-name"))]
     pub identifier: String,
-    /// How long one entry may take.
+    /// Time limit of one entry.
     #[serde(default = "timeout")]
     pub timeout: Span,
 }

@@ -66,7 +66,7 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
             SinkError::retry(format!("{doing}: {text}; check `brokers`, and whether they run"))
         }
         Code::BadMessage => SinkError::retry(format!(
-            "{doing}: what answers at {brokers} does not speak as Kafka does; check `brokers` and `tls`"
+            "{doing}: the server at {brokers} does not speak as Kafka does; check `brokers` and `tls`"
         )),
         Code::MessageTimedOut | Code::OperationTimedOut => {
             SinkError::retry(format!("{doing}: no answer from {brokers} within {:?}", settings.config.timeout))

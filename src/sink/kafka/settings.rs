@@ -28,10 +28,10 @@ pub struct Settings {
     pub brokers: Vec<String>,
     /// The topic, which may have fields of the entry.
     pub topic: Template,
-    /// What is promised.
+    /// The promise.
     #[serde(default)]
     pub mode: KafkaMode,
-    /// What names this sink among all that write to these brokers; `transactional` needs it.
+    /// Name of this sink among all that write to these brokers; `transactional` needs it.
     #[serde(default)]
     #[schemars(extend("format" = "kafka-name"))]
     pub transactional_id: Option<String>,
@@ -39,14 +39,14 @@ pub struct Settings {
     #[serde(default)]
     #[schemars(extend("format" = "kafka-name"))]
     pub position_topic: Option<String>,
-    /// How many entries one transaction carries at most.
+    /// Maximum number of entries in one transaction.
     #[serde(default = "transaction_size")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_size: usize,
-    /// How entries are compressed on their way and in the topic.
+    /// Compression of entries on their way and in the topic.
     #[serde(default)]
     pub compress: KafkaCompression,
-    /// How many partitions `decklog sink init` gives the topic.
+    /// Number of partitions that `decklog sink init` gives the topic.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 10_000))]
     pub partitions: u32,
@@ -54,13 +54,13 @@ pub struct Settings {
     #[serde(default)]
     #[schemars(range(min = 1, max = 100))]
     pub replication: Option<u32>,
-    /// Whether to connect over TLS.
+    /// Connect over TLS.
     #[serde(default)]
     pub tls: bool,
     /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls_files: Tls,
-    /// How decklog authenticates. Default: not at all, but for a certificate.
+    /// Authentication of decklog. Default: not at all, but for a certificate.
     #[serde(default)]
     pub sasl: Option<Sasl>,
     /// The user for `sasl`.
@@ -70,12 +70,12 @@ pub struct Settings {
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub password_file: Option<PathBuf>,
-    /// How long one delivery may take.
+    /// Time limit of one delivery.
     #[serde(default = "timeout")]
     pub timeout: Span,
 }
 
-/// What is promised of what comes to Kafka.
+/// Promise for the entries in Kafka.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KafkaMode {
@@ -86,7 +86,7 @@ pub enum KafkaMode {
     Idempotent,
 }
 
-/// How entries are compressed in Kafka.
+/// Compression of entries in Kafka.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KafkaCompression {
@@ -103,7 +103,7 @@ pub enum KafkaCompression {
     None,
 }
 
-/// How a client says who it is.
+/// Authentication of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Sasl {
     /// The password as it is: only over TLS, or in a network that is trusted.

@@ -100,7 +100,7 @@ pub(crate) fn refusal(error: &(dyn Error + 'static)) -> Option<&'static str> {
         }
         "tunnel error: unsuccessful" => Some("the proxy does not connect there; allow it on the proxy, or name the host in $NO_PROXY"),
         "tunnel error: unexpected end of file" | "tunnel error: proxy response headers too long" => {
-            Some("what answers there is no HTTP proxy; correct that variable")
+            Some("the server there is no HTTP proxy; correct that variable")
         }
         _ if text.starts_with("SOCKS error: ") => {
             Some("the SOCKS proxy does not connect there; allow it on the proxy, correct the user and the password, or name the host in $NO_PROXY")

@@ -228,7 +228,7 @@ impl NatsSink {
                         self.subject.pattern()
                     )),
                     Some(ErrorCode::STREAM_STORE_FAILED) => SinkError::retry(format!(
-                        "the stream {stream} is full; raise its limits or let it discard what is old: nothing is lost, delivery then goes on"
+                        "the stream {stream} is full; raise its limits or let it discard old messages: nothing is lost, delivery then goes on"
                     )),
                     _ => match api_error {
                         Some(error) => SinkError::retry(api(stream, error)),

@@ -56,11 +56,11 @@ pub struct Settings {
     /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
-    /// How many entries are under way at once.
+    /// Number of entries under way at once.
     #[serde(default = "batch_size")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_size: usize,
-    /// How long the server may take to answer.
+    /// Time limit of an answer.
     #[serde(default = "timeout")]
     pub timeout: Span,
 }

@@ -17,17 +17,17 @@ use crate::sink::settings::{Gzip, HttpUrl, SinkSettings, Tls, bulk_size, timeout
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OtlpSink")]
 pub struct Settings {
-    /// Where the receiver is; http or https. Without a path, the one of the protocol is used.
+    /// URL of the receiver; http or https. Without a path, the one of the protocol is used.
     #[schemars(extend("writeOnly" = true))]
     pub url: HttpUrl,
-    /// How it is spoken to.
+    /// Protocol of the receiver.
     #[serde(default)]
     pub protocol: Protocol,
-    /// How many entries one request carries at most.
+    /// Maximum number of entries in one request.
     #[serde(default = "bulk_size")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_size: usize,
-    /// How requests are compressed.
+    /// Compression of requests.
     #[serde(default)]
     pub compress: Gzip,
     /// Headers of every request.
@@ -45,12 +45,12 @@ pub struct Settings {
     /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
-    /// How long one request may take.
+    /// Time limit of one request.
     #[serde(default = "timeout")]
     pub timeout: Span,
 }
 
-/// How OTLP is spoken.
+/// Protocol of OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {

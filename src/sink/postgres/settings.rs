@@ -26,7 +26,7 @@ pub struct Settings {
     /// The database: `postgres://USER@HOST:PORT/DATABASE`.
     #[schemars(extend("writeOnly" = true))]
     pub url: PostgresUrl,
-    /// Whether the connection is encrypted, and what is verified.
+    /// Encryption of the connection, and verification of the server.
     #[serde(default)]
     pub sslmode: SslMode,
     /// A file with the password; read again when it changes.
@@ -37,22 +37,22 @@ pub struct Settings {
     #[serde(default = "decklog")]
     #[schemars(extend("format" = "name"))]
     pub schema: String,
-    /// Whether the table `objects` holds the present state of the cluster.
+    /// Keep the present state of the cluster in the table `objects`.
     #[serde(default)]
     pub objects: bool,
-    /// How many entries go into one transaction at most.
+    /// Maximum number of entries in one transaction.
     #[serde(default = "transaction_size")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_size: usize,
     /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
-    /// How long one transaction may take.
+    /// Time limit of one transaction.
     #[serde(default = "timeout")]
     pub timeout: Span,
 }
 
-/// What is verified of a database server. There is nothing between the two: encryption without verification keeps
+/// Verification of a database server. There is nothing between the two: encryption without verification keeps
 /// nobody out who can listen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

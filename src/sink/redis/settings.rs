@@ -38,14 +38,14 @@ pub struct Settings {
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub password_file: Option<PathBuf>,
-    /// How many entries one transaction carries at most.
+    /// Maximum number of entries in one transaction.
     #[serde(default = "batch_size")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_size: usize,
     /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
-    /// How long one exchange may take.
+    /// Time limit of one exchange.
     #[serde(default = "timeout")]
     pub timeout: Span,
 }

@@ -16,7 +16,7 @@ use crate::sink::settings::{Clash, HttpUrl, SinkSettings, Tls, timeout, with_fea
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "S3Sink")]
 pub struct Settings {
-    /// Where segments go: s3://BUCKET/PREFIX, or file:///PATH for a folder.
+    /// Place of the segments: s3://BUCKET/PREFIX, or file:///PATH for a folder.
     #[schemars(extend("writeOnly" = true))]
     pub url: BucketUrl,
     /// The server, where it is not that of Amazon. Default: Amazon's in the region.
@@ -41,7 +41,7 @@ pub struct Settings {
     /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
-    /// How long one request may take.
+    /// Time limit of one request.
     #[serde(default = "timeout")]
     pub timeout: Span,
 }

@@ -40,7 +40,7 @@ pub struct Settings {
     /// The server: unix:///PATH, tcp://HOST:PORT or tls://HOST:PORT.
     #[serde(default)]
     pub url: SyslogUrl,
-    /// What sort of program decklog is to the server.
+    /// Facility: the sort of program that decklog is to the server.
     #[serde(default)]
     pub facility: Facility,
     /// APP-NAME of every message.
@@ -51,7 +51,7 @@ pub struct Settings {
     #[serde(default)]
     #[schemars(extend("format" = "syslog-host"))]
     pub hostname: Option<String>,
-    /// What the structured data is called.
+    /// Name of the structured data.
     #[serde(default = "example_sd_id")]
     #[schemars(extend("format" = "sd-id"))]
     pub sd_id: String,
@@ -61,7 +61,7 @@ pub struct Settings {
     /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
-    /// How long the server may take nothing.
+    /// Time limit of a server that takes nothing.
     #[serde(default = "timeout")]
     pub timeout: Span,
 }
@@ -80,7 +80,7 @@ pub enum Facility {
     Auth = 4,
     /// Security, not for everybody to read.
     Authpriv = 10,
-    /// What the operator makes of it.
+    /// For the operator's own use.
     Local0 = 16,
     /// As above.
     Local1 = 17,

@@ -235,7 +235,7 @@ pub fn auth_text(error: &AuthError, plugin: Option<&str>) -> String {
         }
         AuthError::MissingCommand => "the credential plugin has no command".to_owned(),
         AuthError::ExecPluginFailed | AuthError::AuthExecParse(_) | AuthError::MalformedTokenExpirationDate(_) => {
-            format!("what {plugin} printed are no credentials")
+            format!("{plugin} printed no credentials")
         }
         _ => "the credentials in the kubeconfig cannot be used".to_owned(),
     }

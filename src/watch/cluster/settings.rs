@@ -26,10 +26,9 @@ pub struct Settings {
     pub allow_exec: Option<bool>,
     /// Let the kubeconfig do without TLS, or without a look at the API server's certificate.
     pub allow_insecure_tls: bool,
-    /// How often, at least, each source is compared with what the API server has: not less than "1s"; "off" for never.
+    /// Longest time between two comparisons of a source with the API server: not less than "1s"; "off" for never.
     pub audit_every: Period,
-    /// What may be spent on reading from the API server's own history what a watch missed; with "off" nothing, and then that
-    /// is a GAP.
+    /// Bounds of reading missed changes from the API server's own history; with "off" decklog reads none, and they are a GAP.
     pub recover: Recover,
     /// Date by the Leases of the control plane and the nodes what happened while decklog was away: to seconds instead of the whole
     /// outage. Default: where decklog may list them; with true `rbac` prints the right.
@@ -60,7 +59,7 @@ pub enum Off {
     Off,
 }
 
-/// How much may be spent on recovering what a watch missed.
+/// Bounds of recovering missed changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecoverBounds {
@@ -70,7 +69,7 @@ pub struct RecoverBounds {
     /// Requests a second, for all sources.
     #[schemars(range(min = 1))]
     pub rate: u32,
-    /// How long it may take: etcd is compacted every five minutes by default.
+    /// Time limit: etcd is compacted every five minutes by default.
     pub within: Span,
 }
 

@@ -144,7 +144,7 @@ async fn no_text_holds_what_a_plugin_or_a_kubeconfig_does() {
     let open = async |settings: &Settings| Api::open(settings, Limits::default()).await.unwrap_err();
     for (script, said) in [
         ("echo hunter2; echo hunter2 >&2; exit 3", "the credential plugin sh failed (exit status: 3)"),
-        ("echo '[hunter2'", "what the credential plugin sh printed are no credentials"),
+        ("echo '[hunter2'", "the credential plugin sh printed no credentials"),
     ] {
         let error = open(&with_plugin(dir.path(), script)).await;
         assert!(error.to_string().contains(said), "{error}");

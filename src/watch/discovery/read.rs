@@ -55,7 +55,7 @@ pub(super) struct Part {
 }
 
 /// The backend of the group does not answer the API server.
-const STALE: &str = "what serves it does not answer the API server";
+const STALE: &str = "its server does not answer the API server";
 
 impl Part {
     fn doubt(&mut self, group: &str, version: Option<&str>, why: &str) {

@@ -36,7 +36,7 @@ impl Troubles {
         for (about, why) in now {
             let known = before.iter().find(|known| known.about == about);
             if known.is_none() && !about.is_empty() {
-                tracing::warn!(group = about, "discovery is uncertain: {why}; what was known goes on");
+                tracing::warn!(group = about, "discovery is uncertain: {why}; decklog keeps what it knew");
             }
             self.0.push(Trouble { about, why, since: known.map_or(began, |known| known.since) });
         }

@@ -57,6 +57,17 @@ impl Revisions {
         self.known().sources.insert(id, spec.clone());
     }
 
+    /// Returns the first source of these resources that there is, or else any but one of Events, which may be kept elsewhere.
+    pub(in crate::watch) fn source_of(&self, plurals: &[&str]) -> Option<SourceSpec> {
+        let known = self.known();
+        let mut rest: Vec<&SourceSpec> = known.sources.values().collect();
+        rest.sort_by_key(|spec| (spec.resource.full_name(), spec.namespace.clone()));
+        let preferred = plurals.iter().find_map(|plural| {
+            rest.iter().find(|spec| spec.resource.group.is_empty() && spec.resource.plural == *plural)
+        });
+        preferred.or_else(|| rest.iter().find(|spec| spec.resource.plural != "events")).map(|spec| (*spec).clone())
+    }
+
     /// Its API server went back in time, or may be another one: what was known is of no use.
     pub(in crate::watch) fn reset(&self) {
         let mut known = self.known();

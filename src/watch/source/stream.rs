@@ -1,5 +1,6 @@
 //! An open watch: its lines, and what else may end it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,11 +16,13 @@ use crate::journal::{JournalError, Share, WatchChange};
 use crate::watch::Shared;
 use crate::watch::cluster::failure::{self, Failure};
 use crate::watch::cluster::next_part;
+use crate::watch::dating::{self, Dates};
 use crate::watch::decode::{self, Line};
 use crate::watch::frame::{Lines, Oversize};
 use crate::watch::intake::{SLOW, caught, observed, unread};
 use crate::watch::machine::{Anomaly, Effect, End, Input};
 use crate::watch::requests::{Stop, unbuilt, watch_request};
+use crate::watch::version_clock::Lateness;
 
 /// A watch on which nothing came for so long has brought everything that happened before.
 const QUIET_MIN: Duration = Duration::from_secs(1);
@@ -181,21 +184,31 @@ impl Driver {
             (pace.behind, self.missed) = (true, true);
             return self.journal.fall_behind(Some(ran)).await;
         }
-        if !pace.behind || now - pace.waits < QUIET_MIN {
+        let is_settled = self.shared.timings.version_clock.is_none() || self.shared.version_clock.is_settled();
+        if !pace.behind || !is_settled || now - pace.waits < QUIET_MIN {
             return Ok(());
         }
         (pace.behind, self.missed) = (false, false);
         self.journal.catch_up().await
     }
 
-    /// Dates deletions that happened while nobody watched: they carry no time.
-    async fn date_deletions(&self, changes: &[WatchChange]) -> Result<(), JournalError> {
-        if !self.missed {
-            return Ok(());
+    /// Dates changes that are late, and deletions that happened while nobody watched: they carry no time.
+    async fn date(&self, changes: &[WatchChange]) -> Result<(), JournalError> {
+        let versions: Vec<&ResourceVersion> = changes.iter().map(|change| &change.object.version).collect();
+        let mut dates = match self.shared.lateness(&self.spec, &versions, self.missed).await {
+            Lateness::Present => Dates::new(),
+            Lateness::Dated(dates) => dates,
+            Lateness::Unknown => {
+                self.journal.fall_behind(None).await?;
+                Dates::new()
+            }
+        };
+        if self.missed {
+            let deletions = changes.iter().filter(|change| change.verb == Verb::Delete);
+            let leases = self.shared.date(deletions.map(|change| &change.object.version)).await;
+            dating::join(&mut dates, &leases);
         }
-        let deletions = changes.iter().filter(|change| change.verb == Verb::Delete);
-        let dates = self.shared.date(deletions.map(|change| &change.object.version)).await;
-        if dates.is_empty() { Ok(()) } else { self.journal.date(dates).await }
+        if dates.is_empty() { Ok(()) } else { self.journal.date(Arc::new(dates)).await }
     }
 
     /// Hands over what the whole lines say. The inner error ends the watch; what came before it is handed over.
@@ -242,6 +255,9 @@ impl Driver {
                 }
                 Ok(News::Bookmark(version)) => {
                     self.append(&mut changes, share).await?;
+                    if let Lateness::Dated(dates) = self.shared.lateness(&self.spec, &[&version], false).await {
+                        self.journal.date(Arc::new(dates)).await?;
+                    }
                     self.step(Input::Bookmark(version)).await?;
                 }
                 // Nothing moves past a line that is not understood.
@@ -269,7 +285,7 @@ impl Driver {
             self.stats.changed(kept.len());
             let seen = kept.iter().map(|change| (&change.object.version, change.verb == Verb::Delete));
             self.shared.revisions.note(self.id, seen);
-            self.date_deletions(&kept).await?;
+            self.date(&kept).await?;
             self.journal.append_held(kept, share).await?;
         }
         if left_out && let Some(position) = self.machine.position() {

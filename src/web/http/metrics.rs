@@ -155,11 +155,7 @@ fn build(registry: &mut Registry) {
 }
 
 fn raised(registry: &mut Registry, all: &[Alarm]) {
-    let alarms: Int = register(
-        registry,
-        "alarms",
-        "What `decklog status` names as in need of a person, or as worth knowing, by name",
-    );
+    let alarms: Int = register(registry, "alarms", "Alarms and notes of `decklog status`, by name");
     for name in ALARMS {
         let raised = all.iter().filter(|alarm| alarm.alarm == name).count();
         alarms.get_or_create(&vec![("alarm", name.to_owned())]).set(int(raised as u64));
@@ -237,7 +233,7 @@ fn ha(registry: &mut Registry, view: &HaView) {
     number(
         registry,
         "ha_backlog_bytes",
-        "What this standby keeps of changes that the shared log does not have yet",
+        "Changes that this standby keeps and the shared log does not have yet",
         view.backlog_bytes,
     );
     number(
@@ -268,7 +264,7 @@ fn journal(registry: &mut Registry, status: &Status, head: u64) {
     bytes(registry, "journal_size_bytes", "Size of the journal's files, its write-ahead log included", size);
     bytes(registry, "journal_wal_bytes", "Size of the journal's write-ahead log", journal.wal_bytes);
     if let (Some(free), Some(disk)) = (journal.free_bytes, journal.disk_bytes) {
-        bytes(registry, "journal_disk_free_bytes", "What is free on the disk of the journal", free);
+        bytes(registry, "journal_disk_free_bytes", "Free space on the disk of the journal", free);
         bytes(registry, "journal_disk_size_bytes", "Size of the disk of the journal", disk);
     }
     for (name, help, place) in [
@@ -304,7 +300,7 @@ const OF_SOURCE: Counts<SourceRow, 5> = [
         |row| row.recovered,
     ),
     ("source_suppressed", "Changes that `ignore` kept out of the log of the source", |row| row.suppressed),
-    ("audits", "Comparisons of the source with what the API server has", |row| row.audits),
+    ("audits", "Comparisons of the source with the API server", |row| row.audits),
     ("audit_differences", "Objects that an audit found to differ from the log", |row| row.audit_differences),
 ];
 

@@ -9,6 +9,7 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::spelling::nearest;
 use crate::query::render::clock::Clock;
 use crate::query::render::names::At;
+use crate::query::timeline::order::Order;
 use crate::query::timeline::selection::Window;
 
 /// A query has at most so many bytes, and so many keys.
@@ -20,7 +21,7 @@ const MOST_KEYS: usize = 200;
 pub(super) struct Query(Vec<(String, String)>);
 
 /// Every key that there is.
-const KEYS: [&str; 26] = [
+const KEYS: [&str; 27] = [
     "what",
     "namespace",
     "type",
@@ -31,6 +32,7 @@ const KEYS: [&str; 26] = [
     "until",
     "quiet",
     "buckets",
+    "order",
     "lanes",
     "marks",
     "before",
@@ -103,6 +105,15 @@ impl Query {
             Ok(number) if number > 0 => Ok(number.min(most)),
             _ => Err(Problem::wrong(key, format!("{key}: expected a number from 1 to {most}"))),
         }
+    }
+
+    /// The order of lanes.
+    ///
+    /// # Errors
+    /// Where it is none.
+    pub(super) fn order(&self) -> Result<Order, Problem> {
+        let Some(word) = self.one("order") else { return Ok(Order::default()) };
+        Order::parse(word).ok_or_else(|| Problem::wrong("order", "order: expected causes or names"))
     }
 
     /// A seq.
@@ -187,6 +198,10 @@ mod tests {
             assert!(query(&format!("limit={limit}")).unwrap().number("limit", 1, 5).is_err(), "{limit}");
         }
         assert!(query(&"x".repeat(MOST_BYTES + 1)).is_err());
+        assert_eq!(query("order=names").unwrap().order().ok(), Some(Order::Names));
+        assert_eq!(query("").unwrap().order().ok(), Some(Order::Causes));
+        let problem = query("order=name").unwrap().order().unwrap_err();
+        assert_eq!(problem.text, "order: expected causes or names");
         // Nothing is left out in silence.
         assert!(query(&"what=po&".repeat(MOST_KEYS)).is_ok());
         let problem = query(&"what=po&".repeat(MOST_KEYS + 1)).unwrap_err();

@@ -13,7 +13,7 @@ use crate::web::http::{self, Listen};
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Ui")]
 pub struct Settings {
-    /// Where the timeline page is served: IP:PORT, or the path of a unix socket. It shows objects, redacted as in the journal.
+    /// Address of the timeline page: IP:PORT, or the path of a unix socket. It shows objects, redacted as in the journal.
     pub listen: Listen,
     /// Let `listen` be an address that other machines reach. It takes TLS, and `token_file` or `client_ca_file`.
     pub allow_remote: bool,

@@ -13,8 +13,10 @@ use crate::dice::Dice;
 pub mod faults;
 pub mod judges;
 pub mod life;
+mod moments;
 pub mod network;
 pub mod outputs;
+pub mod questions;
 pub mod receiver;
 pub mod setup;
 pub mod stage;
@@ -57,6 +59,8 @@ const CONVERGES: Duration = Duration::from_secs(3600);
 
 /// The past of one seed in so many is judged, which takes as long as the rest.
 const EVERY: u64 = 8;
+/// Commands are asked about the log of one seed in so many.
+const QUESTIONED: u64 = 4;
 
 /// What came of one seed.
 #[derive(Clone, Debug)]
@@ -393,6 +397,9 @@ impl Run {
         while stage.failures().is_empty() {
             self.pass(Duration::from_secs(5)).await;
             late = self.is_behind();
+            if self.life.as_ref().is_some_and(|life| life.sources.silent_since().is_some()) {
+                late.push_str(" the API server counts as silent");
+            }
             if late.is_empty() {
                 return self.stop().await;
             }

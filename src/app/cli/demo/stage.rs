@@ -77,20 +77,8 @@ impl Drop for Daemon {
 impl Stage {
     pub(super) fn new(out: Out, sim: &Sim, keep: Option<PathBuf>) -> Result<Self, Failure> {
         let name = format!("decklog-demo-{}", uuid::Uuid::new_v4().simple());
-        let path = match &keep {
-            Some(dir) => std::path::absolute(dir).map_err(|error| Failure::io(dir.display(), &error))?,
-            None => std::env::temp_dir().join(name),
-        };
-        let failed =
-            |error: std::io::Error| Failure::io(format!("cannot make the directory {}", path.display()), &error);
-        // What is there already is nobody's to write over.
-        fs::DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
-            if error.kind() == std::io::ErrorKind::AlreadyExists {
-                let text = format!("{} exists already; name a new directory, or remove this one first", path.display());
-                return Failure::usage(text);
-            }
-            failed(error)
-        })?;
+        let path = make_dir(keep.as_deref().unwrap_or(&std::env::temp_dir().join(name)))?;
+        let failed = |error: std::io::Error| Failure::io(format!("cannot write to {}", path.display()), &error);
         let dir = Scratch { path: path.clone(), goes: keep.is_none() };
         sim.write_kubeconfig(&dir.path.join("kubeconfig")).map_err(failed)?;
         fs::write(dir.path.join("config.toml"), config(&dir.path)).map_err(failed)?;
@@ -111,14 +99,13 @@ impl Stage {
 
     pub(super) fn say(&mut self, text: &str) -> Result<(), Failure> {
         // A terminal breaks it by its own width.
-        if self.out.look.width.is_some() {
-            return self.inked(Ink::Faint, &text.replace('\n', " "));
-        }
-        text.lines().try_for_each(|line| self.inked(Ink::Faint, line))
+        let text = if self.out.look.width.is_some() { &text.replace('\n', " ") } else { text };
+        text.lines().try_for_each(|line| self.out.line(&sentence(self.out.look, 0, Some(Ink::Faint), line)))?;
+        self.out.flush()
     }
 
     pub(super) fn inked(&mut self, ink: Ink, text: &str) -> Result<(), Failure> {
-        self.out.line(&sentence(self.out.look, 0, Some(ink), text))?;
+        self.out.inked(ink, text)?;
         self.out.flush()
     }
 
@@ -318,6 +305,7 @@ impl Stage {
             | Said::Tail(_)
             | Said::Show(_)
             | Said::Diff(_)
+            | Said::Coverage(_)
             | Said::Status(_)
             | Said::Ui(_)
             | Said::Timeline(_)
@@ -423,6 +411,22 @@ impl Stage {
         let last = lines[lines.len().saturating_sub(5)..].join("\n");
         Failure::internal(format!("the story does not go on: {why}\n{last}"))
     }
+}
+
+/// Makes a directory, and returns its absolute path.
+///
+/// # Errors
+/// Where it exists already: nothing is overwritten.
+pub(super) fn make_dir(dir: &Path) -> Result<PathBuf, Failure> {
+    let path = std::path::absolute(dir).map_err(|error| Failure::io(dir.display(), &error))?;
+    fs::DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::AlreadyExists {
+            let text = format!("{} exists already; name a new directory, or remove this one first", path.display());
+            return Failure::usage(text);
+        }
+        Failure::io(format!("cannot make the directory {}", path.display()), &error)
+    })?;
+    Ok(path)
 }
 
 pub(super) const WATCHED: [&str; 5] = ["deployments.apps", "replicasets.apps", "pods", "configmaps", "secrets"];

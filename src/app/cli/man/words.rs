@@ -53,11 +53,11 @@ pub(super) const FILES: [Said; 4] = [
     ("/etc/decklog/config.toml", "The configuration of the service, decklog-config(5)."),
     ("/etc/decklog/NAME.toml", "The configuration of the service `decklog@NAME`, one of several."),
     ("/var/lib/decklog", "The state directory of the service, with the journal."),
-    ("/var/log/decklog", "What file sinks of the service write."),
+    ("/var/log/decklog", "Files that the sinks of the service write."),
 ];
 
 /// Command lines worth knowing, by the command.
-pub(super) const EXAMPLES: [(&str, &[Said]); 17] = [
+pub(super) const EXAMPLES: [(&str, &[Said]); 18] = [
     (
         "",
         &[
@@ -93,6 +93,10 @@ pub(super) const EXAMPLES: [(&str, &[Said]); 17] = [
     ("diff", &[("What changed in a namespace in the last hour:", "decklog diff -n shop --from 1h")]),
     ("blame", &[("Who set the replicas, and when:", "decklog blame deploy/web -n shop .spec.replicas")]),
     ("churn", &[("Who wrote most today:", "decklog churn --since 24h")]),
+    (
+        "coverage",
+        &[("Whether the log knows all of the last hour, for a script:", "decklog coverage --since 1h --check")],
+    ),
     ("status", &[("Whether there is an alarm, for a script:", "decklog status --check")]),
     ("init", &[("A configuration for this cluster, on standard output:", "decklog init -")]),
     ("check", &[("The configuration of the service:", "decklog check -c /etc/decklog/config.toml")]),

@@ -137,7 +137,7 @@ impl Differ<'_> {
                     // It stays, and what stands before it goes behind all those that come before that.
                     let goes = here[new].0;
                     let last = here.iter().rposition(|&(other, stays)| stays && other < goes);
-                    (new, last.expect("what is waited for stays, and comes before"))
+                    (new, last.expect("an element that is waited for stays, and comes before"))
                 } else {
                     (at, new)
                 };

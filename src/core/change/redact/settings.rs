@@ -14,7 +14,7 @@ use crate::core::spelling::kubernetes::ResourceText;
 /// Largest size of a key file that counts, in bytes.
 const MAX_KEY_FILE: u64 = 1 << 20;
 
-/// What never reaches the disk in clear.
+/// Values that never reach the disk in clear.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Redact")]
@@ -57,11 +57,11 @@ pub struct RedactRule {
     /// JSON pointers of the values, with * inside segments.
     #[schemars(length(min = 1))]
     pub paths: Vec<Pattern>,
-    /// What stands in the value's place.
+    /// Replacement of the value.
     pub mode: RedactMode,
 }
 
-/// What stands in the place of a redacted value.
+/// Replacement of a redacted value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RedactMode {

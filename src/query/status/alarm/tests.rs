@@ -96,7 +96,7 @@ fn at(text: &str) -> Option<Timestamp> {
 }
 
 fn unknown(since: &str) -> Trouble {
-    Trouble { since: time(since), why: "what serves it does not answer the API server".into(), times: 1 }
+    Trouble { since: time(since), why: "its server does not answer the API server".into(), times: 1 }
 }
 
 #[test]
@@ -158,6 +158,7 @@ fn each_alarm_begins_at_its_bound() {
         (JOURNAL_PAUSED, Box::new(|status| status.journal.paused = Some(pause()))),
         (DISK_LOW, Box::new(|status| status.journal.disk_bytes = Some(FREE * 11))),
         (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),
+        (API_SERVER_SILENT, Box::new(|status| status.daemon.silent_since = at("2026-11-21T11:59:30Z"))),
         (
             DISCOVERY_FAILING,
             Box::new(|status| {

@@ -8,7 +8,7 @@ use crate::query::timeline::moments::{StateAt, state};
 
 /// What is said to be unwatched, newest last: the resource and its namespace, why, and whether an entry says so.
 fn stretches(journal: &Journal, query: &str, watched: bool) -> (Vec<(String, String, bool)>, u64) {
-    let most = Lanes { window: window(query), lanes: 10, marks: 10 };
+    let most = Lanes { window: window(query), order: Order::Causes, lanes: 10, marks: 10 };
     let shown = json(lanes(&mut opened(journal, watched), &most).unwrap());
     let found = shown["unwatched"].as_array().unwrap().iter().map(|one| {
         let text = |key: &str| one[key].as_str().unwrap().to_owned();
@@ -144,7 +144,7 @@ async fn what_was_watched_and_is_not_is_hatched() {
     part.list_begin().await.unwrap();
     part.list_done(ResourceVersion::new("9005".to_owned()), Some(Why::Scope)).await.unwrap();
     journal.flush().await.unwrap();
-    let most = Lanes { window: window("what=pods&namespace=n1"), lanes: 1, marks: 1 };
+    let most = Lanes { window: window("what=pods&namespace=n1"), order: Order::Causes, lanes: 1, marks: 1 };
     let shown = json(lanes(&mut opened(&journal, true), &most).unwrap());
     let from: Vec<_> = shown["unwatched"].as_array().unwrap().iter().map(|one| one["from"].is_string()).collect();
     assert_eq!(from, [true], "{}", shown["unwatched"]);

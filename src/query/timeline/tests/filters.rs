@@ -15,7 +15,7 @@ async fn a_filter_without_an_answer_for_an_entry_is_refused() {
     let mut opened = opened(&journal, true);
     let failures = [
         histogram(&mut opened, &Histogram { window: window.clone(), buckets: 10 }).unwrap_err(),
-        lanes(&mut opened, &Lanes { window: window.clone(), lanes: 10, marks: 10 }).unwrap_err(),
+        lanes(&mut opened, &Lanes { window: window.clone(), order: Order::Causes, lanes: 10, marks: 10 }).unwrap_err(),
         writers(&mut opened, &Writers { window: Window { since: Some(Timestamp::UNIX_EPOCH), ..window } }).unwrap_err(),
     ];
     for failure in failures {
@@ -66,7 +66,8 @@ async fn entries_are_chosen_by_who_wrote_them() {
         assert_eq!(seqs(&mut opened, by), wanted, "{by}");
         assert_eq!(seqs(&mut opened, expression), wanted, "{expression}");
     }
-    let shown = json(lanes(&mut opened, &Lanes { window: window(""), lanes: 10, marks: 10 }).unwrap());
+    let shown =
+        json(lanes(&mut opened, &Lanes { window: window(""), order: Order::Causes, lanes: 10, marks: 10 }).unwrap());
     let marks = shown["lanes"][0]["marks"].as_array().unwrap();
     let who = |mark: &serde_json::Value| (mark["managers"].clone(), mark["unnamed"].clone());
     let who: Vec<_> = marks.iter().map(who).collect();

@@ -159,12 +159,12 @@ impl Seed<'_> {
             Node::Map(map) => into.extend(map),
             Node::List(list) => {
                 for node in list.into_iter().rev() {
-                    let Node::Map(map) = node else { return Err(self.refuse("what << merges is no map")) };
+                    let Node::Map(map) = node else { return Err(self.refuse("<< merges no map")) };
                     into.extend(map);
                 }
             }
             Node::Null | Node::Bool(_) | Node::Number(_) | Node::Text(_) | Node::Binary(_) => {
-                return Err(self.refuse("what << merges is no map"));
+                return Err(self.refuse("<< merges no map"));
             }
         }
         Ok(())
@@ -257,10 +257,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         match (tag, node) {
             (Node::Text(tag), Node::Text(text)) if Some(tag.as_str()) == SHOWN.strip_prefix('!') => {
                 let text: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-                STANDARD
-                    .decode(text)
-                    .map(Node::Binary)
-                    .map_err(|_error| self.refuse("what it calls !!binary is not base64"))
+                STANDARD.decode(text).map(Node::Binary).map_err(|_error| self.refuse("its !!binary is not base64"))
             }
             (_, node) => Ok(node),
         }

@@ -131,7 +131,7 @@ pub struct Histories {
 }
 
 impl Histories {
-    fn all(&self) -> impl Iterator<Item = &Arc<sim::Row>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<sim::Row>> {
         self.before.iter().flatten().chain(&self.now)
     }
 }

@@ -147,6 +147,7 @@ impl Life {
             audit: place.setup.audit,
             // A server that is away for long is no reason to give up what etcd still has.
             recover: Some(RecoverBounds { within: Span::from_secs(3600), ..RecoverBounds::default() }),
+            version_clock: Some(Duration::from_secs(10)),
             ..Timings::default()
         };
         let (manager, handle) = SourceManager::new(api, journal.clone(), plan, timings);

@@ -454,6 +454,11 @@ impl Run {
             _ => self.dice.millis(90_000, 900_000),
         };
         self.pass(pause).await;
+        // An answer may have been on its way, and silence counts from twenty seconds.
+        let silent = self.life.as_ref().map(|life| life.sources.silent_since().is_some());
+        if silent == Some(false) && pause > Duration::from_secs(30) {
+            stage.fail(format!("nobody says that the API server is silent after {pause:?}"));
+        }
         self.place.network.up();
         self.pass(BACK).await;
         let watching = self.place.network.watching();

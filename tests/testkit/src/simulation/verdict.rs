@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::class::Class;
 use super::faults::Fault;
 use super::judges::{self, Log};
-use super::{EVERY, Outcome, Run};
+use super::{EVERY, Outcome, QUESTIONED, Run};
+use super::{moments, questions};
 
 impl Run {
     /// At the end of each life: what is on disk is right, as far as it goes.
@@ -83,6 +84,13 @@ impl Run {
                     if pick.is_multiple_of(EVERY) && ordered {
                         problems.extend(judges::past_is_the_servers(&log, &histories, &state, &setup));
                     }
+                    if self.seed.is_multiple_of(QUESTIONED) && ordered && !back && histories.before.is_none() {
+                        self.life = None;
+                        problems.extend(questions::answers_are_true(&log, &histories, &state, &setup, self.seed));
+                    }
+                }
+                if self.is_comparable() && !back && !setup.enables(Fault::Opaque) {
+                    problems.extend(moments::times_hold(&log, &histories));
                 }
                 if setup.class != Class::Large {
                     problems.extend(judges::objects_are_the_servers(&log, &histories));
