@@ -6,7 +6,7 @@ mod tests;
 use clap::Args;
 
 use super::clock::moment;
-use super::output::{Ink, Out, Row, TerminalStyle, count, cut, plural, printable, sentence, size, span, table};
+use super::output::{Ink, Out, Row, TerminalStyle, count, cut, plural, printable, sentence, size, span, whole_table};
 use super::select::{SelectArgs, how_many};
 use super::what::common;
 use super::{Format, Global, Outcome};
@@ -170,7 +170,7 @@ fn grid(lines: &mut Vec<String>, titles: &[&str], rows: Vec<(Vec<String>, Option
         })
         .collect();
     lines.push(String::new());
-    lines.extend(table(look, &titles.iter().map(String::as_str).collect::<Vec<_>>(), &cells));
+    lines.extend(whole_table(look, &titles.iter().map(String::as_str).collect::<Vec<_>>(), &cells));
 }
 
 fn object(resource: &str, namespace: &str, name: &str) -> String {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::clock::clock;
 use super::names::ago;
-use super::output::{Ink, Out, Row, plural, printable, sentence, table};
+use super::output::{Ink, Out, Row, plural, printable, sentence, whole_table};
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::query::coverage_notes::Covered;
 use crate::query::questions::coverage::Cover;
@@ -93,7 +93,7 @@ fn print(out: &mut Out, covered: &Covered) -> Result<(), Failure> {
             cells.into_iter().map(|cell| (None, cell)).collect()
         });
         let rows: Vec<Vec<(Option<Ink>, String)>> = rows.collect();
-        for line in table(out.look, &["FROM", "TO", "WHY", "OF"], &rows) {
+        for line in whole_table(out.look, &["FROM", "TO", "WHY", "OF"], &rows) {
             out.line(&line)?;
         }
     }

@@ -8,7 +8,7 @@ use super::pager::Pager;
 use super::{Color, Failure, Format, Global, yaml};
 pub use crate::core::terminal::{TerminalStyle, printable};
 use crate::core::terminal::{columns, json_text};
-pub use crate::query::render::row::{Ink, Row, count, cut, plural, sentence, size, some, span, table};
+pub use crate::query::render::row::{Ink, Row, count, cut, plural, sentence, size, some, span, table, whole_table};
 
 /// Standard output, buffered, with what is known of whoever reads it.
 #[derive(Debug)]

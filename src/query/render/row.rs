@@ -183,13 +183,20 @@ pub fn sentence(look: TerminalStyle, hang: usize, ink: Option<Ink>, text: &str) 
 /// Number of columns of a table that a terminal always shows.
 const FEW_COLUMNS: usize = 3;
 
-/// A last column that is wider holds a text, of which the words go on in the lines below.
-const WIDE_COLUMN: usize = 20;
-
-/// Rows under aligned columns, two blanks apart. A cell is text with its ink. Where a terminal has no room for all of it, a text in
-/// the last column goes on in the lines below, or else the last columns are left out.
+/// Rows under aligned columns, two blanks apart. A cell is text with its ink. A terminal leaves out the last columns that it has no
+/// room for.
 #[must_use]
 pub fn table(look: TerminalStyle, head: &[&str], rows: &[Vec<(Option<Ink>, String)>]) -> Vec<String> {
+    columns(look, head, rows, false)
+}
+
+/// Rows as [`table`] makes them, of which a terminal leaves nothing out: the words of the last column go on in the lines below.
+#[must_use]
+pub fn whole_table(look: TerminalStyle, head: &[&str], rows: &[Vec<(Option<Ink>, String)>]) -> Vec<String> {
+    columns(look, head, rows, true)
+}
+
+fn columns(look: TerminalStyle, head: &[&str], rows: &[Vec<(Option<Ink>, String)>], whole: bool) -> Vec<String> {
     let mut widths: Vec<usize> = head.iter().map(|cell| cell.len()).collect();
     for row in rows {
         for (width, (_, cell)) in widths.iter_mut().zip(row) {
@@ -199,12 +206,11 @@ pub fn table(look: TerminalStyle, head: &[&str], rows: &[Vec<(Option<Ink>, Strin
     let start = |count: usize| widths[..count].iter().map(|width| width + 2).sum::<usize>();
     let room = look.width.unwrap_or(usize::MAX);
     let (all, few) = (widths.len(), FEW_COLUMNS.min(widths.len()));
-    let is_text = widths.last().is_some_and(|width| *width > WIDE_COLUMN) && start(all - 1) <= room / 2;
     let fitting = (few..=all).rev().find(|count| start(*count) <= room.saturating_add(2)).unwrap_or(few);
-    let shown = &widths[..if is_text { all } else { fitting }];
+    let shown = &widths[..if whole { all } else { fitting }];
     let line = |cells: &mut dyn Iterator<Item = (Option<Ink>, &str)>| {
         let (mut row, mut column) = (Row::new(look), 0);
-        if is_text {
+        if whole {
             row.uncut();
             row.hang(start(all - 1));
         }
@@ -355,6 +361,6 @@ mod tests {
         assert_eq!([32, 31, 5].map(within), ["pods    watching  12  7:41", "pods    watching  12", "pods…"]);
         let text = [vec![(None, "1".to_owned()), (None, "configmaps shop/feature-flags".to_owned())]];
         let look = TerminalStyle { width: Some(20), ..TerminalStyle::default() };
-        assert_eq!(table(look, &["N", "OBJECT"], &text)[1], "1  configmaps\n   shop/feature-flags");
+        assert_eq!(whole_table(look, &["N", "OBJECT"], &text)[1], "1  configmaps\n   shop/feature-flags");
     }
 }

@@ -99,10 +99,9 @@ impl Stage {
 
     pub(super) fn say(&mut self, text: &str) -> Result<(), Failure> {
         // A terminal breaks it by its own width.
-        if self.out.look.width.is_some() {
-            return self.inked(Ink::Faint, &text.replace('\n', " "));
-        }
-        text.lines().try_for_each(|line| self.inked(Ink::Faint, line))
+        let text = if self.out.look.width.is_some() { &text.replace('\n', " ") } else { text };
+        text.lines().try_for_each(|line| self.out.inked(Ink::Faint, line))?;
+        self.out.flush()
     }
 
     pub(super) fn inked(&mut self, ink: Ink, text: &str) -> Result<(), Failure> {
