@@ -216,6 +216,7 @@ pub(crate) fn answer(
         questions::diff::Diff::NAME => run::<questions::diff::Diff>,
         questions::blame::Blame::NAME => run::<questions::blame::Blame>,
         questions::churn::Churned::NAME => run::<questions::churn::Churned>,
+        questions::coverage::Cover::NAME => run::<questions::coverage::Cover>,
         questions::status::Statuses::NAME => run::<questions::status::Statuses>,
         questions::verify::Verify::NAME => run::<questions::verify::Verify>,
         questions::names::Names::NAME => run::<questions::names::Names>,

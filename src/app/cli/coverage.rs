@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::clock::clock;
 use super::names::ago;
-use super::output::{Ink, Out, Row, plural, printable, whole_table};
+use super::output::{Ink, Out, Row, plural, printable, sentence, whole_table};
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::query::coverage_notes::Covered;
 use crate::query::questions::coverage::Cover;
@@ -98,15 +98,14 @@ fn print(out: &mut Out, covered: &Covered) -> Result<(), Failure> {
         }
     }
     if covered.omitted > 0 {
-        out.line(&format!(
-            "{} left out; ask for a shorter time",
-            plural(covered.omitted as u64, "stretch is", "stretches are")
-        ))?;
+        let stretches = plural(covered.omitted as u64, "stretch is", "stretches are");
+        out.line(&sentence(out.look, 0, None, &format!("{stretches} left out; ask for a shorter time")))?;
     }
     for absence in &covered.absences {
         let (from, to) = (clock().moment(absence.from), clock().moment(absence.to));
         let changes = plural(absence.changes as u64, "change of that time was", "changes of that time were");
-        out.line(&format!("no daemon ran from {from} to {to}: {changes} found afterwards"))?;
+        let text = format!("no daemon ran from {from} to {to}: {changes} found afterwards");
+        out.line(&sentence(out.look, 0, None, &text))?;
     }
     Ok(())
 }

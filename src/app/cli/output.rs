@@ -98,7 +98,7 @@ impl Out {
         self.bytes(b"\n")
     }
 
-    /// Writes one line in one ink, as long as it is.
+    /// Writes one line in one ink, as long as it is: a command that is copied has no line break.
     ///
     /// # Errors
     /// As [`Out::bytes`].
