@@ -232,7 +232,7 @@ async fn coverage_says_of_which_time_the_log_does_not_know() {
     }
     for (args, code, says) in [
         (&["deploymnets"][..], 64, "did you mean deployments?"),
-        (&["pods"], 1, "pods are not watched"),
+        (&["pods"], 1, "pods are not watched: "),
         (&["--since", "1h", "--until", "2h"], 64, "is after --until"),
     ] {
         let said = state.run(&[&["coverage"], args].concat()).refused(code);
