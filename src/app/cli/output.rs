@@ -98,12 +98,14 @@ impl Out {
         self.bytes(b"\n")
     }
 
-    /// Writes one line in one ink, as long as it is.
+    /// Writes one line in one ink, as long as it is: a command that is copied has no line break.
     ///
     /// # Errors
     /// As [`Out::bytes`].
     pub fn inked(&mut self, ink: Ink, text: &str) -> Result<(), Failure> {
-        self.line(&sentence(self.look, 0, Some(ink), text))
+        let mut row = Row::new(TerminalStyle { width: None, ..self.look });
+        row.put(Some(ink), text);
+        self.line(&row.finish())
     }
 
     /// Writes JSON, one line of it. On a terminal, characters that it would obey are written as JSON escapes, which

@@ -11,7 +11,7 @@ use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::app::cli::line::Lines;
-use crate::app::cli::output::{Ink, Out, count};
+use crate::app::cli::output::{Ink, Out, count, sentence};
 use crate::app::cli::{Cli, Command as Said, Exit, Failure, Global, blame, churn, get, log};
 use crate::core::model::Seq;
 use crate::core::wire::Entry;
@@ -100,7 +100,7 @@ impl Stage {
     pub(super) fn say(&mut self, text: &str) -> Result<(), Failure> {
         // A terminal breaks it by its own width.
         let text = if self.out.look.width.is_some() { &text.replace('\n', " ") } else { text };
-        text.lines().try_for_each(|line| self.out.inked(Ink::Faint, line))?;
+        text.lines().try_for_each(|line| self.out.line(&sentence(self.out.look, 0, Some(Ink::Faint), line)))?;
         self.out.flush()
     }
 
