@@ -116,6 +116,11 @@ impl VersionClock {
         state.same_etcd.clear();
     }
 
+    /// Reports whether the versions of a resource are of the etcd of the readings, if that is known.
+    fn is_of_same_etcd(&self, spec: &SourceSpec) -> Option<bool> {
+        self.state().same_etcd.get(&spec.resource.full_name()).copied()
+    }
+
     /// Reports whether a version that no reading shows may count as made just now: there are readings, or there will be none.
     pub(super) fn is_settled(&self) -> bool {
         let state = self.state();
@@ -248,7 +253,13 @@ impl Shared {
         if self.timings.version_clock.is_none() || !behind && !self.version_clock.has_late(&versions, now) {
             return Lateness::Present;
         }
-        match Box::pin(self.is_of_same_etcd(spec)).await {
+        // Where all that comes counts as late anyway, nobody is asked.
+        let known = if behind { Some(self.version_clock.is_of_same_etcd(spec)) } else { None };
+        let same_etcd = match known {
+            Some(known) => known.or(Some(false)),
+            None => Box::pin(self.compare_etcds(spec)).await,
+        };
+        match same_etcd {
             Some(true) => Lateness::Dated(self.version_clock.dates(&versions)),
             Some(false) => Lateness::Present,
             None => Lateness::Unknown,
@@ -257,14 +268,14 @@ impl Shared {
 
     /// Reports whether the versions of a resource are of the etcd of the readings: the newest one of the resource is between two of
     /// those. None where the API server does not say.
-    async fn is_of_same_etcd(&self, spec: &SourceSpec) -> Option<bool> {
-        let name = spec.resource.full_name();
-        if let Some(known) = self.version_clock.state().same_etcd.get(&name) {
-            return Some(*known);
+    async fn compare_etcds(&self, spec: &SourceSpec) -> Option<bool> {
+        if let Some(known) = self.version_clock.is_of_same_etcd(spec) {
+            return Some(known);
         }
+        let name = spec.resource.full_name();
         let main = self.revisions.source_of(&PREFERRED)?;
+        let before = self.version_clock.state().readings.back().map(|reading| reading.version);
         let compare = async {
-            let before = self.read_newest(&main).await?;
             let its = self.ask_newest(spec).await?;
             let after = self.read_newest(&main).await?;
             let is_between = before.zip(its).zip(after).map(|((before, its), after)| (before..=after).contains(&its));
