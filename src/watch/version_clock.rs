@@ -195,6 +195,8 @@ impl Shared {
     /// Reads the newest version at intervals; never returns.
     pub(super) async fn keep_version_clock(&self) {
         let Some(interval) = self.timings.version_clock else { return std::future::pending().await };
+        // The API server has just said who it is.
+        self.version_clock.state().heard.get_or_insert_with(runtime::now);
         loop {
             let mut pause = interval;
             if let Some(spec) = self.revisions.source_of(&PREFERRED) {
@@ -211,6 +213,8 @@ impl Shared {
                     }
                     Err(_elapsed) => pause = pause.min(READING_RETRY_DELAY),
                 }
+            } else {
+                pause = pause.min(READING_RETRY_DELAY);
             }
             tokio::time::sleep(pause).await;
         }

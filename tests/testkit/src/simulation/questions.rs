@@ -22,11 +22,12 @@ const OBJECTS: usize = 4;
 /// A change so near a moment may be told on either side of it.
 const NEAR: SignedDuration = UNNOTICED;
 /// Parts of sentences that leave an answer open.
-const DOUBTS: [&str; 14] = [
+const DOUBTS: [&str; 15] = [
     "may be missing",
     "may have",
     "may lie outside",
     "nobody knows",
+    "does not know",
     "nothing before is known",
     "nothing newer",
     "nothing of that is known",
