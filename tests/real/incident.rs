@@ -207,6 +207,6 @@ async fn what_changed_meanwhile(daemon: &Decklog, before: Timestamp, after: Time
     assert!(notes.contains("no daemon ran from "), "{notes}");
     let (covered, _) = ask(daemon, &["coverage", "--since", &from, "--until", &to]);
     assert!(covered.contains("no daemon ran from ") && covered.contains("the log knows all"), "{covered}");
-    let (_, other) = ask(daemon, &["log", "cm/settings", "-n", "shop", "--since", &from, "--until", &to]);
+    let (_, other) = ask(daemon, &["log", "cm/settings", "-n", "shop", "--since", &before.to_string(), "--until", &to]);
     assert!(other.contains("no entry") && other.contains("no daemon ran from"), "{other}");
 }

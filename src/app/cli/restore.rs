@@ -11,7 +11,7 @@ use crate::journal::{self, Reader, RestoreError};
 /// Arguments of `decklog restore`.
 #[derive(Args, Debug)]
 pub struct RestoreArgs {
-    /// The sink that [ha] log names
+    /// The sink that `[ha] log` names
     #[arg(long, value_name = "SINK")]
     pub from: String,
 }
