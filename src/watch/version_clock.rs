@@ -145,10 +145,11 @@ impl VersionClock {
         !state.readings.is_empty() && versions.iter().any(is_late)
     }
 
-    /// Returns the bounds of these versions, as far as they are known.
+    /// Returns the bounds of these versions, and of the one that comes next, as far as they are known.
     fn dates(&self, versions: &[u64]) -> Dates {
         let state = self.state();
-        let bounds = versions.iter().map(|version| (*version, state.bounds(*version)));
+        let next = versions.iter().max().map(|version| version + 1);
+        let bounds = versions.iter().chain(&next).map(|version| (*version, state.bounds(*version)));
         let known = bounds.filter(|(_, bounds)| *bounds != (None, None));
         known.map(|(version, (from, to))| (version, (from.unwrap_or(i64::MIN), to.unwrap_or(i64::MAX)))).collect()
     }
@@ -253,8 +254,19 @@ impl Shared {
     /// Returns the bounds of the versions that a source brings, if one of them is late or `behind` says that they may be.
     pub(super) async fn lateness(&self, spec: &SourceSpec, versions: &[&ResourceVersion], behind: bool) -> Lateness {
         let versions: Vec<u64> = versions.iter().filter_map(|version| version.as_str().parse().ok()).collect();
+        self.lateness_of(spec, &versions, behind).await
+    }
+
+    /// Returns the bounds of what comes behind a bookmark, if that may have happened some time ago. Where nothing has happened since,
+    /// an old bookmark is as good as a new one.
+    pub(super) async fn lateness_behind(&self, spec: &SourceSpec, bookmark: &ResourceVersion) -> Lateness {
+        let next = bookmark.as_str().parse::<u64>().ok().map(|version| version + 1);
+        self.lateness_of(spec, next.as_slice(), false).await
+    }
+
+    async fn lateness_of(&self, spec: &SourceSpec, versions: &[u64], behind: bool) -> Lateness {
         let now = runtime::now().as_microsecond();
-        if self.timings.version_clock.is_none() || !behind && !self.version_clock.has_late(&versions, now) {
+        if self.timings.version_clock.is_none() || !behind && !self.version_clock.has_late(versions, now) {
             return Lateness::Present;
         }
         // Where all that comes counts as late anyway, nobody is asked.
@@ -264,7 +276,7 @@ impl Shared {
             None => Box::pin(self.compare_etcds(spec)).await,
         };
         match same_etcd {
-            Some(true) => Lateness::Dated(self.version_clock.dates(&versions)),
+            Some(true) => Lateness::Dated(self.version_clock.dates(versions)),
             Some(false) => Lateness::Present,
             None => Lateness::Unknown,
         }
@@ -320,6 +332,25 @@ mod tests {
         }
         state.note(90, 60, 61);
         assert_eq!(state.bounds(150), (Some(60), None), "of an API server that was put back nothing else is known");
+    }
+
+    /// Where nothing happens the newest version is old, and so is each bookmark.
+    #[test]
+    fn the_bookmark_of_a_quiet_cluster_is_no_older_than_the_last_reading() {
+        const SECOND: i64 = 1_000_000;
+        let clock = VersionClock::default();
+        for tens in 0..60 {
+            clock.state().note(100, tens * 10 * SECOND, tens * 10 * SECOND);
+        }
+        let now = 595 * SECOND;
+        assert!(clock.has_late(&[100], now), "a change that comes now with this version is ten minutes old");
+        assert!(!clock.has_late(&[101], now), "nothing is missing behind the bookmark 100");
+        clock.state().note(110, 600 * SECOND, 600 * SECOND);
+        assert!(clock.has_late(&[101], 603 * SECOND), "behind the bookmark 100 something has happened");
+        assert_eq!(
+            clock.dates(&[101]),
+            Dates::from([(101, (590 * SECOND, 600 * SECOND)), (102, (590 * SECOND, 600 * SECOND))])
+        );
     }
 
     #[test]

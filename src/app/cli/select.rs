@@ -115,8 +115,7 @@ pub fn labels(text: &str) -> Result<String, String> {
     })
 }
 
-/// Takes a manager's name, which may have a `*`.
-/// Reads the name of a manager.
+/// Reads the name of a manager, which may have a `*`.
 pub(super) fn manager(text: &str) -> Result<String, String> {
     if text.is_empty() {
         Err("expected the name of a manager, such as kubectl-set".to_owned())

@@ -1,5 +1,8 @@
 //! What the journal does with a watch, or a list, that cannot be as it is.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::*;
 
 fn words(log: &[String]) -> Vec<&str> {
@@ -182,6 +185,32 @@ async fn an_audit_that_finds_nothing_is_a_moment_known_good() {
     open.source.mark_desynced(Why::Expired).await.unwrap();
     audit(listed + 11, 0).await;
     assert_eq!(good_at(), listed + 5, "nor is what the watch brought since, where the position is lost");
+}
+
+/// A bookmark is good up to now, unless the version behind it was made some time ago; what was dated before says nothing of it.
+#[tokio::test]
+async fn a_bookmark_is_as_good_as_the_time_of_the_next_version() {
+    let now = Timestamp::now().as_microsecond();
+    let ago = |seconds: i64| now - seconds * 1_000_000;
+    for (what, dates, is_present) in [
+        ("nothing is dated", None, true),
+        ("an old version is dated", Some((5, (ago(900), ago(890)))), true),
+        ("nothing came behind it", Some((21, (ago(3), i64::MAX))), true),
+        ("the next one was made long ago", Some((21, (ago(60), ago(50)))), false),
+        ("the next one may have been", Some((21, (ago(60), i64::MAX))), false),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let open = Open::at(dir.path()).await;
+        open.list(10, None, &[pod("a", "u1", 7)]).await;
+        let good_at = || open.journal.reader().unwrap().sources().unwrap().remove(0).good_at.unwrap();
+        let listed = good_at();
+        if let Some(date) = dates {
+            open.source.date(Arc::new(BTreeMap::from([date]))).await.unwrap();
+        }
+        open.source.bookmark(rv(20)).await.unwrap();
+        open.journal.flush().await.unwrap();
+        assert_eq!(good_at() > listed, is_present, "{what}");
+    }
 }
 
 /// What has changed while a list was in progress is not in it: what is known good is as old as its beginning, also where

@@ -75,29 +75,37 @@ impl Moment {
 struct Dated {
     earliest: Option<i64>,
     latest: Option<i64>,
+    /// Set if the dates reach up to the version: they are no older than it.
+    is_reached: bool,
 }
 
 impl Dated {
     /// Reports whether the version was made some time before `at`, or may have been.
     fn is_late(self, at: i64) -> bool {
-        let is_dated = self.earliest.is_some() || self.latest.is_some();
         let is_older = self.latest.is_some_and(|latest| latest <= at - LATE);
-        is_older || is_dated && self.earliest.is_none_or(|earliest| earliest < at - UNNOTICED_MAX)
+        is_older || self.is_reached && self.earliest.is_none_or(|earliest| earliest < at - UNNOTICED_MAX)
     }
 }
 
 impl Source {
-    fn dated(&self, version: &ResourceVersion) -> Dated {
-        let Ok(version) = version.as_str().parse::<u64>() else { return Dated::default() };
+    /// Returns the time of a version, or of the one that is so many later.
+    fn dated(&self, version: &ResourceVersion, later: u64) -> Dated {
+        let Ok(version) = version.as_str().parse::<u64>().map(|version| version.saturating_add(later)) else {
+            return Dated::default();
+        };
         let before = self.dates.range(..=version).next_back().map(|(_, (earliest, _))| *earliest);
         let behind = self.dates.range(version..).next().map(|(_, (_, latest))| *latest);
-        Dated { earliest: before.filter(|time| *time > i64::MIN), latest: behind.filter(|time| *time < i64::MAX) }
+        Dated {
+            earliest: before.filter(|time| *time > i64::MIN),
+            latest: behind.filter(|time| *time < i64::MAX),
+            is_reached: behind.is_some(),
+        }
     }
 
-    /// Moves on the time at which nothing was missing, once everything up to a version has come. What comes behind a version that was
-    /// made earlier than it came happened since it was made.
+    /// Moves on the time at which nothing was missing, once everything up to a version has come: to now, unless the next version was
+    /// made some time ago.
     pub(super) fn move_good(&mut self, version: &ResourceVersion, at: i64) {
-        let dated = self.dated(version);
+        let dated = self.dated(version, 1);
         let is_late = self.behind.is_some() || dated.is_late(at);
         let proved = || dated.earliest.max(self.behind).map_or(self.good_at, |proved| proved.max(self.good_at));
         self.good_at = if is_late { proved() } else { at };
@@ -120,7 +128,7 @@ impl Transaction<'_> {
         }
         let (is_watched, at) = (evidence == Evidence::Watched, self.at);
         let source = self.source(source_id)?;
-        let mut dated = source.dated(&object.version);
+        let mut dated = source.dated(&object.version, 0);
         // The version of an object that was found to be gone is that of its last change.
         if op == EntryType::Deleted && evidence == Evidence::Inferred {
             dated.latest = None;

@@ -255,7 +255,7 @@ impl Driver {
                 }
                 Ok(News::Bookmark(version)) => {
                     self.append(&mut changes, share).await?;
-                    if let Lateness::Dated(dates) = self.shared.lateness(&self.spec, &[&version], false).await {
+                    if let Lateness::Dated(dates) = self.shared.lateness_behind(&self.spec, &version).await {
                         self.journal.date(Arc::new(dates)).await?;
                     }
                     self.step(Input::Bookmark(version)).await?;
