@@ -261,7 +261,11 @@ impl Shared {
     /// an old bookmark is as good as a new one.
     pub(super) async fn lateness_behind(&self, spec: &SourceSpec, bookmark: &ResourceVersion) -> Lateness {
         let next = bookmark.as_str().parse::<u64>().ok().map(|version| version + 1);
-        self.lateness_of(spec, next.as_slice(), false).await
+        match self.lateness_of(spec, next.as_slice(), false).await {
+            // A bookmark proves nothing then.
+            Lateness::Unknown => Lateness::Dated(next.map(|next| (next, (i64::MIN, i64::MAX))).into_iter().collect()),
+            known => known,
+        }
     }
 
     async fn lateness_of(&self, spec: &SourceSpec, versions: &[u64], behind: bool) -> Lateness {

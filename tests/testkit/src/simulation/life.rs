@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use super::Setup;
 use super::faults::Fault;
 use super::network::Network;
 use super::outputs::Outputs;
+use super::questions::BEGINNING;
 use super::receiver::{Collecting, Receiver};
 use super::stage::Stage;
 
@@ -84,6 +85,7 @@ impl Life {
     /// Starts in these directories.
     pub async fn begin(place: &Surroundings, state: &Path, out: &Path, disk: BadDisk) -> Result<Self, (String, bool)> {
         let failed = Arc::new(AtomicBool::new(false));
+        let beginning = BEGINNING.read().unwrap_or_else(PoisonError::into_inner);
         let opened = Journal::inline(state, |conn| {
             if let Some(pages) = disk.pages {
                 let now: i64 = conn.pragma_query_value(None, "page_count", |row| row.get(0))?;
@@ -100,6 +102,7 @@ impl Life {
             }
             Ok(())
         });
+        drop(beginning);
         let told = |error: &JournalError| (error.to_string(), failed.load(Ordering::Relaxed) || is_full(error));
         let (journal, writing) = opened.map_err(|error| told(&error))?;
         place.stage.follow(journal.head());

@@ -15,6 +15,9 @@ const AT_ONCE: SignedDuration = SignedDuration::from_secs(2);
 /// The part of a second that a stamp leaves out.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
+/// Longer than any absence, and shorter than a jump of the clock.
+const JUMP: SignedDuration = SignedDuration::from_hours(24 * 300);
+
 /// Times of an entry.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -60,6 +63,10 @@ pub fn times_hold(log: &Log, histories: &Histories) -> Vec<String> {
         let row = if is_unseen { deletions.get(uid) } else { commits.get(&(uid, entry.rv())) };
         let times: Times = serde_json::from_str(line).expect("an entry has its times");
         let Some(row) = row.filter(|row| row.time <= times.time) else { continue };
+        // The clock was set forward in between, and no time of both is comparable.
+        if times.time.duration_since(row.time) > JUMP {
+            continue;
+        }
         // The entry says when it was made, and the version is that of a later change: one that nobody saw, or that made it match.
         if entry.kind == "ADDED" && row.kind != sim::Kind::Added {
             continue;

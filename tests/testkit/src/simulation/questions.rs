@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
+use std::process::{Command, Stdio};
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use decklog::sim;
 use jiff::{SignedDuration, Timestamp};
@@ -16,6 +16,10 @@ use crate::dice::Dice;
 
 /// The program that is asked; without it nothing is.
 pub static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Held while a child begins: until it runs its program it has the locks of every state directory that is open in this process, so
+/// none can be opened again.
+pub(super) static BEGINNING: RwLock<()> = RwLock::new(());
 
 /// Objects that are asked about.
 const OBJECTS: usize = 4;
@@ -124,7 +128,11 @@ pub fn answers_are_true(log: &Log, histories: &Histories, state: &Path, setup: &
             for (flag, moment) in moments {
                 line.arg(flag).arg(moment.to_string());
             }
-            let output = line.output().expect("the program runs");
+            line.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let beginning = BEGINNING.write().unwrap_or_else(PoisonError::into_inner);
+            let child = line.spawn().expect("the program begins");
+            drop(beginning);
+            let output = child.wait_with_output().expect("the program runs");
             Answer {
                 code: output.status.code().unwrap_or(-1),
                 out: String::from_utf8_lossy(&output.stdout).into_owned(),
