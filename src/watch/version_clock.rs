@@ -264,7 +264,7 @@ impl Shared {
         match self.lateness_of(spec, next.as_slice(), false).await {
             // A bookmark proves nothing then.
             Lateness::Unknown => Lateness::Dated(next.map(|next| (next, (i64::MIN, i64::MAX))).into_iter().collect()),
-            known => known,
+            known @ (Lateness::Present | Lateness::Dated(_)) => known,
         }
     }
 
