@@ -370,3 +370,15 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
         }
     }
 }
+
+/// The schema of the chart's values, with that of the configuration as its definitions.
+pub(crate) fn schema_of_the_chart(written: &str) -> String {
+    let mut schema: Value = serde_json::from_str(written).unwrap();
+    let mut config = config_schema();
+    let own = config.as_object_mut().unwrap();
+    own.remove("$schema");
+    let mut definitions = own.remove("$defs").unwrap();
+    definitions["Config"] = config;
+    schema["$defs"] = definitions;
+    serde_json::to_string_pretty(&schema).unwrap() + "\n"
+}

@@ -1,6 +1,7 @@
 //! The book and the README against the code: what they show is what is printed, what they name is there, and nothing is left
 //! out. `DECKLOG_BOOK=write cargo test --all-features --test book` writes what is generated anew: the pages of commands and
-//! keys, the tables of keys in the sinks' pages, the output of the story's blocks, and the picture of the README.
+//! keys, the tables of keys in the sinks' pages, the schema of the chart's values, the output of the story's blocks, and the
+//! picture of the README.
 
 #![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -137,6 +138,18 @@ fn what_is_made_of_the_code_is_up_to_date() {
         };
         let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("{path}: no {end}"));
         hold(&path, &format!("{before}{begin}{}{end}{after}", generated::keys_of(section)));
+    }
+    let chart = "packaging/chart/decklog/values.schema.json";
+    hold(chart, &generated::schema_of_the_chart(&read(chart)));
+}
+
+/// The chart and its `appVersion` are of this version of decklog.
+#[test]
+fn the_chart_has_the_version_of_decklog() {
+    let chart = read("packaging/chart/decklog/Chart.yaml");
+    for key in ["version", "appVersion"] {
+        let version = chart.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+        assert_eq!(version.map(|version| version.trim_matches('"')), Some(env!("CARGO_PKG_VERSION")), "{key}");
     }
 }
 

@@ -101,37 +101,6 @@ fn rights(objects: &[Value]) -> BTreeSet<String> {
     rights
 }
 
-/// The schema of the values has decklog's own of the configuration in it. `DECKLOG_WRITE_CHART=1` writes it there.
-#[test]
-fn the_values_have_the_schema_of_the_configuration() {
-    let path = chart().join("values.schema.json");
-    let schema: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    let mut config = decklog::app::config::config_schema();
-    let own = config.as_object_mut().unwrap();
-    own.remove("$schema");
-    let mut definitions = own.remove("$defs").unwrap();
-    definitions["Config"] = config;
-    let mut expected = schema.clone();
-    expected["$defs"] = definitions;
-    if std::env::var_os("DECKLOG_WRITE_CHART").is_some() {
-        fs::write(&path, serde_json::to_string_pretty(&expected).unwrap() + "\n").unwrap();
-    } else {
-        assert!(
-            schema == expected,
-            "the configuration has another schema: DECKLOG_WRITE_CHART=1 writes it into the chart"
-        );
-    }
-}
-
-/// The version of the chart is that of decklog.
-#[test]
-fn the_chart_has_the_version_of_decklog() {
-    let chart: Value = serde_yaml_ng::from_str(&fs::read_to_string(chart().join("Chart.yaml")).unwrap()).unwrap();
-    for key in ["version", "appVersion"] {
-        assert_eq!(chart[key], env!("CARGO_PKG_VERSION"), "{key}");
-    }
-}
-
 /// What kustomize starts from: the set of values that the chart makes it of, and where it is.
 const KUSTOMIZED: [(&str, &str); 2] = [("default", "packaging/kustomize"), ("ha", "packaging/kustomize/ha")];
 
