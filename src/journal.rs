@@ -60,7 +60,7 @@ pub(crate) use budget::{BudgetPermit, Share};
 pub use codec::Codec;
 pub use error::JournalError;
 pub use reader::{
-    DeadLetter, EntryFilter, EntryQuery, KnownObject, Lost, ObjectRow, Page, REQUEST_COUNTERS_INTERVAL, Reader,
+    DeadLetter, EntryFilter, EntryQuery, KnownObject, Lost, Name, ObjectRow, Page, REQUEST_COUNTERS_INTERVAL, Reader,
     Requests, SinkRow, SourceRow, Step, StoredEntry, StoredRow, Verified,
 };
 pub use restore::{RestoreError, restore};
@@ -70,7 +70,7 @@ pub use settings::{OnFull, Settings};
 pub use settled::Settled;
 pub use shared::{Apart, Role, Shared, Sharing};
 pub use sink::{Relabeling, SinkJournal, SinkStart};
-pub use source::{Audit, Found, Inconsistency, SourceId, SourceJournal, SourceMemory, WatchChange};
+pub use source::{Audit, Found, Inconsistency, Missed, SourceId, SourceJournal, SourceMemory, WatchChange};
 pub use state::{SinkState, SourceState};
 
 use crate::core::change::redact::Redactor;

@@ -490,6 +490,15 @@ impl Sim {
         self.shared.notify();
     }
 
+    /// The watch cache of a resource loses the next changes: no watch brings them, and no list out of that cache shows them, until the
+    /// API server starts again.
+    pub fn lose(&self, resource: &str, next: usize) {
+        let mut state = self.shared.lock();
+        if let Ok(served) = state.store.resource(resource) {
+            state.store.storage_mut(&served.storage).lose(next);
+        }
+    }
+
     /// etcd comes back as it was at this revision; what came later never happened. Watches end.
     pub fn restore(&self, revision: u64) {
         self.shared.lock().store.restore(revision);

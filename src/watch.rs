@@ -56,6 +56,7 @@ mod stats;
 mod tests;
 mod verified;
 mod version_clock;
+mod witness;
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU32;
@@ -69,13 +70,14 @@ use tokio::time::Instant;
 pub use manager::{Overview, Plan, SourceManager, SourceManagerError, SourceManagerHandle, SourceView};
 pub use settings::{FirstList, Settings};
 pub use stats::SourceStats;
+pub use witness::CacheFault;
 
 use crate::core::backoff::Backoff;
 use crate::core::change::redact::Redactor;
 use crate::core::model::Resource;
 use crate::core::runtime::{self, Signal};
 use crate::journal::Journal;
-use crate::watch::cluster::{Api, Failure, RecoverBounds};
+use crate::watch::cluster::{Api, AuditReads, Failure, RecoverBounds};
 use dating::Dating;
 use discovery::{Discovered, Discoverer, Troubles};
 use heartbeat::Heartbeat;
@@ -120,6 +122,8 @@ pub struct Timings {
     pub audit: Option<Duration>,
     /// Time that an audit waits for the source to pass the version of its list. Bookmarks come about every minute.
     pub audit_patience: Duration,
+    /// Budget of an audit's questions to etcd; `None` for no such questions.
+    pub audit_reads: Option<AuditReads>,
     /// Bounds for recovering what watches have missed; `None` disables it.
     pub recover: Option<RecoverBounds>,
     /// Versions are dated by the Leases of the control plane.
@@ -154,6 +158,7 @@ impl Default for Timings {
             rate: 200,
             audit: None,
             audit_patience: Duration::from_secs(180),
+            audit_reads: None,
             recover: Some(RecoverBounds::default()),
             dates: false,
             version_clock: None,

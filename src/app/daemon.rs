@@ -212,7 +212,8 @@ fn timings(cluster: &cluster::Settings) -> Timings {
         Recover::Within(bounds) => Some(bounds),
     };
     let dates = cluster.lease_times != Some(false);
-    Timings { audit, recover, dates, version_clock: Some(VERSION_CLOCK_INTERVAL), ..Timings::default() }
+    let audit_reads = cluster.audit_reads.budget();
+    Timings { audit, audit_reads, recover, dates, version_clock: Some(VERSION_CLOCK_INTERVAL), ..Timings::default() }
 }
 
 /// Notices until `stop` is cancelled that this process does not run.

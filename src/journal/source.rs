@@ -42,6 +42,17 @@ pub enum Found {
     Deletion(Observed),
 }
 
+/// Changes of one object that were missed although the watch went on.
+#[derive(Clone, Debug)]
+pub struct Missed {
+    /// Its namespace, empty for cluster-scoped.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Versions after the first one and up to the second one of which nothing can be had any more.
+    pub lost: Option<(Option<ResourceVersion>, ResourceVersion)>,
+}
+
 /// A comparison of what the journal knows of a source with what the API server has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audit {
@@ -183,6 +194,12 @@ impl SourceJournal {
     /// evidence `recovered`. The last part restores the position. Returns once it is durable.
     pub async fn part_done(&self, version: ResourceVersion, last: bool) -> Result {
         self.ask(|reply| OfSource::PartDone(version, last, reply)).await
+    }
+
+    /// Writes the staged changes of one object, in order, with the evidence `recovered`; what is lost before them is a GAP of that
+    /// object, and the first one behind it is inferred. The position stays. Returns once it is durable.
+    pub async fn mended(&self, missed: Missed) -> Result {
+        self.ask(|reply| OfSource::Mended(missed, reply)).await
     }
 
     /// The resource is confirmed gone from the API: GAP `scope`, an inferred DELETED for every object known of it, and

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use alarm::{Alarm, NAMES as ALARMS, failing, refused};
 pub use ha::{HaView, Role};
-pub use live::{Because, FILE as LIVE, Jump, Live, Part, Trouble, in_one_line};
+pub use live::{Because, CacheFault, FILE as LIVE, Jump, Live, Part, Trouble, in_one_line};
 
 use crate::core::model::Seq;
 use crate::core::wire::{Entry, EntryGap};
@@ -243,6 +243,9 @@ pub struct SourceStatus {
     /// Comparisons with what the API server has; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditStatus>,
+    /// Objects that the API server's watch cache shows otherwise than etcd has them; absent where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_fault: Option<CacheFault>,
     /// True if the source is configured.
     pub active: bool,
 }
@@ -353,7 +356,11 @@ impl Status {
                 disk_bytes: disk.as_ref().map(|disk| disk.f_blocks.saturating_mul(disk.f_frsize)),
             },
             gaps: GapsStatus { count, last: if count > 0 { last_gap(reader)? } else { None }, recovered },
-            sources: sources.into_iter().zip(objects?).map(|(source, of)| SourceStatus::of(source, of, now)).collect(),
+            sources: sources
+                .into_iter()
+                .zip(objects?)
+                .map(|(source, of)| SourceStatus::of(source, of, &live, now))
+                .collect(),
             sinks: sinks.into_iter().map(|sink| SinkStatus::of(sink, &refused, &live, head, now)).collect(),
             waiting: live.waiting,
             waiting_because: live.waiting_because,
@@ -373,10 +380,12 @@ impl Status {
 }
 
 impl SourceStatus {
-    fn of(source: SourceRow, objects: u64, now: Timestamp) -> Self {
+    fn of(source: SourceRow, objects: u64, live: &Live, now: Timestamp) -> Self {
         let known_good = source.good_at.and_then(timestamp);
+        let name = source.name();
         Self {
-            name: source.name(),
+            cache_fault: live.cache_faults.get(&name).cloned(),
+            name,
             state: source.state,
             since: timestamp(source.state_since),
             resume: source.resume,

@@ -233,10 +233,12 @@ pub(super) fn decide(
         Some(Lie::Shifted(by)) => revision.saturating_add_signed(by),
         Some(Lie::Newest | Lie::NoCount | Lie::Miscount(_) | Lie::Endless(_)) | None => revision,
     };
+    // What a cache has lost shows where etcd answers: for exact lists of one name, and of all where there are no snapshots.
+    let from_etcd = (exact || !options.token.is_empty()) && (name.is_some() || !manner.snapshots);
     let rows = store
         .storage(&served.storage)
         .into_iter()
-        .flat_map(|storage| storage.view(state, &start))
+        .flat_map(|storage| storage.listed(state, &start, from_etcd))
         .filter(|row| namespace.is_none_or(|namespace| *row.namespace == *namespace))
         .filter(|row| name.is_none_or(|name| *row.name == *name));
     // etcd knows no selectors: keys behind a full page are more to come, whether they match or not.

@@ -1,7 +1,7 @@
 //! What etcd and the API server keep: one revision counter, every form of every object, and what
 //! is compacted of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -34,6 +34,10 @@ pub(super) struct Storage {
     pub(super) changed: runtime::Signal,
     /// Each with the position in the log that it came at.
     signals: Vec<(usize, Signal)>,
+    /// Number of the next revisions that the watch cache loses.
+    losing: usize,
+    /// Revisions that the watch cache has lost.
+    lost: BTreeSet<u64>,
 }
 
 impl Storage {
@@ -46,7 +50,36 @@ impl Storage {
             oldest: 0,
             changed: runtime::Signal::default(),
             signals: Vec::new(),
+            losing: 0,
+            lost: BTreeSet::new(),
         }
+    }
+
+    /// The watch cache loses the next revisions, until it is made anew.
+    pub(super) const fn lose(&mut self, next: usize) {
+        self.losing = next;
+    }
+
+    /// Reports whether the watch cache has lost a revision.
+    pub(super) fn has_lost(&self, revision: u64) -> bool {
+        self.lost.contains(&revision)
+    }
+
+    /// Every object as etcd or the watch cache has it at this revision, by key, after `start`.
+    pub(super) fn listed<'a>(
+        &'a self,
+        revision: u64,
+        start: &'a str,
+        from_etcd: bool,
+    ) -> Box<dyn Iterator<Item = &'a Arc<Row>> + 'a> {
+        if from_etcd || self.lost.is_empty() {
+            return Box::new(self.view(revision, start));
+        }
+        let from = if start.is_empty() { Bound::Unbounded } else { Bound::Excluded(start.to_owned()) };
+        Box::new(self.keys.range((from, Bound::Unbounded)).filter_map(move |(_, forms)| {
+            let seen = |form: &&Arc<Row>| form.revision <= revision && !self.has_lost(form.revision);
+            forms.iter().rev().find(seen).filter(|form| form.kind != Kind::Deleted)
+        }))
     }
 
     /// Does this to the watches that are open.
@@ -98,6 +131,10 @@ impl Storage {
     }
 
     fn push(&mut self, row: &Arc<Row>) {
+        if self.losing > 0 {
+            self.losing -= 1;
+            self.lost.insert(row.revision);
+        }
         self.log.push(Arc::clone(row));
         self.keys.entry(row.key()).or_default().push(Arc::clone(row));
     }
@@ -514,6 +551,7 @@ impl Store {
         for (name, storage) in &mut self.storages {
             if name != EVENTS {
                 storage.oldest = self.etcds.of(name).revision;
+                storage.lost.clear();
             }
             storage.signal(Signal::Cut);
         }

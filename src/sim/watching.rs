@@ -232,7 +232,7 @@ impl Watcher {
                 break;
             }
             taken += 1;
-            if row.revision > self.after {
+            if row.revision > self.after && !storage.is_some_and(|storage| storage.has_lost(row.revision)) {
                 self.change(store, &mut out, row);
             }
         }

@@ -5,8 +5,8 @@
 //! comparison waits until the source has passed that version, and what has a newer version by then cannot be judged
 //! and is left alone. Memory is two numbers for each listed object, whatever the objects hold.
 //!
-//! What it cannot see: a version that came and went between two that are known, and whatever the API server leaves out
-//! of its lists too.
+//! What it cannot see: a version that came and went between two that are known, and whatever the API server's watch cache leaves
+//! out of its lists too. For that there are [witnesses](super::witness).
 //!
 //! # Decision: an audit is exact without stopping anything
 //!
@@ -14,27 +14,31 @@
 //! Decision: The audit lists metadata at one version V, waits until the source has passed V, and compares in one transaction:
 //! objects with a newer version are skipped, all others have to be equal. The list is reduced to two 64-bit numbers per
 //! object.
-//! Cost: On newer servers the list comes from their own cache, which they compare with etcd themselves.
+//! Cost: On newer servers the list comes from their own cache.
 
 use std::cmp::Ordering;
 use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use http::Method;
+use kube::core::params::{ListParams, VersionMatch};
 use tokio::time::{MissedTickBehavior, timeout};
 
 use super::Shared;
 use super::decode;
 use super::frame::{Item, Items};
 use super::pages::Pages;
+use super::recover::{RecoveryCost, WindowError};
 use super::requests::{Stop, list_params, request, selector, unbuilt};
+use super::stats::SourceStats;
 use crate::core::model::{ResourceVersion, SourceSpec};
 use crate::core::runtime::{self, watch};
-use crate::journal::{Audit, JournalError, KnownObject, SourceId};
-use crate::watch::cluster::{Failure, next_part};
+use crate::journal::{Audit, JournalError, KnownObject, Name, Reader, SourceId, SourceJournal};
+use crate::watch::cluster::{Api, Failure, next_part};
 
 /// Accept header: metadata only, and the types to fall back to with servers that do not have it.
 pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
@@ -51,81 +55,123 @@ const PAGE_INTERVAL: Duration = Duration::from_millis(20);
 /// Audits one source, once. Dropping it at any moment is safe.
 pub(super) struct Auditor {
     pub(super) shared: Arc<Shared>,
+    pub(super) api: Api,
+    /// Generation of the client that makes the requests.
+    pub(super) generation: u64,
     pub(super) spec: SourceSpec,
     /// The field selector that the API server takes.
     pub(super) fields: String,
     pub(super) id: SourceId,
+    pub(super) journal: SourceJournal,
+    pub(super) stats: Arc<SourceStats>,
     /// Version up to which everything was given to the journal.
     pub(super) position: watch::Receiver<Option<ResourceVersion>>,
 }
 
+/// Result of an audit.
+pub(super) struct Findings {
+    pub(super) audit: Audit,
+    /// Objects among the differences that the watch has lost and that are not in the log yet.
+    pub(super) lost: u64,
+}
+
 /// Result of one comparison of the API server with the journal.
 enum Look {
-    /// Objects that differ at this version, by the numbers that stand for their names.
-    Differences(ResourceVersion, HashSet<u64>),
+    /// Objects that differ at this version, by the numbers that stand for their names; with its name and its state in the list each
+    /// that was looked for.
+    Differences(ResourceVersion, HashMap<u64, Option<(Name, Shown)>>),
     /// The source has not passed the list's version in time, or the versions have no order.
     Undecided(&'static str),
 }
 
+/// The uid and the version of an object, if it is there.
+pub(super) type Shown = Option<(String, String)>;
+
 impl Auditor {
-    /// Looks, and where something differs a second time. `None` where nothing can be said.
-    pub(super) async fn audit(self) -> Result<Option<Audit>, Stop> {
+    /// Looks, and where something differs a second time; then asks the witnesses. `None` where nothing can be said.
+    pub(super) async fn audit(self) -> Result<Option<Findings>, Stop> {
         let (keys, began) = (RandomState::new(), runtime::now());
-        let (version, first) = match self.look(&keys).await? {
+        let (version, first) = match self.look(&keys, &HashSet::new()).await? {
             Look::Differences(version, found) => (version, found),
             Look::Undecided(why) => {
                 tracing::debug!(source = self.spec.name(), why, "an audit came to nothing");
                 return Ok(None);
             }
         };
-        if first.is_empty() {
-            return Ok(Some(Audit { version, began, differences: 0 }));
-        }
-        tracing::info!(source = self.spec.name(), objects = first.len(), "an audit found differences: looking again");
-        // A difference that is one is still there.
-        match self.look(&keys).await? {
-            Look::Differences(version, second) => {
-                let differences = first.intersection(&second).count() as u64;
-                Ok(Some(Audit { version, began, differences }))
+        let (version, disputed) = if first.is_empty() {
+            (version, BTreeMap::new())
+        } else {
+            tracing::info!(
+                source = self.spec.name(),
+                objects = first.len(),
+                "an audit found differences: looking again"
+            );
+            // A difference that is one is still there.
+            match self.look(&keys, &first.into_keys().collect()).await? {
+                Look::Differences(version, second) => (version, second.into_values().flatten().collect()),
+                Look::Undecided(_) => return Ok(None),
             }
-            Look::Undecided(_) => Ok(None),
+        };
+        let mut lost = disputed.len() as u64;
+        let mut differences = lost;
+        if let Some(reads) = self.shared.timings.audit_reads
+            && let Some(testimony) = self.examine(reads, &disputed).await?
+        {
+            self.stats.examined.fetch_add(testimony.asked, Relaxed);
+            let explained = testimony.lacking.iter().chain(&testimony.acquitted);
+            lost -= explained.filter(|name| disputed.contains_key(*name)).count() as u64;
+            differences = lost + testimony.lacking.len() as u64;
+            self.mend(&testimony.lacking).await?;
+            self.note_cache(testimony.wrong);
         }
+        Ok(Some(Findings { audit: Audit { version, began, differences }, lost }))
     }
 
-    async fn look(&self, keys: &RandomState) -> Result<Look, Stop> {
-        let listed = self.list(keys).await?;
-        let version = listed.version.clone();
+    /// Waits until the source has passed a version. Reports whether it has.
+    pub(super) async fn passes(&self, version: &ResourceVersion) -> bool {
+        let passed = |position: &Option<ResourceVersion>| {
+            position.as_ref().is_some_and(|position| position.compare(version).is_some_and(Ordering::is_ge))
+        };
+        let mut position = self.position.clone();
+        matches!(timeout(self.shared.timings.audit_patience, position.wait_for(passed)).await, Ok(Ok(_)))
+    }
+
+    /// Compares once. Of what differs and is `wanted` the names are returned as well.
+    async fn look(&self, keys: &RandomState, wanted: &HashSet<u64>) -> Result<Look, Stop> {
+        let listed = self.list(keys, wanted).await?;
         if !listed.version.is_ordered() {
             return Ok(Look::Undecided("the versions have no order"));
         }
-        let passed = |position: &Option<ResourceVersion>| {
-            position.as_ref().is_some_and(|position| position.compare(&listed.version).is_some_and(Ordering::is_ge))
-        };
-        let mut position = self.position.clone();
-        match timeout(self.shared.timings.audit_patience, position.wait_for(passed)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) | Err(_) => return Ok(Look::Undecided("no bookmark and no change came")),
+        if !self.passes(&listed.version).await {
+            return Ok(Look::Undecided("no bookmark and no change came"));
         }
         // What was handed over has to be on disk, because that is what is compared.
         self.shared.journal.flush().await?;
-        let (journal, id, keys) = (self.shared.journal.clone(), self.id, keys.clone());
-        let compared = runtime::blocking(move || -> Result<HashSet<u64>, JournalError> {
-            let mut judge = Judge::new(listed, &keys);
-            let version = judge.listed.version.clone();
-            let reader = journal.reader()?;
-            for [namespace, name, uid, version] in reader.unread(id)? {
-                judge.excuse((&namespace, &name), (&uid, &version));
-            }
-            reader.each_known(id, &version, |known| judge.meet(&known))?;
-            Ok(judge.differences())
+        let (journal, id, keys, wanted) = (self.shared.journal.clone(), self.id, keys.clone(), wanted.clone());
+        let compared = runtime::blocking(move || -> Result<Look, JournalError> {
+            let version = listed.version.clone();
+            Ok(Look::Differences(version, listed.differences(&journal.reader()?, id, &keys, &wanted)?))
         });
         match compared.await {
-            Ok(differences) => Ok(Look::Differences(version, differences)),
+            Ok(look) => Ok(look),
             // Whoever cannot read now, for want of descriptors for instance, tries again in the next period.
             Err(error) => {
                 tracing::warn!(source = self.spec.name(), "an audit cannot read the journal: {error}");
                 Ok(Look::Undecided("the journal cannot be read"))
             }
+        }
+    }
+
+    /// The version to list at, exactly: the newest. Such a list comes from etcd where the API server has no snapshot of its cache.
+    async fn exact(&self) -> Result<Option<ResourceVersion>, Stop> {
+        if self.shared.timings.audit_reads.is_none() {
+            return Ok(None);
+        }
+        let cost = RecoveryCost::new();
+        match self.recovery(&cost).newest_of(&self.spec).await {
+            Ok(newest) => Ok(Some(ResourceVersion(newest.to_string()))),
+            Err(WindowError::Stop(stop)) => Err(stop),
+            Err(_) => Ok(None),
         }
     }
 
@@ -139,12 +185,32 @@ impl Auditor {
     }
 
     /// The whole list, at one version.
-    async fn list(&self, keys: &RandomState) -> Result<Listed, Stop> {
+    async fn list(&self, keys: &RandomState, wanted: &HashSet<u64>) -> Result<Listed, Stop> {
+        let _room = self.shared.limiter.audit().await;
+        let exact = self.exact().await?;
+        match self.list_at(exact.clone(), keys, wanted).await {
+            // An API server that does not know such lists has others.
+            Err(Stop::Failure(Failure::Refused(_) | Failure::Expired)) if exact.is_some() => {
+                self.list_at(None, keys, wanted).await
+            }
+            Ok(listed) if exact.as_ref().is_some_and(|exact| *exact != listed.version) => {
+                self.list_at(None, keys, wanted).await
+            }
+            listed => listed,
+        }
+    }
+
+    /// The whole list at this version, or at the newest one.
+    async fn list_at(
+        &self,
+        exact: Option<ResourceVersion>,
+        keys: &RandomState,
+        wanted: &HashSet<u64>,
+    ) -> Result<Listed, Stop> {
         let shared = &self.shared;
         let generation = shared.api.generation().await;
         shared.verify(None, generation).await?;
         let api = shared.api.pinned(generation);
-        let _room = shared.limiter.audit().await;
         let most = self.most().await?;
         let (mut listed, mut pages) = (Listed::default(), Pages::default());
         let (mut token, mut accept) = (None, METADATA);
@@ -154,9 +220,13 @@ impl Auditor {
             pace.tick().await;
             shared.limiter.turn().await;
             let first = token.is_none();
-            let params = kube::core::params::ListParams {
+            // A token of a page brings its own version.
+            let at = exact.as_ref().filter(|_| first);
+            let params = ListParams {
                 limit: Some(shared.timings.page),
                 continue_token: token,
+                version_match: at.map(|_| VersionMatch::Exact),
+                resource_version: at.map(ToString::to_string),
                 field_selector: selector(&self.fields),
                 ..list_params(&self.spec)
             };
@@ -181,7 +251,7 @@ impl Auditor {
                     };
                     pages.object(&odd.namespace, &odd.name);
                     if !self.spec.leaves_out(&odd.namespace) {
-                        listed.meet(keys, &odd);
+                        listed.meet(keys, wanted, &odd);
                     }
                     Ok(())
                 })?;
@@ -206,25 +276,56 @@ impl Auditor {
 
 /// Objects of the API server at a version: for each a hash of its name, and one of its state.
 #[derive(Debug, Default)]
-struct Listed {
-    version: ResourceVersion,
+pub(super) struct Listed {
+    pub(super) version: ResourceVersion,
     objects: HashMap<u64, u64>,
     /// Set if it has objects without identity: each may be any of those that it seems to lack.
     has_nameless: bool,
     /// Names that it has more than once: which of them the log has last says nothing.
     twice: HashSet<u64>,
+    /// Objects that are looked for.
+    named: HashMap<u64, (Name, Shown)>,
 }
 
 impl Listed {
-    fn meet(&mut self, keys: &RandomState, object: &decode::Odd) {
+    pub(super) fn meet(&mut self, keys: &RandomState, wanted: &HashSet<u64>, object: &decode::Odd) {
         if object.name.is_empty() {
             self.has_nameless = true;
             return;
         }
         let name = keys.hash_one((&*object.namespace, &*object.name));
+        if wanted.contains(&name) {
+            let shown = Some((object.uid.clone(), object.version.clone()));
+            self.named.insert(name, ((object.namespace.clone(), object.name.clone()), shown));
+        }
         if self.objects.insert(name, keys.hash_one((&*object.uid, &*object.version))).is_some() {
             self.twice.insert(name);
         }
+    }
+}
+
+impl Listed {
+    /// A list of a version, without objects yet.
+    pub(super) fn at(version: ResourceVersion) -> Self {
+        Self { version, ..Self::default() }
+    }
+
+    /// Compares with the journal, which has passed the version of the list: the numbers that stand for the names of objects that
+    /// differ, and of those that are `wanted` the names and the states in the list.
+    pub(super) fn differences(
+        self,
+        reader: &Reader,
+        id: SourceId,
+        keys: &RandomState,
+        wanted: &HashSet<u64>,
+    ) -> Result<HashMap<u64, Option<(Name, Shown)>>, JournalError> {
+        let version = self.version.clone();
+        let mut judge = Judge::new(self, keys, wanted);
+        for [namespace, name, uid, version] in reader.unread(id)? {
+            judge.excuse((&namespace, &name), (&uid, &version));
+        }
+        reader.each_known(id, &version, |known| judge.meet(&known))?;
+        Ok(judge.differences())
     }
 }
 
@@ -232,16 +333,17 @@ impl Listed {
 struct Judge<'a> {
     listed: Listed,
     keys: &'a RandomState,
+    wanted: &'a HashSet<u64>,
     differences: HashSet<u64>,
     /// Names of what the list has as the log says that it could not be recorded, and of what it has twice.
     excused: HashSet<u64>,
 }
 
 impl<'a> Judge<'a> {
-    fn new(mut listed: Listed, keys: &'a RandomState) -> Self {
+    fn new(mut listed: Listed, keys: &'a RandomState, wanted: &'a HashSet<u64>) -> Self {
         let excused = std::mem::take(&mut listed.twice);
         listed.objects.retain(|name, _| !excused.contains(name));
-        Self { listed, keys, differences: HashSet::new(), excused }
+        Self { listed, keys, wanted, differences: HashSet::new(), excused }
     }
 
     /// A version that is too large to be kept, and recorded as such, is no difference.
@@ -259,6 +361,10 @@ impl<'a> Judge<'a> {
         if self.excused.contains(&name) {
             return;
         }
+        if self.wanted.contains(&name) {
+            let missing = || ((known.namespace.clone(), known.name.clone()), None);
+            self.listed.named.entry(name).or_insert_with(missing);
+        }
         match known.version.compare(&self.listed.version) {
             Some(Ordering::Less | Ordering::Equal) if known.present => match self.listed.objects.remove(&name) {
                 Some(found) if found == state => {}
@@ -274,10 +380,12 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Returns the name hashes of objects that differ, including those that the journal lacks.
-    fn differences(mut self) -> HashSet<u64> {
+    /// Returns the name hashes of objects that differ, including those that the journal lacks; with name and state in the list where
+    /// they were looked for.
+    fn differences(mut self) -> HashMap<u64, Option<(Name, Shown)>> {
         self.differences.extend(self.listed.objects.into_keys());
-        self.differences
+        let named = &mut self.listed.named;
+        self.differences.into_iter().map(|name| (name, named.remove(&name))).collect()
     }
 }
 
@@ -292,7 +400,8 @@ mod tests {
         for (name, uid, version) in listed {
             list.objects.insert(keys.hash_one(("shop", *name)), keys.hash_one((*uid, *version)));
         }
-        let mut judge = Judge::new(list, &keys);
+        let wanted = HashSet::new();
+        let mut judge = Judge::new(list, &keys, &wanted);
         for (name, uid, version, present) in known {
             judge.meet(&KnownObject {
                 namespace: "shop".to_owned(),
@@ -305,7 +414,7 @@ mod tests {
         let found = judge.differences();
         let names = listed.iter().map(|row| row.0).chain(known.iter().map(|row| row.0));
         let mut names: Vec<String> =
-            names.filter(|name| found.contains(&keys.hash_one(("shop", *name)))).map(str::to_owned).collect();
+            names.filter(|name| found.contains_key(&keys.hash_one(("shop", *name)))).map(str::to_owned).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), found.len());
@@ -340,9 +449,10 @@ mod tests {
         };
         let mut listed = Listed { version: ResourceVersion::new("20"), ..Listed::default() };
         for object in [odd("u2", "7"), odd("u1", "5")] {
-            listed.meet(&keys, &object);
+            listed.meet(&keys, &HashSet::new(), &object);
         }
-        let mut judge = Judge::new(listed, &keys);
+        let wanted = HashSet::new();
+        let mut judge = Judge::new(listed, &keys, &wanted);
         judge.meet(&KnownObject {
             namespace: String::new(),
             name: "a".to_owned(),

@@ -15,6 +15,7 @@ pub(super) struct Limiter {
     turns: Turns,
     recoveries: Arc<Semaphore>,
     recovery_turns: Turns,
+    examination_turns: Turns,
 }
 
 /// Turns in time, after a first rush of as many as fit into a second.
@@ -80,8 +81,9 @@ pub(super) fn is_worth_waiting(pause: Duration, now: Instant, deadline: Instant)
 const RECOVERIES: usize = 4;
 
 impl Limiter {
-    /// `rate` requests a second, after a rush of at most as many, and beside them `recoveries` questions about the past.
-    pub(super) fn new(lists: usize, requests: usize, rate: u32, recoveries: u32) -> Self {
+    /// `rate` requests a second, after a rush of at most as many, and beside them `recoveries` questions about the past and
+    /// `examinations` of objects by name.
+    pub(super) fn new(lists: usize, requests: usize, rate: u32, recoveries: u32, examinations: u32) -> Self {
         let places = |places: usize| Arc::new(Semaphore::new(places.max(1)));
         Self {
             lists: places(lists),
@@ -90,12 +92,18 @@ impl Limiter {
             turns: Turns::new(rate),
             recoveries: places(RECOVERIES),
             recovery_turns: Turns::new(recoveries),
+            examination_turns: Turns::new(examinations),
         }
     }
 
     /// Waits for a turn to ask. Whoever has not asked for a second does not wait.
     pub(super) async fn turn(&self) {
         self.turns.turn().await;
+    }
+
+    /// Waits for a turn to ask etcd for an object of an audit's sample.
+    pub(super) async fn examination(&self) {
+        self.examination_turns.turn().await;
     }
 
     /// A place for a question about the past, until it is answered: none where its turn does not come before a deadline.
@@ -137,7 +145,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn after_a_rush_turns_come_at_their_rate() {
-        let limiter = Limiter::new(1, 1, 200, 1);
+        let limiter = Limiter::new(1, 1, 200, 1, 1);
         let mut turns = Vec::new();
         for rest in [0, 10, 0] {
             tokio::time::sleep(Duration::from_secs(rest)).await;
@@ -153,7 +161,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_question_waits_for_its_own_deadline_at_most() {
-        let limiter = Limiter::new(1, 1, 200, 100);
+        let limiter = Limiter::new(1, 1, 200, 100, 1);
         let began = Instant::now();
         let seconds = move |seconds| began + Duration::from_secs(seconds);
         limiter.hold_recovery(Duration::from_secs(60));

@@ -230,6 +230,7 @@ impl SourceManager {
             timings.requests,
             timings.rate,
             timings.recover.map_or(1, |bounds| bounds.rate),
+            timings.audit_reads.map_or(1, |reads| reads.rate),
         );
         let progress = Signal::default();
         let shared = Arc::new(Shared {

@@ -7,11 +7,13 @@
 //! window at a time. Dropping it at any moment is safe: the journal knows how far it is, and drops half a window.
 
 mod ask;
+mod mend;
 mod plan;
 mod revisions;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,8 +34,11 @@ use crate::core::model::{Observed, Redacted, ResourceVersion, SourceSpec};
 use crate::core::runtime;
 use crate::journal::{Found, JournalError, KnownObject, SourceId, SourceJournal};
 use crate::watch::cluster::{Api, Failure, RecoverBounds};
+pub(super) use ask::by_name;
 use ask::newer;
-use plan::{Inconsistency, Key, Plan, Question, State};
+pub(super) use mend::Mended;
+pub(super) use plan::Key;
+use plan::{Inconsistency, Plan, Question, State};
 pub(super) use revisions::Revisions;
 use revisions::number;
 
@@ -81,13 +86,25 @@ pub(super) enum Outcome {
 }
 
 /// Reason why a window failed.
-enum WindowError {
+pub(super) enum WindowError {
     Compacted,
     Unrecoverable(String),
     ListTooShort(String),
     NoRoom(String),
     RevisionConflict,
     Stop(Stop),
+}
+
+impl fmt::Display for WindowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compacted => f.write_str("its history is compacted"),
+            Self::Unrecoverable(text) | Self::ListTooShort(text) | Self::NoRoom(text) => f.write_str(text),
+            Self::RevisionConflict => f.write_str("its revisions are those of another resource"),
+            Self::Stop(Stop::Failure(failure)) => failure.fmt(f),
+            Self::Stop(Stop::Journal(error)) => error.fmt(f),
+        }
+    }
 }
 
 impl From<Inconsistency> for WindowError {
@@ -129,6 +146,8 @@ pub(super) struct Recovery<'a> {
     pub(super) cost: &'a RecoveryCost,
     /// A list that lacks most of what is known is believed.
     pub(super) confirmed: bool,
+    /// Questions about the past are allowed.
+    pub(super) has_past: bool,
 }
 
 /// One window on its way.
@@ -190,6 +209,7 @@ impl Recovery<'_> {
         if newest < from.max(applied) {
             return Err(WindowError::Stop(Failure::Ahead.into()));
         }
+        Box::pin(self.mend_base(from)).await?;
         // What was recorded beyond a window could not be distinguished from what is missing.
         let size = if lost.recorded_since.is_some() { newest } else { WINDOW + objects / 10 };
         let mut alone = false;
@@ -241,8 +261,7 @@ impl Recovery<'_> {
         if from == to {
             return Ok(());
         }
-        let (keys, staged) = (RandomState::new(), Mutex::default());
-        let window = Window { from, to, applied, keys, staged };
+        let window = Window { applied, ..Window::new(from, to) };
         let in_flight = InFlight::begin(&self.shared.in_flight);
         // Whether etcd still has the beginning is known before anything else is asked for.
         self.in_etcd(from + 1).await?;
@@ -357,9 +376,13 @@ impl Recovery<'_> {
         let mut missing = known;
         let mut listed = 0;
         let mut differ = Vec::new();
+        let wrong = self.stats.cache_fault().objects;
         self.list(window.to, |object| {
             listed += 1;
             let key = (object.namespace.clone(), object.name.clone());
+            if wrong.contains(&key) {
+                return Ok(());
+            }
             let name = window.keys.hash_one(&key);
             if object.version.is_empty() && unread.contains(&(name, window.keys.hash_one(&object.uid), 0)) {
                 // It has no version, and is recorded as such.
@@ -393,6 +416,21 @@ impl Recovery<'_> {
         let gone = missing.values().filter(|known| known.2).count() as u64;
         if !self.confirmed && gone * 2 > total && (gone >= MANY || listed == 0) {
             return Err(WindowError::ListTooShort(format!("a list lacks {gone} of {total} objects; asking again")));
+        }
+        for key in &wrong {
+            // The list is wrong about these, and so is the number of its objects.
+            plan.cannot_count();
+            let before = missing.remove(&window.hash_of(key));
+            let state = self.object(window, key, window.to).await?;
+            match (before, state) {
+                (None, None) => {}
+                (Some((uid, version, true)), Some(state))
+                    if state == (State { uid, version }) && version <= window.from && !recorded.contains_key(key) => {}
+                (before, state) => {
+                    window.begin(&mut plan, key, before, recorded)?;
+                    plan.ends(key, state)?;
+                }
+            }
         }
         for (key, before, state) in differ {
             window.begin(&mut plan, &key, before, recorded)?;
@@ -491,6 +529,20 @@ impl Recovery<'_> {
 }
 
 impl Window {
+    fn new(from: u64, to: u64) -> Self {
+        Self { from, to, applied: from, keys: RandomState::new(), staged: Mutex::default() }
+    }
+
+    /// Returns the number that stands for a name.
+    fn hash_of(&self, key: &Key) -> u64 {
+        self.keys.hash_one(key)
+    }
+
+    /// Returns the number that stands for a uid.
+    fn hash(&self, uid: &str) -> u64 {
+        self.keys.hash_one(uid)
+    }
+
     /// Adds the journal's state of an object; the hash of its uid, its version and its presence are given.
     fn begin(
         &self,

@@ -76,8 +76,8 @@ pub(super) struct Driver {
     overlap: Option<Overlap>,
     /// The next watch is that one.
     goes_on: bool,
-    /// Set once a watch was opened.
-    has_watched: bool,
+    /// When a watch last brought something, or a list everything; none before the first.
+    watched: Option<Instant>,
     /// Set while a watch may bring what happened when nobody watched.
     missed: bool,
     /// Version up to which the previous watch has brought everything.
@@ -125,7 +125,7 @@ impl Driver {
             audit_due: None,
             overlap: None,
             goes_on: false,
-            has_watched: false,
+            watched: None,
             missed: false,
             repeats: None,
             position: watch::Sender::default(),
@@ -287,7 +287,7 @@ impl Driver {
         }
         if matches!(action, Effect::Commit { .. }) {
             // What is listed here is known since just now.
-            self.has_watched = true;
+            self.watched = Some(Instant::now());
         }
         if matches!(action, Effect::List { token: None, .. } | Effect::Recover { .. }) {
             // Either is as good as an audit.
@@ -475,6 +475,7 @@ impl Driver {
             bounds,
             cost: self.cost.get_or_insert_with(RecoveryCost::new),
             confirmed,
+            has_past: true,
         };
         let outcome = recovery.recover().await?;
         let source = self.spec.name();

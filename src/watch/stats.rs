@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::machine::Anomaly;
+use super::witness::CacheFault;
 use crate::core::runtime;
-use crate::journal::{JournalError, SourceJournal, SourceState};
+use crate::journal::{JournalError, Name, SourceJournal, SourceState};
 use crate::watch::cluster::Failure;
 
 /// Counters of one source since the daemon began. Every read is of one number; there is no moment that all are of.
@@ -33,12 +34,17 @@ pub struct SourceStats {
     pub lists_given_up: AtomicU64,
     /// Audits that came to no answer.
     pub audits_undecided: AtomicU64,
+    /// Objects that audits have asked etcd for, by their names.
+    pub examined: AtomicU64,
     /// Time of the last change, in microseconds since 1970; 0 for never.
     pub last_change: AtomicU64,
     /// Time of the last message, in microseconds since 1970; 0 for never.
     pub last_contact: AtomicU64,
     failures: [AtomicU64; Failure::NAMES.len()],
     state: Mutex<SourceState>,
+    cache: Mutex<CacheFault>,
+    /// Object up to which audits have asked etcd for all.
+    examined_upto: Mutex<Name>,
     settled: AtomicBool,
     began: Instant,
     /// Time of the last message since `began`, in milliseconds.
@@ -57,10 +63,13 @@ impl Default for SourceStats {
             desyncs: AtomicU64::default(),
             lists_given_up: AtomicU64::default(),
             audits_undecided: AtomicU64::default(),
+            examined: AtomicU64::default(),
             last_change: AtomicU64::default(),
             last_contact: AtomicU64::default(),
             failures: Default::default(),
             state: Mutex::new(SourceState::Waiting),
+            cache: Mutex::default(),
+            examined_upto: Mutex::default(),
             settled: AtomicBool::default(),
             began: Instant::now(),
             heard: AtomicU64::default(),
@@ -121,6 +130,25 @@ impl SourceStats {
 
     pub(super) fn undecided(&self) {
         self.audits_undecided.fetch_add(1, Relaxed);
+    }
+
+    /// Returns what the API server's watch cache is known to show wrongly of this source.
+    #[must_use]
+    pub fn cache_fault(&self) -> CacheFault {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_cache_fault(&self, fault: CacheFault) {
+        *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+    }
+
+    /// Returns the object behind which the next audit asks etcd for objects.
+    pub(super) fn examined_upto(&self) -> Name {
+        self.examined_upto.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn examine_after(&self, name: Name) {
+        *self.examined_upto.lock().unwrap_or_else(PoisonError::into_inner) = name;
     }
 
     pub(super) fn listed(&self) {

@@ -14,6 +14,7 @@ mod recovering;
 mod refusals;
 mod restored;
 mod scopes;
+mod witnesses;
 
 use std::path::Path;
 use std::sync::Arc;

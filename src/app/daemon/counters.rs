@@ -47,6 +47,8 @@ impl Counters for DaemonCounters {
             disorders: read(&view.stats.disorders),
             lists_given_up: read(&view.stats.lists_given_up),
             audits_undecided: read(&view.stats.audits_undecided),
+            audit_reads: read(&view.stats.examined),
+            cache_differences: view.stats.cache_fault().objects.len() as u64,
             failures: view.stats.failures().collect(),
             last_change: time(&view.stats.last_change),
             last_contact: time(&view.stats.last_contact),

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use super::clock::Seen;
 use super::{Running, descriptors};
 use crate::journal::SourceState;
-use crate::query::status::{Because, HaView, Live, Trouble, in_one_line};
-use crate::watch::SourceView;
+use crate::query::status::{Because, CacheFault, HaView, Live, Trouble, in_one_line};
 use crate::watch::select::{Waiting, WhyWaiting};
+use crate::watch::{self, SourceView};
 
 /// Returns the reason why a configured name is not watched.
 fn because(waiting: &Waiting) -> Because {
@@ -19,6 +19,15 @@ fn because(waiting: &Waiting) -> Because {
         WhyWaiting::Unknown(_) => waiting.to_string(),
     };
     Because { what, remedy: waiting.remedy().to_owned() }
+}
+
+/// Returns the name of a source of which the API server's watch cache is wrong, and what it shows wrongly.
+fn cache_fault(view: &SourceView) -> Option<(String, CacheFault)> {
+    let watch::CacheFault { since, objects } = view.stats.cache_fault();
+    let example = objects
+        .first()
+        .map(|(namespace, name)| if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") })?;
+    Some((view.spec.name(), CacheFault { since: since?, objects: objects.len() as u64, example }))
 }
 
 impl Running {
@@ -78,6 +87,7 @@ impl Running {
             .collect();
         let tries = self.sinks.tries();
         let silent_since = self.sources.silent_since();
+        let cache_faults = self.sources.overview().sources.iter().filter_map(cache_fault).collect();
         let paused = self.journal.paused().borrow().clone();
         let changed = self.live.send_if_modified(|live| {
             let mut now = Live {
@@ -89,6 +99,7 @@ impl Running {
                 tries,
                 paused,
                 silent_since,
+                cache_faults,
                 open_files: files.open,
                 open_files_limit: files.most,
                 ..live.clone()

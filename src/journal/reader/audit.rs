@@ -1,6 +1,6 @@
 //! Objects of a source, for the comparison with the API server.
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use super::{Reader, sql};
 use crate::core::model::{EntryType, ResourceVersion, Seq, Why};
@@ -23,6 +23,12 @@ pub struct KnownObject {
     /// True if it exists.
     pub present: bool,
 }
+
+/// Number of the newest entries of the log that are looked through for objects that have just changed.
+const RECENT: u64 = 20_000;
+
+/// Namespace and name of an object.
+pub type Name = (String, String);
 
 /// Position that a source has lost, or has.
 #[derive(Clone, Debug)]
@@ -64,6 +70,67 @@ impl Reader {
             each(known);
         }
         Ok(())
+    }
+
+    /// Returns an object of a source as the journal knows it, if it has ever been there.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn known_object(&self, source: SourceId, namespace: &str, name: &str) -> Result<Option<KnownObject>> {
+        let known = self
+            .conn
+            .prepare_cached(
+                "SELECT o.uid, o.version, o.present FROM source s
+                 JOIN object o ON o.resource = s.resource AND o.namespace = ?2 AND o.name = ?3 WHERE s.id = ?1",
+            )
+            .and_then(|mut select| {
+                let row = |row: &rusqlite::Row<'_>| {
+                    Ok(KnownObject {
+                        namespace: namespace.to_owned(),
+                        name: name.to_owned(),
+                        uid: row.get(0)?,
+                        version: ResourceVersion(row.get(1)?),
+                        present: row.get(2)?,
+                    })
+                };
+                select.query_row(params![source.0, namespace, name], row).optional()
+            });
+        known.map_err(sql("an object"))
+    }
+
+    /// Returns the namespaces and names of at most `most` objects of a source that exist, after this one, in their order.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn names_after(&self, source: SourceId, (namespace, name): &Name, most: u64) -> Result<Vec<Name>> {
+        self.names(
+            &format!(
+                "SELECT o.namespace, o.name FROM source s JOIN object o ON {OF_SOURCE} AND o.present = 1
+                 WHERE s.id = ?1 AND (o.namespace, o.name) > (?2, ?3) ORDER BY o.namespace, o.name LIMIT ?4"
+            ),
+            params![source.0, namespace, name, most],
+        )
+    }
+
+    /// Returns the namespaces and names of at most `most` objects of which a source has recorded entries since a moment, in
+    /// microseconds since 1970, among the newest entries of the log; the newest first.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn names_since(&mut self, source: SourceId, since: i64, most: u64) -> Result<Vec<Name>> {
+        let after = self.last_before(since)?.0.max(self.head()?.0.saturating_sub(RECENT));
+        self.names(
+            "SELECT o.namespace, o.name FROM entry e JOIN object o ON o.id = e.object
+             WHERE e.source = ?1 AND e.seq > ?2 GROUP BY o.id ORDER BY max(e.seq) DESC LIMIT ?3",
+            params![source.0, after, most],
+        )
+    }
+
+    fn names(&self, select: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<Name>> {
+        let what = "names of objects";
+        let mut select = self.conn.prepare_cached(select).map_err(sql(what))?;
+        let rows = select.query_map(values, |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql(what))?;
+        rows.collect::<Result<_, _>>().map_err(sql(what))
     }
 
     /// Objects of a source that its last list had, or a watch since, and that could not be recorded: namespace, name, uid and

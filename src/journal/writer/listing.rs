@@ -18,12 +18,15 @@
 //! commands of the same source wait. A slice leaves a state that the next start resumes from, so SIGTERM waits for one slice.
 //! Cost: States of unfinished jobs in the schema.
 
+mod mend;
 mod scope;
 mod write;
 
 use std::collections::VecDeque;
 
 use rusqlite::params;
+
+use mend::{MENDED, MENDED_BEHIND_GAP};
 
 use super::queue::{Command, Reply};
 use super::staging::{Staged, row_bytes};
@@ -397,6 +400,9 @@ impl Transaction<'_> {
     fn end_list(&mut self, id: i64) -> Result {
         let (version, _, recorded) = self.pending(id)?;
         if recorded == DAMAGED {
+            if self.recovering(id)? >= MENDED {
+                return self.end_mend(id, true);
+            }
             return self.end_damaged_list(id, version);
         }
         // What has changed since the list began is not in it.
@@ -404,8 +410,10 @@ impl Transaction<'_> {
             .conn
             .query_row("SELECT listed_at FROM source WHERE id = ?", [id], |row| row.get(0))
             .map_err(sql("write a list"))?;
-        if self.recovering(id)? == PART {
-            return self.end_part(id, version, at);
+        match self.recovering(id)? {
+            PART => return self.end_part(id, version, at),
+            MENDED | MENDED_BEHIND_GAP => return self.end_mend(id, false),
+            _ => {}
         }
         self.execute(
             "write a list",

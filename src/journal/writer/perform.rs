@@ -130,6 +130,7 @@ impl Transaction<'_> {
             OfSource::ListDone(version, why, reply) => self.complete_list(id, version, *why, reply.clone()),
             OfSource::Found(found) => found.iter().try_for_each(|found| self.stage_found(id, found)),
             OfSource::PartDone(version, last, reply) => self.complete_part(id, version, *last, reply.clone()),
+            OfSource::Mended(missed, reply) => self.complete_mend(id, missed, reply.clone()),
             OfSource::Gone(reply) => self.gone(id, reply.clone()),
             OfSource::MarkDesynced(why) => self.mark_desynced(id, *why),
             OfSource::Audited(audit) => self.note_audit(id, audit),

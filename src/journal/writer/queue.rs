@@ -18,8 +18,8 @@ use crate::core::change::redact::Redactor;
 use crate::core::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Unread, Verb, Why};
 use crate::journal::retention::Bounds;
 use crate::journal::{
-    Audit, BudgetPermit, Found, JournalError, Relabeling, RequestCounts, Settled, SinkStart, SinkState, SourceId,
-    SourceMemory, SourceState, WatchChange,
+    Audit, BudgetPermit, Found, JournalError, Missed, Relabeling, RequestCounts, Settled, SinkStart, SinkState,
+    SourceId, SourceMemory, SourceState, WatchChange,
 };
 
 /// Sender of an answer, once. It can be sent again, because a command of a transaction that fails is executed and
@@ -102,6 +102,8 @@ pub(in crate::journal) enum OfSource {
     ListDone(ResourceVersion, Option<Why>, Reply<()>),
     Found(Vec<Found>),
     PartDone(ResourceVersion, bool, Reply<()>),
+    /// What is staged are changes of one object that were missed.
+    Mended(Missed, Reply<()>),
     Gone(Reply<()>),
     MarkDesynced(Why),
     Audited(Audit),

@@ -176,6 +176,22 @@ impl Transaction<'_> {
         to: Option<ResourceVersion>,
         of: Option<&Unread>,
     ) -> Result {
+        let source = self.source(source_id)?;
+        // What contradicts the journal may have been missing ever since something was last verified.
+        let good_at =
+            if why == Why::Audit { source.verified.as_ref().map_or(0, |(_, at)| *at) } else { source.good_at };
+        self.gap_since(source_id, why, (from, to), of, good_at)
+    }
+
+    /// Records a gap of which the last moment known good is given, in microseconds since 1970; 0 for none.
+    pub(super) fn gap_since(
+        &mut self,
+        source_id: i64,
+        why: Why,
+        (from, to): (Option<ResourceVersion>, Option<ResourceVersion>),
+        of: Option<&Unread>,
+        good_at: i64,
+    ) -> Result {
         let now = micros(runtime::now());
         let recovered = self
             .conn
@@ -184,9 +200,6 @@ impl Transaction<'_> {
             .map_err(sql("read a source"))?;
         let gap = Gap { why, from, to, recovered };
         let source = self.source(source_id)?;
-        // What contradicts the journal may have been missing ever since something was last verified.
-        let good_at =
-            if gap.why == Why::Audit { source.verified.as_ref().map_or(0, |(_, at)| *at) } else { source.good_at };
         let since = (good_at > 0).then(|| rfc3339(good_at));
         let seq = self.changes.head + 1;
         // A source of one namespace has nothing of another.

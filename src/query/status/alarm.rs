@@ -9,7 +9,7 @@ mod tests;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Role, Status, Trouble};
+use super::{CacheFault, Role, Status, Trouble};
 use crate::journal::{SinkState, SourceState};
 
 /// A condition that needs a person, or soon will.
@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for Alarm {
 }
 
 /// Every name that an alarm can have.
-pub const NAMES: [&str; 27] = [
+pub const NAMES: [&str; 28] = [
     DAEMON_DOWN,
     DAEMON_FAILING,
     CONFIGURATION_REFUSED,
@@ -73,6 +73,7 @@ pub const NAMES: [&str; 27] = [
     WAL_LARGE,
     API_SERVER_SILENT,
     DISCOVERY_FAILING,
+    WATCH_CACHE_WRONG,
     SOURCE_DEGRADED,
     SOURCE_SILENT,
     SOURCE_STARTING,
@@ -102,6 +103,7 @@ const DISK_LOW: &str = "disk-low";
 const WAL_LARGE: &str = "wal-large";
 const API_SERVER_SILENT: &str = "api-server-silent";
 const DISCOVERY_FAILING: &str = "discovery-failing";
+const WATCH_CACHE_WRONG: &str = "watch-cache-wrong";
 const SOURCE_DEGRADED: &str = "source-degraded";
 const SOURCE_SILENT: &str = "source-silent";
 const SOURCE_STARTING: &str = "source-starting";
@@ -301,6 +303,23 @@ fn silent(since: Timestamp) -> Alarm {
     }
 }
 
+/// Alarm for a watch cache that shows objects otherwise than etcd has them.
+fn cache_wrong(source: &str, fault: &CacheFault) -> Alarm {
+    let CacheFault { since, objects, example } = fault;
+    let which = if *objects == 1 { example.clone() } else { format!("{objects} objects, {example} among them") };
+    Alarm {
+        alarm: WATCH_CACHE_WRONG,
+        about: source.to_owned(),
+        since: Some(*since),
+        what: format!(
+            "the API server's watch cache has lost changes of {source}: it shows {which} otherwise than etcd; controllers and kubectl \
+             see what it shows"
+        ),
+        remedy: "restart that API server; decklog has read the lost changes from etcd and goes on comparing by name"
+            .to_owned(),
+    }
+}
+
 /// Alarm for a configuration that was refused, while the previous one, if any, stays in force.
 pub fn refused(refused: &Trouble) -> Alarm {
     Alarm {
@@ -391,6 +410,7 @@ fn sources(status: &Status) -> Vec<Alarm> {
             what,
             remedy: remedy.to_owned(),
         };
+        all.extend(source.cache_fault.as_ref().map(|fault| cache_wrong(&source.name, fault)));
         let lasts = |time| source.since.is_some_and(|since| status.time.duration_since(since) > time);
         match (&source.state, source.lag_seconds) {
             (SourceState::Degraded(text), _) => all.push(alarm(

@@ -60,6 +60,8 @@ pub struct Live {
     pub discovery: BTreeMap<String, Trouble>,
     /// Time of the last answer of an API server that is silent.
     pub silent_since: Option<Timestamp>,
+    /// Sources of which the API server's watch cache is wrong, by name.
+    pub cache_faults: BTreeMap<String, CacheFault>,
     /// The file descriptors that it has open.
     pub open_files: u64,
     /// The most that it may have.
@@ -78,6 +80,17 @@ pub struct Live {
     pub refused: Option<Trouble>,
     /// Set while nothing runs, because the last run ended by an error; it is begun again.
     pub failed: Option<Trouble>,
+}
+
+/// Objects of a source that the API server's watch cache shows otherwise than etcd has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheFault {
+    /// When the first of them was found.
+    pub since: Timestamp,
+    /// Number of them.
+    pub objects: u64,
+    /// One of them, as namespace and name.
+    pub example: String,
 }
 
 /// Cause of a wait.

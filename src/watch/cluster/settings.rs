@@ -28,6 +28,9 @@ pub struct Settings {
     pub allow_insecure_tls: bool,
     /// Longest time between two comparisons of a source with the API server: not less than "1s"; "off" for never.
     pub audit_every: Period,
+    /// Budget of the objects that each comparison asks etcd for by name, because the API server's watch cache may be wrong; with "off"
+    /// decklog asks for none.
+    pub audit_reads: Examine,
     /// Bounds of reading missed changes from the API server's own history; with "off" decklog reads none, and they are a GAP.
     pub recover: Recover,
     /// Date by the Leases of the control plane and the nodes what happened while decklog was away: to seconds instead of the whole
@@ -57,6 +60,51 @@ impl Default for Recover {
 pub enum Off {
     /// The word.
     Off,
+}
+
+/// Selects whether audits ask etcd for objects by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Examine {
+    /// The word "off".
+    Off(Off),
+    /// Within this budget.
+    Within(AuditReads),
+}
+
+impl Examine {
+    /// Returns the budget, if there is one.
+    #[must_use]
+    pub const fn budget(self) -> Option<AuditReads> {
+        match self {
+            Self::Off(_) => None,
+            Self::Within(reads) => Some(reads),
+        }
+    }
+}
+
+impl Default for Examine {
+    fn default() -> Self {
+        Self::Within(AuditReads::default())
+    }
+}
+
+/// Budget of an audit's questions for objects by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuditReads {
+    /// Requests a second, for all sources.
+    #[schemars(range(min = 1))]
+    pub rate: u32,
+    /// Share of a source's objects that one audit asks for at most, in percent; ten objects are always allowed.
+    #[schemars(range(min = 1, max = 100))]
+    pub percent: u8,
+}
+
+impl Default for AuditReads {
+    fn default() -> Self {
+        Self { rate: 10, percent: 1 }
+    }
 }
 
 /// Bounds of recovering missed changes.
@@ -89,9 +137,20 @@ impl Default for Settings {
             allow_exec: None,
             allow_insecure_tls: false,
             audit_every: Period::from_secs(600),
+            audit_reads: Examine::default(),
             recover: Recover::default(),
             lease_times: None,
         }
+    }
+}
+
+impl JsonSchema for Examine {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Examine".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "oneOf": [{ "enum": ["off"] }, generator.subschema_for::<AuditReads>()] })
     }
 }
 

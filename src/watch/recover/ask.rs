@@ -79,7 +79,7 @@ impl Recovery<'_> {
     }
 
     /// Returns the state of an object at a revision. A version of this window is staged.
-    async fn object(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, WindowError> {
+    pub(super) async fn object(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, WindowError> {
         let path = self.path_of(key);
         let params =
             ListParams { field_selector: Some(by_name(key, &self.spec.field_selector)), ..list_params(self.spec) };
@@ -303,7 +303,7 @@ impl Recovery<'_> {
     }
 
     /// The API server's newest version, which is that of a consistent list.
-    pub(super) async fn newest_of(&self, spec: &SourceSpec) -> Result<u64, WindowError> {
+    pub(in crate::watch) async fn newest_of(&self, spec: &SourceSpec) -> Result<u64, WindowError> {
         let params = ListParams { limit: Some(1), ..list_params(spec) };
         let page = self.page(&spec.resource.path(spec.namespace.as_deref()), None, params, |_| Ok(())).await?;
         number(&page.version).ok_or_else(unordered)
@@ -321,6 +321,28 @@ impl Recovery<'_> {
             }
         }
         Ok(there)
+    }
+
+    /// Asks for the one object of a name, by its metadata: at a revision, which etcd answers, or of now.
+    pub(in crate::watch) async fn named(
+        &self,
+        key: &Key,
+        at: Option<u64>,
+        each: impl FnMut(decode::Odd) -> Result<(), Failure>,
+    ) -> Result<Page, WindowError> {
+        let params =
+            ListParams { field_selector: Some(by_name(key, &self.spec.field_selector)), ..list_params(self.spec) };
+        self.page(&self.path_of(key), at, params, each).await
+    }
+
+    /// Asks for a page of the lists that a name is in, by metadata.
+    pub(in crate::watch) async fn page_of(
+        &self,
+        key: &Key,
+        params: ListParams,
+        each: impl FnMut(decode::Odd) -> Result<(), Failure>,
+    ) -> Result<Page, WindowError> {
+        self.page(&self.path_of(key), None, params, each).await
     }
 
     /// Succeeds if etcd has a revision. Lists of many objects may come from snapshots of the watch cache, also at revisions that are
@@ -364,7 +386,7 @@ pub(super) fn newer() -> Failure {
 }
 
 /// A field selector for one name, beside another one.
-fn by_name((_, name): &Key, other: &str) -> String {
+pub(in crate::watch) fn by_name((_, name): &Key, other: &str) -> String {
     let mut text = String::with_capacity(other.len() + name.len() + 16);
     text.push_str("metadata.name=");
     for letter in name.chars() {

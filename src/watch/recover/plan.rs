@@ -25,7 +25,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Namespace and name.
-pub(super) type Key = (String, String);
+pub(in crate::watch) type Key = (String, String);
 
 /// An object at some revision: a number that stands for its uid, and its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +97,8 @@ pub(super) struct Plan {
     recorded: BTreeSet<(Key, u64)>,
     /// True if the API server reports counts.
     counting: bool,
+    /// Set where neither counts nor lists of names are true: what came and went in between is not asked for.
+    is_blind: bool,
 }
 
 impl Plan {
@@ -114,7 +116,13 @@ impl Plan {
             listed: BTreeSet::new(),
             recorded: BTreeSet::new(),
             counting: true,
+            is_blind: false,
         }
+    }
+
+    /// Neither the counts nor the lists of this API server are true.
+    pub(super) const fn cannot_count(&mut self) {
+        self.is_blind = true;
     }
 
     /// An object that is the same at both ends.
@@ -212,7 +220,7 @@ impl Plan {
     /// Returns the next questions, which do not depend on each other; none if everything is known.
     pub(super) fn next(&mut self) -> Result<Vec<Question>, Inconsistency> {
         let objects = self.objects()?;
-        if !objects.is_empty() {
+        if !objects.is_empty() || self.is_blind {
             return Ok(objects);
         }
         loop {

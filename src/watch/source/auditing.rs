@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use super::Driver;
 use crate::core::backoff::random_up_to;
-use crate::journal::{Audit, JournalError, Role};
-use crate::watch::audit::Auditor;
+use crate::journal::{JournalError, Role};
+use crate::watch::audit::{Auditor, Findings};
 use crate::watch::requests::Stop;
 
 /// An audit on its way.
-pub(super) type Auditing = Pin<Box<dyn Future<Output = Result<Option<Audit>, Stop>> + Send>>;
+pub(super) type Auditing = Pin<Box<dyn Future<Output = Result<Option<Findings>, Stop>> + Send>>;
 
 impl Driver {
     /// A watch is open: from now on an audit may come due.
@@ -27,7 +27,7 @@ impl Driver {
     }
 
     /// Begins an audit when it is due, and ends with it. Otherwise it never ends.
-    pub(super) async fn audit(&self, audit: &mut Option<Auditing>) -> Result<Option<Audit>, Stop> {
+    pub(super) async fn audit(&self, audit: &mut Option<Auditing>) -> Result<Option<Findings>, Stop> {
         let (None, Some(due)) = (&audit, self.audit_due) else {
             return match audit {
                 Some(audit) => audit.await,
@@ -46,20 +46,24 @@ impl Driver {
         tokio::time::sleep_until(due).await;
         let auditor = Auditor {
             shared: Arc::clone(&self.shared),
+            api: self.api.clone(),
+            generation: self.generation.unwrap_or_default(),
             spec: self.spec.clone(),
             fields: self.fields.clone(),
             id: self.id,
+            journal: self.journal.clone(),
+            stats: Arc::clone(&self.stats),
             position: self.position.subscribe(),
         };
         audit.insert(Box::pin(auditor.audit())).await
     }
 
-    /// Takes note of an audit. Says whether the log and the API server differ.
-    pub(super) async fn audited(&mut self, found: Result<Option<Audit>, Stop>) -> Result<bool, JournalError> {
+    /// Takes note of an audit. Says whether the watch has lost something that is not in the log yet.
+    pub(super) async fn audited(&mut self, found: Result<Option<Findings>, Stop>) -> Result<bool, JournalError> {
         let period = self.shared.timings.audit.unwrap_or_default();
         self.audit_due = Some(Instant::now() + period * 3 / 4 + random_up_to(period / 4));
-        let audit = match found {
-            Ok(Some(audit)) => audit,
+        let Findings { audit, lost } = match found {
+            Ok(Some(findings)) => findings,
             Ok(None) => {
                 self.stats.undecided();
                 return Ok(false);
@@ -74,15 +78,15 @@ impl Driver {
         let differences = audit.differences;
         self.journal.audited(audit).await?;
         tracing::debug!(source = self.spec.name(), differences, "an audit is done");
-        if differences > 0 {
+        if lost > 0 {
             tracing::warn!(
                 source = self.spec.name(),
-                differences,
+                differences = lost,
                 "an audit found that the log and the API server differ"
             );
             // Whoever answered the audit may not be whom we watch.
             self.unverified_since = Some(Instant::now());
         }
-        Ok(differences > 0)
+        Ok(lost > 0)
     }
 }

@@ -61,7 +61,7 @@ impl Driver {
             }
         };
         // The first watch of a process goes on from where another process was.
-        self.missed = self.stats.silent_for() >= MISSED_MIN || !std::mem::replace(&mut self.has_watched, true);
+        self.missed = self.watched.is_none_or(|watched| watched.elapsed() >= MISSED_MIN);
         self.stats.opened();
         (self.warned, self.cost) = (false, None);
         // Nothing is to be done about an open watch but to read it.
@@ -159,6 +159,7 @@ impl Driver {
                 Err(failure) => return Ok(Input::Ended(End::Disconnected(failure.to_string()))),
             };
             self.stats.received(part.len());
+            self.watched = Some(Instant::now());
             lines.push(part);
             self.note_pace(&mut pace).await?;
             if let Err(failure) = self.take_lines(&mut lines, &mut share).await? {

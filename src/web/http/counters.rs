@@ -46,6 +46,10 @@ pub struct SourceCounts {
     pub lists_given_up: u64,
     /// Audits that came to no answer.
     pub audits_undecided: u64,
+    /// Objects that audits have asked etcd for by name.
+    pub audit_reads: u64,
+    /// Objects that the API server's watch cache shows wrongly.
+    pub cache_differences: u64,
     /// Failed requests, by the name of the failure.
     pub failures: Vec<(&'static str, u64)>,
     /// Time of the last change, microseconds since 1970.

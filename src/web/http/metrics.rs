@@ -335,7 +335,7 @@ fn states(family: &Int, labels: &Labels, words: &[&str], word: &str) {
 }
 
 /// What the process counts for each source.
-const OF_RUNNING_SOURCE: Counts<(SourceCounts, u64), 9> = [
+const OF_RUNNING_SOURCE: Counts<(SourceCounts, u64), 10> = [
     ("source_changes", "Changes that watches brought since the start", |row| row.0.changes),
     ("source_received_bytes", "Bytes of lists and watches since the start", |row| row.0.bytes),
     ("source_lists", "Lists begun since the start", |row| row.0.lists),
@@ -353,6 +353,7 @@ const OF_RUNNING_SOURCE: Counts<(SourceCounts, u64), 9> = [
         |row| row.0.lists_given_up,
     ),
     ("audits_undecided", "Audits since the start that could not be brought to an end", |row| row.0.audits_undecided),
+    ("audit_reads", "Objects that audits have asked etcd for by name since the start", |row| row.0.audit_reads),
 ];
 
 fn reading(registry: &mut Registry, process: &Process) {
@@ -362,6 +363,11 @@ fn reading(registry: &mut Registry, process: &Process) {
         register(registry, "unjournaled_bytes", "Bytes held for what is read and not on disk yet, over all sources");
     held.set(int(process.unjournaled));
     let waiting: Int = register(registry, "source_lag_entries", "Changes that have been read and are not on disk yet");
+    let wrong: Int = register(
+        registry,
+        "source_cache_differences",
+        "Objects that the API server's watch cache shows otherwise than etcd has them",
+    );
     let change: Float = register(registry, "source_last_change_timestamp_seconds", "When a change last came");
     let contact: Float = register(registry, "source_last_contact_timestamp_seconds", "When anything last came");
     for (labels, (counts, lag)) in &process.sources {
@@ -371,6 +377,7 @@ fn reading(registry: &mut Registry, process: &Process) {
             failures.get_or_create(&labels).inc_by(*count);
         }
         waiting.get_or_create(labels).set(int(*lag));
+        wrong.get_or_create(labels).set(int(counts.cache_differences));
         for (family, at) in [(&change, counts.last_change), (&contact, counts.last_contact)] {
             if let Some(at) = at {
                 family.get_or_create(labels).set(unix(at));

@@ -11,6 +11,7 @@ fn status(running: bool) -> Status {
     let time = |text: &str| text.parse::<Timestamp>().unwrap();
     let now = time("2026-11-21T10:40:00Z");
     let source = |name: &str, state: SourceState, active: bool| SourceStatus {
+        cache_fault: None,
         name: name.into(),
         state,
         since: Some(time("2026-11-21T10:00:00Z")),

@@ -3,8 +3,8 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::{
-    DAMAGED, Evidence, JournalError, Known, Observed, Redacted, ResourceVersion, Result, SILENT, SLICE, SLICE_BYTES,
-    Transaction, Why, identity, known_row, marks_of, sql,
+    DAMAGED, Evidence, JournalError, Known, MENDED, MENDED_BEHIND_GAP, Observed, Redacted, ResourceVersion, Result,
+    SILENT, SLICE, SLICE_BYTES, Transaction, Why, identity, known_row, marks_of, sql,
 };
 
 impl Transaction<'_> {
@@ -74,8 +74,10 @@ impl Transaction<'_> {
         let (_, why, _) = self.pending(id)?;
         let silent = why.as_deref() == Some(SILENT);
         let gap = why.as_deref().and_then(Why::parse);
+        let recovering = self.recovering(id)?;
         let evidence = match gap {
-            _ if self.recovering(id)? != 0 => Evidence::Recovered,
+            _ if recovering == MENDED_BEHIND_GAP => Evidence::Inferred,
+            _ if recovering != 0 => Evidence::Recovered,
             Some(_) => Evidence::Inferred,
             None => Evidence::Listed,
         };
@@ -99,15 +101,25 @@ impl Transaction<'_> {
             }
             staged
         };
+        if recovering == MENDED_BEHIND_GAP {
+            // What follows the first one is whole.
+            if let Some(first) = staged.first() {
+                self.write_listed(id, *first, evidence, silent, older)?;
+            }
+            let what = "write what an object lacked";
+            self.execute(what, "UPDATE source SET recovering = ? WHERE id = ?", params![MENDED, id])?;
+            return Ok(!staged.is_empty());
+        }
         let before = self.changes.head;
         for row in &staged {
             self.write_listed(id, *row, evidence, silent, older)?;
         }
         if evidence == Evidence::Recovered {
             let what = "count what is recovered";
-            let add =
-                "UPDATE source SET recovered = recovered + ?1, recovered_since = recovered_since + ?1 WHERE id = ?2";
-            self.execute(what, add, params![self.changes.head - before, id])?;
+            // Of what one object lacked no GAP of the source says anything.
+            let add = "UPDATE source SET recovered = recovered + ?1,
+                     recovered_since = recovered_since + iif(recovering = ?3, 0, ?1) WHERE id = ?2";
+            self.execute(what, add, params![self.changes.head - before, id, MENDED])?;
         }
         Ok(!staged.is_empty())
     }
@@ -133,8 +145,9 @@ impl Transaction<'_> {
                 })
             })
             .map_err(sql(what))?;
+        let mends = self.recovering(id)? >= MENDED;
         if gone {
-            self.went(id, &object)?;
+            self.went(id, &object, evidence, mends)?;
             self.execute("unstage an object", "DELETE FROM listing WHERE id = ?", params![row])?;
             return Ok(());
         }
@@ -158,7 +171,12 @@ impl Transaction<'_> {
             Some(known)
                 if evidence == Evidence::Recovered
                     && (known.present || known.uid == object.uid)
-                    && object.version.is_not_after(&known.version) => {}
+                    && object.version.is_not_after(&known.version) =>
+            {
+                if mends {
+                    self.missed_too_late(id, &known, &object)?;
+                }
+            }
             Some(known) if known.present && known.uid == object.uid => {
                 if known.version != object.version || self.differs(id, &known, &object)? {
                     self.modified(id, &known, &object, evidence)?;
@@ -181,12 +199,18 @@ impl Transaction<'_> {
 
     /// A deletion that was recovered: recorded as the watch would have brought it, with the last state under the
     /// version of the deletion.
-    pub(super) fn went(&mut self, id: i64, gone: &Observed) -> Result {
+    pub(super) fn went(&mut self, id: i64, gone: &Observed, evidence: Evidence, mends: bool) -> Result {
         let resource = self.source(id)?.resource;
-        let known = self.known(resource, &gone.namespace, &gone.name)?;
-        let Some(known) = known.filter(|known| known.present && known.version.is_before(&gone.version)) else {
+        let Some(known) = self.known(resource, &gone.namespace, &gone.name)? else { return Ok(()) };
+        if mends && !known.version.is_before(&gone.version) {
+            return self.missed_too_late(id, &known, gone);
+        }
+        if !known.present || !known.version.is_before(&gone.version) {
             return Ok(());
-        };
+        }
+        if evidence == Evidence::Inferred {
+            return self.vanished(id, &known, &gone.namespace, &gone.name);
+        }
         let mut body = self.last_state(id, &known, &gone.namespace, &gone.name)?;
         identity::set_version(&mut body.bytes, known.version.as_str(), gone.version.as_str());
         let object = Observed { uid: known.uid.clone(), body, ..gone.clone() };

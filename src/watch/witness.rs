@@ -1,0 +1,352 @@
+//! Single objects as etcd has them, as witnesses against the API server's watch cache.
+//!
+//! # Decision: etcd is asked for objects by name
+//!
+//! Context: Since Kubernetes 1.31 a consistent list, and since 1.34 each of its pages, comes from the watch cache that feeds the watch.
+//! An event that is lost between etcd and that cache shows in neither.
+//! Decision: An exact list of one name is answered by etcd. Each audit asks for what its list and the log disagree about, for objects
+//! that have changed in the last period, and for a part of all others, so that each is asked for once a day. Where etcd and the log
+//! differ, the missed versions are read by name, and an alarm says that the watch cache is wrong.
+//! Cost: Requests at `[cluster] audit_reads`. An object whose creation was lost has no name to ask for: it is found once the API server's
+//! own check has dropped the snapshots of its cache, and exact lists come from etcd.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kube::core::params::{ListParams, VersionMatch};
+
+use super::audit::{Auditor, Shown};
+use super::recover::{Key, Mended, Recovery, RecoveryCost, WindowError, by_name};
+use super::requests::{Stop, list_params};
+use crate::core::model::ResourceVersion;
+use crate::core::runtime;
+use crate::core::units::Span;
+use crate::journal::{JournalError, KnownObject, Name};
+use crate::watch::cluster::{AuditReads, Failure, RecoverBounds};
+
+/// Objects that an audit asks for whatever the share of them is.
+const READS_MIN: u64 = 10;
+/// Time in which every object is asked for once.
+const ROUND: Duration = Duration::from_secs(24 * 60 * 60);
+/// Time for the questions of one audit. etcd forgets a version after five minutes by default.
+const READS_TIME: u64 = 120;
+/// Number of objects whose missed changes one audit recovers.
+const MENDS: usize = 500;
+
+/// Objects that the API server's watch cache shows wrongly.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheFault {
+    /// When the first of them was found.
+    pub since: Option<jiff::Timestamp>,
+    /// Their namespaces and names.
+    pub objects: BTreeSet<Name>,
+}
+
+/// What the witnesses of one audit have shown.
+#[derive(Debug, Default)]
+pub(super) struct Testimony {
+    /// Objects that were asked for.
+    pub(super) asked: u64,
+    /// Objects of which the log lacks something that the API server's lists do not show.
+    pub(super) lacking: Vec<Key>,
+    /// Objects that the watch cache shows wrongly.
+    pub(super) wrong: BTreeSet<Name>,
+    /// Objects about which the list of the audit and the log disagree, and etcd agrees with the log.
+    pub(super) acquitted: BTreeSet<Name>,
+}
+
+/// Returns how many objects of `all` one audit asks for, where an audit comes every `period`.
+fn share(all: u64, period: Duration, reads: AuditReads) -> u64 {
+    let daily = all.saturating_mul(period.as_secs().max(1)).div_ceil(ROUND.as_secs());
+    let bound = all.saturating_mul(u64::from(reads.percent)).div_ceil(100).max(READS_MIN);
+    daily.max(READS_MIN).min(bound).min(u64::from(reads.rate).saturating_mul(READS_TIME))
+}
+
+impl Auditor {
+    /// Asks etcd for objects by name: for those that the list of the audit and the log disagree about, with their state in that list,
+    /// and for a sample. `None`: this API server answers no such questions.
+    pub(super) async fn examine(
+        &self,
+        reads: AuditReads,
+        disputed: &BTreeMap<Name, Shown>,
+    ) -> Result<Option<Testimony>, Stop> {
+        let mut names: BTreeSet<Name> = disputed.keys().cloned().collect();
+        names.extend(self.stats.cache_fault().objects);
+        names.extend(self.sample(reads).await?);
+        let asked = names.len() as u64;
+        let recovery_cost = RecoveryCost::new();
+        let recovery = self.recovery(&recovery_cost);
+        let Some(first) = self.differing(&recovery, &names).await? else { return Ok(None) };
+        // A difference that is one is still there.
+        let doubted: BTreeSet<Name> = first.keys().cloned().collect();
+        let second = if doubted.is_empty() { Some(first) } else { self.differing(&recovery, &doubted).await? };
+        let Some(second) = second else { return Ok(None) };
+        let mut testimony = Testimony { asked, ..Testimony::default() };
+        for (name, shown) in &second {
+            // What the list shows as etcd does is lost behind the cache.
+            if disputed.get(name).is_none_or(|listed| listed != shown) {
+                testimony.lacking.push(name.clone());
+                testimony.wrong.insert(name.clone());
+            }
+        }
+        for name in disputed.keys().filter(|name| !second.contains_key(*name)) {
+            testimony.acquitted.insert(name.clone());
+            testimony.wrong.insert(name.clone());
+        }
+        for name in self.stats.cache_fault().objects {
+            if !testimony.wrong.contains(&name) && self.is_still_wrong(&recovery, &name).await? {
+                testimony.wrong.insert(name);
+            }
+        }
+        Ok(Some(testimony))
+    }
+
+    /// Notes which objects the watch cache shows wrongly.
+    pub(super) fn note_cache(&self, wrong: BTreeSet<Name>) {
+        let before = self.stats.cache_fault();
+        let since = before.since.filter(|_| !wrong.is_empty());
+        let fault = CacheFault { since: since.or_else(|| (!wrong.is_empty()).then(runtime::now)), objects: wrong };
+        if before.objects.is_empty() && !fault.objects.is_empty() {
+            tracing::error!(
+                source = self.spec.name(),
+                objects = fault.objects.len(),
+                "the API server's watch cache differs from etcd: restart that API server"
+            );
+        }
+        if !before.objects.is_empty() && fault.objects.is_empty() {
+            tracing::info!(source = self.spec.name(), "the API server's watch cache agrees with etcd again");
+        }
+        self.stats.set_cache_fault(fault);
+    }
+
+    /// Reads and records what the log lacks of these objects.
+    pub(super) async fn mend(&self, lacking: &[Key]) -> Result<(), Stop> {
+        let cost = RecoveryCost::new();
+        let recovery = self.recovery(&cost);
+        for key in lacking.iter().take(MENDS) {
+            let newest = match recovery.newest_of(&self.spec).await {
+                Ok(newest) => newest,
+                Err(trouble) => return self.stopped(trouble),
+            };
+            let (namespace, name) = key;
+            match recovery.mend(key, newest).await {
+                Ok(Mended::Nothing) => {}
+                Ok(mended) => tracing::warn!(
+                    source = self.spec.name(),
+                    namespace,
+                    name,
+                    in_part = mended == Mended::InPart,
+                    "the API server's watch cache lacks changes of an object: decklog has read them from etcd"
+                ),
+                Err(trouble) => return self.stopped(trouble),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends an examination that cannot go on; the next audit begins it again.
+    fn stopped(&self, trouble: WindowError) -> Result<(), Stop> {
+        match trouble {
+            WindowError::Stop(stop) => Err(stop),
+            other => {
+                tracing::warn!(source = self.spec.name(), "an object cannot be recovered by its name: {other}");
+                Ok(())
+            }
+        }
+    }
+
+    /// Questions by name, at a pace of their own.
+    pub(super) fn recovery<'a>(&'a self, cost: &'a RecoveryCost) -> Recovery<'a> {
+        let within = Span::from_secs(READS_TIME * 2);
+        Recovery {
+            shared: &self.shared,
+            api: &self.api,
+            generation: self.generation,
+            spec: &self.spec,
+            fields: &self.fields,
+            id: self.id,
+            journal: &self.journal,
+            stats: &self.stats,
+            bounds: RecoverBounds { requests: u32::MAX, within, ..RecoverBounds::default() },
+            cost,
+            confirmed: false,
+            has_past: self.shared.timings.recover.is_some(),
+        }
+    }
+
+    /// Objects to ask for: those that have just changed, and those that are next.
+    async fn sample(&self, reads: AuditReads) -> Result<BTreeSet<Name>, Stop> {
+        let (journal, id, after) = (self.shared.journal.clone(), self.id, self.stats.examined_upto());
+        let period = self.shared.timings.audit.unwrap_or_default();
+        let since = runtime::now().as_microsecond() - i64::try_from(period.as_micros()).unwrap_or(i64::MAX);
+        let read = runtime::blocking(move || {
+            let mut reader = journal.reader()?;
+            let share = share(reader.objects_of(id)?, period, reads);
+            let recent = reader.names_since(id, since, share)?;
+            let next = reader.names_after(id, &after, share)?;
+            // Behind the last one the first one comes.
+            let upto =
+                if (next.len() as u64) < share { Name::default() } else { next.last().cloned().unwrap_or_default() };
+            Ok::<_, JournalError>((recent.into_iter().chain(next).collect(), upto))
+        });
+        let (names, upto) = read.await.map_err(unreadable)?;
+        self.stats.examine_after(upto);
+        Ok(names)
+    }
+
+    /// Objects that differ between etcd and the log, as etcd has them.
+    async fn differing(
+        &self,
+        recovery: &Recovery<'_>,
+        names: &BTreeSet<Name>,
+    ) -> Result<Option<BTreeMap<Name, Shown>>, Stop> {
+        if names.is_empty() {
+            return Ok(Some(BTreeMap::new()));
+        }
+        let at = match recovery.newest_of(&self.spec).await {
+            Ok(at) => at,
+            Err(WindowError::Stop(stop)) => return Err(stop),
+            Err(_) => return Ok(None),
+        };
+        let mut shown = BTreeMap::new();
+        for name in names {
+            self.shared.limiter.examination().await;
+            match self.shown(recovery, name, at).await {
+                Ok(object) => drop(shown.insert(name.clone(), object)),
+                Err(WindowError::Stop(stop)) => return Err(stop),
+                // A server that does not answer for the past, or for a name.
+                Err(_) => return Ok(None),
+            }
+        }
+        let version = ResourceVersion(at.to_string());
+        if !self.passes(&version).await {
+            return Ok(None);
+        }
+        self.shared.journal.flush().await?;
+        let (journal, id) = (self.shared.journal.clone(), self.id);
+        let compared = runtime::blocking(move || {
+            let reader = journal.reader()?;
+            let unread: BTreeSet<[String; 4]> = reader.unread(id)?.into_iter().collect();
+            let mut differing = BTreeMap::new();
+            for (name, object) in shown {
+                let known = reader.known_object(id, &name.0, &name.1)?;
+                if !agrees(known.as_ref(), &object, &name, &version, &unread) {
+                    differing.insert(name, object);
+                }
+            }
+            Ok::<_, JournalError>(differing)
+        });
+        compared.await.map(Some).map_err(|error| unreadable(error).into())
+    }
+
+    /// An object as etcd has it at a revision.
+    async fn shown(&self, recovery: &Recovery<'_>, name: &Name, at: u64) -> Result<Shown, WindowError> {
+        let mut shown = None;
+        recovery
+            .named(name, Some(at), |object| {
+                shown = Some((object.uid, object.version));
+                Ok(())
+            })
+            .await?;
+        Ok(shown)
+    }
+
+    /// Reports whether the watch cache still shows an object wrongly: older than etcd has it.
+    async fn is_still_wrong(&self, recovery: &Recovery<'_>, name: &Name) -> Result<bool, Stop> {
+        let Ok(at) = recovery.newest_of(&self.spec).await else { return Ok(true) };
+        let (mut cached, mut reached) = (None, false);
+        let params = ListParams {
+            version_match: Some(VersionMatch::NotOlderThan),
+            resource_version: Some(at.to_string()),
+            field_selector: Some(by_name(name, &self.spec.field_selector)),
+            ..list_params(&self.spec)
+        };
+        let page = recovery
+            .page_of(name, params, |object| {
+                cached = Some((object.uid, object.version));
+                Ok(())
+            })
+            .await;
+        if let Ok(page) = &page {
+            reached = page.version.as_str().parse::<u64>().is_ok_and(|version| version >= at);
+        }
+        let etcd = self.shown(recovery, name, at).await;
+        Ok(!(reached && etcd.is_ok_and(|etcd| etcd == cached)))
+    }
+}
+
+/// Reports whether the log, which has passed a version, has an object as etcd has it there, or something newer.
+fn agrees(
+    known: Option<&KnownObject>,
+    shown: &Shown,
+    (namespace, name): &Name,
+    version: &ResourceVersion,
+    unread: &BTreeSet<[String; 4]>,
+) -> bool {
+    if known.is_some_and(|known| !known.version.is_not_after(version)) {
+        return true;
+    }
+    let Some((uid, at)) = shown else { return known.is_none_or(|known| !known.present) };
+    // A version that is too large to be kept, and recorded as such, is no difference.
+    let [namespace, name] = [namespace, name].map(String::clone);
+    known.is_some_and(|known| known.present && known.uid == *uid && known.version.as_str() == at)
+        || unread.contains(&[namespace, name, uid.clone(), at.clone()])
+}
+
+fn unreadable(error: JournalError) -> Failure {
+    Failure::Unreachable(format!("the journal cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_object_is_asked_for_once_a_day_within_the_budget() {
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        let reads = AuditReads { rate: 10, percent: 1 };
+        // Objects, the period, and how many an audit asks for.
+        let rows = [
+            (0, minutes(10), 10),
+            (100, minutes(10), 10),
+            (20_000, minutes(10), 139),
+            (20_000, minutes(60), 200),
+            (20_000, Duration::from_secs(1), 10),
+            (1_000_000, minutes(10), 1200),
+        ];
+        for (all, period, asked) in rows {
+            assert_eq!(share(all, period, reads), asked, "{all} objects every {period:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_has_passed_a_version_agrees_with_etcd_or_lacks_something() {
+        let known = |uid: &str, version: &str, present| KnownObject {
+            namespace: "shop".to_owned(),
+            name: "a".to_owned(),
+            uid: uid.to_owned(),
+            version: ResourceVersion::new(version),
+            present,
+        };
+        let shown = |uid: &str, version: &str| Some((uid.to_owned(), version.to_owned()));
+        let large = ["shop", "a", "u1", "8"].map(str::to_owned);
+        let rows = [
+            ("the same", Some(known("u1", "7", true)), shown("u1", "7"), true),
+            ("changed since", Some(known("u1", "21", true)), shown("u1", "7"), true),
+            ("gone since", Some(known("u1", "21", false)), shown("u1", "7"), true),
+            ("gone", Some(known("u1", "9", false)), None, true),
+            ("never there", None, None, true),
+            ("too large", Some(known("u1", "7", true)), shown("u1", "8"), true),
+            ("an update that was lost", Some(known("u1", "7", true)), shown("u1", "9"), false),
+            ("a deletion that was lost", Some(known("u1", "7", true)), None, false),
+            ("a creation that was lost", None, shown("u1", "7"), false),
+            ("another incarnation", Some(known("u1", "7", true)), shown("u2", "9"), false),
+            ("back after a deletion", Some(known("u1", "7", false)), shown("u2", "9"), false),
+        ];
+        for (what, known, shown, agreed) in rows {
+            let name = ("shop".to_owned(), "a".to_owned());
+            let unread = BTreeSet::from([large.clone()]);
+            assert_eq!(agrees(known.as_ref(), &shown, &name, &ResourceVersion::new("20"), &unread), agreed, "{what}");
+        }
+    }
+}
