@@ -220,13 +220,5 @@ fn timed(work: impl FnOnce()) -> f64 {
 }
 
 fn spec() -> SourceSpec {
-    SourceSpec {
-        resource: pods(),
-        namespace: None,
-        label_selector: String::new(),
-        field_selector: String::new(),
-        exclude_namespaces: Vec::new(),
-        first_list_silent: false,
-        ignore: Vec::new(),
-    }
+    SourceSpec::of(pods())
 }

@@ -135,13 +135,5 @@ pub(super) fn versions(batches: usize) -> Vec<Vec<Observed>> {
 }
 
 pub(super) fn spec() -> SourceSpec {
-    SourceSpec {
-        resource: pods(),
-        namespace: None,
-        label_selector: String::new(),
-        field_selector: String::new(),
-        exclude_namespaces: Vec::new(),
-        first_list_silent: false,
-        ignore: Vec::new(),
-    }
+    SourceSpec::of(pods())
 }

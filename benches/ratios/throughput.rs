@@ -194,15 +194,7 @@ fn read(reader: &mut Reader) -> Vec<Item> {
 }
 
 pub(super) fn spec(resource: Resource) -> SourceSpec {
-    SourceSpec {
-        resource,
-        namespace: None,
-        label_selector: String::new(),
-        field_selector: String::new(),
-        exclude_namespaces: Vec::new(),
-        first_list_silent: false,
-        ignore: Vec::new(),
-    }
+    SourceSpec::of(resource)
 }
 
 pub(super) fn config_maps() -> Resource {

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::core::spelling::kubernetes::NamespacePattern;
 
@@ -315,6 +316,20 @@ pub struct SourceSpec {
 }
 
 impl SourceSpec {
+    /// Returns the source of all objects of a resource: of every namespace, without selectors, each change recorded.
+    #[must_use]
+    pub const fn of(resource: Resource) -> Self {
+        Self {
+            resource,
+            namespace: None,
+            label_selector: String::new(),
+            field_selector: String::new(),
+            exclude_namespaces: Vec::new(),
+            first_list_silent: false,
+            ignore: Vec::new(),
+        }
+    }
+
     /// Returns the name for people and metrics: `deployments.apps`, or `deployments.apps/shop` for one namespace.
     #[must_use]
     pub fn name(&self) -> String {
@@ -377,6 +392,28 @@ pub struct Observed {
     pub version: ResourceVersion,
     /// The bytes that came, except for what was redacted.
     pub body: Redacted,
+}
+
+impl Observed {
+    /// Returns an object as a watch brings it at this version: with that as its resourceVersion. Of what is redacted the object
+    /// has the redacted text already; each of these JSON pointers gets the digest that stands for the value.
+    #[must_use]
+    pub fn at(version: u64, object: &Value, redacted: &[&str], digest: [u8; 16]) -> Self {
+        let mut object = object.clone();
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+        let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+        Self {
+            namespace: text("namespace"),
+            name: text("name"),
+            uid: text("uid"),
+            version: ResourceVersion::new(version.to_string()),
+            body: Redacted {
+                bytes: object.to_string().into_bytes(),
+                pointers: redacted.iter().map(|pointer| (*pointer).to_owned()).collect(),
+                marks: redacted.iter().map(|pointer| ((*pointer).to_owned(), digest)).collect(),
+            },
+        }
+    }
 }
 
 /// An object that the API server has and the log cannot record: what names it, as far as that can be read.

@@ -41,23 +41,15 @@ impl World {
     pub(crate) async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (journal, thread) = Journal::open(&dir.path().join("state")).unwrap();
-        let spec = SourceSpec {
-            resource: Resource {
-                group: String::new(),
-                version: "v1".into(),
-                kind: "Pod".into(),
-                plural: "pods".into(),
-                singular: "pod".into(),
-                short_names: Vec::new(),
-                namespaced: true,
-            },
-            namespace: None,
-            label_selector: String::new(),
-            field_selector: String::new(),
-            exclude_namespaces: Vec::new(),
-            first_list_silent: false,
-            ignore: Vec::new(),
-        };
+        let spec = SourceSpec::of(Resource {
+            group: String::new(),
+            version: "v1".into(),
+            kind: "Pod".into(),
+            plural: "pods".into(),
+            singular: "pod".into(),
+            short_names: Vec::new(),
+            namespaced: true,
+        });
         let source = journal.source(&spec).await.unwrap().0;
         source.list_begin().await.unwrap();
         source.list_done(ResourceVersion::new("1"), None).await.unwrap();

@@ -20,23 +20,15 @@ use crate::core::wire::Entry;
 
 /// All Pods.
 pub(crate) fn pods() -> SourceSpec {
-    SourceSpec {
-        resource: Resource {
-            group: String::new(),
-            version: "v1".into(),
-            kind: "Pod".into(),
-            plural: "pods".into(),
-            singular: "pod".into(),
-            short_names: vec!["po".into()],
-            namespaced: true,
-        },
-        namespace: None,
-        label_selector: String::new(),
-        field_selector: String::new(),
-        exclude_namespaces: Vec::new(),
-        first_list_silent: false,
-        ignore: Vec::new(),
-    }
+    SourceSpec::of(Resource {
+        group: String::new(),
+        version: "v1".into(),
+        kind: "Pod".into(),
+        plural: "pods".into(),
+        singular: "pod".into(),
+        short_names: vec!["po".into()],
+        namespaced: true,
+    })
 }
 
 fn pod(name: &str, uid: &str, version: u64) -> Observed {

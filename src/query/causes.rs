@@ -116,6 +116,13 @@ pub(crate) struct Object {
     pod_labels: Option<BTreeMap<String, String>>,
 }
 
+impl Object {
+    /// Returns its resource, its namespace and its name, which its incarnations share.
+    pub(crate) fn full_name(&self) -> (&str, &str, &str) {
+        (&self.resource, &self.namespace, &self.name)
+    }
+}
+
 /// Entries, read for their causes.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
@@ -234,12 +241,14 @@ impl Facts {
 
     /// Returns the groups of what has no cause: one of each owner whose objects come and go, and one of the rest.
     fn others(&self, rest: Vec<&Fact>) -> Vec<Group> {
-        let mut by_owner: HashMap<usize, Vec<&Fact>> = HashMap::new();
+        // An owner that comes again under its name is one owner.
+        let mut by_owner: HashMap<(&str, &str, &str), (usize, Vec<&Fact>)> = HashMap::new();
         for fact in rest.into_iter().filter(|fact| fact.is_wanted) {
-            by_owner.entry(self.root(fact.object)).or_default().push(fact);
+            let root = self.root(fact.object);
+            by_owner.entry(self.objects[root].full_name()).or_insert((root, Vec::new())).1.push(fact);
         }
         let (mut of_owners, mut others) = (Vec::new(), Vec::new());
-        for (owner, facts) in by_owner {
+        for (owner, facts) in by_owner.into_values() {
             let comes = |fact: &&Fact| fact.op != EntryType::Modified && self.objects[fact.object].parent.is_some();
             if facts.iter().any(comes) {
                 of_owners.push(Group { owner: Some(owner), ..self.group(Role::Derived, &facts) });

@@ -387,21 +387,17 @@ fn stale(
     for (why, stretches) in by_reason {
         let last = stretches.iter().filter_map(|one| one.from).max().map(time);
         let first = stretches.iter().filter_map(|one| one.from).min().map(time);
-        let (names, one) = (names(&stretches), stretches.len() == 1);
-        let verb = |singular, plural| if one { singular } else { plural };
+        let names = names(&stretches);
         let spelled =
             |time: Option<Timestamp>| time.map_or_else(|| "an unknown time".to_owned(), |time| clock.moment(time));
         notes.push(match why {
-            NEVER => format!("{names} {} never listed: nothing of that is known", verb("was", "were")),
-            "removed" => format!(
-                "{names} {} not watched any more: {} newest known state is of {}",
-                verb("is", "are"),
-                verb("its", "their"),
-                spelled(last),
-            ),
+            NEVER => format!("{names} were never listed: nothing of that is known"),
+            "removed" => {
+                format!("{names} are not watched any more: their newest known state is of {}", spelled(last))
+            }
             // Whoever wrote the newest entry ran then.
             "stopped" => format!("no daemon has watched since {}: nothing newer is known", spelled(last.max(head))),
-            _ => format!("{names} {} ({why}): nothing newer than {} is known", verb("lags", "lag"), spelled(first)),
+            _ => format!("{names} lag ({why}): nothing newer than {} is known", spelled(first)),
         });
         // Of what is gone for good nothing new is expected, and nothing else depends on it.
         if why != "removed" {
@@ -419,9 +415,8 @@ fn not_yet(found: &[Uncovered], from: i64, notes: &mut Vec<String>, clock: &Cloc
     let late: Vec<&Uncovered> = found.iter().filter(is_late).collect();
     if let Some(first) = late.iter().map(|one| one.to).max().and_then(|first| Timestamp::from_microsecond(first).ok()) {
         notes.push(format!(
-            "{} {} listed for the first time at {}: nothing before is known",
+            "{} were listed for the first time at {}: nothing before is known",
             names(&late),
-            if late.len() == 1 { "was" } else { "were" },
             clock.moment(first)
         ));
     }
@@ -475,7 +470,7 @@ mod tests {
                 Some(70),
                 &[
                     "the API server has not answered since 00:01:10: nothing newer is known",
-                    "pods lags (degraded): nothing newer than 00:00:40 is known",
+                    "pods lag (degraded): nothing newer than 00:00:40 is known",
                 ],
                 Some(40),
             ),
@@ -483,7 +478,7 @@ mod tests {
             (
                 &[one("pods", "degraded", Some(40))],
                 None,
-                &["pods lags (degraded): nothing newer than 00:00:40 is known"],
+                &["pods lag (degraded): nothing newer than 00:00:40 is known"],
                 Some(40),
             ),
             (
@@ -496,7 +491,7 @@ mod tests {
                 &[one("pods", "stopped", Some(98)), one("nodes", "stopped", None)],
                 None,
                 &[
-                    "nodes was never listed: nothing of that is known",
+                    "nodes were never listed: nothing of that is known",
                     "no daemon has watched since 00:01:38: nothing newer is known",
                 ],
                 Some(98),
@@ -504,7 +499,7 @@ mod tests {
             (
                 &[one("pods", "removed", Some(20))],
                 None,
-                &["pods is not watched any more: its newest known state is of 00:00:20"],
+                &["pods are not watched any more: their newest known state is of 00:00:20"],
                 None,
             ),
             (

@@ -299,23 +299,15 @@ impl Daemon {
 
 /// A source of all namespaces, where only its resource matters.
 pub(in crate::watch) fn spec(plural: &str) -> SourceSpec {
-    SourceSpec {
-        resource: Resource {
-            group: String::new(),
-            version: "v1".to_owned(),
-            kind: String::new(),
-            plural: plural.to_owned(),
-            singular: String::new(),
-            short_names: Vec::new(),
-            namespaced: true,
-        },
-        namespace: None,
-        label_selector: String::new(),
-        field_selector: String::new(),
-        exclude_namespaces: Vec::new(),
-        ignore: Vec::new(),
-        first_list_silent: false,
-    }
+    SourceSpec::of(Resource {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: String::new(),
+        plural: plural.to_owned(),
+        singular: String::new(),
+        short_names: Vec::new(),
+        namespaced: true,
+    })
 }
 
 fn maps() -> Vec<watch::Settings> {

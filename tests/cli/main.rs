@@ -29,15 +29,7 @@ fn resource(plural: &str, group: &str, kind: &str, short: &str, namespaced: bool
 }
 
 fn spec(resource: Resource) -> SourceSpec {
-    SourceSpec {
-        resource,
-        namespace: None,
-        label_selector: String::new(),
-        field_selector: String::new(),
-        exclude_namespaces: Vec::new(),
-        first_list_silent: false,
-        ignore: Vec::new(),
-    }
+    SourceSpec::of(resource)
 }
 
 fn object(namespace: &str, name: &str, version: u64) -> Observed {

@@ -331,7 +331,7 @@ async fn what_is_watched_no_more_is_not_told_as_present() {
     }
     state.journal.retire_source(state.deployments.id()).await.unwrap();
     state.journal.flush().await.unwrap();
-    let says = "deployments.apps is not watched any more: its newest known state is of ";
+    let says = "deployments.apps are not watched any more: their newest known state is of ";
     let answer = state.run(&["get", "deploy/api"]);
     assert!(answer.code == 0 && answer.err.starts_with(&format!("decklog: note: {says}")), "{answer:?}");
     assert!(answer.out.contains("name: api"), "{answer:?}");

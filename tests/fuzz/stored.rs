@@ -129,15 +129,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn fill(runtime: &tokio::runtime::Runtime, journal: &Journal) {
     runtime.block_on(async {
-        let spec = SourceSpec {
-            resource: pods(),
-            namespace: None,
-            label_selector: String::new(),
-            field_selector: String::new(),
-            exclude_namespaces: Vec::new(),
-            first_list_silent: false,
-            ignore: Vec::new(),
-        };
+        let spec = SourceSpec::of(pods());
         let source = journal.source(&spec).await.unwrap().0;
         for version in 1..40_u64 {
             let name = format!("p{}", version % 5);

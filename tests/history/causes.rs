@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::incident::{INCIDENT, incident};
-use crate::story::{Answer, run, run_on_terminal};
+use crate::story::{Answer, Story, run, run_on_terminal};
 
 /// What each of the eight causes is seen by, in a terminal's words.
 const CAUSES: [&[&str]; 11] = [
@@ -172,6 +172,61 @@ fn options(state: &Path) {
     let unknown = run(state, &["log", "-n", "shpo"]);
     assert_eq!(unknown.code, 1);
     assert!(unknown.err.contains("did you mean shop?"), "{unknown:?}");
+}
+
+/// A name that is deleted and created is one name with two incarnations: the second creation says so, also where the first one is
+/// before the time that is asked for; and no list and no count has the name twice.
+#[tokio::test(start_paused = true)]
+async fn two_incarnations_are_no_repetition() {
+    let map = |name: &str, uid: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop", "uid": uid,
+            "managedFields": [{"manager": "helm", "operation": "Update", "apiVersion": "v1",
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}}]}})
+    };
+    let mut story = Story::begin().await;
+    story.list("10:00:01", "configmaps", None, &[]).await;
+    story.put("10:00:30", "configmaps", &map("rates", "rates-1")).await;
+    story.delete("10:01:00", "configmaps", &map("rates", "rates-1")).await;
+    story.put("10:01:20", "configmaps", &map("rates", "rates-2")).await;
+    for (second, name, uid) in
+        [(1, "a", "a-1"), (3, "b", "b"), (4, "c", "c"), (5, "a", "a-2"), (6, "d", "d"), (7, "e", "e")]
+    {
+        story.put(&format!("10:02:0{second}"), "configmaps", &map(name, uid)).await;
+        if uid == "a-1" {
+            story.delete("10:02:02", "configmaps", &map(name, uid)).await;
+        }
+    }
+    let dir = story.end().await;
+    let ask = |since: &str, args: &[&str]| {
+        let since = format!("2026-11-20T10:{since}Z");
+        let question = ["log", "-n", "shop", "--since", &since, "--until", "2026-11-20T10:03:00Z", "--color", "never"];
+        [&question[..], args].concat().iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>()
+    };
+    let asked = |since: &str, args: &[&str], columns: Option<u16>| {
+        let line = ask(since, args);
+        let line: Vec<&str> = line.iter().map(String::as_str).collect();
+        let answer =
+            columns.map_or_else(|| run(dir.path(), &line), |columns| run_on_terminal(dir.path(), &line, columns));
+        assert_eq!(answer.code, 0, "{answer:?}");
+        answer.out
+    };
+    let mut text = String::new();
+    for (columns, args) in
+        [(Some(80), &[][..]), (Some(120), &[]), (Some(120), &["--all"]), (None, &[]), (None, &["-o", "json"])]
+    {
+        text.push_str(&format!("{columns:?} {args:?}\n{}", asked("00:00", args, columns)));
+    }
+    crate::golden::golden("log_again", &text);
+    // The first incarnation may be before the time.
+    let later = asked("01:10", &["--last", "9"], Some(120));
+    assert!(later.contains("cm/rates") && later.contains("created again"), "{later}");
+    // Each name once.
+    for line in asked("00:00", &["-o", "json"], None).lines() {
+        let document: Value = serde_json::from_str(line).unwrap();
+        let Some(names) = document["objects"].as_array() else { continue };
+        let distinct: std::collections::BTreeSet<String> = names.iter().map(|one| one["name"].to_string()).collect();
+        assert_eq!(distinct.len(), names.len(), "{document}");
+    }
 }
 
 /// Returns what the file of the page holds: the answers to its questions.

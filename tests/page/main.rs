@@ -6,6 +6,7 @@
 #![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use decklog_testkit::browser::{browse, runs};
 use decklog_testkit::incident::{INCIDENT, incident};
 use decklog_testkit::support;
 use decklog_testkit::tale;
@@ -20,30 +21,6 @@ use tokio::sync::Mutex;
 use support::{Daemon, cluster, decklog, free_address};
 
 static BROWSER: Mutex<()> = Mutex::const_new(());
-
-/// Runs a program in `ui`, and shows what it said where it failed.
-#[track_caller]
-fn runs(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> String {
-    let ui = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
-    let mut command = Command::new(program);
-    command.current_dir(ui).args(arguments).envs(environment.iter().copied());
-    // Node's own marks of a test that runs tests.
-    let output = command.env_remove("NODE_TEST_CONTEXT").output().unwrap_or_else(|error| panic!("{program}: {error}"));
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{arguments:?}: {said}\n{}", String::from_utf8_lossy(&output.stderr));
-    said.into_owned()
-}
-
-/// Runs these tests in the browser: a file of `ui/e2e`, and of those in it the ones that have a word in their name.
-#[track_caller]
-fn browse(file: &str, word: &str, environment: &[(&str, &str)]) {
-    // The page's packages, once for all.
-    runs("./build", &["--check"], &[]);
-    let (word, file) = (format!("--test-name-pattern={word}"), format!("e2e/{file}.test.mjs"));
-    let said = runs("node", &["--test", "--test-reporter=tap", &word, &file], environment);
-    let passed = said.lines().find_map(|line| line.strip_prefix("# pass ")).and_then(|count| count.parse().ok());
-    assert!(passed > Some(0), "{word} in {file} tests nothing: {said}");
-}
 
 /// `decklog ui` on a journal, which ends with the test.
 struct Page(Child, String);

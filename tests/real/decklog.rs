@@ -7,6 +7,8 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use decklog_testkit::support::free_address;
+
 use crate::harness::{Cluster, LIMIT, Process, until};
 use crate::judge::{Entry, Row, Scope, Verdict, judge};
 
@@ -69,6 +71,14 @@ impl Decklog {
         let path = self.dir.join("config.toml");
         let config = fs::read_to_string(&path).unwrap();
         fs::write(path, config + &format!("\n[http]\nlisten = {:?}\n", self.socket())).unwrap();
+    }
+
+    /// It serves its page. Returns the address.
+    pub fn has_page(&self) -> String {
+        let (path, at) = (self.dir.join("config.toml"), free_address());
+        let config = fs::read_to_string(&path).unwrap();
+        fs::write(path, config + &format!("\n[ui]\nlisten = {at:?}\n")).unwrap();
+        format!("http://{at}/")
     }
 
     fn socket(&self) -> PathBuf {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use decklog_testkit::browser::browse;
 use jiff::Timestamp;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -107,6 +108,7 @@ pub async fn scenario(version: Version) {
         "clusterrolebindings.rbac.authorization.k8s.io",
     ];
     let mut daemon = Decklog::new(&cluster, "calm", &format!("resources = {resources:?}"));
+    let page = daemon.has_page();
     daemon.start();
     daemon.ready().await;
 
@@ -114,6 +116,7 @@ pub async fn scenario(version: Version) {
     happen(&cluster).await;
     daemon.tells("the cordon", |entry| entry.name == "node-0" && entry.kind == "MODIFIED").await;
     what_changed(&daemon, &begin);
+    what_the_page_shows(&page, &begin);
 
     // While decklog does not run, somebody sets an image, and the log says when.
     daemon.stop().await;
@@ -190,6 +193,25 @@ fn what_changed(daemon: &Decklog, begin: &str) {
     }
     let (of_shop, _) = ask(daemon, &["log", "-n", "shop", "--since", begin]);
     assert!(!of_shop.contains("team-a") && of_shop.contains("checkout"), "{of_shop}");
+}
+
+/// The page of the daemon has each cause among its first ten lanes, at 1600×1000 and on a phone.
+fn what_the_page_shows(page: &str, begin: &str) {
+    let (cm, svc) = (|name: &str| format!("configmaps/team-a/{name}"), "services/team-a/api".to_owned());
+    let one = |id: &str| vec![id.to_owned()];
+    let done = [
+        one("deployments.apps/shop/checkout"),
+        one("configmaps/shop/settings"),
+        one("secrets/shop/db"),
+        one("networkpolicies.networking.k8s.io/shop/deny-all"),
+        one("deployments.apps/shop/cart"),
+        // Of four deletions any.
+        vec![cm("one"), cm("two"), cm("three"), svc],
+        one("clusterrolebindings.rbac.authorization.k8s.io//temp-admin"),
+        one("nodes//node-0"),
+    ];
+    let incident = json!({"since": begin, "until": Timestamp::now().to_string(), "done": done}).to_string();
+    browse("incident", "first ten lanes", &[("DECKLOG_UI_URL", page), ("DECKLOG_UI_DONE", &incident)]);
 }
 
 /// What happened while decklog was down is found by its own time, by every question.

@@ -31,7 +31,7 @@ export function palette(): Palette {
       DELETED: read("deleted"), ADDED: read("added"), spec: read("spec"), data: read("data"), other: read("other"), metadata: read("metadata"),
       status: read("status"), nothing: read("muted"), QUIET: read("quiet"),
     },
-    types: [read("added"), read("modified"), read("deleted"), read("hatch")],
+    types: [read("added"), read("modified"), read("deleted"), read("gap")],
   };
 }
 
@@ -372,16 +372,35 @@ export function markIndex(lane: LaneModel, seq: number): number {
   return -1;
 }
 
+/** The height of a band of all that nobody knows, in pixels: below the axis, and above the bars of the strip. */
+const BAND = 5;
+
+/** Ranges without those that others cover: hatching over hatching would be louder. */
+function union(ranges: readonly Range[]): Range[] {
+  const whole: Range[] = [];
+  for (const { from, to } of [...ranges].sort((one, other) => one.from - other.from)) {
+    const last = whole.at(-1);
+    if (last && from <= last.to) last.to = Math.max(last.to, to);
+    else whole.push({ from, to });
+  }
+  return whole;
+}
+
+/** Hatches all that nobody knows in one band. Even the shortest is seen. */
+function drawBand(context: CanvasRenderingContext2D, sheet: Sprites, scale: Scale, top: number, gaps: readonly Range[]): void {
+  context.fillStyle = sheet.hatch;
+  for (const gap of union(gaps)) {
+    const a = Math.max(0, toX(scale, gap.from));
+    const b = Math.min(scale.width, toX(scale, gap.to));
+    if (b >= 0 && a <= scale.width) context.fillRect(a, top, Math.max(3, b - a), BAND);
+  }
+}
+
 /** The axis, and below it a band of all gaps: those of objects that have no lane here would not be seen otherwise. */
 export function drawAxis(context: CanvasRenderingContext2D, sheet: Sprites, scale: Scale, height: number, zone: Zone, gaps: readonly Range[]): void {
   const colours = sheet.palette;
   context.clearRect(0, 0, scale.width, height);
-  context.fillStyle = sheet.hatch;
-  for (const gap of gaps) {
-    const a = Math.max(0, toX(scale, gap.from));
-    const b = Math.min(scale.width, toX(scale, gap.to));
-    if (b >= 0 && a <= scale.width) context.fillRect(a, height - 5, Math.max(3, b - a), 5);
-  }
+  drawBand(context, sheet, scale, height - BAND, gaps);
   context.font = "11px system-ui, sans-serif";
   context.textBaseline = "middle";
   for (const tick of ticks(scale.from, scale.to, scale.width, zone)) {
@@ -393,20 +412,17 @@ export function drawAxis(context: CanvasRenderingContext2D, sheet: Sprites, scal
   }
 }
 
-/** The strip: how many entries of each type, by a square root, so that a storm does not flatten all else. */
+/**
+ * The strip: how many entries of each type, by a square root, so that a storm does not flatten all else. What nobody knows is
+ * above the bars and as quiet as on the lanes.
+ */
 export function drawStrip(
   context: CanvasRenderingContext2D, sheet: Sprites, shown: Histogram, gaps: Range[], scale: Scale, height: number, zone: Zone,
 ): void {
   const colours = sheet.palette;
   context.clearRect(0, 0, scale.width, height);
   const floor = height - 15;
-  for (const gap of gaps) {
-    const a = toX(scale, gap.from);
-    const b = toX(scale, gap.to);
-    if (b < 0 || a > scale.width) continue;
-    context.fillStyle = sheet.hatch;
-    context.fillRect(Math.max(0, a), 0, Math.max(2, Math.min(scale.width, b) - Math.max(0, a)), floor);
-  }
+  drawBand(context, sheet, scale, 0, gaps);
   const heights = shown.buckets.map((bucket, index) => Math.sqrt(bucket[0] + bucket[1] + bucket[2] + bucket[3] + (shown.quiet[index] ?? 0)));
   const most = Math.max(1, ...heights);
   const start = parse(shown.since);
@@ -416,7 +432,7 @@ export function drawStrip(
     const quiet = shown.quiet[index] ?? 0;
     const all = bucket[0] + bucket[1] + bucket[2] + bucket[3] + quiet;
     if (all === 0) continue;
-    const tall = Math.max(2, ((heights[index] ?? 0) / most) * (floor - 4));
+    const tall = Math.max(2, ((heights[index] ?? 0) / most) * (floor - BAND - 2));
     let y = floor;
     for (const [number, colour] of [
       [bucket[1], colours.types[1]], [bucket[0], colours.types[0]], [bucket[2], colours.types[2]], [bucket[3], colours.types[3]], [quiet, colours.looks.QUIET],

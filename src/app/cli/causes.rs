@@ -6,10 +6,11 @@
 //!                 … 14 changes of 2 replicasets, 6 pods until 11:32:40
 //! ```
 
+mod documents;
+
 use std::collections::{BTreeMap, HashMap};
 
-use serde::Serialize;
-use serde_json::value::RawValue;
+use documents::Documents;
 
 use super::clock::clock;
 use super::diff::put_tree;
@@ -18,12 +19,11 @@ use super::names::kind;
 use super::output::{Ink, Out, Row, plural, printable};
 use super::select::FilterArgs;
 use super::what::AnnotatedEntry;
-use super::{Exit, Failure, Format, Global, Outcome, object, yaml};
+use super::{Exit, Failure, Format, Global, Outcome, object};
 use crate::core::model::{EntryType, Resource, Seq};
 use crate::core::wire::Entry;
 use crate::journal::StoredEntry;
 use crate::query::causes::Role;
-use crate::query::coverage::Uncovered;
 use crate::query::line::Line;
 use crate::query::questions::causes::{Causes, Changes, Folded, Item, Named};
 
@@ -61,10 +61,9 @@ pub(super) fn main(args: Asked<'_>, global: &Global, out: &mut Out) -> Outcome {
         reverse: args.reverse,
     };
     if format != Format::Line {
-        let mut documents = Documents { out, format, open: None, count: 0 };
+        let mut documents = Documents::new(out, format);
         global.ask(question, &mut |item| documents.item(item))?;
-        documents.close()?;
-        documents.out.flush()?;
+        documents.end()?;
         return Ok(Exit::Done);
     }
     let is_bounded = !args.all && !args.tree && !args.patch && args.last.is_none();
@@ -88,124 +87,6 @@ pub(super) fn main(args: Asked<'_>, global: &Global, out: &mut Out) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// A group as JSON, without what is folded.
-#[derive(Serialize)]
-struct Document<'a> {
-    role: Role,
-    count: usize,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    since: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    until: &'a str,
-    by: &'a [String],
-    objects: &'a [Named],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    owner: Option<&'a Named>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    resources: &'a BTreeMap<String, usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    entry: Option<&'a RawValue>,
-    /// What follows from it, counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    derived: Option<&'a Folded>,
-}
-
-/// A part of the time that the log does not cover, as JSON.
-#[derive(Serialize)]
-struct Unknown<'a> {
-    role: &'static str,
-    #[serde(flatten)]
-    uncovered: &'a Uncovered,
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn bug(error: serde_json::Error) -> Failure {
-    Failure::internal(format!("cannot print the answer: {error}"))
-}
-
-/// Prints groups for programs: a line of JSON or a document of YAML each.
-struct Documents<'o> {
-    out: &'o mut Out,
-    format: Format,
-    /// The document that folded entries are added to.
-    open: Option<Vec<u8>>,
-    /// Number of entries in it.
-    count: usize,
-}
-
-impl Documents<'_> {
-    fn item(&mut self, item: Item) -> Result<(), Failure> {
-        match item {
-            Item::Begin { .. } => Ok(()),
-            Item::Group(changes) => self.group(&changes),
-            Item::Below(Line(stored)) => {
-                let comma = if self.count > 0 { &b","[..] } else { b"" };
-                self.count += 1;
-                self.put(&[comma, &stored.line].concat())
-            }
-            Item::Gap(Line(stored)) => {
-                self.close()?;
-                self.open = Some(Vec::new());
-                self.put(b"{\"role\":\"gap\",\"entry\":")?;
-                self.put(&stored.line)?;
-                self.put(b",\"folded\":[")
-            }
-            Item::Unknown(uncovered) => {
-                self.close()?;
-                let json = serde_json::to_vec(&Unknown { role: "unknown", uncovered: &uncovered }).map_err(bug)?;
-                self.open = Some(Vec::new());
-                self.put(&json[..json.len() - 1])?;
-                self.put(b",\"folded\":[")
-            }
-        }
-    }
-
-    fn group(&mut self, changes: &Changes) -> Result<(), Failure> {
-        self.close()?;
-        let entry = changes.entry.as_ref().and_then(|Line(stored)| serde_json::from_slice(&stored.line).ok());
-        let document = Document {
-            role: changes.role,
-            count: changes.count,
-            since: &changes.since,
-            until: &changes.until,
-            by: &changes.by,
-            objects: &changes.objects,
-            owner: changes.owner.as_ref(),
-            resources: &changes.resources,
-            entry,
-            derived: changes.folded.as_ref(),
-        };
-        let json = serde_json::to_vec(&document).map_err(bug)?;
-        self.open = Some(Vec::new());
-        self.put(&json[..json.len() - 1])?;
-        self.put(b",\"folded\":[")
-    }
-
-    /// Writes a part of a document: JSON at once, YAML when it is whole.
-    fn put(&mut self, part: &[u8]) -> Result<(), Failure> {
-        match &mut self.open {
-            Some(open) if self.format == Format::Yaml => open.extend_from_slice(part),
-            _ => self.out.json_part(part)?,
-        }
-        Ok(())
-    }
-
-    fn close(&mut self) -> Result<(), Failure> {
-        if self.open.is_none() {
-            return Ok(());
-        }
-        self.put(b"]}")?;
-        self.count = 0;
-        let document = self.open.take().unwrap_or_default();
-        if self.format != Format::Yaml {
-            return self.out.line("");
-        }
-        let text = yaml::from_json(&document).map_err(|error| Failure::internal(error.to_string()))?;
-        self.out.line("---")?;
-        self.out.bytes(text.as_bytes())
-    }
-}
-
 /// Lines of groups without a cause that have no room on a screen, and the groups of the rest.
 #[derive(Default)]
 struct Unprinted {
@@ -213,6 +94,15 @@ struct Unprinted {
     count: usize,
     resources: BTreeMap<String, usize>,
     is_needed: bool,
+}
+
+/// Place of an entry's line.
+#[derive(Clone, Copy)]
+enum Place<'c> {
+    /// The line of these changes.
+    Of(&'c Changes),
+    /// A line below that.
+    Below,
 }
 
 struct Printer<'o> {
@@ -246,7 +136,7 @@ impl Printer<'_> {
             }
             Item::Group(changes) => self.group(&changes),
             Item::Below(Line(stored)) => {
-                let text = self.entry_line(&stored, true)?;
+                let text = self.entry_line(&stored, Place::Below)?;
                 self.print(&text)
             }
             Item::Gap(Line(stored)) => {
@@ -336,14 +226,30 @@ impl Printer<'_> {
     /// The line of what happened, once or several times, to one object or to several.
     fn changes_line(&mut self, stored: &StoredEntry, changes: &Changes) -> Result<String, Failure> {
         if changes.count < 2 {
-            return self.entry_line(stored, false);
+            return self.entry_line(stored, Place::Of(changes));
         }
-        let since = self.time(&changes.since);
+        let entry = object::parse(stored)?;
         if changes.of > 1 {
-            let first = changes.objects.iter().map(|named| self.spell(named));
-            let names = first.collect::<Vec<_>>().join(", ");
+            let (resource, namespace, name) =
+                (entry.full_resource(), entry.namespace.as_deref(), entry.name.as_deref());
+            let is_own = |named: &Named| {
+                named.resource == resource
+                    && named.namespace == namespace.unwrap_or_default()
+                    && Some(&*named.name) == name
+            };
+            let is_other = |named: &&Named| named.incarnations > 1 || !is_own(named);
+            let others = changes.objects.iter().filter(is_other).map(|named| match named.incarnations {
+                0 | 1 => self.spell(named),
+                many => format!("{} ({many} incarnations)", self.spell(named)),
+            });
+            let mut names = others.collect::<Vec<_>>();
+            if changes.of > changes.objects.len() {
+                names.push("…".to_owned());
+            }
+            let names = names.join(", ");
             let others = plural(changes.of as u64 - 1, "other", "others");
-            let mut text = self.entry_line(stored, false)?;
+            let mut text = self.entry_line(stored, Place::Of(changes))?;
+            let since = self.time(&changes.since);
             let mut row = Row::new(self.out.look);
             row.hang(self.start() + 2);
             row.put(None, " ").to(self.start() + 2);
@@ -355,15 +261,16 @@ impl Printer<'_> {
         if !self.out.look.terminal {
             let by = changes.by.join(" and ");
             let by = if changes.by.len() > 1 { format!(" by {}", printable(&by)) } else { String::new() };
-            let text = self.entry_line(stored, false)?;
-            return Ok(format!("{text}  ({} times since {since}{by})", changes.count));
+            let text = self.entry_line(stored, Place::Of(changes))?;
+            return Ok(format!("{text}  ({} times since {}{by})", changes.count, self.time(&changes.since)));
         }
-        let entry = object::parse(stored)?;
         let described = AnnotatedEntry::read(&entry).map_err(|why| object::damaged(stored.seq, &why))?;
         let (mut text, mut row) = self.target(&entry, false);
+        let since = self.time(&changes.since);
         let by = printable(&changes.by.join(" and ")).into_owned();
         let what = match entry.op {
             EntryType::Modified => described.subject(),
+            EntryType::Added if changes.again => "created again".to_owned(),
             EntryType::Added => "created".to_owned(),
             EntryType::Deleted | EntryType::Gap => "deleted".to_owned(),
         };
@@ -377,16 +284,22 @@ impl Printer<'_> {
         Ok(text)
     }
 
-    fn entry_line(&mut self, stored: &StoredEntry, is_below: bool) -> Result<String, Failure> {
+    fn entry_line(&mut self, stored: &StoredEntry, place: Place<'_>) -> Result<String, Failure> {
+        let is_below = matches!(place, Place::Below);
+        let again = matches!(place, Place::Of(Changes { again: true, .. }));
         let entry = object::parse(stored)?;
         let damaged = |why: &dyn std::fmt::Display| object::damaged(stored.seq, why);
         if !self.out.look.terminal {
             let text = self.lines.render_entry(&entry).map_err(|error| damaged(&error))?;
-            return Ok(if is_below { format!("    {text}") } else { text });
+            let (before, behind) = (if is_below { "    " } else { "" }, if again { "  (created again)" } else { "" });
+            return Ok(format!("{before}{text}{behind}"));
         }
         let (mut text, mut row) = self.target(&entry, is_below);
         let described = AnnotatedEntry::read(&entry).map_err(|why| damaged(&why))?;
         described.put_brief(&mut row, entry.op);
+        if again {
+            row.flow(None, " ", "again");
+        }
         if let Some(evidence) = entry.evidence.as_deref().filter(|evidence| *evidence != "watched") {
             row.flow(None, "  ", &printable(evidence));
         }
@@ -410,6 +323,7 @@ impl Printer<'_> {
             resource: entry.full_resource(),
             namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(),
             name: entry.name.as_deref().unwrap_or_default().to_owned(),
+            incarnations: 1,
         };
         row.put(Some(Ink::Strong).filter(|_| !is_below), &printable(&self.spell(&named)));
         let widest = self.out.look.width.map_or(WIDEST_NAME, |width| WIDEST_NAME.min(width / 4));
@@ -512,7 +426,7 @@ impl Printer<'_> {
 
     /// `shop deploy/web`, and `deploy/web` where all is in one namespace; in a pipe with full names.
     fn spell(&self, named: &Named) -> String {
-        let Named { resource, namespace, name } = named;
+        let Named { resource, namespace, name, .. } = named;
         if !self.out.look.terminal {
             let space = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
             return format!("{resource} {space}{name}");

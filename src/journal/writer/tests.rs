@@ -25,23 +25,15 @@ struct Bench {
 }
 
 fn spec() -> SourceSpec {
-    SourceSpec {
-        resource: Resource {
-            group: String::new(),
-            version: "v1".into(),
-            kind: "Pod".into(),
-            plural: "pods".into(),
-            singular: "pod".into(),
-            short_names: Vec::new(),
-            namespaced: true,
-        },
-        namespace: None,
-        label_selector: String::new(),
-        field_selector: String::new(),
-        exclude_namespaces: Vec::new(),
-        first_list_silent: false,
-        ignore: Vec::new(),
-    }
+    SourceSpec::of(Resource {
+        group: String::new(),
+        version: "v1".into(),
+        kind: "Pod".into(),
+        plural: "pods".into(),
+        singular: "pod".into(),
+        short_names: Vec::new(),
+        namespaced: true,
+    })
 }
 
 fn object(name: &str, version: u64, length: usize) -> Observed {

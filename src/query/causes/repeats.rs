@@ -28,7 +28,8 @@ pub(super) fn merge(groups: Vec<Group>, objects: &[Object]) -> Vec<Group> {
     let groups = join(groups, same_write, &|members| members.len() >= TIMES && median_interval(members) <= INTERVAL);
     let fight = |group: &Group| {
         let object = objects.get(*group.objects.first()?).filter(|_| group.writes.len() >= TIMES)?;
-        Some((object.resource.clone(), object.namespace.clone(), object.name.clone(), group.fields))
+        // Who creates an object and who deletes it do not write the same.
+        Some((object.resource.clone(), object.namespace.clone(), object.name.clone(), group.op, group.fields))
     };
     let groups = join(groups, fight, &|members| members.len() > 1);
     let same_resource = |group: &Group| {
@@ -41,7 +42,10 @@ pub(super) fn merge(groups: Vec<Group>, objects: &[Object]) -> Vec<Group> {
     });
     let mut groups = batches(groups, objects);
     for group in &mut groups {
-        let is_habit = group.writes.len() >= HABIT && group.objects.len() == 1
+        let mut names = group.objects.iter().map(|object| objects[*object].full_name());
+        let first = names.next();
+        let is_of_one = names.all(|name| Some(name) == first);
+        let is_habit = group.writes.len() >= HABIT && is_of_one
             || group.writes.len() >= MANY && group.last - group.first > 6 * PAUSE;
         if group.role == Role::Cause && is_habit {
             group.role = Role::Repeated;

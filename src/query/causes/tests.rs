@@ -12,7 +12,7 @@ struct Log {
     second: u32,
 }
 
-/// `KIND/NAME`, the manager, the area with what changes in it, and the owner.
+/// `KIND/NAME`, or `KIND/NAME#N` for another incarnation, the manager, the area with what changes in it, and the owner.
 struct Write<'w> {
     object: &'w str,
     by: &'w str,
@@ -32,6 +32,7 @@ impl Log {
     fn take(&mut self, op: &str, evidence: &str, write: &Write<'_>, more: &Value) {
         self.seq += 1;
         let (kind, name) = write.object.split_once('/').unwrap();
+        let name = name.split_once('#').map_or(name, |(name, _)| name);
         let (api, plural) = match kind {
             "Deployment" | "ReplicaSet" => ("apps/v1", format!("{}s", kind.to_lowercase())),
             "CronJob" | "Job" => ("batch/v1", format!("{}s", kind.to_lowercase())),
@@ -48,6 +49,7 @@ impl Log {
             .collect();
         let mut object = json!({"metadata": {"name": name, "managedFields": managers}});
         if let Some((kind, name)) = write.owner.split_once('/') {
+            let name = name.split_once('#').map_or(name, |(name, _)| name);
             object["metadata"]["ownerReferences"] =
                 json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": write.owner, "controller": true}]);
         }
@@ -225,6 +227,26 @@ fn many_objects_that_come_at_once_are_one_cause_and_few_are_not() {
         log.deleted(&write(&format!("ConfigMap/{name}"), "", ""));
     }
     assert_eq!(log.told(), ["Cause: 10", "Cause: 9", "Cause: 8", "Cause: 7", "Cause: 1 2 3 4 5 6"]);
+}
+
+/// Incarnations of one name are one owner, and one object that comes again and again.
+#[test]
+fn incarnations_of_one_name_are_one_line() {
+    let mut log = Log::default();
+    for tick in ["CronJob/tick", "CronJob/tick#2"] {
+        for run in ["a", "b"] {
+            let run = format!("Job/{run}-{}", tick.len());
+            log.added(&owned(&run, tick, KCM, "")).deleted(&owned(&run, tick, KCM, ""));
+        }
+    }
+    assert_eq!(log.told(), ["Derived: 1 2 3 4 5 6 7 8"]);
+
+    let mut log = Log::default();
+    for incarnation in 0..5 {
+        let flag = format!("ConfigMap/flag#{incarnation}");
+        log.added(&write(&flag, "tester", "")).deleted(&write(&flag, "", ""));
+    }
+    assert_eq!(log.told(), ["Repeated: 2 4 6 8 10", "Repeated: 1 3 5 7 9"]);
 }
 
 /// A scale by the autoscaler has effects of its own; a taint answers a cordon.

@@ -56,13 +56,8 @@ impl Story {
             let mut sources = HashMap::new();
             for name in ["deployments", "leases", "nodes", "configmaps"] {
                 let spec = SourceSpec {
-                    resource: resource(name),
-                    namespace: None,
-                    label_selector: String::new(),
-                    field_selector: String::new(),
-                    exclude_namespaces: Vec::new(),
-                    first_list_silent: false,
                     ignore: ignore.iter().map(|text| (*text).to_owned()).collect(),
+                    ..SourceSpec::of(resource(name))
                 };
                 let (source, _) = journal.source(&spec).await.unwrap();
                 source.list_begin().await.unwrap();

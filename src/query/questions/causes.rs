@@ -1,7 +1,7 @@
 //! What changed in some namespaces, or everywhere: causes, and below each of them what controllers made of it.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
@@ -74,8 +74,11 @@ pub(crate) struct Changes {
     pub(crate) by: Vec<String>,
     /// Their objects, in the order in which they are shown, at most [`MOST_NAMED`] of them.
     pub(crate) objects: Vec<Named>,
-    /// Number of their objects.
+    /// Number of their objects. Incarnations of one name are one.
     pub(crate) of: usize,
+    /// True if the entry creates an object of a name that an earlier incarnation had.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) again: bool,
     /// The owner of their objects, where they have no known cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<Named>,
@@ -97,6 +100,18 @@ pub(crate) struct Named {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) namespace: String,
     pub(crate) name: String,
+    /// Number of its incarnations that changed.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub(crate) incarnations: usize,
+}
+
+const fn one() -> usize {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives it")]
+const fn is_one(count: &usize) -> bool {
+    *count == 1
 }
 
 /// What follows from a cause.
@@ -116,7 +131,7 @@ pub(crate) struct Folded {
 impl From<&Object> for Named {
     fn from(object: &Object) -> Self {
         let Object { resource, namespace, name, .. } = object;
-        Self { resource: resource.clone(), namespace: namespace.clone(), name: name.clone() }
+        Self { resource: resource.clone(), namespace: namespace.clone(), name: name.clone(), incarnations: 1 }
     }
 }
 
@@ -345,7 +360,8 @@ impl Causes {
                 put(Item::Gap(Line(stored)))?;
                 continue;
             }
-            let changes = single(stored)?;
+            let again = is_again(reader, &stored)?;
+            let changes = single(stored, again)?;
             put(Item::Group(Box::new(changes)))?;
         }
         Ok(seqs.len())
@@ -362,10 +378,14 @@ impl Causes {
         let has_cause = !matches!(group.role, Role::Derived | Role::Rest);
         let shows = has_cause || self.picks();
         let entry = if shows { reader.entry(newest)?.map(Line) } else { None };
+        let again = entry.as_ref().map_or(Ok(false), |Line(stored)| is_again(reader, stored))?;
         let effects = &group.effects;
+        let mut named = names(&group.objects, objects);
+        let (of, is_own) = (named.len(), names(&(&effects.objects | &group.objects), objects).len() == named.len());
+        named.truncate(MOST_NAMED);
         let folded = Folded {
             count: effects.entries.len(),
-            is_own: effects.objects.is_subset(&group.objects),
+            is_own,
             resources: by_resource(&effects.objects, objects),
             until: stamp(effects.last),
         };
@@ -375,8 +395,9 @@ impl Causes {
             since: stamp(group.first),
             until: stamp(group.last),
             by: group.writers.iter().cloned().collect(),
-            objects: group.objects.iter().take(MOST_NAMED).map(|object| Named::from(&objects[*object])).collect(),
-            of: group.objects.len(),
+            objects: named,
+            of,
+            again,
             owner: group.owner.map(|owner| Named::from(&objects[owner])),
             resources: if has_cause { BTreeMap::new() } else { by_resource(&group.objects, objects) },
             folded: Some(folded).filter(|folded| folded.count > 0),
@@ -403,12 +424,13 @@ enum Shown<'s> {
 }
 
 /// Makes a group of one entry.
-fn single(stored: StoredEntry) -> Result<Changes, Failure> {
+fn single(stored: StoredEntry, again: bool) -> Result<Changes, Failure> {
     let entry = object::parse(&stored)?;
     let named = Named {
         resource: entry.full_resource(),
         namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(),
         name: entry.name.as_deref().unwrap_or_default().to_owned(),
+        incarnations: 1,
     };
     let by: BTreeSet<String> = crate::core::wire::authors(&entry).into_iter().map(|one| one.manager).collect();
     let time = entry.time.to_string();
@@ -420,6 +442,7 @@ fn single(stored: StoredEntry) -> Result<Changes, Failure> {
         by: by.into_iter().collect(),
         objects: vec![named],
         of: 1,
+        again,
         owner: None,
         resources: BTreeMap::new(),
         folded: None,
@@ -438,6 +461,7 @@ fn renewals(count: usize) -> Changes {
         by: Vec::new(),
         objects: Vec::new(),
         of: 0,
+        again: false,
         owner: None,
         resources: BTreeMap::from([("leases.coordination.k8s.io".to_owned(), 0)]),
         folded: None,
@@ -446,10 +470,32 @@ fn renewals(count: usize) -> Changes {
 
 fn by_resource(places: &BTreeSet<usize>, objects: &[Object]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for place in places {
-        *counts.entry(objects[*place].resource.clone()).or_default() += 1;
+    for named in names(places, objects) {
+        *counts.entry(named.resource).or_default() += 1;
     }
     counts
+}
+
+/// Returns the objects at these places, each name once.
+fn names(places: &BTreeSet<usize>, objects: &[Object]) -> Vec<Named> {
+    let (mut named, mut known): (Vec<Named>, HashMap<_, usize>) = (Vec::new(), HashMap::new());
+    for object in places.iter().map(|place| &objects[*place]) {
+        let at = *known.entry(object.full_name()).or_insert(named.len());
+        match named.get_mut(at) {
+            Some(earlier) => earlier.incarnations += 1,
+            None => named.push(object.into()),
+        }
+    }
+    named
+}
+
+/// Reports whether an entry creates an object of which the log has an earlier incarnation.
+fn is_again(reader: &Reader, stored: &StoredEntry) -> Result<bool, Failure> {
+    if stored.op != EntryType::Added || stored.seq == Seq(0) {
+        return Ok(false);
+    }
+    let Some(row) = reader.object_of(stored.seq)? else { return Ok(false) };
+    Ok(reader.step(&row, Seq(stored.seq.0 - 1))?.is_some())
 }
 
 /// Finds owners that have no entry in the time, at any depth.

@@ -3,6 +3,7 @@
 //!
 //! Begin with [`judge`], which says whether a log is the truth, and with [`support`], which starts the daemon.
 
+pub mod browser;
 pub mod certs;
 pub mod dice;
 pub mod house;

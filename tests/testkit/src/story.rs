@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use decklog::core::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
+use decklog::core::model::{Cluster, Observed, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use decklog::core::runtime::{self, Simulation};
 use decklog::journal::{Journal, SourceJournal, SourceState, WatchChange};
 use jiff::Timestamp;
@@ -70,13 +70,9 @@ impl Story {
             ("events", "events.k8s.io", "Event", "ev"),
         ] {
             let spec = SourceSpec {
-                resource: resource(plural, group, kind, short),
-                namespace: None,
-                label_selector: String::new(),
-                field_selector: String::new(),
-                exclude_namespaces: Vec::new(),
                 first_list_silent: plural == "replicasets",
                 ignore: if plural == "pods" { vec!["/status/seen".to_owned()] } else { Vec::new() },
+                ..SourceSpec::of(resource(plural, group, kind, short))
             };
             let (journal, _) = journal.source(&spec).await.unwrap();
             sources.entry(if group == "events.k8s.io" { "new events" } else { plural }).or_insert(journal);
@@ -99,16 +95,7 @@ impl Story {
     pub async fn watch(&mut self, time: &str, resource: Resource) {
         self.at(time);
         let plural: &'static str = Box::leak(resource.plural.clone().into_boxed_str());
-        let spec = SourceSpec {
-            resource,
-            namespace: None,
-            label_selector: String::new(),
-            field_selector: String::new(),
-            exclude_namespaces: Vec::new(),
-            first_list_silent: false,
-            ignore: Vec::new(),
-        };
-        let (journal, _) = self.journal.source(&spec).await.unwrap();
+        let (journal, _) = self.journal.source(&SourceSpec::of(resource)).await.unwrap();
         self.sources.insert(plural, journal);
     }
 
@@ -120,20 +107,7 @@ impl Story {
 
     fn observe(&mut self, object: &Value, redacted: &[&str], mark: u8) -> Observed {
         self.version += 1;
-        let mut object = object.clone();
-        object["metadata"]["resourceVersion"] = self.version.to_string().into();
-        let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
-        Observed {
-            namespace: text("namespace"),
-            name: text("name"),
-            uid: text("uid"),
-            version: ResourceVersion::new(self.version.to_string()),
-            body: Redacted {
-                bytes: object.to_string().into_bytes(),
-                pointers: redacted.iter().map(|pointer| (*pointer).to_owned()).collect(),
-                marks: redacted.iter().map(|pointer| ((*pointer).to_owned(), [mark; 16])).collect(),
-            },
-        }
+        Observed::at(self.version, object, redacted, [mark; 16])
     }
 
     async fn tell(&mut self, time: &str, source: &str, verb: Verb, object: Observed) {

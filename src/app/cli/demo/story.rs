@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{broken, stage};
 use crate::app::cli::output::{Ink, Out, plural};
 use crate::app::cli::{Exit, Failure, Outcome};
-use crate::core::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
+use crate::core::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use crate::core::runtime::{self, Simulation};
 use crate::journal::{Journal, JournalError, Reader, SourceJournal, SourceState, WatchChange};
 
@@ -172,16 +172,7 @@ impl Player {
     }
 
     async fn watch(&self, resource: Resource) -> Result<SourceJournal, JournalError> {
-        let spec = SourceSpec {
-            resource,
-            namespace: None,
-            label_selector: String::new(),
-            field_selector: String::new(),
-            exclude_namespaces: Vec::new(),
-            first_list_silent: false,
-            ignore: Vec::new(),
-        };
-        Ok(self.journal.source(&spec).await?.0)
+        Ok(self.journal.source(&SourceSpec::of(resource)).await?.0)
     }
 
     async fn list(&mut self, source: &mut Source, objects: Vec<Value>, why: Option<Why>) -> Result<(), JournalError> {
@@ -202,19 +193,6 @@ impl Player {
     /// Returns an object as a watch brings it, with the next resource version.
     fn observe(&mut self, object: &Value, mark: Option<u8>) -> Observed {
         self.version += 1;
-        let mut object = object.clone();
-        object["metadata"]["resourceVersion"] = self.version.to_string().into();
-        let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
-        Observed {
-            namespace: text("namespace"),
-            name: text("name"),
-            uid: text("uid"),
-            version: ResourceVersion::new(self.version.to_string()),
-            body: Redacted {
-                bytes: object.to_string().into_bytes(),
-                pointers: mark.iter().map(|_| REDACTED.to_owned()).collect(),
-                marks: mark.iter().map(|mark| (REDACTED.to_owned(), [*mark; 16])).collect(),
-            },
-        }
+        Observed::at(self.version, object, mark.map_or(&[][..], |_| &[REDACTED]), [mark.unwrap_or_default(); 16])
     }
 }
