@@ -62,7 +62,7 @@ pub async fn scenario(version: Version) {
     }
     trial.churns("after").await;
     trial.a_restart_ends_it(&created).await;
-    trial.is_the_truth(started).await;
+    trial.ends_with_the_truth(started).await;
 }
 
 /// An event that was lost, and the object that a watch would have brought, as text.
@@ -207,7 +207,7 @@ impl Trial {
     }
 
     /// The log is etcd's history: what the API server lost has come later, and all else as it happened.
-    async fn is_the_truth(mut self, started: u64) {
+    async fn ends_with_the_truth(mut self, started: u64) {
         let upto = self.cluster.oracle().sync().await;
         let resources = Some(["configmaps".to_owned()].into());
         let scope = Scope { late: true, started, upto, namespaces: None, resources };
