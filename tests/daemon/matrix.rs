@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What can go wrong, by its number.
-const FAULTS: [(u32, &str); 91] = [
+const FAULTS: [(u32, &str); 92] = [
     (1, "connection reset within a line"),
     (2, "stream ends cleanly"),
     (3, "half-open connection"),
@@ -99,6 +99,7 @@ const FAULTS: [(u32, &str); 91] = [
     (89, "key of the digests missing"),
     (95, "crash within a migration"),
     (96, "crash during a recovery"),
+    (97, "events lost between etcd and the API server's watch cache"),
 ];
 
 const BEGIN: &str = "<!-- faults: made by tests/daemon/matrix.rs -->\n";

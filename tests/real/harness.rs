@@ -1,6 +1,7 @@
 //! A real control plane in processes of its own: etcd, kube-apiserver and, as asked, the controllers, the scheduler and
 //! fake kubelets. It lives in a temporary directory, listens on loopback only, and ends with the test.
 
+mod losses;
 mod process;
 mod requests;
 
@@ -18,6 +19,8 @@ use tempfile::TempDir;
 use crate::judge::Row;
 use crate::oracle::Oracle;
 use crate::ports::free_port;
+use losses::Losses;
+pub use losses::{Lost, Write};
 pub use process::Process;
 
 /// How long a condition may take that always comes. Generous, because the machine may be busy, and because decklog gives
@@ -88,6 +91,8 @@ pub struct Cluster {
     /// Another API server over the same etcd.
     second: Mutex<Option<Process>>,
     second_port: u16,
+    /// What stands between the API server and etcd, where it loses events.
+    losses: Option<Losses>,
     etcd: Option<Process>,
     client: OnceLock<kube::Client>,
     oracle: Option<Oracle>,
@@ -125,6 +130,15 @@ impl Cluster {
 
     /// The same, where the API server has these arguments too.
     pub async fn start_with(version: Version, parts: Parts, arguments: &[&str]) -> Self {
+        Self::begin(version, parts, arguments, false).await
+    }
+
+    /// The same, where the API server loses those events of etcd that `lose` names. A second API server loses none.
+    pub async fn start_losing(version: Version, parts: Parts, arguments: &[&str]) -> Self {
+        Self::begin(version, parts, arguments, true).await
+    }
+
+    async fn begin(version: Version, parts: Parts, arguments: &[&str], loses: bool) -> Self {
         let dir = tempfile::Builder::new().prefix("decklog-cluster-").tempdir().unwrap();
         let mut cluster = Self {
             version,
@@ -137,6 +151,7 @@ impl Cluster {
             api: None,
             second: Mutex::new(None),
             second_port: free_port(),
+            losses: None,
             etcd: None,
             client: OnceLock::new(),
             oracle: None,
@@ -151,6 +166,9 @@ impl Cluster {
             cluster.kubeconfig_of_token(user, &format!("{user}-token"));
         }
         cluster.start_etcd(None).await;
+        if loses {
+            cluster.losses = Some(Losses::start(cluster.etcd_port, &cluster.path("etcd-proxy.log")).await);
+        }
         cluster.start_api().await;
         if parts == Parts::Full {
             cluster.start_others().await;
@@ -228,11 +246,11 @@ impl Cluster {
         self.oracle = Some(Oracle::follow(&client, known).await);
     }
 
-    fn spawn_api(&self, name: &str, port: u16) -> Process {
+    fn spawn_api(&self, name: &str, port: u16, etcd: u16) -> Process {
         let path = |name: &str| self.path(name).display().to_string();
         let mut arguments = vec![
             "kube-apiserver".to_owned(),
-            format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
+            format!("--etcd-servers=http://127.0.0.1:{etcd}"),
             format!("--secure-port={port}"),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--cert-dir={}", path("certs")),
@@ -256,7 +274,8 @@ impl Cluster {
     }
 
     async fn start_api(&mut self) {
-        self.api = Some(self.spawn_api("kube-apiserver", self.port));
+        let etcd = self.losses.as_ref().map_or(self.etcd_port, Losses::port);
+        self.api = Some(self.spawn_api("kube-apiserver", self.port, etcd));
         self.ready().await;
     }
 
@@ -278,7 +297,7 @@ impl Cluster {
 
     /// Starts the other API server again, and waits until it answers.
     pub async fn start_second_again(&self) {
-        *self.second.lock().unwrap() = Some(self.spawn_api("second-apiserver", self.second_port));
+        *self.second.lock().unwrap() = Some(self.spawn_api("second-apiserver", self.second_port, self.etcd_port));
         let client = client_of(&self.path("second.kubeconfig")).await.unwrap();
         until("the other API server", LIMIT, async || is_ready(&client).await).await;
     }

@@ -21,6 +21,7 @@ mod incident;
 mod judged;
 mod living;
 mod load;
+mod lying;
 mod oracle;
 mod outages;
 mod quiet;
@@ -43,6 +44,7 @@ macro_rules! against {
             use crate::forgetting;
             use crate::harness::Version::$version;
             use crate::living;
+            use crate::lying;
             use crate::quiet;
             use crate::recovering;
 
@@ -78,6 +80,12 @@ macro_rules! against {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn what_is_recovered_is_what_a_watch_would_have_told() {
                 Box::pin(recovering::stops($version)).await;
+            }
+
+            /// Fault 97: events are lost between etcd and the watch cache, which then shows in no watch and in no list.
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn a_watch_cache_that_lies_is_caught_named_and_repaired() {
+                Box::pin(lying::scenario($version)).await;
             }
 
             /// Nothing happens, and etcd is compacted all the time.
