@@ -79,6 +79,10 @@ pub struct Cluster {
     version: Version,
     /// Arguments of the API server beside the usual ones.
     arguments: Vec<String>,
+    /// Arguments of etcd beside the usual ones.
+    etcd_arguments: &'static [&'static str],
+    /// The revision that etcd was at before anybody wrote.
+    first: u64,
     etcd_port: u16,
     peer_port: u16,
     port: u16,
@@ -125,10 +129,28 @@ impl Cluster {
 
     /// The same, where the API server has these arguments too.
     pub async fn start_with(version: Version, parts: Parts, arguments: &[&str]) -> Self {
+        Self::start_all(version, parts, arguments, &[]).await
+    }
+
+    /// A control plane whose etcd keeps its whole write-ahead log, and whose API server stores what it serves.
+    pub async fn start_recorded(version: Version) -> Self {
+        let arguments = ["--storage-media-type=application/json", "--endpoint-reconciler-type=none"];
+        let keeps = &["--max-wals=0", "--snapshot-count=100000000"];
+        Self::start_all(version, Parts::Bare, &arguments, keeps).await
+    }
+
+    async fn start_all(
+        version: Version,
+        parts: Parts,
+        arguments: &[&str],
+        etcd_arguments: &'static [&'static str],
+    ) -> Self {
         let dir = tempfile::Builder::new().prefix("decklog-cluster-").tempdir().unwrap();
         let mut cluster = Self {
             version,
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+            etcd_arguments,
+            first: 0,
             etcd_port: free_port(),
             peer_port: free_port(),
             port: free_port(),
@@ -151,6 +173,7 @@ impl Cluster {
             cluster.kubeconfig_of_token(user, &format!("{user}-token"));
         }
         cluster.start_etcd(None).await;
+        cluster.first = cluster.oracle().revision().await;
         cluster.start_api().await;
         if parts == Parts::Full {
             cluster.start_others().await;
@@ -206,7 +229,7 @@ impl Cluster {
         let (client, peer) =
             (format!("http://127.0.0.1:{}", self.etcd_port), format!("http://127.0.0.1:{}", self.peer_port));
         let data = self.path("etcd");
-        let arguments = [
+        let mut arguments = vec![
             "etcd".to_owned(),
             format!("--data-dir={}", data.display()),
             format!("--listen-client-urls={client}"),
@@ -217,6 +240,7 @@ impl Cluster {
             "--unsafe-no-fsync".to_owned(),
             "--log-level=warn".to_owned(),
         ];
+        arguments.extend(self.etcd_arguments.iter().map(|argument| (*argument).to_owned()));
         self.etcd = Some(self.spawn("etcd", self.kube(), &arguments));
         let http = plain_http();
         until("etcd", LIMIT, async || {
@@ -410,6 +434,15 @@ impl Cluster {
         drop(oracle);
         self.etcd.take().unwrap().kill();
         self.start_etcd(Some(known)).await;
+    }
+
+    /// Stops everything, and says where etcd's data are and the revision at which it was read before anybody wrote.
+    pub async fn end(&mut self) -> (PathBuf, u64) {
+        self.kill_second();
+        self.stop_api(true).await;
+        drop(self.oracle.take());
+        self.etcd.take().unwrap().stop().await;
+        (self.path("etcd"), self.first)
     }
 
     /// Stops the API server or lets it go on, in the middle of whatever it does.
