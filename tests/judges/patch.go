@@ -18,11 +18,17 @@ func undo(object []byte, patch []Operation) (model.ValueOrHash, int64, error) {
 	}
 	var root any = document
 	for _, step := range slices.Backward(patch) {
-		path := strings.Split(strings.TrimPrefix(step.Path, "/"), "/")
-		for i := range path {
-			path[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(path[i])
+		if step.Op == "move" {
+			// An element of a list has changed its place.
+			step.From, step.Path = step.Path, step.From
+			if root, step.Was, err = take(root, tokens(step.From)); err == nil {
+				step.Op = "remove"
+			}
 		}
-		if root, err = undone(root, path, step); err != nil {
+		if err == nil {
+			root, err = undone(root, tokens(step.Path), step)
+		}
+		if err != nil {
 			return model.ValueOrHash{}, 0, fmt.Errorf("%s of %s: %w", step.Op, step.Path, err)
 		}
 	}
@@ -35,6 +41,40 @@ func undo(object []byte, patch []Operation) (model.ValueOrHash, int64, error) {
 	return canonical(before), number(version), nil
 }
 
+func tokens(path string) []string {
+	tokens := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	for i := range tokens {
+		tokens[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(tokens[i])
+	}
+	return tokens
+}
+
+// take takes an element out of a list.
+func take(root any, path []string) (any, any, error) {
+	node := root
+	for _, token := range path[:len(path)-1] {
+		switch parent := node.(type) {
+		case map[string]any:
+			node = parent[token]
+		case []any:
+			index, err := strconv.Atoi(token)
+			if err != nil || index >= len(parent) {
+				return nil, nil, fmt.Errorf("no element %s", token)
+			}
+			node = parent[index]
+		}
+	}
+	list, ok := node.([]any)
+	index, err := strconv.Atoi(path[len(path)-1])
+	if !ok || err != nil || index >= len(list) {
+		return nil, nil, fmt.Errorf("no list with an element %s", path[len(path)-1])
+	}
+	element := list[index]
+	root, err = undone(root, path, Operation{Op: "add"})
+	return root, element, err
+}
+
+// undone takes one step back.
 func undone(node any, path []string, step Operation) (any, error) {
 	switch node := node.(type) {
 	case map[string]any:

@@ -40,6 +40,7 @@ type Gap struct {
 // Operation is one step of a patch, with the value that was there before.
 type Operation struct {
 	Op    string
+	From  string
 	Path  string
 	Value any
 	Was   any

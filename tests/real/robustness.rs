@@ -226,7 +226,11 @@ impl Stage {
                     self.cluster.oracle().compact().await;
                 }
                 let written = self.churn.written() - begun;
-                if compactions >= 2 && written >= MISSED { Ok(()) } else { Err(format!("{compactions}, {written} writes")) }
+                if compactions >= 2 && written >= MISSED {
+                    Ok(())
+                } else {
+                    Err(format!("{compactions}, {written} writes"))
+                }
             })
             .await;
             self.write(MISSED).await;

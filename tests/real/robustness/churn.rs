@@ -97,7 +97,8 @@ impl Writer {
             3 => self.send("POST", all, &object(part, &name, number)).await,
             _ => {
                 let mut change = object(part, &name, number);
-                change["metadata"] = json!({"annotations": {"writes": number.to_string(), "a/b~c": number.to_string()}});
+                change["metadata"] =
+                    json!({"annotations": {"writes": number.to_string(), "a/b~c": number.to_string()}});
                 self.send("PATCH", &one, &change).await;
             }
         }

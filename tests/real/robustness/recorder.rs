@@ -57,7 +57,8 @@ impl Recorder {
     pub(super) fn lost(&self) -> Vec<String> {
         let mut conn = open(&self.state);
         let read = conn.transaction().unwrap();
-        let text = "SELECT r.plural FROM source s JOIN resource r ON r.id = s.resource WHERE s.active AND s.resume IS NULL";
+        let text =
+            "SELECT r.plural FROM source s JOIN resource r ON r.id = s.resource WHERE s.active AND s.resume IS NULL";
         column(&read, text)
     }
 
