@@ -82,6 +82,10 @@ pub struct Cluster {
     version: Version,
     /// Arguments of the API server beside the usual ones.
     arguments: Vec<String>,
+    /// Arguments of etcd beside the usual ones.
+    etcd_arguments: &'static [&'static str],
+    /// The revision that etcd was at before anybody wrote.
+    first: u64,
     etcd_port: u16,
     peer_port: u16,
     port: u16,
@@ -130,19 +134,34 @@ impl Cluster {
 
     /// The same, where the API server has these arguments too.
     pub async fn start_with(version: Version, parts: Parts, arguments: &[&str]) -> Self {
-        Self::begin(version, parts, arguments, false).await
+        Self::begin(version, parts, arguments, &[], false).await
     }
 
     /// The same, where the API server loses those events of etcd that `lose` names. A second API server loses none.
     pub async fn start_losing(version: Version, parts: Parts, arguments: &[&str]) -> Self {
-        Self::begin(version, parts, arguments, true).await
+        Self::begin(version, parts, arguments, &[], true).await
     }
 
-    async fn begin(version: Version, parts: Parts, arguments: &[&str], loses: bool) -> Self {
+    /// A control plane whose etcd keeps its whole write-ahead log, and whose API server stores what it serves.
+    pub async fn start_recorded(version: Version) -> Self {
+        let arguments = ["--storage-media-type=application/json", "--endpoint-reconciler-type=none"];
+        let keeps = &["--max-wals=0", "--snapshot-count=100000000"];
+        Self::begin(version, Parts::Bare, &arguments, keeps, false).await
+    }
+
+    async fn begin(
+        version: Version,
+        parts: Parts,
+        arguments: &[&str],
+        etcd_arguments: &'static [&'static str],
+        loses: bool,
+    ) -> Self {
         let dir = tempfile::Builder::new().prefix("decklog-cluster-").tempdir().unwrap();
         let mut cluster = Self {
             version,
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+            etcd_arguments,
+            first: 0,
             etcd_port: free_port(),
             peer_port: free_port(),
             port: free_port(),
@@ -166,6 +185,7 @@ impl Cluster {
             cluster.kubeconfig_of_token(user, &format!("{user}-token"));
         }
         cluster.start_etcd(None).await;
+        cluster.first = cluster.oracle().revision().await;
         if loses {
             cluster.losses = Some(Losses::start(cluster.etcd_port, &cluster.path("etcd-proxy.log")).await);
         }
@@ -224,7 +244,7 @@ impl Cluster {
         let (client, peer) =
             (format!("http://127.0.0.1:{}", self.etcd_port), format!("http://127.0.0.1:{}", self.peer_port));
         let data = self.path("etcd");
-        let arguments = [
+        let mut arguments = vec![
             "etcd".to_owned(),
             format!("--data-dir={}", data.display()),
             format!("--listen-client-urls={client}"),
@@ -235,6 +255,7 @@ impl Cluster {
             "--unsafe-no-fsync".to_owned(),
             "--log-level=warn".to_owned(),
         ];
+        arguments.extend(self.etcd_arguments.iter().map(|argument| (*argument).to_owned()));
         self.etcd = Some(self.spawn("etcd", self.kube(), &arguments));
         let http = plain_http();
         until("etcd", LIMIT, async || {
@@ -429,6 +450,15 @@ impl Cluster {
         drop(oracle);
         self.etcd.take().unwrap().kill();
         self.start_etcd(Some(known)).await;
+    }
+
+    /// Stops everything, and says where etcd's data are and the revision at which it was read before anybody wrote.
+    pub async fn end(&mut self) -> (PathBuf, u64) {
+        self.kill_second();
+        self.stop_api(true).await;
+        drop(self.oracle.take());
+        self.etcd.take().unwrap().stop().await;
+        (self.path("etcd"), self.first)
     }
 
     /// Stops the API server or lets it go on, in the middle of whatever it does.

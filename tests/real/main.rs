@@ -29,6 +29,7 @@ mod reading;
 mod recovering;
 mod returning;
 mod rights;
+mod robustness;
 mod second;
 #[cfg(all(feature = "postgres", feature = "s3"))]
 mod sharing;
@@ -198,6 +199,13 @@ mod kubernetes_1_36_alone {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_control_plane_frozen_killed_and_without_twenty_thousand_objects() {
         Box::pin(crate::enduring::scenario(crate::harness::Version::V1_36)).await;
+    }
+
+    /// Fault 5, 23, 96: decklog, the API server and etcd are killed, and etcd is compacted every two seconds; judged by etcd's own
+    /// robustness suite over its write-ahead log, and by informers of client-go.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn judges_of_others_find_the_log_exact() {
+        Box::pin(crate::robustness::scenario(crate::harness::Version::V1_36)).await;
     }
 
     /// Objects of 1.5 MB that hold 745,000 values each, and people who look at them.

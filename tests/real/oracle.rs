@@ -83,6 +83,15 @@ const BUILT_IN: [(&str, &str); 60] = [
 /// Places that hold what the API server keeps for itself and serves to nobody.
 const INTERNAL: [&str; 4] = ["masterleases", "ranges", "peerserverleases", "health"];
 
+/// The place of a resource's objects in etcd.
+pub fn place_of(resource: &str) -> String {
+    match (BUILT_IN.iter().find(|(_, name)| *name == resource), resource.split_once('.')) {
+        (Some((place, _)), _) => format!("/registry/{place}/"),
+        (None, Some((plural, group))) => format!("/registry/{group}/{plural}/"),
+        (None, None) => format!("/registry/{resource}/"),
+    }
+}
+
 /// A follower of etcd, from its first revision on.
 pub struct Oracle {
     http: reqwest::Client,

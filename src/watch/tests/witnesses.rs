@@ -182,11 +182,11 @@ async fn a_list_that_lies_does_not_undo_what_etcd_has_said() {
     place.sim.expire_watch_history("configmaps", place.sim.revision());
     let daemon = place.ready(maps()).await;
     place.change("c", "4");
-    daemon.until_last(&place, "MODIFIED watched c@").await;
+    let truth = place.truth(at);
+    daemon.until(&place, |log| log.len() == 3 + truth.len()).await;
     daemon.until_holds("the cache is named", || daemon.wrong() == ["a", "b"]).await;
     daemon.audited_again().await;
-    let truth = place.truth(at);
-    let log = daemon.until(&place, |log| log.len() == 3 + truth.len()).await;
+    let log = log_at(&place.state());
     assert_eq!(changes(&log[3..]), truth, "{log:#?}");
     daemon.stop().await;
 }

@@ -159,13 +159,6 @@ fn each_alarm_begins_at_its_bound() {
         (JOURNAL_PAUSED, Box::new(|status| status.journal.paused = Some(pause()))),
         (DISK_LOW, Box::new(|status| status.journal.disk_bytes = Some(FREE * 11))),
         (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),
-        (
-            WATCH_CACHE_WRONG,
-            Box::new(|status| {
-                status.sources[0].cache_fault =
-                    Some(CacheFault { since: status.time, objects: 2, example: "shop/web".to_owned() });
-            }),
-        ),
         (API_SERVER_SILENT, Box::new(|status| status.daemon.silent_since = at("2026-11-21T11:59:30Z"))),
         (
             DISCOVERY_FAILING,
@@ -183,6 +176,13 @@ fn each_alarm_begins_at_its_bound() {
             "",
             Box::new(|status| {
                 status.discovery.insert("metrics.k8s.io".into(), unknown("2026-11-21T11:59:31Z"));
+            }),
+        ),
+        (
+            WATCH_CACHE_WRONG,
+            Box::new(|status| {
+                status.sources[0].cache_fault =
+                    Some(CacheFault { since: status.time, objects: 2, example: "shop/web".to_owned() });
             }),
         ),
         (SOURCE_DEGRADED, Box::new(|status| status.sources[0].state = SourceState::Degraded(String::new()))),
