@@ -60,8 +60,8 @@ pub(crate) use budget::{BudgetPermit, Share};
 pub use codec::Codec;
 pub use error::JournalError;
 pub use reader::{
-    DeadLetter, EntryFilter, EntryQuery, KnownObject, Lost, Name, ObjectRow, Page, REQUEST_COUNTERS_INTERVAL, Reader,
-    Requests, SinkRow, SourceRow, Step, StoredEntry, StoredRow, Verified,
+    DeadLetter, EntryFilter, EntryQuery, KnownObject, Link, Lost, Name, ObjectRow, Page, REQUEST_COUNTERS_INTERVAL,
+    Reader, Requests, SinkRow, SourceRow, Step, StoredEntry, StoredRow, Verified,
 };
 pub use restore::{RestoreError, restore};
 pub use retention::{Bounds, Pause, PauseReason, Retained};

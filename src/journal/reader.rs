@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row};
 
-pub use audit::{KnownObject, Lost, Name};
+pub use audit::{KnownObject, Link, Lost, Name};
 pub use entries::EntryQuery;
 pub use history::Step;
 pub use objects::ObjectRow;

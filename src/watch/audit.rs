@@ -120,7 +120,7 @@ impl Auditor {
             self.stats.examined.fetch_add(testimony.asked, Relaxed);
             let explained = testimony.lacking.iter().chain(&testimony.acquitted);
             lost -= explained.filter(|name| disputed.contains_key(*name)).count() as u64;
-            differences = lost + testimony.lacking.len() as u64;
+            differences = lost + testimony.lacking.len() as u64 + testimony.between;
             self.mend(&testimony.lacking).await?;
             self.note_cache(testimony.wrong);
         }

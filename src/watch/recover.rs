@@ -8,12 +8,12 @@
 
 mod ask;
 mod mend;
+mod outcome;
 mod plan;
 mod revisions;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,6 +37,7 @@ use crate::watch::cluster::{Api, Failure, RecoverBounds};
 pub(super) use ask::by_name;
 use ask::newer;
 pub(super) use mend::Mended;
+pub(super) use outcome::{Outcome, RecoveryCost, WindowError};
 pub(super) use plan::Key;
 use plan::{Inconsistency, Plan, Question, State};
 pub(super) use revisions::Revisions;
@@ -56,79 +57,6 @@ const FINDERS_TIMEOUT: Duration = Duration::from_secs(120);
 const WINDOW_AGE_MAX: Duration = Duration::from_secs(5);
 /// Number of entries since the last verification of the log up to which missing ones are searched.
 const MOST_RECORDED: usize = 20_000;
-
-/// Cost of the recovery since the position was lost.
-#[derive(Debug)]
-pub(super) struct RecoveryCost {
-    since: Instant,
-    requests: AtomicU32,
-}
-
-impl RecoveryCost {
-    pub(super) fn new() -> Self {
-        Self { since: Instant::now(), requests: AtomicU32::new(0) }
-    }
-}
-
-/// End of a recovery.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// Success: everything up to this version is in the journal.
-    Done(ResourceVersion),
-    /// The versions before this one are gone, and this one can be had.
-    Compacted(ResourceVersion),
-    /// It cannot be recovered, or not within the bounds.
-    Unrecoverable(String),
-    /// Suspicion: so many objects seem to be gone that another cluster may have answered.
-    ListTooShort(String),
-    /// The journal has no room for what was found.
-    NoRoom(String),
-}
-
-/// Reason why a window failed.
-pub(super) enum WindowError {
-    Compacted,
-    Unrecoverable(String),
-    ListTooShort(String),
-    NoRoom(String),
-    RevisionConflict,
-    Stop(Stop),
-}
-
-impl fmt::Display for WindowError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Compacted => f.write_str("its history is compacted"),
-            Self::Unrecoverable(text) | Self::ListTooShort(text) | Self::NoRoom(text) => f.write_str(text),
-            Self::RevisionConflict => f.write_str("its revisions are those of another resource"),
-            Self::Stop(Stop::Failure(failure)) => failure.fmt(f),
-            Self::Stop(Stop::Journal(error)) => error.fmt(f),
-        }
-    }
-}
-
-impl From<Inconsistency> for WindowError {
-    fn from(doubt: Inconsistency) -> Self {
-        match doubt {
-            Inconsistency::RevisionConflict => Self::RevisionConflict,
-            Inconsistency::Contradiction => Self::Unrecoverable(
-                "the API server's answers about the past contradict each other, or the log".to_owned(),
-            ),
-        }
-    }
-}
-
-impl From<Stop> for WindowError {
-    fn from(stop: Stop) -> Self {
-        Self::Stop(stop)
-    }
-}
-
-impl From<JournalError> for WindowError {
-    fn from(error: JournalError) -> Self {
-        Self::Stop(error.into())
-    }
-}
 
 /// Recovers one source, once.
 pub(super) struct Recovery<'a> {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::Shared;
 use super::machine::Anomaly;
 use super::witness::CacheFault;
+use crate::core::model::Seq;
 use crate::core::runtime;
 use crate::journal::{JournalError, Name, SourceJournal, SourceState};
 use crate::watch::cluster::Failure;
@@ -45,6 +46,8 @@ pub struct SourceStats {
     cache: Mutex<CacheFault>,
     /// Object up to which audits have asked etcd for all.
     examined_upto: Mutex<Name>,
+    /// Newest entry before whose changes audits have looked.
+    linked_upto: Mutex<Option<Seq>>,
     settled: AtomicBool,
     began: Instant,
     /// Time of the last message since `began`, in milliseconds.
@@ -70,6 +73,7 @@ impl Default for SourceStats {
             state: Mutex::new(SourceState::Waiting),
             cache: Mutex::default(),
             examined_upto: Mutex::default(),
+            linked_upto: Mutex::default(),
             settled: AtomicBool::default(),
             began: Instant::now(),
             heard: AtomicU64::default(),
@@ -149,6 +153,15 @@ impl SourceStats {
 
     pub(super) fn examine_after(&self, name: Name) {
         *self.examined_upto.lock().unwrap_or_else(PoisonError::into_inner) = name;
+    }
+
+    /// Returns the newest entry before whose changes audits have looked.
+    pub(super) fn linked_upto(&self) -> Option<Seq> {
+        *self.linked_upto.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn link_upto(&self, seq: Seq) {
+        *self.linked_upto.lock().unwrap_or_else(PoisonError::into_inner) = Some(seq);
     }
 
     pub(super) fn listed(&self) {

@@ -51,6 +51,8 @@ pub(super) struct Testimony {
     pub(super) lacking: Vec<Key>,
     /// Objects that the watch cache shows wrongly.
     pub(super) wrong: BTreeSet<Name>,
+    /// Versions that were lost between two that the log has.
+    pub(super) between: u64,
     /// Objects about which the list of the audit and the log disagree, and etcd agrees with the log.
     pub(super) acquitted: BTreeSet<Name>,
 }
@@ -83,12 +85,14 @@ impl Auditor {
         let Some(second) = second else { return Ok(None) };
         let mut testimony = Testimony { asked, ..Testimony::default() };
         for (name, shown) in &second {
-            // What the list shows as etcd does is lost behind the cache.
-            if disputed.get(name).is_none_or(|listed| listed != shown) {
+            // What list and cache show as etcd does is lost behind the cache.
+            let is_listed_so = disputed.get(name).is_some_and(|listed| listed == shown);
+            if !is_listed_so || self.is_still_wrong(&recovery, name).await? {
                 testimony.lacking.push(name.clone());
                 testimony.wrong.insert(name.clone());
             }
         }
+        self.look_between(&recovery, reads, &mut testimony).await?;
         for name in disputed.keys().filter(|name| !second.contains_key(*name)) {
             testimony.acquitted.insert(name.clone());
             testimony.wrong.insert(name.clone());
@@ -192,6 +196,52 @@ impl Auditor {
         let (names, upto) = read.await.map_err(unreadable)?;
         self.stats.examine_after(upto);
         Ok(names)
+    }
+
+    /// Looks right before each change of late: what the watch cache has lost between two versions differs from nothing any more.
+    async fn look_between(
+        &self,
+        recovery: &Recovery<'_>,
+        reads: AuditReads,
+        testimony: &mut Testimony,
+    ) -> Result<(), Stop> {
+        // What a source ignores is between its entries, and out of a selection an object has no version.
+        if !self.spec.ignore.is_empty() || self.spec.selects() || !recovery.has_past {
+            return Ok(());
+        }
+        let (journal, id, upto) = (self.shared.journal.clone(), self.id, self.stats.linked_upto());
+        let period = self.shared.timings.audit.unwrap_or_default();
+        let read = runtime::blocking(move || {
+            let mut reader = journal.reader()?;
+            let (head, share) = (reader.head()?, share(reader.objects_of(id)?, period, reads));
+            // What was recorded before the first audit is as good as what is known.
+            let links = upto.map_or_else(|| Ok(Vec::new()), |upto| reader.links_after(id, upto, share))?;
+            Ok::<_, JournalError>((links, head))
+        });
+        let (links, head) = read.await.map_err(unreadable)?;
+        self.stats.link_upto(head);
+        for link in links {
+            self.shared.limiter.examination().await;
+            testimony.asked += 1;
+            match recovery.look_before(&link).await {
+                Ok(0) => {}
+                Ok(lost) => {
+                    let (namespace, name) = &link.name;
+                    tracing::warn!(
+                        source = self.spec.name(),
+                        namespace,
+                        name,
+                        lost,
+                        "the API server's watch cache has lost versions between two that it sent: they are a GAP"
+                    );
+                    testimony.between += lost as u64;
+                }
+                Err(WindowError::Stop(stop)) => return Err(stop),
+                // It is compacted, or nobody can say.
+                Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Objects that differ between etcd and the log, as etcd has them.

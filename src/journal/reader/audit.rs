@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::{Reader, sql};
-use crate::core::model::{EntryType, ResourceVersion, Seq, Why};
+use crate::core::model::{EntryType, Evidence, ResourceVersion, Seq, Why};
 use crate::core::wire::Entry;
 use crate::journal::error::Result;
 use crate::journal::schema::OF_SOURCE;
@@ -29,6 +29,19 @@ const RECENT: u64 = 20_000;
 
 /// Namespace and name of an object.
 pub type Name = (String, String);
+
+/// A change that a watch brought, and what the log had of its object before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Namespace and name of the object.
+    pub name: Name,
+    /// Version of the change.
+    pub version: ResourceVersion,
+    /// Version of the entry before; empty for none.
+    pub before: ResourceVersion,
+    /// True if that entry left the object there.
+    pub there: bool,
+}
 
 /// Position that a source has lost, or has.
 #[derive(Clone, Debug)]
@@ -124,6 +137,55 @@ impl Reader {
              WHERE e.source = ?1 AND e.seq > ?2 GROUP BY o.id ORDER BY max(e.seq) DESC LIMIT ?3",
             params![source.0, after, most],
         )
+    }
+
+    /// Returns the newest entries of a source after `after` that a watch brought, at most `most`, each with the entry of its object
+    /// before it. Those before which the log does not say what was there are left out.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn links_after(&mut self, source: SourceId, after: Seq, most: u64) -> Result<Vec<Link>> {
+        let what = "what was recorded";
+        let after = after.0.max(self.head()?.0.saturating_sub(RECENT));
+        let rows: Vec<(u64, u64)> = {
+            let mut select = self
+                .conn
+                .prepare_cached(
+                    "SELECT seq, previous FROM entry WHERE seq > ?1 AND source = ?2 AND type <> 3 ORDER BY seq DESC LIMIT ?3",
+                )
+                .map_err(sql(what))?;
+            let rows = select
+                .query_map(params![after, source.0, most], |row| Ok((row.get(0)?, row.get(1)?)))
+                .map_err(sql(what))?;
+            rows.collect::<Result<_, _>>().map_err(sql(what))?
+        };
+        let mut links = Vec::new();
+        for (seq, previous) in rows {
+            let (Some(line), before) = (self.readable(seq)?, self.readable(previous)?) else { continue };
+            let Ok(entry) = Entry::parse(&line) else { continue };
+            let before = before.as_deref().and_then(|line| Entry::parse(line).ok());
+            let is_known = before.is_some() || previous == 0 && entry.op == EntryType::Added;
+            if entry.evidence.as_deref() != Some(Evidence::Watched.as_str()) || !is_known {
+                continue;
+            }
+            let namespace = entry.namespace.as_deref().unwrap_or_default().to_owned();
+            links.push(Link {
+                name: (namespace, entry.name.as_deref().unwrap_or_default().to_owned()),
+                version: entry.version(),
+                before: before.as_ref().map_or_else(ResourceVersion::default, |before| before.version()),
+                there: before.is_some_and(|before| before.op != EntryType::Deleted),
+            });
+        }
+        Ok(links)
+    }
+
+    /// Returns the line of an entry, unless it is damaged or not there any more.
+    fn readable(&mut self, seq: u64) -> Result<Option<Vec<u8>>> {
+        match self.entry(Seq(seq)) {
+            Ok(stored) => Ok(stored.map(|stored| stored.line.to_vec())),
+            Err(JournalError::Corrupt(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn names(&self, select: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<Name>> {

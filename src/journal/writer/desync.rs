@@ -102,7 +102,7 @@ impl Transaction<'_> {
     }
 
     /// The seq of the entry of the same object before this one, 0 for none; `None` where there is no such entry.
-    fn entry_before(&self, seq: u64) -> Result<Option<u64>> {
+    pub(super) fn entry_before(&self, seq: u64) -> Result<Option<u64>> {
         self.conn
             .prepare_cached("SELECT previous FROM entry WHERE seq = ?")
             .and_then(|mut select| select.query_row([seq], |row| row.get(0)).optional())

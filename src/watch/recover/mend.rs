@@ -16,7 +16,7 @@ use super::plan::{Key, State};
 use super::{Recovery, Window, WindowError, number, unordered, unreadable, version};
 use crate::core::model::{Observed, Redacted};
 use crate::core::runtime;
-use crate::journal::{Found, KnownObject, Missed, Name};
+use crate::journal::{Found, KnownObject, Link, Missed, Name};
 use crate::watch::audit::{Listed, Shown};
 
 /// What the log lacked of an object.
@@ -141,6 +141,37 @@ impl Recovery<'_> {
             return Err(WindowError::NoRoom(crate::watch::lister::no_room(1)));
         }
         Ok(if is_whole { Mended::Whole } else { Mended::InPart })
+    }
+
+    /// Looks at an object right before a change that a watch brought, and makes a GAP of each version there that the log lacks: what
+    /// came between two versions that are recorded can be recorded no more. Returns the number of these versions.
+    pub(in crate::watch) async fn look_before(&self, link: &Link) -> Result<usize, WindowError> {
+        let before = if link.before.as_str().is_empty() { Some(0) } else { number(&link.before) };
+        let numbers = number(&link.version).zip(before).filter(|(version, before)| *version > before + 1);
+        let Some((version, before)) = numbers else { return Ok(0) };
+        let window = Window::new(before, version - 1);
+        // The metadata alone first: nearly always it is what the log says.
+        let mut lacking = false;
+        self.named(&link.name, Some(window.to), |object| {
+            lacking = window.state(&object)?.version > before;
+            Ok(())
+        })
+        .await?;
+        if !lacking {
+            return Ok(0);
+        }
+        self.journal.list_begin().await?;
+        let (mut at, mut lost) = (window.to, 0);
+        while at > before {
+            match self.at(&window, &link.name, at).await {
+                Ok(Some(state)) if state.version > before => (at, lost) = (state.version - 1, lost + 1),
+                Ok(_) | Err(WindowError::Compacted) => break,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        let (namespace, name) = link.name.clone();
+        self.journal.mended(Missed { namespace, name, lost: None }).await?;
+        Ok(lost)
     }
 
     /// Reads the versions of an object from the end of the window back to the log's, and stages them. `None`: it has the log's.

@@ -52,7 +52,7 @@ impl Place {
     }
 
     /// Each GAP: from, to, and how much was recovered before it.
-    fn gaps(&self) -> Vec<(Option<String>, Option<String>, Option<u64>)> {
+    pub(super) fn gaps(&self) -> Vec<(Option<String>, Option<String>, Option<u64>)> {
         let mut reader = crate::journal::Reader::open(&self.state()).unwrap();
         let entries = reader.entries_after(Seq(0), 100_000, usize::MAX).unwrap();
         let gaps = entries.iter().filter_map(|stored| Entry::parse(&stored.line).unwrap().gap());

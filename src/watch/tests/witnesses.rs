@@ -190,3 +190,47 @@ async fn a_list_that_lies_does_not_undo_what_etcd_has_said() {
     assert_eq!(changes(&log[3..]), truth, "{log:#?}");
     daemon.stop().await;
 }
+
+/// What differs from nothing any more, because the watch has brought a later version of the object, is a GAP of it: each audit looks
+/// right before the changes of late.
+#[tokio::test]
+async fn what_was_lost_between_two_versions_is_a_gap_of_its_object() {
+    type Loss = fn(&Place);
+    // What is lost, and how many versions of it, and what the watch brings.
+    let rows: [(&str, usize, Loss); 4] = [
+        ("MODIFIED watched a@", 1, |place| {
+            place.change("a", "2");
+            place.change("a", "3");
+        }),
+        ("MODIFIED watched a@", 2, |place| {
+            place.change("a", "2");
+            place.change("a", "3");
+            place.change("a", "4");
+        }),
+        ("ADDED watched new@", 1, |place| {
+            place.map("new", "1");
+            place.change("new", "2");
+        }),
+        ("DELETED watched a@", 1, |place| {
+            place.change("a", "2");
+            place.drop("a");
+        }),
+    ];
+    for (brought, lost, happens) in rows {
+        let place = examined_place(true).await;
+        place.map("a", "1");
+        let daemon = place.ready(maps()).await;
+        daemon.until(&place, |log| log.len() == 1).await;
+        daemon.audited_again().await;
+        let at = place.sim.revision();
+        place.sim.lose("configmaps", lost);
+        happens(&place);
+        let log = daemon.until(&place, |log| log.len() == 2 + lost).await;
+        assert!(log[1].starts_with(brought), "{log:#?}");
+        daemon.audited_again().await;
+        let gaps = place.gaps();
+        let each = (1..=lost as u64).map(|n| (Some((at + n - 1).to_string()), Some((at + n).to_string()), None));
+        assert_eq!(gaps, each.collect::<Vec<_>>(), "{brought}, {lost}: {log:#?}");
+        daemon.stop().await;
+    }
+}

@@ -145,9 +145,8 @@ impl Transaction<'_> {
                 })
             })
             .map_err(sql(what))?;
-        let mends = self.recovering(id)? >= MENDED;
         if gone {
-            self.went(id, &object, evidence, mends)?;
+            self.went(id, &object, evidence)?;
             self.execute("unstage an object", "DELETE FROM listing WHERE id = ?", params![row])?;
             return Ok(());
         }
@@ -173,9 +172,7 @@ impl Transaction<'_> {
                     && (known.present || known.uid == object.uid)
                     && object.version.is_not_after(&known.version) =>
             {
-                if mends {
-                    self.missed_too_late(id, &known, &object)?;
-                }
+                self.missed_too_late(id, &known, &object)?;
             }
             Some(known) if known.present && known.uid == object.uid => {
                 if known.version != object.version || self.differs(id, &known, &object)? {
@@ -199,13 +196,15 @@ impl Transaction<'_> {
 
     /// A deletion that was recovered: recorded as the watch would have brought it, with the last state under the
     /// version of the deletion.
-    pub(super) fn went(&mut self, id: i64, gone: &Observed, evidence: Evidence, mends: bool) -> Result {
+    pub(super) fn went(&mut self, id: i64, gone: &Observed, evidence: Evidence) -> Result {
         let resource = self.source(id)?.resource;
         let Some(known) = self.known(resource, &gone.namespace, &gone.name)? else { return Ok(()) };
-        if mends && !known.version.is_before(&gone.version) {
-            return self.missed_too_late(id, &known, gone);
+        if !known.version.is_before(&gone.version) {
+            // Its uid is not known, and a deletion that is recorded has its version.
+            let uid = known.uid.clone();
+            return self.missed_too_late(id, &known, &Observed { uid, ..gone.clone() });
         }
-        if !known.present || !known.version.is_before(&gone.version) {
+        if !known.present {
             return Ok(());
         }
         if evidence == Evidence::Inferred {
