@@ -132,9 +132,9 @@ impl Cluster {
         Self::start_all(version, parts, arguments, &[]).await
     }
 
-    /// A control plane whose etcd keeps its whole write-ahead log, and whose API server stores what it serves.
+    /// A control plane whose etcd keeps its whole write-ahead log, and whose API server stores what it serves. Events expire soon.
     pub async fn start_recorded(version: Version) -> Self {
-        let arguments = ["--storage-media-type=application/json", "--endpoint-reconciler-type=none"];
+        let arguments = ["--storage-media-type=application/json", "--endpoint-reconciler-type=none", "--event-ttl=10s"];
         let keeps = &["--max-wals=0", "--snapshot-count=100000000"];
         Self::start_all(version, Parts::Bare, &arguments, keeps).await
     }
@@ -225,9 +225,13 @@ impl Cluster {
         }
     }
 
+    /// Where etcd answers.
+    pub fn etcd(&self) -> String {
+        format!("http://127.0.0.1:{}", self.etcd_port)
+    }
+
     async fn start_etcd(&mut self, known: Option<Vec<Row>>) {
-        let (client, peer) =
-            (format!("http://127.0.0.1:{}", self.etcd_port), format!("http://127.0.0.1:{}", self.peer_port));
+        let (client, peer) = (self.etcd(), format!("http://127.0.0.1:{}", self.peer_port));
         let data = self.path("etcd");
         let mut arguments = vec![
             "etcd".to_owned(),
