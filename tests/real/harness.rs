@@ -132,9 +132,9 @@ impl Cluster {
         Self::start_all(version, parts, arguments, &[]).await
     }
 
-    /// A control plane whose etcd keeps its whole write-ahead log, and whose API server stores what it serves. Events expire soon.
+    /// A control plane whose etcd keeps its whole write-ahead log, and whose API server stores what it serves.
     pub async fn start_recorded(version: Version) -> Self {
-        let arguments = ["--storage-media-type=application/json", "--endpoint-reconciler-type=none", "--event-ttl=10s"];
+        let arguments = ["--storage-media-type=application/json", "--endpoint-reconciler-type=none"];
         let keeps = &["--max-wals=0", "--snapshot-count=100000000"];
         Self::start_all(version, Parts::Bare, &arguments, keeps).await
     }

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::decklog::Decklog;
 use crate::extensions;
 use crate::harness::{Cluster, LIMIT, Process, Version, until};
+use crate::judge::Entry;
 use crate::oracle::{self, Compactions};
 use churn::{ALL, Churn};
 use recorder::Recorder;
@@ -30,6 +31,8 @@ const KILLS: usize = 8;
 const BETWEEN: u64 = 25;
 /// Writes that are missed by what is away.
 const MISSED: usize = 40;
+/// Events that expire with the revision of another one, at least.
+const TOGETHER: usize = 10;
 /// Time between two compactions.
 const COMPACTED: Duration = Duration::from_secs(2);
 /// Lies that the judges are tried with.
@@ -74,6 +77,7 @@ pub async fn scenario(version: Version) {
         stage.kill_decklog().await;
         stage.kill_the_api_server().await;
         stage.kill_etcd().await;
+        stage.expire().await;
         stage.compact().await;
     }
     stage.phase("the end");
@@ -214,6 +218,20 @@ impl Stage {
             self.cluster.ready().await;
             self.catch_up().await;
         }
+    }
+
+    /// Events expire, several with one revision, before anything of that can be compacted.
+    async fn expire(&mut self) {
+        self.phase("events expire");
+        until("events that expire together", LIMIT, async || {
+            self.daemon.must_run();
+            let gone =
+                self.daemon.entries().iter().filter(|entry| entry.kind == "DELETED" && entry.resource == "events");
+            let revisions: Vec<u64> = gone.map(Entry::rv).collect();
+            let together = revisions.windows(2).filter(|pair| pair[0] == pair[1]).count();
+            if together >= TOGETHER { Ok(()) } else { Err(format!("{together} of {}", revisions.len())) }
+        })
+        .await;
     }
 
     /// etcd is compacted all the time, while decklog, its API server and both are away and come back.
