@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -143,7 +142,7 @@ var mutations = []mutation{
 			if one.revision() == r.Entries[at[i+1]].revision() {
 				return false
 			}
-			gap := Entry{Type: "GAP", Gap: &Gap{"expired", one.ResourceVersion, one.ResourceVersion}}
+			gap := Entry{Type: "GAP", Time: one.Time, Gap: &Gap{"expired", one.ResourceVersion, one.ResourceVersion}}
 			r.insert(at[i]+1, gap, r.Owners[at[i]])
 			return true
 		})
@@ -152,7 +151,9 @@ var mutations = []mutation{
 		return r.gapped(of, func(reading *Reading, gap *Gap) { gap.From = "1" })
 	}},
 	{"a GAP that ends too late", "is too wide", func(r *Recording, of []*Reading) bool {
-		return r.gapped(of, func(reading *Reading, gap *Gap) { gap.To = fmt.Sprint(number(gap.To) + 1) })
+		return r.gapped(of, func(reading *Reading, gap *Gap) {
+			gap.To = fmt.Sprint(r.forgotten(reading.Gaps[0].At) + 1)
+		})
 	}},
 	{"a change that an informer saw left out", "informers", func(r *Recording, of []*Reading) bool {
 		told := map[string]bool{}
@@ -260,5 +261,3 @@ func controls(lg *zap.Logger, truth *Truth, recording *Recording) (done []Contro
 	}
 	return done
 }
-
-func sorted[V any](of map[string]V) []string { return slices.Sorted(maps.Keys(of)) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"time"
 
 	"go.etcd.io/etcd/tests/v3/robustness/model"
 )
@@ -27,6 +28,7 @@ type Stretch struct {
 	Seq      int64
 	Why      string
 	From, To int64
+	At       time.Time
 	// The newest revision before the GAP, where its end is not known, and its changes that are recorded nevertheless.
 	Open    int64
 	Changes []string
@@ -46,6 +48,7 @@ type Reading struct {
 	early     []pending // before the first known position
 	pending   []pending // no bookmark covers them yet
 	last      int64     // revision of the newest event of the operation
+	floor     int64     // end of the last GAP: what it left is being written, and the position follows
 	bookmark  int64     // newest bookmark of the operation
 	inferring *Moment
 }
@@ -167,6 +170,7 @@ func previous(before Known, value model.ValueOrHash) *model.ValueRevision {
 
 // look takes a durable position.
 func (r *Reading) look(position int64, end bool) {
+	position = max(position, r.floor)
 	if r.operation == nil {
 		base := map[string]Known{}
 		behind := []pending{}
@@ -211,7 +215,7 @@ func (r *Reading) look(position int64, end bool) {
 
 func (r *Reading) gap(entry *Entry) {
 	r.settle()
-	gap := Stretch{Seq: entry.Seq, Why: entry.Gap.Why, From: number(entry.Gap.From), To: number(entry.Gap.To)}
+	gap := Stretch{Seq: entry.Seq, At: entry.Time, Why: entry.Gap.Why, From: number(entry.Gap.From), To: number(entry.Gap.To)}
 	if r.operation != nil {
 		// A watch does not say where a revision ends, so the newest one may have lost changes. The GAP begins before it.
 		whole := len(r.pending)
@@ -227,6 +231,7 @@ func (r *Reading) gap(entry *Entry) {
 		r.close()
 	}
 	r.Gaps = append(r.Gaps, gap)
+	r.floor = gap.To
 	if gap.To > 0 {
 		r.begin(gap.To)
 		r.inferring = &Moment{gap.To, fmt.Sprintf("the GAP at seq %d", gap.Seq), nil}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/tests/v3/robustness/model"
 )
@@ -17,6 +18,7 @@ import (
 // Entry is one line of decklog's log, as far as the judges need it.
 type Entry struct {
 	Seq             int64
+	Time            time.Time
 	Type            string
 	Evidence        string
 	APIVersion      string
@@ -60,6 +62,12 @@ type Look struct {
 	Positions map[string]int64
 }
 
+// Compaction makes etcd forget what was before a revision.
+type Compaction struct {
+	Revision int64
+	Asked    time.Time
+}
+
 // Recording is a log with all that is needed to judge it.
 type Recording struct {
 	Etcd    string   // the data directory of an etcd that has ended
@@ -68,6 +76,8 @@ type Recording struct {
 	Sources []Source
 	Owners  []int64 // the source of each entry, by seq
 	Looks   []Look
+	// What etcd was made to forget, and when that was asked for.
+	Compactions []Compaction
 
 	Entries []Entry `json:"-"`
 	Told    []Told  `json:"-"` // what the informers have told

@@ -17,7 +17,7 @@ import (
 type Truth struct {
 	Requests    []model.EtcdRequest
 	Replay      *model.EtcdReplay
-	Compactions []int64
+	Compactions int
 }
 
 // readTruth reads the write-ahead log by etcd's own reader. Two things are completed. The reader leaves out the lease of a put in
@@ -58,7 +58,7 @@ func readTruth(lg *zap.Logger, recording *Recording) (*Truth, error) {
 			put := &request.Txn.OperationsOnSuccess[0].Put
 			put.Value = recording.value(put.Key, raft.Put.Value)
 		case raft.Compaction != nil:
-			truth.Compactions = append(truth.Compactions, raft.Compaction.Revision)
+			truth.Compactions++
 		}
 	}
 	if next != len(requests) {

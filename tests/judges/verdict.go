@@ -52,7 +52,7 @@ func judge(lg *zap.Logger, truth *Truth, recording *Recording) (judgement Judgem
 	}
 	for _, reading := range readings {
 		found("state of "+reading.Source.Name, truth.moments(reading)...)
-		found("gaps of "+reading.Source.Name, truth.gaps(reading, &judgement.Counts)...)
+		found("gaps of "+reading.Source.Name, truth.gaps(recording, reading, &judgement.Counts)...)
 	}
 	found("informers", recording.informed(readings, &judgement.Counts)...)
 	judgement.Counts.add(truth, recording, readings)
@@ -112,8 +112,8 @@ func (t *Truth) moments(reading *Reading) (found []string) {
 }
 
 // gaps holds each GAP to what etcd had: it covers a change that the log lacks, none that the log has, and ends with what was
-// compacted.
-func (t *Truth) gaps(reading *Reading, counts *Counts) (found []string) {
+// compacted then.
+func (t *Truth) gaps(recording *Recording, reading *Reading, counts *Counts) (found []string) {
 	for _, gap := range reading.Gaps {
 		name := fmt.Sprintf("seq %d (%s, %d to %d)", gap.Seq, gap.Why, gap.From, gap.To)
 		missing := 0
@@ -133,13 +133,13 @@ func (t *Truth) gaps(reading *Reading, counts *Counts) (found []string) {
 		if len(open) > 0 {
 			found = append(found, fmt.Sprintf("before %s the log has %v, which never were", name, open))
 		}
-		// Of a source without a change only etcd could say so, and it has forgotten.
-		forgotten := gap.From < gap.To && slices.Contains(t.Compactions, gap.To)
-		if missing == 0 && !forgotten {
+		// Of a source without a change only etcd could say so, and it has forgotten. What is behind the newest compaction could be had.
+		forgotten := recording.forgotten(gap.At)
+		if missing == 0 && gap.From >= min(gap.To, forgotten) {
 			found = append(found, name+" is not real: no change is missing")
 		}
-		if !forgotten {
-			found = append(found, name+" is too wide: it ends with no compaction")
+		if gap.To > forgotten {
+			found = append(found, fmt.Sprintf("%s is too wide: etcd had everything from %d on", name, forgotten))
 		}
 		if missing == 0 {
 			counts.Quiet++
@@ -150,9 +150,19 @@ func (t *Truth) gaps(reading *Reading, counts *Counts) (found []string) {
 	return found
 }
 
+// forgotten is the oldest revision that etcd had at a time.
+func (r *Recording) forgotten(at time.Time) (oldest int64) {
+	for _, compaction := range r.Compactions {
+		if !compaction.Asked.After(at) {
+			oldest = max(oldest, compaction.Revision)
+		}
+	}
+	return oldest
+}
+
 func (c *Counts) add(truth *Truth, recording *Recording, readings []*Reading) {
 	c.Entries, c.Sources = len(recording.Entries), len(recording.Sources)
-	c.Compactions = len(truth.Compactions)
+	c.Compactions = truth.Compactions
 	if last := len(truth.Replay.Events) - 1; last >= 0 {
 		c.Revisions = int(truth.Replay.Events[last].Revision)
 	}

@@ -240,9 +240,13 @@ impl Cluster {
         }
     }
 
+    /// Where etcd answers.
+    pub fn etcd(&self) -> String {
+        format!("http://127.0.0.1:{}", self.etcd_port)
+    }
+
     async fn start_etcd(&mut self, known: Option<Vec<Row>>) {
-        let (client, peer) =
-            (format!("http://127.0.0.1:{}", self.etcd_port), format!("http://127.0.0.1:{}", self.peer_port));
+        let (client, peer) = (self.etcd(), format!("http://127.0.0.1:{}", self.peer_port));
         let data = self.path("etcd");
         let mut arguments = vec![
             "etcd".to_owned(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -187,6 +188,30 @@ impl Oracle {
         post(&self.http, &self.url, "/v3/kv/compaction", &json!({"revision": revision.to_string(), "physical": true}))
             .await;
         revision
+    }
+}
+
+/// Compactions: up to which revision, and when each was asked for.
+pub type Compactions = Arc<Mutex<Vec<(u64, Timestamp)>>>;
+
+/// Makes the etcd at `url` forget again and again what is older than this period, and keeps what it did. An etcd that is away forgets
+/// nothing meanwhile.
+pub async fn compact_every(url: String, period: Duration, done: Compactions) {
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let mut ticks = tokio::time::interval(period);
+    let mut before = None;
+    loop {
+        ticks.tick().await;
+        let body = json!({"key": "AA==", "limit": "1", "keys_only": true});
+        let Ok(answer) = http.post(format!("{url}/v3/kv/range")).body(body.to_string()).send().await else { continue };
+        let Ok(answer) = answer.bytes().await else { continue };
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        let Some(revision) = before.replace(number(&answer["header"]["revision"])) else { continue };
+        let (body, asked) = (json!({"revision": revision.to_string(), "physical": true}), Timestamp::now());
+        let answer = http.post(format!("{url}/v3/kv/compaction")).body(body.to_string()).send().await;
+        if answer.is_ok_and(|answer| answer.status().is_success()) {
+            done.lock().unwrap().push((revision, asked));
+        }
     }
 }
 

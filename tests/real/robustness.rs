@@ -10,7 +10,7 @@ mod recorder;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 use crate::decklog::Decklog;
 use crate::extensions;
 use crate::harness::{Cluster, LIMIT, Process, Version, until};
+use crate::judge::Entry;
+use crate::oracle::{self, Compactions};
 use churn::{ALL, Churn};
 use recorder::Recorder;
 
@@ -29,6 +31,8 @@ const KILLS: usize = 8;
 const BETWEEN: u64 = 25;
 /// Writes that are missed by what is away.
 const MISSED: usize = 40;
+/// Events that expire with the revision of another one, at least.
+const TOGETHER: usize = 10;
 /// Time between two compactions.
 const COMPACTED: Duration = Duration::from_secs(2);
 /// Lies that the judges are tried with.
@@ -48,6 +52,11 @@ fn judges() -> &'static Path {
     &JUDGES
 }
 
+/// How often everything happens.
+fn rounds() -> usize {
+    std::env::var("DECKLOG_TEST_JUDGED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 /// See the module.
 pub async fn scenario(version: Version) {
     let cluster = Cluster::start_recorded(version).await;
@@ -62,13 +71,17 @@ pub async fn scenario(version: Version) {
     let recorder = Recorder::start(daemon.state());
     let informers = inform(&cluster).await;
     let churn = Churn::start(&cluster).await;
-    let mut stage = Stage { cluster, daemon, recorder, churn, begun: Instant::now() };
-    stage.kill_decklog().await;
-    stage.kill_the_api_server().await;
-    stage.kill_etcd().await;
-    stage.compact().await;
+    let mut stage =
+        Stage { cluster, daemon, recorder, churn, compactions: Compactions::default(), begun: Instant::now() };
+    for _ in 0..rounds() {
+        stage.kill_decklog().await;
+        stage.kill_the_api_server().await;
+        stage.kill_etcd().await;
+        stage.expire().await;
+        stage.compact().await;
+    }
     stage.phase("the end");
-    let Stage { mut cluster, mut daemon, recorder, churn, .. } = stage;
+    let Stage { mut cluster, mut daemon, recorder, churn, compactions, .. } = stage;
     churn.stop().await;
     for (all, part, resource) in ALL {
         cluster.create(all, &churn::object(part, "the-end", 0)).await;
@@ -84,7 +97,7 @@ pub async fn scenario(version: Version) {
     daemon.stop().await;
     informers.stop().await;
     let (etcd, first) = cluster.end().await;
-    recorder.write(&cluster.path(""), &etcd, first).await;
+    recorder.write(&cluster.path(""), &etcd, first, &compactions).await;
     judged(&cluster);
 }
 
@@ -122,6 +135,7 @@ struct Stage {
     daemon: Decklog,
     recorder: Recorder,
     churn: Churn,
+    compactions: Compactions,
     begun: Instant,
 }
 
@@ -166,7 +180,7 @@ impl Stage {
     }
 
     async fn kill_decklog(&mut self) {
-        self.phase("kill_decklog");
+        self.phase("decklog is killed");
         for _ in 0..KILLS {
             self.grow(BETWEEN).await;
             self.kill();
@@ -177,7 +191,7 @@ impl Stage {
 
     /// Alone, and with decklog in the middle of what it recovers.
     async fn kill_the_api_server(&mut self) {
-        self.phase("kill_the_api_server");
+        self.phase("the API server is killed");
         for round in 0..2 {
             self.cluster.kill_second();
             self.write(MISSED).await;
@@ -193,7 +207,7 @@ impl Stage {
 
     /// Alone, and with decklog.
     async fn kill_etcd(&mut self) {
-        self.phase("kill_etcd");
+        self.phase("etcd is killed");
         for round in 0..2 {
             self.grow(BETWEEN).await;
             self.cluster.kill_etcd().await;
@@ -206,9 +220,25 @@ impl Stage {
         }
     }
 
-    /// etcd is compacted all the time, while decklog, its API server and both are away.
+    /// Events expire, several with one revision, before anything of that can be compacted.
+    async fn expire(&mut self) {
+        self.phase("events expire");
+        until("events that expire together", LIMIT, async || {
+            self.daemon.must_run();
+            let gone =
+                self.daemon.entries().iter().filter(|entry| entry.kind == "DELETED" && entry.resource == "events");
+            let revisions: Vec<u64> = gone.map(Entry::rv).collect();
+            let together = revisions.windows(2).filter(|pair| pair[0] == pair[1]).count();
+            if together >= TOGETHER { Ok(()) } else { Err(format!("{together} of {}", revisions.len())) }
+        })
+        .await;
+    }
+
+    /// etcd is compacted all the time, while decklog, its API server and both are away and come back.
     async fn compact(&mut self) {
-        self.phase("compact");
+        self.phase("etcd is compacted every two seconds");
+        let etcd = self.cluster.etcd();
+        let compactions = tokio::spawn(oracle::compact_every(etcd, COMPACTED, Arc::clone(&self.compactions)));
         for (daemon, server) in [(true, false), (false, true), (true, true)] {
             if server {
                 self.cluster.kill_second();
@@ -216,24 +246,14 @@ impl Stage {
             if daemon {
                 self.kill();
             }
-            let mut compactions = 0;
-            let mut last = Instant::now();
-            let begun = self.churn.written();
-            until("compactions", LIMIT, async || {
-                if last.elapsed() >= COMPACTED {
-                    last = Instant::now();
-                    compactions += 1;
-                    self.cluster.oracle().compact().await;
-                }
-                let written = self.churn.written() - begun;
-                if compactions >= 2 && written >= MISSED {
-                    Ok(())
-                } else {
-                    Err(format!("{compactions}, {written} writes"))
-                }
+            // What is missed now is compacted before anybody is back.
+            let missed = self.cluster.oracle().revision().await;
+            self.write(MISSED).await;
+            until("what was missed to be compacted", LIMIT, async || {
+                let newest = self.compactions.lock().unwrap().last().map_or(0, |(revision, _)| *revision);
+                if newest >= missed { Ok(()) } else { Err(format!("{newest} of {missed}")) }
             })
             .await;
-            self.write(MISSED).await;
             if server {
                 self.cluster.start_second_again().await;
             }
@@ -242,6 +262,8 @@ impl Stage {
             }
             self.catch_up().await;
         }
+        compactions.abort();
+        assert!(compactions.await.unwrap_err().is_cancelled(), "the compactions have failed");
     }
 }
 

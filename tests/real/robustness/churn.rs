@@ -75,8 +75,11 @@ impl Writer {
         let number = self.number;
         let (all, part, _) = ALL[self.dice.roll(ALL.len())];
         if part == "event" {
-            // Those of one second hang on one lease, and go with one revision.
-            return self.send("POST", all, &object(part, &format!("event-{number}"), number)).await;
+            // Those that are written together hang on one lease, and go with one revision.
+            for which in 0..3 {
+                self.send("POST", all, &object(part, &format!("event-{number}-{which}"), number)).await;
+            }
+            return;
         }
         let name = format!("churn-{}", self.dice.roll(NAMES));
         let one = format!("{all}/{name}");

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, Transaction};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::oracle;
+use crate::oracle::{self, Compactions};
 
 /// Time between two looks.
 const PACE: Duration = Duration::from_millis(100);
@@ -63,7 +63,7 @@ impl Recorder {
     }
 
     /// Writes the recording of a daemon that has ended into a directory.
-    pub(super) async fn write(mut self, dir: &Path, etcd: &Path, first: u64) {
+    pub(super) async fn write(mut self, dir: &Path, etcd: &Path, first: u64, compactions: &Compactions) {
         let task = self.task.take().unwrap();
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled(), "a look has failed");
@@ -79,7 +79,11 @@ impl Recorder {
             let (id, name) = line.split_once(' ').unwrap();
             json!({"id": id.parse::<i64>().unwrap(), "name": name, "prefix": oracle::place_of(name)})
         });
+        let compactions = compactions.lock().unwrap();
+        let compactions =
+            compactions.iter().map(|(revision, asked)| json!({"revision": revision, "asked": asked.to_string()}));
         let recording = json!({
+            "compactions": compactions.collect::<Vec<_>>(),
             "etcd": etcd, "first": first,
             // What decklog redacts, and what the API server serves otherwise than it stores it.
             "blank": ["/registry/secrets/", "/registry/apiextensions.k8s.io/customresourcedefinitions/"],
