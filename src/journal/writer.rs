@@ -291,7 +291,11 @@ impl Writer {
             }
             if flush {
                 bookmarks_due = None;
-                if let Err(error) = self.transact(|transaction| transaction.begin()) {
+                let flushed = self.transact(|transaction| {
+                    transaction.begin()?;
+                    if ended && !transaction.is_shared() { transaction.note_end() } else { Ok(()) }
+                });
+                if let Err(error) = flushed {
                     self.full(error, None)?;
                 }
             }

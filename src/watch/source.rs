@@ -10,6 +10,7 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Shared;
@@ -80,6 +81,8 @@ pub(super) struct Driver {
     watched: Option<Instant>,
     /// Set while a watch may bring what happened when nobody watched.
     missed: bool,
+    /// Time since which a watch is open that has not brought everything from before it; none if it has.
+    behind: Option<Timestamp>,
     /// Version up to which the previous watch has brought everything.
     repeats: Option<ResourceVersion>,
     /// Channel of the position for the audit: everything up to it was given to the journal.
@@ -127,6 +130,7 @@ impl Driver {
             goes_on: false,
             watched: None,
             missed: false,
+            behind: None,
             repeats: None,
             position: watch::Sender::default(),
         }

@@ -286,6 +286,22 @@ impl Shared {
         }
     }
 
+    /// Reports whether the versions that a source brings were all made after a time: a question of later did not show them. None
+    /// where the API server does not say whether they are of the etcd of the readings.
+    pub(super) async fn are_made_after(
+        &self,
+        spec: &SourceSpec,
+        versions: &[&ResourceVersion],
+        time: Timestamp,
+    ) -> Option<bool> {
+        let oldest = versions.iter().filter_map(|version| version.as_str().parse().ok()).min();
+        let earliest = oldest.and_then(|oldest| self.version_clock.state().bounds(oldest).0);
+        if earliest.is_none_or(|earliest| earliest <= time.as_microsecond()) {
+            return Some(false);
+        }
+        Box::pin(self.compare_etcds(spec)).await
+    }
+
     /// Reports whether the versions of a resource are of the etcd of the readings: the newest one of the resource is between two of
     /// those. None where the API server does not say.
     async fn compare_etcds(&self, spec: &SourceSpec) -> Option<bool> {

@@ -171,6 +171,8 @@ async fn each_bad_input_gets_one_sentence_with_the_nearest_right_answer() {
         &["diff", "--from", "0"],
         &["diff", "--from", "2026-11-20T10:10:00Z", "--to", "2026-11-20T10:00:00Z"],
         &["diff", "--from", "999"],
+        &["diff", "-n", "shop", "2026-11-20T09:00:00Z..2026-11-20T09:30:00Z"],
+        &["diff", "-n", "shop", "2026-11-20T09:30:00Z..2026-11-20T09:00:00Z"],
         &["diff", "deploy/none", "--from", "1"],
         &["diff", "deploy,cm/settings", "--from", "1"],
         &["diff", "-n", "shpo", "--from", "1"],

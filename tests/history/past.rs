@@ -280,6 +280,19 @@ async fn a_question_by_time_finds_what_may_have_happened_then() {
     assert!(shown.contains(" 9 10:21:00 DELETED"), "{shown}");
 }
 
+/// A daemon that nothing happened to ran until it was stopped: no other test has one that ends later than its last news.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_daemon_ran_until_it_was_stopped() {
+    let mut story = Story::begin().await;
+    story.put("10:05:00", "configmaps", &object("ConfigMap", "a", 1)).await;
+    story.at("10:10:00");
+    let mut story = story.restart("10:15:00").await;
+    story.put("10:16:00", "configmaps", &object("ConfigMap", "a", 2)).await;
+    let dir = story.end().await;
+    let covered = run(dir.path(), &["coverage", "--until", "2026-11-20T10:15:30Z"]).out;
+    assert!(covered.contains("no daemon ran from 2026-11-20T10:10:00Z to 2026-11-20T10:15:00Z: "), "{covered}");
+}
+
 /// What happened while nobody watched is journaled later, the watch of one resource after that of the other.
 #[tokio::test(start_paused = true)]
 async fn after_an_outage_the_past_is_told_as_it_happened() {
@@ -319,6 +332,8 @@ async fn after_an_outage_the_past_is_told_as_it_happened() {
     assert_eq!(replicas_at("10:00:46").0, 4);
     let blame = run(dir.path(), &["blame", "deploy/web", "--at", "2026-11-20T10:00:25Z"]).out;
     assert!(blame.lines().any(|line| line.starts_with("   3 ") && line.contains("replicas: 2")), "{blame}");
+    // A field was set when the change happened, and not when it was journaled.
+    assert!(blame.lines().any(|line| line.starts_with("   3   2026-11-20 10:00:20 kubectl")), "{blame}");
     // Cause stands before effect: what owns first, within a second.
     let tree = run(dir.path(), &["log", "--tree", "--all", "deploy/web"]).out;
     let seqs: Vec<&str> = tree.lines().filter_map(|line| line.split_whitespace().next()).collect();

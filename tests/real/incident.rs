@@ -5,6 +5,7 @@ use std::time::Duration;
 use decklog_testkit::browser::browse;
 use jiff::Timestamp;
 use rustix::process::Signal;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::decklog::Decklog;
@@ -129,7 +130,10 @@ pub async fn scenario(version: Version) {
     .await;
     daemon.start();
     daemon.ready().await;
-    daemon.tells("the image", |entry| entry.name == "web" && entry.resource == "deployments").await;
+    let is_set = |object: &RawValue| object.get().contains("registry.example/web:9");
+    daemon
+        .tells("the image", |entry| entry.resource == "deployments" && entry.object.as_deref().is_some_and(is_set))
+        .await;
     what_changed_meanwhile(&daemon, before, after).await;
 
     // An API server that stands still is no quiet cluster.

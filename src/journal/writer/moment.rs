@@ -174,6 +174,7 @@ impl Transaction<'_> {
             .conn
             .query_row(
                 "SELECT max(coalesce((SELECT max(good_at) FROM source), 0),
+                            coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'ended'), 0),
                             coalesce((SELECT time FROM entry ORDER BY seq DESC LIMIT 1), 0))",
                 [],
                 |row| row.get(0),
@@ -184,6 +185,13 @@ impl Transaction<'_> {
             self.begin()?;
             self.execute(what, "INSERT OR REPLACE INTO absence VALUES (?, ?)", params![since, now])?;
         }
+        Ok(())
+    }
+
+    /// Notes, at the end of a daemon, that it ran until now. One that is killed ran at least until its last news.
+    pub(super) fn note_end(&mut self) -> Result {
+        let now = micros(runtime::now()).to_string();
+        self.execute("note its end", "INSERT OR REPLACE INTO meta VALUES ('ended', ?)", params![now])?;
         Ok(())
     }
 

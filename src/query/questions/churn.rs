@@ -121,7 +121,7 @@ fn note_newest(reader: &mut Reader, since: Timestamp, log: &Log<'_>) -> Result<(
     let time =
         entry.as_ref().and_then(|entry| time_of(&entry.line)).and_then(|at| Timestamp::from_microsecond(at).ok());
     if let Some(time) = time.filter(|time| *time < since) {
-        log.note(&format!("the newest entry is of {}; --since looks further back", log.clock.moment(time)));
+        log.note(&format!("the newest entry is of {}; an earlier --since finds it", log.clock.moment(time)));
     }
     Ok(())
 }

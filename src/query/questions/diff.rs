@@ -112,8 +112,29 @@ impl Question for Diff {
 }
 
 impl Diff {
+    /// Fails where both moments are times and the log begins after the second one, of which nothing is known.
+    fn is_in_log(&self, reader: &Reader, log: &Log<'_>) -> Result<(), Failure> {
+        let time = |at| if let At::Ago(time) | At::Time(time) = at { Some(time) } else { None };
+        let (Some(from), Some(to)) = (self.from.and_then(time), self.to.and_then(time)) else { return Ok(()) };
+        if from > to {
+            return Err(Failure::usage("--from is after --to; swap them"));
+        }
+        let retained = reader.retained()?;
+        let begin = retained.oldest_time.and_then(|time| Timestamp::from_microsecond(time).ok());
+        match begin.filter(|begin| to < *begin) {
+            Some(begin) => Err(Failure::no(format!(
+                "the log begins at {} (entry {}), after {}",
+                log.clock.moment(begin),
+                retained.oldest,
+                log.clock.moment(to)
+            ))),
+            None => Ok(()),
+        }
+    }
+
     fn moments(&self, reader: &mut Reader, log: &Log<'_>) -> Result<(Moment, Moment), Failure> {
         let now = log.clock.now;
+        self.is_in_log(reader, log)?;
         let hour_ago = || now.saturating_sub(DEFAULT_PERIOD).unwrap_or(now);
         let from = begin(reader, self.from.unwrap_or_else(|| At::Ago(hour_ago())), log)?;
         let to = match self.to {

@@ -11,6 +11,7 @@ use crate::core::k8s::managed_fields::{ManagedFields, Manager};
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::{Change, Entry, Unnamed, unnamed};
 use crate::journal::{ObjectRow, Reader, Step};
+use crate::query::moment::{Known, Span};
 
 /// Time at which a field was set, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,11 +194,20 @@ impl History<'_> {
         if credited {
             // After damage the whole object is recorded as new, whatever of it changed.
             let whole = change.patch.iter().any(|op| op.path.is_empty());
-            let watched = entry.evidence.as_deref() == Some("watched") && !whole;
+            let evidence = entry.evidence.as_deref();
+            let watched = evidence == Some("watched") && !whole;
+            // Of one that was found by a comparison it is not known when each field was set, nor whether by one write.
+            let (span, is_one) = (Span::of(entry), watched || evidence == Some("recovered") && !whole);
+            let is_dated = is_one && step.kept && span.is != Known::Between;
+            let time = match span.is {
+                Known::Between if is_one => format!("{:.6}", span.latest),
+                Known::Stamped if is_one => entry.happened.as_deref().unwrap_or(&entry.time).to_owned(),
+                Known::Exactly | Known::Stamped | Known::Between => entry.time.to_string(),
+            };
             self.origins.push(Origin {
                 seq: Some(step.seq),
-                time: entry.time.to_string(),
-                set: if watched && step.kept { Set::At } else { Set::By },
+                time,
+                set: if is_dated { Set::At } else { Set::By },
                 came: entry.op == EntryType::Added && watched,
                 changed: change.managers,
                 unnamed: if entry.op == EntryType::Modified { unnamed(entry) } else { None },

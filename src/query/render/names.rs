@@ -172,7 +172,7 @@ impl Spellings {
             Some((_, spelling)) => format!("did you mean {spelling}?"),
             None => "write KIND or KIND/NAME, such as deploy/web; `decklog status` lists what is watched".to_owned(),
         };
-        Failure::usage(format!("the cluster has no resource {kind:?}; {hint}"))
+        Failure::usage(format!("the journal knows no resource {kind:?}; {hint}"))
     }
 }
 

@@ -12,6 +12,7 @@ use super::Driver;
 use super::overlap::Beside;
 use crate::core::backoff::random_up_to;
 use crate::core::model::{ResourceVersion, SourceSpec, Unread, Verb, Why};
+use crate::core::runtime;
 use crate::journal::{JournalError, Share, WatchChange};
 use crate::watch::Shared;
 use crate::watch::cluster::failure::{self, Failure};
@@ -109,7 +110,9 @@ impl Driver {
     ) -> Result<Input, Stop> {
         let timings = &self.shared.timings;
         let opened = Instant::now();
-        let mut pace = Pace { waits: opened, behind: true };
+        // Time since which it waits for a part.
+        let mut waits = opened;
+        self.behind = Some(runtime::now());
         self.journal.fall_behind(None).await?;
         let mut lines = Lines::new(timings.line_limit);
         let journal = self.shared.journal.clone();
@@ -161,7 +164,7 @@ impl Driver {
             self.stats.received(part.len());
             self.watched = Some(Instant::now());
             lines.push(part);
-            self.note_pace(&mut pace).await?;
+            self.note_pace(waits).await?;
             if let Err(failure) = self.take_lines(&mut lines, &mut share).await? {
                 return Err(failure.into());
             }
@@ -173,29 +176,49 @@ impl Driver {
             if share.should_yield(silence) {
                 return Ok(Input::Ended(End::Disconnected(SLOW.to_owned())));
             }
-            pace.waits = Instant::now();
+            waits = Instant::now();
         }
     }
 
     /// Tells the journal whether what has just come happens now. What follows an opening was sent for a position of earlier, and
-    /// what follows a pause of this process waited in a socket.
-    async fn note_pace(&mut self, pace: &mut Pace) -> Result<(), JournalError> {
+    /// what follows a pause of this process waited in a socket. `waits` is the time since which the watch was waited for.
+    async fn note_pace(&mut self, waits: Instant) -> Result<(), JournalError> {
         let now = Instant::now();
-        if let Some(ran) = self.shared.heartbeat.paused_since(pace.waits, now) {
-            (pace.behind, self.missed) = (true, true);
+        if let Some(ran) = self.shared.heartbeat.paused_since(waits, now) {
+            (self.behind, self.missed) = (Some(runtime::now()), true);
             return self.journal.fall_behind(Some(ran)).await;
         }
         let is_settled = self.shared.timings.version_clock.is_none() || self.shared.version_clock.is_settled();
-        if !pace.behind || !is_settled || now - pace.waits < QUIET_MIN {
+        if self.behind.is_none() || !is_settled || now - waits < QUIET_MIN {
             return Ok(());
         }
-        (pace.behind, self.missed) = (false, false);
+        self.catch_up().await
+    }
+
+    async fn catch_up(&mut self) -> Result<(), JournalError> {
+        (self.behind, self.missed) = (None, false);
         self.journal.catch_up().await
     }
 
+    /// Tells the journal that the watch has brought everything from before it, if what comes now was made since it was opened. A
+    /// resource of which something changes all the time is never quiet.
+    async fn note_progress(&mut self, versions: &[&ResourceVersion]) -> Result<(), JournalError> {
+        let Some(opened) = self.behind else { return Ok(()) };
+        match self.shared.are_made_after(&self.spec, versions, opened).await {
+            Some(true) => self.catch_up().await,
+            Some(false) => Ok(()),
+            None => {
+                // The next reading asks again.
+                self.behind = Some(runtime::now());
+                Ok(())
+            }
+        }
+    }
+
     /// Dates changes that are late, and deletions that happened while nobody watched: they carry no time.
-    async fn date(&self, changes: &[WatchChange]) -> Result<(), JournalError> {
+    async fn date(&mut self, changes: &[WatchChange]) -> Result<(), JournalError> {
         let versions: Vec<&ResourceVersion> = changes.iter().map(|change| &change.object.version).collect();
+        self.note_progress(&versions).await?;
         let mut dates = match self.shared.lateness(&self.spec, &versions, self.missed).await {
             Lateness::Present => Dates::new(),
             Lateness::Dated(dates) => dates,
@@ -295,14 +318,6 @@ impl Driver {
         }
         self.carry_out(effects).await.map(drop)
     }
-}
-
-/// Pace of an open watch.
-struct Pace {
-    /// Time since which it waits for a part.
-    waits: Instant,
-    /// Set until it has brought everything up to now.
-    behind: bool,
 }
 
 /// Lines that were ready at once.

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use http::Response;
 use http_body_util::{BodyExt, StreamBody};
 use kube::client::Body;
+use serde_json::json;
 
 use super::*;
 use crate::core::runtime;
-use crate::journal::{Bounds, JournalError};
+use crate::journal::{Bounds, JournalError, StoredEntry};
 use crate::sim::faults::{At, How, Then};
 
 /// A cluster that is reached through nothing, and a daemon of one thread.
@@ -191,6 +192,50 @@ async fn every_source_is_back_within_two_seconds_of_the_server() {
         for number in 0..sources {
             assert!(stage.sim.busiest_second("configmaps", Some(&format!("n{number}"))) <= OF_ONE);
         }
+    }
+}
+
+/// A resource of which something changes five times a second is never quiet. What a reading of the newest version did not show yet
+/// comes at once all the same: only what came right after the outage says that it may be of before.
+#[tokio::test(start_paused = true)]
+async fn a_source_that_is_never_quiet_is_not_behind_for_ever() {
+    let mut stage = Stage::new(1);
+    stage.timings.version_clock = Some(10 * SECOND);
+    stage.map("n0", "busy");
+    let running = stage.start(vec![watch(&["configmaps"])]).await;
+    let mut number = 0;
+    let mut change_for = async |time: Duration| {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            number += 1;
+            stage.sim.patch("configmaps", "n0", "busy", &json!({"data": {"n": number.to_string()}})).unwrap();
+            tokio::time::sleep(SECOND / 5).await;
+        }
+        format!("busy@{}", stage.sim.revision())
+    };
+    for outage in [false, true] {
+        if outage {
+            stage.stop();
+            stage.sim.wait_for_watches("configmaps", 0).await.unwrap();
+            change_for(20 * SECOND).await;
+            stage.down.store(false, Ordering::Relaxed);
+            stage.sim.wait_for_watches("configmaps", 1).await.unwrap();
+        }
+        let last = change_for(40 * SECOND).await;
+        running.until_recorded(&stage, &last).await;
+        let entries = running.journal.reader().unwrap().entries_after(Seq(0), 10_000, usize::MAX).unwrap();
+        let is_wide = |stored: &&StoredEntry| {
+            let entry = Entry::parse(&stored.line).unwrap();
+            entry.happened_between.as_ref().is_some_and(|[earliest, latest]| {
+                let read = |text: &str| text.parse::<Timestamp>().unwrap();
+                read(latest).duration_since(read(earliest)).as_secs() > 2
+            })
+        };
+        let wide = entries.iter().filter(is_wide).count();
+        // Of the forty seconds the last twenty.
+        let newest = entries.iter().rev().take(100).filter(is_wide).count();
+        assert_eq!(newest, 0, "{wide} of {} entries, outage {outage}", entries.len());
+        assert!(!outage || wide > 0, "what came after the outage may be of before");
     }
 }
 
