@@ -30,6 +30,8 @@ const READS_MIN: u64 = 10;
 const ROUND: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time for the questions of one audit. etcd forgets a version after five minutes by default.
 const READS_TIME: u64 = 120;
+/// Changes that an audit looks before whatever its period is.
+const LINKS_MIN: u64 = 100;
 /// Number of objects whose missed changes one audit recovers.
 const MENDS: usize = 500;
 
@@ -62,6 +64,12 @@ fn share(all: u64, period: Duration, reads: AuditReads) -> u64 {
     let daily = all.saturating_mul(period.as_secs().max(1)).div_ceil(ROUND.as_secs());
     let bound = all.saturating_mul(u64::from(reads.percent)).div_ceil(100).max(READS_MIN);
     daily.max(READS_MIN).min(bound).min(u64::from(reads.rate).saturating_mul(READS_TIME))
+}
+
+/// Returns how many changes one audit looks before, where an audit comes every `period`.
+fn links(period: Duration, reads: AuditReads) -> u64 {
+    let rate = u64::from(reads.rate);
+    rate.saturating_mul(period.as_secs()).max(LINKS_MIN).min(rate.saturating_mul(READS_TIME / 2))
 }
 
 impl Auditor {
@@ -213,13 +221,12 @@ impl Auditor {
         let period = self.shared.timings.audit.unwrap_or_default();
         let read = runtime::blocking(move || {
             let mut reader = journal.reader()?;
-            let (head, share) = (reader.head()?, share(reader.objects_of(id)?, period, reads));
             // What was recorded before the first audit is as good as what is known.
-            let links = upto.map_or_else(|| Ok(Vec::new()), |upto| reader.links_after(id, upto, share))?;
-            Ok::<_, JournalError>((links, head))
+            let Some(upto) = upto else { return Ok((Vec::new(), reader.head()?)) };
+            reader.links_after(id, upto, links(period, reads))
         });
-        let (links, head) = read.await.map_err(unreadable)?;
-        self.stats.link_upto(head);
+        let (links, upto) = read.await.map_err(unreadable)?;
+        self.stats.link_upto(upto);
         for link in links {
             self.shared.limiter.examination().await;
             testimony.asked += 1;

@@ -139,19 +139,21 @@ impl Reader {
         )
     }
 
-    /// Returns the newest entries of a source after `after` that a watch brought, at most `most`, each with the entry of its object
-    /// before it. Those before which the log does not say what was there are left out.
+    /// Returns entries of a source after `after` that a watch brought, the oldest first, each with the entry of its object before it,
+    /// and up to which entry these are all: at most `most`, and none but the newest of the log. Those before which the log does not
+    /// say what was there are left out.
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn links_after(&mut self, source: SourceId, after: Seq, most: u64) -> Result<Vec<Link>> {
+    pub fn links_after(&mut self, source: SourceId, after: Seq, most: u64) -> Result<(Vec<Link>, Seq)> {
         let what = "what was recorded";
-        let after = after.0.max(self.head()?.0.saturating_sub(RECENT));
+        let head = self.head()?;
+        let after = after.0.max(head.0.saturating_sub(RECENT));
         let rows: Vec<(u64, u64)> = {
             let mut select = self
                 .conn
                 .prepare_cached(
-                    "SELECT seq, previous FROM entry WHERE seq > ?1 AND source = ?2 AND type <> 3 ORDER BY seq DESC LIMIT ?3",
+                    "SELECT seq, previous FROM entry WHERE seq > ?1 AND source = ?2 AND type <> 3 ORDER BY seq LIMIT ?3",
                 )
                 .map_err(sql(what))?;
             let rows = select
@@ -159,6 +161,7 @@ impl Reader {
                 .map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
+        let upto = if (rows.len() as u64) < most { head } else { rows.last().map_or(head, |(seq, _)| Seq(*seq)) };
         let mut links = Vec::new();
         for (seq, previous) in rows {
             let (Some(line), before) = (self.readable(seq)?, self.readable(previous)?) else { continue };
@@ -176,7 +179,7 @@ impl Reader {
                 there: before.is_some_and(|before| before.op != EntryType::Deleted),
             });
         }
-        Ok(links)
+        Ok((links, upto))
     }
 
     /// Returns the line of an entry, unless it is damaged or not there any more.

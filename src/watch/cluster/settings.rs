@@ -103,7 +103,7 @@ pub struct AuditReads {
 
 impl Default for AuditReads {
     fn default() -> Self {
-        Self { rate: 10, percent: 1 }
+        Self { rate: 25, percent: 1 }
     }
 }
 

@@ -160,12 +160,24 @@ impl<'a> Source<'a> {
         if last { verdict.behind.push(text) } else { verdict.wrong.push(text) }
     }
 
+    /// A GAP of versions of one object that were lost between two that are told: there are some.
+    fn gap_of_object(&self, entry: &Entry, (from, to): (Option<u64>, Option<u64>), verdict: &mut Verdict) {
+        let is_lost = |row: &&Row| row.key == entry.key() && from < Some(row.rev) && Some(row.rev) <= to;
+        if !self.rows[..self.next].iter().any(|row| is_lost(&row)) {
+            verdict.wrong.push(format!("{}: a gap of an object that lacks nothing there: {entry}", self.name));
+        }
+    }
+
     /// A GAP: nothing up to `from` may be missing; what follows it is the net difference up to `to`.
     fn gap(&mut self, entry: &'a Entry, verdict: &mut Verdict) {
         self.at += 1;
         let gap = entry.gap.clone().unwrap_or_default();
         let number = |text: &Option<String>| text.as_deref().map(|text| text.parse::<u64>().unwrap_or(0));
         let (from, to) = (number(&gap.from), number(&gap.to));
+        let is_told = |rev: u64| self.next > 0 && self.rows[self.next - 1].rev > rev;
+        if gap.why == "audit" && !entry.name.is_empty() && to.is_some_and(is_told) {
+            return self.gap_of_object(entry, (from, to), verdict);
+        }
         let before = self.entries[..self.at - 1].iter().rev().take_while(|entry| entry.evidence == "recovered").count();
         if gap.recovered.is_some_and(|recovered| recovered == 0 || recovered > before as u64) {
             verdict.wrong.push(format!("{}: {before} changes were recovered before {entry}", self.name));
