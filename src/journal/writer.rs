@@ -260,7 +260,6 @@ impl Writer {
     }
 
     /// Takes commands until every handle is dropped. What is long is not finished then: the next start goes on with it.
-    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method is of one lifetime, not of any")]
     pub(super) async fn run(mut self, mut queue: Queue) -> Result {
         if self.link.is_some() && !self.stand_by(&mut queue).await? {
             return Ok(());

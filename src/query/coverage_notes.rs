@@ -154,7 +154,7 @@ impl About {
         let window = (from.as_microsecond(), to.as_microsecond());
         let found = coverage::of_sources(reader, scope, window, present)?;
         let head = reader.time_of(reader.head()?)?.and_then(|head| Timestamp::from_microsecond(head).ok());
-        let silent = if present.watched { silent_since(dir) } else { None };
+        let silent = if present.watched { silent_since(dir, clock.now) } else { None };
         let end = stale(&found, silent, head, &mut after, clock);
         if self.since.is_some() {
             not_yet(&found, window.0, &mut before, clock);
@@ -209,8 +209,9 @@ impl About {
             let why = if retained.removed > 0 { "retention" } else { "before_log" };
             uncovered.insert(0, stretch(Some(window.0), begin.min(until), why));
         }
-        if let Some(silent) = silent_since(dir).filter(|silent| present.watched && *silent < until) {
-            uncovered.push(stretch(Some(silent.as_microsecond()), now, "silent"));
+        let silent = silent_since(dir, clock.now).filter(|(silent, _)| present.watched && *silent < until);
+        if let Some((silent, who)) = silent {
+            uncovered.push(stretch(Some(silent.as_microsecond()), now, who.why()));
         }
         let mut absences = Vec::new();
         for (from, to) in times_away(reader, window)? {
@@ -355,16 +356,42 @@ fn times_away(reader: &Reader, (since, until): (i64, i64)) -> Result<Vec<(Timest
     Ok(absences.filter(|(from, to)| to.duration_since(*from) >= LAG_LIMIT).collect())
 }
 
-/// Returns the time of the last answer of an API server that is silent, as the daemon of a state directory says.
-fn silent_since(dir: &Path) -> Option<Timestamp> {
-    Live::read(dir, status::daemon(dir).pid?)?.silent_since
+/// Somebody who does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Silent {
+    ApiServer,
+    Daemon,
+}
+
+impl Silent {
+    const fn why(self) -> &'static str {
+        match self {
+            Self::ApiServer => "silent",
+            Self::Daemon => "frozen",
+        }
+    }
+
+    const fn spelled(self) -> &'static str {
+        match self {
+            Self::ApiServer => "the API server has not answered",
+            Self::Daemon => "the daemon has made no progress",
+        }
+    }
+}
+
+/// Returns the time of the last answer of an API server that is silent, as the daemon of a state directory says, or of the last
+/// progress of a daemon that is stopped.
+fn silent_since(dir: &Path, now: Timestamp) -> Option<(Timestamp, Silent)> {
+    let live = Live::read(dir, status::daemon(dir).pid?)?;
+    let silent = live.silent_since.map(|since| (since, Silent::ApiServer));
+    silent.or_else(|| Live::frozen_since(dir, now).map(|since| (since, Silent::Daemon)))
 }
 
 /// Adds a sentence for what is not known up to now, as the sources say and an API server that is silent. Returns the time up to which
 /// everything is known, where that is not now.
 fn stale(
     found: &[Uncovered],
-    silent: Option<Timestamp>,
+    silent: Option<(Timestamp, Silent)>,
     head: Option<Timestamp>,
     notes: &mut Vec<String>,
     clock: &Clock,
@@ -380,9 +407,9 @@ fn stale(
         let reason = if one.from.is_none() && one.why != "removed" { NEVER } else { &one.why };
         by_reason.entry(reason).or_default().push(one);
     }
-    let mut end = silent;
-    if let Some(silent) = silent {
-        notes.push(format!("the API server has not answered since {}: nothing newer is known", clock.moment(silent)));
+    let mut end = silent.map(|(since, _)| since);
+    if let Some((since, who)) = silent {
+        notes.push(format!("{} since {}: nothing newer is known", who.spelled(), clock.moment(since)));
     }
     for (why, stretches) in by_reason {
         let last = stretches.iter().filter_map(|one| one.from).max().map(time);
@@ -513,7 +540,7 @@ mod tests {
         for (found, silent, expected, end) in cases {
             let mut notes = Vec::new();
             let clock = Clock { now: Timestamp::UNIX_EPOCH, zone: TimeZone::UTC };
-            let silent = silent.and_then(|at| Timestamp::from_second(at).ok());
+            let silent = silent.and_then(|at| Some((Timestamp::from_second(at).ok()?, Silent::ApiServer)));
             let until = stale(found, silent, None, &mut notes, &clock);
             let short: Vec<String> =
                 notes.iter().map(|note| note.replace("1970-01-01T", "").replace('Z', "")).collect();

@@ -330,6 +330,10 @@ impl Status {
         let disk = rustix::fs::statvfs(dir).ok();
         let daemon = daemon(dir);
         let mut live = daemon.pid.and_then(|pid| Live::read(dir, pid)).unwrap_or_default();
+        // One that is stopped cannot say so.
+        if daemon.running && Live::frozen_since(dir, now).is_some() && live != Live::default() {
+            live.stalled = Part::ALL.iter().map(|part| part.name().to_owned()).collect();
+        }
         let failed = if daemon.running { None } else { failed(dir) };
         let mut status = Self {
             time: now,

@@ -126,6 +126,7 @@ fn spoken(why: &str) -> &str {
         "before_log" => "before the log",
         "retention" => "removed by retention",
         "silent" => "the API server does not answer",
+        "frozen" => "the daemon makes no progress",
         "stopped" => "no daemon runs",
         "removed" => "not watched any more",
         "not_yet" => "not watched yet",

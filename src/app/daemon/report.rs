@@ -128,6 +128,9 @@ impl Running {
         if changed {
             self.leave_live();
         }
+        if let Some(Err(error)) = self.live_file.as_ref().map(Live::beat) {
+            tracing::debug!("cannot leave that this process makes progress: {error}");
+        }
     }
 
     /// Says of this process what a reload came to.

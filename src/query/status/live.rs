@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::SystemTime;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::HaView;
@@ -14,6 +15,9 @@ use crate::journal::Pause;
 
 /// The file in the state directory that the daemon leaves it in.
 pub const FILE: &str = "daemon.json";
+
+/// A process that has made no progress for so long is stopped. It looks around every two seconds, and may wait for the disk.
+const FROZEN_MIN: SignedDuration = SignedDuration::from_secs(15);
 
 /// A component whose progress systemd's watchdog depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +167,21 @@ impl Live {
         file.set_len(text.len() as u64)
     }
 
+    /// Notes in the file that the process makes progress, which it does every two seconds.
+    ///
+    /// # Errors
+    /// Where the file cannot be changed.
+    pub fn beat(file: &fs::File) -> std::io::Result<()> {
+        file.set_modified(SystemTime::from(Timestamp::now()))
+    }
+
+    /// Returns the time of the last progress of the process, if that is so long ago that it is stopped, or its machine is.
+    #[must_use]
+    pub fn frozen_since(dir: &Path, now: Timestamp) -> Option<Timestamp> {
+        let last = Timestamp::try_from(fs::metadata(dir.join(FILE)).ok()?.modified().ok()?).ok()?;
+        (now.duration_since(last) > FROZEN_MIN).then_some(last)
+    }
+
     /// Reads the state that the daemon with this process id has left.
     #[must_use]
     pub fn read(dir: &Path, pid: u32) -> Option<Self> {
@@ -179,6 +198,17 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_without_progress_is_frozen_since_its_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Timestamp::now();
+        assert_eq!(Live::frozen_since(dir.path(), now), None, "nobody left a file");
+        Live::beat(&Live::file(dir.path()).unwrap()).unwrap();
+        let after = |seconds| Live::frozen_since(dir.path(), now + SignedDuration::from_secs(seconds));
+        assert_eq!(after(5), None);
+        assert!(after(30).is_some_and(|since| since.duration_since(now).abs() < SignedDuration::from_secs(10)));
+    }
 
     #[test]
     fn what_is_torn_or_of_another_process_is_not_believed() {
