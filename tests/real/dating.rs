@@ -103,7 +103,7 @@ pub async fn scenario(version: Version) {
             widths.push(latest.duration_since(earliest).as_secs_f64());
         }
         widths.sort_by(f64::total_cmp);
-        println!("{absence}: the bounds are {widths:?} s wide");
+        eprintln!("{absence}: the bounds are {widths:?} s wide");
         assert!(widths[widths.len() / 2] <= 10.0, "{absence}: {widths:?}");
     }
     daemon.stop().await;
