@@ -346,19 +346,8 @@ impl Recovery<'_> {
             return Err(WindowError::ListTooShort(format!("a list lacks {gone} of {total} objects; asking again")));
         }
         for key in &wrong {
-            // The list is wrong about these, and so is the number of its objects.
-            plan.cannot_count();
             let before = missing.remove(&window.hash_of(key));
-            let state = self.object(window, key, window.to).await?;
-            match (before, state) {
-                (None, None) => {}
-                (Some((uid, version, true)), Some(state))
-                    if state == (State { uid, version }) && version <= window.from && !recorded.contains_key(key) => {}
-                (before, state) => {
-                    window.begin(&mut plan, key, before, recorded)?;
-                    plan.ends(key, state)?;
-                }
-            }
+            self.ends_by_name(window, key, before, recorded, &mut plan).await?;
         }
         for (key, before, state) in differ {
             window.begin(&mut plan, &key, before, recorded)?;
@@ -386,6 +375,31 @@ impl Recovery<'_> {
             plan.ends(&key, None)?;
         }
         Ok(plan)
+    }
+
+    /// Adds both ends of an object that lists show wrongly, and the number of their objects with it.
+    async fn ends_by_name(
+        &self,
+        window: &Window,
+        key: &Key,
+        before: Option<(u64, u64, bool)>,
+        recorded: &Histories,
+        plan: &mut Plan,
+    ) -> Result<(), WindowError> {
+        plan.cannot_count();
+        let state = self.object(window, key, window.to).await?;
+        let is_same = match (before, state) {
+            (None, None) => true,
+            (Some((uid, version, true)), Some(state)) => {
+                state == (State { uid, version }) && version <= window.from && !recorded.contains_key(key)
+            }
+            _ => false,
+        };
+        if !is_same {
+            window.begin(plan, key, before, recorded)?;
+            plan.ends(key, state)?;
+        }
+        Ok(())
     }
 
     /// Returns the journal's objects: for the hash of a name that of the uid, the version and the presence; and those that are

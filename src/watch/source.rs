@@ -348,7 +348,7 @@ impl Driver {
                 self.listing = listing;
                 listed
             }
-            Effect::Recover { confirmed } => self.recover(confirmed).await,
+            Effect::Recover { confirmed } => Box::pin(self.recover(confirmed)).await,
             Effect::Commit { version, why, confirmed } => {
                 self.lister().commit(&self.listing, version, why, confirmed).await
             }

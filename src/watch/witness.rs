@@ -160,8 +160,12 @@ impl Auditor {
     fn stopped(&self, trouble: WindowError) -> Result<(), Stop> {
         match trouble {
             WindowError::Stop(stop) => Err(stop),
-            other => {
-                tracing::warn!(source = self.spec.name(), "an object cannot be recovered by its name: {other}");
+            WindowError::Compacted
+            | WindowError::Unrecoverable(_)
+            | WindowError::ListTooShort(_)
+            | WindowError::NoRoom(_)
+            | WindowError::RevisionConflict => {
+                tracing::warn!(source = self.spec.name(), "an object cannot be recovered by its name: {trouble}");
                 Ok(())
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::harness::{Cluster, client_of};
 use crate::load::Dice;
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A life that goes on until it is stopped.
 pub(super) struct Churn {
-    task: JoinHandle<()>,
+    task: JoinSet<()>,
     written: Arc<AtomicUsize>,
 }
 
@@ -38,7 +38,9 @@ impl Churn {
         let client = client_of(&cluster.kubeconfig("admin")).await.unwrap();
         let written = Arc::new(AtomicUsize::new(0));
         let writer = Writer { client, dice: Dice(20_261_127), number: 0, written: Arc::clone(&written) };
-        Self { task: tokio::spawn(writer.live()), written }
+        let mut task = JoinSet::new();
+        task.spawn(writer.live());
+        Self { task, written }
     }
 
     /// How many writes were answered.
@@ -47,9 +49,9 @@ impl Churn {
     }
 
     /// Ends it, and waits for that.
-    pub(super) async fn stop(self) {
-        self.task.abort();
-        assert!(self.task.await.unwrap_err().is_cancelled(), "the churn ended by itself");
+    pub(super) async fn stop(mut self) {
+        assert!(self.task.try_join_next().is_none(), "the churn ended by itself");
+        self.task.shutdown().await;
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use decklog_testkit::support::journal;
 use rusqlite::{Connection, OpenFlags, Transaction};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::oracle::{self, Compactions};
 
@@ -21,7 +21,7 @@ const PACE: Duration = Duration::from_millis(100);
 pub(super) struct Recorder {
     state: PathBuf,
     looks: Arc<Mutex<Vec<Value>>>,
-    task: Option<JoinHandle<()>>,
+    task: JoinSet<()>,
 }
 
 impl Recorder {
@@ -29,7 +29,8 @@ impl Recorder {
     pub(super) fn start(state: PathBuf) -> Self {
         let looks = Arc::new(Mutex::new(Vec::new()));
         look(&state, &looks, false);
-        let task = tokio::spawn({
+        let mut task = JoinSet::new();
+        task.spawn({
             let (state, looks) = (state.clone(), Arc::clone(&looks));
             async move {
                 let mut pace = tokio::time::interval(PACE);
@@ -40,7 +41,7 @@ impl Recorder {
                 }
             }
         });
-        Self { state, looks, task: Some(task) }
+        Self { state, looks, task }
     }
 
     /// The newest seq on disk.
@@ -64,9 +65,8 @@ impl Recorder {
 
     /// Writes the recording of a daemon that has ended into a directory.
     pub(super) async fn write(mut self, dir: &Path, etcd: &Path, first: u64, compactions: &Compactions) {
-        let task = self.task.take().unwrap();
-        task.abort();
-        assert!(task.await.unwrap_err().is_cancelled(), "a look has failed");
+        assert!(self.task.try_join_next().is_none(), "a look has failed");
+        self.task.shutdown().await;
         self.life_ends();
         let mut conn = open(&self.state);
         let read = conn.transaction().unwrap();
