@@ -493,7 +493,7 @@ impl SourceManager {
         self.tasks.spawn(view.spec.name(), {
             let (cancel, key) = (cancel.clone(), key.clone());
             async move {
-                let ended = cancel.run_until_cancelled(driver.run()).await.transpose()?;
+                let ended = cancel.run_until_cancelled(Box::pin(driver.run())).await.transpose()?;
                 Ok(Finished::Source(key, ended))
             }
         });

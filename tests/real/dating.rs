@@ -17,7 +17,6 @@ const DELETIONS: u32 = 4;
 const SECONDS_APART: u32 = 30;
 
 /// A deletion carries no time. It is dated to seconds, whether decklog was down, stopped, or read it from etcd's history.
-#[expect(clippy::print_stdout, reason = "the widths are what a long run is for")]
 pub async fn scenario(version: Version) {
     let mut cluster = Cluster::start(version, Parts::Full).await;
     let mut daemon = Decklog::new(&cluster, "calm", "resources = [\"configmaps\"]");

@@ -162,8 +162,8 @@ impl<'a> Source<'a> {
 
     /// A GAP of versions of one object that were lost between two that are told: there are some.
     fn gap_of_object(&self, entry: &Entry, (from, to): (Option<u64>, Option<u64>), verdict: &mut Verdict) {
-        let is_lost = |row: &&Row| row.key == entry.key() && from < Some(row.rev) && Some(row.rev) <= to;
-        if !self.rows[..self.next].iter().any(|row| is_lost(&row)) {
+        let is_lost = |row: &Row| row.key == entry.key() && from < Some(row.rev) && Some(row.rev) <= to;
+        if !self.rows[..self.next].iter().any(|row| is_lost(row)) {
             verdict.wrong.push(format!("{}: a gap of an object that lacks nothing there: {entry}", self.name));
         }
     }
