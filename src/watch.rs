@@ -40,6 +40,7 @@ pub mod frame;
 mod heartbeat;
 mod intake;
 mod limiter;
+mod listed;
 mod lister;
 pub mod machine;
 mod manager;
@@ -69,8 +70,7 @@ use tokio::time::Instant;
 
 pub use manager::{Overview, Plan, SourceManager, SourceManagerError, SourceManagerHandle, SourceView};
 pub use settings::{FirstList, Settings};
-pub use stats::SourceStats;
-pub use witness::CacheFault;
+pub use stats::{CacheFault, SourceStats};
 
 use crate::core::backoff::Backoff;
 use crate::core::change::redact::Redactor;

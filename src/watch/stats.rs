@@ -1,5 +1,6 @@
 //! Counters of each source, for status and metrics.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,11 +9,19 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::machine::Anomaly;
-use super::witness::CacheFault;
 use crate::core::model::Seq;
 use crate::core::runtime;
 use crate::journal::{JournalError, Name, SourceJournal, SourceState};
 use crate::watch::cluster::Failure;
+
+/// Objects that the API server's watch cache shows wrongly.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheFault {
+    /// When the first of them was found.
+    pub since: Option<jiff::Timestamp>,
+    /// Their namespaces and names.
+    pub objects: BTreeSet<Name>,
+}
 
 /// Counters of one source since the daemon began. Every read is of one number; there is no moment that all are of.
 #[derive(Debug)]

@@ -2,22 +2,24 @@
 //!
 //! # Decision: etcd is asked for objects by name
 //!
-//! Context: Since Kubernetes 1.31 a consistent list, and since 1.34 each of its pages, comes from the watch cache that feeds the watch.
-//! An event that is lost between etcd and that cache shows in neither.
-//! Decision: An exact list of one name is answered by etcd. Each audit asks for what its list and the log disagree about, for objects
-//! that have changed in the last period, and for a part of all others, so that each is asked for once a day. Where etcd and the log
-//! differ, the missed versions are read by name, and an alarm says that the watch cache is wrong.
-//! Cost: Requests at `[cluster] audit_reads`. An object whose creation was lost has no name to ask for: it is found once the API server's
-//! own check has dropped the snapshots of its cache, and exact lists come from etcd.
+//! Context: Consistent lists come from the watch cache that feeds the watch, so neither shows an event that is lost between etcd and
+//! that cache.
+//! Decision: etcd answers exact lists of one name. Each audit asks for what its list and the log disagree about, for objects that have
+//! just changed, also right before that, and for a part of the others, so that each is asked for once a day. Missed versions are read by
+//! name, and an alarm names the cache.
+//! Cost: Requests at `[cluster] audit_reads`. A lost creation has no name to ask for: it is found once the API server's own check has
+//! dropped the snapshots of its cache, and whole exact lists come from etcd.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kube::core::params::{ListParams, VersionMatch};
 
-use super::audit::{Auditor, Shown};
+use super::audit::Auditor;
+use super::listed::Shown;
 use super::recover::{Key, Mended, Recovery, RecoveryCost, WindowError, by_name};
 use super::requests::{Stop, list_params};
+use super::stats::CacheFault;
 use crate::core::model::ResourceVersion;
 use crate::core::runtime;
 use crate::core::units::Span;
@@ -27,22 +29,13 @@ use crate::watch::cluster::{AuditReads, Failure, RecoverBounds};
 /// Objects that an audit asks for whatever the share of them is.
 const READS_MIN: u64 = 10;
 /// Time in which every object is asked for once.
-const ROUND: Duration = Duration::from_secs(24 * 60 * 60);
+const ROUND_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time for the questions of one audit. etcd forgets a version after five minutes by default.
 const READS_TIME: u64 = 120;
 /// Changes that an audit looks before whatever its period is.
 const LINKS_MIN: u64 = 100;
 /// Number of objects whose missed changes one audit recovers.
 const MENDS: usize = 500;
-
-/// Objects that the API server's watch cache shows wrongly.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CacheFault {
-    /// When the first of them was found.
-    pub since: Option<jiff::Timestamp>,
-    /// Their namespaces and names.
-    pub objects: BTreeSet<Name>,
-}
 
 /// What the witnesses of one audit have shown.
 #[derive(Debug, Default)]
@@ -61,7 +54,7 @@ pub(super) struct Testimony {
 
 /// Returns how many objects of `all` one audit asks for, where an audit comes every `period`.
 fn share(all: u64, period: Duration, reads: AuditReads) -> u64 {
-    let daily = all.saturating_mul(period.as_secs().max(1)).div_ceil(ROUND.as_secs());
+    let daily = all.saturating_mul(period.as_secs().max(1)).div_ceil(ROUND_PERIOD.as_secs());
     let bound = all.saturating_mul(u64::from(reads.percent)).div_ceil(100).max(READS_MIN);
     daily.max(READS_MIN).min(bound).min(u64::from(reads.rate).saturating_mul(READS_TIME))
 }

@@ -15,12 +15,12 @@ use super::revisions::number;
 use super::{Answer, Recovery, Window, WindowError, unordered};
 use crate::core::model::SourceSpec;
 use crate::journal::Found;
-use crate::watch::audit::METADATA;
 use crate::watch::cluster::{Failure, next_part};
 use crate::watch::decode::{self, Page};
 use crate::watch::frame::{Item, Items};
 use crate::watch::intake::{SLOW, caught, observed};
 use crate::watch::limiter::is_worth_waiting;
+use crate::watch::listed::METADATA;
 use crate::watch::pages::Pages;
 use crate::watch::requests::{Stop, list_params, selector, unbuilt};
 

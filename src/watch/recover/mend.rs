@@ -17,7 +17,7 @@ use super::{Recovery, Window, WindowError, number, unordered, unreadable, versio
 use crate::core::model::{Observed, Redacted};
 use crate::core::runtime;
 use crate::journal::{Found, KnownObject, Link, Missed, Name};
-use crate::watch::audit::{Listed, Shown};
+use crate::watch::listed::{Listed, Shown};
 
 /// What the log lacked of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
