@@ -128,7 +128,6 @@ impl Transaction<'_> {
         }
         let (is_watched, at) = (evidence == Evidence::Watched, self.at);
         let source = self.source(source_id)?;
-        let source_is_behind = source.behind.is_some();
         let mut dated = source.dated(&object.version, 0);
         // The version of an object that was found to be gone is that of its last change.
         if op == EntryType::Deleted && evidence == Evidence::Inferred {
@@ -156,13 +155,11 @@ impl Transaction<'_> {
         let moment = Moment::new(since, stamped, at, now).at_once_before(proved);
         let stamp = stamped.filter(|stamped| moment.bounds.is_none() && *stamped <= now);
         // What an inferred difference brings comes in the order of names.
-        // What is behind is no earlier than what came before it; a date alone puts nothing behind.
-        let reached = if source_is_behind { stamp.max(dated.earliest) } else { stamp };
-        if let (Some(since), Some(reached), true) = (since, reached, evidence != Evidence::Inferred)
+        if let (Some(since), Some(stamp), true) = (since, stamp, evidence != Evidence::Inferred)
             && let Some(source) = self.touch(source_id)
         {
-            let is_present = is_watched && stamp.is_some_and(|stamp| now - stamp < LATE);
-            source.behind = if is_present { None } else { Some(since.max(reached)) };
+            let is_present = is_watched && now - stamp < LATE;
+            source.behind = if is_present { None } else { Some(since.max(stamp)) };
         }
         Ok(moment)
     }

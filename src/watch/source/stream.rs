@@ -62,7 +62,10 @@ impl Driver {
             }
         };
         // The first watch of a process goes on from where another process was.
-        self.missed = self.watched.is_none_or(|watched| watched.elapsed() >= MISSED_MIN);
+        let now = Instant::now();
+        // Whatever else has answered since: nobody watched while this process stood still.
+        let stood_still = |watched| self.shared.heartbeat.paused_since(watched, now).is_some();
+        self.missed = self.stats.silent_for() >= MISSED_MIN || self.watched.is_none_or(stood_still);
         self.stats.opened();
         (self.warned, self.cost) = (false, None);
         // Nothing is to be done about an open watch but to read it.
