@@ -16,9 +16,10 @@ use tokio::task::JoinSet;
 use tokio::sync::watch;
 
 use super::*;
-use crate::core::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb};
+use crate::core::model::{Observed, Redacted, ResourceVersion, Verb};
 use crate::core::runtime::Signal;
 use crate::core::wire::Payload;
+use crate::journal::tests::pods;
 use crate::journal::{Bounds, SinkRow, SourceJournal, WatchChange, WriterThread};
 use crate::sink::file::{Compress, Settings as FileSettings};
 use crate::sink::{Failure, SinkError};
@@ -41,16 +42,7 @@ impl World {
     pub(crate) async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (journal, thread) = Journal::open(&dir.path().join("state")).unwrap();
-        let spec = SourceSpec::of(Resource {
-            group: String::new(),
-            version: "v1".into(),
-            kind: "Pod".into(),
-            plural: "pods".into(),
-            singular: "pod".into(),
-            short_names: Vec::new(),
-            namespaced: true,
-        });
-        let source = journal.source(&spec).await.unwrap().0;
+        let source = journal.source(&pods()).await.unwrap().0;
         source.list_begin().await.unwrap();
         source.list_done(ResourceVersion::new("1"), None).await.unwrap();
         Self {

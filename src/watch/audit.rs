@@ -113,8 +113,8 @@ impl Auditor {
             let explained = testimony.lacking.iter().chain(&testimony.acquitted);
             lost -= explained.filter(|name| disputed.contains_key(*name)).count() as u64;
             differences = lost + testimony.lacking.len() as u64 + testimony.between;
-            self.mend(&testimony.lacking).await?;
             self.note_cache(testimony.wrong);
+            self.mend(&testimony.lacking).await?;
         }
         Ok(Some(Findings { audit: Audit { version, began, differences }, lost }))
     }

@@ -36,7 +36,7 @@ use crate::journal::{Found, JournalError, KnownObject, SourceId, SourceJournal};
 use crate::watch::cluster::{Api, Failure, RecoverBounds};
 pub(super) use ask::by_name;
 use ask::newer;
-pub(super) use mend::Mended;
+pub(super) use mend::{MENDS, Mended};
 pub(super) use outcome::{Outcome, RecoveryCost, WindowError};
 pub(super) use plan::Key;
 use plan::{Inconsistency, Plan, Question, State};
@@ -341,13 +341,13 @@ impl Recovery<'_> {
             Ok(())
         })
         .await?;
+        let wrong = wrong.into_iter().map(|key| (missing.remove(&window.hash_of(&key)), key)).collect::<Vec<_>>();
         let gone = missing.values().filter(|known| known.2).count() as u64;
         if !self.confirmed && gone * 2 > total && (gone >= MANY || listed == 0) {
             return Err(WindowError::ListTooShort(format!("a list lacks {gone} of {total} objects; asking again")));
         }
-        for key in &wrong {
-            let before = missing.remove(&window.hash_of(key));
-            self.ends_by_name(window, key, before, recorded, &mut plan).await?;
+        for (before, key) in wrong {
+            self.ends_by_name(window, &key, before, recorded, &mut plan).await?;
         }
         for (key, before, state) in differ {
             window.begin(&mut plan, &key, before, recorded)?;

@@ -56,7 +56,7 @@ pub struct SourceStats {
     /// Object up to which audits have asked etcd for all.
     examined_upto: Mutex<Name>,
     /// Newest entry before whose changes audits have looked.
-    linked_upto: Mutex<Option<Seq>>,
+    linked_upto: AtomicU64,
     settled: AtomicBool,
     began: Instant,
     /// Time of the last message since `began`, in milliseconds.
@@ -82,7 +82,7 @@ impl Default for SourceStats {
             state: Mutex::new(SourceState::Waiting),
             cache: Mutex::default(),
             examined_upto: Mutex::default(),
-            linked_upto: Mutex::default(),
+            linked_upto: AtomicU64::default(),
             settled: AtomicBool::default(),
             began: Instant::now(),
             heard: AtomicU64::default(),
@@ -165,12 +165,12 @@ impl SourceStats {
     }
 
     /// Returns the newest entry before whose changes audits have looked.
-    pub(super) fn linked_upto(&self) -> Option<Seq> {
-        *self.linked_upto.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn linked_upto(&self) -> Seq {
+        Seq(self.linked_upto.load(Relaxed))
     }
 
     pub(super) fn link_upto(&self, seq: Seq) {
-        *self.linked_upto.lock().unwrap_or_else(PoisonError::into_inner) = Some(seq);
+        self.linked_upto.fetch_max(seq.0, Relaxed);
     }
 
     pub(super) fn listed(&self) {

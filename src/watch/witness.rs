@@ -17,7 +17,7 @@ use kube::core::params::{ListParams, VersionMatch};
 
 use super::audit::Auditor;
 use super::listed::Shown;
-use super::recover::{Key, Mended, Recovery, RecoveryCost, WindowError, by_name};
+use super::recover::{Key, MENDS, Mended, Recovery, RecoveryCost, WindowError, by_name};
 use super::requests::{Stop, list_params};
 use super::stats::CacheFault;
 use crate::core::model::ResourceVersion;
@@ -34,9 +34,6 @@ const ROUND_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
 const READS_TIME: u64 = 120;
 /// Changes that an audit looks before whatever its period is.
 const LINKS_MIN: u64 = 100;
-/// Number of objects whose missed changes one audit recovers.
-const MENDS: usize = 500;
-
 /// What the witnesses of one audit have shown.
 #[derive(Debug, Default)]
 pub(super) struct Testimony {
@@ -83,7 +80,8 @@ impl Auditor {
     async fn examine(&self, reads: AuditReads, disputed: &BTreeMap<Name, Shown>) -> Result<Option<Testimony>, Stop> {
         let mut names: BTreeSet<Name> = disputed.keys().cloned().collect();
         names.extend(self.stats.cache_fault().objects);
-        names.extend(self.sample(reads).await?);
+        let (sample, upto) = self.sample(reads).await?;
+        names.extend(sample);
         let asked = names.len() as u64;
         let recovery_cost = RecoveryCost::new();
         let recovery = self.recovery(&recovery_cost);
@@ -92,6 +90,7 @@ impl Auditor {
         let doubted: BTreeSet<Name> = first.keys().cloned().collect();
         let second = if doubted.is_empty() { Some(first) } else { self.differing(&recovery, &doubted).await? };
         let Some(second) = second else { return Ok(None) };
+        self.stats.examine_after(upto);
         let mut testimony = Testimony { asked, ..Testimony::default() };
         for (name, shown) in &second {
             // What list and cache show as etcd does is lost behind the cache.
@@ -137,12 +136,12 @@ impl Auditor {
         let cost = RecoveryCost::new();
         let recovery = self.recovery(&cost);
         for key in lacking.iter().take(MENDS) {
-            let newest = match recovery.newest_of(&self.spec).await {
-                Ok(newest) => newest,
-                Err(trouble) => return self.stopped(trouble),
-            };
             let (namespace, name) = key;
-            match recovery.mend(key, newest).await {
+            let mended = match recovery.newest_of(&self.spec).await {
+                Ok(newest) => recovery.mend(key, newest).await,
+                Err(trouble) => Err(trouble),
+            };
+            match mended {
                 Ok(Mended::Nothing) => {}
                 Ok(mended) => tracing::warn!(
                     source = self.spec.name(),
@@ -151,25 +150,17 @@ impl Auditor {
                     in_part = mended == Mended::InPart,
                     "the API server's watch cache lacks changes of an object: decklog has read them from etcd"
                 ),
-                Err(trouble) => return self.stopped(trouble),
+                Err(WindowError::Stop(stop)) => return Err(stop),
+                // The others can be recovered all the same, and the next audit begins with it again.
+                Err(trouble) => tracing::warn!(
+                    source = self.spec.name(),
+                    namespace,
+                    name,
+                    "an object cannot be recovered by its name: {trouble}"
+                ),
             }
         }
         Ok(())
-    }
-
-    /// Ends an examination that cannot go on; the next audit begins it again.
-    fn stopped(&self, trouble: WindowError) -> Result<(), Stop> {
-        match trouble {
-            WindowError::Stop(stop) => Err(stop),
-            WindowError::Compacted
-            | WindowError::Unrecoverable(_)
-            | WindowError::ListTooShort(_)
-            | WindowError::NoRoom(_)
-            | WindowError::RevisionConflict => {
-                tracing::warn!(source = self.spec.name(), "an object cannot be recovered by its name: {trouble}");
-                Ok(())
-            }
-        }
     }
 
     /// Questions by name, at a pace of their own.
@@ -191,8 +182,9 @@ impl Auditor {
         }
     }
 
-    /// Objects to ask for: those that have just changed, and those that are next.
-    async fn sample(&self, reads: AuditReads) -> Result<BTreeSet<Name>, Stop> {
+    /// Objects to ask for: those that have just changed, and those that are next. The last one of these is behind them; none begins at
+    /// the first one again.
+    async fn sample(&self, reads: AuditReads) -> Result<(BTreeSet<Name>, Name), Stop> {
         let (journal, id, after) = (self.shared.journal.clone(), self.id, self.stats.examined_upto());
         let period = self.shared.timings.audit.unwrap_or_default();
         let since = runtime::now().as_microsecond() - i64::try_from(period.as_micros()).unwrap_or(i64::MAX);
@@ -206,9 +198,7 @@ impl Auditor {
                 if (next.len() as u64) < share { Name::default() } else { next.last().cloned().unwrap_or_default() };
             Ok::<_, JournalError>((recent.into_iter().chain(next).collect(), upto))
         });
-        let (names, upto) = read.await.map_err(unreadable)?;
-        self.stats.examine_after(upto);
-        Ok(names)
+        Ok(read.await.map_err(unreadable)?)
     }
 
     /// Looks right before each change of late: what the watch cache has lost between two versions differs from nothing any more.
@@ -226,16 +216,18 @@ impl Auditor {
         let period = self.shared.timings.audit.unwrap_or_default();
         let read = runtime::blocking(move || {
             let mut reader = journal.reader()?;
-            // What was recorded before the first audit is as good as what is known.
-            let Some(upto) = upto else { return Ok((Vec::new(), reader.head()?)) };
             reader.links_after(id, upto, links(period, reads))
         });
         let (links, upto) = read.await.map_err(unreadable)?;
-        self.stats.link_upto(upto);
         for link in links {
             self.shared.limiter.examination().await;
             testimony.asked += 1;
-            match recovery.look_before(&link).await {
+            let looked = recovery.look_before(&link).await;
+            if !matches!(looked, Err(WindowError::Stop(_))) {
+                // A GAP is recorded once.
+                self.stats.link_upto(link.seq);
+            }
+            match looked {
                 Ok(0) => {}
                 Ok(lost) => {
                     let (namespace, name) = &link.name;
@@ -253,6 +245,7 @@ impl Auditor {
                 Err(_) => {}
             }
         }
+        self.stats.link_upto(upto);
         Ok(())
     }
 

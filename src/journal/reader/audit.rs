@@ -33,14 +33,14 @@ pub type Name = (String, String);
 /// A change that a watch brought, and what the log had of its object before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
+    /// The entry.
+    pub seq: Seq,
     /// Namespace and name of the object.
     pub name: Name,
     /// Version of the change.
     pub version: ResourceVersion,
     /// Version of the entry before; empty for none.
     pub before: ResourceVersion,
-    /// True if that entry left the object there.
-    pub there: bool,
 }
 
 /// Position that a source has lost, or has.
@@ -173,10 +173,10 @@ impl Reader {
             }
             let namespace = entry.namespace.as_deref().unwrap_or_default().to_owned();
             links.push(Link {
+                seq: Seq(seq),
                 name: (namespace, entry.name.as_deref().unwrap_or_default().to_owned()),
                 version: entry.version(),
-                before: before.as_ref().map_or_else(ResourceVersion::default, |before| before.version()),
-                there: before.is_some_and(|before| before.op != EntryType::Deleted),
+                before: before.map_or_else(ResourceVersion::default, |before| before.version()),
             });
         }
         Ok((links, upto))

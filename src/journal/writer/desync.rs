@@ -15,6 +15,21 @@ use crate::core::wire::Entry;
 use crate::journal::JournalError;
 use crate::journal::error::Result;
 
+/// Place of a version among the entries of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It has an entry, of this uid.
+    Recorded(String),
+    /// It is between two entries.
+    Lacking,
+    /// It is before the first one.
+    BeforeFirst,
+    /// It is before the oldest one that is left.
+    Truncated,
+    /// An entry on the way to it cannot be read.
+    Damaged,
+}
+
 impl Transaction<'_> {
     pub(super) fn verified_at(&self, id: i64) -> Result<Option<(ResourceVersion, i64)>> {
         let row = self.conn.query_row("SELECT verified, verified_at FROM source WHERE id = ?", [id], |row| {
@@ -79,30 +94,42 @@ impl Transaction<'_> {
         if known.version.is_before(&object.version) {
             return Ok(false);
         }
+        Ok(match self.place_of(known, &object.version)? {
+            Place::Recorded(uid) => uid == object.uid,
+            // What retention has truncated is older than anything that a server mixes up.
+            Place::BeforeFirst | Place::Truncated => true,
+            // What is damaged proves nothing.
+            Place::Lacking | Place::Damaged => false,
+        })
+    }
+
+    /// Returns the place of a version among the entries of an object, which go on behind it.
+    pub(super) fn place_of(&mut self, known: &Known, version: &ResourceVersion) -> Result<Place> {
         let mut seq = known.last;
-        // Ends with what retention has truncated, which is older than anything that a server mixes up.
         while let Some(previous) = self.entry_before(seq)? {
             let line = match self.line(seq) {
                 Ok(line) => line,
-                // What is damaged proves nothing.
-                Err(JournalError::Corrupt(_)) => return Ok(false),
+                Err(JournalError::Corrupt(_)) => return Ok(Place::Damaged),
                 Err(error) => return Err(error),
             };
-            let Ok(entry) = Entry::parse(&line.bytes) else { return Ok(false) };
-            let version = entry.version();
-            if version == object.version {
-                return Ok(entry.uid.as_deref() == Some(object.uid.as_str()));
+            let Ok(entry) = Entry::parse(&line.bytes) else { return Ok(Place::Damaged) };
+            let recorded = entry.version();
+            if recorded == *version {
+                return Ok(Place::Recorded(entry.uid.as_deref().unwrap_or_default().to_owned()));
             }
-            if version.is_before(&object.version) {
-                return Ok(false);
+            if recorded.is_before(version) {
+                return Ok(Place::Lacking);
+            }
+            if previous == 0 {
+                return Ok(Place::BeforeFirst);
             }
             seq = previous;
         }
-        Ok(true)
+        Ok(Place::Truncated)
     }
 
     /// The seq of the entry of the same object before this one, 0 for none; `None` where there is no such entry.
-    pub(super) fn entry_before(&self, seq: u64) -> Result<Option<u64>> {
+    fn entry_before(&self, seq: u64) -> Result<Option<u64>> {
         self.conn
             .prepare_cached("SELECT previous FROM entry WHERE seq = ?")
             .and_then(|mut select| select.query_row([seq], |row| row.get(0)).optional())

@@ -10,9 +10,10 @@ use tokio::sync::mpsc;
 use super::queue::Open;
 use super::*;
 use crate::core::change::redact::Redactor;
-use crate::core::model::{Observed, Resource, SourceSpec, Verb, Why};
+use crate::core::model::{Observed, SourceSpec, Verb, Why};
 use crate::journal::Audit;
 use crate::journal::retention::{PauseReason, SLICE_ENTRIES};
+use crate::journal::tests::pods;
 use crate::journal::{Reader, SinkStart, WatchChange, schema};
 
 /// A writer, and what waits for it.
@@ -22,18 +23,6 @@ struct Bench {
     control: mpsc::Sender<Queued>,
     sources: mpsc::Sender<Queued>,
     paused: watch::Receiver<Option<Pause>>,
-}
-
-fn spec() -> SourceSpec {
-    SourceSpec::of(Resource {
-        group: String::new(),
-        version: "v1".into(),
-        kind: "Pod".into(),
-        plural: "pods".into(),
-        singular: "pod".into(),
-        short_names: Vec::new(),
-        namespaced: true,
-    })
 }
 
 fn object(name: &str, version: u64, length: usize) -> Observed {
@@ -70,7 +59,7 @@ fn changes(versions: std::ops::Range<u64>, length: usize) -> Command {
 impl Bench {
     fn in_dir(dir: &Path) -> Self {
         let mut bench = Self::unregistered(dir);
-        bench.enqueue(Command::Register(Box::new(spec()), Reply::new().0));
+        bench.enqueue(Command::Register(Box::new(pods()), Reply::new().0));
         bench.turn();
         bench
     }
@@ -323,13 +312,13 @@ fn a_transaction_that_fails_leaves_what_is_committed_as_it_was() {
     let of_sink = |command| Command::Sink("s".into(), command);
     let rules = |key| Redactor::new(&crate::core::change::redact::Settings::default(), [key; 32]).unwrap();
     let maps = || {
-        let mut maps = spec();
+        let mut maps = pods();
         (maps.resource.kind, maps.resource.plural) = ("ConfigMap".into(), "configmaps".into());
         Box::new(maps)
     };
     let unknown = || vec![WatchChange { verb: Verb::Delete, object: object("unknown", 301, 10) }];
     let rv = |version: &str| ResourceVersion::new(version);
-    let again = || Box::new(SourceSpec { label_selector: "a=b".into(), ignore: vec!["/text".into()], ..spec() });
+    let again = || Box::new(SourceSpec { label_selector: "a=b".into(), ignore: vec!["/text".into()], ..pods() });
     let failing: Vec<(&str, Commands<'_>)> = vec![
         ("changes", Box::new(|| vec![changes(130..140, 10)])),
         ("a bookmark", Box::new(|| vec![of_source(OfSource::Bookmark(rv("400")))])),

@@ -46,20 +46,15 @@ struct Chain {
     lost: Option<u64>,
 }
 
-/// Number of objects whose missed changes are recovered at once. So many more would be another reason.
-const MENDS: usize = 500;
+/// Number of objects whose missed changes are recovered by name at once. More of them would have another reason.
+pub(in crate::watch) const MENDS: usize = 500;
 
 impl Recovery<'_> {
     /// Makes sure that the log has what etcd had at the revision up to which nothing is said to be missing: what was lost before
     /// would make changes of what came later that nobody made.
     pub(super) async fn mend_base(&self, from: u64) -> Result<(), WindowError> {
         let keys = RandomState::new();
-        let first = match self.differing_at(from, &keys, &HashSet::new()).await {
-            Ok(first) => first,
-            // Without that revision nobody can say.
-            Err(WindowError::Compacted | WindowError::Unrecoverable(_)) => return Ok(()),
-            Err(trouble) => return Err(trouble),
-        };
+        let first = self.differing_at(from, &keys, &HashSet::new()).await?;
         if first.is_empty() || first.len() > MENDS {
             return Ok(());
         }
@@ -84,7 +79,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Objects that differ between the log and a list of a revision.
+    /// Objects that differ between the log and a list of a revision; none where that revision cannot be had, because nobody can say.
     async fn differing_at(
         &self,
         at: u64,
@@ -92,11 +87,15 @@ impl Recovery<'_> {
         wanted: &HashSet<u64>,
     ) -> Result<HashMap<u64, Option<(Name, Shown)>>, WindowError> {
         let mut listed = Listed::at(version(at));
-        self.list(at, |object| {
+        let met = self.list(at, |object| {
             listed.meet(keys, wanted, &object);
             Ok(())
-        })
-        .await?;
+        });
+        match met.await {
+            Ok(()) => {}
+            Err(WindowError::Compacted | WindowError::Unrecoverable(_)) => return Ok(HashMap::new()),
+            Err(trouble) => return Err(trouble),
+        }
         let (journal, id, keys, wanted) = (self.shared.journal.clone(), self.id, keys.clone(), wanted.clone());
         let compared = runtime::blocking(move || listed.differences(&journal.reader()?, id, &keys, &wanted)).await;
         compared.map_err(unreadable)

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::Driver;
 use crate::core::backoff::random_up_to;
+use crate::core::model::Seq;
 use crate::journal::{JournalError, Role};
 use crate::watch::audit::{Auditor, Findings};
 use crate::watch::requests::Stop;
@@ -18,6 +19,10 @@ pub(super) type Auditing = Pin<Box<dyn Future<Output = Result<Option<Findings>, 
 impl Driver {
     /// A watch is open: from now on an audit may come due.
     pub(super) fn schedule_audit(&mut self) {
+        if self.stats.linked_upto() == Seq(0) {
+            // What comes from here on is looked before.
+            self.stats.link_upto(*self.shared.journal.head().borrow());
+        }
         if let Some(period) = self.shared.timings.audit
             && self.audit_due.is_none()
         {

@@ -4,8 +4,8 @@ use rusqlite::{OptionalExtension, params};
 
 use super::{Known, Reply, Result, Step, Transaction, Why, Work, sql};
 use crate::core::model::{Observed, ResourceVersion, Unread};
-use crate::core::wire::Entry;
-use crate::journal::{JournalError, Missed};
+use crate::journal::Missed;
+use crate::journal::writer::desync::Place;
 
 /// `recovering`: what is written are the missed changes of one object …
 pub(super) const MENDED: i64 = 3;
@@ -46,36 +46,17 @@ impl Transaction<'_> {
     /// Records a GAP where a missed change is older than what the log has of its object by now, and lacks it. What a source ignores
     /// is in no entry, and no GAP.
     pub(super) fn missed_too_late(&mut self, id: i64, known: &Known, object: &Observed) -> Result {
-        if self.source(id)?.ignore.is_empty() && self.lacks(known, &object.version)? {
+        if !self.source(id)?.ignore.is_empty() {
+            return Ok(());
+        }
+        // Where entries are truncated or damaged nobody knows.
+        if matches!(self.place_of(known, &object.version)?, Place::Lacking | Place::BeforeFirst) {
             let number = object.version.as_str().parse::<u64>().ok();
             let before = number.map(|number| ResourceVersion(number.saturating_sub(1).to_string()));
             let name = (object.namespace.as_str(), object.name.as_str());
             self.gap_of_object(id, name, before, object.version.clone())?;
         }
         Ok(())
-    }
-
-    /// Reports whether the entries of an object, which go on behind a version, have none of it. Where they are truncated nobody knows.
-    fn lacks(&mut self, known: &Known, version: &ResourceVersion) -> Result<bool> {
-        let mut seq = known.last;
-        while let Some(previous) = self.entry_before(seq)? {
-            let line = match self.line(seq) {
-                Ok(line) => line,
-                // What is damaged proves nothing.
-                Err(JournalError::Corrupt(_)) => return Ok(false),
-                Err(error) => return Err(error),
-            };
-            let Ok(entry) = Entry::parse(&line.bytes) else { return Ok(false) };
-            let recorded = entry.version();
-            if recorded == *version {
-                return Ok(false);
-            }
-            if recorded.is_before(version) || previous == 0 {
-                return Ok(true);
-            }
-            seq = previous;
-        }
-        Ok(false)
     }
 
     fn gap_of_object(

@@ -169,8 +169,8 @@ impl Transaction<'_> {
             // What is recovered may have been recorded before a crash, or before the position was lost.
             Some(known)
                 if evidence == Evidence::Recovered
-                    && (known.present || known.uid == object.uid)
-                    && object.version.is_not_after(&known.version) =>
+                    && object.version.is_not_after(&known.version)
+                    && (known.present || known.uid == object.uid || !self.is_undone(id, &known)?) =>
             {
                 self.missed_too_late(id, &known, &object)?;
             }
@@ -192,6 +192,12 @@ impl Transaction<'_> {
         // It is recorded: a crash after this commit goes on with the next one.
         self.execute("unstage an object", "DELETE FROM listing WHERE id = ?", params![row])?;
         Ok(())
+    }
+
+    /// Reports whether an object died at a version that a restore from a backup has undone: one that was not written since.
+    fn is_undone(&self, id: i64, known: &Known) -> Result<bool> {
+        let applied = &self.source(id)?.checkpoint.applied;
+        Ok(applied.as_ref().is_none_or(|applied| applied.is_before(&known.version)))
     }
 
     /// A deletion that was recovered: recorded as the watch would have brought it, with the last state under the

@@ -9,7 +9,7 @@ use crate::core::wire::Entry;
 use crate::journal::Journal;
 
 fn maps() -> SourceSpec {
-    let mut spec = spec();
+    let mut spec = pods();
     (spec.resource.kind, spec.resource.plural) = ("ConfigMap".into(), "configmaps".into());
     spec
 }
@@ -90,7 +90,7 @@ fn a_source_is_registered_while_its_unfinished_list_is_dropped() {
     bench.turns();
     assert_eq!(bench.count("listing"), 1200, "nobody has asked for anything yet");
     let (reply, mut memory) = Reply::new();
-    bench.enqueue(Command::Register(Box::new(spec()), reply));
+    bench.enqueue(Command::Register(Box::new(pods()), reply));
     bench.turn();
     assert!(memory.try_recv().unwrap().1.checkpoint.resume.is_none());
     assert!(bench.count("listing") > 0, "it did not wait for that");
@@ -107,7 +107,7 @@ fn a_source_is_registered_while_its_unfinished_list_is_dropped() {
 #[test]
 fn what_the_last_daemon_left_waits_for_the_sinks_and_the_rules() {
     let dir = tempfile::tempdir().unwrap();
-    for (name, first) in [("a source", source(spec())), ("rules", rules(&[]))] {
+    for (name, first) in [("a source", source(pods())), ("rules", rules(&[]))] {
         let dir = dir.path().join(name);
         let mut bench = Bench::in_dir(&dir);
         bench.list([object("a", 100, 10), object("b", 101, 10)]);
@@ -213,7 +213,7 @@ fn a_registration_that_did_not_fit_has_not_happened() {
     assert!(bench.writer.committed.sources[&1].inconsistent);
 
     bench.nearly_full();
-    let again = || SourceSpec { label_selector: "a=b".into(), ignore: vec!["/text".into()], ..spec() };
+    let again = || SourceSpec { label_selector: "a=b".into(), ignore: vec!["/text".into()], ..pods() };
     bench.enqueue(source(again()));
     bench.enqueue(source(maps()));
     let Command::Source(_, many) = changes(110..200, 2000) else { panic!() };
@@ -239,7 +239,7 @@ async fn a_stop_waits_for_one_slice_and_the_next_start_goes_on() {
     let (journal, writing) = Journal::inline(dir.path(), |_| Ok(())).unwrap();
     let mut writer = JoinSet::new();
     writer.spawn(writing);
-    let (source, _) = journal.source(&spec()).await.unwrap();
+    let (source, _) = journal.source(&pods()).await.unwrap();
     source.list_begin().await.unwrap();
     source.list_page((0..2000).map(|n| object(&format!("o{n}"), 100 + n, 10)).collect()).await.unwrap();
     let mut head = journal.head();
@@ -254,7 +254,7 @@ async fn a_stop_waits_for_one_slice_and_the_next_start_goes_on() {
 
     let mut bench = Bench::unregistered(dir.path());
     let (reply, mut memory) = Reply::new();
-    bench.enqueue(Command::Register(Box::new(spec()), reply));
+    bench.enqueue(Command::Register(Box::new(pods()), reply));
     bench.turns();
     assert_eq!(memory.try_recv().unwrap().1.checkpoint.resume, Some(rv(3000)));
     assert_eq!(bench.log(), (0..2000).map(|n| format!("ADDED listed o{n}")).collect::<Vec<_>>());
@@ -262,11 +262,11 @@ async fn a_stop_waits_for_one_slice_and_the_next_start_goes_on() {
 
 /// Instructions of the database for the costliest turn in which a list of so many Pods of one namespace is compared with what
 /// is known, which is the same, while so many others are known in each of the namespaces around it.
-fn costliest_turn(pods: usize, others: usize) -> usize {
+fn costliest_turn(inside: usize, others: usize) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let mut bench = Bench::unregistered(dir.path());
     for around in ["a", "z"] {
-        bench.enqueue(source(SourceSpec { namespace: Some(around.into()), ..spec() }));
+        bench.enqueue(source(SourceSpec { namespace: Some(around.into()), ..pods() }));
         bench.turns();
         let id = SourceId(if around == "a" { 1 } else { 2 });
         let change = |n| WatchChange {
@@ -276,11 +276,11 @@ fn costliest_turn(pods: usize, others: usize) -> usize {
         bench.enqueue(Command::Source(id, OfSource::Changes((0..others).map(change).collect())));
         bench.turns();
     }
-    bench.enqueue(source(SourceSpec { namespace: Some("shop".into()), ..spec() }));
+    bench.enqueue(source(SourceSpec { namespace: Some("shop".into()), ..pods() }));
     bench.turns();
     let mut most = 0;
     for round in 0..2 {
-        let list = (0..pods).map(|n| object(&format!("o{n:05}"), 2, 1)).collect();
+        let list = (0..inside).map(|n| object(&format!("o{n:05}"), 2, 1)).collect();
         let of_third = |command| Command::Source(SourceId(3), command);
         bench.enqueue(of_third(OfSource::ListBegin));
         bench.enqueue(of_third(OfSource::ListPage(list)));
@@ -299,7 +299,7 @@ fn costliest_turn(pods: usize, others: usize) -> usize {
             }
         }
     }
-    assert_eq!(bench.log().len(), 2 * others + pods, "nothing is gone and nothing is told twice");
+    assert_eq!(bench.log().len(), 2 * others + inside, "nothing is gone and nothing is told twice");
     most
 }
 
