@@ -499,6 +499,24 @@ impl Sim {
         }
     }
 
+    /// The encryption key of an object is lost: nobody can read it, also in the past. While it exists, no list of its resource that it
+    /// is on is answered, and no watch cache of it begins: [`Sim::restart_api_server`] makes it begin.
+    pub fn lose_key(&self, resource: &str, namespace: &str, name: &str) {
+        let mut state = self.shared.lock();
+        if let Ok(served) = state.store.resource(resource) {
+            let key = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+            state.store.storage_mut(&served.storage).lose_key(&key);
+        }
+    }
+
+    /// All keys of a resource are there again.
+    pub fn give_keys_back(&self, resource: &str) {
+        let mut state = self.shared.lock();
+        if let Ok(served) = state.store.resource(resource) {
+            state.store.storage_mut(&served.storage).give_keys_back();
+        }
+    }
+
     /// etcd comes back as it was at this revision; what came later never happened. Watches end.
     pub fn restore(&self, revision: u64) {
         self.shared.lock().store.restore(revision);

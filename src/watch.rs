@@ -31,6 +31,7 @@
 //! ```
 
 pub mod apiserver_counters;
+mod around;
 mod audit;
 pub mod cluster;
 pub mod dating;

@@ -208,12 +208,22 @@ pub enum Why {
     Paused,
     /// An audit found a difference.
     Audit,
+    /// The API server cannot read an object from etcd.
+    Unreadable,
 }
 
 impl Why {
     /// Every reason, in the order of the wire format's documentation.
-    pub const ALL: [Self; 7] =
-        [Self::Expired, Self::Rollback, Self::Scope, Self::Undecodable, Self::Oversize, Self::Paused, Self::Audit];
+    pub const ALL: [Self; 8] = [
+        Self::Expired,
+        Self::Rollback,
+        Self::Scope,
+        Self::Undecodable,
+        Self::Oversize,
+        Self::Paused,
+        Self::Audit,
+        Self::Unreadable,
+    ];
 
     /// The word of the wire format.
     #[must_use]
@@ -226,6 +236,7 @@ impl Why {
             Self::Oversize => "oversize",
             Self::Paused => "paused",
             Self::Audit => "audit",
+            Self::Unreadable => "unreadable",
         }
     }
 
@@ -429,8 +440,17 @@ pub struct Unread {
     pub version: ResourceVersion,
     /// A keyed digest of its bytes, which distinguishes it from others; empty where name and version do.
     pub digest: String,
-    /// `Oversize` or `Undecodable`.
+    /// `Oversize`, `Undecodable` or `Unreadable`.
     pub why: Why,
+}
+
+impl Unread {
+    /// An object that the API server cannot read from etcd. The journal adds its last known uid and version.
+    #[must_use]
+    pub fn unreadable(namespace: String, name: String) -> Self {
+        let (uid, digest) = (String::new(), String::new());
+        Self { namespace, name, uid, version: ResourceVersion(String::new()), digest, why: Why::Unreadable }
+    }
 }
 
 /// Object bytes without secrets.

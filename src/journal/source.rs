@@ -138,6 +138,12 @@ impl SourceJournal {
         self.send(OfSource::Unread(verb, Box::new(object)), 0, None).await
     }
 
+    /// Hands over an object that the API server cannot read from etcd: a GAP for that object, once for each version that is known of
+    /// it. Its deletion, once it is found, says so.
+    pub async fn unreadable(&self, (namespace, name): (String, String)) -> Result {
+        self.send(OfSource::Unreadable(Box::new(Unread::unreadable(namespace, name))), 0, None).await
+    }
+
     /// Says that the list which has begun shows an earlier version: what changed after that may be as old as what was missed.
     pub async fn list_past(&self) -> Result {
         self.send(OfSource::ListPast, 0, None).await

@@ -161,7 +161,7 @@ impl Conditions {
 fn is_labelled(line: &[u8], labels: &LabelSelector) -> bool {
     Entry::parse(line).is_ok_and(|entry| match entry.object {
         Some(object) => labels.takes(&labels_of(object.get().as_bytes())),
-        None => entry.gap.is_some(),
+        None => entry.op == EntryType::Gap,
     })
 }
 

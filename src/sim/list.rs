@@ -241,12 +241,20 @@ pub(super) fn decide(
         .flat_map(|storage| storage.listed(state, &start, from_etcd))
         .filter(|row| namespace.is_none_or(|namespace| *row.namespace == *namespace))
         .filter(|row| name.is_none_or(|name| *row.name == *name));
+    let storage = store.storage(&served.storage);
+    let is_cached = !exact && options.token.is_empty() && asked.is_some() || limit == usize::MAX;
+    if let Some(storage) = storage.filter(|_| is_cached) {
+        storage.cached()?;
+    }
     // etcd knows no selectors: keys behind a full page are more to come, whether they match or not.
     let (mut page, mut left): (Vec<Arc<Row>>, usize) = (Vec::new(), 0);
     for row in rows {
         if page.len() == limit {
             left += 1;
-        } else if selector.matches(row) {
+            continue;
+        }
+        storage.map_or(Ok(()), |storage| storage.read(row))?;
+        if selector.matches(row) {
             page.push(Arc::clone(row));
         }
     }

@@ -327,7 +327,9 @@ async fn answer(
         RequestKind::List => list(shared, &served, namespace.as_deref(), &options, metadata_only, twist).await,
         RequestKind::Watch => watch(shared, served, namespace.clone(), &options, metadata_only).await,
         RequestKind::Get => {
-            let row = shared.lock().store.find(&served, namespace.as_deref().unwrap_or_default(), name)?;
+            let state = shared.lock();
+            let row = state.store.find(&served, namespace.as_deref().unwrap_or_default(), name)?;
+            state.store.storage(&served.storage).map_or(Ok(()), |storage| storage.read(&row))?;
             Ok(Reply::object(200, &served, &row, metadata_only))
         }
         RequestKind::Write | RequestKind::Other => {
@@ -454,6 +456,7 @@ async fn watch(
     }
     let begin = start()?;
     let mut state = shared.lock();
+    state.store.storage(&asked.served.storage).map_or(Ok(()), |storage| storage.cached())?;
     if let Start::After(revision) = begin
         && revision < state.store.oldest(&asked.served.storage)
     {

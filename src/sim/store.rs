@@ -2,6 +2,7 @@
 //! is compacted of it.
 
 mod losses;
+mod unreadable;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -40,6 +41,8 @@ pub(super) struct Storage {
     losing: usize,
     /// Revisions that the watch cache has lost.
     lost: BTreeSet<u64>,
+    /// uids of the objects that cannot be read.
+    unreadable: BTreeSet<String>,
 }
 
 impl Storage {
@@ -54,6 +57,7 @@ impl Storage {
             signals: Vec::new(),
             losing: 0,
             lost: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
         }
     }
 

@@ -24,6 +24,7 @@ mod settings;
 mod tests;
 mod through;
 mod tls;
+mod unreadable;
 
 pub use settings::{AuditReads, Examine, Off, Recover, RecoverBounds, Settings};
 
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 pub use client::{Api, Fetched, next_part};
 pub use failure::Failure;
+pub use unreadable::Unreadable;
 
 use crate::core::net::proxy::InvalidProxy;
 

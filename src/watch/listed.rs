@@ -51,6 +51,11 @@ impl Listed {
         Self { version, ..Self::default() }
     }
 
+    /// Leaves out an object that the API server cannot read.
+    pub(super) fn excuse(&mut self, keys: &RandomState, (namespace, name): &Name) {
+        self.twice.insert(keys.hash_one((&**namespace, &**name)));
+    }
+
     /// Returns the number of its objects.
     pub(super) fn count(&self) -> u64 {
         self.objects.len() as u64

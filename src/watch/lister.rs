@@ -2,10 +2,12 @@
 
 use std::cmp::Ordering;
 
+use kube::client::Body;
 use kube::core::params::{ListParams, VersionMatch};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Shared;
+use super::around::{Around, Detour};
 use super::decode;
 use super::frame::{Item, Items};
 use super::intake::{SLOW, Taken, taken};
@@ -13,7 +15,7 @@ use super::machine::{Input, Machine};
 use super::pages::Pages;
 use super::requests::{Stop, list_params, request, selector, unbuilt};
 use super::stats::SourceStats;
-use crate::core::model::{ResourceVersion, SourceSpec, Why};
+use crate::core::model::{ResourceVersion, SourceSpec, Unread, Why};
 use crate::core::runtime;
 use crate::journal::{SourceJournal, SourceState};
 use crate::watch::cluster::{Api, Failure, next_part};
@@ -53,6 +55,8 @@ pub(super) struct Listing {
     permit: Option<OwnedSemaphorePermit>,
     /// Its pages so far.
     pages: Pages,
+    /// The way around objects that the API server cannot read; none before the first of them.
+    around: Option<Around>,
     /// Number of lists of this source that the journal had given up before this one.
     given_up: u64,
 }
@@ -125,8 +129,7 @@ impl Lister<'_> {
     /// The version of a short list, and whether an object in it is newer.
     async fn glance(&self, params: &ListParams) -> Result<(ResourceVersion, bool), Failure> {
         let _room = self.shared.limiter.request().await;
-        let uri = request(self.spec).list(params).map_err(unbuilt)?.uri().to_string();
-        let mut body = self.api.stream(&uri).await?;
+        let mut body = self.open_glance(params.clone()).await?;
         let mut items = Items::new(GLANCE_LIMIT.min(self.shared.timings.line_limit));
         let mut newest = Newest::default();
         while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
@@ -144,10 +147,38 @@ impl Lister<'_> {
         Ok((version, newer))
     }
 
+    /// Requests a short list. Where the API server cannot read an object of it, it begins behind that one, at the newest version.
+    async fn open_glance(&self, mut params: ListParams) -> Result<Body, Failure> {
+        let mut around = Around::new(1);
+        loop {
+            let uri = request(self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
+            let unreadable = match self.api.stream(&uri).await {
+                Err(Failure::Unreadable(unreadable)) => unreadable,
+                answer => return answer,
+            };
+            if params.limit.is_none_or(|limit| limit > 1) || params.resource_version.take().is_some() {
+                // The watch cache, which cannot begin, has answered: lists of one object without a version are etcd's.
+                params = ListParams { limit: Some(1), version_match: None, ..params };
+                continue;
+            }
+            match around.failed(self.spec, &unreadable, None, None) {
+                Some(Detour::Behind(token, _)) => params.continue_token = Some(token),
+                Some(Detour::Smaller) | None => return Err(Failure::Unreadable(unreadable)),
+            }
+        }
+    }
+
     /// Returns the path of a page. Without a version the list is a consistent one.
-    fn page_uri(&self, token: Option<String>, paged: bool, at: Option<ResourceVersion>) -> Result<String, Failure> {
+    fn page_uri(
+        &self,
+        token: Option<String>,
+        limit: Option<u32>,
+        at: Option<ResourceVersion>,
+    ) -> Result<String, Failure> {
+        // A token brings its own version.
+        let at = at.filter(|_| token.is_none());
         let params = ListParams {
-            limit: paged.then_some(self.shared.timings.page),
+            limit,
             continue_token: token,
             version_match: at.is_some().then_some(VersionMatch::Exact),
             resource_version: at.map(|at| at.0),
@@ -166,15 +197,14 @@ impl Lister<'_> {
         if token.is_none() {
             self.stats.listed();
             listing.pages = Pages::default();
+            listing.around = None;
             listing.given_up = self.journal.lists_given_up();
             self.journal.list_begin().await?;
             if at.is_some() {
                 self.journal.list_past().await?;
             }
         }
-        let uri = self.page_uri(token, paged, at)?;
-        self.shared.limiter.turn().await;
-        let mut body = self.api.stream(&uri).await?;
+        let mut body = self.open_page(listing, token, paged, at).await?;
         let mut items = Items::new(self.shared.timings.line_limit);
         let journal = self.shared.journal.clone();
         let mut share = journal.budget().share();
@@ -224,6 +254,9 @@ impl Lister<'_> {
                 self.stats.report(self.journal, SourceState::Listing(came)).await?;
             }
         }
+        if let Some(around) = &mut listing.around {
+            around.came();
+        }
         // A list that broke off has no whole envelope.
         let page = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?;
         if !staged.is_empty() {
@@ -237,6 +270,46 @@ impl Lister<'_> {
         }
         let newer = newest.is_after(&page.version);
         Ok(Input::Page { version: page.version, next: page.next, newer })
+    }
+
+    /// Requests a page. Where the API server cannot read an object of it, that is staged by its name, and the page is the one before
+    /// or behind it.
+    async fn open_page(
+        &self,
+        listing: &mut Listing,
+        mut token: Option<String>,
+        paged: bool,
+        mut at: Option<ResourceVersion>,
+    ) -> Result<Body, Stop> {
+        loop {
+            let limit = match &listing.around {
+                Some(around) => Some(around.limit()),
+                None => paged.then_some(self.shared.timings.page),
+            };
+            let uri = self.page_uri(token.clone(), limit, at.clone())?;
+            self.shared.limiter.turn().await;
+            let unreadable = match self.api.stream(&uri).await {
+                Err(Failure::Unreadable(unreadable)) => unreadable,
+                answer => return Ok(answer?),
+            };
+            if token.is_none() && at.is_none() {
+                // The pages that follow have to be of one version.
+                at = Some(self.glance(&ListParams { limit: Some(1), ..list_params(self.spec) }).await?.0);
+            }
+            let around = listing.around.get_or_insert_with(|| Around::new(self.shared.timings.page));
+            let number = at.as_ref().and_then(|at| at.as_str().parse().ok());
+            match around.failed(self.spec, &unreadable, token.as_deref(), number) {
+                Some(Detour::Smaller) => {}
+                Some(Detour::Behind(next, (namespace, name))) => {
+                    token = Some(next);
+                    listing.pages.object(&namespace, &name);
+                    if !self.spec.leaves_out(&namespace) {
+                        self.journal.list_unread(vec![Unread::unreadable(namespace, name)]).await?;
+                    }
+                }
+                None => return Err(Failure::Unreadable(unreadable).into()),
+            }
+        }
     }
 
     /// Writes the complete list, unless it lacks so much that it has to be asked for again first: a broken server's

@@ -62,8 +62,8 @@ pub use terms::{Anomaly, Effect, End, Input, Thresholds};
 
 use crate::core::model::{Checkpoint, ResourceVersion, Why};
 use crate::journal::{SourceMemory, SourceState};
-use crate::watch::cluster::Failure;
 use crate::watch::cluster::failure::UNAUTHORIZED;
+use crate::watch::cluster::{Failure, Unreadable};
 
 /// Versions without an order that are remembered.
 const SEEN: usize = 10_000;
@@ -401,9 +401,10 @@ impl Machine {
         self.ask(now, Effect::AskLatest, out);
     }
 
-    /// A source whose list was given up is degraded until a list is complete.
+    /// A source whose list was given up is degraded until a list is complete, and one with an object that cannot be read until it is
+    /// watched.
     fn report_unless_given_up(&mut self, state: SourceState, out: &mut Vec<Effect>) {
-        if self.failures.given_up == 0 {
+        if self.failures.given_up == 0 && self.failures.unreadable.is_none() {
             self.report(state, out);
         }
     }
@@ -534,7 +535,7 @@ impl Machine {
 /// another history, and a changed scope knows less than the history has.
 const fn is_recoverable(why: Why) -> bool {
     match why {
-        Why::Expired | Why::Undecodable | Why::Oversize | Why::Paused | Why::Audit => true,
+        Why::Expired | Why::Undecodable | Why::Oversize | Why::Paused | Why::Audit | Why::Unreadable => true,
         Why::Rollback | Why::Scope => false,
     }
 }

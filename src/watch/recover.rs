@@ -16,7 +16,7 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -39,7 +39,7 @@ use ask::newer;
 pub(super) use mend::{MENDS, Mended};
 pub(super) use outcome::{Outcome, RecoveryCost, WindowError};
 pub(super) use plan::Key;
-use plan::{Inconsistency, Plan, Question, State};
+use plan::{Change, Inconsistency, Plan, Question, State};
 pub(super) use revisions::Revisions;
 use revisions::number;
 
@@ -55,6 +55,8 @@ const OTHERS_TIMEOUT: Duration = Duration::from_secs(10);
 const FINDERS_TIMEOUT: Duration = Duration::from_secs(120);
 /// Duration of a window beyond which the newest version is requested again before the source watches.
 const WINDOW_AGE_MAX: Duration = Duration::from_secs(5);
+/// Deleted objects of a window that are looked at once more.
+const DELETED_MAX: usize = 16;
 /// Number of entries since the last verification of the log up to which missing ones are searched.
 const MOST_RECORDED: usize = 20_000;
 
@@ -87,11 +89,14 @@ struct Window {
     keys: RandomState,
     /// Versions of objects that are staged.
     staged: Mutex<BTreeSet<(Key, u64)>>,
+    /// Objects that the API server could not read at some revision.
+    unreadable: Mutex<BTreeSet<Key>>,
 }
 
 /// An answer, as the plan takes it.
 enum Answer {
     Object { key: Key, at: u64, since: u64, state: Option<State> },
+    Unreadable { key: Key, at: u64 },
     Count { at: u64, count: Option<u64> },
     Names { at: u64, count: u64, changed: Vec<(Key, State)> },
 }
@@ -105,6 +110,7 @@ impl Recovery<'_> {
         match ended {
             Ok(outcome) => Ok(outcome),
             Err(WindowError::Unrecoverable(text)) => Ok(Outcome::Unrecoverable(text)),
+            Err(WindowError::Unreadable(unreadable)) => Ok(Outcome::Unrecoverable(unreadable.to_string())),
             Err(WindowError::ListTooShort(text)) => Ok(Outcome::ListTooShort(text)),
             Err(WindowError::NoRoom(text)) => Ok(Outcome::NoRoom(text)),
             Err(WindowError::Compacted | WindowError::RevisionConflict) => {
@@ -230,6 +236,7 @@ impl Recovery<'_> {
             while let Some(answer) = answers.next().await {
                 match answer? {
                     Answer::Object { key, at, since, state } => plan.object(&key, at, since, state)?,
+                    Answer::Unreadable { key, at } => plan.unreadable(&key, at)?,
                     Answer::Count { at, count } => plan.count(at, count),
                     Answer::Names { at, count, changed } => plan.names(at, count, changed)?,
                 }
@@ -238,6 +245,10 @@ impl Recovery<'_> {
             self.shared.revisions.note_numbers(self.id, plan.found().map(|revision| (revision, false)));
         }
         let changes = plan.changes()?;
+        self.look_at_deleted(&window, &plan, &changes).await?;
+        for key in window.unreadable() {
+            self.journal.unreadable(key).await?;
+        }
         self.shared.revisions.note_numbers(self.id, changes.iter().map(|change| (change.version, change.deleted)));
         tracing::debug!(
             source = self.spec.name(),
@@ -259,6 +270,21 @@ impl Recovery<'_> {
         let deletions: Vec<Found> = deletions.collect();
         if !deletions.is_empty() {
             self.journal.found(deletions).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at objects that are deleted and that no answer has shown, right before that: the API server may not have been able to read
+    /// them, and its watch ends then instead of saying that they are gone.
+    async fn look_at_deleted(&self, window: &Window, plan: &Plan, changes: &[Change]) -> Result<(), WindowError> {
+        let unseen = changes.iter().filter(|change| change.deleted && !plan.has_shown(&change.key));
+        for change in unseen.take(DELETED_MAX) {
+            match self.named(&change.key, Some(change.version - 1), |_| Ok(())).await {
+                Err(WindowError::Unreadable(_)) => window.add_unreadable([change.key.clone()]),
+                Err(WindowError::Stop(stop)) => return Err(WindowError::Stop(stop)),
+                // What is compacted nobody can say.
+                Ok(_) | Err(_) => {}
+            }
         }
         Ok(())
     }
@@ -305,42 +331,54 @@ impl Recovery<'_> {
         let mut listed = 0;
         let mut differ = Vec::new();
         let wrong = self.stats.cache_fault().objects;
-        self.list(window.to, |object| {
+        let around = self
+            .list(window.to, |object| {
+                listed += 1;
+                let key = (object.namespace.clone(), object.name.clone());
+                if wrong.contains(&key) {
+                    return Ok(());
+                }
+                let name = window.keys.hash_one(&key);
+                if object.version.is_empty() && unread.contains(&(name, window.keys.hash_one(&object.uid), 0)) {
+                    // It has no version, and is recorded as such.
+                    missing.remove(&name);
+                    plan.same();
+                    return Ok(());
+                }
+                let state = window.state(&object)?;
+                if unread.contains(&(name, state.uid, state.version)) {
+                    // It is too large, and recorded as such.
+                    missing.remove(&name);
+                    if state.version <= window.from {
+                        plan.same();
+                    } else {
+                        differ.push((key, Some((state.uid, state.version, true)), state));
+                    }
+                    return Ok(());
+                }
+                match missing.remove(&name) {
+                    // What was recorded in this window has not been there all the time.
+                    Some((uid, version, true))
+                        if state == (State { uid, version })
+                            && version <= window.from
+                            && !recorded.contains_key(&key) =>
+                    {
+                        plan.same();
+                    }
+                    before => differ.push((key, before, state)),
+                }
+                Ok(())
+            })
+            .await?;
+        for key in &around {
             listed += 1;
-            let key = (object.namespace.clone(), object.name.clone());
-            if wrong.contains(&key) {
-                return Ok(());
+            match missing.remove(&window.hash_of(key)) {
+                // It counts as unchanged.
+                Some((_, version, true)) if version <= window.from && !recorded.contains_key(key) => plan.same(),
+                _ => plan.cannot_count(),
             }
-            let name = window.keys.hash_one(&key);
-            if object.version.is_empty() && unread.contains(&(name, window.keys.hash_one(&object.uid), 0)) {
-                // It has no version, and is recorded as such.
-                missing.remove(&name);
-                plan.same();
-                return Ok(());
-            }
-            let state = window.state(&object)?;
-            if unread.contains(&(name, state.uid, state.version)) {
-                // It is too large, and recorded as such.
-                missing.remove(&name);
-                if state.version <= window.from {
-                    plan.same();
-                } else {
-                    differ.push((key, Some((state.uid, state.version, true)), state));
-                }
-                return Ok(());
-            }
-            match missing.remove(&name) {
-                // What was recorded in this window has not been there all the time.
-                Some((uid, version, true))
-                    if state == (State { uid, version }) && version <= window.from && !recorded.contains_key(&key) =>
-                {
-                    plan.same();
-                }
-                before => differ.push((key, before, state)),
-            }
-            Ok(())
-        })
-        .await?;
+        }
+        window.add_unreadable(around);
         let wrong = wrong.into_iter().map(|key| (missing.remove(&window.hash_of(&key)), key)).collect::<Vec<_>>();
         let gone = missing.values().filter(|known| known.2).count() as u64;
         if !self.confirmed && gone * 2 > total && (gone >= MANY || listed == 0) {
@@ -447,7 +485,7 @@ impl Recovery<'_> {
                 match self.newest_of(&other.spec).await {
                     Ok(newest) => theirs.push((other.id, Some(newest))),
                     // Whom we may not ask explains nothing.
-                    Err(WindowError::Unrecoverable(_)) => theirs.push((other.id, None)),
+                    Err(WindowError::Unrecoverable(_) | WindowError::Unreadable(_)) => theirs.push((other.id, None)),
                     Err(trouble) => return Err(trouble),
                 }
             }
@@ -472,7 +510,17 @@ impl Recovery<'_> {
 
 impl Window {
     fn new(from: u64, to: u64) -> Self {
-        Self { from, to, applied: from, keys: RandomState::new(), staged: Mutex::default() }
+        let (staged, unreadable) = (Mutex::default(), Mutex::default());
+        Self { from, to, applied: from, keys: RandomState::new(), staged, unreadable }
+    }
+
+    fn add_unreadable(&self, keys: impl IntoIterator<Item = Key>) {
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).extend(keys);
+    }
+
+    /// Takes the objects that the API server could not read.
+    fn unreadable(&self) -> BTreeSet<Key> {
+        std::mem::take(&mut *self.unreadable.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the number that stands for a name.

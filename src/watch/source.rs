@@ -393,7 +393,7 @@ impl Driver {
     /// A source settles also where only a person can help, or where the API server answers and never well.
     fn settle_for(&mut self, failure: &Failure) {
         let settled = match failure {
-            Failure::Forbidden(_) | Failure::Refused(_) | Failure::NotFound => true,
+            Failure::Forbidden(_) | Failure::Refused(_) | Failure::NotFound | Failure::Unreadable(_) => true,
             Failure::Busy(_) | Failure::Server(_) | Failure::Undecodable(_) | Failure::Oversize(_) => {
                 let since = *self.failing.get_or_insert_with(Instant::now);
                 since.elapsed() >= self.shared.timings.thresholds.settle

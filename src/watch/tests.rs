@@ -14,6 +14,7 @@ mod recovering;
 mod refusals;
 mod restored;
 mod scopes;
+mod unreadable;
 mod witnesses;
 
 use std::path::Path;
@@ -66,6 +67,7 @@ fn quick() -> Timings {
             short_watches: 4,
             undecodable: 3,
             server_errors: Duration::from_millis(300),
+            unreadable: Duration::from_millis(300),
             ahead: Duration::from_millis(400),
             not_found: Duration::from_millis(200),
             slow: Duration::from_millis(50),

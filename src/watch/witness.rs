@@ -269,6 +269,7 @@ impl Auditor {
             match self.shown(recovery, name, at).await {
                 Ok(object) => drop(shown.insert(name.clone(), object)),
                 Err(WindowError::Stop(stop)) => return Err(stop),
+                Err(WindowError::Unreadable(_)) => self.journal.unreadable(name.clone()).await?,
                 // A server that does not answer for the past, or for a name.
                 Err(_) => return Ok(None),
             }

@@ -60,7 +60,7 @@ pub struct Entry<'a> {
     pub change: Option<&'a RawValue>,
     /// The object.
     pub object: Option<&'a RawValue>,
-    /// The gap.
+    /// The gap, on a GAP; on DELETED what may be missing right before it.
     pub gap: Option<&'a RawValue>,
     /// JSON pointers of what was redacted.
     pub redacted: Option<&'a RawValue>,
@@ -227,6 +227,16 @@ impl<'a> Entry<'a> {
     /// The gap it records, on a GAP.
     #[must_use]
     pub fn gap(&self) -> Option<EntryGap> {
+        self.any_gap().filter(|_| self.op == EntryType::Gap)
+    }
+
+    /// The gap right before a deletion, on a DELETED whose object the API server could not read any more.
+    #[must_use]
+    pub fn gap_before(&self) -> Option<EntryGap> {
+        self.any_gap().filter(|_| self.op == EntryType::Deleted)
+    }
+
+    fn any_gap(&self) -> Option<EntryGap> {
         serde_json::from_str(self.gap?.get()).ok()
     }
 }

@@ -51,7 +51,7 @@ pub struct EntryBuilder<'a> {
     pub change: Option<&'a str>,
     /// The object as JSON on one line.
     pub object: Option<&'a [u8]>,
-    /// The gap and the time of the last moment known good.
+    /// The gap and the time of the last moment known good; on DELETED what may be missing right before it.
     pub gap: Option<(&'a Gap, Option<&'a str>)>,
     /// JSON pointers of what was redacted.
     pub redacted: &'a [String],

@@ -80,7 +80,7 @@ fn gap_schema() -> Value {
     let why: Vec<&str> = Why::ALL.iter().map(|why| why.as_str()).collect();
     json!({
         "type": "object",
-        "description": "On GAP: between these, changes may be missing.",
+        "description": "On GAP: between these, changes may be missing. On DELETED: the API server could not read the object any more (`unreadable`), so that `object` is its state at `from`.",
         "required": ["why"],
         "properties": {
             "why": {

@@ -107,6 +107,7 @@ impl Transaction<'_> {
                 changes.iter().try_for_each(|change| self.change(id, change))
             }
             OfSource::Unread(verb, object) => self.unread_change(id, *verb, object),
+            OfSource::Unreadable(object) => self.unreadable(id, object),
             OfSource::Bookmark(version) => {
                 self.bookmark(id, version);
                 Ok(())

@@ -88,6 +88,8 @@ pub(in crate::journal) enum OfSource {
     Changes(Vec<WatchChange>),
     /// An event of a watch whose object cannot be recorded.
     Unread(Verb, Box<Unread>),
+    /// An object that the API server cannot read from etcd.
+    Unreadable(Box<Unread>),
     Bookmark(ResourceVersion),
     /// The changes that follow may have happened since this time, microseconds since 1970, or since the last good one.
     Behind(Option<i64>),

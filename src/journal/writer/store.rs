@@ -79,6 +79,11 @@ impl Transaction<'_> {
         let bounds = moment.bounds.map(|(earliest, latest)| [rfc3339(earliest), rfc3339(latest)]);
         let source = self.source(source_id)?;
         let happened = happened.map(|time| time.to_string());
+        // A watch brings the last state of what is deleted, or nothing.
+        let is_found = op == EntryType::Deleted && evidence != Evidence::Watched;
+        let since = row.filter(|_| is_found).map(|row| self.unreadable_since(source_id, row)).transpose()?.flatten();
+        let to = Some(object.version.clone()).filter(|_| evidence == Evidence::Recovered);
+        let gap = since.map(|from| Gap { why: Why::Unreadable, from: Some(from), to, recovered: 0 });
         let rendered = wire::render(&EntryBuilder {
             seq: Seq(seq),
             epoch: self.epoch(),
@@ -98,7 +103,7 @@ impl Transaction<'_> {
             managers: wire::managers(op, evidence, &object.body.bytes).as_deref(),
             change: change.as_ref().map(|(change, _)| change.json.as_str()),
             object: Some(&object.body.bytes),
-            gap: None,
+            gap: gap.as_ref().map(|gap| (gap, None)),
             redacted: &object.body.pointers,
         });
         let (blob, stands_alone) = self.compress_version(base_line.as_ref(), &rendered.line, rendered.object.start);

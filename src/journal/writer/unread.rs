@@ -2,13 +2,13 @@
 //!
 //! # Decision: an object that cannot be recorded is one gap
 //!
-//! Context: An object may be too large, have no uid or name, or be no JSON.
+//! Context: An object may be too large, have no uid or name, be no JSON, or be nothing that the API server can read from etcd.
 //! Decision: Its identity is read as far as possible, and the journal records that version as one GAP with the name. Inferred
 //! deletions, audits and recoveries leave it out; its known state stays. A list with an object without any identity proves no
 //! deletion. A watch event that is no JSON is requested again three times first.
 //! Cost: A table of unreadable versions.
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use super::staging::row_bytes;
 use super::{Transaction, sql};
@@ -23,6 +23,7 @@ const NAMELESS: u64 = 1000;
 impl Transaction<'_> {
     /// Stages an object of a list that cannot be recorded.
     pub(super) fn stage_unread(&mut self, id: i64, object: &Unread) -> Result {
+        let object = &self.as_known(id, object)?;
         let Unread { namespace, name, uid, version, .. } = object.clone();
         let stub = Observed { namespace, name, uid, version, body: Redacted::default() };
         if self.staged(id).given_up || !self.take_room(id, row_bytes(&stub, None))? {
@@ -80,8 +81,12 @@ impl Transaction<'_> {
                 .map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
-        self.execute(what, "DELETE FROM unread WHERE source = ? AND staged = 0", params![id])?;
-        self.execute(what, "UPDATE unread SET staged = 0 WHERE source = ?", params![id])?;
+        // The deletion of an object that could not be read says so, and is written after this.
+        let forget = "DELETE FROM unread AS u WHERE source = ?1 AND staged = 0 AND (why <> ?2 OR NOT EXISTS
+             (SELECT 1 FROM object o WHERE o.resource = ?3 AND o.namespace = u.namespace AND o.name = u.name
+                 AND o.version = u.version AND o.present = 1))";
+        self.execute(what, forget, params![id, Why::Unreadable.as_str(), self.source(id)?.resource])?;
+        self.execute(what, "UPDATE OR REPLACE unread SET staged = 0 WHERE source = ?", params![id])?;
         let from = self.last_good(id)?;
         for object in news.iter().take(NAMED) {
             // A gap of the whole source for the same reason stands there already.
@@ -136,6 +141,44 @@ impl Transaction<'_> {
             source.moved = true;
         }
         Ok(())
+    }
+
+    /// An object that the API server cannot read from etcd: a GAP, unless one stands there since its newest version.
+    pub(super) fn unreadable(&mut self, id: i64, object: &Unread) -> Result {
+        let object = &self.as_known(id, object)?;
+        if self.is_noted(id, object)? {
+            return Ok(());
+        }
+        let from = Some(object.version.clone()).filter(|version| !version.as_str().is_empty());
+        self.gap(id, object.why, from.or(self.last_good(id)?), None, Some(object))?;
+        self.forget_older(id, object)?;
+        self.note(id, false, object)
+    }
+
+    /// Adds the uid and the version that the log has to an object that cannot be read.
+    fn as_known(&self, id: i64, object: &Unread) -> Result<Unread> {
+        if object.why != Why::Unreadable {
+            return Ok(object.clone());
+        }
+        let known = self.known(self.source(id)?.resource, &object.namespace, &object.name)?;
+        let (uid, version) =
+            known.filter(|known| known.present).map(|known| (known.uid, known.version)).unwrap_or_default();
+        Ok(Unread { uid, version, ..object.clone() })
+    }
+
+    /// Returns the version since which the API server has not been able to read an object, where it is still the newest one known.
+    pub(super) fn unreadable_since(&self, id: i64, row: i64) -> Result<Option<ResourceVersion>> {
+        self.conn
+            .prepare_cached(
+                "SELECT o.version FROM object o JOIN unread u ON u.source = ?1 AND u.staged = 0
+                     AND u.namespace = o.namespace AND u.name = o.name AND u.uid = o.uid AND u.version = o.version
+                 WHERE o.id = ?2 AND u.why = ?3",
+            )
+            .and_then(|mut select| {
+                let row = params![id, row, Why::Unreadable.as_str()];
+                select.query_row(row, |row| row.get(0).map(ResourceVersion)).optional()
+            })
+            .map_err(sql("find objects that cannot be read"))
     }
 
     /// Reports whether this version of it is a GAP already.

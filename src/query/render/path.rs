@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use super::tree::{Body, Node, pointer};
 use crate::core::change::Pattern;
 use crate::core::json::pointer::push_segment;
+use crate::core::model::EntryType;
 use crate::core::wire::{Change, Entry, Op};
 
 /// A path: kubectl's spelling, a JSON pointer, or a field's name alone, wherever it stands. `*` stands for other
@@ -132,7 +133,7 @@ pub(crate) fn covered(paths: &[Pattern], at: &str) -> bool {
 /// values, and a gap may hide any change.
 pub(crate) fn touches(line: &[u8], path: &Pattern) -> bool {
     let Ok(entry) = Entry::parse(line) else { return false };
-    if entry.gap.is_some() {
+    if entry.op == EntryType::Gap {
         return true;
     }
     match (Change::of(&entry), entry.object) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::unreadable::Unreadable;
 use crate::core::net::proxy::Proxy;
 use crate::core::net::tls::{Place, sentence};
 use crate::core::terminal::is_obeyed;
@@ -29,6 +30,8 @@ pub enum Failure {
     Refused(String),
     /// The API server failed in a way that has no known meaning.
     Server(String),
+    /// The API server cannot read an object of the resource from etcd.
+    Unreadable(Unreadable),
     /// TLS failed: certificates may have been replaced.
     Tls(String),
     /// No answer: no connection, or one that broke, also in the middle of an answer.
@@ -43,7 +46,7 @@ pub enum Failure {
 
 impl Failure {
     /// Every name that [`Failure::name`] gives.
-    pub const NAMES: [&'static str; 12] = [
+    pub const NAMES: [&'static str; 13] = [
         "expired",
         "ahead",
         "busy",
@@ -52,6 +55,7 @@ impl Failure {
         "not_found",
         "refused",
         "server",
+        "unreadable",
         "tls",
         "unreachable",
         "undecodable",
@@ -70,6 +74,7 @@ impl Failure {
             Self::NotFound => "not_found",
             Self::Refused(_) => "refused",
             Self::Server(_) => "server",
+            Self::Unreadable(_) => "unreadable",
             Self::Tls(_) => "tls",
             Self::Away(_) | Self::Unreachable(_) => "unreachable",
             Self::Undecodable(_) => "undecodable",
@@ -86,6 +91,7 @@ impl std::fmt::Display for Failure {
             Self::Busy(_) => f.write_str("the API server is busy"),
             Self::Unauthorized => f.write_str(UNAUTHORIZED),
             Self::NotFound => f.write_str("the API server does not serve this"),
+            Self::Unreadable(unreadable) => unreadable.fmt(f),
             Self::Forbidden(text)
             | Self::Refused(text)
             | Self::Server(text)
@@ -106,6 +112,7 @@ struct Status {
     reason: String,
     code: u16,
     causes: Vec<String>,
+    fields: Vec<String>,
     retry_after: u64,
 }
 
@@ -119,6 +126,7 @@ impl Status {
             reason: text(&value["reason"]),
             code: value["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default(),
             causes: causes.iter().map(|cause| text(&cause["reason"])).collect(),
+            fields: causes.iter().map(|cause| text(&cause["field"])).collect(),
             retry_after: details["retryAfterSeconds"].as_u64().unwrap_or_default(),
         }
     }
@@ -194,6 +202,9 @@ fn meaning(code: u16, status: &Status, after: Option<Duration>) -> Failure {
         (401, _) | (_, "Unauthorized") => Failure::Unauthorized,
         (403, _) | (_, "Forbidden") => Failure::Forbidden(text),
         (404, _) | (_, "NotFound") => Failure::NotFound,
+        _ if let Some(unreadable) = Unreadable::of(&status.reason, &status.message, &status.fields, after) => {
+            Failure::Unreadable(unreadable)
+        }
         // A gateway in between, or an API server that has not got to the request.
         (429 | 502 | 503 | 504, _) | (_, "TooManyRequests" | "ServiceUnavailable" | "Timeout" | "ServerTimeout") => {
             Failure::Busy(after)
@@ -392,7 +403,7 @@ mod tests {
     fn error_events_mean_what_their_status_says() {
         assert_eq!(error_event(status(410, "Expired", "").as_bytes()), Failure::Expired);
         assert_eq!(error_event(status(429, "TooManyRequests", "").as_bytes()), Failure::Busy(None));
-        assert!(matches!(error_event(status(500, "StoreReadError", "").as_bytes()), Failure::Server(_)));
+        assert!(matches!(error_event(status(500, "StoreReadError", "").as_bytes()), Failure::Unreadable(_)));
         assert!(matches!(error_event(b"{}"), Failure::Server(_)));
         assert!(matches!(error_event(b"[]"), Failure::Server(_) | Failure::Undecodable(_)));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Anomaly, Effect, Failure, LIST_DELAY_MAX, Machine, Phase, SourceState, UNAUTHORIZED, Why};
+use super::{Anomaly, Effect, Failure, LIST_DELAY_MAX, Machine, Phase, SourceState, UNAUTHORIZED, Unreadable, Why};
 
 impl Machine {
     /// Reacts to a request or a watch that failed.
@@ -48,6 +48,7 @@ impl Machine {
                 self.relist(!listing && now.saturating_sub(since) > self.thresholds.server_errors);
                 self.retry(now, Duration::ZERO, Some(&text), out);
             }
+            Failure::Unreadable(unreadable) => self.unreadable(now, &unreadable, out),
             Failure::Tls(text) => {
                 out.push(Effect::Refresh);
                 self.look_first();
@@ -99,6 +100,20 @@ impl Machine {
             // What happens until there is a list may be missing.
             self.proceed(now, out);
         }
+    }
+
+    /// The API server cannot read an object, so that no watch of the resource begins: what became of the other objects is read from
+    /// etcd's history, now and again.
+    fn unreadable(&mut self, now: Duration, unreadable: &Unreadable, out: &mut Vec<Effect>) {
+        let newest = self.failures.unreadable;
+        let is_due = newest.is_none_or(|newest| now.saturating_sub(newest) >= self.thresholds.unreadable);
+        if self.position().is_some() && is_due {
+            self.failures.unreadable = Some(now);
+            self.report(SourceState::Degraded(unreadable.to_string()), out);
+            self.desync(Why::Unreadable, out);
+            return self.proceed(now, out);
+        }
+        self.blocked(now, unreadable.after.unwrap_or_default(), unreadable.to_string(), out);
     }
 
     /// The API server does not serve the resource.

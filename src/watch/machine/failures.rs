@@ -11,6 +11,8 @@ pub(super) struct FailureHistory {
     pub(super) ahead: Option<Duration>,
     /// Errors without a meaning since.
     pub(super) server: Option<Duration>,
+    /// Newest recovery around objects that the API server cannot read, for as long as it cannot.
+    pub(super) unreadable: Option<Duration>,
     /// Short watches in a row.
     pub(super) short: u32,
     /// Watches in a row that broke off before they had shown that the connection is well.

@@ -23,6 +23,9 @@ pub struct Thresholds {
     pub undecodable: u32,
     /// An error that is no known one is borne this long before it is answered with a list.
     pub server_errors: Duration,
+    /// Where the API server cannot read an object, what became of the others is recovered after this, and again after this. etcd
+    /// forgets after five minutes.
+    pub unreadable: Duration,
     /// An API server may lag behind our position this long before it is watched without having shown that it has it.
     pub ahead: Duration,
     /// A resource is not found for this long before its absence is confirmed.
@@ -46,6 +49,7 @@ impl Default for Thresholds {
             short_watches: 5,
             undecodable: 3,
             server_errors: Duration::from_secs(30),
+            unreadable: Duration::from_secs(60),
             ahead: Duration::from_secs(60),
             not_found: Duration::from_secs(30),
             slow: Duration::from_secs(30),

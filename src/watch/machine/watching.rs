@@ -11,6 +11,8 @@ impl Machine {
         self.phase = Phase::Watching { since: now, progress: false };
         self.failures.not_found = None;
         self.failures.refused = 0;
+        // While the API server cannot read an object of the resource it opens no watch.
+        self.failures.unreadable = None;
         self.reachability.not_called();
         // After watches that came to nothing this one has to show first that it is another.
         if self.failures.short == 0 && self.failures.cut <= 1 {

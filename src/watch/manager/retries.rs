@@ -48,6 +48,7 @@ impl Retries {
             | Failure::NotFound
             | Failure::Refused(_)
             | Failure::Server(_)
+            | Failure::Unreadable(_)
             | Failure::Away(_)
             | Failure::Unreachable(_)
             | Failure::Undecodable(_)

@@ -15,6 +15,7 @@ use super::revisions::number;
 use super::{Answer, Recovery, Window, WindowError, unordered};
 use crate::core::model::SourceSpec;
 use crate::journal::Found;
+use crate::watch::around::{Around, Detour};
 use crate::watch::cluster::{Failure, next_part};
 use crate::watch::decode::{self, Page};
 use crate::watch::frame::{Item, Items};
@@ -35,7 +36,13 @@ impl Recovery<'_> {
     pub(super) async fn ask(&self, window: &Window, question: Question) -> Result<Answer, WindowError> {
         match question {
             Question::Object(key, at) => {
-                let state = self.object(window, &key, at).await?;
+                let state = match self.object(window, &key, at).await {
+                    Err(WindowError::Unreadable(_)) => {
+                        window.add_unreadable([key.clone()]);
+                        return Ok(Answer::Unreadable { key, at });
+                    }
+                    state => state?,
+                };
                 let since = match state {
                     // It may be there and out of what is selected, since one of its versions.
                     None if self.spec.selects() => {
@@ -48,7 +55,7 @@ impl Recovery<'_> {
             Question::Count(at) => Ok(Answer::Count { at, count: self.count(at).await? }),
             Question::Names(at) => {
                 let (mut count, mut changed) = (0, Vec::new());
-                self.list(at, |object| {
+                let around = self.list(at, |object| {
                     count += 1;
                     if object.version.is_empty() {
                         return Ok(());
@@ -58,8 +65,10 @@ impl Recovery<'_> {
                         changed.push(((object.namespace.to_string(), object.name.to_string()), state));
                     }
                     Ok(())
-                })
-                .await?;
+                });
+                let around = around.await?;
+                count += around.len() as u64;
+                window.add_unreadable(around);
                 Ok(Answer::Names { at, count, changed })
             }
         }
@@ -68,21 +77,20 @@ impl Recovery<'_> {
     /// Returns the number of objects at a revision, if the API server reports it.
     pub(super) async fn count(&self, at: u64) -> Result<Option<u64>, WindowError> {
         let mut items = 0;
-        let params = ListParams { limit: Some(1), ..list_params(self.spec) };
         let count = |_: decode::Odd| {
             items += 1;
             Ok(())
         };
-        let page = self.page(&self.spec.resource.path(self.spec.namespace.as_deref()), Some(at), params, count).await?;
+        let (page, around) = self.first(self.spec, Some(at), count).await?;
         let left = if page.next.is_some() { page.left } else { Some(0) };
-        Ok(left.map(|left| items + left))
+        Ok(left.map(|left| items + around + left))
     }
 
     /// Returns the state of an object at a revision. A version of this window is staged.
     pub(super) async fn object(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, WindowError> {
         let path = self.path_of(key);
         let params =
-            ListParams { field_selector: Some(by_name(key, &self.spec.field_selector)), ..list_params(self.spec) };
+            ListParams { field_selector: Some(by_name(key, &self.spec.field_selector)), ..self.list_from_etcd() };
         let mut tries = 0;
         loop {
             match self.read_object(window, &path, &exactly(at, &params), at).await {
@@ -149,18 +157,19 @@ impl Recovery<'_> {
         Ok(found)
     }
 
-    /// Every object at a revision that is not left out, by its metadata.
+    /// Every object at a revision that is not left out, by its metadata. Returns the names of those that the API server cannot read.
     pub(super) async fn list(
         &self,
         at: u64,
         mut each: impl FnMut(decode::Odd) -> Result<(), Failure>,
-    ) -> Result<(), WindowError> {
+    ) -> Result<Vec<Key>, WindowError> {
         let path = self.spec.resource.path(self.spec.namespace.as_deref());
-        let (mut token, mut pages) = (None, Pages::default());
+        let (mut token, mut pages) = (None::<String>, Pages::default());
+        let (mut around, mut unreadable) = (Around::new(self.shared.timings.page), Vec::new());
         loop {
             let params = ListParams {
-                limit: Some(self.shared.timings.page),
-                continue_token: token,
+                limit: Some(around.limit()),
+                continue_token: token.clone(),
                 field_selector: selector(self.fields),
                 ..list_params(self.spec)
             };
@@ -175,13 +184,59 @@ impl Recovery<'_> {
                 }
                 each(object)
             };
-            let page = self.page(&path, Some(at), params, each).await?;
+            let page = match self.page(&path, Some(at), params, each).await {
+                Err(WindowError::Unreadable(found)) => {
+                    match around.failed(self.spec, &found, token.as_deref(), Some(at)) {
+                        Some(Detour::Smaller) => {}
+                        Some(Detour::Behind(next, key)) => {
+                            token = Some(next);
+                            pages.object(&key.0, &key.1);
+                            if !self.spec.leaves_out(&key.0) {
+                                unreadable.push(key);
+                            }
+                        }
+                        None => return Err(WindowError::Unreadable(found)),
+                    }
+                    continue;
+                }
+                page => page?,
+            };
+            around.came();
             pages.end_of_page(page.next.as_deref(), page.left).map_err(WindowError::Unrecoverable)?;
             token = page.next;
             if token.is_none() {
-                return Ok(());
+                return Ok(unreadable);
             }
         }
+    }
+
+    /// The first object that can be read, at a revision or of now, and the number of those before it.
+    async fn first(
+        &self,
+        spec: &SourceSpec,
+        at: Option<u64>,
+        mut each: impl FnMut(decode::Odd) -> Result<(), Failure>,
+    ) -> Result<(Page, u64), WindowError> {
+        let path = spec.resource.path(spec.namespace.as_deref());
+        let (mut around, mut before) = (Around::new(1), 0);
+        let mut params = ListParams { limit: Some(1), ..list_params(spec) };
+        loop {
+            match self.page(&path, at, params.clone(), &mut each).await {
+                Err(WindowError::Unreadable(found)) => {
+                    let Some(Detour::Behind(next, _)) = around.failed(spec, &found, None, at) else {
+                        return Err(WindowError::Unreadable(found));
+                    };
+                    params.continue_token = Some(next);
+                    before += 1;
+                }
+                page => return Ok((page?, before)),
+            }
+        }
+    }
+
+    /// Parameters of a list that the API server answers from etcd, also while its watch cache cannot begin.
+    fn list_from_etcd(&self) -> ListParams {
+        ListParams { limit: Some(self.shared.timings.page), ..list_params(self.spec) }
     }
 
     /// A page of metadata, at a revision or of now.
@@ -284,6 +339,7 @@ impl Recovery<'_> {
             }
             Failure::Server(_) | Failure::Unreachable(_) | Failure::Undecodable(_) => true,
             Failure::Expired => return Err(WindowError::Compacted),
+            Failure::Unreadable(unreadable) => return Err(WindowError::Unreadable(unreadable.clone())),
             Failure::Refused(_) | Failure::Oversize(_) => return Err(hopeless(&failure)),
             // Whoever bears with it asks again, as long as there is time.
             Failure::Ahead
@@ -304,8 +360,7 @@ impl Recovery<'_> {
 
     /// The API server's newest version, which is that of a consistent list.
     pub(in crate::watch) async fn newest_of(&self, spec: &SourceSpec) -> Result<u64, WindowError> {
-        let params = ListParams { limit: Some(1), ..list_params(spec) };
-        let page = self.page(&spec.resource.path(spec.namespace.as_deref()), None, params, |_| Ok(())).await?;
+        let (page, _) = self.first(spec, None, |_| Ok(())).await?;
         number(&page.version).ok_or_else(unordered)
     }
 
@@ -331,7 +386,7 @@ impl Recovery<'_> {
         each: impl FnMut(decode::Odd) -> Result<(), Failure>,
     ) -> Result<Page, WindowError> {
         let params =
-            ListParams { field_selector: Some(by_name(key, &self.spec.field_selector)), ..list_params(self.spec) };
+            ListParams { field_selector: Some(by_name(key, &self.spec.field_selector)), ..self.list_from_etcd() };
         self.page(&self.path_of(key), at, params, each).await
     }
 
@@ -352,7 +407,7 @@ impl Recovery<'_> {
         let path = self.spec.resource.path(self.spec.resource.namespaced.then_some(namespace));
         let name = (String::new(), "decklog".to_owned());
         let params =
-            ListParams { field_selector: Some(by_name(&name, &self.spec.field_selector)), ..list_params(self.spec) };
+            ListParams { field_selector: Some(by_name(&name, &self.spec.field_selector)), ..self.list_from_etcd() };
         self.page(&path, Some(at), params, |_| Ok(())).await.map(drop)
     }
 

@@ -92,8 +92,10 @@ impl Recovery<'_> {
             Ok(())
         });
         match met.await {
-            Ok(()) => {}
-            Err(WindowError::Compacted | WindowError::Unrecoverable(_)) => return Ok(HashMap::new()),
+            Ok(unreadable) => unreadable.iter().for_each(|key| listed.excuse(keys, key)),
+            Err(WindowError::Compacted | WindowError::Unrecoverable(_) | WindowError::Unreadable(_)) => {
+                return Ok(HashMap::new());
+            }
             Err(trouble) => return Err(trouble),
         }
         let (journal, id, keys, wanted) = (self.shared.journal.clone(), self.id, keys.clone(), wanted.clone());

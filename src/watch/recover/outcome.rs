@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::plan::Inconsistency;
 use crate::core::model::ResourceVersion;
 use crate::journal::JournalError;
+use crate::watch::cluster::Unreadable;
 use crate::watch::requests::Stop;
 
 /// Cost of the recovery since the position was lost.
@@ -44,6 +45,7 @@ pub(in crate::watch) enum WindowError {
     Unrecoverable(String),
     ListTooShort(String),
     NoRoom(String),
+    Unreadable(Unreadable),
     RevisionConflict,
     Stop(Stop),
 }
@@ -53,6 +55,7 @@ impl fmt::Display for WindowError {
         match self {
             Self::Compacted => f.write_str("its history is compacted"),
             Self::Unrecoverable(text) | Self::ListTooShort(text) | Self::NoRoom(text) => f.write_str(text),
+            Self::Unreadable(unreadable) => unreadable.fmt(f),
             Self::RevisionConflict => f.write_str("its revisions are those of another resource"),
             Self::Stop(Stop::Failure(failure)) => failure.fmt(f),
             Self::Stop(Stop::Journal(error)) => error.fmt(f),

@@ -9,9 +9,8 @@
 //! 3. Whether anything came and went in between: how many objects there were at each revision that nothing explains, and
 //!    where there were more than are known, which.
 //!
-//! It asks nothing itself: [`Plan::next`] says what to ask, [`Plan::object`], [`Plan::count`] and [`Plan::names`] take the
-//! answers, and [`Plan::changes`] is the result once there is nothing to ask. What cannot be true is an [`Inconsistency`], and then
-//! nothing of the window counts.
+//! [`Plan::next`] says what to ask, and [`Plan::changes`] is the result once there is nothing to ask. What cannot be true is an
+//! [`Inconsistency`], and then nothing of the window counts.
 //!
 //! # Decision: missed changes are read from etcd's history
 //!
@@ -95,6 +94,8 @@ pub(super) struct Plan {
     listed: BTreeSet<u64>,
     /// Changes that the journal has recorded already.
     recorded: BTreeSet<(Key, u64)>,
+    /// Objects that an answer has shown.
+    shown: BTreeSet<Key>,
     /// True if the API server reports counts.
     counting: bool,
     /// Set where neither counts nor lists of names are true: what came and went in between is not asked for.
@@ -115,6 +116,7 @@ impl Plan {
             counts: BTreeMap::new(),
             listed: BTreeSet::new(),
             recorded: BTreeSet::new(),
+            shown: BTreeSet::new(),
             counting: true,
             is_blind: false,
         }
@@ -184,7 +186,22 @@ impl Plan {
 
     /// The answer to [`Question::Object`]. What is not there was not from `since` on.
     pub(super) fn object(&mut self, key: &Key, at: u64, since: u64, state: Option<State>) -> Result<(), Inconsistency> {
+        if state.is_some() {
+            self.shown.insert(key.clone());
+        }
         self.learn(key, since.min(at), at, state, true)
+    }
+
+    /// Reports whether an answer has shown an object.
+    pub(super) fn has_shown(&self, key: &Key) -> bool {
+        self.shown.contains(key)
+    }
+
+    /// The answer to [`Question::Object`] where the API server cannot read the object: it was there, and counts as what it was before.
+    pub(super) fn unreadable(&mut self, key: &Key, at: u64) -> Result<(), Inconsistency> {
+        let facts = self.tracks.get(key).map(Vec::as_slice).unwrap_or_default();
+        let before = facts.iter().rev().find(|fact| fact.from <= at).and_then(|fact| fact.state);
+        self.learn(key, at, at, Some(before.ok_or(Inconsistency::Contradiction)?), true)
     }
 
     /// The answer to [`Question::Count`]: `None` where the API server does not count.
