@@ -39,7 +39,7 @@ use ask::newer;
 pub(super) use mend::{MENDS, Mended};
 pub(super) use outcome::{Outcome, RecoveryCost, WindowError};
 pub(super) use plan::Key;
-use plan::{Change, Inconsistency, Plan, Question, State};
+use plan::{Inconsistency, Plan, Question, State};
 pub(super) use revisions::Revisions;
 use revisions::number;
 
@@ -55,8 +55,6 @@ const OTHERS_TIMEOUT: Duration = Duration::from_secs(10);
 const FINDERS_TIMEOUT: Duration = Duration::from_secs(120);
 /// Duration of a window beyond which the newest version is requested again before the source watches.
 const WINDOW_AGE_MAX: Duration = Duration::from_secs(5);
-/// Deleted objects of a window that are looked at once more.
-const DELETED_MAX: usize = 16;
 /// Number of entries since the last verification of the log up to which missing ones are searched.
 const MOST_RECORDED: usize = 20_000;
 
@@ -274,21 +272,6 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Looks at objects that are deleted and that no answer has shown, right before that: the API server may not have been able to read
-    /// them, and its watch ends then instead of saying that they are gone.
-    async fn look_at_deleted(&self, window: &Window, plan: &Plan, changes: &[Change]) -> Result<(), WindowError> {
-        let unseen = changes.iter().filter(|change| change.deleted && !plan.has_shown(&change.key));
-        for change in unseen.take(DELETED_MAX) {
-            match self.named(&change.key, Some(change.version - 1), |_| Ok(())).await {
-                Err(WindowError::Unreadable(_)) => window.add_unreadable([change.key.clone()]),
-                Err(WindowError::Stop(stop)) => return Err(WindowError::Stop(stop)),
-                // What is compacted nobody can say.
-                Ok(_) | Err(_) => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Returns the times of versions, as far as they are known. Whether each is a deletion, which carries no time, is beside it.
     async fn dates(&self, versions: Vec<(ResourceVersion, bool)>) -> Dates {
         let all: Vec<&ResourceVersion> = versions.iter().map(|(version, _)| version).collect();
@@ -413,31 +396,6 @@ impl Recovery<'_> {
             plan.ends(&key, None)?;
         }
         Ok(plan)
-    }
-
-    /// Adds both ends of an object that lists show wrongly, and the number of their objects with it.
-    async fn ends_by_name(
-        &self,
-        window: &Window,
-        key: &Key,
-        before: Option<(u64, u64, bool)>,
-        recorded: &Histories,
-        plan: &mut Plan,
-    ) -> Result<(), WindowError> {
-        plan.cannot_count();
-        let state = self.object(window, key, window.to).await?;
-        let is_same = match (before, state) {
-            (None, None) => true,
-            (Some((uid, version, true)), Some(state)) => {
-                state == (State { uid, version }) && version <= window.from && !recorded.contains_key(key)
-            }
-            _ => false,
-        };
-        if !is_same {
-            window.begin(plan, key, before, recorded)?;
-            plan.ends(key, state)?;
-        }
-        Ok(())
     }
 
     /// Returns the journal's objects: for the hash of a name that of the uid, the version and the presence; and those that are

@@ -33,6 +33,7 @@ mod robustness;
 mod second;
 #[cfg(all(feature = "postgres", feature = "s3"))]
 mod sharing;
+mod unreadable;
 mod writing;
 
 /// Scenarios whose answers differ between the minors of Kubernetes: which lists and watches come out of the cache and which out of
@@ -48,6 +49,7 @@ macro_rules! against {
             use crate::lying;
             use crate::quiet;
             use crate::recovering;
+            use crate::unreadable;
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_living_cluster_undisturbed_stopped_and_killed() {
@@ -87,6 +89,12 @@ macro_rules! against {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_watch_cache_that_lies_is_caught_named_and_repaired() {
                 Box::pin(lying::scenario($version)).await;
+            }
+
+            /// Fault 98: the encryption key of one object is lost, so that its type can be neither listed nor watched.
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn an_object_that_cannot_be_read_costs_no_other_a_change() {
+                Box::pin(unreadable::scenario($version)).await;
             }
 
             /// Nothing happens, and etcd is compacted all the time.

@@ -266,7 +266,11 @@ impl History {
                 (Kind::Deleted, self.uids.get(&(resource.clone(), key.clone())).cloned().unwrap_or_default())
             } else {
                 let value = BASE64.decode(kv["value"].as_str().unwrap_or_default()).unwrap();
-                let uid = uid(&value).unwrap_or_else(|| panic!("no uid in {path}"));
+                // What is encrypted has a uid that nobody but the API server knows.
+                let uid = match value.strip_prefix(b"k8s:enc:") {
+                    Some(_) => String::new(),
+                    None => uid(&value).unwrap_or_else(|| panic!("no uid in {path}")),
+                };
                 let created = number(&kv["create_revision"]) == rev;
                 (if created { Kind::Added } else { Kind::Modified }, uid)
             };

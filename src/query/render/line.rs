@@ -209,8 +209,13 @@ pub(crate) fn marks(entry: &Entry<'_>, look: TerminalStyle) -> (&'static str, &'
     }
 }
 
-/// Writes the time of the change in the cluster as far as the beginning of the line does not say it.
+/// Writes what may be missing right before a deletion, and the time of the change in the cluster as far as the beginning of the line
+/// does not say it.
 pub(crate) fn put_late(row: &mut Row, entry: &Entry<'_>, clock: &Clock, look: TerminalStyle) {
+    if let Some(gap) = entry.gap_before() {
+        let from = gap.from.map_or_else(String::new, |from| format!(" since resourceVersion {}", printable(&from)));
+        row.put(Some(Ink::Alarm), &format!("  {}{from}", printable(&gap.why)));
+    }
     let span = Span::of(entry);
     match span.is {
         Known::Stamped if !look.terminal => {

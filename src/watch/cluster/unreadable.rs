@@ -66,7 +66,7 @@ impl std::fmt::Display for Unreadable {
                 write!(f, "the API server cannot read {} and {} more objects from etcd", bounded(key), more.len())?;
             }
         }
-        f.write_str("; give it back its encryption key, or delete the object (docs/runbook.md, unreadable)")
+        f.write_str("; give it back its encryption key, or delete the object")
     }
 }
 

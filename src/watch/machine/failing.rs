@@ -113,7 +113,11 @@ impl Machine {
             self.desync(Why::Unreadable, out);
             return self.proceed(now, out);
         }
-        self.blocked(now, unreadable.after.unwrap_or_default(), unreadable.to_string(), out);
+        self.report(SourceState::Degraded(unreadable.to_string()), out);
+        // The API server wants to be asked less and less often, and etcd forgets.
+        let due = newest.map_or(self.thresholds.unreadable, |newest| newest + self.thresholds.unreadable);
+        let rest = due.saturating_sub(now).max(self.thresholds.apart);
+        self.wait(1, unreadable.after.map_or(rest, |after| after.min(rest)), out);
     }
 
     /// The API server does not serve the resource.

@@ -12,12 +12,15 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
 
-use super::plan::{Key, State};
-use super::{Recovery, Window, WindowError, number, unordered, unreadable, version};
+use super::plan::{Change, Key, Plan, State};
+use super::{Histories, Recovery, Window, WindowError, number, unordered, unreadable, version};
 use crate::core::model::{Observed, Redacted};
 use crate::core::runtime;
 use crate::journal::{Found, KnownObject, Link, Missed, Name};
 use crate::watch::listed::{Listed, Shown};
+
+/// Deleted objects of a window that are looked at once more.
+const DELETED_MAX: usize = 16;
 
 /// What the log lacked of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +79,51 @@ impl Recovery<'_> {
             }
         }
         self.stats.set_cache_fault(fault);
+        Ok(())
+    }
+
+    /// Adds both ends of an object that lists show wrongly, and the number of their objects with it.
+    pub(super) async fn ends_by_name(
+        &self,
+        window: &Window,
+        key: &Key,
+        before: Option<(u64, u64, bool)>,
+        recorded: &Histories,
+        plan: &mut Plan,
+    ) -> Result<(), WindowError> {
+        plan.cannot_count();
+        let state = self.object(window, key, window.to).await?;
+        let is_same = match (before, state) {
+            (None, None) => true,
+            (Some((uid, version, true)), Some(state)) => {
+                state == (State { uid, version }) && version <= window.from && !recorded.contains_key(key)
+            }
+            _ => false,
+        };
+        if !is_same {
+            window.begin(plan, key, before, recorded)?;
+            plan.ends(key, state)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at objects that are deleted and that no answer has shown, right before that: the API server may not have been able to read
+    /// them, and its watch ends then instead of saying that they are gone.
+    pub(super) async fn look_at_deleted(
+        &self,
+        window: &Window,
+        plan: &Plan,
+        changes: &[Change],
+    ) -> Result<(), WindowError> {
+        let unseen = changes.iter().filter(|change| change.deleted && !plan.has_shown(&change.key));
+        for change in unseen.take(DELETED_MAX) {
+            match self.named(&change.key, Some(change.version - 1), |_| Ok(())).await {
+                Err(WindowError::Unreadable(_)) => window.add_unreadable([change.key.clone()]),
+                Err(WindowError::Stop(stop)) => return Err(WindowError::Stop(stop)),
+                // What is compacted nobody can say.
+                Ok(_) | Err(_) => {}
+            }
+        }
         Ok(())
     }
 

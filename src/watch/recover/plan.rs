@@ -68,7 +68,7 @@ struct Fact {
     upto: u64,
     /// `None`: it was not there.
     state: Option<State>,
-    /// True if no content is needed: the state is older than the window, the journal has it, or its content has come.
+    /// True if the state is older than the window, the journal has it, or its content has come.
     had: bool,
 }
 
@@ -144,8 +144,7 @@ impl Plan {
         self.versions.keys().copied()
     }
 
-    /// Adds the journal's last state of an object that differs between both ends: its version, and its presence then. `None`:
-    /// there was never an object of this name, or it was gone before the window.
+    /// Adds the journal's last version of an object that differs between both ends, and its state then. `None`: it was not there.
     pub(super) fn begins(&mut self, key: &Key, recorded: Option<(u64, Option<State>)>) -> Result<(), Inconsistency> {
         let (version, state) = recorded.unwrap_or((0, None));
         if state.is_none() && version > self.from {

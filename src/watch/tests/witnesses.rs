@@ -171,6 +171,7 @@ async fn a_list_that_lies_does_not_undo_what_etcd_has_said() {
     place.drop("b");
     place.change("c", "2");
     daemon.until_holds("the cache is named", || daemon.wrong() == ["a", "b"]).await;
+    daemon.until(&place, |log| log.len() == 6).await;
     daemon.stop().await;
     // Another daemon, which nobody has told, finds its position forgotten.
     place.change("c", "3");
