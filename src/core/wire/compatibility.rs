@@ -69,7 +69,8 @@ fn rendered() -> Vec<Vec<u8>> {
     lines.push(shaped(modified(), Payload::Diff, false));
     lines.push(shaped(modified(), Payload::Metadata, true));
     lines.push(shaped(deleted(), Payload::Metadata, true));
-    for (at, why) in Why::ALL.into_iter().enumerate() {
+    // What came to be known later stands at the end.
+    for (at, why) in Why::ALL.into_iter().filter(|why| *why != Why::Unreadable).enumerate() {
         // Each of what a gap may have, and none of it.
         let gap =
             Gap { why, from: version("40").filter(|_| at != 1), to: version("57").filter(|_| at != 2), recovered: 0 };
@@ -114,6 +115,11 @@ fn rendered() -> Vec<Vec<u8>> {
     let created = EntryBuilder { seq: Seq(29), managers: Some(CREATED), ..base() };
     lines.push(render(&created).line);
     lines.push(shaped(created, Payload::Metadata, true));
+    let unreadable = Gap { why: Why::Unreadable, from: version("40"), to: version("41"), recovered: 0 };
+    let gone = EntryBuilder { evidence: Some(Evidence::Recovered), gap: Some((&unreadable, None)), ..deleted() };
+    lines.push(render(&EntryBuilder { seq: Seq(30), ..gone }).line);
+    let gap = EntryBuilder { op: EntryType::Gap, evidence: None, uid: "", version: "", object: None, ..base() };
+    lines.push(render(&EntryBuilder { seq: Seq(31), gap: Some((&unreadable, None)), ..gap }).line);
     lines
 }
 
