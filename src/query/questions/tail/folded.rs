@@ -1,0 +1,207 @@
+//! Storage rewrites in the answer of `tail`: one item each.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use super::super::rewritten::Bare;
+use crate::core::model::Seq;
+use crate::journal::{Reader, StoredEntry};
+use crate::query::churn::Classes;
+use crate::query::render::Failure;
+use crate::query::rewrites::{self, Known, MANY, Rewrite, Rewrites};
+use crate::query::select::Selection;
+use crate::query::stamp;
+
+/// Number of entries that are looked at for the beginning of a storage rewrite …
+const MOST: usize = 200_000;
+/// … and of what may not be one.
+const MOST_UNKNOWN: usize = 4096;
+/// Factor by which more entries are looked at.
+const GROWTH: usize = 8;
+/// Time without a write after which a storage rewrite that is followed is shown, and time after which it is shown while it goes on.
+const QUIET: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// The storage rewrites among the entries of an answer.
+#[derive(Debug, Default)]
+pub(super) struct Folded {
+    classes: Classes,
+    /// Those of the past, and the seqs of their entries.
+    past: Vec<Rewrite>,
+    seqs: HashSet<u64>,
+    /// The newest seq of the past.
+    head: Seq,
+    /// Goes on with what comes.
+    rewrites: Rewrites,
+    going: Vec<Going>,
+}
+
+/// A storage rewrite that is followed, since it was shown last.
+#[derive(Debug)]
+struct Going {
+    rewrite: Rewrite,
+    names: HashSet<(String, String)>,
+    first: i64,
+    begun: Instant,
+    last: Instant,
+}
+
+/// Place of an entry in the answer.
+pub(super) enum Place {
+    /// It stands for itself.
+    Alone,
+    /// The last of a storage rewrite, which stands there.
+    Rewrite(Box<Rewrite>),
+    /// One of the others.
+    Below,
+}
+
+/// What was looked at, from a place on.
+struct Seen {
+    rewrites: Rewrites,
+    /// Seqs of all entries.
+    seqs: Vec<u64>,
+    /// Time of the first.
+    begin: i64,
+}
+
+impl Folded {
+    /// Finds the storage rewrites between two seqs, and the seq after which the newest `count` items are.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub(super) fn among(
+        selection: &Selection,
+        reader: &mut Reader,
+        (begin, head): (Seq, Seq),
+        count: Option<usize>,
+    ) -> Result<(Self, Seq), Failure> {
+        let classes = Classes::default();
+        let mut looked = count.unwrap_or(usize::MAX);
+        loop {
+            let after = match looked {
+                0 => head,
+                usize::MAX => begin,
+                looked => selection.newest(reader, begin, head, looked)?,
+            };
+            let seen = Seen::between(selection, reader, &classes, (after, head))?;
+            let past = seen.rewrites.clone().finish();
+            let mut seqs = rewrites::seqs(&past);
+            // Each is shown at its last entry.
+            past.iter().for_each(|rewrite| _ = seqs.remove(&rewrite.seq));
+            let items: Vec<u64> = seen.seqs.iter().copied().filter(|seq| !seqs.contains(seq)).collect();
+            let reaching = seen.rewrites.reaching(seen.begin);
+            let most = if reaching >= MANY { MOST } else { MOST_UNKNOWN };
+            let is_enough = count.is_none_or(|count| items.len() >= count) && (reaching == 0 || looked >= most);
+            if is_enough || after <= begin || looked == 0 || looked >= MOST {
+                let left_out = count.and_then(|count| items.len().checked_sub(count)).filter(|left_out| *left_out > 0);
+                let after = left_out.map_or(after, |left_out| Seq(items[left_out - 1]));
+                let folded = Self { classes, past, seqs, head, rewrites: seen.rewrites, going: Vec::new() };
+                return Ok((folded, after));
+            }
+            looked = looked.saturating_mul(GROWTH).min(MOST);
+        }
+    }
+
+    /// Says where an entry stands. What comes after the past is folded from the time on at which it is known for a storage rewrite.
+    pub(super) fn place(&mut self, stored: &StoredEntry) -> Place {
+        if stored.seq <= self.head {
+            if self.seqs.contains(&stored.seq.0) {
+                return Place::Below;
+            }
+            let last = self.past.iter().find(|rewrite| rewrite.seq == stored.seq.0);
+            return last.map_or(Place::Alone, |rewrite| Place::Rewrite(Box::new(rewrite.clone())));
+        }
+        let Some(bare) = Bare::read(&self.classes, stored) else { return Place::Alone };
+        if self.rewrites.take(&bare.write()) != Known::Rewrite {
+            return Place::Alone;
+        }
+        self.go_on(bare);
+        Place::Below
+    }
+
+    fn go_on(&mut self, bare: Bare) {
+        let now = Instant::now();
+        let is_its = |going: &&mut Going| {
+            let by = &going.rewrite.by;
+            going.rewrite.resource == bare.resource && (bare.by.is_none() || by.is_none() || *by == bare.by)
+        };
+        let place = self.going.iter_mut().position(|mut going| is_its(&&mut *going));
+        let going = match place {
+            Some(place) => &mut self.going[place],
+            None => {
+                let since = stamp(bare.time);
+                self.going.push(Going {
+                    rewrite: Rewrite {
+                        resource: bare.resource.clone(),
+                        namespace: Some(bare.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+                        by: None,
+                        objects: 0,
+                        writes: 0,
+                        since: since.clone(),
+                        until: since,
+                        seq: 0,
+                        seqs: Vec::new(),
+                    },
+                    names: HashSet::new(),
+                    first: bare.time,
+                    begun: now,
+                    last: now,
+                });
+                let last = self.going.len() - 1;
+                &mut self.going[last]
+            }
+        };
+        going.last = now;
+        let rewrite = &mut going.rewrite;
+        rewrite.writes += 1;
+        rewrite.seq = bare.seq;
+        rewrite.until = stamp(bare.time.max(going.first));
+        rewrite.by = rewrite.by.take().or(bare.by);
+        rewrite.namespace = rewrite.namespace.take().filter(|namespace| *namespace == bare.namespace);
+        going.names.insert((bare.namespace, bare.name));
+        rewrite.objects = going.names.len();
+    }
+
+    /// Returns the moment at which the next storage rewrite is shown that is followed.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.going.iter().map(Going::due).min()
+    }
+
+    /// Takes the storage rewrites that are to be shown now.
+    pub(super) fn take_due(&mut self) -> Vec<Rewrite> {
+        let now = Instant::now();
+        self.going.extract_if(.., |going| going.due() <= now).map(|going| going.rewrite).collect()
+    }
+}
+
+impl Going {
+    fn due(&self) -> Instant {
+        (self.last + QUIET).min(self.begun + INTERVAL)
+    }
+}
+
+impl Seen {
+    fn between(
+        selection: &Selection,
+        reader: &mut Reader,
+        classes: &Classes,
+        (mut after, head): (Seq, Seq),
+    ) -> Result<Self, Failure> {
+        let mut seen = Self { rewrites: Rewrites::default(), seqs: Vec::new(), begin: i64::MAX };
+        while after < head {
+            let (entries, reached) = selection.page(reader, after, head)?;
+            for entry in entries {
+                if seen.seqs.is_empty() {
+                    seen.begin = reader.time_of(entry.seq)?.unwrap_or(i64::MAX);
+                }
+                seen.seqs.push(entry.seq.0);
+                if let Some(bare) = Bare::read(classes, &entry) {
+                    seen.rewrites.take(&bare.write());
+                }
+            }
+            after = reached;
+        }
+        Ok(seen)
+    }
+}
