@@ -135,7 +135,12 @@ impl Builder {
         number(&mut out, self.marks.len() as u64);
         let mut before = Mark::default();
         for mark in &self.marks {
-            out.push((mark.kind & 7) | (mark.evidence & 7) << 3 | u8::from(mark.quiet) << 6 | u8::from(mark.bookkeeping) << 7);
+            out.push(
+                (mark.kind & 7)
+                    | (mark.evidence & 7) << 3
+                    | u8::from(mark.quiet) << 6
+                    | u8::from(mark.bookkeeping) << 7,
+            );
             number(&mut out, mark.seq.wrapping_sub(before.seq));
             signed(&mut out, mark.time.wrapping_sub(before.time));
             signed(&mut out, mark.time.wrapping_sub(mark.earliest));

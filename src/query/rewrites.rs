@@ -217,9 +217,7 @@ impl Rewrites {
             same.map(|(first, _)| *first).collect()
         };
         let is_habit = |(first, rewrite): &&(i64, Rewrite)| {
-            firsts(rewrite).windows(RUNS + 1).any(|runs| {
-                runs.contains(first) && runs[RUNS] - runs[0] < DAY
-            })
+            firsts(rewrite).windows(RUNS + 1).any(|runs| runs.contains(first) && runs[RUNS] - runs[0] < DAY)
         };
         found.iter().filter(|one| !is_habit(one)).map(|(_, rewrite)| rewrite.clone()).collect()
     }

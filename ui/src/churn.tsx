@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { LISTED, type Churn as Answer } from "./api.ts";
 import { useAnswer } from "./entry.tsx";
 import { RangeBar } from "./filters.tsx";
-import { Empty, ObjectLink, Problem, Text, Time } from "./parts.tsx";
+import { Empty, ObjectLink, Problem, rewriteWords, Text, Time } from "./parts.tsx";
 import { data, go, overview, view } from "./store.ts";
 import { count } from "./text.ts";
 import { ALL } from "./url.ts";
@@ -77,6 +77,11 @@ export function Churn(): JSX.Element {
               </table>
             </div>
           )}
+          {answer.rewrites?.map((rewrite) => (
+            <p class="pad muted" key={rewrite.seq}>
+              Nobody is to blame for the <Text of={`${rewriteWords(rewrite)}: ${[rewrite.resource, rewrite.namespace].filter(Boolean).join(" ")}`} max={200} />, <Time at={rewrite.since} /> to <Time at={rewrite.until} />.
+            </p>
+          ))}
           <h2>Written most</h2>
           {answer.writers.length === 0 ? (
             <Empty title="Nobody wrote in this window" />

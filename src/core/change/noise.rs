@@ -62,9 +62,7 @@ impl Preset {
             Self::ManagedFields => (&[MANAGED_FIELDS], &[]),
             Self::Status => (&["/status"], &[]),
             // Where nothing but the version moves, there is no value to name.
-            Self::StorageRewrites => {
-                (&["/metadata/managedFields/*/time", "/metadata/managedFields/*/apiVersion"], &[])
-            }
+            Self::StorageRewrites => (&["/metadata/managedFields/*/time", "/metadata/managedFields/*/apiVersion"], &[]),
             Self::LeaderElection => {
                 (&["/metadata/annotations/control-plane.alpha.kubernetes.io~1leader"], &["/spec/renewTime"])
             }

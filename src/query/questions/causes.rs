@@ -14,8 +14,8 @@ use crate::query::coverage::Uncovered;
 use crate::query::coverage_notes::About;
 use crate::query::line::Line;
 use crate::query::ownership;
-use crate::query::rewrites::Rewrite;
 use crate::query::render::{Failure, object};
+use crate::query::rewrites::Rewrite;
 use crate::query::select::{Conditions, Filters, Select, Selection};
 use crate::query::{Log, Put, Question, stamp};
 
@@ -319,7 +319,11 @@ impl Causes {
         let (mut causes, mut others) = (Vec::new(), Vec::new());
         for group in &found.groups {
             let newest = group.writes.last().copied().unwrap_or_default();
-            if matches!(group.role, Role::Cause | Role::Rewrite) { causes.push((newest, group)) } else { others.push((newest, group)) }
+            if matches!(group.role, Role::Cause | Role::Rewrite) {
+                causes.push((newest, group))
+            } else {
+                others.push((newest, group))
+            }
         }
         lines.extend(causes.into_iter().map(|(seq, group)| (seq, Shown::Group(group))));
         lines.sort_by_key(|(seq, _)| std::cmp::Reverse(*seq));

@@ -1,5 +1,8 @@
 //! Storage rewrites among the entries of the journal.
 
+#[cfg(test)]
+mod tests;
+
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::{Change, Entry};
 use crate::journal::{EntryQuery, JournalError, ObjectRow, Reader, StoredEntry};
@@ -9,7 +12,6 @@ use crate::query::rewrites::{Known, MANY, PAUSE, Rewrites, Write};
 
 /// Number of entries that are read before an entry, and behind it, to know whether it is part of a storage rewrite.
 const NEAR: usize = 256;
-
 
 /// A write of the journal that changed nothing but bookkeeping.
 #[derive(Clone, Debug)]

@@ -5,7 +5,6 @@ mod folded;
 use serde::{Deserialize, Serialize};
 
 use super::follow::Follow;
-use folded::{Folded, Place};
 use crate::core::model::{Resource, Seq};
 use crate::journal::{Reader, StoredEntry};
 use crate::query::coverage_notes::{About, Coverage};
@@ -15,6 +14,7 @@ use crate::query::render::row::plural;
 use crate::query::rewrites::Rewrite;
 use crate::query::select::{Select, Selection};
 use crate::query::{Log, Put, Question};
+use folded::{Folded, Place};
 
 /// Default number of entries.
 const LAST: usize = 10;
@@ -90,9 +90,14 @@ impl Question for Tail {
         // Who asks for some entries may take what comes for all of them.
         let cuts = self.last.is_none() && count.is_some() && select.picks();
         let wants_some = self.last != Some(0);
-        let (folded, after) = match self.folds {
-            true => Folded::among(&selection, &mut reader, (begin, head), count).map(|(folded, at)| (Some(folded), at))?,
-            false => (None, count.map_or(Ok(begin), |count| selection.newest(&mut reader, begin, head, count))?),
+        let (folded, after) = match count {
+            None if self.folds && !self.reverse => (Some(Folded::from(begin, head)), begin),
+            _ if self.folds => {
+                let (folded, after) = Folded::among(&selection, &mut reader, (begin, head), count)?;
+                (Some(folded), after)
+            }
+            None => (None, begin),
+            Some(count) => (None, selection.newest(&mut reader, begin, head, count)?),
         };
         let mut answer = Answer { log, put, about, coverage, selection, folded, count: 0, wants_some };
         if self.reverse {
@@ -123,7 +128,11 @@ impl Answer<'_, '_, '_> {
     /// Hands out the entries between two seqs, oldest first.
     fn forward(&mut self, reader: &mut Reader, mut after: Seq, head: Seq) -> Result<(), Failure> {
         while after < head {
-            let (entries, reached) = self.selection.page(reader, after, head)?;
+            let upto = match &mut self.folded {
+                Some(folded) => folded.stretch(&self.selection, reader, after, head)?,
+                None => head,
+            };
+            let (entries, reached) = self.selection.page(reader, after, upto)?;
             self.selection.remark(self.log);
             for entry in entries {
                 self.one(entry)?;
@@ -178,7 +187,7 @@ impl Answer<'_, '_, '_> {
 
     /// Ends the answer with what there is to say of it.
     fn end(self, reader: &mut Reader, head: Seq, cut: bool) -> Result<(), Failure> {
-        let Self { log, put, about, coverage, selection, count, wants_some } = self;
+        let Self { log, put, about, coverage, selection, count, wants_some, .. } = self;
         put(Item::Pause)?;
         if count == 0 && wants_some {
             if head == Seq(0) {

@@ -40,36 +40,64 @@ fn many_objects_that_are_written_once_are_a_storage_rewrite_and_what_comes_again
     let many = |count: usize| pass(0, "secrets", "shop", count, "");
     let both = |one: Vec<Given>, other: Vec<Given>| [one, other].concat();
     let again = |times: usize, minutes: i64, count: usize| -> Vec<Given> {
-        (0..i64::try_from(times).unwrap()).flat_map(|turn| pass(turn * minutes, "secrets", "shop", count, "op")).collect()
+        (0..i64::try_from(times).unwrap())
+            .flat_map(|turn| pass(turn * minutes, "secrets", "shop", count, "op"))
+            .collect()
     };
     let cases: [(&str, Vec<Given>, &[&str]); 17] = [
         ("nothing", vec![], &[]),
         ("a storage version migration, a key rotation", many(2301), &["2301/2301 of secrets in shop, 0 to 38"]),
-        ("by somebody", pass(0, "secrets", "a", 20, "kubectl-replace"), &["20/20 of secrets in a by kubectl-replace, 0 to 0"]),
-        ("one that names its writer for some objects", both(many(20), pass(1, "secrets", "b", 5, "kubectl-replace")),
-            &["25/25 of secrets by kubectl-replace, 0 to 1"]),
-        ("one that begins to name it late", both(pass(0, "secrets", "b", 5, "kubectl-replace"), pass(1, "secrets", "a", 20, "")),
-            &["25/25 of secrets by kubectl-replace, 0 to 1"]),
+        (
+            "by somebody",
+            pass(0, "secrets", "a", 20, "kubectl-replace"),
+            &["20/20 of secrets in a by kubectl-replace, 0 to 0"],
+        ),
+        (
+            "one that names its writer for some objects",
+            both(many(20), pass(1, "secrets", "b", 5, "kubectl-replace")),
+            &["25/25 of secrets by kubectl-replace, 0 to 1"],
+        ),
+        (
+            "one that begins to name it late",
+            both(pass(0, "secrets", "b", 5, "kubectl-replace"), pass(1, "secrets", "a", 20, "")),
+            &["25/25 of secrets by kubectl-replace, 0 to 1"],
+        ),
         ("one that begins again", again(2, 5, 20), &["20/40 of secrets in shop by op, 0 to 5"]),
         ("objects of the cluster", pass(0, "nodes", "", 10, ""), &["10/10 of nodes, 0 to 0"]),
         ("too few objects", many(9), &[]),
-        ("two runs with hours between", both(many(20), pass(300, "secrets", "shop", 20, "")),
-            &["20/20 of secrets in shop, 0 to 0", "20/20 of secrets in shop, 300 to 300"]),
-        ("two resources at a time", both(many(20), pass(0, "configmaps", "shop", 30, "")),
-            &["30/30 of configmaps in shop, 0 to 0", "20/20 of secrets in shop, 0 to 0"]),
-        ("two writers at a time", both(pass(0, "secrets", "a", 20, "one"), pass(0, "secrets", "b", 20, "two")),
-            &["20/20 of secrets in a by one, 0 to 0", "20/20 of secrets in b by two, 0 to 0"]),
+        (
+            "two runs with hours between",
+            both(many(20), pass(300, "secrets", "shop", 20, "")),
+            &["20/20 of secrets in shop, 0 to 0", "20/20 of secrets in shop, 300 to 300"],
+        ),
+        (
+            "two resources at a time",
+            both(many(20), pass(0, "configmaps", "shop", 30, "")),
+            &["30/30 of configmaps in shop, 0 to 0", "20/20 of secrets in shop, 0 to 0"],
+        ),
+        (
+            "two writers at a time",
+            both(pass(0, "secrets", "a", 20, "one"), pass(0, "secrets", "b", 20, "two")),
+            &["20/20 of secrets in a by one, 0 to 0", "20/20 of secrets in b by two, 0 to 0"],
+        ),
         ("two writers of too few", both(pass(0, "secrets", "a", 6, "one"), pass(0, "secrets", "b", 6, "two")), &[]),
         ("a controller that writes three objects again and again", again(100, 1, 3), &[]),
         ("a controller that writes many objects again and again", again(3, 5, 15), &[]),
         ("one with pauses", again(3, 60, 15), &[]),
-        ("one that is among the objects of a rewrite", both(many(20), again(50, 0, 2)),
-            &["18/18 of secrets in shop, 0 to 0"]),
-        ("three rewrites of many days", again(3, 3 * 24 * 60, 15), &[
-            "15/15 of secrets in shop by op, 0 to 0",
-            "15/15 of secrets in shop by op, 4320 to 4320",
-            "15/15 of secrets in shop by op, 8640 to 8640",
-        ]),
+        (
+            "one that is among the objects of a rewrite",
+            both(many(20), again(50, 0, 2)),
+            &["18/18 of secrets in shop, 0 to 0"],
+        ),
+        (
+            "three rewrites of many days",
+            again(3, 3 * 24 * 60, 15),
+            &[
+                "15/15 of secrets in shop by op, 0 to 0",
+                "15/15 of secrets in shop by op, 4320 to 4320",
+                "15/15 of secrets in shop by op, 8640 to 8640",
+            ],
+        ),
     ];
     for (what, writes, expected) in cases {
         let mut expected: Vec<&str> = expected.to_vec();

@@ -16,6 +16,8 @@ use crate::query::stamp;
 const MOST: usize = 200_000;
 /// … and of what may not be one.
 const MOST_UNKNOWN: usize = 4096;
+/// Number of entries that are looked at before the first of them is handed out.
+const STRETCH: usize = 16_384;
 /// Factor by which more entries are looked at.
 const GROWTH: usize = 8;
 /// Time without a write after which a storage rewrite that is followed is shown, and time after which it is shown while it goes on.
@@ -29,8 +31,9 @@ pub(super) struct Folded {
     /// Those of the past, and the seqs of their entries.
     past: Vec<Rewrite>,
     seqs: HashSet<u64>,
-    /// The newest seq of the past.
+    /// The newest seq of the past, and that up to which its storage rewrites are known.
     head: Seq,
+    known: Seq,
     /// Goes on with what comes.
     rewrites: Rewrites,
     going: Vec<Going>,
@@ -57,15 +60,58 @@ pub(super) enum Place {
 }
 
 /// What was looked at, from a place on.
+#[derive(Default)]
 struct Seen {
     rewrites: Rewrites,
     /// Seqs of all entries.
     seqs: Vec<u64>,
-    /// Time of the first.
+    /// Times of the first and the last.
     begin: i64,
+    end: i64,
 }
 
 impl Folded {
+    /// Begins with nothing known of the past, which ends with a seq.
+    pub(super) fn from(begin: Seq, head: Seq) -> Self {
+        Self { head, known: begin, ..Self::default() }
+    }
+
+    /// Finds the storage rewrites of the next stretch of the past, if they are not known. Returns its end.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub(super) fn stretch(
+        &mut self,
+        selection: &Selection,
+        reader: &mut Reader,
+        after: Seq,
+        head: Seq,
+    ) -> Result<Seq, Failure> {
+        if after >= self.head || after < self.known {
+            return Ok(if after < self.known { self.known.min(head) } else { head });
+        }
+        let mut seen = Seen::default();
+        let mut reached = after;
+        while reached < self.head {
+            reached = seen.page(selection, reader, &self.classes, (reached, self.head))?;
+            let is_open = seen.seqs.len() < MOST && seen.rewrites.reaching(seen.end) >= MANY;
+            if seen.seqs.len() >= STRETCH && !is_open {
+                break;
+            }
+        }
+        self.learn(seen.rewrites);
+        self.known = reached;
+        Ok(reached)
+    }
+
+    fn learn(&mut self, rewrites: Rewrites) {
+        self.past = rewrites.clone().finish();
+        self.rewrites = rewrites;
+        self.seqs = rewrites::seqs(&self.past);
+        // Each is shown at its last entry.
+        self.past.iter().for_each(|rewrite| _ = self.seqs.remove(&rewrite.seq));
+    }
+
     /// Finds the storage rewrites between two seqs, and the seq after which the newest `count` items are.
     ///
     /// # Errors
@@ -76,7 +122,7 @@ impl Folded {
         (begin, head): (Seq, Seq),
         count: Option<usize>,
     ) -> Result<(Self, Seq), Failure> {
-        let classes = Classes::default();
+        let mut folded = Self { head, known: head, ..Self::default() };
         let mut looked = count.unwrap_or(usize::MAX);
         loop {
             let after = match looked {
@@ -84,19 +130,18 @@ impl Folded {
                 usize::MAX => begin,
                 looked => selection.newest(reader, begin, head, looked)?,
             };
-            let seen = Seen::between(selection, reader, &classes, (after, head))?;
-            let past = seen.rewrites.clone().finish();
-            let mut seqs = rewrites::seqs(&past);
-            // Each is shown at its last entry.
-            past.iter().for_each(|rewrite| _ = seqs.remove(&rewrite.seq));
-            let items: Vec<u64> = seen.seqs.iter().copied().filter(|seq| !seqs.contains(seq)).collect();
+            let (mut seen, mut reached) = (Seen::default(), after);
+            while reached < head {
+                reached = seen.page(selection, reader, &folded.classes, (reached, head))?;
+            }
             let reaching = seen.rewrites.reaching(seen.begin);
+            folded.learn(seen.rewrites);
+            let items: Vec<u64> = seen.seqs.into_iter().filter(|seq| !folded.seqs.contains(seq)).collect();
             let most = if reaching >= MANY { MOST } else { MOST_UNKNOWN };
             let is_enough = count.is_none_or(|count| items.len() >= count) && (reaching == 0 || looked >= most);
             if is_enough || after <= begin || looked == 0 || looked >= MOST {
                 let left_out = count.and_then(|count| items.len().checked_sub(count)).filter(|left_out| *left_out > 0);
                 let after = left_out.map_or(after, |left_out| Seq(items[left_out - 1]));
-                let folded = Self { classes, past, seqs, head, rewrites: seen.rewrites, going: Vec::new() };
                 return Ok((folded, after));
             }
             looked = looked.saturating_mul(GROWTH).min(MOST);
@@ -126,7 +171,7 @@ impl Folded {
             let by = &going.rewrite.by;
             going.rewrite.resource == bare.resource && (bare.by.is_none() || by.is_none() || *by == bare.by)
         };
-        let place = self.going.iter_mut().position(|mut going| is_its(&&mut *going));
+        let place = self.going.iter_mut().position(|going| is_its(&going));
         let going = match place {
             Some(place) => &mut self.going[place],
             None => {
@@ -182,26 +227,27 @@ impl Going {
 }
 
 impl Seen {
-    fn between(
+    /// Looks at a page of entries. Returns how far it came.
+    fn page(
+        &mut self,
         selection: &Selection,
         reader: &mut Reader,
         classes: &Classes,
-        (mut after, head): (Seq, Seq),
-    ) -> Result<Self, Failure> {
-        let mut seen = Self { rewrites: Rewrites::default(), seqs: Vec::new(), begin: i64::MAX };
-        while after < head {
-            let (entries, reached) = selection.page(reader, after, head)?;
-            for entry in entries {
-                if seen.seqs.is_empty() {
-                    seen.begin = reader.time_of(entry.seq)?.unwrap_or(i64::MAX);
-                }
-                seen.seqs.push(entry.seq.0);
-                if let Some(bare) = Bare::read(classes, &entry) {
-                    seen.rewrites.take(&bare.write());
-                }
+        (after, head): (Seq, Seq),
+    ) -> Result<Seq, Failure> {
+        let (entries, reached) = selection.page(reader, after, head)?;
+        for (at, entry) in entries.iter().enumerate() {
+            if self.seqs.is_empty() {
+                self.begin = reader.time_of(entry.seq)?.unwrap_or_default();
             }
-            after = reached;
+            if at + 1 == entries.len() {
+                self.end = reader.time_of(entry.seq)?.unwrap_or_default();
+            }
+            self.seqs.push(entry.seq.0);
+            if let Some(bare) = Bare::read(classes, entry) {
+                self.rewrites.take(&bare.write());
+            }
         }
-        Ok(seen)
+        Ok(reached)
     }
 }
