@@ -57,7 +57,7 @@ pub(crate) struct Rewrite {
     /// The namespace, if all objects are in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) namespace: Option<String>,
-    /// The manager, if the log names one.
+    /// The manager, if the log names one for most of the writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<String>,
     /// Number of objects.
@@ -142,6 +142,7 @@ impl Run {
         if self.clean < MANY {
             return None;
         }
+        let named = self.writes.iter().filter(|(.., is_named)| *is_named).count();
         let times = self.writes.iter().map(|(_, time, ..)| *time);
         let (since, until) = (times.clone().min()?, times.max()?);
         let mut seqs: Vec<u64> = self.writes.iter().map(|(seq, ..)| *seq).collect();
@@ -150,7 +151,7 @@ impl Run {
         Some(Rewrite {
             resource: self.resource,
             namespace,
-            by: self.by.filter(|_| self.writes.iter().any(|(.., is_named)| *is_named)),
+            by: self.by.filter(|_| is_named(named, self.writes.len())),
             objects: self.clean,
             writes: seqs.len(),
             since: stamp(since),
@@ -226,6 +227,11 @@ impl Rewrites {
 /// Returns the seqs of all writes of storage rewrites.
 pub(crate) fn seqs(rewrites: &[Rewrite]) -> HashSet<u64> {
     rewrites.iter().flat_map(|rewrite| rewrite.seqs.iter().copied()).collect()
+}
+
+/// Reports whether a storage rewrite has a name: at least half of its writes have. Of few it may be that of somebody else.
+pub(crate) const fn is_named(named: usize, writes: usize) -> bool {
+    named * 2 >= writes
 }
 
 fn digest(namespace: &str, name: &str) -> u64 {

@@ -22,7 +22,7 @@ fn map(number: usize, value: &str, managers: &[(&str, &str)]) -> Value {
     })
 }
 
-/// A manager is named for the last four of them.
+/// A manager is named for all but four of them.
 async fn rewritten() -> TempDir {
     let mut story = Story::begin().await;
     let before = |number| map(number, "fast", &[("helm", "09:00:00")]);
@@ -34,7 +34,7 @@ async fn rewritten() -> TempDir {
             story.put(&time, "configmaps", &changed).await;
         }
         let stored = match number {
-            20.. => map(number, "fast", &[("helm", "09:00:00"), ("rotate", &time)]),
+            4.. => map(number, "fast", &[("helm", "09:00:00"), ("rotate", &time)]),
             _ => before(number),
         };
         story.put(&time, "configmaps", &stored).await;

@@ -8,7 +8,7 @@ use crate::core::model::Seq;
 use crate::journal::{Reader, StoredEntry};
 use crate::query::churn::Classes;
 use crate::query::render::Failure;
-use crate::query::rewrites::{self, Known, MANY, Rewrite, Rewrites};
+use crate::query::rewrites::{self, Known, MANY, Rewrite, Rewrites, is_named};
 use crate::query::select::Selection;
 use crate::query::stamp;
 
@@ -44,6 +44,8 @@ pub(super) struct Folded {
 struct Going {
     rewrite: Rewrite,
     names: HashSet<(String, String)>,
+    /// Number of writes that name their writer.
+    named: usize,
     first: i64,
     begun: Instant,
     last: Instant,
@@ -189,6 +191,7 @@ impl Folded {
                         seqs: Vec::new(),
                     },
                     names: HashSet::new(),
+                    named: 0,
                     first: bare.time,
                     begun: now,
                     last: now,
@@ -198,6 +201,7 @@ impl Folded {
             }
         };
         going.last = now;
+        going.named += usize::from(bare.by.is_some());
         let rewrite = &mut going.rewrite;
         rewrite.writes += 1;
         rewrite.seq = bare.seq;
@@ -216,7 +220,12 @@ impl Folded {
     /// Takes the storage rewrites that are to be shown now.
     pub(super) fn take_due(&mut self) -> Vec<Rewrite> {
         let now = Instant::now();
-        self.going.extract_if(.., |going| going.due() <= now).map(|going| going.rewrite).collect()
+        let due = self.going.extract_if(.., |going| going.due() <= now);
+        due.map(|Going { rewrite, named, .. }| {
+            let by = rewrite.by.clone().filter(|_| is_named(named, rewrite.writes));
+            Rewrite { by, ..rewrite }
+        })
+        .collect()
     }
 }
 
