@@ -320,9 +320,9 @@ impl Causes {
         for group in &found.groups {
             let newest = group.writes.last().copied().unwrap_or_default();
             if matches!(group.role, Role::Cause | Role::Rewrite) {
-                causes.push((newest, group))
+                causes.push((newest, group));
             } else {
-                others.push((newest, group))
+                others.push((newest, group));
             }
         }
         lines.extend(causes.into_iter().map(|(seq, group)| (seq, Shown::Group(group))));

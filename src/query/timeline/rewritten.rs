@@ -1,6 +1,7 @@
 //! Storage rewrites in a list of entries: one row each.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -78,11 +79,14 @@ impl Bares {
         let mut objects: HashMap<i64, [String; 3]> = HashMap::new();
         let mut rewrites = Rewrites::default();
         for bare in &self.0 {
-            if !objects.contains_key(&bare.object) {
-                let Some(row) = reader.object_with(bare.object)? else { continue };
-                objects.insert(bare.object, [row.resource.full_name(), row.namespace, row.name]);
-            }
-            let [resource, namespace, name] = &objects[&bare.object];
+            let object = match objects.entry(bare.object) {
+                Occupied(known) => known.into_mut(),
+                Vacant(place) => {
+                    let Some(row) = reader.object_with(bare.object)? else { continue };
+                    place.insert([row.resource.full_name(), row.namespace, row.name])
+                }
+            };
+            let [resource, namespace, name] = object;
             let by = bare.by.as_deref();
             rewrites.take(&Write { seq: bare.seq, time: bare.time, resource, namespace, name, by });
         }

@@ -123,7 +123,7 @@ async fn every_question_says_a_storage_rewrite_in_one_line_and_leaves_changes_wh
     let found = asked(dir, &causes::Causes { only: since().only, ..causes::Causes::default() });
     let groups = found.into_iter().filter_map(|item| match item {
         causes::Item::Group(changes) => Some(*changes),
-        _ => None,
+        causes::Item::Begin { .. } | causes::Item::Below(_) | causes::Item::Gap(_) | causes::Item::Unknown(_) => None,
     });
     let (rewritten, others): (Vec<_>, Vec<_>) = groups.partition(|changes| changes.rewrite.is_some());
     assert_eq!(rewritten.len(), 1);

@@ -260,3 +260,67 @@ impl Seen {
         Ok(reached)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::query::churn::tests::Story;
+
+    /// Number of objects that are stored again.
+    const MAPS: u64 = 14;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_followed_is_shown_once_it_rests_or_has_gone_on_for_long() {
+        let dir = tempfile::tempdir().unwrap();
+        Story::play(dir.path(), &[], async |story| {
+            let map = |number: u64| format!("shop/m{number}");
+            for number in 0..MAPS {
+                story.write("configmaps", &map(number), "helm", |map| map["data"] = json!({"a": "1"})).await;
+            }
+            for number in 0..MAPS {
+                story.pass(1).await;
+                story.store_again("configmaps", &map(number)).await;
+            }
+        })
+        .await;
+        let mut reader = Reader::open(dir.path()).unwrap();
+        let mut folded = Folded::from(Seq(0), Seq(MAPS));
+        let mut places = Vec::new();
+        for seq in MAPS + 1..=MAPS * 2 {
+            let stored = reader.entry(Seq(seq)).unwrap().unwrap();
+            places.push(matches!(folded.place(&stored), Place::Below));
+        }
+        assert_eq!(places.iter().position(|is_below| *is_below), Some(MANY - 1), "{places:?}");
+        assert!(places[MANY..].iter().all(|is_below| *is_below), "{places:?}");
+        assert!(folded.due().is_some_and(|due| due > Instant::now()));
+        assert_eq!(folded.take_due(), [], "it goes on");
+        let long_ago = |time: Instant, age: Duration| time.checked_sub(age).unwrap();
+        for rests in [true, false] {
+            let mut folded = Folded { going: vec![copy(&folded.going[0])], ..Folded::default() };
+            let going = &mut folded.going[0];
+            if rests {
+                going.last = long_ago(going.last, QUIET);
+            } else {
+                going.begun = long_ago(going.begun, INTERVAL);
+            }
+            let [shown] = &folded.take_due()[..] else { panic!("rests: {rests}") };
+            assert_eq!((shown.objects, shown.writes, shown.seq), (5, 5, MAPS * 2));
+            assert_eq!((shown.namespace.as_deref(), shown.by.as_deref()), (Some("shop"), None));
+            assert_eq!(folded.due(), None);
+        }
+    }
+
+    fn copy(going: &Going) -> Going {
+        let Going { rewrite, names, named, first, begun, last } = going;
+        Going {
+            rewrite: rewrite.clone(),
+            names: names.clone(),
+            named: *named,
+            first: *first,
+            begun: *begun,
+            last: *last,
+        }
+    }
+}
