@@ -33,7 +33,7 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::wire::Entry;
 use crate::query::churn::Classes;
 use crate::query::ownership::OwnerReference;
-use crate::query::rewrites::{Rewrite, Rewrites, Write};
+use crate::query::rewrites::{Rewrite, Rewrites, Sizes, Write};
 
 /// Role of a group, in the order in which they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -139,6 +139,8 @@ pub(crate) struct Facts {
     writer_places: HashMap<Vec<String>, usize>,
     /// Managers that write the status of something, as controllers do.
     controllers: HashSet<String>,
+    /// Numbers of objects of small resources.
+    sizes: Sizes,
 }
 
 /// The groups of some entries, and their objects.
@@ -159,6 +161,11 @@ const ROLLOUT: i64 = 600_000_000;
 const DEPTH: usize = 8;
 
 impl Facts {
+    /// Takes entries of a log with these small resources.
+    pub(crate) fn among(sizes: Sizes) -> Self {
+        Self { sizes, ..Self::default() }
+    }
+
     /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
@@ -248,7 +255,7 @@ impl Facts {
 
     /// Takes the storage rewrites out of facts that are sorted by their times. Returns a group of each.
     fn rewrites(&self, facts: &mut Vec<Fact>) -> Vec<Group> {
-        let mut rewrites = Rewrites::default();
+        let mut rewrites = Rewrites::among(self.sizes.clone());
         for fact in facts.iter().filter(|fact| fact.is_bookkeeping && fact.is_wanted) {
             let (resource, namespace, name) = self.objects[fact.object].full_name();
             let by = match self.writers[fact.writer].as_slice() {

@@ -36,7 +36,7 @@ pub use versions::Versions;
 use crate::core::model::EntryType;
 use crate::core::wire::{self, Change, Entry, EntryError};
 use crate::query::moment::Span;
-use crate::query::rewrites::{self, Rewrite};
+use crate::query::rewrites::{self, Rewrite, Sizes};
 pub(crate) use class::Classes;
 use field::{Field, FieldValue, Write};
 use held::Held;
@@ -155,6 +155,12 @@ impl Churn {
             held: None,
             rewrites: Vec::new(),
         }
+    }
+
+    /// Recognizes also storage rewrites of all objects of a resource that has few.
+    #[must_use]
+    pub(crate) fn among(self, sizes: Sizes) -> Self {
+        Self { held: Some(Held::among(sizes)), ..self }
     }
 
     /// Limits the names: the first `most_resources` resources keep theirs, and writes to others go under [`OTHERS`].

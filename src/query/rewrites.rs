@@ -11,14 +11,14 @@
 //!
 //! Context: Nothing in an object says that a write only stored it again, and managedFields rarely name who asked for that.
 //! Decision: It is a run of writes that change nothing, of at least [`MANY`] objects of one resource, by one manager or by
-//! nobody that the log can name, each object at most twice. Objects that are written more often, and runs that come more
+//! nobody that the log can name, each object at most twice; or of all objects of a resource that has fewer, by nobody. Objects that are written more often, and runs that come more
 //! than twice a day, are a careless writer's.
-//! Cost: A rewrite of fewer objects is shown write by write.
+//! Cost: A rewrite of a few objects of many is shown write by write.
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,9 @@ const RUNS: usize = 2;
 /// Longest time between two writes of a run, in microseconds.
 pub(crate) const PAUSE: i64 = 15 * 60 * 1_000_000;
 const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+
+/// Numbers of objects of resources with fewer than [`MANY`], by their full names.
+pub(crate) type Sizes = BTreeMap<String, usize>;
 
 /// A write that changed nothing but bookkeeping.
 #[derive(Clone, Copy, Debug)]
@@ -137,9 +140,11 @@ impl Run {
     }
 
     /// Returns the storage rewrite, if the run is one.
-    fn rewrite(mut self) -> Option<Rewrite> {
+    fn rewrite(mut self, sizes: &Sizes) -> Option<Rewrite> {
         self.writes.retain(|(_, _, object, _)| self.objects.get(object).is_some_and(|times| *times <= TIMES));
-        if self.clean < MANY {
+        // Of a resource with few objects somebody who is named may be careless with each.
+        let is_all = self.clean > 1 && self.by.is_none() && sizes.get(&self.resource) == Some(&self.clean);
+        if self.clean < MANY && !is_all {
             return None;
         }
         let named = self.writes.iter().filter(|(.., is_named)| *is_named).count();
@@ -165,11 +170,17 @@ impl Run {
 /// Recognizes storage rewrites. Writes come in the order of their times, oldest or newest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rewrites {
+    sizes: Sizes,
     open: Vec<Run>,
     found: Vec<(i64, Rewrite)>,
 }
 
 impl Rewrites {
+    /// Recognizes also those of all objects of a resource that has few.
+    pub(crate) fn among(sizes: Sizes) -> Self {
+        Self { sizes, ..Self::default() }
+    }
+
     /// Takes a write that changed nothing. Says what is known of it so far.
     pub(crate) fn take(&mut self, write: &Write<'_>) -> Known {
         let is_by = |run: &Run| write.by.is_none() || run.by.as_deref() == write.by;
@@ -198,7 +209,8 @@ impl Rewrites {
     }
 
     fn keep(&mut self, closed: Vec<Run>) {
-        self.found.extend(closed.into_iter().filter_map(|run| Some((run.first, run.rewrite()?))));
+        let sizes = &self.sizes;
+        self.found.extend(closed.into_iter().filter_map(|run| Some((run.first, run.rewrite(sizes)?))));
     }
 
     /// Returns the number of objects of the largest run that may go on beyond a time.

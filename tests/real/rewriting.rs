@@ -13,6 +13,8 @@ const OBJECTS: usize = 2000;
 /// Number of requests at a time.
 const LANES: usize = 32;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// Number of objects that kubectl applied and replaces, which changes the annotation with what was applied.
+const APPLIED: usize = 20;
 /// The object that somebody changes meanwhile.
 const CHANGED: usize = 1234;
 
@@ -52,10 +54,18 @@ pub async fn scenario(version: Version) {
         cluster.create(&format!("{MAPS}?fieldManager=writer"), &map).await;
     })
     .await;
-    let mut decklog = Decklog::new(&cluster, "calm", "resources = [\"configmaps\"]\nnamespaces = [\"default\"]");
+    cluster.create("/api/v1/namespaces", &json!({"metadata": {"name": "applied"}})).await;
+    let applied =
+        |number: usize| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("map-{number}")}});
+    let items: Vec<Value> = (0..APPLIED).map(applied).collect();
+    let given = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let output = cluster.kubectl_with(&["apply", "-n", "applied", "-f", "-"], given.as_bytes()).await;
+    assert!(output.status.success(), "{output:?}");
+    let watch = "resources = [\"configmaps\"]\nnamespaces = [\"default\", \"applied\"]";
+    let mut decklog = Decklog::new(&cluster, "calm", watch);
     decklog.start();
     decklog.ready().await;
-    decklog.reach(OBJECTS).await;
+    decklog.reach(OBJECTS + APPLIED).await;
 
     // What is stored already as it is to be makes no version.
     let list = cluster.get(MAPS).await.unwrap();
@@ -73,20 +83,18 @@ pub async fn scenario(version: Version) {
         cluster.must("PUT", &format!("{path}?fieldManager=rotation"), Some(map)).await;
     })
     .await;
+    let stored = cluster.kubectl_must(&["get", "configmaps", "-n", "applied", "-o", "json"]).await;
+    let output = cluster.kubectl_with(&["replace", "-f", "-"], stored.as_bytes()).await;
+    assert!(output.status.success(), "{output:?}");
     let changed = format!("map-{CHANGED}");
     cluster.patch(&format!("{MAPS}/{changed}"), &json!({"data": {"n": "changed"}})).await;
-    decklog
-        .tells("the change", |entry| {
-            entry.name == changed
-                && entry.change.as_ref().is_some_and(|change| change.areas.contains(&"data".to_owned()))
-        })
-        .await;
+    decklog.reach((OBJECTS + APPLIED) * 2 + 1).await;
     // Each write is an entry, for everybody who reads entries.
     let written = decklog.entries().iter().filter(|entry| entry.kind == "MODIFIED").count();
-    assert_eq!(written, maps.len() + 1);
+    assert_eq!(written, maps.len() + APPLIED + 1);
 
-    let one = format!("storage rewrite of {} objects of configmaps in default, ", spelled(maps.len()));
-    for command in [vec!["tail"], vec!["tail", "--since", "10m"], vec!["log", "-n", "default", "--since", "10m"]] {
+    let one = format!("storage rewrite of {} objects of configmaps, ", spelled(maps.len() + APPLIED));
+    for command in [vec!["tail"], vec!["tail", "--since", "10m"], vec!["log", "--since", "10m"]] {
         let answer = answered(&decklog, &command);
         let lines: Vec<&str> = answer.lines().filter(|line| line.contains("MODIFIED")).collect();
         assert_eq!(lines.iter().filter(|line| line.contains(&one)).count(), 1, "{command:?}\n{answer}");
@@ -99,9 +107,12 @@ pub async fn scenario(version: Version) {
     }
     let all = answered(&decklog, &["tail", "--all", "--since", "10m"]);
     assert_eq!(all.lines().filter(|line| line.contains("MODIFIED")).count(), written);
+    let answer = answered(&decklog, &["log", "-n", "applied", "--since", "10m"]);
+    let one = format!("storage rewrite of {APPLIED} objects of configmaps in applied by kubectl-replace, ");
+    assert!(answer.contains(&one) && answer.lines().count() == 1, "{answer}");
     let history = answered(&decklog, &["log", "cm/map-7", "-n", "default"]);
     assert!(history.lines().any(|line| line.contains("MODIFIED storage rewrite")), "{history}");
-    churned(&decklog, maps.len());
+    churned(&decklog, maps.len() + APPLIED);
     decklog.stop().await;
 }
 
@@ -117,7 +128,7 @@ fn churned(decklog: &Decklog, objects: usize) {
     let rewrites = report["rewrites"].as_array().unwrap();
     assert_eq!(rewrites.len(), 1, "{rewrites:?}");
     assert_eq!((&rewrites[0]["objects"], &rewrites[0]["resource"]), (&objects.into(), &"configmaps".into()));
-    assert_eq!((&rewrites[0]["by"], &rewrites[0]["namespace"]), (&Value::Null, &"default".into()));
+    assert_eq!((&rewrites[0]["by"], &rewrites[0]["namespace"]), (&Value::Null, &Value::Null));
     assert_eq!(report["writes"]["no_op"], 0, "{report:#}");
     let writes: u64 = report["objects"].as_array().unwrap().iter().map(|row| row["writes"].as_u64().unwrap()).sum();
     assert_eq!(writes, 1, "the change alone: {:#}", report["objects"]);

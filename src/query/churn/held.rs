@@ -1,7 +1,7 @@
 //! Writes that count once it is known whether they are part of a storage rewrite.
 
 use super::{Churn, Class};
-use crate::query::rewrites::{self, Known, Rewrites, Write};
+use crate::query::rewrites::{self, Known, Rewrites, Sizes, Write};
 
 /// Number of writes that are held: memory does not depend on the length of the log. A rewrite with more is several.
 const MOST: usize = 200_000;
@@ -20,8 +20,15 @@ pub(super) struct One {
 /// Writes that wait.
 #[derive(Debug, Default)]
 pub(super) struct Held {
+    sizes: Sizes,
     writes: Vec<One>,
     rewrites: Rewrites,
+}
+
+impl Held {
+    pub(super) fn among(sizes: Sizes) -> Self {
+        Self { writes: Vec::new(), rewrites: Rewrites::among(sizes.clone()), sizes }
+    }
 }
 
 impl Churn {
@@ -40,7 +47,9 @@ impl Churn {
 
     /// Counts what is held.
     pub(super) fn settle(&mut self) {
-        let Held { writes, rewrites } = self.held.as_mut().map(std::mem::take).unwrap_or_default();
+        let Some(held) = &mut self.held else { return };
+        let next = Held::among(held.sizes.clone());
+        let Held { writes, rewrites, .. } = std::mem::replace(held, next);
         let found = rewrites.finish();
         let seqs = rewrites::seqs(&found);
         for mut one in writes {

@@ -15,7 +15,7 @@ use crate::query::coverage_notes::About;
 use crate::query::line::Line;
 use crate::query::ownership;
 use crate::query::render::{Failure, object};
-use crate::query::rewrites::Rewrite;
+use crate::query::rewrites::{MANY, Rewrite};
 use crate::query::select::{Conditions, Filters, Select, Selection};
 use crate::query::{Log, Put, Question, stamp};
 
@@ -254,6 +254,7 @@ impl Causes {
         let skips = !self.all && !self.picks();
         let (begin, head) = (selection.begin(), reader.head()?);
         let (mut before, mut read) = (head.next(), Read::default());
+        read.facts = Facts::among(reader.small_resources(MANY)?);
         while before > begin.next() {
             if read.facts.len() + read.gaps.len() >= MOST_READ {
                 read.cut = Some(before);

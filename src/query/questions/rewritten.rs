@@ -75,10 +75,10 @@ pub(super) fn is_part(
         .filter(|other| (other.time - bare.time).abs() <= PAUSE)
         .collect();
     near.sort_by_key(|bare| (bare.time, bare.seq));
-    if near.len() < MANY {
+    if near.len() < 2 {
         return Ok(false);
     }
-    let mut rewrites = Rewrites::default();
+    let mut rewrites = Rewrites::among(reader.small_resources(MANY)?);
     for bare in &near {
         let _: Known = rewrites.take(&bare.write());
     }

@@ -91,7 +91,7 @@ impl Question for Tail {
         let cuts = self.last.is_none() && count.is_some() && select.picks();
         let wants_some = self.last != Some(0);
         let (folded, after) = match count {
-            None if self.folds && !self.reverse => (Some(Folded::from(begin, head)), begin),
+            None if self.folds && !self.reverse => (Some(Folded::from(&reader, begin, head)?), begin),
             _ if self.folds => {
                 let (folded, after) = Folded::among(&selection, &mut reader, (begin, head), count)?;
                 (Some(folded), after)

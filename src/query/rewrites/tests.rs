@@ -115,6 +115,24 @@ fn many_objects_that_are_written_once_are_a_storage_rewrite_and_what_comes_again
     }
 }
 
+/// A resource with few objects is stored again as a whole, by nobody that the log can name.
+#[test]
+fn all_objects_of_a_small_resource_are_a_storage_rewrite() {
+    let writes = |count: usize, by: Option<&'static str>| -> Vec<Rewrite> {
+        let mut rewrites = Rewrites::among(Sizes::from([("storageclasses".to_owned(), 4), ("nodes".to_owned(), 1)]));
+        for name in (0..count).map(|at| format!("o{at}")) {
+            let write = Write { seq: 1, time: 1, resource: "storageclasses", namespace: "", name: &name, by };
+            rewrites.take(&write);
+            rewrites.take(&Write { resource: "nodes", name: "alone", ..write });
+        }
+        rewrites.finish()
+    };
+    let found = writes(4, None);
+    assert_eq!(found.iter().map(|one| (&*one.resource, one.objects)).collect::<Vec<_>>(), [("storageclasses", 4)]);
+    assert_eq!(writes(3, None), [], "not all of them");
+    assert_eq!(writes(4, Some("operator")), [], "somebody is named");
+}
+
 /// Who follows the log folds from the tenth object on.
 #[test]
 fn while_it_goes_on_it_is_one_from_the_tenth_object_on() {

@@ -72,12 +72,12 @@ impl Bares {
     /// # Errors
     /// Where the journal cannot be read.
     pub(super) fn rewrites(mut self, reader: &Reader) -> Result<Vec<Rewrite>, Failure> {
-        if self.0.len() < MANY {
+        if self.0.len() < 2 {
             return Ok(Vec::new());
         }
         self.0.sort_by_key(|bare| (bare.time, bare.seq));
         let mut objects: HashMap<i64, [String; 3]> = HashMap::new();
-        let mut rewrites = Rewrites::default();
+        let mut rewrites = Rewrites::among(reader.small_resources(MANY)?);
         for bare in &self.0 {
             let object = match objects.entry(bare.object) {
                 Occupied(known) => known.into_mut(),

@@ -14,7 +14,7 @@ use crate::core::wire::{self, Change, Entry};
 use crate::query::churn::{Churn, Class, Classes};
 use crate::query::render::Failure;
 use crate::query::render::row::{cut, plural};
-use crate::query::rewrites::{self, Rewrite};
+use crate::query::rewrites::{self, MANY, Rewrite};
 use crate::query::{Log, Put, Question, Word, stamp};
 
 /// Default window, in microseconds.
@@ -112,7 +112,7 @@ pub(super) fn writers(opened: &mut Opened, question: &Writers) -> Result<WriterL
     let since = selected.since.unwrap_or_else(|| until.saturating_sub(HOUR));
     let upto = reader.last_before(until.saturating_add(1))?.0;
     let after = reader.last_before(since)?.0;
-    let (mut churn, classes) = (Churn::default(), Classes::default());
+    let (mut churn, classes) = (Churn::default().among(reader.small_resources(MANY)?), Classes::default());
     let mut tallies: HashMap<(i64, String), Tally> = HashMap::new();
     let mut truncated = false;
     let mut refused = None;

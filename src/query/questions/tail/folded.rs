@@ -8,7 +8,7 @@ use crate::core::model::Seq;
 use crate::journal::{Reader, StoredEntry};
 use crate::query::churn::Classes;
 use crate::query::render::Failure;
-use crate::query::rewrites::{self, Known, MANY, Rewrite, Rewrites, is_named};
+use crate::query::rewrites::{self, Known, MANY, Rewrite, Rewrites, Sizes, is_named};
 use crate::query::select::Selection;
 use crate::query::stamp;
 
@@ -21,13 +21,14 @@ const STRETCH: usize = 16_384;
 /// Factor by which more entries are looked at.
 const GROWTH: usize = 8;
 /// Time without a write after which a storage rewrite that is followed is shown, and time after which it is shown while it goes on.
-const QUIET: Duration = Duration::from_secs(10);
+const QUIET_PERIOD: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The storage rewrites among the entries of an answer.
 #[derive(Debug, Default)]
 pub(super) struct Folded {
     classes: Classes,
+    sizes: Sizes,
     /// Those of the past, and the seqs of their entries.
     past: Vec<Rewrite>,
     seqs: HashSet<u64>,
@@ -74,8 +75,13 @@ struct Seen {
 
 impl Folded {
     /// Begins with nothing known of the past, which ends with a seq.
-    pub(super) fn from(begin: Seq, head: Seq) -> Self {
-        Self { head, known: begin, ..Self::default() }
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub(super) fn from(reader: &Reader, begin: Seq, head: Seq) -> Result<Self, Failure> {
+        let sizes = reader.small_resources(MANY)?;
+        let rewrites = Rewrites::among(sizes.clone());
+        Ok(Self { head, known: begin, sizes, rewrites, ..Self::default() })
     }
 
     /// Finds the storage rewrites of the next stretch of the past, if they are not known. Returns its end.
@@ -92,7 +98,7 @@ impl Folded {
         if after >= self.head || after < self.known {
             return Ok(if after < self.known { self.known.min(head) } else { head });
         }
-        let mut seen = Seen::default();
+        let mut seen = Seen::among(&self.sizes);
         let mut reached = after;
         while reached < self.head {
             reached = seen.page(selection, reader, &self.classes, (reached, self.head))?;
@@ -124,7 +130,7 @@ impl Folded {
         (begin, head): (Seq, Seq),
         count: Option<usize>,
     ) -> Result<(Self, Seq), Failure> {
-        let mut folded = Self { head, known: head, ..Self::default() };
+        let mut folded = Self::from(reader, head, head)?;
         let mut looked = count.unwrap_or(usize::MAX);
         loop {
             let after = match looked {
@@ -132,7 +138,7 @@ impl Folded {
                 usize::MAX => begin,
                 looked => selection.newest(reader, begin, head, looked)?,
             };
-            let (mut seen, mut reached) = (Seen::default(), after);
+            let (mut seen, mut reached) = (Seen::among(&folded.sizes), after);
             while reached < head {
                 reached = seen.page(selection, reader, &folded.classes, (reached, head))?;
             }
@@ -231,11 +237,15 @@ impl Folded {
 
 impl Going {
     fn due(&self) -> Instant {
-        (self.last + QUIET).min(self.begun + INTERVAL)
+        (self.last + QUIET_PERIOD).min(self.begun + INTERVAL)
     }
 }
 
 impl Seen {
+    fn among(sizes: &Sizes) -> Self {
+        Self { rewrites: Rewrites::among(sizes.clone()), ..Self::default() }
+    }
+
     /// Looks at a page of entries. Returns how far it came.
     fn page(
         &mut self,
@@ -286,7 +296,7 @@ mod tests {
         })
         .await;
         let mut reader = Reader::open(dir.path()).unwrap();
-        let mut folded = Folded::from(Seq(0), Seq(MAPS));
+        let mut folded = Folded::from(&reader, Seq(0), Seq(MAPS)).unwrap();
         let mut places = Vec::new();
         for seq in MAPS + 1..=MAPS * 2 {
             let stored = reader.entry(Seq(seq)).unwrap().unwrap();
@@ -301,7 +311,7 @@ mod tests {
             let mut folded = Folded { going: vec![copy(&folded.going[0])], ..Folded::default() };
             let going = &mut folded.going[0];
             if rests {
-                going.last = long_ago(going.last, QUIET);
+                going.last = long_ago(going.last, QUIET_PERIOD);
             } else {
                 going.begun = long_ago(going.begun, INTERVAL);
             }
