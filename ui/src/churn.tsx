@@ -4,9 +4,9 @@ import type { JSX } from "preact";
 import { LISTED, type Churn as Answer } from "./api.ts";
 import { useAnswer } from "./entry.tsx";
 import { RangeBar } from "./filters.tsx";
-import { Empty, ObjectLink, Problem, rewriteWords, Text, Time } from "./parts.tsx";
+import { Empty, ObjectLink, Problem, Text, Time } from "./parts.tsx";
 import { data, go, overview, view } from "./store.ts";
-import { count } from "./text.ts";
+import { count, rewriteWords } from "./text.ts";
 import { ALL } from "./url.ts";
 
 export function Churn(): JSX.Element {

@@ -3,8 +3,8 @@
 import { signal, useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import type { Rewrite, Summary } from "./api.ts";
-import { counted, cut, fitToPaste, objectName, ofCluster, pieces, plain, whoWords, withoutArea } from "./text.ts";
+import type { Summary } from "./api.ts";
+import { counted, cut, fitToPaste, objectName, ofCluster, pieces, plain, rewriteWords, whoWords, withoutArea } from "./text.ts";
 import { full, parse, zoneName } from "./time.ts";
 import { choose, linkTo, view, type Failure } from "./store.ts";
 
@@ -88,11 +88,6 @@ export function gist(entry: Summary): string {
 function rangeName(entry: Summary): string {
   const { resource, namespace } = entry.rewrite ?? entry;
   return [resource || "everything", namespace].filter(Boolean).join(" ");
-}
-
-/** What a storage rewrite was, but for its time. */
-export function rewriteWords(of: Rewrite): string {
-  return `storage rewrite of ${counted(of.objects, "object", "objects")}${of.by ? ` by ${of.by}` : ""}`;
 }
 
 /** One entry in a list: choosing it shows it. */

@@ -62,7 +62,7 @@ impl Preset {
             Self::ManagedFields => (&[MANAGED_FIELDS], &[]),
             Self::Status => (&["/status"], &[]),
             // Where nothing but the version moves, there is no value to name.
-            Self::StorageRewrites => (&["/metadata/managedFields/*/time", "/metadata/managedFields/*/apiVersion"], &[]),
+            Self::StorageRewrites => (&["/metadata/managedFields/*/time"], &[]),
             Self::LeaderElection => {
                 (&["/metadata/annotations/control-plane.alpha.kubernetes.io~1leader"], &["/spec/renewTime"])
             }
@@ -179,7 +179,7 @@ mod tests {
             ("managed-fields", "pods", "/metadata/managedFields/0/fieldsV1/f:spec/f:x", true),
             ("managed-fields", "pods", "/metadata/managedFieldsOfMine", false),
             ("storage-rewrites", "pods", TIME, true),
-            ("storage-rewrites", "pods", "/metadata/managedFields/0/apiVersion", true),
+            ("storage-rewrites", "pods", "/metadata/managedFields/0/apiVersion", false),
             ("storage-rewrites", "pods", "/metadata/managedFields/0/fieldsV1/f:spec/f:x", false),
             ("storage-rewrites", "pods", "/metadata/labels/x", false),
             ("status", "pods", "/status/phase", true),

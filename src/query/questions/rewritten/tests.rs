@@ -15,6 +15,8 @@ use crate::query::render::clock::Clock;
 use crate::query::rewrites::Rewrite;
 use crate::query::select::{Filters, Select};
 use crate::query::timeline::entries::Entries;
+use crate::query::timeline::lanes::Lanes;
+use crate::query::timeline::order::Order;
 use crate::query::timeline::selection::Window;
 use crate::query::timeline::writers::Writers;
 use crate::query::{Log, Question, answer};
@@ -168,6 +170,20 @@ async fn nobody_is_blamed_for_a_storage_rewrite_and_who_writes_again_and_again_i
     let names: Vec<&str> =
         page["writers"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!((page["rewrites"].as_array().unwrap().len(), names), (1, vec!["c0", "c0", "c1", "c1", "m7"]));
+
+    // On the lanes it is quiet: of a map that was only stored again the creation is all that changed.
+    let lanes = Lanes { window: window.clone(), order: Order::Names, lanes: 100, marks: 1000 };
+    let lanes = serde_json::to_value(&asked(dir.path(), &lanes)[0]).unwrap();
+    let lane =
+        |name: &str| lanes["lanes"].as_array().unwrap().iter().find(|lane| lane["name"] == name).unwrap().clone();
+    let marks = |name: &str| -> Vec<String> {
+        let lane = lane(name);
+        let marks = lane["marks"].as_array().unwrap().iter();
+        marks.map(|mark| format!("{} {}", mark["seq"], mark["type"].as_str().unwrap())).collect()
+    };
+    let mut seen = marks("m3");
+    seen.sort();
+    assert_eq!((seen, &lane("m3")["quiet"]), (vec!["4 ADDED".to_owned(), "48 QUIET".to_owned()], &1.into()));
 
     // The list of the page: a row for it, on the page of its last entry.
     let list = |before: Option<u64>, limit: usize| -> Vec<String> {
