@@ -213,6 +213,17 @@ impl Rewrites {
         self.found.extend(closed.into_iter().filter_map(|run| Some((run.first, run.rewrite(sizes)?))));
     }
 
+    /// Returns the seqs after one of the writes that are part of storage rewrites which may go on. Writes came oldest first.
+    pub(crate) fn going_on(&self, after: u64) -> HashSet<u64> {
+        let runs = self.open.iter().filter(|run| run.clean >= MANY);
+        runs.flat_map(|run| {
+            let is_clean = |object: &u64| run.objects.get(object).is_some_and(|times| *times <= TIMES);
+            let new = run.writes.iter().rev().take_while(move |(seq, ..)| *seq > after);
+            new.filter(move |(_, _, object, _)| is_clean(object)).map(|(seq, ..)| *seq)
+        })
+        .collect()
+    }
+
     /// Returns the number of objects of the largest run that may go on beyond a time.
     pub(crate) fn reaching(&self, time: i64) -> usize {
         let reaches = |run: &&Run| run.first.saturating_sub(PAUSE) <= time && time <= run.last.saturating_add(PAUSE);

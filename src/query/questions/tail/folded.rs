@@ -8,7 +8,7 @@ use crate::core::model::Seq;
 use crate::journal::{Reader, StoredEntry};
 use crate::query::churn::Classes;
 use crate::query::render::Failure;
-use crate::query::rewrites::{self, Known, MANY, Rewrite, Rewrites, Sizes, is_named};
+use crate::query::rewrites::{self, MANY, Rewrite, Rewrites, Sizes, is_named};
 use crate::query::select::Selection;
 use crate::query::stamp;
 
@@ -37,6 +37,8 @@ pub(super) struct Folded {
     known: Seq,
     /// Goes on with what comes.
     rewrites: Rewrites,
+    /// Seqs of what has come that is part of one.
+    going_on: HashSet<u64>,
     going: Vec<Going>,
 }
 
@@ -95,8 +97,12 @@ impl Folded {
         after: Seq,
         head: Seq,
     ) -> Result<Seq, Failure> {
-        if after >= self.head || after < self.known {
-            return Ok(if after < self.known { self.known.min(head) } else { head });
+        if after < self.known {
+            return Ok(self.known.min(head));
+        }
+        if after >= self.head {
+            self.follow(selection, reader, after, head)?;
+            return Ok(head);
         }
         let mut seen = Seen::among(&self.sizes);
         let mut reached = after;
@@ -110,6 +116,18 @@ impl Folded {
         self.learn(seen.rewrites);
         self.known = reached;
         Ok(reached)
+    }
+
+    /// Looks at what has come, all of it before the first is handed out.
+    fn follow(&mut self, selection: &Selection, reader: &mut Reader, after: Seq, head: Seq) -> Result<(), Failure> {
+        let mut seen = Seen { rewrites: std::mem::take(&mut self.rewrites), ..Seen::default() };
+        let mut reached = after;
+        while reached < head {
+            reached = seen.page(selection, reader, &self.classes, (reached, head))?;
+        }
+        self.rewrites = seen.rewrites;
+        (self.going_on, self.known) = (self.rewrites.going_on(after.0), head);
+        Ok(())
     }
 
     fn learn(&mut self, rewrites: Rewrites) {
@@ -165,12 +183,13 @@ impl Folded {
             let last = self.past.iter().find(|rewrite| rewrite.seq == stored.seq.0);
             return last.map_or(Place::Alone, |rewrite| Place::Rewrite(Box::new(rewrite.clone())));
         }
-        let Some(bare) = Bare::read(&self.classes, stored) else { return Place::Alone };
-        if self.rewrites.take(&bare.write()) != Known::Rewrite {
-            return Place::Alone;
+        match Bare::read(&self.classes, stored).filter(|bare| self.going_on.contains(&bare.seq)) {
+            Some(bare) => {
+                self.go_on(bare);
+                Place::Below
+            }
+            None => Place::Alone,
         }
-        self.go_on(bare);
-        Place::Below
     }
 
     fn go_on(&mut self, bare: Bare) {
@@ -273,10 +292,15 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use jiff::tz::TimeZone;
     use serde_json::json;
 
     use super::*;
+    use crate::query::Log;
     use crate::query::churn::tests::Story;
+    use crate::query::render::clock::Clock;
+    use crate::query::select::Select;
 
     /// Number of objects that are stored again.
     const MAPS: u64 = 14;
@@ -297,13 +321,19 @@ mod tests {
         .await;
         let mut reader = Reader::open(dir.path()).unwrap();
         let mut folded = Folded::from(&reader, Seq(0), Seq(MAPS)).unwrap();
-        let mut places = Vec::new();
-        for seq in MAPS + 1..=MAPS * 2 {
-            let stored = reader.entry(Seq(seq)).unwrap().unwrap();
-            places.push(matches!(folded.place(&stored), Place::Below));
+        let clock = Clock { now: Timestamp::now(), zone: TimeZone::UTC };
+        let log = Log::new(dir.path().to_owned(), clock, &|_| (), &|| false);
+        let selection = Selection::new(&Select::default(), &mut reader, &log).unwrap();
+        // Four come alone; the other ten at once.
+        let mut after = MAPS;
+        for (upto, is_below) in [(MAPS + 1, false), (MAPS + 4, false), (MAPS * 2, true)] {
+            folded.stretch(&selection, &mut reader, Seq(after), Seq(upto)).unwrap();
+            for seq in after + 1..=upto {
+                let stored = reader.entry(Seq(seq)).unwrap().unwrap();
+                assert_eq!(matches!(folded.place(&stored), Place::Below), is_below, "{seq}");
+            }
+            after = upto;
         }
-        assert_eq!(places.iter().position(|is_below| *is_below), Some(MANY - 1), "{places:?}");
-        assert!(places[MANY..].iter().all(|is_below| *is_below), "{places:?}");
         assert!(folded.due().is_some_and(|due| due > Instant::now()));
         assert_eq!(folded.take_due(), [], "it goes on");
         let long_ago = |time: Instant, age: Duration| time.checked_sub(age).unwrap();
@@ -316,7 +346,7 @@ mod tests {
                 going.begun = long_ago(going.begun, INTERVAL);
             }
             let [shown] = &folded.take_due()[..] else { panic!("rests: {rests}") };
-            assert_eq!((shown.objects, shown.writes, shown.seq), (5, 5, MAPS * 2));
+            assert_eq!((shown.objects, shown.writes, shown.seq), (10, 10, MAPS * 2));
             assert_eq!((shown.namespace.as_deref(), shown.by.as_deref()), (Some("shop"), None));
             assert_eq!(folded.due(), None);
         }
