@@ -25,6 +25,7 @@ pub(crate) mod moment;
 pub(crate) mod ownership;
 pub(crate) mod questions;
 pub mod render;
+pub(crate) mod rewrites;
 pub(crate) mod select;
 pub mod status;
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::app::config::{self, Config, Files, Loaded, Problems};
 pub use crate::core::terminal::complain;
 use crate::journal::Reader;
 pub use crate::query::render::{Exit, Failure};
-use crate::query::render::{clock, line, names, object, path, tree, what, who, yaml};
+use crate::query::render::{clock, line, names, object, path, rewrite, tree, what, who, yaml};
 use crate::query::{Log, Put, Question};
 use output::Out;
 

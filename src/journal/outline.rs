@@ -54,6 +54,8 @@ pub struct Mark {
     pub evidence: u8,
     /// It changes nothing that matters.
     pub quiet: bool,
+    /// It changes nothing but bookkeeping, as each write of a storage rewrite does.
+    pub bookkeeping: bool,
     /// The row of its object; 0 for a GAP.
     pub object: i64,
     /// The row of its source.
@@ -133,7 +135,12 @@ impl Builder {
         number(&mut out, self.marks.len() as u64);
         let mut before = Mark::default();
         for mark in &self.marks {
-            out.push((mark.kind & 7) | (mark.evidence & 7) << 3 | u8::from(mark.quiet) << 6);
+            out.push(
+                (mark.kind & 7)
+                    | (mark.evidence & 7) << 3
+                    | u8::from(mark.quiet) << 6
+                    | u8::from(mark.bookkeeping) << 7,
+            );
             number(&mut out, mark.seq.wrapping_sub(before.seq));
             signed(&mut out, mark.time.wrapping_sub(before.time));
             signed(&mut out, mark.time.wrapping_sub(mark.earliest));
@@ -148,7 +155,7 @@ impl Builder {
 }
 
 /// The form of the bytes. One of another form is as good as none.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// An outline, read.
 #[derive(Debug, Default)]
@@ -189,6 +196,7 @@ impl Part {
                 kind: sort & 7,
                 evidence: sort >> 3 & 7,
                 quiet: sort & 64 != 0,
+                bookkeeping: sort & 128 != 0,
                 seq,
                 time,
                 earliest: time.wrapping_sub(take_signed(&bytes, &mut at)?),
@@ -277,6 +285,7 @@ mod tests {
             kind,
             evidence,
             quiet,
+            bookkeeping: quiet && object % 2 == 0,
             object,
             source,
             words: 0,

@@ -33,6 +33,7 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::wire::Entry;
 use crate::query::churn::Classes;
 use crate::query::ownership::OwnerReference;
+use crate::query::rewrites::{Rewrite, Rewrites, Sizes, Write};
 
 /// Role of a group, in the order in which they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -40,6 +41,8 @@ use crate::query::ownership::OwnerReference;
 pub(crate) enum Role {
     /// Somebody outside the control plane did it.
     Cause,
+    /// Objects were stored again, and nothing in them changed.
+    Rewrite,
     /// A writer does the same again and again, or several fight.
     Repeated,
     /// The control plane changed a spec, and no cause of that is known.
@@ -67,6 +70,8 @@ pub(crate) struct Group {
     pub(crate) owner: Option<usize>,
     /// What follows from them.
     pub(crate) effects: Effects,
+    /// The storage rewrite, of [`Role::Rewrite`].
+    pub(crate) rewrite: Option<Rewrite>,
     /// Digest of their fields, and whether a filter takes one of them.
     fields: u64,
     op: EntryType,
@@ -134,6 +139,8 @@ pub(crate) struct Facts {
     writer_places: HashMap<Vec<String>, usize>,
     /// Managers that write the status of something, as controllers do.
     controllers: HashSet<String>,
+    /// Numbers of objects of small resources.
+    sizes: Sizes,
 }
 
 /// The groups of some entries, and their objects.
@@ -154,6 +161,11 @@ const ROLLOUT: i64 = 600_000_000;
 const DEPTH: usize = 8;
 
 impl Facts {
+    /// Takes entries of a log with these small resources.
+    pub(crate) fn among(sizes: Sizes) -> Self {
+        Self { sizes, ..Self::default() }
+    }
+
     /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
@@ -223,6 +235,7 @@ impl Facts {
         let mut entries = std::mem::take(&mut self.entries);
         entries.retain(|fact| fact.kind != Kind::Found);
         entries.sort_by_key(|fact| (fact.time, fact.seq));
+        let rewrites = self.rewrites(&mut entries);
         let mut leads = Leads { facts: &self, groups: Vec::new(), of: HashMap::new() };
         let mut derived = Vec::new();
         for fact in &entries {
@@ -233,10 +246,36 @@ impl Facts {
         leads.index();
         let rest = leads.attach(&derived);
         let mut groups = repeats::merge(leads.groups, &self.objects);
+        groups.extend(rewrites);
         groups.retain(|group| group.is_wanted);
         groups.sort_by_key(|group| (group.role, std::cmp::Reverse((group.last, group.writes.last().copied()))));
         groups.extend(self.others(rest));
         Groups { groups, objects: self.objects }
+    }
+
+    /// Takes the storage rewrites out of facts that are sorted by their times. Returns a group of each.
+    fn rewrites(&self, facts: &mut Vec<Fact>) -> Vec<Group> {
+        let mut rewrites = Rewrites::among(self.sizes.clone());
+        for fact in facts.iter().filter(|fact| fact.is_bookkeeping && fact.is_wanted) {
+            let (resource, namespace, name) = self.objects[fact.object].full_name();
+            let by = match self.writers[fact.writer].as_slice() {
+                [by] => Some(by.as_str()),
+                _ => None,
+            };
+            rewrites.take(&Write { seq: fact.seq, time: fact.time, resource, namespace, name, by });
+        }
+        let found = rewrites.finish();
+        let places: HashMap<u64, usize> =
+            found.iter().enumerate().flat_map(|(at, one)| one.seqs.iter().map(move |seq| (*seq, at))).collect();
+        let mut members: Vec<Vec<Fact>> = found.iter().map(|_| Vec::new()).collect();
+        for fact in facts.extract_if(.., |fact| places.contains_key(&fact.seq)) {
+            members[places[&fact.seq]].push(fact);
+        }
+        let group = |(rewrite, mut facts): (Rewrite, Vec<Fact>)| {
+            facts.sort_by_key(|fact| fact.seq);
+            Group { rewrite: Some(rewrite), ..self.group(Role::Rewrite, &facts.iter().collect::<Vec<_>>()) }
+        };
+        found.into_iter().zip(members).map(group).collect()
     }
 
     /// Returns the groups of what has no cause: one of each owner whose objects come and go, and one of the rest.
@@ -276,6 +315,7 @@ impl Facts {
             last: last.time,
             owner: None,
             effects: Effects::default(),
+            rewrite: None,
             fields: first.fields,
             op: first.op,
             is_wanted: facts.iter().any(|fact| fact.is_wanted),

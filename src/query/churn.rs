@@ -4,6 +4,8 @@
 //! and where there are more of them the ones that were written least are dropped. Only writes that the API server
 //! reported on a watch count; what a first list or a gap brought says nothing about how often it was written.
 //!
+//! Writes of a storage rewrite are counted apart: nobody is to blame for them.
+//!
 //! # Decision: churn is one pass over the log
 //!
 //! Context: Counting writes must not cost the writer anything.
@@ -13,6 +15,7 @@
 
 mod class;
 mod field;
+mod held;
 mod meter;
 mod read;
 mod report;
@@ -32,8 +35,12 @@ pub use versions::Versions;
 
 use crate::core::model::EntryType;
 use crate::core::wire::{self, Change, Entry, EntryError};
+use crate::query::moment::Span;
+use crate::query::rewrites::{self, Rewrite, Sizes};
 pub(crate) use class::Classes;
 use field::{Field, FieldValue, Write};
+use held::Held;
+pub(crate) use read::writer;
 use tally::{Counted, Tally};
 
 /// Number of objects, fields and managers that `decklog churn` remembers.
@@ -117,16 +124,19 @@ pub struct Churn {
     gaps: u64,
     first: Option<u64>,
     last: u64,
+    /// Writes that may be part of a storage rewrite; none where each counts at once.
+    held: Option<Held>,
+    rewrites: Vec<Rewrite>,
 }
 
 impl Default for Churn {
     fn default() -> Self {
-        Self::with_room(ROOM)
+        Self { held: Some(Held::default()), ..Self::with_room(ROOM) }
     }
 }
 
 impl Churn {
-    /// A pass that remembers at most so many objects, managers and fields.
+    /// A pass that remembers at most so many objects, managers and fields, and counts each write at once.
     #[must_use]
     pub fn with_room(room: usize) -> Self {
         Self {
@@ -142,7 +152,15 @@ impl Churn {
             gaps: 0,
             first: None,
             last: 0,
+            held: None,
+            rewrites: Vec::new(),
         }
+    }
+
+    /// Recognizes also storage rewrites of all objects of a resource that has few.
+    #[must_use]
+    pub(crate) fn among(self, sizes: Sizes) -> Self {
+        Self { held: Some(Held::among(sizes)), ..self }
     }
 
     /// Limits the names: the first `most_resources` resources keep theirs, and writes to others go under [`OTHERS`].
@@ -180,23 +198,25 @@ impl Churn {
         let change = Change::of(entry).ok().flatten().unwrap_or_default();
         let (class, manager) = match entry.op {
             EntryType::Added => (Class::Created, read::creator(entry, body)),
-            EntryType::Modified => (self.classes.of(&resource, &change, time), read::writer(&change)),
+            EntryType::Modified => (self.classes.of(&resource, &change, time), writer(&change)),
             // Nobody is named in the books for a deletion.
             EntryType::Deleted | EntryType::Gap => (Class::Deleted, None),
         };
-        let no_op = class.is_no_op();
-        let namespace = entry.namespace.as_deref().unwrap_or_default();
+        let namespace = short(entry.namespace.as_deref().unwrap_or_default());
         let name = short(entry.name.as_deref().unwrap_or_default());
-        let object = format!("{resource}{APART}{}{APART}{name}", short(namespace));
+        let object = format!("{resource}{APART}{namespace}{APART}{name}");
         let manager = manager.as_deref().map(short);
-        self.objects.of(&object).add(entry.seq, bytes, no_op);
-        if class != Class::Deleted {
-            self.managers.of(manager.unwrap_or_default()).add(entry.seq, bytes, no_op);
+        let one = held::One { seq: entry.seq, bytes, class, manager: manager.map(str::to_owned), object };
+        if class.is_bookkeeping() && self.held.is_some() {
+            let at = Span::of(&entry.header).latest.as_microsecond();
+            let write = rewrites::Write { seq: entry.seq, time: at, resource: &resource, namespace, name, by: manager };
+            self.hold(one, &write);
+            return;
         }
-        let known = self.resources.len() < self.most_resources || self.resources.contains_key(&resource);
-        let of_resource = self.resources.entry(if known { resource } else { OTHERS.to_owned() }).or_default();
-        of_resource.classes.entry(class).or_default().add(bytes);
+        self.count(&one);
+        let object = one.object;
         if matches!(class, Class::Changed | Class::Status | Class::TimeStamps) {
+            let mut reverts = 0;
             let followed = read::meant(&change).filter(|operation| operation.path.len() <= LONGEST);
             for operation in followed.take(MOST_FIELDS) {
                 let field = self.fields.of(&format!("{object}{APART}{}", operation.path));
@@ -207,9 +227,28 @@ impl Churn {
                 let stamp = [was, value].iter().all(|json| json.is_some_and(|json| class::is_stamp(json, time)));
                 let (seq, was, value) = (entry.seq, FieldValue::of(was), FieldValue::of(value));
                 let back = field.write(Write { seq, time, manager, was, value, stamp });
-                of_resource.reverts += u64::from(back);
+                reverts += u64::from(back);
             }
+            self.of_resource(&resource).reverts += reverts;
         }
+    }
+
+    /// Counts a write of the kind that it has.
+    fn count(&mut self, one: &held::One) {
+        let held::One { seq, bytes, class, manager, object } = one;
+        if *class != Class::StorageRewrite {
+            self.objects.of(object).add(*seq, *bytes, class.is_no_op());
+        }
+        if !matches!(class, Class::Deleted | Class::StorageRewrite) {
+            self.managers.of(manager.as_deref().unwrap_or_default()).add(*seq, *bytes, class.is_no_op());
+        }
+        let resource = object.split(APART).next().unwrap_or_default();
+        self.of_resource(resource).classes.entry(*class).or_default().add(*bytes);
+    }
+
+    fn of_resource(&mut self, resource: &str) -> &mut OfResource {
+        let known = self.resources.len() < self.most_resources || self.resources.contains_key(resource);
+        self.resources.entry(if known { resource } else { OTHERS }.to_owned()).or_default()
     }
 
     /// Returns the writes to each resource, by its name (`deployments.apps`).

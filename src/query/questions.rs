@@ -9,6 +9,7 @@ pub(crate) mod follow;
 pub(crate) mod get;
 pub(crate) mod history;
 pub(crate) mod names;
+mod rewritten;
 pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod tail;

@@ -12,6 +12,7 @@ pub(crate) mod blame;
 pub(crate) mod line;
 pub(crate) mod object;
 pub(crate) mod path;
+pub(crate) mod rewrite;
 pub(crate) mod tree;
 pub(crate) mod what;
 pub(crate) mod who;

@@ -17,6 +17,7 @@ pub(crate) mod object;
 pub(crate) mod order;
 pub(crate) mod outlines;
 pub(crate) mod overview;
+mod rewritten;
 pub(crate) mod selection;
 pub(crate) mod summary;
 #[cfg(test)]

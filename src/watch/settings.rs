@@ -36,7 +36,7 @@ pub struct Settings {
     /// Treatment of the objects that the first list finds.
     #[serde(default)]
     pub first_list: FirstList,
-    /// Presets (heartbeats, managed-fields, status, leader-election) and patterns of JSON pointers: a MODIFIED that
+    /// Presets (heartbeats, managed-fields, status, storage-rewrites, leader-election) and patterns of JSON pointers: a MODIFIED that
     /// touches nothing else is not emitted.
     #[serde(default)]
     pub ignore: Vec<Ignore>,

@@ -8,6 +8,7 @@ mod golden;
 mod hands;
 mod paging;
 mod past;
+mod rewrites;
 mod screens;
 mod who;
 mod zones;

@@ -28,6 +28,7 @@ mod quiet;
 mod reading;
 mod recovering;
 mod returning;
+mod rewriting;
 mod rights;
 mod robustness;
 mod second;
@@ -214,6 +215,12 @@ mod kubernetes_1_36_alone {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn judges_of_others_find_the_log_exact() {
         Box::pin(crate::robustness::scenario(crate::harness::Version::V1_36)).await;
+    }
+
+    /// The rotation of an encryption key, after which 2,000 objects are stored again.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_storage_rewrite_is_one_line() {
+        Box::pin(crate::rewriting::scenario(crate::harness::Version::V1_36)).await;
     }
 
     /// Objects of 1.5 MB that hold 745,000 values each, and people who look at them.

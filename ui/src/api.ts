@@ -179,6 +179,22 @@ export interface Summary extends OneObject {
   line: string;
   gap?: { why: string; from?: string; to?: string; since?: string };
   actor?: Actor;
+  /** The storage rewrite that it is the last entry of, where it stands for all of them. */
+  rewrite?: Rewrite;
+}
+
+/** Many objects that were stored again, with nothing in them changed. */
+export interface Rewrite {
+  resource: string;
+  /** Only where all of them are in one. */
+  namespace?: string;
+  /** Only where the log names one. */
+  by?: string;
+  objects: number;
+  writes: number;
+  since: string;
+  until: string;
+  seq: number;
 }
 
 export interface Entries {
@@ -298,6 +314,8 @@ export interface Churn {
   until: string;
   writers: { id: string; kind: string; namespace: string; name: string; manager: string; writes: number; useless: number; class: string; text: string }[];
   fights: { id: string; kind: string; namespace: string; name: string; path: string; managers: string[]; writes: number; turns: number; last: number }[];
+  /** Their writes are of no writer. */
+  rewrites?: Rewrite[];
   /** Counted for a part of the window, its beginning, or without the writers for which there was no room. */
   truncated: boolean;
 }

@@ -6,7 +6,7 @@ import { useAnswer } from "./entry.tsx";
 import { RangeBar } from "./filters.tsx";
 import { Empty, ObjectLink, Problem, Text, Time } from "./parts.tsx";
 import { data, go, overview, view } from "./store.ts";
-import { count } from "./text.ts";
+import { count, rewriteWords } from "./text.ts";
 import { ALL } from "./url.ts";
 
 export function Churn(): JSX.Element {
@@ -77,6 +77,11 @@ export function Churn(): JSX.Element {
               </table>
             </div>
           )}
+          {answer.rewrites?.map((rewrite) => (
+            <p class="pad muted" key={rewrite.seq}>
+              Nobody is to blame for the <Text of={`${rewriteWords(rewrite)}: ${[rewrite.resource, rewrite.namespace].filter(Boolean).join(" ")}`} max={200} />, <Time at={rewrite.since} /> to <Time at={rewrite.until} />.
+            </p>
+          ))}
           <h2>Written most</h2>
           {answer.writers.length === 0 ? (
             <Empty title="Nobody wrote in this window" />

@@ -4,7 +4,7 @@ import { signal, useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Summary } from "./api.ts";
-import { counted, cut, fitToPaste, objectName, ofCluster, pieces, plain, whoWords, withoutArea } from "./text.ts";
+import { counted, cut, fitToPaste, objectName, ofCluster, pieces, plain, rewriteWords, whoWords, withoutArea } from "./text.ts";
 import { full, parse, zoneName } from "./time.ts";
 import { choose, linkTo, view, type Failure } from "./store.ts";
 
@@ -84,6 +84,12 @@ export function gist(entry: Summary): string {
   return withoutArea(text, entry.areas);
 }
 
+/** Whose entries a GAP or a storage rewrite is about. */
+function rangeName(entry: Summary): string {
+  const { resource, namespace } = entry.rewrite ?? entry;
+  return [resource || "everything", namespace].filter(Boolean).join(" ");
+}
+
 /** One entry in a list: choosing it shows it. */
 export function EntryRow({ entry, withObject = true }: { entry: Summary; withObject?: boolean }): JSX.Element {
   const known = view.value;
@@ -109,12 +115,16 @@ export function EntryRow({ entry, withObject = true }: { entry: Summary; withObj
         <TypeWord of={entry.type} />
         {entry.evidence !== "watched" && entry.evidence !== "" && <span class="evidence"> {entry.evidence}</span>}
       </td>
-      {withObject && <td>{entry.type === "GAP" ? <Text of={[entry.resource || "everything", entry.namespace].filter(Boolean).join(" ")} max={90} /> : <ObjectLink of={entry} />}</td>}
+      {withObject && <td>{entry.type === "GAP" || entry.rewrite ? <Text of={rangeName(entry)} max={90} /> : <ObjectLink of={entry} />}</td>}
       <td>
         <Areas of={entry.areas.filter((area) => area !== "managedFields")} />
       </td>
       <td class="wide">
-        {gist(entry) !== "" ? <Text of={gist(entry)} max={160} /> : <Text of={whoWords(entry)} max={160} />}
+        {entry.rewrite ? (
+          <>
+            <Text of={rewriteWords(entry.rewrite)} max={160} /> since <Time at={entry.rewrite.since} />
+          </>
+        ) : gist(entry) !== "" ? <Text of={gist(entry)} max={160} /> : <Text of={whoWords(entry)} max={160} />}
       </td>
     </tr>
   );

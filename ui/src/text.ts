@@ -143,3 +143,8 @@ export function ofCluster(command: string, path: string): string {
   const name = /^\/clusters\/([^/]+)\//.exec(path)?.[1];
   return name === undefined ? command : command.replace(/^decklog /, () => `decklog --cluster ${quoted(decodeURIComponent(name))} `);
 }
+
+/** What a storage rewrite was, but for its time. */
+export function rewriteWords(of: { objects: number; by?: string }): string {
+  return `storage rewrite of ${counted(of.objects, "object", "objects")}${of.by ? ` by ${of.by}` : ""}`;
+}

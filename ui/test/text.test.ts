@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes, count, cut, fitToPaste, halves, ofCluster, pieces, plain, withoutArea } from "../src/text.ts";
+import { bytes, count, cut, fitToPaste, halves, ofCluster, pieces, plain, rewriteWords, withoutArea } from "../src/text.ts";
 
 test("what does not show is shown by its name", () => {
   for (const [hidden, name] of [
@@ -61,4 +61,9 @@ test("a command of one of several clusters says which", () => {
   assert.equal(ofCluster("decklog get deploy/web --at 7", "/clusters/prod%2Deu1/"), "decklog --cluster prod-eu1 get deploy/web --at 7");
   assert.equal(ofCluster("decklog diff cm/a", "/clusters/a%3Bb/"), "decklog --cluster 'a;b' diff cm/a");
   assert.equal(ofCluster("decklog get deploy/web", "/"), "decklog get deploy/web");
+});
+
+test("a storage rewrite names its writer where the log does", () => {
+  assert.equal(rewriteWords({ objects: 2301 }), "storage rewrite of 2,301 objects");
+  assert.equal(rewriteWords({ objects: 10, by: "kubectl-replace" }), "storage rewrite of 10 objects by kubectl-replace");
 });

@@ -17,6 +17,7 @@ use super::diff::put_tree;
 use super::line::{FEW_GAPS, Lines, gap_of, marks, put_gap, put_gaps, shown};
 use super::names::kind;
 use super::output::{Ink, Out, Row, plural, printable};
+use super::rewrite::sentence;
 use super::select::FilterArgs;
 use super::what::AnnotatedEntry;
 use super::{Exit, Failure, Format, Global, Outcome, object};
@@ -26,6 +27,7 @@ use crate::journal::StoredEntry;
 use crate::query::causes::Role;
 use crate::query::line::Line;
 use crate::query::questions::causes::{Causes, Changes, Folded, Item, Named};
+use crate::query::rewrites::Rewrite;
 
 /// Lines of a screen. Causes are never left out; what is no cause is, where there is no room.
 const SCREEN: usize = 25;
@@ -165,6 +167,10 @@ impl Printer<'_> {
             }
             return Ok(());
         }
+        if let (Some(rewrite), Some(Line(stored))) = (&changes.rewrite, &changes.entry) {
+            let text = self.rewrite_line(stored, rewrite)?;
+            return self.print(&text);
+        }
         let mut text = match &changes.entry {
             Some(Line(stored)) => self.changes_line(stored, changes)?,
             None => self.owner_line(changes),
@@ -280,6 +286,20 @@ impl Printer<'_> {
         let fits = |piece: &&String| row.takes(&[("", &by), (gap, piece)], 0);
         let piece = whole.iter().find(fits).unwrap_or(&whole[1]);
         row.flow(Some(Ink::Who), "", &by).flow(None, gap, piece);
+        text.push_str(&row.finish());
+        Ok(text)
+    }
+
+    /// The line of a storage rewrite.
+    fn rewrite_line(&mut self, stored: &StoredEntry, rewrite: &Rewrite) -> Result<String, Failure> {
+        let entry = object::parse(stored)?;
+        if !self.out.look.terminal {
+            return Ok(self.lines.rewrite(&entry, rewrite));
+        }
+        let (mut text, mut row) = self.begin(&entry);
+        row.put(Some(Ink::Faint), "…").put(None, " ");
+        row.hang(row.columns() + 2);
+        flow_words_in(&mut row, Some(Ink::Faint), &sentence(rewrite, clock(), self.out.look));
         text.push_str(&row.finish());
         Ok(text)
     }

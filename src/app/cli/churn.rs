@@ -5,8 +5,9 @@ mod tests;
 
 use clap::Args;
 
-use super::clock::moment;
+use super::clock::{clock, moment};
 use super::output::{Ink, Out, Row, TerminalStyle, count, cut, plural, printable, sentence, size, span, whole_table};
+use super::rewrite;
 use super::select::{SelectArgs, how_many};
 use super::what::common;
 use super::{Format, Global, Outcome};
@@ -116,6 +117,10 @@ fn head(report: &Report, look: TerminalStyle) -> Vec<String> {
         let suppressed = plural(not.suppressed, "change", "changes");
         let are = if not.suppressed == 1 { "is" } else { "are" };
         lines.push(format!("`ignore` has suppressed {suppressed} so far, which {are} not in the log and not here."));
+    }
+    for rewrite in &report.rewrites {
+        let text = format!("Nobody is to blame for the {}.", rewrite::sentence(rewrite, clock(), look));
+        lines.push(sentence(look, 2, None, &text));
     }
     if not.gaps > 0 {
         let gaps = plural(not.gaps, "gap", "gaps");

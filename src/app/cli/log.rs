@@ -7,6 +7,7 @@ use super::clock::clock;
 use super::diff::put_tree;
 use super::line::{FEW_GAPS, gap_of, marks, put_gap, put_gaps, put_late, shown};
 use super::output::{Ink, Out, Row, printable};
+use super::rewrite::STORAGE_REWRITE;
 use super::select::{FilterArgs, how_many};
 use super::tree::Node;
 use super::what::AnnotatedEntry;
@@ -293,6 +294,9 @@ impl<'o> Printer<'o> {
     /// A run of changes, as one line; one alone as it is.
     fn fold(&mut self, run: &Run) -> Result<(), Failure> {
         let Line(newest) = &run.newest;
+        if run.is_rewrite {
+            return self.rewrite(run);
+        }
         if run.count == 1 {
             return self.print(newest, Some(run.member));
         }
@@ -305,18 +309,44 @@ impl<'o> Printer<'o> {
             1 => String::new(),
             many => format!(" of {many} objects"),
         };
-        let names = run.managers.iter().map(|manager| manager.manager.as_str()).collect::<Vec<_>>().join(", ");
-        let by = if names.is_empty() { String::new() } else { format!("by {names} ") };
-        let why = wire::unnamed(&entry).filter(|_| names.is_empty());
+        let by = by(run);
+        let why = wire::unnamed(&entry).filter(|_| by.is_empty());
         let why = why.map_or_else(String::new, |why| format!(" ({})", why.words()));
-        let (oldest, newest) = (clock().stamp(&run.since), clock().stamp(&entry.time));
-        let since = match (self.out.look.terminal, oldest.date == newest.date) {
+        let since = self.since(run, &entry);
+        row.put(None, &format!("{} status updates{of}", run.count));
+        row.flow(None, " ", &printable(&format!("{by}since {since}{why}")));
+        self.out.line(&row.finish())
+    }
+
+    /// The time since when a run goes on; on a terminal without the day of its newest entry.
+    fn since(&self, run: &Run, newest: &Entry<'_>) -> String {
+        let (oldest, newest) = (clock().stamp(&run.since), clock().stamp(&newest.time));
+        match (self.out.look.terminal, oldest.date == newest.date) {
             (false, _) => oldest.whole,
             (true, true) => oldest.time,
             (true, false) => format!("{} {}", oldest.date, oldest.time),
+        }
+    }
+
+    /// The line of the storage rewrite of one object, or of several.
+    fn rewrite(&mut self, run: &Run) -> Result<(), Failure> {
+        let first = std::mem::replace(&mut self.first, false);
+        let Line(newest) = &run.newest;
+        let entry = object::parse(newest)?;
+        let (mut row, start) = self.begin(&entry, first)?;
+        row.put(Some(Ink::Faint), entry.op.as_str()).to(start);
+        let by = by(run);
+        let text = match (run.count, self.names) {
+            (1, widest) => {
+                if let Some(widest) = widest {
+                    row.put(Some(Ink::Strong), &printable(self.name(run.member))).to(start + widest + 1);
+                }
+                format!("{STORAGE_REWRITE} {by}")
+            }
+            (many, _) => format!("{STORAGE_REWRITE} of {many} objects {by}since {}", self.since(run, &entry)),
         };
-        row.put(None, &format!("{} status updates{of}", run.count));
-        row.flow(None, " ", &printable(&format!("{by}since {since}{why}")));
+        row.put(Some(Ink::Faint), &printable(text.trim_end()));
+        put_late(&mut row, &entry, clock(), self.out.look);
         self.out.line(&row.finish())
     }
 
@@ -334,4 +364,10 @@ impl<'o> Printer<'o> {
         }
         Ok(())
     }
+}
+
+/// Those who wrote a run, behind `by`; nothing if nobody is named.
+fn by(run: &Run) -> String {
+    let names = run.managers.iter().map(|manager| manager.manager.as_str()).collect::<Vec<_>>().join(", ");
+    if names.is_empty() { names } else { format!("by {names} ") }
 }

@@ -26,6 +26,9 @@ pub struct TailArgs {
     /// Newest first
     #[arg(short, long, conflicts_with = "follow")]
     pub reverse: bool,
+    /// Show every entry; by default a storage rewrite, which changes nothing in many objects, is one line
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// Prints the log.
@@ -35,7 +38,9 @@ pub struct TailArgs {
 pub fn main(args: TailArgs, global: &Global) -> Outcome {
     let mut out = Out::new(global);
     let mut printer = Printer::new(&out, global);
-    let question = Tail { select: args.select.select(), follow: args.follow, last: args.last, reverse: args.reverse };
+    let folds = !args.all && !matches!(printer.format, Format::Json | Format::Yaml);
+    let question =
+        Tail { select: args.select.select(), follow: args.follow, last: args.last, reverse: args.reverse, folds };
     global.ask(question, &mut |item| printer.item(&mut out, item))
 }
 
@@ -62,6 +67,11 @@ impl Printer {
                 Ok(())
             }
             Item::Entry(Line(entry)) => self.print(out, &entry),
+            Item::Rewrite(rewrite, Line(last)) => {
+                self.print_gaps(out)?;
+                self.first = false;
+                out.line(&self.lines.rewrite(&object::parse(&last)?, &rewrite))
+            }
             Item::Pause => {
                 self.print_gaps(out)?;
                 out.flush()

@@ -114,7 +114,17 @@ mod tests {
             ("log-level", &["info", "WARN", "info,decklog::watch=debug", "decklog::journal", "warn,[span{a=1}]=trace"]),
             ("cel", &["true", "type == 'DELETED' || kind == \"Secret\"", "has(object.spec)"]),
             ("pointer-pattern", &["/metadata/managedFields", "/data/*password*", "/a~1b"]),
-            ("ignore", &["heartbeats", "managed-fields", "status", "leader-election", "/status/conditions/*/x"]),
+            (
+                "ignore",
+                &[
+                    "heartbeats",
+                    "managed-fields",
+                    "status",
+                    "storage-rewrites",
+                    "leader-election",
+                    "/status/conditions/*/x",
+                ],
+            ),
         ] {
             for text in texts {
                 assert_eq!(check(format, text, Files::Check), Ok(()), "{format} {text:?}");

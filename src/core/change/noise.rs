@@ -25,6 +25,8 @@ pub enum Preset {
     ManagedFields,
     /// All of the status.
     Status,
+    /// An object that is only stored again, as by a storage version migration or the rotation of an encryption key.
+    StorageRewrites,
     /// A leader that stays: the renewal of its lease, or its record in an annotation. Another leader of a lease is an
     /// entry.
     LeaderElection,
@@ -32,7 +34,8 @@ pub enum Preset {
 
 impl Preset {
     /// Every preset.
-    pub const ALL: [Self; 4] = [Self::Heartbeats, Self::ManagedFields, Self::Status, Self::LeaderElection];
+    pub const ALL: [Self; 5] =
+        [Self::Heartbeats, Self::ManagedFields, Self::Status, Self::StorageRewrites, Self::LeaderElection];
 
     /// Its name in the configuration.
     #[must_use]
@@ -41,6 +44,7 @@ impl Preset {
             Self::Heartbeats => "heartbeats",
             Self::ManagedFields => "managed-fields",
             Self::Status => "status",
+            Self::StorageRewrites => "storage-rewrites",
             Self::LeaderElection => "leader-election",
         }
     }
@@ -57,6 +61,8 @@ impl Preset {
             Self::Heartbeats => (&["/status/**/lastHeartbeatTime", "/status/**/lastProbeTime"], &["/spec/renewTime"]),
             Self::ManagedFields => (&[MANAGED_FIELDS], &[]),
             Self::Status => (&["/status"], &[]),
+            // Where nothing but the version moves, there is no value to name.
+            Self::StorageRewrites => (&["/metadata/managedFields/*/time"], &[]),
             Self::LeaderElection => {
                 (&["/metadata/annotations/control-plane.alpha.kubernetes.io~1leader"], &["/spec/renewTime"])
             }
@@ -84,7 +90,7 @@ impl fmt::Display for Ignore {
 
 impl Text for Ignore {
     const FORMAT: &'static str = "ignore";
-    const EXPECTED: &'static str = "a preset (\"heartbeats\", \"managed-fields\", \"status\", \"leader-election\") or a JSON pointer such as \"/metadata/labels/*\"";
+    const EXPECTED: &'static str = "a preset (\"heartbeats\", \"managed-fields\", \"status\", \"storage-rewrites\", \"leader-election\") or a JSON pointer such as \"/metadata/labels/*\"";
 
     fn read(text: &str) -> Result<Self, Wrong> {
         if let Some(preset) = Preset::parse(text) {
@@ -126,7 +132,7 @@ impl Noise {
             let leases = if resource == LEASES { leases } else { &[] };
             let patterns = all.iter().chain(leases);
             noise.patterns.extend(patterns.map(|text| Pattern::parse(text).expect("the presets are patterns")));
-            noise.takes_books |= preset != Preset::ManagedFields;
+            noise.takes_books |= !matches!(preset, Preset::ManagedFields | Preset::StorageRewrites);
         }
         noise
     }
@@ -172,6 +178,10 @@ mod tests {
             ("heartbeats", LEASES, "/spec/holderIdentity", false),
             ("managed-fields", "pods", "/metadata/managedFields/0/fieldsV1/f:spec/f:x", true),
             ("managed-fields", "pods", "/metadata/managedFieldsOfMine", false),
+            ("storage-rewrites", "pods", TIME, true),
+            ("storage-rewrites", "pods", "/metadata/managedFields/0/apiVersion", false),
+            ("storage-rewrites", "pods", "/metadata/managedFields/0/fieldsV1/f:spec/f:x", false),
+            ("storage-rewrites", "pods", "/metadata/labels/x", false),
             ("status", "pods", "/status/phase", true),
             ("status", "pods", "/spec/status", false),
             ("leader-election", LEASES, "/spec/renewTime", true),
@@ -191,6 +201,10 @@ mod tests {
         // Ownership alone is another matter.
         assert!(!covers(&["heartbeats", "status"], "nodes", &[TIME]));
         assert!(covers(&["heartbeats", "managed-fields"], "nodes", &[TIME]));
+        // What is only stored again may be of any owner, and a change beside it is one.
+        assert!(covers(&["storage-rewrites"], "pods", &[]));
+        assert!(covers(&["storage-rewrites", "heartbeats"], "nodes", &[TIME]));
+        assert!(!covers(&["storage-rewrites"], "nodes", &[TIME, heartbeat]));
         assert!(covers(&["status", "/metadata/labels/x"], "nodes", &["/status/a", "/metadata/labels/x", TIME]));
     }
 

@@ -1,10 +1,10 @@
 //! Objects and their last known state.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use rusqlite::{OptionalExtension, ToSql};
+use rusqlite::{OptionalExtension, ToSql, params};
 
 use super::{Reader, StoredEntry, resource_of, sql};
 use crate::core::model::{Resource, Seq};
@@ -116,6 +116,29 @@ impl Reader {
             let rows = select.query_map([resource], |row| row.get::<_, Option<String>>(0)).map_err(sql(what))?;
             for namespace in rows {
                 found.extend(namespace.map_err(sql(what))?.filter(|namespace| !namespace.is_empty()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the number of objects of each resource that has some, and fewer than `most`, by its full name. It costs no more where
+    /// there are more.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn small_resources(&self, most: usize) -> Result<BTreeMap<String, usize>> {
+        let what = "numbers of objects";
+        let mut count = self
+            .conn
+            .prepare_cached("SELECT count(*) FROM (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 LIMIT ?2)")
+            .map_err(sql(what))?;
+        let mut found = BTreeMap::new();
+        for (id, resource) in self.resources()? {
+            let objects: usize = count
+                .query_row(params![id, i64::try_from(most).unwrap_or(i64::MAX)], |row| row.get(0))
+                .map_err(sql(what))?;
+            if (1..most).contains(&objects) {
+                found.insert(resource.full_name(), objects);
             }
         }
         Ok(found)

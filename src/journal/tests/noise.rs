@@ -62,6 +62,30 @@ async fn what_presets_call_noise_is_suppressed_and_counted_and_nothing_else_is()
     assert_whole(&mut open.journal.reader().unwrap());
 }
 
+/// A version of a Pod that a server stored at a time in a version of its API, with a value.
+fn stored(version: u64, time: &str, api: &str, value: &str) -> WatchChange {
+    let bytes = format!(
+        r#"{{"metadata":{{"name":"a","namespace":"shop","uid":"u1","resourceVersion":"{version}","managedFields":[{{"manager":"m","apiVersion":"{api}","time":"{time}"}}]}},"spec":{{"a":"{value}"}}}}"#
+    );
+    let object =
+        Observed { body: Redacted { bytes: bytes.into_bytes(), ..Redacted::default() }, ..pod("a", "u1", version) };
+    WatchChange { verb: Verb::Upsert, object }
+}
+
+#[tokio::test]
+async fn what_is_only_stored_again_is_suppressed_and_a_change_beside_it_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = SourceSpec { ignore: vec!["storage-rewrites".to_owned()], ..pods() };
+    let open = Open::with(dir.path(), &spec).await;
+    open.list(10, None, &[stored(9, "t1", "v1beta1", "x").object]).await;
+    open.watch(vec![stored(11, "t1", "v1beta1", "x"), stored(12, "t2", "v1beta1", "x"), stored(13, "t2", "v1", "x")])
+        .await;
+    open.watch(vec![stored(14, "t3", "v1", "y")]).await;
+    // Who converts what managedFields say changes more than when something was written.
+    assert_eq!(open.log(), ["1 ADDED listed a/u1@9", "2 MODIFIED watched a/u1@13", "3 MODIFIED watched a/u1@14"]);
+    assert_eq!(open.journal.reader().unwrap().sources().unwrap()[0].suppressed, 2);
+}
+
 #[tokio::test]
 async fn a_preset_covers_only_the_resources_it_is_meant_for() {
     for preset in Preset::ALL {

@@ -69,6 +69,8 @@ pub(super) struct Fact {
     pub(super) op: EntryType,
     pub(super) object: usize,
     pub(super) kind: Kind,
+    /// It changed nothing but bookkeeping, as each write of a storage rewrite does.
+    pub(super) is_bookkeeping: bool,
     /// Index of its writers in the names.
     pub(super) writer: usize,
     /// Digest of the fields that it changed.
@@ -117,6 +119,9 @@ impl Facts {
             self.controllers.insert(writer.manager.clone());
         }
         let kind = self.kind(entry, &change, &writers, &parts);
+        let is_seen = !matches!(entry.evidence.as_deref(), Some("listed" | "inferred"));
+        let class = || self.classes.of(&resource, &change, entry.time.parse().ok());
+        let is_bookkeeping = entry.op == EntryType::Modified && is_seen && class().is_bookkeeping();
         let relations = relations(&resource, &change, &parts);
         let object = self.object(entry, &resource);
         let known = &mut self.objects[object];
@@ -138,6 +143,7 @@ impl Facts {
             op: entry.op,
             object,
             kind,
+            is_bookkeeping,
             writer,
             fields,
             relations,

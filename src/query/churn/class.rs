@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::read::meant;
 use crate::core::change::{Ignore, Noise, Preset};
-use crate::core::k8s::bookkeeping::{RESOURCE_VERSION, is_of_managed_fields};
+use crate::core::k8s::bookkeeping::{GENERATION, RESOURCE_VERSION, is_book, is_of_managed_fields};
 use crate::core::wire::Change;
 
 /// Kind of a write. Each write has exactly one: the first that matches in this order, except for the last.
@@ -19,8 +19,10 @@ pub enum Class {
     Deleted,
     /// Only resourceVersion changed.
     Version,
-    /// Only managedFields changed.
+    /// Only managedFields changed, or with them what kubectl notes of the last apply.
     ManagedFields,
+    /// Part of a storage rewrite.
+    StorageRewrite,
     /// Only fields of the preset `heartbeats` changed.
     Heartbeats,
     /// Only fields of the preset `leader-election` changed.
@@ -35,7 +37,7 @@ pub enum Class {
 
 impl Class {
     /// Every kind.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Created,
         Self::Deleted,
         Self::Changed,
@@ -45,6 +47,7 @@ impl Class {
         Self::LeaderElection,
         Self::ManagedFields,
         Self::Version,
+        Self::StorageRewrite,
     ];
 
     /// The word in JSON and in metrics.
@@ -55,6 +58,7 @@ impl Class {
             Self::Deleted => "deleted",
             Self::Version => "version",
             Self::ManagedFields => "managed-fields",
+            Self::StorageRewrite => "storage-rewrite",
             Self::Heartbeats => "heartbeats",
             Self::LeaderElection => "leader-election",
             Self::TimeStamps => "time-stamps",
@@ -75,11 +79,18 @@ impl Class {
             Self::Heartbeats => "heartbeats",
             Self::LeaderElection => "a leader that stays",
             Self::ManagedFields => "managedFields alone",
+            Self::StorageRewrite => "storage rewrites",
             Self::Version => "nothing but resourceVersion",
         }
     }
 
-    /// Reports whether the write changed nothing that matters.
+    /// Reports whether the write changed nothing but bookkeeping, as each write of a storage rewrite does.
+    #[must_use]
+    pub const fn is_bookkeeping(self) -> bool {
+        matches!(self, Self::Version | Self::ManagedFields)
+    }
+
+    /// Reports whether the write changed nothing that matters. Storage rewrites are wanted, and so they are not among these.
     #[must_use]
     pub const fn is_no_op(self) -> bool {
         matches!(self, Self::Version | Self::ManagedFields | Self::Heartbeats | Self::LeaderElection | Self::TimeStamps)
@@ -121,6 +132,11 @@ impl Classes {
         if change.areas.iter().any(|area| !change.patch.iter().any(|operation| area_of(&operation.path) == Some(area)))
         {
             return Class::Changed;
+        }
+        // `kubectl replace` notes in an annotation what it was given, with the version.
+        let is_note = |path: &str| is_book(path) && path != GENERATION;
+        if change.patch.iter().all(|operation| is_note(&operation.path)) {
+            return Class::ManagedFields;
         }
         // The version moves with every write and says nothing.
         let touched: Vec<&str> =
@@ -184,6 +200,8 @@ mod tests {
     fn what_changed_and_is_not_shown_is_a_change_that_matters() {
         let version = r#"{"op":"replace","path":"/metadata/resourceVersion","value":"2","was":"1"}"#;
         let books = r#"{"op":"replace","path":"/metadata/managedFields/0/time","value":"b","was":"a"}"#;
+        let applied = r#"{"op":"replace","path":"/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration","value":"b","was":"a"}"#;
+        let generation = r#"{"op":"replace","path":"/metadata/generation","value":2,"was":1}"#;
         let status = r#"{"op":"replace","path":"/status/a","value":2,"was":1}"#;
         for (areas, patch, expected) in [
             (r#""data""#, version.to_owned(), Class::Changed),
@@ -194,6 +212,8 @@ mod tests {
             (r#""managedFields","status""#, format!("{version},{books},{status}"), Class::Status),
             (r#""managedFields""#, format!("{version},{books}"), Class::ManagedFields),
             ("", version.to_owned(), Class::Version),
+            (r#""managedFields","metadata""#, format!("{version},{books},{applied}"), Class::ManagedFields),
+            (r#""metadata""#, format!("{version},{generation}"), Class::Changed),
             (r#""a/b""#, format!(r#"{version},{{"op":"add","path":"/a~1b","value":1}}"#), Class::Changed),
             // An object that is recorded again as a whole.
             (r#""metadata","status""#, r#"{"op":"replace","path":"","value":{}}"#.to_owned(), Class::Changed),

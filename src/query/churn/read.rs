@@ -11,7 +11,7 @@ pub(super) fn meant<'c, 'a>(change: &'c Change<'a>) -> impl Iterator<Item = &'c 
 }
 
 /// Returns the manager of a change; none if the entry leaves several open.
-pub(super) fn writer(change: &Change<'_>) -> Option<String> {
+pub(crate) fn writer(change: &Change<'_>) -> Option<String> {
     let (first, others) = change.managers.split_first()?;
     others.iter().all(|other| other.manager == first.manager).then(|| first.manager.clone())
 }

@@ -12,6 +12,7 @@ use super::versions::Of;
 use super::{APART, Churn, Class, Count, Versions, Writes};
 use crate::journal::{Requests as Counted, SourceRow};
 use crate::query::coverage::Uncovered;
+use crate::query::rewrites::Rewrite;
 
 /// A field that is written again and again is one that was written at least so often.
 const AGAIN: u64 = 3;
@@ -37,6 +38,9 @@ pub struct Report {
     pub writes: Row,
     /// Writes by kind.
     pub classes: Vec<OfClass>,
+    /// Storage rewrites, oldest first. Their writes are of no manager and no object below.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) rewrites: Vec<Rewrite>,
     /// Fields that two managers keep changing back and forth, most often first.
     pub fights: Vec<Fight>,
     /// Fields that are written again and again, most often first; without those of the status and those in `fights`.
@@ -254,7 +258,8 @@ fn share(part: u64, whole: u64) -> f64 {
 impl Churn {
     /// Builds the report, with at most `most` rows of each sort.
     #[must_use]
-    pub fn report(&self, since: Timestamp, until: Timestamp, most: usize) -> Report {
+    pub fn report(&mut self, since: Timestamp, until: Timestamp, most: usize) -> Report {
+        self.settle();
         let mut classes: BTreeMap<Class, Count> = BTreeMap::new();
         let mut resources: Vec<(&String, Writes)> = Vec::new();
         for (name, of) in &self.resources {
@@ -303,6 +308,7 @@ impl Churn {
                     OfClass { class, no_op: class.is_no_op(), writes: count.writes, share, bytes: count.bytes }
                 })
                 .collect(),
+            rewrites: self.rewrites.clone(),
             fights: self.fights(most),
             fields: self.written(most),
             managers: by_name(&self.managers, &|key, row| Row { manager: Some(key.to_owned()), ..row }),

@@ -116,6 +116,12 @@ impl Story {
         self.put(plural, object, value, books).await;
     }
 
+    /// The server stores an object again: its version moves, and nothing else.
+    pub(crate) async fn store_again(&mut self, plural: &str, object: &str) {
+        let (value, books) = self.objects.remove(&(plural.to_owned(), object.to_owned())).unwrap();
+        self.put(plural, object, value, books).await;
+    }
+
     async fn put(&mut self, plural: &str, object: &str, mut value: Value, books: Books) {
         self.version += 1;
         value["metadata"]["resourceVersion"] = self.version.to_string().into();
@@ -259,9 +265,7 @@ async fn every_write_is_of_one_kind_and_of_one_manager() {
         story.write("configmaps", "shop/c", "kubectl", |map| map["data"] = json!({"a": "1"})).await;
         story.pass(2).await;
         story.claim("configmaps", "shop/c", "flux").await;
-        // The version alone, as when the server stores objects again.
-        let (value, books) = story.objects.remove(&("configmaps".to_owned(), "shop/c".to_owned())).unwrap();
-        story.put("configmaps", "shop/c", value, books).await;
+        story.store_again("configmaps", "shop/c").await;
         for turn in 0..3_i64 {
             story.pass(30).await;
             // RFC 3339, and seconds since 1970.

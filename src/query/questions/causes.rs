@@ -15,6 +15,7 @@ use crate::query::coverage_notes::About;
 use crate::query::line::Line;
 use crate::query::ownership;
 use crate::query::render::{Failure, object};
+use crate::query::rewrites::{MANY, Rewrite};
 use crate::query::select::{Conditions, Filters, Select, Selection};
 use crate::query::{Log, Put, Question, stamp};
 
@@ -88,6 +89,9 @@ pub(crate) struct Changes {
     /// What follows from them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) folded: Option<Folded>,
+    /// The storage rewrite that they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rewrite: Option<Rewrite>,
 }
 
 /// Number of objects that a group names.
@@ -250,6 +254,7 @@ impl Causes {
         let skips = !self.all && !self.picks();
         let (begin, head) = (selection.begin(), reader.head()?);
         let (mut before, mut read) = (head.next(), Read::default());
+        read.facts = Facts::among(reader.small_resources(MANY)?);
         while before > begin.next() {
             if read.facts.len() + read.gaps.len() >= MOST_READ {
                 read.cut = Some(before);
@@ -315,7 +320,11 @@ impl Causes {
         let (mut causes, mut others) = (Vec::new(), Vec::new());
         for group in &found.groups {
             let newest = group.writes.last().copied().unwrap_or_default();
-            if group.role == Role::Cause { causes.push((newest, group)) } else { others.push((newest, group)) }
+            if matches!(group.role, Role::Cause | Role::Rewrite) {
+                causes.push((newest, group));
+            } else {
+                others.push((newest, group));
+            }
         }
         lines.extend(causes.into_iter().map(|(seq, group)| (seq, Shown::Group(group))));
         lines.sort_by_key(|(seq, _)| std::cmp::Reverse(*seq));
@@ -401,6 +410,7 @@ impl Causes {
             owner: group.owner.map(|owner| Named::from(&objects[owner])),
             resources: if has_cause { BTreeMap::new() } else { by_resource(&group.objects, objects) },
             folded: Some(folded).filter(|folded| folded.count > 0),
+            rewrite: group.rewrite.clone(),
             entry,
         })))?;
         if self.below {
@@ -446,6 +456,7 @@ fn single(stored: StoredEntry, again: bool) -> Result<Changes, Failure> {
         owner: None,
         resources: BTreeMap::new(),
         folded: None,
+        rewrite: None,
         entry: Some(Line(stored)),
     })
 }
@@ -465,6 +476,7 @@ fn renewals(count: usize) -> Changes {
         owner: None,
         resources: BTreeMap::from([("leases.coordination.k8s.io".to_owned(), 0)]),
         folded: None,
+        rewrite: None,
     }
 }
 

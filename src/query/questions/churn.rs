@@ -9,6 +9,7 @@ use crate::journal::{REQUEST_COUNTERS_INTERVAL, Reader};
 use crate::query::churn::{Churn, Report, Requests, Versions};
 use crate::query::coverage_notes::About;
 use crate::query::render::{Failure, object};
+use crate::query::rewrites::MANY;
 use crate::query::select::{Filters, Select, Selection};
 use crate::query::{Log, Put, Question};
 
@@ -84,7 +85,7 @@ pub(crate) fn report(args: &Churned, reader: &mut Reader, log: &Log<'_>) -> Resu
     };
     let select = Select { only, ..args.select.clone() };
     let selection = Selection::new(&select, reader, log)?;
-    let (mut churn, mut versions) = (Churn::default(), Versions::of(stretches));
+    let (mut churn, mut versions) = (Churn::default().among(reader.small_resources(MANY)?), Versions::of(stretches));
     let (mut after, head) = (selection.begin(), reader.head()?);
     while after < head {
         let (entries, reached) = selection.page(reader, after, head)?;

@@ -46,20 +46,29 @@ impl Follow {
         Ok(Self { dir: dir.to_owned(), inotify, inode: inode(dir), version, looked: None })
     }
 
-    /// Returns after the next commit, which may have happened since the last call.
+    /// Returns after the next commit, which may have happened since the last call, or at a moment. Reports whether there was a commit.
     ///
     /// # Errors
     /// Where the journal cannot be read any more, or nobody follows any more.
-    pub(in crate::query) fn wait(&mut self, reader: &Reader, log: &Log<'_>) -> Result<(), Failure> {
+    pub(in crate::query) fn wait(
+        &mut self,
+        reader: &Reader,
+        log: &Log<'_>,
+        until: Option<Instant>,
+    ) -> Result<bool, Failure> {
         let mut pause = POLL_WAIT_MAX;
         loop {
             let version = reader.data_version()?;
             if version != self.version {
                 self.version = version;
-                return Ok(());
+                return Ok(true);
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
             }
             self.look_for_daemon(log);
-            if self.sleep(pause, log)? {
+            if self.sleep(left.map_or(pause, |left| left.min(pause)), log)? {
                 pause = POLL_WAIT_MIN;
             } else {
                 pause = (pause * 2).min(POLL_WAIT_MAX);

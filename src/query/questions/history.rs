@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::rewritten::is_part;
 use crate::core::k8s::bookkeeping;
 use crate::core::k8s::managed_fields::Manager;
 use crate::core::model::{EntryType, Seq};
 use crate::core::spelling::nearest;
 use crate::core::wire::{Change, Entry, ROW};
 use crate::journal::{EntryFilter, EntryQuery, ObjectRow, Reader, Step, StoredEntry};
+use crate::query::churn::Classes;
 use crate::query::coverage_notes::About;
 use crate::query::line::Line;
 use crate::query::moment::{Known, Span};
@@ -46,7 +48,7 @@ pub(crate) enum Item {
     Begin(Family),
     /// An entry, and the place of its object in the family; none for a GAP.
     One(Line, Option<usize>),
-    /// Several changes of the status.
+    /// Several changes of the status, or storage rewrites.
     Run(Box<Run>),
     /// The end of what is kept, as a sentence.
     Removed(String),
@@ -65,10 +67,13 @@ pub(crate) struct Family {
     pub(crate) members: Vec<String>,
 }
 
-/// Changes of the status, newest first, as one item.
+/// Changes of the status, or storage rewrites of objects, newest first, as one item.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) newest: Line,
+    /// They are storage rewrites, of each object one.
+    #[serde(default)]
+    pub(crate) is_rewrite: bool,
     /// Place of its object in the family.
     pub(crate) member: usize,
     pub(crate) count: usize,
@@ -79,9 +84,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    fn new(newest: StoredEntry, member: usize, since: String, managers: Vec<Manager>) -> Self {
+    fn new(newest: StoredEntry, is_rewrite: bool, member: usize, since: String, managers: Vec<Manager>) -> Self {
         let objects = BTreeSet::from([member]);
-        Self { newest: newest.into(), member, count: 1, since, managers, objects }
+        Self { newest: newest.into(), is_rewrite, member, count: 1, since, managers, objects }
+    }
+
+    /// Reports whether a change of an object goes on with the run.
+    fn goes_on(&self, is_rewrite: bool, member: usize) -> bool {
+        self.is_rewrite == is_rewrite && !(is_rewrite && self.objects.contains(&member))
     }
 
     fn add(&mut self, member: usize, time: &str, managers: Vec<Manager>) {
@@ -190,6 +200,8 @@ impl Question for History {
             filter: filter.as_ref(),
             left: self.last.unwrap_or(usize::MAX),
             run: None,
+            classes: Classes::default(),
+            rows: &family,
             areas: BTreeSet::new(),
             reversed: Vec::new(),
             count: 0,
@@ -223,6 +235,9 @@ struct Walk<'q> {
     /// Number of items that are still wanted.
     left: usize,
     run: Option<Run>,
+    classes: Classes,
+    /// The objects.
+    rows: &'q [ObjectRow],
     /// Areas that entries changed, wanted or not.
     areas: BTreeSet<String>,
     /// Items that are handed out in the end, the other way round.
@@ -265,15 +280,22 @@ impl Walk<'_> {
                 Event::Gap(_) => None,
                 Event::Entry(member) => Some(*member),
             };
-            let folds = self.question.folds && self.question.folds(&entry, &change);
+            let is_rewrite = match member.filter(|_| self.question.folds) {
+                Some(member) => is_part(reader, &self.classes, &self.rows[member], &stored)?,
+                None => false,
+            };
+            let folds = is_rewrite || self.question.folds && self.question.folds(&entry, &change);
             if let Some(member) = member.filter(|_| folds) {
+                if self.run.as_ref().is_some_and(|run| !run.goes_on(is_rewrite, member)) {
+                    self.end_run(put)?;
+                }
                 match &mut self.run {
                     Some(run) => run.add(member, &entry.time, change.managers),
                     None if self.left == 0 => break,
                     None => {
                         self.left -= 1;
                         let time = entry.time.to_string();
-                        self.run = Some(Run::new(stored.clone(), member, time, change.managers));
+                        self.run = Some(Run::new(stored.clone(), is_rewrite, member, time, change.managers));
                     }
                 }
                 continue;

@@ -1,16 +1,20 @@
 //! The entries of the log, and those that come.
 
+mod folded;
+
 use serde::{Deserialize, Serialize};
 
 use super::follow::Follow;
 use crate::core::model::{Resource, Seq};
-use crate::journal::Reader;
+use crate::journal::{Reader, StoredEntry};
 use crate::query::coverage_notes::{About, Coverage};
 use crate::query::line::Line;
 use crate::query::render::Failure;
 use crate::query::render::row::plural;
+use crate::query::rewrites::Rewrite;
 use crate::query::select::{Select, Selection};
 use crate::query::{Log, Put, Question};
+use folded::{Folded, Place};
 
 /// Default number of entries.
 const LAST: usize = 10;
@@ -29,6 +33,8 @@ pub(crate) struct Tail {
     pub(crate) last: Option<usize>,
     /// Newest first.
     pub(crate) reverse: bool,
+    /// Makes one item of a storage rewrite.
+    pub(crate) folds: bool,
 }
 
 /// A part of the answer.
@@ -39,6 +45,8 @@ pub(crate) enum Item {
     Begin { head: Seq, resources: Vec<Resource> },
     /// An entry.
     Entry(Line),
+    /// A storage rewrite, and its last entry.
+    Rewrite(Box<Rewrite>, Line),
     /// All that there is for now has come.
     Pause,
 }
@@ -50,7 +58,8 @@ struct Answer<'a, 'l, 'p> {
     about: About,
     coverage: Coverage,
     selection: Selection,
-    /// Number of entries that were handed out.
+    folded: Option<Folded>,
+    /// Number of items that were handed out.
     count: u64,
     wants_some: bool,
 }
@@ -81,22 +90,29 @@ impl Question for Tail {
         // Who asks for some entries may take what comes for all of them.
         let cuts = self.last.is_none() && count.is_some() && select.picks();
         let wants_some = self.last != Some(0);
-        let mut answer = Answer { log, put, about, coverage, selection, count: 0, wants_some };
+        let (folded, after) = match count {
+            None if self.folds && !self.reverse => (Some(Folded::from(&reader, begin, head)?), begin),
+            _ if self.folds => {
+                let (folded, after) = Folded::among(&selection, &mut reader, (begin, head), count)?;
+                (Some(folded), after)
+            }
+            None => (None, begin),
+            Some(count) => (None, selection.newest(&mut reader, begin, head, count)?),
+        };
+        let mut answer = Answer { log, put, about, coverage, selection, folded, count: 0, wants_some };
         if self.reverse {
             let left_out = answer.back(&mut reader, (begin, head), count.unwrap_or(usize::MAX))?;
             return answer.end(&mut reader, head, cuts && left_out);
         }
-        let mut after = match count {
-            Some(count) => answer.selection.newest(&mut reader, begin, head, count)?,
-            None => begin,
-        };
-        let cut = cuts && after > begin;
+        let (mut after, cut) = (after, cuts && after > begin);
         loop {
             answer.forward(&mut reader, after, head)?;
             after = after.max(head);
             let Some(follow) = &mut follow else { return answer.end(&mut reader, head, cut) };
             (answer.put)(Item::Pause)?;
-            follow.wait(&reader, log)?;
+            while !follow.wait(&reader, log, answer.folded.as_ref().and_then(Folded::due))? {
+                answer.put_due(&mut reader)?;
+            }
             let oldest = reader.oldest()?;
             if oldest > after.next() {
                 let missed = plural(oldest.0 - after.0 - 1, "entry was", "entries were");
@@ -112,13 +128,40 @@ impl Answer<'_, '_, '_> {
     /// Hands out the entries between two seqs, oldest first.
     fn forward(&mut self, reader: &mut Reader, mut after: Seq, head: Seq) -> Result<(), Failure> {
         while after < head {
-            let (entries, reached) = self.selection.page(reader, after, head)?;
+            let upto = match &mut self.folded {
+                Some(folded) => folded.stretch(&self.selection, reader, after, head)?,
+                None => head,
+            };
+            let (entries, reached) = self.selection.page(reader, after, upto)?;
             self.selection.remark(self.log);
             for entry in entries {
-                self.count += 1;
-                (self.put)(Item::Entry(entry.into()))?;
+                self.one(entry)?;
             }
             after = reached;
+        }
+        self.put_due(reader)
+    }
+
+    /// Hands out an entry, or the storage rewrite that stands for it. Reports whether there was anything to hand out.
+    fn one(&mut self, entry: StoredEntry) -> Result<bool, Failure> {
+        let item = match self.folded.as_mut().map(|folded| folded.place(&entry)) {
+            Some(Place::Below) => return Ok(false),
+            Some(Place::Rewrite(rewrite)) => Item::Rewrite(rewrite, entry.into()),
+            Some(Place::Alone) | None => Item::Entry(entry.into()),
+        };
+        self.count += 1;
+        (self.put)(item).map(|()| true)
+    }
+
+    /// Hands out the storage rewrites that have gone on for long, or have ended, while the log is followed.
+    fn put_due(&mut self, reader: &mut Reader) -> Result<(), Failure> {
+        for rewrite in self.folded.as_mut().map(Folded::take_due).unwrap_or_default() {
+            // It may have been removed meanwhile.
+            if let Some(entry) = reader.entry(Seq(rewrite.seq))? {
+                self.count += 1;
+                (self.put)(Item::Rewrite(Box::new(rewrite), entry.into()))?;
+                (self.put)(Item::Pause)?;
+            }
         }
         Ok(())
     }
@@ -129,11 +172,13 @@ impl Answer<'_, '_, '_> {
         while left > 0 && before > begin.next() {
             let (entries, reached) = self.selection.page_back(reader, begin, before)?;
             self.selection.remark(self.log);
-            more = entries.len() > left || reached > begin.next();
-            for entry in entries.into_iter().take(left) {
-                self.count += 1;
-                left -= 1;
-                (self.put)(Item::Entry(entry.into()))?;
+            more = reached > begin.next();
+            for entry in entries {
+                if left == 0 {
+                    more = true;
+                    break;
+                }
+                left -= usize::from(self.one(entry)?);
             }
             before = reached;
         }
@@ -142,7 +187,7 @@ impl Answer<'_, '_, '_> {
 
     /// Ends the answer with what there is to say of it.
     fn end(self, reader: &mut Reader, head: Seq, cut: bool) -> Result<(), Failure> {
-        let Self { log, put, about, coverage, selection, count, wants_some } = self;
+        let Self { log, put, about, coverage, selection, count, wants_some, .. } = self;
         put(Item::Pause)?;
         if count == 0 && wants_some {
             if head == Seq(0) {

@@ -14,12 +14,14 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::clock::{Clock, Stamp, clock, moment};
 use super::names::kind;
+use super::rewrite::sentence;
 use super::row::{Ink, Row, TerminalStyle, plural, printable};
 use super::what::AnnotatedEntry;
 use crate::core::model::{EntryType, Resource};
 use crate::core::wire::{Entry, EntryError};
 use crate::journal::StoredEntry;
 use crate::query::moment::{Known, Span};
+use crate::query::rewrites::Rewrite;
 
 /// Prints entries one under the other.
 #[derive(Debug)]
@@ -103,6 +105,19 @@ impl Lines {
         put_gaps(&mut row, &entries, &self.clock);
         out.push_str(&row.finish());
         Ok(Some(out))
+    }
+
+    /// The line of a storage rewrite, at its last entry.
+    pub(crate) fn rewrite(&mut self, entry: &Entry<'_>, rewrite: &Rewrite) -> String {
+        let (mut out, mut row) = self.begin(entry);
+        row.put(Some(Ink::Faint), &format!("{:<8}", entry.op.as_str())).put(None, " ");
+        row.hang(row.columns() + 2);
+        let text = sentence(rewrite, &self.clock, self.look);
+        for (at, word) in text.split(' ').enumerate() {
+            row.flow(Some(Ink::Faint), if at == 0 { "" } else { " " }, word);
+        }
+        out.push_str(&row.finish());
+        out
     }
 
     /// The line of an entry, and before it the line of a new day.

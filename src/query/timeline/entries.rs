@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use serde::{Deserialize, Serialize};
 
 use super::outlines::Way;
+use super::rewritten::Bares;
 use super::selection::Window;
 use super::summary::{Summaries, Summary};
 use super::window::look;
@@ -74,21 +75,40 @@ pub(super) fn entries(opened: &mut Opened, question: &Entries) -> Result<EntryLi
             Way::Back
         }
     };
+    let mut bares = Bares::default();
+    if question.before.is_some() && !selected.quiet {
+        let head = reader.head()?.0;
+        bares.look_beyond(index, reader, &selected, (upto, head), *deadline)?;
+    }
     let mut seqs = Vec::new();
     let mut more = false;
-    let cut = look(index, reader, &selected, ((after, upto), way), *deadline, &mut |_, mark| {
+    let cut = look(index, reader, &selected, ((after, upto), way), *deadline, &mut |part, mark| {
         if mark.quiet && !selected.quiet {
+            bares.take(part, mark);
             return ControlFlow::Continue(());
         }
         if seqs.len() == limit {
             more = true;
-            return ControlFlow::Break(());
+            // The row of a storage rewrite counts all of it.
+            return if bares.may_go_on(mark) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
         }
         seqs.push(mark.seq);
         ControlFlow::Continue(())
     })?;
-    let mut entries = Summaries::new(clock, reader.head()?).with(reader, &seqs)?;
+    let summaries = Summaries::new(clock, reader.head()?);
+    let mut entries = summaries.with(reader, &seqs)?;
     entries.retain(|entry| entry.is_selected(&selected));
+    let last = seqs.last().copied().filter(|_| more);
+    let is_here = |seq: u64| match way {
+        Way::Back => seq <= upto && last.is_none_or(|last| seq > last),
+        Way::On => seq > after && last.is_none_or(|last| seq < last),
+    };
+    let mut rewrites = bares.rewrites(reader)?;
+    rewrites.retain(|rewrite| is_here(rewrite.seq));
+    for rewrite in rewrites {
+        entries.extend(summaries.rewrite(reader, rewrite)?);
+    }
+    entries.sort_by_key(|entry| if way == Way::Back { u64::MAX - entry.seq } else { entry.seq });
     let reached = cut.or_else(|| seqs.last().copied()).filter(|_| more || cut.is_some());
     Ok(EntryList { entries, more: more || cut.is_some(), reached })
 }

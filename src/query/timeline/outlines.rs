@@ -337,6 +337,7 @@ pub(crate) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
         kind: u8::try_from(place).unwrap_or_default(),
         evidence: u8::try_from(Evidence::ALL.len()).unwrap_or_default(),
         quiet: false,
+        bookkeeping: false,
         object: row.object,
         source: row.source,
         words: 0,
@@ -361,6 +362,8 @@ pub(crate) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
             let change = Change::of(&entry).ok().flatten().unwrap_or_default();
             let class = classes.of(&entry.full_resource(), &change, entry.time.parse().ok());
             mark.quiet = class.is_no_op();
+            mark.bookkeeping =
+                class.is_bookkeeping() && !matches!(entry.evidence.as_deref(), Some("listed" | "inferred"));
             words.areas = change
                 .areas
                 .iter()

@@ -14,6 +14,7 @@ use crate::query::churn::Classes;
 use crate::query::render::clock::Clock;
 use crate::query::render::line::Lines;
 use crate::query::render::row::cut;
+use crate::query::rewrites::Rewrite;
 use crate::query::{Word, stamp};
 
 /// A line has at most so many characters.
@@ -52,6 +53,9 @@ pub(crate) struct Summary {
     line: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gap: Option<EntryGap>,
+    /// The storage rewrite of which it is the last entry, where it stands for all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rewrite: Option<Rewrite>,
 }
 
 impl Summary {
@@ -109,6 +113,7 @@ impl Summaries {
             quiet: mark.quiet,
             line: String::new(),
             gap: None,
+            rewrite: None,
         };
         let Ok(entry) = Entry::parse(&stored.line) else {
             summary.line = format!("entry {} is damaged; run `decklog verify`", stored.seq);
@@ -131,6 +136,17 @@ impl Summaries {
         }
         summary.id = lane_id(&summary.resource, &summary.namespace, &summary.name);
         summary
+    }
+
+    /// The summary of a storage rewrite, at its last entry; none where that is gone.
+    pub(super) fn rewrite(&self, reader: &mut Reader, rewrite: Rewrite) -> Result<Option<Summary>, JournalError> {
+        let Some(stored) = reader.entry(Seq(rewrite.seq))? else { return Ok(None) };
+        let mut lines = Lines::at(TerminalStyle::default(), self.head, self.clock.clone());
+        let mut summary = self.of(&stored);
+        if let Ok(entry) = Entry::parse(&stored.line) {
+            summary.line = cut(&lines.rewrite(&entry, &rewrite), LONGEST).into_owned();
+        }
+        Ok(Some(Summary { rewrite: Some(rewrite), ..summary }))
     }
 
     /// The summaries of the entries with these seqs, in this order; those that are gone are left out.

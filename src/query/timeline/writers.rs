@@ -1,6 +1,6 @@
 //! Top writers and contested fields: the statistics of `decklog churn`, by object and manager.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -14,6 +14,7 @@ use crate::core::wire::{self, Change, Entry};
 use crate::query::churn::{Churn, Class, Classes};
 use crate::query::render::Failure;
 use crate::query::render::row::{cut, plural};
+use crate::query::rewrites::{self, MANY, Rewrite};
 use crate::query::{Log, Put, Question, Word, stamp};
 
 /// Default window, in microseconds.
@@ -31,6 +32,8 @@ pub(crate) struct WriterList {
     until: String,
     writers: Vec<Writer>,
     fights: Vec<Fight>,
+    /// Storage rewrites, whose writes are of no writer.
+    rewrites: Vec<Rewrite>,
     truncated: bool,
 }
 
@@ -75,6 +78,8 @@ struct Tally {
     namespace: String,
     name: String,
     classes: BTreeMap<Class, u64>,
+    /// Writes that changed nothing but bookkeeping.
+    bookkeeping: Vec<(u64, Class)>,
 }
 
 /// Asks who wrote most in a window, by object; without a first moment in its last hour.
@@ -107,7 +112,7 @@ pub(super) fn writers(opened: &mut Opened, question: &Writers) -> Result<WriterL
     let since = selected.since.unwrap_or_else(|| until.saturating_sub(HOUR));
     let upto = reader.last_before(until.saturating_add(1))?.0;
     let after = reader.last_before(since)?.0;
-    let (mut churn, classes) = (Churn::default(), Classes::default());
+    let (mut churn, classes) = (Churn::default().among(reader.small_resources(MANY)?), Classes::default());
     let mut tallies: HashMap<(i64, String), Tally> = HashMap::new();
     let mut truncated = false;
     let mut refused = None;
@@ -138,7 +143,9 @@ pub(super) fn writers(opened: &mut Opened, question: &Writers) -> Result<WriterL
     }
     let time = |micros| Timestamp::from_microsecond(micros).unwrap_or_default();
     let report = churn.report(time(since), time(until), MOST);
-    let mut writers: Vec<Writer> = tallies.into_iter().map(|((_, manager), tally)| writer(manager, tally)).collect();
+    let rewritten = rewrites::seqs(&report.rewrites);
+    let counted = tallies.into_iter().filter_map(|((_, manager), tally)| Some((manager, tally.without(&rewritten)?)));
+    let mut writers: Vec<Writer> = counted.map(|(manager, tally)| writer(manager, tally)).collect();
     let weight = |writer: &Writer| (std::cmp::Reverse(writer.useless), std::cmp::Reverse(writer.writes));
     writers.sort_by(|one, other| {
         weight(one).cmp(&weight(other)).then_with(|| (&one.id, &one.manager).cmp(&(&other.id, &other.manager)))
@@ -162,7 +169,8 @@ pub(super) fn writers(opened: &mut Opened, question: &Writers) -> Result<WriterL
             last: fight.seq,
         }
     });
-    Ok(WriterList { since: stamp(since), until: stamp(until), writers, fights: fights.collect(), truncated })
+    let (fights, rewrites) = (fights.collect(), report.rewrites);
+    Ok(WriterList { since: stamp(since), until: stamp(until), writers, fights, rewrites, truncated })
 }
 
 /// Counts a write. Says whether there was room for it.
@@ -189,9 +197,24 @@ fn take(classes: &Classes, tallies: &mut HashMap<(i64, String), Tally>, object: 
         namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(),
         name: entry.name.as_deref().unwrap_or_default().to_owned(),
         classes: BTreeMap::new(),
+        bookkeeping: Vec::new(),
     });
-    *tally.classes.entry(class).or_default() += 1;
+    if class.is_bookkeeping() {
+        tally.bookkeeping.push((entry.seq, class));
+    } else {
+        *tally.classes.entry(class).or_default() += 1;
+    }
     true
+}
+
+impl Tally {
+    /// Leaves out the writes of storage rewrites. Returns nothing if there are no others.
+    fn without(mut self, rewritten: &HashSet<u64>) -> Option<Self> {
+        for (_, class) in self.bookkeeping.drain(..).filter(|(seq, _)| !rewritten.contains(seq)) {
+            *self.classes.entry(class).or_default() += 1;
+        }
+        (!self.classes.is_empty()).then_some(self)
+    }
 }
 
 fn writer(manager: String, tally: Tally) -> Writer {
