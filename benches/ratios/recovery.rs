@@ -16,7 +16,7 @@ use super::process::{Daemon, peak_mib};
 use super::table::{Table, thousands};
 
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Half the rate of the default, and no bound on the number of requests, which is what is measured.
+/// A quarter of the rate of the default, and no bound on the number of requests, which is what is measured.
 const BOUNDS: &str = "[cluster.recover]\nrequests = 1000000\nrate = 100\n";
 /// Between two requests of the other client.
 const BEAT: Duration = Duration::from_millis(5);

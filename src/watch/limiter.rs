@@ -1,4 +1,12 @@
 //! Bounds on what decklog asks of an API server at once, over all sources.
+//!
+//! # Decision: questions about the past slow down with the API server
+//!
+//! Context: etcd forgets after five minutes, so that a recovery hurries, and others use the same API server.
+//! Decision: `[cluster] recover` bounds the rate. Below that, the mean time of 32 answers is compared with the best one so far: beyond
+//! twice of it the turns come a quarter more slowly, down to a twentieth of the rate, and otherwise faster again. The best one grows
+//! by a hundredth each time, because an API server may stay slower. 429 with `Retry-After` pauses all of them.
+//! Cost: A recovery takes longer on a busy API server.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +23,7 @@ pub(super) struct Limiter {
     turns: Turns,
     recoveries: Arc<Semaphore>,
     recovery_turns: Turns,
+    recovery_pace: Arc<Mutex<Pace>>,
     examination_turns: Turns,
 }
 
@@ -26,6 +35,42 @@ struct Turns {
     /// Between two turns.
     every: Duration,
 }
+
+/// Times that the API server takes for questions about single objects, by which they come more slowly.
+#[derive(Debug)]
+struct Pace {
+    /// Factor of the time between two turns.
+    factor: f64,
+    answers: u32,
+    sum: Duration,
+    best: Option<Duration>,
+}
+
+impl Pace {
+    const fn new() -> Self {
+        Self { factor: 1.0, answers: 0, sum: Duration::ZERO, best: None }
+    }
+
+    fn answered(&mut self, took: Duration) {
+        (self.answers, self.sum) = (self.answers + 1, self.sum + took);
+        if self.answers < ANSWERS {
+            return;
+        }
+        let mean = self.sum / self.answers;
+        (self.answers, self.sum) = (0, Duration::ZERO);
+        let best = self.best.map_or(mean, |best| mean.min(best + best / 100));
+        self.best = Some(best);
+        let is_slow = mean > 2 * best + SLACK;
+        self.factor = (self.factor * if is_slow { 1.25 } else { 0.9 }).clamp(1.0, FACTOR_MAX);
+    }
+}
+
+/// Answers whose times are compared with those before.
+const ANSWERS: u32 = 32;
+/// Difference of two times that says nothing.
+const SLACK: Duration = Duration::from_millis(2);
+/// Factor by which turns come more slowly at most.
+const FACTOR_MAX: f64 = 20.0;
 
 impl Turns {
     fn new(rate: u32) -> Self {
@@ -45,7 +90,7 @@ impl Turns {
     }
 
     /// Waits for a turn before a deadline. Reports at once that none comes, also where a pause leaves too little time after it.
-    async fn turn_before(&self, deadline: Instant) -> bool {
+    async fn turn_before(&self, deadline: Instant, factor: f64) -> bool {
         let (now, rush) = (Instant::now(), Duration::from_secs(1));
         let turn = {
             let (next, held) = &mut *self.next.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +99,7 @@ impl Turns {
             if turn.checked_sub(rush).is_some_and(|turn| turn > deadline) || !is_worth_waiting(pause, now, deadline) {
                 return false;
             }
-            *next = Some(turn + self.every);
+            *next = Some(turn + self.every.mul_f64(factor));
             turn
         };
         sleep_until(turn.checked_sub(rush).unwrap_or(now)).await;
@@ -92,6 +137,7 @@ impl Limiter {
             turns: Turns::new(rate),
             recoveries: places(RECOVERIES),
             recovery_turns: Turns::new(recoveries),
+            recovery_pace: Arc::new(Mutex::new(Pace::new())),
             examination_turns: Turns::new(examinations),
         }
     }
@@ -109,7 +155,13 @@ impl Limiter {
     /// A place for a question about the past, until it is answered: none where its turn does not come before a deadline.
     pub(super) async fn recovery(&self, deadline: Instant) -> Option<OwnedSemaphorePermit> {
         let place = timeout_at(deadline, place(&self.recoveries)).await.ok()?;
-        self.recovery_turns.turn_before(deadline).await.then_some(place)
+        let factor = self.recovery_pace.lock().unwrap_or_else(PoisonError::into_inner).factor;
+        self.recovery_turns.turn_before(deadline, factor).await.then_some(place)
+    }
+
+    /// Handles that the API server took so long to answer a question about a single object.
+    pub(super) fn answered(&self, took: Duration) {
+        self.recovery_pace.lock().unwrap_or_else(PoisonError::into_inner).answered(took);
     }
 
     /// The API server wants no question about the past for so long.
@@ -157,6 +209,25 @@ mod tests {
         let within = |first: usize| turns[first..].partition_point(|at| *at - turns[first] <= Duration::from_secs(1));
         let most = (0..turns.len()).map(within).max().unwrap();
         assert!((400..=402).contains(&most), "{most} in a second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn questions_slow_down_with_the_api_server() {
+        let limiter = Limiter::new(1, 1, 200, 400, 1);
+        let deadline = Instant::now() + Duration::from_secs(3600);
+        // The mean time of the answers, and the most and the fewest questions of ten seconds behind the first rush of each.
+        for (millis, questions) in [(2, 3990..=4010), (4, 3990..=4010), (40, 200..=260), (3, 3900..=4010)] {
+            let mut asked = Vec::new();
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(40) {
+                drop(limiter.recovery(deadline).await);
+                limiter.answered(Duration::from_millis(millis));
+                asked.push(begun.elapsed());
+            }
+            let late = |at: &&Duration| (Duration::from_secs(30)..Duration::from_secs(40)).contains(*at);
+            let count = asked.iter().filter(late).count();
+            assert!(questions.contains(&count), "{millis} ms: {count}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

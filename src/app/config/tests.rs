@@ -51,7 +51,7 @@ fn briefly(text: &str) -> Vec<String> {
 fn the_least_configuration_has_the_defaults() {
     let config = parse(LEAST).unwrap().config;
     assert_eq!(config.cluster.audit_every, Period::from_secs(600));
-    let recover = RecoverBounds { requests: 50_000, rate: 200, within: Span::from_secs(300) };
+    let recover = RecoverBounds { requests: 50_000, rate: 400, within: Span::from_secs(300) };
     assert_eq!(config.cluster.recover, Recover::Within(recover));
     assert_eq!(config.state.max_size, ByteSize(10 << 30));
     assert_eq!(config.state.max_age, Span::from_secs(30 * 86400));

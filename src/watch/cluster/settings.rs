@@ -114,7 +114,7 @@ pub struct RecoverBounds {
     /// Requests for one source, each time that it has lost its position.
     #[schemars(range(min = 1))]
     pub requests: u32,
-    /// Requests a second, for all sources.
+    /// Requests a second, for all sources; fewer where the API server answers more slowly than before.
     #[schemars(range(min = 1))]
     pub rate: u32,
     /// Time limit: etcd is compacted every five minutes by default.
@@ -123,7 +123,7 @@ pub struct RecoverBounds {
 
 impl Default for RecoverBounds {
     fn default() -> Self {
-        Self { requests: 50_000, rate: 200, within: Span::from_secs(300) }
+        Self { requests: 50_000, rate: 400, within: Span::from_secs(300) }
     }
 }
 

@@ -293,7 +293,12 @@ impl Recovery<'_> {
         };
         self.shared.progressed();
         let uri = kube::core::Request::new(path).list(params).map_err(unbuilt)?.uri().to_string();
-        Ok(self.api.send(Method::GET, &uri, accept, Vec::new()).await?.into_body())
+        let asked = Instant::now();
+        let answer = self.api.send(Method::GET, &uri, accept, Vec::new()).await?;
+        if params.field_selector.as_ref().is_some_and(|fields| fields.starts_with("metadata.name=")) {
+            self.shared.limiter.answered(asked.elapsed());
+        }
+        Ok(answer.into_body())
     }
 
     /// Returns the time at which recovery ends, complete or not.
