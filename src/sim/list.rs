@@ -12,7 +12,7 @@ use super::faults::{Endless, EndlessPage, EndlessToken, Lie, Refusal};
 use super::object::{Content, Form, Kind, Object, Row};
 use super::resources::Served;
 use super::selector::Selector;
-use super::store::Store;
+use super::store::{Storage, Store};
 
 /// About how much is rendered at a time.
 pub(super) const BATCH: usize = 64 * 1024;
@@ -189,6 +189,28 @@ fn continued(token: &str, newest: u64, compacted: u64) -> Result<(u64, String), 
     }
 }
 
+/// Fills a page, and counts what is left out. etcd knows no selectors: keys behind a full page are more to come, whether they match or
+/// not.
+fn fill<'a>(
+    rows: impl Iterator<Item = &'a Arc<Row>>,
+    limit: usize,
+    selector: &Selector,
+    storage: Option<&Storage>,
+) -> Result<(Vec<Arc<Row>>, usize), Refusal> {
+    let (mut page, mut left) = (Vec::new(), 0);
+    for row in rows {
+        if page.len() == limit {
+            left += 1;
+            continue;
+        }
+        storage.map_or(Ok(()), |storage| storage.read(row))?;
+        if selector.matches(row) {
+            page.push(Arc::clone(row));
+        }
+    }
+    Ok((page, left))
+}
+
 /// Decides a LIST: the table of resourceVersion, resourceVersionMatch, limit and continue.
 pub(super) fn decide(
     store: &Store,
@@ -246,18 +268,7 @@ pub(super) fn decide(
     if let Some(storage) = storage.filter(|_| is_cached) {
         storage.cached()?;
     }
-    // etcd knows no selectors: keys behind a full page are more to come, whether they match or not.
-    let (mut page, mut left): (Vec<Arc<Row>>, usize) = (Vec::new(), 0);
-    for row in rows {
-        if page.len() == limit {
-            left += 1;
-            continue;
-        }
-        storage.map_or(Ok(()), |storage| storage.read(row))?;
-        if selector.matches(row) {
-            page.push(Arc::clone(row));
-        }
-    }
+    let (mut page, left) = fill(rows, limit, &selector, storage)?;
     let mut metadata = format!(r#""resourceVersion":"{revision}""#);
     if let Some(endless) = endless {
         endless.write(served, revision, &options.token, &mut page, &mut metadata);

@@ -29,7 +29,7 @@ use super::faults::{Act, Answer, Refusal, RequestKind, Seen, Tamper};
 use super::list::{self, Decided, Manner, Options, Twist, is_true};
 use super::object::{Form, Row};
 use super::resources::Served;
-use super::store::EVENTS;
+use super::store::{EVENTS, Storage};
 use super::watching::{self, Start, Watcher};
 use super::wire::{Body, Broken, Line, Source, Wire, body};
 use super::{Settings, Shared, State, discovery};
@@ -456,7 +456,7 @@ async fn watch(
     }
     let begin = start()?;
     let mut state = shared.lock();
-    state.store.storage(&asked.served.storage).map_or(Ok(()), |storage| storage.cached())?;
+    state.store.storage(&asked.served.storage).map_or(Ok(()), Storage::cached)?;
     if let Start::After(revision) = begin
         && revision < state.store.oldest(&asked.served.storage)
     {

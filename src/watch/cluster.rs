@@ -24,15 +24,13 @@ mod settings;
 mod tests;
 mod through;
 mod tls;
-mod unreadable;
 
 pub use settings::{AuditReads, Examine, Off, Recover, RecoverBounds, Settings};
 
 use std::time::Duration;
 
 pub use client::{Api, Fetched, next_part};
-pub use failure::Failure;
-pub use unreadable::Unreadable;
+pub use failure::{Failure, Unreadable};
 
 use crate::core::net::proxy::InvalidProxy;
 

@@ -60,7 +60,7 @@ impl Pace {
         (self.answers, self.sum) = (0, Duration::ZERO);
         let best = self.best.map_or(mean, |best| mean.min(best + best / 100));
         self.best = Some(best);
-        let is_slow = mean > 2 * best + SLACK;
+        let is_slow = mean > 2 * best + NOISE_MAX;
         self.factor = (self.factor * if is_slow { 1.25 } else { 0.9 }).clamp(1.0, FACTOR_MAX);
     }
 }
@@ -68,7 +68,7 @@ impl Pace {
 /// Answers whose times are compared with those before.
 const ANSWERS: u32 = 32;
 /// Difference of two times that says nothing.
-const SLACK: Duration = Duration::from_millis(2);
+const NOISE_MAX: Duration = Duration::from_millis(2);
 /// Factor by which turns come more slowly at most.
 const FACTOR_MAX: f64 = 20.0;
 

@@ -353,15 +353,8 @@ impl Recovery<'_> {
                 Ok(())
             })
             .await?;
-        for key in &around {
-            listed += 1;
-            match missing.remove(&window.hash_of(key)) {
-                // It counts as unchanged.
-                Some((_, version, true)) if version <= window.from && !recorded.contains_key(key) => plan.same(),
-                _ => plan.cannot_count(),
-            }
-        }
-        window.add_unreadable(around);
+        listed += around.len();
+        window.went_around(around, &mut missing, recorded, &mut plan);
         let wrong = wrong.into_iter().map(|key| (missing.remove(&window.hash_of(&key)), key)).collect::<Vec<_>>();
         let gone = missing.values().filter(|known| known.2).count() as u64;
         if !self.confirmed && gone * 2 > total && (gone >= MANY || listed == 0) {
@@ -474,6 +467,23 @@ impl Window {
 
     fn add_unreadable(&self, keys: impl IntoIterator<Item = Key>) {
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).extend(keys);
+    }
+
+    /// Adds objects that a list of the end went around. Each counts as unchanged.
+    fn went_around(
+        &self,
+        around: Vec<Key>,
+        missing: &mut HashMap<u64, (u64, u64, bool)>,
+        recorded: &Histories,
+        plan: &mut Plan,
+    ) {
+        for key in &around {
+            match missing.remove(&self.hash_of(key)) {
+                Some((_, version, true)) if version <= self.from && !recorded.contains_key(key) => plan.same(),
+                _ => plan.cannot_count(),
+            }
+        }
+        self.add_unreadable(around);
     }
 
     /// Takes the objects that the API server could not read.

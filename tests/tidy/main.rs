@@ -176,13 +176,15 @@ fn only_the_writer_writes() {
     assert_eq!(found, BTreeMap::new(), "only journal::writer writes, and journal::schema migrates");
 }
 
-/// Invariant 8. Sinks over HTTP know the codes of their own servers, and the simulated API server those that it gives.
+/// Invariant 8. Sinks over HTTP know the codes of their own servers, and the simulated API server those that it gives. The number 400
+/// of the settings is a rate.
 #[test]
 fn only_failure_knows_what_an_api_server_means_by_its_codes() {
     let is_code = |text: &str| {
         text.trim_end_matches("_u16").trim_end_matches("u16").parse().is_ok_and(|code: u16| CODES.contains(&code))
     };
-    let found = elsewhere(&["watch::cluster::failure"], &["watch", "journal", "app"], is_code);
+    let found =
+        elsewhere(&["watch::cluster::failure", "watch::cluster::settings"], &["watch", "journal", "app"], is_code);
     assert_eq!(found, BTreeMap::new(), "only watch::cluster::failure knows what HTTP codes mean");
 }
 

@@ -1,8 +1,11 @@
 //! Meaning of answers. This module alone knows HTTP codes and the reasons of a Kubernetes `Status`.
 
+mod unreadable;
+
 use std::time::Duration;
 
-use super::unreadable::Unreadable;
+pub use unreadable::Unreadable;
+
 use crate::core::net::proxy::Proxy;
 use crate::core::net::tls::{Place, sentence};
 use crate::core::terminal::is_obeyed;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::failure::bounded;
+use super::bounded;
 
 /// Reasons of a `Status` that say it: of a request, and of an event of a watch.
 const REASONS: [&str; 2] = ["StorageReadError", "StoreReadError"];
@@ -72,7 +72,7 @@ impl std::fmt::Display for Unreadable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::failure::{Failure, answer, error_event};
+    use super::super::{Failure, answer, error_event};
     use http::{HeaderMap, StatusCode};
     use serde_json::json;
 
