@@ -96,7 +96,7 @@ enum Answer {
     Object { key: Key, at: u64, since: u64, state: Option<State> },
     Unreadable { key: Key, at: u64 },
     Count { at: u64, count: Option<u64> },
-    Names { at: u64, count: u64, changed: Vec<(Key, State)> },
+    Names { at: u64, count: u64, changed: Vec<(Key, State)>, around: Vec<Key> },
 }
 
 impl Recovery<'_> {
@@ -236,7 +236,10 @@ impl Recovery<'_> {
                     Answer::Object { key, at, since, state } => plan.object(&key, at, since, state)?,
                     Answer::Unreadable { key, at } => plan.unreadable(&key, at)?,
                     Answer::Count { at, count } => plan.count(at, count),
-                    Answer::Names { at, count, changed } => plan.names(at, count, changed)?,
+                    Answer::Names { at, count, changed, around } => {
+                        let count = count + window.count_around(around, &mut plan);
+                        plan.names(at, count, changed)?;
+                    }
                 }
             }
             drop(answers);
@@ -484,6 +487,17 @@ impl Window {
             }
         }
         self.add_unreadable(around);
+    }
+
+    /// Adds objects that a list went around, and counts those that were there. Others are in no plan, so that counts say nothing.
+    fn count_around(&self, around: Vec<Key>, plan: &mut Plan) -> u64 {
+        let mut unreadable = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = around.iter().filter(|key| unreadable.contains(*key) || plan.has_begun(key)).count();
+        if known < around.len() {
+            plan.cannot_count();
+        }
+        unreadable.extend(around);
+        known as u64
     }
 
     /// Takes the objects that the API server could not read.

@@ -67,9 +67,7 @@ impl Recovery<'_> {
                     Ok(())
                 });
                 let around = around.await?;
-                count += around.len() as u64;
-                window.add_unreadable(around);
-                Ok(Answer::Names { at, count, changed })
+                Ok(Answer::Names { at, count, changed, around })
             }
         }
     }

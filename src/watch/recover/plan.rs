@@ -191,6 +191,11 @@ impl Plan {
         self.learn(key, since.min(at), at, state, true)
     }
 
+    /// Reports whether an object was there at the beginning of the window, and differs at its end.
+    pub(super) fn has_begun(&self, key: &Key) -> bool {
+        self.tracks.get(key).and_then(|facts| facts.first()).is_some_and(|first| first.state.is_some())
+    }
+
     /// Reports whether an answer has shown an object.
     pub(super) fn has_shown(&self, key: &Key) -> bool {
         self.shown.contains(key)

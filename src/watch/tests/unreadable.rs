@@ -138,6 +138,18 @@ async fn a_first_list_goes_around_what_cannot_be_read() {
             .collect();
         expected.sort();
         assert_eq!(log, expected, "{names:?}");
+        // The log never knew them: they leave without a word, and cost the others nothing.
+        let at = place.sim.revision();
+        place.map("new", "1");
+        for name in names {
+            place.drop_unsafely(name);
+        }
+        place.change("new", "2");
+        let added = format!("ADDED recovered new@{}", at + 1);
+        daemon.until(&place, |log| log.contains(&added) && log.last().is_some_and(|last| last.contains("new@"))).await;
+        daemon.until_last(&place, &format!("new@{}", place.version("new"))).await;
+        let log = told(&place).split_off(6);
+        assert!(log.iter().all(|line| line.contains(" new@")), "{names:?}: {log:#?}");
         daemon.stop().await;
     }
 }
