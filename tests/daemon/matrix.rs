@@ -100,6 +100,7 @@ const FAULTS: [(u32, &str); 92] = [
     (95, "crash within a migration"),
     (96, "crash during a recovery"),
     (97, "events lost between etcd and the API server's watch cache"),
+    (98, "an object that the API server cannot read from etcd"),
 ];
 
 const BEGIN: &str = "<!-- faults: made by tests/daemon/matrix.rs -->\n";

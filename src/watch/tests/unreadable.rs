@@ -46,7 +46,7 @@ impl Place {
     }
 }
 
-/// While an object cannot be read, and for as long as it stays, what becomes of the others is recorded, version by version.
+/// Fault 98: while an object cannot be read, and for as long as it stays, what becomes of the others is recorded, version by version.
 #[tokio::test]
 async fn what_cannot_be_read_costs_no_other_object_a_change() {
     let rows: [&[&str]; 5] = [&["a"], &["c"], &["f"], &["c", "d"], &["a", "c", "f"]];
