@@ -58,6 +58,14 @@ impl Decklog {
         fs::write(path, config.replace("audit_every = \"off\"", &format!("audit_every = {period:?}"))).unwrap();
     }
 
+    /// Its audits ask for so many single objects a second: those of a test come more often than any others.
+    pub fn audits_read(&self, rate: u32) {
+        let path = self.dir.join("config.toml");
+        let config = fs::read_to_string(&path).unwrap();
+        let reads = format!("[cluster]\naudit_reads = {{ rate = {rate}, percent = 1 }}\n");
+        fs::write(path, config.replace("[cluster]\n", &reads)).unwrap();
+    }
+
     /// It reads the API server's own request counters, and has metrics.
     pub fn counts_requests(&self) {
         self.has_metrics();

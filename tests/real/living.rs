@@ -43,6 +43,7 @@ pub async fn scenario(version: Version) {
     let mut killed = Decklog::new(&cluster, "killed", &busy);
     // No false alarm, on whatever the API server serves, in the middle of all that moves.
     calm.audits_every("2s");
+    calm.audits_read(250);
     calm.start();
     calm.ready().await;
     let stop = AtomicBool::new(false);
