@@ -91,7 +91,7 @@ impl<'e> Document<'e> {
             resource_version: entry.resource_version.as_deref(),
             managers: creators(entry),
             change: Summary::of(entry),
-            gap: entry.gap(),
+            gap: entry.gap().or_else(|| entry.gap_before()),
             redacted: entry.redacted,
             entry: line,
         }
