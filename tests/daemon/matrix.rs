@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What can go wrong, by its number.
-const FAULTS: [(u32, &str); 92] = [
+const FAULTS: [(u32, &str); 93] = [
     (1, "connection reset within a line"),
     (2, "stream ends cleanly"),
     (3, "half-open connection"),
