@@ -39,7 +39,7 @@ use ask::newer;
 pub(super) use mend::{MENDS, Mended};
 pub(super) use outcome::{Outcome, RecoveryCost, WindowError};
 pub(super) use plan::Key;
-use plan::{Inconsistency, Plan, Question, State};
+use plan::{Change, Inconsistency, Plan, Question, State};
 pub(super) use revisions::Revisions;
 use revisions::number;
 
@@ -247,14 +247,20 @@ impl Recovery<'_> {
         }
         let changes = plan.changes()?;
         self.look_at_deleted(&window, &plan, &changes).await?;
+        self.stage_found(&window, changes).await
+    }
+
+    /// Stages the deletions among the changes of a window, whose other versions are staged, with the times of all; and what the API
+    /// server could not read.
+    async fn stage_found(&self, window: &Window, changes: Vec<Change>) -> Result<(), WindowError> {
         for key in window.unreadable() {
             self.journal.unreadable(key).await?;
         }
         self.shared.revisions.note_numbers(self.id, changes.iter().map(|change| (change.version, change.deleted)));
         tracing::debug!(
             source = self.spec.name(),
-            from,
-            to,
+            from = window.from,
+            to = window.to,
             changes = changes.len(),
             "recovered a part of the history"
         );

@@ -60,9 +60,7 @@ impl Unreadable {
 impl std::fmt::Display for Unreadable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.keys.as_slice() {
-            [] => {
-                f.write_str("the API server cannot read an object of this resource from etcd (its GAP has the name)")?
-            }
+            [] => write!(f, "the API server cannot read an object of this resource (a GAP names it) from etcd")?,
             [key] => write!(f, "the API server cannot read {} from etcd", bounded(key))?,
             [key, more @ ..] => {
                 write!(f, "the API server cannot read {} and {} more objects from etcd", bounded(key), more.len())?;
