@@ -94,7 +94,10 @@ impl Transaction<'_> {
         // What it brings stands behind something that a standby could not keep: nothing counts until it is registered again.
         if self.is_shared()
             && self.find_source(id).is_none()
-            && matches!(command, OfSource::Changes(_) | OfSource::Unread(..) | OfSource::Bookmark(_))
+            && matches!(
+                command,
+                OfSource::Changes(_) | OfSource::Unread(..) | OfSource::Unreadable(_) | OfSource::Bookmark(_)
+            )
         {
             if let OfSource::Changes(changes) = command {
                 self.take(id, changes.len());
