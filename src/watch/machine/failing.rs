@@ -105,15 +105,14 @@ impl Machine {
     /// The API server cannot read an object, so that no watch of the resource begins: what became of the other objects is read from
     /// etcd's history, now and again.
     fn unreadable(&mut self, now: Duration, unreadable: &Unreadable, out: &mut Vec<Effect>) {
+        self.report(SourceState::Degraded(unreadable.to_string()), out);
         let newest = self.failures.unreadable;
         let is_due = newest.is_none_or(|newest| now.saturating_sub(newest) >= self.thresholds.unreadable);
         if self.position().is_some() && is_due {
             self.failures.unreadable = Some(now);
-            self.report(SourceState::Degraded(unreadable.to_string()), out);
             self.desync(Why::Unreadable, out);
             return self.proceed(now, out);
         }
-        self.report(SourceState::Degraded(unreadable.to_string()), out);
         // The API server wants to be asked less and less often, and etcd forgets.
         let due = newest.map_or(self.thresholds.unreadable, |newest| newest + self.thresholds.unreadable);
         let rest = due.saturating_sub(now).max(self.thresholds.apart);

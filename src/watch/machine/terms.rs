@@ -23,8 +23,7 @@ pub struct Thresholds {
     pub undecodable: u32,
     /// An error that is no known one is borne this long before it is answered with a list.
     pub server_errors: Duration,
-    /// Where the API server cannot read an object, what became of the others is recovered after this, and again after this. etcd
-    /// forgets after five minutes.
+    /// Interval between recoveries of the other objects while the API server cannot read one: etcd forgets after five minutes.
     pub unreadable: Duration,
     /// An API server may lag behind our position this long before it is watched without having shown that it has it.
     pub ahead: Duration,
