@@ -5,6 +5,9 @@
 //! counts for itself and begins at 0 when it starts; which one answers behind one address is chance. So a reading says
 //! how much the counters of the server that answered have grown since that very one was last read.
 //!
+//! The same page counts how often the API server has compared its watch cache with etcd, and what it found (beta, on since
+//! Kubernetes 1.34, every five minutes). A comparison that failed is a fault of the sources of that resource.
+//!
 //! # Decision: requests and versions over the same time
 //!
 //! Context: A write without effect makes no version, so only the API server's counters show it.
@@ -52,6 +55,21 @@ struct Reading {
     /// report it.
     started: String,
     counts: BTreeMap<Key, u64>,
+    /// Comparisons of the watch cache with etcd, by group and plural.
+    checks: BTreeMap<(String, String), Checks>,
+}
+
+/// Number of comparisons of a watch cache with etcd.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Checks {
+    passed: u64,
+    failed: u64,
+}
+
+/// Labels of a line of the Prometheus text format. Those that are read here are made of names: none holds a quote or a comma.
+fn labels(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = text.split("\",").filter_map(|label| label.split_once("=\""));
+    pairs.map(|(name, value)| (name, value.trim_end_matches('"')))
 }
 
 impl Reading {
@@ -61,13 +79,14 @@ impl Reading {
             value.trim().clone_into(&mut self.started);
             return;
         }
+        if let Some(rest) = line.strip_prefix("apiserver_storage_consistency_checks_total{") {
+            self.take_check(rest);
+            return;
+        }
         let Some(rest) = line.strip_prefix("apiserver_request_total{") else { return };
-        let Some((labels, value)) = rest.rsplit_once('}') else { return };
+        let Some((text, value)) = rest.rsplit_once('}') else { return };
         let (mut group, mut resource, mut verb, mut counts) = ("", "", None, true);
-        for label in labels.split("\",") {
-            // What this reads is made of names: none of them holds a quote or a comma.
-            let Some((name, value)) = label.split_once("=\"") else { continue };
-            let value = value.trim_end_matches('"');
+        for (name, value) in labels(text) {
             match name {
                 "group" => group = value,
                 "resource" => resource = value,
@@ -81,6 +100,22 @@ impl Reading {
         let (Some(verb), Some(value)) = (verb.filter(|_| counts), number(value)) else { return };
         if self.counts.len() < COUNTS {
             *self.counts.entry((group.to_owned(), resource.to_owned(), verb)).or_default() += value;
+        }
+    }
+
+    /// Takes the labels and the value of one count of comparisons. One that came to no answer (`status="error"`) says nothing.
+    fn take_check(&mut self, rest: &str) {
+        let Some((text, value)) = rest.rsplit_once('}') else { return };
+        let of = |wanted| labels(text).find(|(name, _)| *name == wanted).map(|(_, value)| value);
+        let (Some(resource), Some(status), Some(value)) = (of("resource"), of("status"), number(value)) else { return };
+        let key = (of("group").unwrap_or_default().to_owned(), resource.to_owned());
+        if self.checks.len() >= COUNTS {
+            return;
+        }
+        match status {
+            "success" => self.checks.entry(key).or_default().passed += value,
+            "failure" => self.checks.entry(key).or_default().failed += value,
+            _ => {}
         }
     }
 }
@@ -122,13 +157,65 @@ impl Growth {
             let watched = |resource: &(String, String)| watched.contains(resource) && then.contains(resource);
             grown.filter(|(group, plural, _, grown)| *grown > 0 && watched(&(group.clone(), plural.clone()))).collect()
         });
-        if self.servers.len() >= SERVERS
-            && let Some(oldest) = self.servers.iter().min_by_key(|(_, (read, _))| *read).map(|(name, _)| name.clone())
-        {
-            self.servers.remove(&oldest);
-        }
+        make_room(&mut self.servers);
         self.servers.insert(reading.started, (at, reading.counts));
         RequestCounts { since, until: at, requests: requests.unwrap_or_default() }
+    }
+}
+
+/// Watch caches that differ from etcd, as the API servers say of themselves. It holds no clock and asks nobody.
+#[derive(Debug, Default)]
+struct Consistency {
+    servers: HashMap<String, (Timestamp, BTreeMap<(String, String), Checks>)>,
+    /// For each resource the server whose cache differs, and since when that is known.
+    failing: BTreeMap<(String, String), (String, Timestamp)>,
+}
+
+impl Consistency {
+    /// Takes one reading, and returns since when the watch cache of each resource is known to differ from etcd.
+    fn of(&mut self, at: Timestamp, reading: &Reading) -> BTreeMap<(String, String), Timestamp> {
+        let before = self.servers.get(&reading.started).map(|(_, checks)| checks.clone()).unwrap_or_default();
+        // To restart the server is the remedy. Where another one of several was restarted, the next comparison fails again.
+        self.failing.retain(|_, (_, since)| !starts_after(&reading.started, *since));
+        for (resource, now) in &reading.checks {
+            let then = before.get(resource).copied().unwrap_or_default();
+            // A count that fell began again.
+            let grew = |now: u64, then: u64| now.checked_sub(then).unwrap_or(now) > 0;
+            let (failed, passed) = (grew(now.failed, then.failed), grew(now.passed, then.passed));
+            if failed && !passed {
+                self.failing.entry(resource.clone()).or_insert_with(|| (reading.started.clone(), at));
+            }
+            if passed && !failed && self.failing.get(resource).is_some_and(|(server, _)| *server == reading.started) {
+                self.failing.remove(resource);
+            }
+        }
+        make_room(&mut self.servers);
+        self.servers.insert(reading.started.clone(), (at, reading.checks.clone()));
+        self.failing.iter().map(|(resource, (_, since))| (resource.clone(), *since)).collect()
+    }
+}
+
+/// Drops the server that was read longest ago where there are as many as are kept.
+fn make_room<T>(servers: &mut HashMap<String, (Timestamp, T)>) {
+    if servers.len() >= SERVERS
+        && let Some(oldest) = servers.iter().min_by_key(|(_, (read, _))| *read).map(|(name, _)| name.clone())
+    {
+        servers.remove(&oldest);
+    }
+}
+
+/// Notes on each source since when the API server itself says that its watch cache differs from etcd.
+fn note(sources: &SourceManagerHandle, failing: &BTreeMap<(String, String), Timestamp>) {
+    for view in sources.overview().sources {
+        let resource = &view.spec.resource;
+        let since = failing.get(&(resource.group.clone(), resource.plural.clone())).copied();
+        if since.is_some() && view.stats.cache_fault().reported.is_none() {
+            tracing::error!(
+                source = view.spec.name(),
+                "the API server has found that its watch cache differs from etcd: restart that API server"
+            );
+        }
+        view.stats.report_cache(since);
     }
 }
 
@@ -156,7 +243,7 @@ pub async fn run(
     }
     let mut ticks = interval(REQUEST_COUNTERS_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut growth, mut reported) = (Growth::default(), None);
+    let (mut growth, mut consistency, mut reported) = (Growth::default(), Consistency::default(), None);
     loop {
         tokio::select! {
             biased;
@@ -177,6 +264,7 @@ pub async fn run(
         match read {
             Ok(reading) => {
                 reported = None;
+                note(&sources, &consistency.of(runtime::now(), &reading));
                 journal.requests(Ok(growth.of(runtime::now(), reading, watched))).await?;
             }
             Err(problem) if reported.as_ref() == Some(&problem) => {}
@@ -284,7 +372,7 @@ mod tests {
 
     fn reading(started: &str, puts: u64) -> Reading {
         let key = ("apps".to_owned(), "deployments".to_owned(), "PUT");
-        Reading { started: started.to_owned(), counts: BTreeMap::from([(key, puts)]) }
+        Reading { started: started.to_owned(), counts: BTreeMap::from([(key, puts)]), ..Reading::default() }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -331,5 +419,45 @@ mod tests {
         growth.of(at(1000), reading("500", 70), Resources::new());
         assert_eq!(grown(&mut growth, 1020, reading("500", 75)), (Some(1000), 1020, 0), "versions of then are missing");
         assert_eq!(grown(&mut growth, 1040, reading("500", 78)), (Some(1020), 1040, 3));
+    }
+
+    #[test]
+    fn a_comparison_that_failed_is_a_fault_until_one_passes_or_the_server_is_another() {
+        let checks = |started: &str, passed: u64, failed: u64| {
+            let of = |status: &str, count: u64| {
+                format!(
+                    "apiserver_storage_consistency_checks_total{{group=\"apps\",resource=\"deployments\",status=\"{status}\"}} {count}"
+                )
+            };
+            let lines = [of("success", passed), of("failure", failed), of("error", 9)];
+            read_all(&[lines.as_slice(), &[format!("process_start_time_seconds {started}")]].concat())
+        };
+        // For each reading its time, the server, comparisons that passed and that failed, and since when the cache differs.
+        let histories: [(&str, &[(i64, &str, u64, u64, Option<i64>)]); 6] = [
+            ("all is well", &[(1000, "500", 3, 0, None), (1300, "500", 4, 0, None)]),
+            ("one fails, and the next passes", &[
+                (1000, "500", 3, 0, None),
+                (1300, "500", 3, 1, Some(1300)),
+                (1600, "500", 3, 2, Some(1300)),
+                (1900, "500", 4, 2, None),
+            ]),
+            ("all have failed before the first reading", &[(1000, "500", 0, 2, Some(1000))]),
+            ("one of those before the first reading", &[(1000, "500", 7, 2, None), (1300, "500", 7, 3, Some(1300))]),
+            ("the server is restarted", &[(1000, "500", 0, 1, Some(1000)), (1300, "1200", 1, 0, None)]),
+            ("another server of several passes", &[
+                (1000, "500", 0, 1, Some(1000)),
+                (1300, "400", 5, 0, Some(1000)),
+                (1600, "400", 6, 0, Some(1000)),
+                (1900, "500", 1, 1, None),
+            ]),
+        ];
+        for (what, readings) in histories {
+            let mut consistency = Consistency::default();
+            for (second, started, passed, failed, since) in readings {
+                let failing = consistency.of(at(*second), &checks(started, *passed, *failed));
+                let found = failing.get(&("apps".to_owned(), "deployments".to_owned())).map(|since| since.as_second());
+                assert_eq!(found, *since, "{what}, at {second}");
+            }
+        }
     }
 }

@@ -21,6 +21,8 @@ pub struct CacheFault {
     pub since: Option<jiff::Timestamp>,
     /// Their namespaces and names.
     pub objects: BTreeSet<Name>,
+    /// Since when the API server itself says that its watch cache differs from etcd.
+    pub reported: Option<jiff::Timestamp>,
 }
 
 /// Counters of one source since the daemon began. Every read is of one number; there is no moment that all are of.
@@ -151,8 +153,15 @@ impl SourceStats {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Sets which objects the watch cache shows wrongly.
     pub(super) fn set_cache_fault(&self, fault: CacheFault) {
-        *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        *cache = CacheFault { reported: cache.reported, ..fault };
+    }
+
+    /// Sets since when the API server itself says that its watch cache differs from etcd.
+    pub(super) fn report_cache(&self, since: Option<jiff::Timestamp>) {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).reported = since;
     }
 
     /// Returns the object behind which the next audit asks etcd for objects.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::delivery::SinkCounters;
-use crate::watch::SourceManagerHandle;
+use crate::watch::{CacheFault, SourceManagerHandle};
 use crate::web::http::{Counters, SinkCounts, SourceCounts};
 
 /// The counters of a running daemon.
@@ -21,6 +21,11 @@ fn read(count: &AtomicU64) -> u64 {
 /// Reads a time in microseconds since 1970; 0 stands for never.
 fn time(count: &AtomicU64) -> Option<i64> {
     i64::try_from(read(count)).ok().filter(|time| *time != 0)
+}
+
+/// Number of objects that the watch cache shows wrongly: at least one where the API server itself says that there are some.
+fn differences(fault: &CacheFault) -> u64 {
+    (fault.objects.len() as u64).max(fault.reported.is_some().into())
 }
 
 impl Counters for DaemonCounters {
@@ -48,7 +53,7 @@ impl Counters for DaemonCounters {
             lists_given_up: read(&view.stats.lists_given_up),
             audits_undecided: read(&view.stats.audits_undecided),
             audit_reads: read(&view.stats.examined),
-            cache_differences: view.stats.cache_fault().objects.len() as u64,
+            cache_differences: differences(&view.stats.cache_fault()),
             failures: view.stats.failures().collect(),
             last_change: time(&view.stats.last_change),
             last_contact: time(&view.stats.last_contact),

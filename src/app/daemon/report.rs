@@ -23,11 +23,12 @@ fn because(waiting: &Waiting) -> Because {
 
 /// Returns the name of a source of which the API server's watch cache is wrong, and what it shows wrongly.
 fn cache_fault(view: &SourceView) -> Option<(String, CacheFault)> {
-    let watch::CacheFault { since, objects } = view.stats.cache_fault();
+    let watch::CacheFault { since, objects, reported } = view.stats.cache_fault();
     let example = objects
         .first()
-        .map(|(namespace, name)| if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") })?;
-    Some((view.spec.name(), CacheFault { since: since?, objects: objects.len() as u64, example }))
+        .map(|(namespace, name)| if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") });
+    let since = since.filter(|_| example.is_some()).into_iter().chain(reported).min()?;
+    Some((view.spec.name(), CacheFault { since, objects: objects.len() as u64, example: example.unwrap_or_default() }))
 }
 
 impl Running {

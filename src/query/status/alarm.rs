@@ -306,17 +306,26 @@ fn silent(since: Timestamp) -> Alarm {
 /// Alarm for a watch cache that shows objects otherwise than etcd has them.
 fn cache_wrong(source: &str, fault: &CacheFault) -> Alarm {
     let CacheFault { since, objects, example } = fault;
-    let which = if *objects == 1 { example.clone() } else { format!("{objects} objects, {example} among them") };
+    let which = match objects {
+        0 => "at least one object".to_owned(),
+        1 => example.clone(),
+        objects => format!("{objects} objects, {example} among them"),
+    };
+    let found = if *objects == 0 { "by the API server's own comparison " } else { "" };
+    let remedy = if *objects == 0 {
+        "restart that API server; the next audit of the source compares it with etcd"
+    } else {
+        "restart that API server; decklog has read the lost changes from etcd and goes on comparing by name"
+    };
     Alarm {
         alarm: WATCH_CACHE_WRONG,
         about: source.to_owned(),
         since: Some(*since),
         what: format!(
-            "the API server's watch cache has lost changes of {source}: it shows {which} otherwise than etcd; controllers and kubectl \
-             see what it shows"
+            "{found}the API server's watch cache has lost changes of {source}: it shows {which} otherwise than etcd; controllers and \
+             kubectl see what it shows"
         ),
-        remedy: "restart that API server; decklog has read the lost changes from etcd and goes on comparing by name"
-            .to_owned(),
+        remedy: remedy.to_owned(),
     }
 }
 

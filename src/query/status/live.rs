@@ -86,14 +86,15 @@ pub struct Live {
     pub failed: Option<Trouble>,
 }
 
-/// Objects of a source that the API server's watch cache shows otherwise than etcd has them.
+/// Fault of the API server's watch cache: it shows objects of a source otherwise than etcd has them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheFault {
-    /// When the first of them was found.
+    /// When the first of them was found, or the API server's own comparison failed.
     pub since: Timestamp,
-    /// Number of them.
+    /// Number of them that are known; 0 where only the API server says so.
     pub objects: u64,
-    /// One of them, as namespace and name.
+    /// One of them, as namespace and name; absent where none is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub example: String,
 }
 

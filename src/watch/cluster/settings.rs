@@ -19,7 +19,7 @@ pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig. Default: its current one.
     pub context: Option<String>,
-    /// Read the API server's own request counters, for `churn --requests`.
+    /// Read the API server's own counters: of requests, for `churn --requests`, and of comparisons of its watch cache with etcd.
     pub request_metrics: bool,
     /// Let the kubeconfig name a program that gives the credentials (exec, auth-provider), and run it. Default: only for a
     /// person at a terminal who owns the kubeconfig.

@@ -185,6 +185,13 @@ fn each_alarm_begins_at_its_bound() {
                     Some(CacheFault { since: status.time, objects: 2, example: "shop/web".to_owned() });
             }),
         ),
+        (
+            WATCH_CACHE_WRONG,
+            Box::new(|status| {
+                status.sources[0].cache_fault =
+                    Some(CacheFault { since: status.time, objects: 0, example: String::new() });
+            }),
+        ),
         (SOURCE_DEGRADED, Box::new(|status| status.sources[0].state = SourceState::Degraded(String::new()))),
         (SOURCE_SILENT, Box::new(|status| status.sources[0].lag_seconds = Some(SILENT + 1))),
         (
