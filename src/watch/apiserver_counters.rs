@@ -435,21 +435,27 @@ mod tests {
         // For each reading its time, the server, comparisons that passed and that failed, and since when the cache differs.
         let histories: [(&str, &[(i64, &str, u64, u64, Option<i64>)]); 6] = [
             ("all is well", &[(1000, "500", 3, 0, None), (1300, "500", 4, 0, None)]),
-            ("one fails, and the next passes", &[
-                (1000, "500", 3, 0, None),
-                (1300, "500", 3, 1, Some(1300)),
-                (1600, "500", 3, 2, Some(1300)),
-                (1900, "500", 4, 2, None),
-            ]),
+            (
+                "one fails, and the next passes",
+                &[
+                    (1000, "500", 3, 0, None),
+                    (1300, "500", 3, 1, Some(1300)),
+                    (1600, "500", 3, 2, Some(1300)),
+                    (1900, "500", 4, 2, None),
+                ],
+            ),
             ("all have failed before the first reading", &[(1000, "500", 0, 2, Some(1000))]),
             ("one of those before the first reading", &[(1000, "500", 7, 2, None), (1300, "500", 7, 3, Some(1300))]),
             ("the server is restarted", &[(1000, "500", 0, 1, Some(1000)), (1300, "1200", 1, 0, None)]),
-            ("another server of several passes", &[
-                (1000, "500", 0, 1, Some(1000)),
-                (1300, "400", 5, 0, Some(1000)),
-                (1600, "400", 6, 0, Some(1000)),
-                (1900, "500", 1, 1, None),
-            ]),
+            (
+                "another server of several passes",
+                &[
+                    (1000, "500", 0, 1, Some(1000)),
+                    (1300, "400", 5, 0, Some(1000)),
+                    (1600, "400", 6, 0, Some(1000)),
+                    (1900, "500", 1, 1, None),
+                ],
+            ),
         ];
         for (what, readings) in histories {
             let mut consistency = Consistency::default();

@@ -117,7 +117,11 @@ impl Auditor {
     pub(super) fn note_cache(&self, wrong: BTreeSet<Name>) {
         let before = self.stats.cache_fault();
         let since = before.since.filter(|_| !wrong.is_empty());
-        let fault = CacheFault { since: since.or_else(|| (!wrong.is_empty()).then(runtime::now)), objects: wrong, reported: None };
+        let fault = CacheFault {
+            since: since.or_else(|| (!wrong.is_empty()).then(runtime::now)),
+            objects: wrong,
+            reported: None,
+        };
         if before.objects.is_empty() && !fault.objects.is_empty() {
             tracing::error!(
                 source = self.spec.name(),

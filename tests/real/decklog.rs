@@ -74,18 +74,22 @@ impl Decklog {
         fs::write(path, config.replace("[cluster]\n", "[cluster]\nrequest_metrics = true\n")).unwrap();
     }
 
-    /// It has metrics.
-    pub fn has_metrics(&self) {
+    /// Adds this to its configuration.
+    pub fn configure(&self, rest: &str) {
         let path = self.dir.join("config.toml");
         let config = fs::read_to_string(&path).unwrap();
-        fs::write(path, config + &format!("\n[http]\nlisten = {:?}\n", self.socket())).unwrap();
+        fs::write(path, config + rest).unwrap();
+    }
+
+    /// It has metrics.
+    pub fn has_metrics(&self) {
+        self.configure(&format!("\n[http]\nlisten = {:?}\n", self.socket()));
     }
 
     /// It serves its page. Returns the address.
     pub fn has_page(&self) -> String {
-        let (path, at) = (self.dir.join("config.toml"), free_address());
-        let config = fs::read_to_string(&path).unwrap();
-        fs::write(path, config + &format!("\n[ui]\nlisten = {at:?}\n")).unwrap();
+        let at = free_address();
+        self.configure(&format!("\n[ui]\nlisten = {at:?}\n"));
         format!("http://{at}/")
     }
 

@@ -31,7 +31,6 @@ mod returning;
 mod rewriting;
 mod rights;
 mod robustness;
-mod second;
 #[cfg(all(feature = "postgres", feature = "s3"))]
 mod sharing;
 mod unreadable;
@@ -158,11 +157,6 @@ macro_rules! alike {
             }
         }
     };
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_judge_agrees_with_a_plain_client() {
-    Box::pin(second::scenario(harness::Version::V1_36)).await;
 }
 
 #[cfg(all(feature = "postgres", feature = "s3"))]

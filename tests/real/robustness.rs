@@ -3,10 +3,12 @@
 //! follow the same resources, and what they tell has to be in the log. `tests/judges` is the program that has both.
 //!
 //! Everything that breaks a watch happens in one control plane, whose judgement takes seconds; so the judges are tried as well: each of
-//! their guarantees has a lie that is put into this true log, and found.
+//! their guarantees has a lie that is put into this true log, and found. At the end the log is shared, and another daemon takes over.
 
 mod churn;
 mod recorder;
+#[cfg(feature = "s3")]
+mod takeover;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -63,10 +65,8 @@ pub async fn scenario(version: Version) {
     let cluster = Cluster::start_recorded(version).await;
     cluster.create("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}})).await;
     extensions::define(&cluster, "widgets", "Namespaced").await;
-    cluster.start_second(&["killed"]).await;
-    let mut watched: Vec<&str> = ALL.iter().map(|(_, _, resource)| resource.split_once('/').unwrap().1).collect();
-    watched.extend(QUIET);
-    let mut daemon = Decklog::new(&cluster, "killed", &format!("resources = {watched:?}"));
+    cluster.start_second(&["killed", "paused"]).await;
+    let mut daemon = daemon(&cluster, "killed");
     daemon.start();
     daemon.ready().await;
     let recorder = Recorder::start(daemon.state());
@@ -81,6 +81,8 @@ pub async fn scenario(version: Version) {
         stage.kill_etcd().await;
         stage.compact().await;
     }
+    #[cfg(feature = "s3")]
+    stage.take_over().await;
     stage.phase("the end");
     let Stage { mut cluster, mut daemon, recorder, churn, compactions, .. } = stage;
     churn.stop().await;
@@ -95,11 +97,26 @@ pub async fn scenario(version: Version) {
         if lost.is_empty() { Ok(()) } else { Err(format!("{lost:?}")) }
     })
     .await;
-    daemon.stop().await;
+    // Informers first: a leader that ends writes its Lease, which it does not record.
     informers.stop().await;
+    daemon.stop().await;
     let (etcd, first) = cluster.end().await;
     recorder.write(&cluster.path(""), &etcd, first, &compactions).await;
     judged(&cluster);
+}
+
+/// What is watched.
+fn watched() -> Vec<&'static str> {
+    ALL.iter().map(|(_, _, resource)| resource.split_once('/').unwrap().1).chain(QUIET).collect()
+}
+
+/// A daemon that is not started yet, which reads the cluster as this user.
+fn daemon(cluster: &Cluster, user: &str) -> Decklog {
+    let key = cluster.path("hmac");
+    std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
+    let daemon = Decklog::new(cluster, user, &format!("resources = {:?}", watched()));
+    daemon.configure(&format!("\n[redact]\nkey_file = {key:?}\n"));
+    daemon
 }
 
 /// Starts informers of everything that is written. Their API server stays: they would take a minute to come back to the other one.

@@ -19,7 +19,7 @@ const PACE: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub(super) struct Recorder {
-    state: PathBuf,
+    state: Arc<Mutex<PathBuf>>,
     looks: Arc<Mutex<Vec<Value>>>,
     task: JoinSet<()>,
 }
@@ -29,34 +29,40 @@ impl Recorder {
     pub(super) fn start(state: PathBuf) -> Self {
         let looks = Arc::new(Mutex::new(Vec::new()));
         look(&state, &looks, false);
+        let state = Arc::new(Mutex::new(state));
         let mut task = JoinSet::new();
         task.spawn({
-            let (state, looks) = (state.clone(), Arc::clone(&looks));
+            let (state, looks) = (Arc::clone(&state), Arc::clone(&looks));
             async move {
                 let mut pace = tokio::time::interval(PACE);
                 pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
                 loop {
                     pace.tick().await;
-                    look(&state, &looks, false);
+                    look(&state.lock().unwrap(), &looks, false);
                 }
             }
         });
         Self { state, looks, task }
     }
 
+    /// Looks at the journal of another daemon from now on, which has taken over.
+    pub(super) fn turn_to(&self, state: PathBuf) {
+        *self.state.lock().unwrap() = state;
+    }
+
     /// The newest seq on disk.
     pub(super) fn head(&self) -> u64 {
-        look(&self.state, &self.looks, false)
+        look(&self.state.lock().unwrap(), &self.looks, false)
     }
 
     /// The daemon has ended: what is there now is what its next life begins with.
     pub(super) fn life_ends(&self) {
-        look(&self.state, &self.looks, true);
+        look(&self.state.lock().unwrap(), &self.looks, true);
     }
 
     /// Sources that have no position at the moment.
     pub(super) fn lost(&self) -> Vec<String> {
-        let mut conn = open(&self.state);
+        let mut conn = open(&self.state.lock().unwrap());
         let read = conn.transaction().unwrap();
         let text =
             "SELECT r.plural FROM source s JOIN resource r ON r.id = s.resource WHERE s.active AND s.resume IS NULL";
@@ -68,7 +74,8 @@ impl Recorder {
         assert!(self.task.try_join_next().is_none(), "a look has failed");
         self.task.shutdown().await;
         self.life_ends();
-        let mut conn = open(&self.state);
+        let state = self.state.lock().unwrap().clone();
+        let mut conn = open(&state);
         let read = conn.transaction().unwrap();
         let names: Vec<String> = column(
             &read,
@@ -92,7 +99,7 @@ impl Recorder {
             "looks": *self.looks.lock().unwrap(),
         });
         fs::write(dir.join("recording.json"), recording.to_string()).unwrap();
-        let mut lines = journal::lines(&self.state).unwrap().join("\n");
+        let mut lines = journal::lines(&state).unwrap().join("\n");
         lines.push('\n');
         fs::write(dir.join("log.jsonl"), lines).unwrap();
     }
