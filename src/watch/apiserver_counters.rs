@@ -45,6 +45,8 @@ const VERBS: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLL
 const SUBRESOURCES: [&str; 9] =
     ["", "status", "scale", "finalize", "approval", "binding", "eviction", "ephemeralcontainers", "resize"];
 
+/// Group and plural.
+type Resource = (String, String);
 /// Group, plural and verb.
 type Key = (String, String, &'static str);
 
@@ -56,8 +58,11 @@ struct Reading {
     started: String,
     counts: BTreeMap<Key, u64>,
     /// Comparisons of the watch cache with etcd, by group and plural.
-    checks: BTreeMap<(String, String), Checks>,
+    checks: AllChecks,
 }
+
+/// Comparisons of the watch cache with etcd, of each resource.
+type AllChecks = BTreeMap<Resource, Checks>;
 
 /// Number of comparisons of a watch cache with etcd.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -134,8 +139,8 @@ struct Growth {
     last: Option<(Timestamp, Resources)>,
 }
 
-/// Resources by group and plural.
-type Resources = BTreeSet<(String, String)>;
+/// Resources that are watched.
+type Resources = BTreeSet<Resource>;
 
 impl Growth {
     /// Returns the increase since the previous reading, for resources that are watched now and were then.
@@ -154,7 +159,7 @@ impl Growth {
                 // One that fell began again, although the server does not say so.
                 (group.clone(), plural.clone(), *verb, count.checked_sub(before).unwrap_or(*count))
             });
-            let watched = |resource: &(String, String)| watched.contains(resource) && then.contains(resource);
+            let watched = |resource: &Resource| watched.contains(resource) && then.contains(resource);
             grown.filter(|(group, plural, _, grown)| *grown > 0 && watched(&(group.clone(), plural.clone()))).collect()
         });
         make_room(&mut self.servers);
@@ -166,14 +171,14 @@ impl Growth {
 /// Watch caches that differ from etcd, as the API servers say of themselves. It holds no clock and asks nobody.
 #[derive(Debug, Default)]
 struct Consistency {
-    servers: HashMap<String, (Timestamp, BTreeMap<(String, String), Checks>)>,
+    servers: HashMap<String, (Timestamp, AllChecks)>,
     /// For each resource the server whose cache differs, and since when that is known.
-    failing: BTreeMap<(String, String), (String, Timestamp)>,
+    failing: BTreeMap<Resource, (String, Timestamp)>,
 }
 
 impl Consistency {
     /// Takes one reading, and returns since when the watch cache of each resource is known to differ from etcd.
-    fn of(&mut self, at: Timestamp, reading: &Reading) -> BTreeMap<(String, String), Timestamp> {
+    fn of(&mut self, at: Timestamp, reading: &Reading) -> BTreeMap<Resource, Timestamp> {
         let before = self.servers.get(&reading.started).map(|(_, checks)| checks.clone()).unwrap_or_default();
         // To restart the server is the remedy. Where another one of several was restarted, the next comparison fails again.
         self.failing.retain(|_, (_, since)| !starts_after(&reading.started, *since));
@@ -205,7 +210,7 @@ fn make_room<T>(servers: &mut HashMap<String, (Timestamp, T)>) {
 }
 
 /// Notes on each source since when the API server itself says that its watch cache differs from etcd.
-fn note(sources: &SourceManagerHandle, failing: &BTreeMap<(String, String), Timestamp>) {
+fn note(sources: &SourceManagerHandle, failing: &BTreeMap<Resource, Timestamp>) {
     for view in sources.overview().sources {
         let resource = &view.spec.resource;
         let since = failing.get(&(resource.group.clone(), resource.plural.clone())).copied();
@@ -432,8 +437,9 @@ mod tests {
             let lines = [of("success", passed), of("failure", failed), of("error", 9)];
             read_all(&[lines.as_slice(), &[format!("process_start_time_seconds {started}")]].concat())
         };
-        // For each reading its time, the server, comparisons that passed and that failed, and since when the cache differs.
-        let histories: [(&str, &[(i64, &str, u64, u64, Option<i64>)]); 6] = [
+        /// A reading: its time, the server, comparisons that passed and that failed, and since when the cache differs.
+        type Look = (i64, &'static str, u64, u64, Option<i64>);
+        let histories: [(&str, &[Look]); 6] = [
             ("all is well", &[(1000, "500", 3, 0, None), (1300, "500", 4, 0, None)]),
             (
                 "one fails, and the next passes",
