@@ -9,8 +9,8 @@
 //! # Decision: a name is given only where nothing else is possible
 //!
 //! Context: runs say their times to the second, by the clock of the controller, and the API server dates a write to the second.
-//! Decision: A run counts for a write if the two can be of one time within [`SKEW_MAX`]. Where several count, the answer names
-//! all of them and chooses none; where none counts, the answer says so.
+//! Decision: A run made a write if it had begun and not ended by then, and no other run, of any object that may have driven
+//! the write, comes nearer than a second. Else the answer names all that are so near and chooses none, or says that none is.
 //! Cost: Runs that follow each other within two seconds are ambiguous, also where one of them is the likelier.
 
 mod runs;
@@ -107,11 +107,15 @@ pub(crate) fn bounds(managers: &[Manager], set: Set, time: &str) -> Option<(Time
     if set != Set::At {
         return None;
     }
-    // What the API server stamped is the time of the write itself.
-    let stamp = manager.time.as_deref().filter(|_| manager.by != Some(By::Owner)).and_then(read);
+    let seen = read(time)?;
+    // What the API server stamped is the time of the write itself. That of an owner is the time of an earlier write, unless both
+    // are of one second.
+    let stamp = manager.time.as_deref().and_then(read);
+    let is_stamp = |stamp: &Timestamp| manager.by != Some(By::Owner) || seen.duration_since(*stamp).abs() <= LATE_MAX;
     let (earliest, latest) = match stamp {
-        Some(stamp) => (stamp, stamp),
-        None => read(time).and_then(|time| Some((time.checked_sub(LATE_MAX).ok()?, time)))?,
+        Some(_) => stamp.filter(is_stamp).map(|stamp| (stamp, stamp))?,
+        None if manager.by == Some(By::Owner) => return None,
+        None => (seen.checked_sub(LATE_MAX).ok()?, seen),
     };
     Some((earliest, latest.checked_add(CUT_MAX).ok()?))
 }
@@ -138,7 +142,7 @@ pub(crate) enum Claim {
 /// The reason why a chain goes no further.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ends {
-    /// commit, metrics, nobody, several, program, person, old, untracked, unrecorded, missing, no-run or owner.
+    /// commit, metrics, nobody, several, clocks, program, person, old, untracked, unrecorded, missing, no-run or owner.
     pub(crate) reason: Word,
     /// A sentence.
     pub(crate) text: String,
@@ -361,6 +365,11 @@ pub(crate) fn settle(tool: Tool, known: &[Known], write: &Write<'_>) -> Provenan
             format!("each of these was under way at that time, so the log does not say which {} it was", tool.run());
         return Provenance { certainty: Certainty::Ambiguous, ends: Ends::at("several", text), candidates };
     };
+    if one.run.as_ref().is_some_and(|run| !run.has(earliest, latest)) {
+        let text =
+            format!("the {} and the write are a second apart, so the clocks would have to differ by that", tool.run());
+        return Provenance { certainty: Certainty::Ambiguous, ends: Ends::at("clocks", text), candidates };
+    }
     let revision = one.run.as_ref().is_some_and(|run| !run.revision.is_empty());
     let ends = if tool == Tool::Helm {
         Ends::at("person", "the release does not say who started it")

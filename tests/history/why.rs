@@ -75,6 +75,11 @@ async fn shop(are_recorded: bool) -> TempDir {
     let restart = json!({"f:metadata": {"f:annotations": {"f:kubernetes.io/change-cause": {}}}, "f:spec": {"f:template": {"f:metadata": {"f:annotations": {".": {}, "f:kubectl.kubernetes.io/restartedAt": {}}}}}});
     object["metadata"]["managedFields"] = managed(&[applied, ("kubectl-rollout", "Update", "", "10:30:00", restart)]);
     story.put("10:30:00.2", "deployments", &object).await;
+    // A webhook has its own idea of the image.
+    pod["metadata"]["name"] = "web-5d8f-other".into();
+    pod["metadata"]["uid"] = "u-other".into();
+    pod["spec"]["containers"][0]["image"] = "mirror.example/web:1.2".into();
+    story.put("10:31:00.2", "pods", &pod).await;
     story.end().await
 }
 
@@ -133,6 +138,9 @@ async fn a_chain_says_why_it_ends() {
             && answer.contains("resources = [\"applications.argoproj.io\"]"),
         "{answer}"
     );
+    let answer = why(&["po/web-5d8f-other", "image"]).out;
+    assert!(answer.contains("ReplicaSet/web-5d8f had another value there at that time"), "{answer}");
+    assert!(!answer.contains("argocd") && !answer.contains("from "), "{answer}");
     let answer = why(&["deploy/web", "nothing"]);
     assert!(answer.code == 1 && answer.err.contains("has no nothing"), "{answer:?}");
     let answer = why(&["deploy"]);

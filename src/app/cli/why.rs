@@ -96,6 +96,7 @@ fn chain(write: &Explained) -> Vec<String> {
     match (&write.provenance.candidates[..], write.provenance.certainty) {
         ([], _) => vec![line],
         ([one], Certainty::Known | Certainty::Driver | Certainty::None) => vec![format!("{line}, {}", driver(one))],
+        ([one], Certainty::Ambiguous) => vec![format!("{line}, perhaps {}", driver(one))],
         (several, _) => {
             let mut lines = vec![format!("{line}, one of:")];
             lines.extend(several.iter().map(|one| format!("- {}", driver(one))));

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{CUT_MAX, SKEW_MAX, Tool, text};
 
-/// A version of an object that drives a tool.
+/// A version of an object that drives a tool, or null from where on nothing is known of it.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) seq: u64,
@@ -40,10 +40,19 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Reports whether a write between two times can be of this run.
+    /// Reports whether a write between two times can be of this run, as far as its own times say.
+    pub(crate) fn has(&self, earliest: Timestamp, latest: Timestamp) -> bool {
+        self.overlaps(earliest, latest, SignedDuration::ZERO)
+    }
+
+    /// Reports whether a write between two times can be of this run, also where clocks differ.
     pub(crate) fn covers(&self, earliest: Timestamp, latest: Timestamp) -> bool {
-        let from = self.from.checked_sub(SKEW_MAX).unwrap_or(self.from);
-        let to = self.to.map_or(Timestamp::MAX, |to| to.checked_add(SKEW_MAX + CUT_MAX).unwrap_or(to));
+        self.overlaps(earliest, latest, SKEW_MAX)
+    }
+
+    fn overlaps(&self, earliest: Timestamp, latest: Timestamp, skew: SignedDuration) -> bool {
+        let from = self.from.checked_sub(skew).unwrap_or(self.from);
+        let to = self.to.map_or(Timestamp::MAX, |to| to.checked_add(skew + CUT_MAX).unwrap_or(to));
         from <= latest && earliest <= to
     }
 
@@ -80,6 +89,11 @@ pub(crate) fn runs(tool: Tool, versions: &[Version]) -> Vec<Run> {
         if before.from < next && before.to.is_none_or(|to| to > next) {
             before.to = Some(next);
         }
+    }
+    // Nothing goes on in what is gone. Secrets of a release go one by one.
+    for run in runs.iter_mut().filter(|run| run.to.is_none() && tool != Tool::Helm) {
+        let gone = versions.iter().find(|version| version.object.is_null() && version.time >= run.from);
+        run.to = gone.map(|version| version.time);
     }
     runs
 }

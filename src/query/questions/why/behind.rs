@@ -193,6 +193,10 @@ impl<'l> Behind<'l> {
         Ok(resources.filter(|(_, one)| is_recorded && one.full_name() == name).map(|(id, _)| id).collect())
     }
 
+    fn is_recorded_now(&mut self, name: &str) -> Result<bool, Failure> {
+        Ok(self.reader.sources()?.iter().any(|source| source.active && source.resource.full_name() == name))
+    }
+
     fn driven(&mut self, tool: Tool, drivers: &[Driver], write: &Write<'_>, seq: Seq) -> Result<Provenance, Failure> {
         let ids = self.recorded(tool.resource())?;
         let named = drivers.iter().filter(|driver| !driver.has_to_list);
@@ -270,6 +274,7 @@ impl<'l> Behind<'l> {
         }
         versions.reverse();
         let Some((_, latest)) = time else { return Ok(versions) };
+        let is_active = self.is_recorded_now(&row.resource.full_name())?;
         for _ in 0..VERSIONS_MAX {
             let is_after = |version: &Version| version.time.duration_since(latest) > AFTER_MIN;
             if versions.last().is_some_and(|last| is_after(last) && !is_under_way(&last.object)) {
@@ -279,6 +284,10 @@ impl<'l> Behind<'l> {
             after = next.seq;
             versions.extend(self.version(&next)?);
         }
+        // Nobody sees any more how it goes on.
+        if let Some(last) = versions.last().filter(|_| !is_active) {
+            versions.push(Version { object: Json::Null, ..*last });
+        }
         Ok(versions)
     }
 
@@ -286,7 +295,8 @@ impl<'l> Behind<'l> {
         let Some(stored) = self.reader.entry_of(step)? else { return Ok(None) };
         let entry = parse(&stored)?;
         let Ok(time) = entry.time.parse() else { return Ok(None) };
-        Ok(Some(Version { seq: step.seq.0, time, object: json_of(&entry) }))
+        let is_gone = entry.op == EntryType::Deleted;
+        Ok(Some(Version { seq: step.seq.0, time, object: if is_gone { Json::Null } else { json_of(&entry) } }))
     }
 
     /// The HorizontalPodAutoscaler that scales an object.
