@@ -23,6 +23,7 @@ pub(crate) mod difference;
 pub(crate) mod line;
 pub(crate) mod moment;
 pub(crate) mod ownership;
+pub(crate) mod provenance;
 pub(crate) mod questions;
 pub mod render;
 pub(crate) mod rewrites;
@@ -165,7 +166,7 @@ impl From<End> for Result<(), Failure> {
 }
 
 /// Names of all questions.
-pub(crate) const NAMES: [&str; 24] = [
+pub(crate) const NAMES: [&str; 25] = [
     questions::tail::Tail::NAME,
     questions::history::History::NAME,
     questions::causes::Causes::NAME,
@@ -173,6 +174,7 @@ pub(crate) const NAMES: [&str; 24] = [
     questions::get::Get::NAME,
     questions::diff::Diff::NAME,
     questions::blame::Blame::NAME,
+    questions::why::Why::NAME,
     questions::churn::Churned::NAME,
     questions::coverage::Cover::NAME,
     questions::status::Statuses::NAME,
@@ -216,6 +218,7 @@ pub(crate) fn answer(
         questions::get::Get::NAME => run::<questions::get::Get>,
         questions::diff::Diff::NAME => run::<questions::diff::Diff>,
         questions::blame::Blame::NAME => run::<questions::blame::Blame>,
+        questions::why::Why::NAME => run::<questions::why::Why>,
         questions::churn::Churned::NAME => run::<questions::churn::Churned>,
         questions::coverage::Cover::NAME => run::<questions::coverage::Cover>,
         questions::status::Statuses::NAME => run::<questions::status::Statuses>,

@@ -58,10 +58,12 @@ pub mod tail;
 pub mod timeline;
 pub mod ui;
 pub mod verify;
+pub mod why;
 
 mod causes;
 mod clusters;
 mod complete;
+mod formats;
 mod hints;
 
 /// Keeps the log of everything that happens to the objects of a Kubernetes cluster, exactly once and in order.
@@ -180,6 +182,8 @@ pub enum Command {
     Diff(diff::DiffArgs),
     /// Print an object with the writer, the time and the entry of each field
     Blame(blame::BlameArgs),
+    /// Print where each field comes from: the program, the sync behind it, the revision, the person
+    Why(why::WhyArgs),
     /// Print the busiest writers of the last hour, their no-op writes, and fields that managers fight over
     Churn(churn::ChurnArgs),
     /// Print of which time the log knows everything, and of which it does not
@@ -481,68 +485,6 @@ fn parse(args: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> {
     Ok((cli, matches))
 }
 
-impl Command {
-    /// Reports whether the command reads the journal and nothing else of this machine.
-    fn reads_the_log(&self) -> bool {
-        match self {
-            Self::Tail(_)
-            | Self::Log(_)
-            | Self::Show(_)
-            | Self::Get(_)
-            | Self::Diff(_)
-            | Self::Blame(_)
-            | Self::Churn(_)
-            | Self::Coverage(_)
-            | Self::Timeline(_)
-            | Self::Status(_) => true,
-            Self::Verify(args) => args.files.is_empty(),
-            Self::Run(_)
-            | Self::Ui(_)
-            | Self::Init(_)
-            | Self::Check(_)
-            | Self::Rbac(_)
-            | Self::Replay(_)
-            | Self::Restore(_)
-            | Self::Sink(_)
-            | Self::Demo(_)
-            | Self::Completions(_)
-            | Self::Man(_)
-            | Self::Schema(_)
-            | Self::Version => false,
-        }
-    }
-
-    /// The formats that it can print.
-    const fn formats(&self) -> &'static [Format] {
-        match self {
-            Self::Get(_) => &[Format::Line, Format::Wide, Format::Name, Format::Yaml, Format::Json],
-            Self::Tail(_)
-            | Self::Log(_)
-            | Self::Show(_)
-            | Self::Diff(_)
-            | Self::Blame(_)
-            | Self::Churn(_)
-            | Self::Coverage(_)
-            | Self::Status(_)
-            | Self::Check(_)
-            | Self::Verify(_) => &[Format::Line, Format::Yaml, Format::Json],
-            Self::Schema(_) => &[Format::Yaml, Format::Json],
-            Self::Rbac(_) => &[Format::Yaml],
-            Self::Run(_)
-            | Self::Ui(_)
-            | Self::Timeline(_)
-            | Self::Init(_)
-            | Self::Replay(_)
-            | Self::Restore(_)
-            | Self::Sink(_)
-            | Self::Demo(_)
-            | Self::Completions(_)
-            | Self::Man(_)
-            | Self::Version => &[],
-        }
-    }
-}
-
 fn dispatch(cli: Cli) -> Outcome {
     let global = cli.global;
     let formats = cli.command.formats();
@@ -559,6 +501,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Get(args) => get::main(args, &global, &mut Out::paged(&global)),
         Command::Diff(args) => diff::main(args, &global),
         Command::Blame(args) => blame::main(args, &global, &mut Out::paged(&global)),
+        Command::Why(args) => why::main(args, &global, &mut Out::paged(&global)),
         Command::Churn(args) => churn::main(args, &global, &mut Out::paged(&global)),
         Command::Coverage(args) => coverage::main(args, &global, &mut Out::paged(&global)),
         Command::Status(args) => status::main(args, &global),

@@ -14,3 +14,4 @@ pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod tail;
 pub(crate) mod verify;
+pub(crate) mod why;

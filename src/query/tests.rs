@@ -56,6 +56,8 @@ async fn an_item_that_was_sent_is_the_same() {
     arrives(dir, &questions::get::Get { objects: vec![web.clone()], at: Some(At::Seq(Seq(3))), ..Default::default() });
     arrives(dir, &questions::get::Get { objects: vec!["configmaps,deployments".to_owned()], ..Default::default() });
     arrives(dir, &questions::diff::Diff { from: Some(At::Seq(Seq(1))), utc: true, ..Default::default() });
+    let why = questions::why::Why { object: web.clone(), paths: Vec::new(), namespaces: Vec::new(), at: None };
+    arrives(dir, &why);
     arrives(dir, &questions::blame::Blame { object: web, paths: Vec::new(), namespaces: Vec::new(), at: None });
     let since = Some(Timestamp::UNIX_EPOCH);
     let select = select::Select { only: select::Filters { since, ..Default::default() }, ..Default::default() };

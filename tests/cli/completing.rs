@@ -214,6 +214,8 @@ async fn completions_offer_what_the_journal_has_in_each_shell() {
         ("decklog tail --by kube", &["kubectl-set"]),
         ("decklog tail --touched .spec.r", &[".spec.replicas"]),
         ("decklog churn --touched repl", &["replicas"]),
+        ("decklog why deploy/a", &["deploy/api"]),
+        ("decklog why deploy/api .spec", &[".spec", ".spec.exact", ".spec.replicas"]),
         ("decklog blame deploy/api .spec", &[".spec", ".spec.exact", ".spec.replicas"]),
         ("decklog blame deploy api /spec/r", &["/spec/replicas"]),
         ("decklog replay --sink ", &["audit"]),

@@ -98,6 +98,8 @@ async fn every_command_prints_the_same_from_another_machine() {
         "diff --from 2 --to 4 -o json",
         "blame deploy/web",
         "blame deploy/web .spec",
+        "why deploy/web",
+        "why deploy/web .spec",
         "churn",
         "coverage --until 2020-01-01T00:00:00Z",
         "coverage -o json --until 00:00:01",

@@ -318,6 +318,8 @@ async fn no_byte_of_a_secret_is_anywhere() {
         &["log", "-p", "secret/planted"],
         &["log", "-p", "--tree", "configmap/ruled"],
         &["blame", "secret/planted"],
+        &["why", "secret/planted"],
+        &["why", "secret/planted", "-o", "json"],
         &["blame", "secret/planted", "-o", "json"],
         &["diff", "secret/planted", "--from", "1"],
         &["diff", "--from", "1", "-o", "json"],

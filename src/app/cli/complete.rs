@@ -164,8 +164,8 @@ impl<'w> Line<'w> {
             ("replay", Some("sink")) => names(global, Names::Sinks)?,
             (_, Some(_)) => flag.map_or_else(Vec::new, values),
             ("sink", None) if self.previous == "init" => names(global, Names::Sinks)?,
-            ("blame", None) if self.object().is_some() => self.fields(global, self.object(), part)?,
-            ("tail" | "log" | "get" | "diff" | "blame" | "churn" | "coverage" | "timeline", None) => {
+            ("blame" | "why", None) if self.object().is_some() => self.fields(global, self.object(), part)?,
+            ("tail" | "log" | "get" | "diff" | "blame" | "why" | "churn" | "coverage" | "timeline", None) => {
                 objects(global, self, part)?
             }
             (name, None) => {
@@ -198,12 +198,14 @@ fn objects(global: &Global, line: &Line<'_>, typed: &str) -> Result<Vec<String>,
     // `get deploy web`: the words before that.
     let mut before = line.plain();
     let first = before.next();
-    if matches!(command, "log" | "blame") && (before.next().is_some() || first.is_some_and(|word| word.contains('/'))) {
+    if matches!(command, "log" | "blame" | "why")
+        && (before.next().is_some() || first.is_some_and(|word| word.contains('/')))
+    {
         // They are about one object.
         return Ok(Vec::new());
     }
     let kind = first.filter(|word| !word.contains('/'));
-    let by_kind = matches!(command, "get" | "log" | "blame");
+    let by_kind = matches!(command, "get" | "log" | "blame" | "why");
     let (kind, prefix) = match (typed.split_once('/'), kind) {
         (Some((kind, _)), _) => (kind, format!("{kind}/")),
         (None, Some(kind)) if by_kind => (kind, String::new()),

@@ -48,14 +48,14 @@ const FISH: &str = r#"
 function __decklog_journal
     decklog __complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null
 end
-complete -c decklog -n "__fish_decklog_using_subcommand tail log get diff blame churn" -f -a "(__decklog_journal)"
-complete -c decklog -n "__fish_decklog_using_subcommand tail log get diff blame churn" -s n -l namespace -x -a "(__decklog_journal)"
+complete -c decklog -n "__fish_decklog_using_subcommand tail log get diff blame why churn" -f -a "(__decklog_journal)"
+complete -c decklog -n "__fish_decklog_using_subcommand tail log get diff blame why churn" -s n -l namespace -x -a "(__decklog_journal)"
 complete -c decklog -n "__fish_decklog_using_subcommand tail log churn" -l type -x -a "(__decklog_journal)"
 complete -c decklog -n "__fish_decklog_using_subcommand tail log churn coverage timeline" -l since -x -a "(__decklog_journal)"
 complete -c decklog -n "__fish_decklog_using_subcommand tail log churn coverage timeline" -l until -x -a "(__decklog_journal)"
 complete -c decklog -n "__fish_decklog_using_subcommand tail log churn timeline" -l touched -x -a "(__decklog_journal)"
 complete -c decklog -n "__fish_decklog_using_subcommand tail log diff churn timeline" -l by -x -a "(__decklog_journal)"
-complete -c decklog -n "__fish_decklog_using_subcommand get blame" -l at -x -a "(__decklog_journal)"
+complete -c decklog -n "__fish_decklog_using_subcommand get blame why" -l at -x -a "(__decklog_journal)"
 complete -c decklog -n "__fish_decklog_using_subcommand diff" -l from -x -a "(__decklog_journal)"
 complete -c decklog -n "__fish_decklog_using_subcommand diff" -l to -x -a "(__decklog_journal)"
 complete -c decklog -n "__fish_decklog_using_subcommand replay" -l sink -x -a "(__decklog_journal)"

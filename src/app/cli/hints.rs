@@ -44,7 +44,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["history", "rollout", "reflog"], "`decklog log KIND/NAME` prints the history of an object"),
     (
         &["who"],
-        "`decklog log KIND/NAME` prints who changed an object and when, `decklog blame KIND/NAME` who set each field",
+        "`decklog log KIND/NAME` prints who changed an object and when, `decklog blame KIND/NAME` who set each field, `decklog why KIND/NAME FIELD` for whom",
     ),
     (
         &["logs"],

@@ -19,6 +19,7 @@ fn every_command_of_this_version_is_there() {
             "get",
             "diff",
             "blame",
+            "why",
             "churn",
             "coverage",
             "status",

@@ -14,7 +14,7 @@ use crate::journal::{ObjectRow, Reader, Step};
 use crate::query::moment::{Known, Span};
 
 /// Time at which a field was set, as far as it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Set {
     /// Then.
@@ -51,7 +51,7 @@ pub(crate) struct Origin {
 }
 
 /// A field and who set it.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Field {
     pub(crate) path: String,
     pub(crate) value: Box<RawValue>,

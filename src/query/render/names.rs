@@ -177,7 +177,7 @@ impl Spellings {
 }
 
 /// Returns the sentence about a resource that is not watched, with what to do.
-fn unwatched(resource: &str) -> String {
+pub(crate) fn unwatched(resource: &str) -> String {
     let why = match resource {
         "secrets" => "the default leaves them out, because the right to watch Secrets is the right to read them; ",
         "events" | "events.events.k8s.io" | "leases.coordination.k8s.io" => "the default leaves them out; ",

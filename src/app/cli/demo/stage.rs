@@ -305,6 +305,7 @@ impl Stage {
             | Said::Tail(_)
             | Said::Show(_)
             | Said::Diff(_)
+            | Said::Why(_)
             | Said::Coverage(_)
             | Said::Status(_)
             | Said::Ui(_)
