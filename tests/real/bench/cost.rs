@@ -19,6 +19,8 @@ const SIZE: usize = 4_000;
 const CHANGES: usize = 3_000;
 /// Changes in a second.
 const RATE: u32 = 150;
+/// Time in which nothing changes.
+const STILL: Duration = Duration::from_secs(30);
 /// Changes while the client does not run.
 const MISSED: usize = 100;
 /// Time in which the servers have to be quiet.
@@ -27,14 +29,14 @@ const QUIET: Duration = Duration::from_secs(3);
 const IDLE: f64 = 0.06;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// What is done.
-const PHASES: [&str; 3] = ["first list", "changes", "restart"];
+const PHASES: [&str; 4] = ["first list", "changes", "quiet", "restart"];
 
 /// What something has cost, or used by itself.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     api: f64,
     etcd: f64,
-    /// MiB that the API server has had beyond what it had before, at most.
+    /// MiB that the API server had resident at most.
     memory: f64,
 }
 
@@ -48,7 +50,7 @@ struct Part {
 const PARTS: [Part; 3] = [
     Part { name: "kube-apiserver, processor seconds", of: |cost| cost.api, digits: 2 },
     Part { name: "etcd, processor seconds", of: |cost| cost.etcd, digits: 2 },
-    Part { name: "kube-apiserver, MiB more at most", of: |cost| cost.memory, digits: 0 },
+    Part { name: "kube-apiserver, MiB at most", of: |cost| cost.memory, digits: 0 },
 ];
 
 /// Measures all clients so many times.
@@ -63,7 +65,7 @@ pub async fn measure(version: Version, rounds: usize) -> Table {
         })
         .await;
     eprintln!("{version:?}: {OBJECTS} objects");
-    let mut found: Vec<(Kind, [Cost; 3])> = Vec::new();
+    let mut found: Vec<(Kind, [Cost; PHASES.len()])> = Vec::new();
     for round in 0..rounds {
         for (n, kind) in ALL.into_iter().enumerate() {
             let costs = client(&cluster, kind, round * ALL.len() + n).await;
@@ -73,7 +75,7 @@ pub async fn measure(version: Version, rounds: usize) -> Table {
     table(version, &found)
 }
 
-fn table(version: Version, found: &[(Kind, [Cost; 3])]) -> Table {
+fn table(version: Version, found: &[(Kind, [Cost; PHASES.len()])]) -> Table {
     let heading = match version {
         Version::V1_33 => "Kubernetes 1.33",
         Version::V1_36 => "Kubernetes 1.36",
@@ -85,12 +87,16 @@ fn table(version: Version, found: &[(Kind, [Cost; 3])]) -> Table {
             let middle = |kind: Kind| {
                 median(found.iter().filter(|(one, _)| *one == kind).map(|(_, costs)| of(&costs[phase])).collect())
             };
-            // Changes cost something without a client as well.
-            let nobody = if phase == 1 { middle(Kind::Nobody) } else { 0.0 };
+            // Changes and quiet cost something without a client as well. Its memory is what it is.
+            let nobody = if matches!(phase, 1 | 2) && digits > 0 { middle(Kind::Nobody) } else { 0.0 };
             let [ours, informer, kubectl] =
                 [Kind::Decklog, Kind::Informer, Kind::Kubectl].map(|kind| (middle(kind) - nobody).max(0.0));
             table.cells(vec![
-                if phase == 1 { format!("{} {name}", thousands(CHANGES)) } else { name.to_owned() },
+                match phase {
+                    1 => format!("{} {name}", thousands(CHANGES)),
+                    2 => format!("{} s of {name}", STILL.as_secs()),
+                    _ => name.to_owned(),
+                },
                 part.to_owned(),
                 format!("{ours:.digits$}"),
                 format!("{informer:.digits$}"),
@@ -103,7 +109,7 @@ fn table(version: Version, found: &[(Kind, [Cost; 3])]) -> Table {
 }
 
 /// Measures a client that the API server has not seen.
-async fn client(cluster: &Cluster, kind: Kind, number: usize) -> [Cost; 3] {
+async fn client(cluster: &Cluster, kind: Kind, number: usize) -> [Cost; PHASES.len()] {
     cluster.kill_second();
     cluster.start_second_again().await;
     let mut client = Client::new(cluster, kind, number);
@@ -120,6 +126,11 @@ async fn client(cluster: &Cluster, kind: Kind, number: usize) -> [Cost; 3] {
     client.reach(lines + CHANGES).await;
     let steady = meter.end(cluster).await;
 
+    // What a client asks meanwhile is not to be taken for what the servers use by themselves.
+    let meter = Meter { idle: [0.0; 2], ..Meter::begin(cluster).await };
+    tokio::time::sleep(STILL).await;
+    let still = meter.now(cluster);
+
     let all = client.lines();
     client.stop().await;
     change(cluster, MISSED, RATE).await;
@@ -128,8 +139,8 @@ async fn client(cluster: &Cluster, kind: Kind, number: usize) -> [Cost; 3] {
     client.reach(if kind == Kind::Decklog { all + MISSED } else { OBJECTS }).await;
     let again = meter.end(cluster).await;
     client.stop().await;
-    eprintln!("{kind:?}: {first:.2?} {steady:.2?} {again:.2?}; {} requests so far", asked(cluster));
-    [first, steady, again]
+    eprintln!("{kind:?}: {first:.2?} {steady:.2?} {still:.2?} {again:.2?}; {} requests so far", asked(cluster));
+    [first, steady, still, again]
 }
 
 /// Changes so many objects, so many in a second.
@@ -148,27 +159,31 @@ struct Meter {
     begun: Instant,
     api: Duration,
     etcd: Duration,
-    resident: u64,
     /// Processor time in a second of quiet.
     idle: [f64; 2],
 }
 
 impl Meter {
     async fn begin(cluster: &Cluster) -> Self {
-        let (resident, idle) = (cluster.resident().await, quiet(cluster).await);
+        cluster.collect_garbage().await;
+        let idle = quiet(cluster).await;
         let usage = cluster.usage();
-        Self { begun: Instant::now(), api: usage.api, etcd: usage.etcd, resident, idle }
+        Self { begun: Instant::now(), api: usage.api, etcd: usage.etcd, idle }
     }
 
     /// Waits until they are quiet again: what a client leaves behind is of its cost.
     async fn end(self, cluster: &Cluster) -> Cost {
         quiet(cluster).await;
+        self.now(cluster)
+    }
+
+    fn now(&self, cluster: &Cluster) -> Cost {
         let (usage, seconds) = (cluster.usage(), self.begun.elapsed().as_secs_f64());
         let used = |now: Duration, then: Duration, idle: f64| (now - then).as_secs_f64() - idle * seconds;
         Cost {
             api: used(usage.api, self.api, self.idle[0]),
             etcd: used(usage.etcd, self.etcd, self.idle[1]),
-            memory: cluster.peak().saturating_sub(self.resident) as f64 / f64::from(1 << 20),
+            memory: cluster.peak() as f64 / f64::from(1 << 20),
         }
     }
 }

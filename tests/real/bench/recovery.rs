@@ -51,24 +51,24 @@ async fn fill(cluster: &Cluster, objects: usize) {
         .await;
 }
 
-async fn change(cluster: &Cluster, n: usize) -> u64 {
+async fn change(cluster: &Cluster, n: usize, objects: usize) -> u64 {
     let object =
-        cluster.patch(&format!("{MAPS}/m{}", n * 7919 % OBJECTS), &json!({"data": {"n": format!("change {n}")}})).await;
+        cluster.patch(&format!("{MAPS}/m{}", n * 7919 % objects), &json!({"data": {"n": format!("change {n}")}})).await;
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
 /// The API server is started again while decklog is away, so that no watch knows what has happened.
-pub async fn restarted(version: Version, table: &mut Table) {
+pub async fn restarted(version: Version, objects: usize, table: &mut Table) {
     let mut cluster = Cluster::start_measured(version).await;
-    fill(&cluster, OBJECTS).await;
+    fill(&cluster, objects).await;
     let mut client = Client::new(&cluster, Kind::Decklog, 0);
     client.start(&cluster);
-    client.reach(OBJECTS).await;
+    client.reach(objects).await;
     client.stop().await;
     let before = client.lines();
     futures::stream::iter(0..CHANGES)
         .for_each_concurrent(16, async |n| {
-            change(&cluster, n).await;
+            change(&cluster, n, objects).await;
         })
         .await;
     cluster.restart_api(true).await;
@@ -96,7 +96,7 @@ pub async fn restarted(version: Version, table: &mut Table) {
     );
     client.stop().await;
     table.cells(vec![
-        format!("{} changes of {} objects of 8 KB, API server started again", thousands(CHANGES), thousands(OBJECTS)),
+        format!("{} changes of {} objects of 8 KB, API server started again", thousands(CHANGES), thousands(objects)),
         format!("{:.0} s", took.as_secs_f64()),
         thousands(requests),
         format!("{} GAPs", gaps(&client)),
@@ -133,7 +133,7 @@ pub async fn living(version: Version, table: &mut Table) {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                let version = change(&cluster, n).await;
+                let version = change(&cluster, n, OBJECTS).await;
                 written.lock().unwrap().push((Instant::now(), version));
             }
         }

@@ -40,20 +40,20 @@ impl Cluster {
         self.second.lock().unwrap().as_ref().unwrap().id()
     }
 
-    /// Bytes that the other API server has resident after it has collected its garbage. Its peak is counted from here on.
-    pub async fn resident(&self) -> u64 {
+    /// The other API server collects its garbage. The peak of its memory is counted from here on.
+    pub async fn collect_garbage(&self) {
         let client = client_of(&self.path("second.kubeconfig")).await.unwrap();
         let request = http::Request::get("/debug/pprof/heap?gc=1").body(Body::empty()).unwrap();
         let answer = client.send(request).await.unwrap();
         assert!(answer.status().is_success(), "{}", answer.status());
-        let id = self.second_id();
-        fs::write(format!("/proc/{id}/clear_refs"), "5").unwrap();
-        memory_of(id, "VmRSS:")
+        fs::write(format!("/proc/{}/clear_refs", self.second_id()), "5").unwrap();
     }
 
-    /// The most bytes that the other API server had resident since [`Cluster::resident`].
+    /// The most bytes that the other API server had resident since [`Cluster::collect_garbage`].
     pub fn peak(&self) -> u64 {
-        memory_of(self.second_id(), "VmHWM:")
+        let status = fs::read_to_string(format!("/proc/{}/status", self.second_id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
     }
 }
 
@@ -62,10 +62,4 @@ fn time_of(id: u32) -> Duration {
     // The second field is the name, and may have spaces. Times are in hundredths of a second, everywhere.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split(' ').collect();
     Duration::from_millis(10 * fields[12..14].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>())
-}
-
-fn memory_of(id: u32, key: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
-    line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
 }
