@@ -29,7 +29,7 @@ pub const ALL: [Kind; 4] = [Kind::Nobody, Kind::Decklog, Kind::Informer, Kind::K
 pub fn daemon(cluster: &Cluster, number: usize) -> Decklog {
     Decklog::configured(cluster, &format!("bench-{number}"), |dir| {
         format!(
-            "[cluster]\nname = \"bench\"\nkubeconfig = {:?}\n[state]\npath = {:?}\n[[watch]]\nresources = [\"configmaps\"]\n\
+            "[cluster]\nname = \"bench\"\nkubeconfig = {:?}\naudit_every = \"10m\"\n[state]\npath = {:?}\n[[watch]]\nresources = [\"configmaps\"]\n\
              [[sink]]\nname = \"file\"\ntype = \"file\"\npath = {:?}\n",
             cluster.kubeconfig(USER),
             dir.join("state"),

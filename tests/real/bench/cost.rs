@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use serde_json::json;
 
-use crate::clients::{ALL, Client, Kind, USER};
+use crate::clients::{ALL, Client, Kind, USER, daemon};
 use crate::harness::{Cluster, Version, until};
 use crate::median;
 use crate::table::{Table, thousands};
@@ -53,8 +53,8 @@ const PARTS: [Part; 3] = [
     Part { name: "kube-apiserver, MiB at most", of: |cost| cost.memory, digits: 0 },
 ];
 
-/// Measures all clients so many times.
-pub async fn measure(version: Version, rounds: usize) -> Table {
+/// A control plane with many objects.
+async fn filled(version: Version) -> Cluster {
     let cluster = Cluster::start_measured(version).await;
     cluster.start_second(&[USER]).await;
     let text = "x".repeat(SIZE);
@@ -65,6 +65,53 @@ pub async fn measure(version: Version, rounds: usize) -> Table {
         })
         .await;
     eprintln!("{version:?}: {OBJECTS} objects");
+    cluster
+}
+
+/// Measures what an informer does not do: the comparison of the log with what the API server has, which is due every ten minutes.
+pub async fn audit(version: Version) -> Table {
+    let cluster = filled(version).await;
+    let mut daemon = daemon(&cluster, 0);
+    daemon.start();
+    daemon.ready().await;
+    daemon.stop().await;
+    daemon.audits_every("60s");
+    daemon.start();
+    daemon.ready().await;
+    let pages = || {
+        let asked = cluster.audit(USER);
+        asked.iter().filter(|event| event["requestURI"].as_str().unwrap().contains("continue=")).count()
+    };
+    let mut meter = Meter::begin(&cluster).await;
+    let before = pages();
+    until("an audit", PATIENCE, async || {
+        daemon.must_run();
+        if pages() > before {
+            return Ok(());
+        }
+        meter.again(&cluster);
+        Err("there is none".to_owned())
+    })
+    .await;
+    // Single objects are read slowly.
+    tokio::time::sleep(STILL / 2).await;
+    assert!(pages() - before >= OBJECTS / 500 - 1, "an audit reads all pages");
+    let cost = meter.end(&cluster).await;
+    daemon.stop().await;
+    let mut table = Table::new("Audit", &["what", "of", "decklog"]);
+    for Part { name, of, digits } in PARTS {
+        table.cells(vec![
+            format!("audit of {} objects", thousands(OBJECTS)),
+            name.to_owned(),
+            format!("{:.digits$}", of(&cost)),
+        ]);
+    }
+    table
+}
+
+/// Measures all clients so many times.
+pub async fn measure(version: Version, rounds: usize) -> Table {
+    let cluster = filled(version).await;
     let mut found: Vec<(Kind, [Cost; PHASES.len()])> = Vec::new();
     for round in 0..rounds {
         for (n, kind) in ALL.into_iter().enumerate() {
@@ -169,6 +216,12 @@ impl Meter {
         let idle = quiet(cluster).await;
         let usage = cluster.usage();
         Self { begun: Instant::now(), api: usage.api, etcd: usage.etcd, idle }
+    }
+
+    /// Begins later.
+    fn again(&mut self, cluster: &Cluster) {
+        let usage = cluster.usage();
+        (self.begun, self.api, self.etcd) = (Instant::now(), usage.api, usage.etcd);
     }
 
     /// Waits until they are quiet again: what a client leaves behind is of its cost.
