@@ -333,6 +333,7 @@ const FOREIGN_FLAGS: &[&str] = &[
     "--release",
     "--path",
     "--all-features",
+    "--bench",
     "--features",
     "--kubeconfig",
     "--server-side",

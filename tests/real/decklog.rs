@@ -55,7 +55,10 @@ impl Decklog {
     pub fn audits_every(&self, period: &str) {
         let path = self.dir.join("config.toml");
         let config = fs::read_to_string(&path).unwrap();
-        fs::write(path, config.replace("audit_every = \"off\"", &format!("audit_every = {period:?}"))).unwrap();
+        let every = |line: &str| {
+            if line.starts_with("audit_every") { format!("audit_every = {period:?}") } else { line.to_owned() }
+        };
+        fs::write(path, config.lines().map(every).collect::<Vec<_>>().join("\n")).unwrap();
     }
 
     /// Its audits ask for so many single objects a second: those of a test come more often than any others.

@@ -4,6 +4,7 @@
 mod losses;
 mod process;
 mod requests;
+mod usage;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ pub enum Version {
 }
 
 /// Where the control planes were built; builds them when that was not done yet.
-fn programs() -> &'static Path {
+pub fn programs() -> &'static Path {
     static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
         if let Some(dir) = std::env::var_os("DECKLOG_TEST_CLUSTER") {
             return dir.into();
@@ -66,6 +67,20 @@ fn programs() -> &'static Path {
         String::from_utf8(output.stdout).unwrap().trim_end().into()
     });
     &PROGRAMS
+}
+
+/// The program with the judges; built when that was not done yet.
+pub fn judges() -> &'static Path {
+    static JUDGES: LazyLock<PathBuf> = LazyLock::new(|| {
+        if let Some(dir) = std::env::var_os("DECKLOG_TEST_JUDGES") {
+            return PathBuf::from(dir).join("judges");
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/judges/build");
+        let output = Command::new(&script).stderr(Stdio::inherit()).output().unwrap();
+        assert!(output.status.success(), "{} failed; tests/run installs what it needs", script.display());
+        PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end()).join("judges")
+    });
+    &JUDGES
 }
 
 /// What runs beside etcd and the API server.
@@ -84,6 +99,8 @@ pub struct Cluster {
     arguments: Vec<String>,
     /// Arguments of etcd beside the usual ones.
     etcd_arguments: &'static [&'static str],
+    /// How seldom the servers collect their garbage. Those of a test live for a minute or two, so that it costs only memory.
+    gogc: &'static str,
     /// The revision that etcd was at before anybody wrote.
     first: u64,
     etcd_port: u16,
@@ -161,6 +178,7 @@ impl Cluster {
             version,
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
             etcd_arguments,
+            gogc: "400",
             first: 0,
             etcd_port: free_port(),
             peer_port: free_port(),
@@ -227,13 +245,13 @@ impl Cluster {
     }
 
     fn spawn(&self, name: &str, program: &str, arguments: &[String]) -> Process {
-        // The servers live for a minute or two, so collecting their garbage less often costs only memory.
         Process::start(name, &programs().join(program), arguments, &self.path(&format!("{name}.log")), |command| {
-            command.env("GOGC", "400");
+            command.env("GOGC", self.gogc);
         })
     }
 
-    fn kube(&self) -> &'static str {
+    /// The program of this minor, in which are all components.
+    pub fn kube(&self) -> &'static str {
         match self.version {
             Version::V1_33 => "kube-1.33",
             Version::V1_36 => "kube-1.36",
@@ -325,15 +343,6 @@ impl Cluster {
         *self.second.lock().unwrap() = Some(self.spawn_api("second-apiserver", self.second_port, self.etcd_port));
         let client = client_of(&self.path("second.kubeconfig")).await.unwrap();
         until("the other API server", LIMIT, async || is_ready(&client).await).await;
-    }
-
-    /// The processor time that the other API server has used since it was started.
-    pub fn second_time(&self) -> Duration {
-        let id = self.second.lock().unwrap().as_ref().unwrap().id();
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
-        // The second field is the name, and may have spaces. Times are in hundredths of a second, everywhere.
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split(' ').collect();
-        Duration::from_millis(10 * fields[12..14].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>())
     }
 
     /// Waits until the API server answers.

@@ -185,10 +185,15 @@ impl Oracle {
     /// Makes etcd forget everything before the revision it is at, which is the oldest that can be had then.
     pub async fn compact(&self) -> u64 {
         let revision = self.sync().await;
-        post(&self.http, &self.url, "/v3/kv/compaction", &json!({"revision": revision.to_string(), "physical": true}))
-            .await;
+        compact(&self.url, revision).await;
         revision
     }
+}
+
+/// Makes the etcd at `url` forget what was before this revision.
+pub async fn compact(url: &str, revision: u64) {
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    post(&http, url, "/v3/kv/compaction", &json!({"revision": revision.to_string(), "physical": true})).await;
 }
 
 /// Compactions: up to which revision, and when each was asked for.

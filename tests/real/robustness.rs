@@ -10,9 +10,8 @@ mod recorder;
 #[cfg(feature = "s3")]
 mod takeover;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Arc, LazyLock};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -20,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::decklog::Decklog;
 use crate::extensions;
-use crate::harness::{Cluster, LIMIT, Process, Version, until};
+use crate::harness::{Cluster, LIMIT, Process, Version, judges, until};
 use crate::judge::Entry;
 use crate::oracle::{self, Compactions};
 use churn::{ALL, Churn};
@@ -40,20 +39,6 @@ const TOGETHER: usize = 6;
 const COMPACTED: Duration = Duration::from_secs(2);
 /// Lies that the judges are tried with.
 const LIES: usize = 15;
-
-/// The program with the judges; built when that was not done yet.
-fn judges() -> &'static Path {
-    static JUDGES: LazyLock<PathBuf> = LazyLock::new(|| {
-        if let Some(dir) = std::env::var_os("DECKLOG_TEST_JUDGES") {
-            return PathBuf::from(dir).join("judges");
-        }
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/judges/build");
-        let output = Command::new(&script).stderr(Stdio::inherit()).output().unwrap();
-        assert!(output.status.success(), "{} failed; tests/run installs what it needs", script.display());
-        PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end()).join("judges")
-    });
-    &JUDGES
-}
 
 /// How often everything happens.
 fn rounds() -> usize {
