@@ -5,6 +5,9 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use serde_json::json;
+
 use crate::decklog::Decklog;
 use crate::harness::{Cluster, Process, judges, programs, until};
 
@@ -12,6 +15,20 @@ use crate::harness::{Cluster, Process, judges, programs, until};
 pub const USER: &str = "calm";
 /// How long a client may take for anything.
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// The objects that all clients follow.
+pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Creates so many of them, each of so many bytes.
+pub async fn fill(cluster: &Cluster, objects: usize, size: usize) {
+    let text = "x".repeat(size);
+    futures::stream::iter(0..objects)
+        .for_each_concurrent(16, async |n| {
+            let object = json!({"metadata": {"name": format!("m{n}")}, "data": {"text": text, "n": "0"}});
+            cluster.create(MAPS, &object).await;
+        })
+        .await;
+}
 
 /// Which client it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

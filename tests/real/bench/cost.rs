@@ -4,15 +4,15 @@
 
 use std::time::{Duration, Instant};
 
-use futures::StreamExt as _;
+use decklog_testkit::support::journal;
 use serde_json::json;
 
-use crate::clients::{ALL, Client, Kind, USER, daemon};
+use crate::clients::{ALL, Client, Kind, MAPS, USER, daemon, fill};
+use crate::decklog::Decklog;
 use crate::harness::{Cluster, Version, until};
 use crate::median;
 use crate::table::{Table, thousands};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OBJECTS: usize = 20_000;
 /// Bytes of each.
 const SIZE: usize = 4_000;
@@ -57,13 +57,7 @@ const PARTS: [Part; 3] = [
 async fn filled(version: Version) -> Cluster {
     let cluster = Cluster::start_measured(version).await;
     cluster.start_second(&[USER]).await;
-    let text = "x".repeat(SIZE);
-    futures::stream::iter(0..OBJECTS)
-        .for_each_concurrent(16, async |n| {
-            let object = json!({"metadata": {"name": format!("m{n}")}, "data": {"text": text, "n": "0"}});
-            cluster.create(MAPS, &object).await;
-        })
-        .await;
+    fill(&cluster, OBJECTS, SIZE).await;
     eprintln!("{version:?}: {OBJECTS} objects");
     cluster
 }
@@ -83,8 +77,8 @@ pub async fn audit(version: Version) -> Table {
         asked.iter().filter(|event| event["requestURI"].as_str().unwrap().contains("continue=")).count()
     };
     let mut meter = Meter::begin(&cluster).await;
-    let before = pages();
-    until("an audit", PATIENCE, async || {
+    let (before, audits) = (pages(), audits_of(&daemon));
+    until("an audit to begin", PATIENCE, async || {
         daemon.must_run();
         if pages() > before {
             return Ok(());
@@ -93,8 +87,13 @@ pub async fn audit(version: Version) -> Table {
         Err("there is none".to_owned())
     })
     .await;
-    // Single objects are read slowly.
-    tokio::time::sleep(STILL / 2).await;
+    // It ends with single objects, which are read slowly.
+    until("an audit to end", PATIENCE, async || {
+        daemon.must_run();
+        let have = audits_of(&daemon);
+        if have > audits { Ok(()) } else { Err(format!("there were {have}")) }
+    })
+    .await;
     assert!(pages() - before >= OBJECTS / 500 - 1, "an audit reads all pages");
     let cost = meter.end(&cluster).await;
     daemon.stop().await;
@@ -107,6 +106,12 @@ pub async fn audit(version: Version) -> Table {
         ]);
     }
     table
+}
+
+/// The number of audits that the journal of a daemon has of its source.
+fn audits_of(daemon: &Decklog) -> u64 {
+    let status = journal::status(&daemon.state()).unwrap();
+    status["sources"][0]["audit"]["count"].as_u64().unwrap_or(0)
 }
 
 /// Measures all clients so many times.
@@ -175,7 +180,11 @@ async fn client(cluster: &Cluster, kind: Kind, number: usize) -> [Cost; PHASES.l
 
     // What a client asks meanwhile is not to be taken for what the servers use by themselves.
     let meter = Meter { idle: [0.0; 2], ..Meter::begin(cluster).await };
-    tokio::time::sleep(STILL).await;
+    until("the time of quiet to pass", PATIENCE, async || {
+        let elapsed = meter.begun.elapsed();
+        if elapsed >= STILL { Ok(()) } else { Err(format!("{elapsed:?}")) }
+    })
+    .await;
     let still = meter.now(cluster);
 
     let all = client.lines();

@@ -9,17 +9,16 @@ use futures::StreamExt as _;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::clients::{Client, Kind, USER, daemon};
+use crate::clients::{Client, Kind, MAPS, USER, daemon, fill};
 use crate::harness::{Cluster, Version, until};
 use crate::oracle;
 use crate::table::{Table, thousands};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OBJECTS: usize = 1_000;
 /// Bytes of each.
 const SIZE: usize = 8_000;
 const CHANGES: usize = 10_000;
-/// Between two requests of the other client.
+/// Between the beginnings of two requests of the other client, at least.
 const BEAT: Duration = Duration::from_millis(5);
 /// So many of them tell how long one takes where nothing is recovered.
 const BEATS: usize = 1_000;
@@ -41,16 +40,6 @@ pub fn table(version: Version) -> Table {
     Table::new(heading, columns)
 }
 
-async fn fill(cluster: &Cluster, objects: usize) {
-    let text = "x".repeat(SIZE);
-    futures::stream::iter(0..objects)
-        .for_each_concurrent(16, async |n| {
-            let object = json!({"metadata": {"name": format!("m{n}")}, "data": {"text": text, "n": "0"}});
-            cluster.create(MAPS, &object).await;
-        })
-        .await;
-}
-
 async fn change(cluster: &Cluster, n: usize, objects: usize) -> u64 {
     let object =
         cluster.patch(&format!("{MAPS}/m{}", n * 7919 % objects), &json!({"data": {"n": format!("change {n}")}})).await;
@@ -60,7 +49,7 @@ async fn change(cluster: &Cluster, n: usize, objects: usize) -> u64 {
 /// The API server is started again while decklog is away, so that no watch knows what has happened.
 pub async fn restarted(version: Version, objects: usize, table: &mut Table) {
     let mut cluster = Cluster::start_measured(version).await;
-    fill(&cluster, objects).await;
+    fill(&cluster, objects, SIZE).await;
     let mut client = Client::new(&cluster, Kind::Decklog, 0);
     client.start(&cluster);
     client.reach(objects).await;
@@ -107,13 +96,13 @@ pub async fn restarted(version: Version, objects: usize, table: &mut Table) {
 /// Lines of the log that are a GAP.
 fn gaps(client: &Client) -> usize {
     let text = std::fs::read_to_string(client.path()).unwrap();
-    text.lines().filter(|line| line.contains("\"kind\":\"GAP\"")).count()
+    text.lines().filter(|line| line.contains("\"type\":\"GAP\"")).count()
 }
 
 /// decklog is away while changes go on, which goes beyond what the watch cache remembers; etcd is compacted in the middle.
 pub async fn living(version: Version, table: &mut Table) {
     let mut cluster = Cluster::start_measured(version).await;
-    fill(&cluster, OBJECTS).await;
+    fill(&cluster, OBJECTS, SIZE).await;
     let mut daemon = daemon(&cluster, 1);
     daemon.start();
     daemon.ready().await;
@@ -142,10 +131,18 @@ pub async fn living(version: Version, table: &mut Table) {
         let written = written.lock().unwrap();
         written.iter().rev().find(|(at, _)| at.elapsed() >= age).map_or(0, |(_, version)| *version)
     };
-    tokio::time::sleep(AWAY / 2).await;
+    let half = AWAY.as_secs() as usize * RATE as usize / 2;
+    let reach = async |wanted: usize| {
+        until("changes while decklog is away", PATIENCE, async || {
+            let have = written.lock().unwrap().len();
+            if have >= wanted { Ok(()) } else { Err(format!("{have}")) }
+        })
+        .await;
+    };
+    reach(half).await;
     let compacted = newest(Duration::ZERO);
     oracle::compact(&cluster.etcd(), compacted).await;
-    tokio::time::sleep(AWAY / 2).await;
+    reach(2 * half).await;
 
     let (begun, asked) = (Instant::now(), cluster.audit(USER).len());
     daemon.start();
@@ -190,11 +187,13 @@ pub async fn living(version: Version, table: &mut Table) {
 /// Seconds that each of some requests for one object takes, one after the other.
 async fn latencies(cluster: &Cluster, mut stop: impl FnMut() -> bool) -> Vec<f64> {
     let mut all = Vec::new();
+    let mut pace = tokio::time::interval(BEAT);
+    pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while !stop() || all.is_empty() {
+        pace.tick().await;
         let begun = Instant::now();
         cluster.get("/api/v1/namespaces/kube-system").await.unwrap();
         all.push(begun.elapsed().as_secs_f64());
-        tokio::time::sleep(BEAT).await;
     }
     all
 }

@@ -11,7 +11,7 @@ use crate::decklog::Decklog;
 use crate::harness::{Cluster, LIMIT, until};
 use crate::oracle;
 
-/// The folder of the shared log, in a configuration that had none.
+/// Adds a shared log in a folder to a configuration that has none.
 fn share(cluster: &Cluster, daemon: &Decklog) {
     let bucket = cluster.path("bucket");
     fs::create_dir_all(&bucket).unwrap();
@@ -47,11 +47,10 @@ impl Stage {
         self.daemon.stop().await;
         self.recorder.life_ends();
         share(&self.cluster, &self.daemon);
-        let other = super::daemon(&self.cluster, "paused");
+        let mut other = super::daemon(&self.cluster, "paused");
         share(&self.cluster, &other);
         self.daemon.start();
         has_role(&mut self.daemon, "leader").await;
-        let mut other = other;
         other.start();
         has_role(&mut other, "standby").await;
         let mut compactions = JoinSet::new();
