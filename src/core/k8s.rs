@@ -1,6 +1,7 @@
 //! Facts of Kubernetes that more than one room relies on: what names an object, how kubectl spells resources, which
-//! fields every write moves, who owns a field.
+//! fields every write moves, who owns a field; requests of the audit log.
 
+pub mod audited;
 pub mod bookkeeping;
 pub mod identity;
 pub mod managed_fields;

@@ -1,0 +1,82 @@
+//! Requests that the API server has written into its audit log (audit.k8s.io/v1), as far as they say who sent them.
+
+use serde::{Deserialize, Serialize};
+
+/// One answered request: who sent it, what it was about, and how it ended. Nothing of a body is in it but uid and version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AuditedRequest {
+    /// `auditID`; of a GKE log entry `insertId` and the time.
+    pub id: String,
+    /// `create`, `update`, `patch`, `apply`, `delete`, `deletecollection`, and the reading verbs.
+    pub verb: String,
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Plural name of the resource.
+    pub resource: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subresource: String,
+    /// Empty where the request is for a resource without namespaces, or for all of them.
+    pub namespace: String,
+    /// Empty of a collection, and of a `generateName` whose answer is not in the event.
+    pub name: String,
+    /// uid of the object: of the response, else of the request's body or preconditions.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Version that the sender of a PUT replaced, or that a DELETE demanded.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub before: String,
+    /// Version that the answer carries. Of a write without a change it is that of the write before.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub after: String,
+    /// Name that managedFields have for the sender: `fieldManager` of the URI, else the user agent up to the first `/`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub manager: String,
+    /// `labelSelector` and `fieldSelector` of a collection's URI, as they were sent, without percent-encoding.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub label_selector: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field_selector: String,
+    #[serde(flatten)]
+    pub sender: Sender,
+    /// HTTP code of the answer; 0 where the event has none.
+    pub code: u16,
+    /// Reports that the request asked for a dry run.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+    /// Time at which the API server received the request, microseconds since 1970; 0 where it was cut off.
+    pub received: i64,
+    /// Time of the answer, or of the envelope where the event was cut off.
+    pub completed: i64,
+    /// Reports that the event was cut off, so that the fields behind `responseStatus` are unknown.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
+}
+
+/// Sender of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sender {
+    /// Name for people: of a user of EKS the session (`arn`, else `sessionName`), of others `user.username`. Of an impersonation it is
+    /// the user who was impersonated.
+    pub user: String,
+    /// User who impersonated `user`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub impersonated_by: String,
+    /// User agent, as it was sent (at most 1,024 bytes).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub agent: String,
+    /// Addresses, the client's first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+}
+
+impl AuditedRequest {
+    /// Reports whether it can have changed something: a granted write that is no dry run.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        matches!(self.code, 200..=299) && !self.dry_run && WRITES.contains(&self.verb.as_str())
+    }
+}
+
+const WRITES: [&str; 6] = ["create", "update", "patch", "apply", "delete", "deletecollection"];
