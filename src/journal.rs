@@ -25,6 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod audit_log;
 mod budget;
 mod codec;
 mod error;
@@ -55,6 +56,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
+pub use audit_log::{Attribution, AuditBatch, AuditCounts, AuditLogRow};
 pub use budget::Budget;
 pub(crate) use budget::{BudgetPermit, Share};
 pub use codec::Codec;
@@ -395,6 +397,21 @@ impl Journal {
     /// Keeps what the API server's own request counters said, or why they cannot be read.
     pub async fn requests(&self, read: Result<RequestCounts, String>) -> Result {
         self.send(Command::Requests(read), 0).await
+    }
+
+    /// Names the audit logs that are configured.
+    pub async fn audit_logs(&self, names: Vec<String>) -> Result {
+        self.send(Command::AuditLogs(names), 0).await
+    }
+
+    /// Keeps a part of an audit log with the position behind it.
+    pub async fn audited(&self, batch: AuditBatch) -> Result {
+        self.ask(|reply| Command::Audited(Box::new(batch), reply)).await
+    }
+
+    /// Records the senders of changes, each in an ACTOR entry.
+    pub async fn attribute(&self, attribution: Attribution) -> Result {
+        self.ask(|reply| Command::Attribute(Box::new(attribution), reply)).await
     }
 
     /// Keeps the outline of a part of the log, all of whose entries are there. A standby keeps none.

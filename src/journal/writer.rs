@@ -3,6 +3,7 @@
 //! A command is decided and recorded in a [`Transaction`](transaction::Transaction); what that brings becomes the writer's
 //! own knowledge, and visible to others, with the commit and never before.
 
+mod actor;
 mod apart;
 mod backlog;
 mod base;
@@ -553,6 +554,7 @@ pub(super) const fn type_code(op: EntryType) -> i64 {
         EntryType::Modified => 1,
         EntryType::Deleted => 2,
         EntryType::Gap => 3,
+        EntryType::Actor => 4,
     }
 }
 

@@ -214,6 +214,7 @@ impl<'o> Printer<'o> {
             EntryType::Modified => Ink::Change,
             EntryType::Deleted => Ink::Bad,
             EntryType::Gap => Ink::Alarm,
+            EntryType::Actor => Ink::Who,
         };
         let (mut row, start) = self.begin(&entry, first)?;
         if kind == EntryType::Gap {

@@ -80,3 +80,55 @@ impl AuditedRequest {
 }
 
 const WRITES: [&str; 6] = ["create", "update", "patch", "apply", "delete", "deletecollection"];
+
+/// Sender of the request that made a change: the `actor` member of an entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actor {
+    #[serde(flatten)]
+    pub sender: Sender,
+    /// `create`, `update`, `patch`, `apply`, `delete`, `deletecollection`.
+    pub verb: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subresource: String,
+    /// Events of the audit log, in the order of their receipt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audit_ids: Vec<String>,
+    /// Word of a [`Certainty`]; a later release may know more.
+    pub certainty: String,
+}
+
+/// How the sender of a change is known, the surest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Certainty {
+    /// The answer to the request carries the version.
+    Exact,
+    /// A PUT names the version before, and nothing else can have followed that.
+    Successor,
+    /// The only creation of that name in its time.
+    Created,
+    /// The only write with this manager, subresource and time.
+    Field,
+    /// The only deletion that was asked for.
+    Deleted,
+    /// The only deletion of a collection that has the object in it.
+    Collection,
+}
+
+impl Certainty {
+    /// Every one, the surest first.
+    pub const ALL: [Self; 6] =
+        [Self::Exact, Self::Successor, Self::Created, Self::Field, Self::Deleted, Self::Collection];
+
+    /// The word of the wire format.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Successor => "successor",
+            Self::Created => "created",
+            Self::Field => "field",
+            Self::Deleted => "deleted",
+            Self::Collection => "collection",
+        }
+    }
+}

@@ -41,6 +41,20 @@ impl Transaction<'_> {
                 self.begin()?;
                 self.note_requests(read.as_ref())?;
             }
+            Command::AuditLogs(names) => {
+                self.begin()?;
+                self.activate_audit_logs(names)?;
+            }
+            Command::Audited(batch, reply) => {
+                self.begin()?;
+                self.note_audited(batch)?;
+                self.later(reply, ());
+            }
+            Command::Attribute(attribution, reply) => {
+                self.begin()?;
+                self.attribute(attribution)?;
+                self.later(reply, ());
+            }
             Command::Outline(part, data) => {
                 // What was truncated meanwhile has none any more.
                 if *part >= outline::part_of(self.changes.log_start) {

@@ -18,7 +18,7 @@ use crate::core::change::redact::Redactor;
 use crate::core::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Unread, Verb, Why};
 use crate::journal::retention::Bounds;
 use crate::journal::{
-    Audit, BudgetPermit, Found, JournalError, Missed, Relabeling, RequestCounts, Settled, SinkStart, SinkState,
+    Attribution, Audit, AuditBatch, BudgetPermit, Found, JournalError, Missed, Relabeling, RequestCounts, Settled, SinkStart, SinkState,
     SourceId, SourceMemory, SourceState, WatchChange,
 };
 
@@ -69,6 +69,10 @@ pub(in crate::journal) enum Command {
     Narrow(Reply<()>),
     Resources(Vec<Resource>),
     Requests(Result<RequestCounts, String>),
+    /// Audit logs that are configured, by name.
+    AuditLogs(Vec<String>),
+    Audited(Box<AuditBatch>, Reply<()>),
+    Attribute(Box<Attribution>, Reply<()>),
     /// The outline of a part of the log.
     Outline(u64, Vec<u8>),
     Flush(Reply<()>),
@@ -155,6 +159,9 @@ impl Command {
             | Self::Narrow(_)
             | Self::Resources(_)
             | Self::Requests(_)
+            | Self::AuditLogs(_)
+            | Self::Audited(..)
+            | Self::Attribute(..)
             | Self::Outline(..)
             | Self::Flush(_) => false,
         }
@@ -180,6 +187,9 @@ impl Command {
             | Self::Narrow(_)
             | Self::Resources(_)
             | Self::Requests(_)
+            | Self::AuditLogs(_)
+            | Self::Audited(..)
+            | Self::Attribute(..)
             | Self::Outline(..)
             | Self::Flush(_)
             | Self::Settle(..)

@@ -357,7 +357,7 @@ pub(crate) fn not_yet(
 pub(crate) fn parse(stored: &StoredEntry) -> Result<Entry<'_>, Failure> {
     let parsed = Entry::parse(&stored.line).and_then(|entry| match entry.op {
         // Whoever reads an object or a change finds by itself what is wrong with it.
-        EntryType::Gap => entry.check().map(|()| entry),
+        EntryType::Gap | EntryType::Actor => entry.check().map(|()| entry),
         EntryType::Added | EntryType::Modified | EntryType::Deleted => Ok(entry),
     });
     parsed.map_err(|error| damaged(stored.seq, &error))

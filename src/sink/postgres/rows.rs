@@ -73,7 +73,7 @@ impl<'i> Rows<'i> {
                 optional(&entry.uid),
                 optional(&entry.resource_version),
             ];
-            if entry.op != EntryType::Gap {
+            if entry.op.is_change() {
                 let key = [entry.group(), &entry.resource, optional(&entry.namespace).as_str(), &columns[10]].join("/");
                 last.insert(key, seq);
             }
