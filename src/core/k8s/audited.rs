@@ -14,6 +14,7 @@ pub struct AuditedRequest {
     pub group: String,
     /// Plural name of the resource.
     pub resource: String,
+    /// Subresource of the URL; empty for the object itself.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subresource: String,
     /// Empty where the request is for a resource without namespaces, or for all of them.
@@ -32,11 +33,13 @@ pub struct AuditedRequest {
     /// Name that managedFields have for the sender: `fieldManager` of the URI, else the user agent up to the first `/`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub manager: String,
-    /// `labelSelector` and `fieldSelector` of a collection's URI, as they were sent, without percent-encoding.
+    /// `labelSelector` of a collection's URI, as it was sent, without percent-encoding.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub label_selector: String,
+    /// `fieldSelector` of a collection's URI, in the same form.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field_selector: String,
+    /// Sender of the request.
     #[serde(flatten)]
     pub sender: Sender,
     /// HTTP code of the answer; 0 where the event has none.
@@ -84,10 +87,12 @@ const WRITES: [&str; 6] = ["create", "update", "patch", "apply", "delete", "dele
 /// Sender of the request that made a change: the `actor` member of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
+    /// User, agent and addresses.
     #[serde(flatten)]
     pub sender: Sender,
     /// `create`, `update`, `patch`, `apply`, `delete`, `deletecollection`.
     pub verb: String,
+    /// Subresource that was written; empty for the object itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subresource: String,
     /// Events of the audit log, in the order of their receipt.

@@ -134,6 +134,7 @@ mod tests {
             change: None,
             object: Some(b"{\"n\":1.0,\"big\":1e400}"),
             gap: None,
+            actor: None,
             redacted: &[],
         }
     }

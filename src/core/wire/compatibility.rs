@@ -45,6 +45,7 @@ fn rendered() -> Vec<Vec<u8>> {
         change: None,
         object: Some(OBJECT),
         gap: None,
+        actor: None,
         redacted: &[],
     };
     let modified = || EntryBuilder { op: EntryType::Modified, change: Some(CHANGE), ..base() };

@@ -17,6 +17,7 @@ use super::names::kind;
 use super::rewrite::sentence;
 use super::row::{Ink, Row, TerminalStyle, plural, printable};
 use super::what::AnnotatedEntry;
+use super::who;
 use crate::core::model::{EntryType, Resource};
 use crate::core::wire::{Entry, EntryError};
 use crate::journal::StoredEntry;
@@ -332,6 +333,7 @@ mod tests {
             change,
             object: Some(OBJECT),
             gap: None,
+            actor: None,
             redacted: &[],
         }
     }

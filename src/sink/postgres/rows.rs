@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use crate::core::model::EntryType;
 use crate::core::wire::Header;
 use crate::sink::{Item, LogPosition, SinkError};
 
