@@ -259,6 +259,8 @@ CREATE TABLE audited (
     request   TEXT NOT NULL          -- JSON: verb, object, sender, times; nothing of a body but uid and version
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX audited_completed ON audited (completed);
+
 -- ACTOR entries by the entry whose sender they name. Those of truncated entries have no row.
 CREATE TABLE actor (
     seq   INTEGER PRIMARY KEY,       -- the entry of the change

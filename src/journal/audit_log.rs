@@ -71,6 +71,6 @@ pub struct Attribution {
     pub actors: Vec<(Seq, Actor)>,
     /// Every entry up to this one has its ACTOR, or gets none.
     pub upto: Seq,
-    /// Ids of requests that are no longer needed.
-    pub settled: Vec<String>,
+    /// Requests that were answered before this time are no longer needed, microseconds since 1970.
+    pub needed_since: i64,
 }

@@ -63,9 +63,7 @@ impl Transaction<'_> {
         for (of, actor) in &attribution.actors {
             self.record_actor(*of, actor)?;
         }
-        for key in &attribution.settled {
-            self.execute(ATTRIBUTE, "DELETE FROM audited WHERE key = ?", params![key])?;
-        }
+        self.execute(ATTRIBUTE, "DELETE FROM audited WHERE completed < ?", params![attribution.needed_since])?;
         self.execute(
             ATTRIBUTE,
             "INSERT INTO meta VALUES ('attributed', ?1)
