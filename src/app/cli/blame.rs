@@ -135,6 +135,10 @@ fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure
                 Some(why) => format!("({})", printable(why)),
                 None => "-".to_owned(),
             };
+            let names = match &field.actor {
+                Some(actor) => format!("{} {names}", printable(&actor.sender.user)),
+                None => names,
+            };
             (seq, format!("{mark}{}", time_of(stamp)), names)
         })
         .collect();
