@@ -123,5 +123,5 @@ fn is_asked(dry_run: Option<&RawValue>) -> bool {
 /// Returns `code` of a body that is a Status; 0 where there is none.
 pub(super) fn code(body: Raw<'_>) -> u16 {
     let body: Body<'_> = raw::members(body);
-    raw::members(body.code)
+    raw::number(body.code)
 }

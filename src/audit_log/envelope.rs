@@ -283,7 +283,7 @@ impl Reader {
     /// Calls `one` with each element of a list.
     fn each(&mut self, list: Raw<'_>, around: &Around, one: fn(&mut Self, &RawValue, &Around)) {
         let within = around.within();
-        match raw::strict::<Vec<&RawValue>>(list) {
+        match raw::elements(list) {
             Ok(list) => {
                 for element in list {
                     if self.is_full() {
@@ -354,8 +354,8 @@ impl Reader {
             return self.push(Outcome::Other(Reason::NotAudit), &around);
         }
         let text = raw::text(head.properties);
-        let properties: Result<Head<'_>, _> =
-            if text.is_empty() { raw::strict(head.properties) } else { serde_json::from_str(&text) };
+        let within = serde_json::from_str(&text).ok();
+        let properties: Result<Head<'_>, _> = raw::strict(within.or(head.properties));
         match properties.map(|properties| properties.log) {
             Ok(Some(log)) if log.get().starts_with('"') => match serde_json::from_str::<String>(log.get()) {
                 Ok(log) if log.trim().is_empty() => self.push(Outcome::Other(Reason::NotAudit), &around),

@@ -39,6 +39,9 @@ pub(super) fn read(text: &str, time: Option<i64>) -> Outcome {
     let mut last = None;
     let mut rest = text.trim_start().strip_prefix('{');
     while let Some((key, value, behind)) = rest.and_then(member) {
+        if last.is_none() && (key != "kind" || value.get() != r#""Event""#) {
+            break;
+        }
         if let Some(place) = ORDER.iter().position(|known| *known == key) {
             if last.is_some_and(|last| place <= last) {
                 return Outcome::unreadable(

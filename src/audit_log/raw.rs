@@ -11,6 +11,10 @@ pub(super) fn text(raw: Raw<'_>) -> String {
     raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }
 
+/// Value of another type than expected, or an object with a member twice.
+#[derive(Debug)]
+pub(super) struct OtherShape;
+
 /// Returns the members of an object; the default where there is no value, or one of another type.
 pub(super) fn members<'a, T: Deserialize<'a> + Default>(raw: Raw<'a>) -> T {
     strict(raw).unwrap_or_default()
@@ -19,16 +23,31 @@ pub(super) fn members<'a, T: Deserialize<'a> + Default>(raw: Raw<'a>) -> T {
 /// Returns the members of an object, or the default where there is no value.
 ///
 /// # Errors
-/// A value of another type, or an object with a member twice.
-pub(super) fn strict<'a, T: Deserialize<'a> + Default>(raw: Raw<'a>) -> Result<T, serde_json::Error> {
-    raw.map_or_else(|| Ok(T::default()), |raw| serde_json::from_str(raw.get()))
+/// [`OtherShape`], of a list as well, of which serde would take the elements for members.
+pub(super) fn strict<'a, T: Deserialize<'a> + Default>(raw: Raw<'a>) -> Result<T, OtherShape> {
+    match raw {
+        None => Ok(T::default()),
+        Some(_) if !is_object(raw) => Err(OtherShape),
+        Some(raw) => serde_json::from_str(raw.get()).map_err(|_| OtherShape),
+    }
+}
+
+/// Returns the elements of a list; none where there is no value.
+///
+/// # Errors
+/// [`OtherShape`].
+pub(super) fn elements(raw: Raw<'_>) -> Result<Vec<&RawValue>, OtherShape> {
+    raw.map_or_else(|| Ok(Vec::new()), |raw| serde_json::from_str(raw.get()).map_err(|_| OtherShape))
 }
 
 /// Returns the texts of a list, at most `most` of them; none where it is no list of texts.
 pub(super) fn texts(raw: Raw<'_>, most: usize) -> Vec<String> {
-    let mut texts: Vec<String> = members(raw);
-    texts.truncate(most);
-    texts
+    elements(raw).unwrap_or_default().into_iter().take(most).map(|element| text(Some(element))).collect()
+}
+
+/// Returns a number; 0 where there is none, or a value of another type.
+pub(super) fn number(raw: Raw<'_>) -> u16 {
+    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }
 
 /// Reports whether the member is an object.

@@ -109,8 +109,6 @@ fn the_envelope_has_the_time_of_what_has_none() {
 /// AKS cuts at 16 KiB, CloudWatch at 256 KiB.
 #[test]
 fn a_cut_event_is_read_in_its_envelope() {
-    let whole = event(&json!({})).replace(r#""responseStatus":"#, r#""zzz":"#);
-    assert!(told(&outcome(&whole[..whole.len() - 9])).contains("not in the order"));
     let line = recorded().into_iter().find(|line| line.contains("kubectl-label")).unwrap();
     let cut = &line[..line.find(r#""managedFields""#).unwrap()];
     let expected = "patch configmaps/shop/plain alice@kubectl-label 200";
@@ -207,11 +205,11 @@ fn what_is_beside_the_audit_log_is_passed_over() {
 #[test]
 fn everything_is_bounded() {
     let zeros = vec![b' '; 1 << 20];
-    let bomb: Vec<u8> = (0..70).flat_map(|_| gzip(&zeros)).collect();
+    let bomb = gzip(&zeros).repeat(70);
     assert!(bomb.len() < 1 << 20);
     assert_eq!(told(&outcome(&bomb)), "the gzip of a delivery holds too much; send fewer events at once");
     // Bombs share one budget.
-    let record = json!({"data": base64((0..30).flat_map(|_| gzip(&zeros)).collect::<Vec<u8>>())});
+    let record = json!({"data": base64(gzip(&zeros).repeat(30))});
     let told_all: Vec<String> =
         outcomes(read(json!({"records": vec![record; 5]}).to_string().as_bytes(), None)).iter().map(told).collect();
     assert!(told_all.iter().any(|told| told.starts_with("the gzip of a delivery holds too much")), "{told_all:?}");
