@@ -1,0 +1,52 @@
+//! The audit log of the API server says who sent each request. This room reads its events out of every envelope in which
+//! they arrive: bytes in, [`AuditedRequest`] out.
+//!
+//! It holds no clock and does no I/O. Of a body that an event carries it keeps uid and resourceVersion, and of an answer to
+//! `generateName` the name; it never builds a tree of a body's values, because that may be megabytes and may hold a Secret.
+//!
+//! | envelope | recognised by | cluster | time of what was cut off |
+//! |---|---|---|---|
+//! | an event of `audit.k8s.io/v1` or `v1beta1` | `kind` and `apiVersion`, or `auditID` and `stage` | – | the caller's |
+//! | `EventList` | `kind` | – | the caller's |
+//! | JSON Lines, values in a row, and arrays of any of these | – | – | – |
+//! | gzip, and base64 of gzip or JSON | its first bytes | – | – |
+//! | CloudWatch subscription | `messageType` | `logGroup` | `timestamp` of the log event |
+//! | Firehose delivery | `records[].data` | – | `timestamp` of the delivery |
+//! | Pub/Sub push | `message.data` | – | `publishTime` |
+//! | Cloud Logging `LogEntry` | `protoPayload` | `project/location/cluster` | – |
+//! | Azure diagnostic record, or `records` of them | `category` and `properties` | `resourceId` | `time` |
+//!
+//! An event that was cut off (AKS does so at 16 KiB, CloudWatch at 256 KiB) is read as far as it goes, if that is far enough:
+//! [`AuditedRequest::cut`].
+//!
+//! It may use `core` and `journal`. Begin with [`read`], then with `event`, which says what is taken of one event.
+//!
+//! # Examples
+//!
+//! ```
+//! use decklog::audit_log::{Outcome, read};
+//!
+//! let line = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"7a","stage":"ResponseComplete",
+//!     "requestURI":"/apis/apps/v1/namespaces/shop/deployments/cart?fieldManager=kubectl-edit","verb":"patch","user":{"username":"alice"},
+//!     "objectRef":{"resource":"deployments","namespace":"shop","name":"cart","apiGroup":"apps","apiVersion":"v1"},
+//!     "responseStatus":{"metadata":{},"code":200}}"#;
+//! let received = read(line, None);
+//! let Outcome::Request(request) = &received.records[0].outcome else { panic!("no request") };
+//! assert_eq!((request.sender.user.as_str(), request.manager.as_str()), ("alice", "kubectl-edit"));
+//! assert!(request.writes());
+//! ```
+
+mod body;
+mod envelope;
+mod event;
+mod google;
+mod outcome;
+mod prefix;
+mod raw;
+#[cfg(test)]
+mod tests;
+mod uri;
+
+pub use crate::core::k8s::audited::{AuditedRequest, Sender};
+pub use envelope::{Received, Record, read, read_line};
+pub use outcome::{Outcome, Reason};
