@@ -39,14 +39,53 @@
 mod body;
 mod envelope;
 mod event;
+mod feed;
+mod file;
+mod follow;
 mod google;
+pub mod join;
 mod outcome;
 mod prefix;
 mod raw;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod uri;
+mod versions;
 
 pub use crate::core::k8s::audited::{AuditedRequest, Sender};
 pub use envelope::{Received, Record, read, read_line};
 pub use outcome::{Outcome, Reason};
+pub use settings::Settings;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::journal::{Journal, JournalError};
+
+/// Number of batches that wait for the join.
+const NEWS: usize = 16;
+
+/// Reads audit logs and records the senders of changes, until `stop`. A standby waits until it leads.
+///
+/// # Errors
+/// Where the journal cannot be read or written.
+pub async fn run(journal: Journal, logs: Vec<Settings>, stop: CancellationToken) -> Result<(), JournalError> {
+    if !follow::leads(&journal, &stop).await {
+        return Ok(());
+    }
+    let names: Vec<String> = logs.iter().map(Settings::name).collect();
+    journal.audit_logs(names.clone()).await?;
+    let (sender, receiver) = mpsc::channel(NEWS);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow::follow(journal.clone(), names, receiver, stop.clone()));
+    for settings in logs {
+        tasks.spawn(feed::feed(journal.clone(), settings, sender.clone(), stop.clone()));
+    }
+    drop((journal, sender));
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+    }
+    Ok(())
+}

@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::app::ha;
+use crate::audit_log;
 use crate::core::change::redact;
 use crate::core::net::is_loopback;
 use crate::core::spelling::nearest;
@@ -333,6 +334,9 @@ pub struct Config {
     /// Values that never reach the disk in clear.
     #[serde(default)]
     pub redact: redact::Settings,
+    /// Audit logs of the API servers, which name the senders of changes; none means no ACTOR entries.
+    #[serde(default)]
+    pub audit_log: Vec<audit_log::Settings>,
     /// Sinks that the log is delivered to; none means the journal alone.
     #[serde(default)]
     pub sink: Vec<delivery::Settings>,

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::config::{Config, Loaded};
 use crate::app::ha::{Candidacy, Condition};
 use crate::app::systemd::{Notifier, Progress, Watchdog};
+use crate::audit_log;
 use crate::core::change::redact::Redactor;
 use crate::core::runtime;
 use crate::core::supervise::{Ended, Failed, Supervisor};
@@ -313,6 +314,10 @@ impl Running {
                 "request counters",
                 async move { Ok(apiserver_counters::run(api, sources, journal, stop).await?) },
             );
+        }
+        if !config.audit_log.is_empty() {
+            let (logs, journal, stop) = (config.audit_log.clone(), journal.clone(), tasks.stop());
+            tasks.spawn("audit logs", async move { Ok(audit_log::run(journal, logs, stop).await?) });
         }
         let live = watch::Sender::new(Live {
             pid: std::process::id(),

@@ -7,10 +7,10 @@ use crate::core::k8s::audited::Actor;
 use crate::core::model::{EntryType, Seq};
 use crate::core::runtime;
 use crate::core::wire::{self, EntryBuilder};
-use crate::journal::audit_log::{AuditBatch, AuditCounts, Attribution};
+use crate::journal::JournalError;
+use crate::journal::audit_log::{Attribution, AuditBatch, AuditCounts};
 use crate::journal::error::Result;
 use crate::journal::recent::Line;
-use crate::journal::JournalError;
 
 const NOTE: &str = "note what an audit log has";
 const ATTRIBUTE: &str = "record the sender of a change";

@@ -18,8 +18,8 @@ use crate::core::change::redact::Redactor;
 use crate::core::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Unread, Verb, Why};
 use crate::journal::retention::Bounds;
 use crate::journal::{
-    Attribution, Audit, AuditBatch, BudgetPermit, Found, JournalError, Missed, Relabeling, RequestCounts, Settled, SinkStart, SinkState,
-    SourceId, SourceMemory, SourceState, WatchChange,
+    Attribution, Audit, AuditBatch, BudgetPermit, Found, JournalError, Missed, Relabeling, RequestCounts, Settled,
+    SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange,
 };
 
 /// Sender of an answer, once. It can be sent again, because a command of a transaction that fails is executed and

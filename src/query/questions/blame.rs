@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::core::k8s::audited::Actor;
 use crate::core::model::Seq;
 use crate::query::coverage::Uncovered;
 use crate::query::coverage_notes::{About, Coverage, doubt};
@@ -105,7 +106,7 @@ impl Question for Blame {
                 )));
             }
         }
-        let mut actors = BTreeMap::new();
+        let mut actors: BTreeMap<u64, Option<Actor>> = BTreeMap::new();
         for field in found.fields.iter_mut().filter(|field| field.set == Set::At) {
             let Some(seq) = field.seq else { continue };
             field.actor = match actors.entry(seq) {
