@@ -121,6 +121,8 @@ struct Head<'a> {
     #[serde(borrow)]
     log_group: Raw<'a>,
     #[serde(borrow)]
+    log_stream: Raw<'a>,
+    #[serde(borrow)]
     log_events: Raw<'a>,
     #[serde(borrow)]
     records: Raw<'a>,
@@ -170,11 +172,11 @@ impl Reader {
     fn push(&mut self, outcome: Outcome, around: &Around) {
         let records = &mut self.received.records;
         let outcome = match records.len() {
-            RECORDS_MAX.. => return,
-            LAST => {
+            ..RECORDS_MAX => outcome,
+            RECORDS_MAX => {
                 Outcome::Unreadable(format!("a delivery has more than {RECORDS_MAX} records; the rest is not read"))
             }
-            _ => outcome,
+            _ => return,
         };
         records.push(Record { outcome, cluster: around.cluster.clone() });
     }
@@ -184,7 +186,7 @@ impl Reader {
     }
 
     fn is_full(&self) -> bool {
-        self.received.records.len() >= RECORDS_MAX
+        self.received.records.len() > RECORDS_MAX
     }
 
     fn bytes(&mut self, bytes: &[u8], around: &Around) {
@@ -231,7 +233,7 @@ impl Reader {
         }
     }
 
-    /// Reads one line behind something that is damaged, or of something that is not JSON alone.
+    /// Reads one line, or one text of an envelope.
     fn line(&mut self, line: &str, around: &Around) {
         if !line.starts_with(OPENING) {
             return match decoded(line) {
@@ -326,17 +328,25 @@ impl Reader {
         }
     }
 
-    /// A subscription of CloudWatch: each log event is a text of its own.
+    /// A subscription of CloudWatch: each log event is a text of its own, and one line of it, because a line in a text of another
+    /// component is no event, whatever it looks like. EKS keeps the audit log in streams of its own.
     fn subscription(&mut self, head: &Head<'_>, around: &Around) {
         match raw::text(head.message_type).as_str() {
             "CONTROL_MESSAGE" => self.push(Outcome::Other(Reason::Control), around),
             "DATA_MESSAGE" => {
-                let around = around.clone().of(raw::text(head.log_group));
+                let (group, stream) = (raw::text(head.log_group), raw::text(head.log_stream));
+                let is_other = group.starts_with("/aws/eks/") && !stream.starts_with("kube-apiserver-audit");
+                let around = around.clone().of(group);
+                if is_other {
+                    return self.each(head.log_events, &around, |reader, _, around| {
+                        reader.push(Outcome::Other(Reason::NotAudit), around);
+                    });
+                }
                 self.each(head.log_events, &around, |reader, event, around| {
                     let event: Head<'_> = raw::members(Some(event));
                     let time = event.milliseconds();
                     match event.message.map(|message| serde_json::from_str::<String>(message.get())) {
-                        Some(Ok(message)) => reader.text(&message, &around.at(time)),
+                        Some(Ok(message)) => reader.line(message.trim(), &around.at(time)),
                         None | Some(Err(_)) => reader.refuse("a log event of CloudWatch has no message", around),
                     }
                 });
@@ -358,8 +368,7 @@ impl Reader {
         let properties: Result<Head<'_>, _> = raw::strict(within.or(head.properties));
         match properties.map(|properties| properties.log) {
             Ok(Some(log)) if log.get().starts_with('"') => match serde_json::from_str::<String>(log.get()) {
-                Ok(log) if log.trim().is_empty() => self.push(Outcome::Other(Reason::NotAudit), &around),
-                Ok(log) => self.text(&log, &around),
+                Ok(log) => self.line(log.trim(), &around),
                 Err(_) => self.refuse("the log of a record of Azure is damaged", &around),
             },
             Ok(Some(log)) => self.value(log, &around),
@@ -376,9 +385,6 @@ impl Reader {
         }
     }
 }
-
-/// Place of the record that says that there are too many.
-const LAST: usize = RECORDS_MAX - 1;
 
 /// Bytes that gzip begins with.
 const GZIP: &[u8] = &[0x1f, 0x8b];

@@ -32,7 +32,7 @@ fn outcome(bytes: impl AsRef<[u8]>) -> Outcome {
 fn request(bytes: impl AsRef<[u8]>) -> AuditedRequest {
     match outcome(bytes) {
         Outcome::Request(request) => *request,
-        other => panic!("{other:?}"),
+        other @ (Outcome::Other(_) | Outcome::Unreadable(_)) => panic!("{other:?}"),
     }
 }
 
@@ -71,9 +71,10 @@ fn event(members: &Value) -> String {
         "requestReceivedTimestamp": "2026-11-28T07:24:52.000001Z", "stageTimestamp": "2026-11-28T07:24:52.000002Z",
     });
     for (key, value) in members.as_object().unwrap() {
-        match value {
-            Value::Null => _ = event.as_object_mut().unwrap().remove(key),
-            value => event[key] = value.clone(),
+        if value.is_null() {
+            event.as_object_mut().unwrap().remove(key);
+        } else {
+            event[key] = value.clone();
         }
     }
     event.to_string()

@@ -183,6 +183,15 @@ fn what_is_beside_the_audit_log_is_passed_over() {
     let table = [
         (gzip(control.to_string().as_bytes()), "other: control"),
         (subscription(&["I1128 07:24:21 controller.go:667] quota"]).into_bytes(), "other: not_audit"),
+        (subscription(&[&format!("E1128 said:\n{}", event(&json!({})))]).into_bytes(), "other: not_audit"),
+        (
+            azure("kube-audit", &json!(format!("E1128 said:\n{}", event(&json!({}))))).to_string().into_bytes(),
+            "other: not_audit",
+        ),
+        (
+            subscription(&[&event(&json!({}))]).replace("kube-apiserver-audit-1", "authenticator-1").into_bytes(),
+            "other: not_audit",
+        ),
         (azure("kube-controller-manager", &json!("{}")).to_string().into_bytes(), "other: not_audit"),
         (azure("kube-audit", &json!("")).to_string().into_bytes(), "other: not_audit"),
         (azure("kube-audit", &json!("E1128 klog")).to_string().into_bytes(), "other: not_audit"),
@@ -229,6 +238,6 @@ fn everything_is_bounded() {
     assert!(matches!(outcome(&deep), Outcome::Unreadable(_)));
 
     let many = outcomes(read("{}\n".repeat(100_010).as_bytes(), None));
-    assert_eq!(many.len(), 100_000);
-    assert_eq!(told(&many[99_999]), "a delivery has more than 100000 records; the rest is not read");
+    assert_eq!(many.len(), 100_001);
+    assert_eq!(told(&many[100_000]), "a delivery has more than 100000 records; the rest is not read");
 }

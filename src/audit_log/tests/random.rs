@@ -44,7 +44,7 @@ proptest! {
     #[test]
     fn tokens_in_any_order_are_read(tokens in vec(any::<Index>(), 0..60)) {
         let text: String = tokens.iter().map(|index| *index.get(&TOKENS)).collect();
-        let _ = read(text.as_bytes(), None);
+        assert!(read(text.as_bytes(), None).records.len() <= text.len());
     }
 
     #[test]
