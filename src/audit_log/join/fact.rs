@@ -117,14 +117,15 @@ impl Fact {
             (received, _) => received,
         };
         let completed = if request.received == 0 && completed != FAR { completed + limits.answer } else { completed };
-        let known = if completed == FAR { mark.max(0) + limits.age } else { completed };
+        let known = if completed == FAR { mark + limits.age } else { completed };
         Some(Self {
             id: request.id.into(),
             verb,
             subresource: request.subresource.into(),
             uid: request.uid.into(),
             before: request.before.into(),
-            after: request.after.into(),
+            // An eviction makes two versions.
+            after: if verb == Verb::Evict { Box::default() } else { request.after.into() },
             manager: request.manager.into(),
             sender: senders.share(request.sender),
             made_object: request.code == 201,

@@ -56,7 +56,7 @@ impl Ground {
     pub(super) fn new(limits: Limits, complete_from: i64) -> Self {
         Self {
             limits,
-            mark: i64::MIN / 2,
+            mark: complete_from,
             forgotten: complete_from,
             bytes: 0,
             doubts: VecDeque::new(),

@@ -135,7 +135,7 @@ impl Object {
     fn candidates(&self, names: &Names, ground: &Ground) -> Vec<Candidates> {
         let skew = ground.limits.skew;
         let mut all: Vec<Candidates> =
-            self.versions.iter().map(|known| self.candidates_of(&known.version, ground)).collect();
+            self.versions.iter().map(|known| self.candidates_of(known, ground)).collect();
         let mut slots = Vec::with_capacity(all.len());
         for (known, candidates) in self.versions.iter().zip(&mut all) {
             let version = &known.version;
@@ -167,13 +167,14 @@ impl Object {
         all
     }
 
-    fn candidates_of(&self, version: &Version, ground: &Ground) -> Candidates {
+    fn candidates_of(&self, Known { version, decided, .. }: &Known, ground: &Ground) -> Candidates {
         let skew = ground.limits.skew;
         let made = |fact: &Fact| fact.made == Some(version.seq);
         if let Some(maker) = self.facts.iter().position(|fact| fact.proves(version) || made(fact)) {
             return Candidates { facts: vec![maker], closed: true, contradicted: false };
         }
-        if !version.is_one_write() {
+        // Requests of a decided version may be gone, so that nothing follows from those that are left.
+        if *decided || !version.is_one_write() {
             return Candidates::default();
         }
         let may = |fact: &Fact| (fact.made.is_none() || fact.verb == Verb::Evict) && fact.may_have_made(version);
@@ -182,7 +183,7 @@ impl Object {
         let carries = |fact: &&Fact| version.op != EntryType::Deleted && *fact.after == *version.version;
         let carried = self.facts.iter().filter(carries).map(|fact| fact.completed).min();
         // After the first deletion of an object, others only find it deleted.
-        let first = facts.iter().map(|&fact| &self.facts[fact]).filter(|fact| self.deletes_it(fact, version));
+        let first = facts.iter().map(|&fact| &self.facts[fact]).filter(|fact| self.deletes_it(fact, version, skew));
         let first = first.map(|fact| fact.completed).min();
         let end = carried.into_iter().chain(first).min().unwrap_or(i64::MAX / 2);
         facts.retain(|&fact| self.facts[fact].received <= end + 2 * skew);
@@ -195,9 +196,17 @@ impl Object {
         Candidates { facts, closed: false, contradicted: false }
     }
 
-    /// Reports whether the request was granted while the object of this uid had been asked to go, or asked for it.
-    fn deletes_it(&self, fact: &Fact, version: &Version) -> bool {
-        let of_another = |known: &Known| known.version.uid != version.uid && fact.may_have_made(&known.version);
+    /// Reports whether the object of this uid was going for certain when the request was answered.
+    fn deletes_it(&self, fact: &Fact, version: &Version, skew: i64) -> bool {
+        // It may have found another object of the name, which was going, or have made it go.
+        let of_another = |Known { version: other, .. }: &Known| {
+            let then = if other.seq < version.seq {
+                other.latest + 2 * skew >= fact.received
+            } else {
+                other.earliest - 2 * skew <= fact.completed
+            };
+            other.uid != version.uid && then
+        };
         version.is_deletion()
             && matches!(fact.verb, Verb::Delete | Verb::Evict)
             && !fact.unsure
@@ -209,7 +218,11 @@ impl Object {
     fn must_have_made(&self, fact: &Fact, version: &Version, mark: i64) -> bool {
         let certain = match fact.verb {
             Verb::Create => version.op == EntryType::Added,
-            Verb::Delete => version.op == EntryType::Deleted && !version.deleting,
+            // One that finds its object deleted makes nothing.
+            Verb::Delete => {
+                let going = |known: &Known| known.version.deletion_requested || known.version.deleting;
+                version.op == EntryType::Deleted && !self.versions.iter().any(going)
+            }
             Verb::Act | Verb::Evict | Verb::Update | Verb::Patch | Verb::Apply | Verb::DeleteCollection => false,
         };
         let others = || self.versions.iter().filter(|known| fact.may_have_made(&known.version)).count() > 1;

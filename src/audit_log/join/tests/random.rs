@@ -146,7 +146,10 @@ fn grade(world: &World, settled: &Settled, score: &mut Score) {
                 }
                 *score.reasons.entry(actor.certainty.as_str().to_owned()).or_default() += 1;
             }
-            Err(reason) => *score.reasons.entry(format!("-{}", reason.as_str())).or_default() += 1,
+            Err(reason) => {
+ if std::env::var("SHOW").is_ok_and(|w| w == reason.as_str()) { println!("{reason:?} {:?}\n  by {:?} {}\n made {:?}", made.version, maker.request, verdict.seq, world.sent[made.maker].request); }
+ *score.reasons.entry(format!("-{}", reason.as_str())).or_default() += 1
+ },
         }
     }
     let once = answered.iter().zip(&world.made).all(|(&times, made)| times == usize::from(!made.suppressed));
@@ -198,6 +201,7 @@ fn no_actor_is_wrong_and_most_are_known() {
         for seed in 0..30 {
             let world = World::run(seed, 300, pace);
             judge(&world, level, seed, &mut score, |_| true);
+ if let (Some(w), true) = (score.wrong.first(), std::env::var("SHOW").is_ok()) { println!("seed {seed} {w}"); for m in &world.made { if w.contains(&format!("name: {:?}", m.version.name)) {println!("   {:?} made {:?} suppr {}", m.version, world.sent[m.maker].request.id, m.suppressed);}} for m in &world.sent { if w.contains(&format!("name: {:?}", m.request.name)) {println!("   {:?} {}", m.request, m.made);}} panic!() }
         }
         println!(
             "{level:?} at {pace} µs: own {:?} {}‰, shared {:?} {}‰, wasted {:?}, {:?}",

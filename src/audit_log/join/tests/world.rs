@@ -242,11 +242,10 @@ impl World {
     fn collect(&mut self, place: usize, at: i64, pending: &Pending) -> u16 {
         self.sent[place].request.name.clear();
         let names: Vec<String> = self.objects.keys().cloned().collect();
-        let step = (pending.completed - at) / (names.len() as i64 + 1);
         for (number, name) in names.into_iter().enumerate() {
             let one = Pending { name, act: Act::Delete, ..*pending };
             if !pending.dry_run {
-                self.apply(place, at + step * number as i64, &one);
+                self.apply(place, at + number as i64, &one);
             }
         }
         self.sent[place].request.after.clear();
@@ -389,7 +388,8 @@ impl World {
         let asked = state.asked.is_some();
         let was_asked = before.is_some_and(|before| before.asked.is_some());
         let request = &mut self.sent[place].request;
-        request.after = if op == EntryType::Deleted { String::new() } else { self.rv.to_string() };
+        let silent = matches!(pending.act, Act::Evict | Act::Bind) || op == EntryType::Deleted;
+        request.after = if silent { String::new() } else { self.rv.to_string() };
         request.uid.clone_from(&state.uid);
         let hidden = before.is_some_and(|before| before.hidden);
         let actor = if op == EntryType::Deleted { *self.askers.get(&state.uid).unwrap_or(&place) } else { place };
