@@ -60,7 +60,7 @@ impl Object {
             return;
         }
         ground.bytes += weight(&version);
-        let late = version.latest < ground.mark;
+        let late = version.latest + 2 * ground.limits.skew < ground.mark;
         self.versions.insert(place, Known { version, late, decided: false });
         self.prove(ground, out);
     }
@@ -141,6 +141,7 @@ impl Object {
             let version = &known.version;
             let free = candidates.facts.is_empty()
                 || known.late
+                || version.latest + ground.limits.answer > ground.mark
                 || !candidates.closed && ground.pooled(names, version).next().is_some()
                 || ground.is_forgotten(names, version)
                 || ground.is_doubted(version)
