@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::join::{Joiner, Limits};
+use super::join::{self, Joiner, Limits};
 use super::versions::Versions;
-use crate::core::k8s::audited::AuditedRequest;
+use crate::core::k8s::audited::{Actor, AuditedRequest};
 use crate::core::model::Seq;
 use crate::core::runtime;
 use crate::journal::{Attribution, Journal, JournalError, Reader, Role};
@@ -183,7 +183,7 @@ impl Follower {
             if let Ok(actor) = verdict.actor
                 && verdict.seq > self.attributed.0
             {
-                actors.push((Seq(verdict.seq), actor.into()));
+                actors.push((Seq(verdict.seq), entry(actor)));
             }
         }
         let upto = self.open.first().map_or(self.read, |open| Seq(open.saturating_sub(1)));
@@ -196,6 +196,12 @@ impl Follower {
         (self.attributed, self.noted) = (self.attributed.max(upto), Instant::now());
         Ok(())
     }
+}
+
+/// Returns the actor as an entry has it.
+fn entry(actor: join::Actor) -> Actor {
+    let join::Actor { sender, verb, subresource, certainty, audit_ids } = actor;
+    Actor { sender, verb, subresource, audit_ids, certainty: certainty.as_str().to_owned() }
 }
 
 /// Resources of which every version has an entry: nothing of them is suppressed, and no selector hides a version.
