@@ -11,11 +11,12 @@ use serde_json::Value as Json;
 use super::problem::{Problem, SourceSpan};
 use super::tree::{Node, Value};
 use super::{Files, format};
+use crate::core::net::server::Listen;
 use crate::core::spelling::kubernetes::NamespacePattern;
 use crate::core::spelling::{Text, nearest};
 use crate::sink::registry::{self, SinkKind};
 use crate::sink::settings::Clash;
-use crate::web::http::{self, Listen};
+use crate::web::http;
 pub(super) use wording::expected;
 use wording::{limit, one_of, quoted, renamed, right_part, words};
 
