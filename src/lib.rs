@@ -5,6 +5,7 @@
 //!
 //! 1. [`watch`] connects to the API server, lists and watches each resource, resumes from a stored resourceVersion, and recovers
 //!    what a watch missed.
+//!    [`audit_log`] reads who asked for a change.
 //! 2. [`journal`] stores the entries, the objects' last state and every position in SQLite. One thread writes.
 //! 3. [`delivery`] reads the journal behind the cursor of a sink, and retries, dead-letters or halts.
 //! 4. [`sink`] writes entries to files, HTTP endpoints, Kafka, NATS, databases and others.
@@ -27,6 +28,8 @@
 #![cfg_attr(test, allow(clippy::too_many_lines, reason = "a test tells its story in one place"))]
 
 pub mod watch;
+
+pub mod audit_log;
 
 pub mod journal;
 

@@ -1,5 +1,7 @@
 //! `decklog check`: everything that is wrong, at once.
 
+mod audit_log;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -164,6 +166,7 @@ fn look(
         same_cluster(config, cluster.as_ref(), &mut found);
         sinks(config, running, &mut found).await;
         shared_log(config, cluster.as_ref(), &mut found).await;
+        found.audit_logs(config, running).await;
         if let Some(section) = http
             && !running
         {

@@ -1,5 +1,6 @@
 //! The checker: walks the tree along the schema and reports every problem at once.
 
+mod audit_log;
 mod ha;
 mod ui;
 mod wording;
@@ -38,6 +39,7 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     checker.nothing_left(root);
     checker.remote_listener(root);
     checker.page(root);
+    checker.audit_logs(root);
     checker.shared_log(root, &kinds);
     checker.problems
 }

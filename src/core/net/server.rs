@@ -9,7 +9,8 @@ mod identity;
 mod patient;
 
 pub use address::{FORMATS, Listen};
-pub(crate) use gate::{Gate, Peer};
+pub use gate::Peer;
+pub(crate) use gate::{Gate, bearer};
 
 use std::collections::VecDeque;
 use std::io;

@@ -14,7 +14,7 @@ const SHORTEST_TOKEN: usize = 16;
 
 /// Client of a connection, as far as the connection identifies it.
 #[derive(Clone, Debug)]
-pub(crate) enum Peer {
+pub enum Peer {
     /// On this machine; the socket's own rights have let it in.
     Unix(Option<u32>),
     /// Over TCP, with the certificate that it has shown and that an authority of `client_ca_file` has signed.
