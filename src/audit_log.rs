@@ -40,10 +40,12 @@ mod body;
 mod envelope;
 mod event;
 mod feed;
-mod file;
+pub mod file;
 mod follow;
 mod google;
 pub mod join;
+pub mod lines;
+pub mod listen;
 mod outcome;
 mod prefix;
 mod raw;
@@ -56,13 +58,32 @@ mod versions;
 pub use crate::core::k8s::audited::{AuditedRequest, Sender};
 pub use envelope::{Received, Record, read, read_line};
 pub use outcome::{Outcome, Reason};
-pub use settings::Settings;
+pub use settings::{Mistake, Settings};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use std::sync::Arc;
+
+use crate::core::net::server::BindError;
 use crate::journal::{Journal, JournalError};
+use feed::{Feed, Handing};
+use listen::Receiver;
+
+/// Error that ends the reading of audit logs.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditLogError {
+    /// An address cannot be bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A socket has failed.
+    #[error(transparent)]
+    Socket(#[from] std::io::Error),
+    /// The journal has failed.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
 
 /// Number of batches that wait for the join.
 const NEWS: usize = 16;
@@ -70,18 +91,29 @@ const NEWS: usize = 16;
 /// Reads audit logs and records the senders of changes, until `stop`. A standby waits until it leads.
 ///
 /// # Errors
-/// Where the journal cannot be read or written.
-pub async fn run(journal: Journal, logs: Vec<Settings>, stop: CancellationToken) -> Result<(), JournalError> {
+/// Where an address cannot be bound, or the journal cannot be read or written.
+pub async fn run(journal: Journal, logs: Vec<Settings>, stop: CancellationToken) -> Result<(), AuditLogError> {
     if !follow::leads(&journal, &stop).await {
         return Ok(());
     }
     let names: Vec<String> = logs.iter().map(Settings::name).collect();
     journal.audit_logs(names.clone()).await?;
     let (sender, receiver) = mpsc::channel(NEWS);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(follow::follow(journal.clone(), names, receiver, stop.clone()));
+    let mut tasks: JoinSet<Result<(), AuditLogError>> = JoinSet::new();
+    let (own, halt) = (journal.clone(), stop.clone());
+    tasks.spawn(async move { Ok(follow::follow(own, names, receiver, halt).await?) });
     for settings in logs {
-        tasks.spawn(feed::feed(journal.clone(), settings, sender.clone(), stop.clone()));
+        let bound = Receiver::bind(&settings).await?;
+        let feed = Feed::new(journal.clone(), settings, sender.clone())?;
+        let halt = stop.clone();
+        let Some(bound) = bound else {
+            tasks.spawn(async move { Ok(feed.follow(halt).await?) });
+            continue;
+        };
+        let (feed, serving) = (Arc::new(feed), stop.clone());
+        let handing = Handing(Arc::clone(&feed));
+        tasks.spawn(async move { Ok(bound.serve(handing, serving).await?) });
+        tasks.spawn(async move { Ok(feed.wait(halt).await?) });
     }
     drop((journal, sender));
     while let Some(ended) = tasks.join_next().await {

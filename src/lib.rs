@@ -36,7 +36,6 @@ pub mod journal;
 pub mod delivery;
 pub mod sink;
 
-pub mod audit_log;
 pub mod query;
 pub mod web;
 

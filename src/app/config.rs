@@ -334,12 +334,12 @@ pub struct Config {
     /// Values that never reach the disk in clear.
     #[serde(default)]
     pub redact: redact::Settings,
-    /// Audit logs of the API servers, which name the senders of changes; none means no ACTOR entries.
-    #[serde(default)]
-    pub audit_log: Vec<audit_log::Settings>,
     /// Sinks that the log is delivered to; none means the journal alone.
     #[serde(default)]
     pub sink: Vec<delivery::Settings>,
+    /// Sources of the API server's audit log, which says who asked for a change; none means that it is not read.
+    #[serde(default)]
+    pub audit_log: Vec<audit_log::Settings>,
     /// A log that outlives its machine, and a second decklog that takes over; absent means off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ha: Option<ha::Settings>,

@@ -1,378 +1,144 @@
-//! A file that the API server writes and rotates: read on from a stored place, each line once.
+//! A file of the audit log, read as the API server writes and rotates it.
 //!
-//! The API server renames a full file to `audit-2026-11-28T06-35-52.123.log` beside it, may compress it (`.gz`), begins another one under
-//! the old name, and removes the oldest. A place is in a file and not at a path: device, inode, and a digest of its first bytes, because
-//! inodes are used again and a compressed file is another one.
+//! The API server's file backend (lumberjack) renames `audit.log` to `audit-2026-11-28T06-35-52.123.log` beside it, perhaps
+//! compresses that, and goes on in a new `audit.log`. Others copy the file and truncate it, or write into a pipe. [`Tail`] reads all
+//! of these. Its position names the file by inode and by a digest of its first bytes, because inodes are used again and a
+//! compressed copy has another one: so it goes on after a restart where it was, also when the file was rotated meanwhile.
+//!
+//! # Decision: growth is polled
+//!
+//! Context: inotify says nothing of files on a network, of bind mounts of a directory that is replaced, and where its queue is full.
+//! Decision: The metadata of two paths is looked at in each [`GROWTH_POLL_MAX`] at least.
+//! Cost: Four system calls a second and file, and an actor that is known a quarter of a second later.
 
-use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+mod compressed;
+mod follower;
+mod opened;
+mod position;
+mod siblings;
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use flate2::read::MultiGzDecoder;
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use crate::core::backoff::Backoff;
+use crate::core::runtime::{self, watch};
+pub use follower::{Batch, Lost};
+use follower::{Follower, Step};
+pub use position::FilePosition;
 
-/// Bytes of a line beyond which it is cut off. An event at level `RequestResponse` holds two objects of 1.5 MiB at most.
-const LINE_MAX: usize = 4 << 20;
-/// Bytes that are read at once.
-const BATCH_BYTES: usize = 1 << 20;
-/// Bytes at the beginning of a file that identify it.
-const HEAD_BYTES: usize = 512;
+/// Longest time between two looks at a file that does not grow.
+const GROWTH_POLL_MAX: Duration = Duration::from_millis(250);
+/// Waits after a file could not be read.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), most: Duration::from_secs(30) };
 
-/// Place in a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(super) struct FilePosition {
-    device: u64,
-    inode: u64,
-    /// Offset in what the file holds, uncompressed.
-    offset: u64,
-    /// Digest of the first bytes, and how many these are.
-    head: String,
-    head_bytes: usize,
-    /// Set in the middle of a line of which the rest is left out.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    skips: bool,
-    /// Modification time of the file when it was read last, nanoseconds since 1970.
-    modified: i64,
-}
-
-/// A line without its line break.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FileLine {
-    pub(super) bytes: Vec<u8>,
-    /// Set where the line was longer than decklog reads.
-    pub(super) cut: bool,
-}
-
-/// Lines of a file, and the place behind them.
-#[derive(Debug, Default)]
-pub(super) struct FileBatch {
-    pub(super) lines: Vec<FileLine>,
-    /// None before the file was there.
-    pub(super) position: Option<FilePosition>,
-    /// Set where a part of the log was gone before it was read.
-    pub(super) lost: bool,
-    /// Set where nothing more was there.
-    pub(super) caught_up: bool,
-}
-
-/// Reader of a file and of those that it is rotated to.
+/// A file that is read as it grows and is rotated.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub struct Tail {
     path: PathBuf,
-    /// Place to go on from, until a file is open.
-    from: Option<FilePosition>,
-    open: Option<Open>,
-    /// Set once it was looked for: a file that comes later is read from its beginning.
-    looked: bool,
+    state: Arc<Mutex<State>>,
+    trouble: watch::Sender<Option<String>>,
 }
 
-/// An open file.
-struct Open {
-    source: Box<dyn Read + Send>,
-    /// The plain file, which may grow; none of a compressed one.
-    file: Option<File>,
-    place: FilePosition,
-    /// Bytes behind the place that are no whole line yet.
-    pending: Vec<u8>,
-    /// Set after the end was seen once more behind a rotation.
-    ended: bool,
-}
-
-impl std::fmt::Debug for Open {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Open").field("place", &self.place).finish_non_exhaustive()
-    }
+/// State of a [`Tail`], which a blocking thread works on. A caller that stops waiting leaves it whole.
+#[derive(Debug)]
+struct State {
+    follower: Follower,
+    /// Result of the last step that nobody has taken yet.
+    done: Option<Step>,
+    /// Consecutive failures.
+    failures: u32,
 }
 
 impl Tail {
-    /// Goes on from a place; without one from the end of what is there now.
-    pub(super) fn new(path: &Path, from: Option<FilePosition>) -> Self {
-        Self { path: path.to_owned(), from, open: None, looked: false }
+    /// Begins at a position, or at the beginning of the file as it is now. Nothing is opened yet: the file may come later.
+    #[must_use]
+    pub fn open(path: &Path, position: Option<FilePosition>) -> Self {
+        let follower = Follower::new(path, position);
+        let state = Arc::new(Mutex::new(State { follower, done: None, failures: 0 }));
+        Self { path: path.to_owned(), state, trouble: watch::Sender::new(None) }
     }
 
-    /// Reads what is there next. Blocks on the disk.
-    ///
-    /// # Errors
-    /// Where a file cannot be opened or read.
-    pub(super) fn read(&mut self) -> io::Result<FileBatch> {
-        let mut lost = false;
-        if self.open.is_none() {
-            lost = self.find()?;
-        }
-        let Some(open) = &mut self.open else {
-            return Ok(FileBatch { position: self.from.clone(), lost, caught_up: true, ..FileBatch::default() });
-        };
-        let mut lines = Vec::new();
-        let count = open.fill()?;
-        open.take_lines(&mut lines);
-        let mut caught_up = count == 0;
-        if caught_up {
-            match open.state(&self.path)? {
-                State::Same => open.ended = false,
-                State::Shorter => {
-                    lost = true;
-                    open.restart()?;
-                    caught_up = false;
-                }
-                // The API server may have written to it after it was read and before it was renamed.
-                State::Other if !open.ended => {
-                    open.ended = true;
-                    caught_up = false;
-                }
-                State::Other => {
-                    open.take_rest(&mut lines);
-                    let place = open.place.clone();
-                    caught_up = !self.next(&place)?;
-                }
-            }
-        }
-        let position = self.open.as_ref().map(|open| open.place.clone());
-        Ok(FileBatch { lines, position, lost, caught_up })
+    /// Returns the path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
-    /// Opens the file of the place to go on from. Reports whether that is gone.
-    fn find(&mut self) -> io::Result<bool> {
-        let is_first = !std::mem::replace(&mut self.looked, true);
-        let Some(place) = self.from.clone() else {
-            if let Some(mut open) = Open::at(&self.path)? {
-                if is_first {
-                    open.skip_to_end()?;
-                }
-                self.open = Some(open);
-            }
-            return Ok(false);
-        };
-        let mut found = None;
-        for path in std::iter::once(self.path.clone()).chain(rotated(&self.path)?) {
-            if let Some(open) = Open::at(&path)?
-                && open.is(&place)
-            {
-                found = Some(open);
-                break;
-            }
-        }
-        match found {
-            Some(mut open) => {
-                open.go_to(&place)?;
-                self.open = Some(open);
-                Ok(false)
-            }
-            None => {
-                // What was written since then, as far as it is there.
-                let newer = rotated(&self.path)?.into_iter().find(|path| modified(path) > place.modified);
-                let path = newer.unwrap_or_else(|| self.path.clone());
-                self.open = Open::at(&path)?;
-                if self.open.is_none() {
-                    return Ok(false);
-                }
-                self.from = None;
-                Ok(true)
-            }
-        }
+    /// Returns why nothing is read, in one sentence, as long as that lasts.
+    #[must_use]
+    pub fn trouble(&self) -> watch::Receiver<Option<String>> {
+        self.trouble.subscribe()
     }
 
-    /// Opens the file that follows the one that was read to its end. Reports whether there is one.
-    fn next(&mut self, place: &FilePosition) -> io::Result<bool> {
-        let rotated = rotated(&self.path)?;
-        let mut identities = rotated.iter().map(|path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino())));
-        let mine = identities.position(|identity| identity == Some((place.device, place.inode)));
-        let mut later: Vec<PathBuf> = match mine {
-            Some(mine) => rotated[mine + 1..].to_vec(),
-            // It was compressed or removed meanwhile.
-            None => rotated.into_iter().filter(|path| modified(path) > place.modified).collect(),
-        };
-        later.push(self.path.clone());
-        for path in later {
-            if let Some(open) = Open::at(&path)?
-                && !open.is(place)
-            {
-                self.open = Some(open);
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-}
-
-/// State of an open file beside the path.
-enum State {
-    /// It is the one at the path, and has nothing more.
-    Same,
-    /// It was cut.
-    Shorter,
-    /// Another one is at the path.
-    Other,
-}
-
-impl Open {
-    /// Opens a file at its beginning; none where there is none.
-    fn at(path: &Path) -> io::Result<Option<Self>> {
-        let file = match File::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let meta = file.metadata()?;
-        if !meta.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
-        }
-        let place = FilePosition { device: meta.dev(), inode: meta.ino(), ..FilePosition::default() };
-        let is_compressed = path.extension().is_some_and(|extension| extension == "gz");
-        let (source, file): (Box<dyn Read + Send>, _) = if is_compressed {
-            (Box::new(MultiGzDecoder::new(BufReader::new(file))), None)
-        } else {
-            (Box::new(file.try_clone()?), Some(file))
-        };
-        let mut open = Self { source, file, place, pending: Vec::new(), ended: false };
-        open.fill()?;
-        Ok(Some(open))
-    }
-
-    /// Reads on. Gives the number of bytes.
-    fn fill(&mut self) -> io::Result<usize> {
-        let before = self.pending.len();
-        (&mut self.source).take(BATCH_BYTES as u64).read_to_end(&mut self.pending)?;
-        if self.place.head_bytes < HEAD_BYTES && self.place.offset == 0 {
-            let head = &self.pending[..self.pending.len().min(HEAD_BYTES)];
-            (self.place.head, self.place.head_bytes) = (digest(head), head.len());
-        }
-        if let Some(file) = &self.file {
-            self.place.modified = nanoseconds(&file.metadata()?);
-        }
-        Ok(self.pending.len() - before)
-    }
-
-    /// Moves whole lines out of what was read. A line that is too long is cut, and its rest left out.
-    fn take_lines(&mut self, lines: &mut Vec<FileLine>) {
-        let mut begin = 0;
-        while let Some(end) = memchr::memchr(b'\n', &self.pending[begin..]) {
-            let line = &self.pending[begin..begin + end];
-            if !std::mem::take(&mut self.place.skips) {
-                lines.push(FileLine { bytes: line.to_vec(), cut: false });
-            }
-            begin += end + 1;
-        }
-        let rest = self.pending.len() - begin;
-        if self.place.skips || rest > LINE_MAX {
-            if !std::mem::replace(&mut self.place.skips, true) {
-                lines.push(FileLine { bytes: self.pending[begin..begin + LINE_MAX].to_vec(), cut: true });
-            }
-            begin = self.pending.len();
-        }
-        self.pending.drain(..begin);
-        self.place.offset += begin as u64;
-    }
-
-    /// Takes what is left of a file that nobody writes any more.
-    fn take_rest(&mut self, lines: &mut Vec<FileLine>) {
-        let rest = std::mem::take(&mut self.pending);
-        self.place.offset += rest.len() as u64;
-        if !rest.is_empty() && !std::mem::take(&mut self.place.skips) {
-            lines.push(FileLine { bytes: rest, cut: false });
-        }
-    }
-
-    fn state(&self, path: &Path) -> io::Result<State> {
-        let Some(file) = &self.file else { return Ok(State::Other) };
-        if file.metadata()?.len() < self.place.offset + self.pending.len() as u64 {
-            return Ok(State::Shorter);
-        }
-        match fs::metadata(path) {
-            Ok(meta) if (meta.dev(), meta.ino()) == (self.place.device, self.place.inode) => Ok(State::Same),
-            Ok(_) => Ok(State::Other),
-            // Between two renames there is none.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(State::Same),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Goes back to the beginning of a file that was cut.
-    fn restart(&mut self) -> io::Result<()> {
-        if let Some(file) = &mut self.file {
-            file.seek(SeekFrom::Start(0))?;
-        }
-        self.pending.clear();
-        let FilePosition { device, inode, .. } = self.place;
-        self.place = FilePosition { device, inode, ..FilePosition::default() };
-        Ok(())
-    }
-
-    /// Reports whether a place is in this file: what was written first is the same, and so long.
-    fn is(&self, place: &FilePosition) -> bool {
-        let is_same_file = (self.place.device, self.place.inode) == (place.device, place.inode);
-        let head = self.pending.get(..place.head_bytes);
-        let is_alike = head.is_some_and(|head| digest(head) == place.head);
-        is_alike && (is_same_file || self.file.is_none() && place.head_bytes > 0)
-    }
-
-    /// Moves to a place in this file. Where it is shorter the beginning is as good.
-    fn go_to(&mut self, place: &FilePosition) -> io::Result<()> {
-        let mut left = place.offset;
-        while left > 0 {
-            let part = left.min(self.pending.len() as u64);
-            self.pending.drain(..usize::try_from(part).unwrap_or(usize::MAX));
-            left -= part;
-            if left > 0 && self.fill()? == 0 {
-                return self.restart();
-            }
-        }
-        (self.place.offset, self.place.skips) = (place.offset, place.skips);
-        (self.place.head, self.place.head_bytes) = (place.head.clone(), place.head_bytes);
-        Ok(())
-    }
-
-    /// Leaves out what is there, up to the last line break.
-    fn skip_to_end(&mut self) -> io::Result<()> {
-        let mut left_out = Vec::new();
+    /// Waits for lines, for a loss, or for the end of the file after lines. The future may be dropped at any await: the batch is
+    /// returned by the next call then.
+    pub async fn next(&mut self) -> Batch {
         loop {
-            self.take_lines(&mut left_out);
-            left_out.clear();
-            if self.fill()? == 0 {
-                return Ok(());
+            let state = Arc::clone(&self.state);
+            runtime::blocking(move || lock(&state).work()).await;
+            let (step, failures) = {
+                let mut state = lock(&self.state);
+                (state.done.take(), state.failures)
+            };
+            match step {
+                Some(Step::Batch(batch)) => {
+                    self.tell(None);
+                    return batch;
+                }
+                Some(Step::Waits(absent)) => {
+                    self.tell(absent);
+                    tokio::time::sleep(GROWTH_POLL_MAX).await;
+                }
+                Some(Step::Failed(text)) => {
+                    self.tell(Some(text));
+                    tokio::time::sleep(BACKOFF.wait(failures).max(GROWTH_POLL_MAX)).await;
+                }
+                None => {}
             }
         }
     }
+
+    /// Says a trouble once, and its end.
+    fn tell(&self, trouble: Option<String>) {
+        if *self.trouble.borrow() == trouble {
+            return;
+        }
+        match &trouble {
+            Some(text) => tracing::warn!("{text}"),
+            None => tracing::info!("decklog reads the audit log {} again", self.path.display()),
+        }
+        self.trouble.send_replace(trouble);
+    }
 }
 
-/// The files that a path was rotated to, the oldest first: the time is in their names.
-fn rotated(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let (Some(dir), Some(stem)) = (path.parent(), path.file_stem().and_then(|stem| stem.to_str())) else {
-        return Ok(Vec::new());
-    };
-    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    let end = path.extension().and_then(|end| end.to_str()).map_or_else(String::new, |end| format!(".{end}"));
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let name = entry?.file_name();
-        let Some(name) = name.to_str() else { continue };
-        let plain = name.strip_suffix(".gz").unwrap_or(name);
-        let time = plain.strip_prefix(stem).and_then(|rest| rest.strip_prefix('-')?.strip_suffix(end.as_str()));
-        if time.is_some_and(|time| time.starts_with(|first: char| first.is_ascii_digit())) {
-            names.push((plain.to_owned(), name.ends_with(".gz"), dir.join(name)));
+/// Looks whether a file can be read, as `decklog check` does. A file that does not exist yet is right, if its directory is there.
+///
+/// # Errors
+/// One sentence with the remedy.
+pub fn look(path: &Path) -> Result<(), String> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !parent.is_dir() {
+        return Err(format!(
+            "the directory {} of the audit log does not exist; make it, or name the file of the API server's --audit-log-path",
+            parent.display()
+        ));
+    }
+    follower::look(path)
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    fn work(&mut self) {
+        if self.done.is_none() {
+            let step = self.follower.step();
+            self.failures = if matches!(step, Step::Failed(_)) { self.failures.saturating_add(1) } else { 0 };
+            self.done = Some(step);
         }
     }
-    names.sort();
-    // While a file is compressed both are there.
-    names.dedup_by(|later, earlier| later.0 == earlier.0);
-    Ok(names.into_iter().map(|(_, _, path)| path).collect())
-}
-
-fn modified(path: &Path) -> i64 {
-    fs::metadata(path).map_or(0, |meta| nanoseconds(&meta))
-}
-
-fn nanoseconds(meta: &fs::Metadata) -> i64 {
-    meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec())
-}
-
-fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }

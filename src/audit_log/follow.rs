@@ -34,7 +34,7 @@ const WATCH_LAG_MAX: Duration = Duration::from_secs(5);
 const NOTE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// News from one audit log, which is on disk.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct News {
     /// Name of the audit log.
     pub(super) log: String,
@@ -42,6 +42,8 @@ pub(super) struct News {
     pub(super) requests: Vec<AuditedRequest>,
     /// Time before which every request that was answered is read, microseconds since 1970; 0 where this says nothing of it.
     pub(super) complete: i64,
+    /// Time in which requests were lost.
+    pub(super) lost: Option<(i64, i64)>,
 }
 
 /// State of the join.
@@ -140,6 +142,9 @@ impl Follower {
     }
 
     fn take(&mut self, news: News) {
+        if let Some((from, to)) = news.lost {
+            self.joiner.doubt(from, to);
+        }
         for request in news.requests {
             self.joiner.request(request);
         }
@@ -211,7 +216,7 @@ fn whole(reader: &Reader) -> Result<BTreeSet<String>, JournalError> {
     Ok(sources.iter().filter(is_whole).map(|source| source.resource.full_name()).collect())
 }
 
-fn micros(duration: Duration) -> i64 {
+pub(super) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 

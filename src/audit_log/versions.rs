@@ -60,9 +60,9 @@ impl Versions {
             self.newest.insert(name.clone(), Newest { uid: uid.clone(), version: version.clone() });
         }
         let change = Change::of(&entry).ok().flatten();
-        let sets_deletion = change.as_ref().is_some_and(|change| {
-            change.patch.iter().any(|op| op.op == "add" && op.path == bookkeeping::DELETION[0])
-        });
+        let sets_deletion = change
+            .as_ref()
+            .is_some_and(|change| change.patch.iter().any(|op| op.op == "add" && op.path == bookkeeping::DELETION[0]));
         let (stamped, is_leaving) = entry.object.map_or((None, false), |object| stamps(object.get(), entry.op));
         let managers = authors(&entry);
         let moved = managers.iter().filter(|manager| manager.by == Some(By::Moved));

@@ -198,7 +198,9 @@ impl Fact {
                 Verb::Delete => version.deleting,
                 Verb::Create | Verb::DeleteCollection => false,
             },
-            EntryType::Deleted => self.verb.deletes() || version.deleting && self.verb.changes_fields() && !self.made_object,
+            EntryType::Deleted => {
+                self.verb.deletes() || version.deleting && self.verb.changes_fields() && !self.made_object
+            }
             EntryType::Gap => false,
         }
     }
@@ -222,18 +224,16 @@ impl Fact {
             Verb::Delete | Verb::DeleteCollection | Verb::Evict => false,
             Verb::Act if *self.subresource == *"binding" => false,
             Verb::Act => true,
-            Verb::Create | Verb::Update | Verb::Patch | Verb::Apply => {
-                version.movers().any(|mover| {
-                    let same_way = match self.verb {
-                        Verb::Apply => mover.operation == "Apply",
-                        Verb::Create | Verb::Update => mover.operation == "Update",
-                        Verb::Patch | Verb::Act | Verb::Evict | Verb::Delete | Verb::DeleteCollection => true,
-                    };
-                    same_way
-                        && *self.subresource == *mover.subresource.as_deref().unwrap_or_default()
-                        && (self.manager.is_empty() || *self.manager == *mover.manager)
-                })
-            }
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Apply => version.movers().any(|mover| {
+                let same_way = match self.verb {
+                    Verb::Apply => mover.operation == "Apply",
+                    Verb::Create | Verb::Update => mover.operation == "Update",
+                    Verb::Patch | Verb::Act | Verb::Evict | Verb::Delete | Verb::DeleteCollection => true,
+                };
+                same_way
+                    && *self.subresource == *mover.subresource.as_deref().unwrap_or_default()
+                    && (self.manager.is_empty() || *self.manager == *mover.manager)
+            }),
         }
     }
 
@@ -252,9 +252,8 @@ impl Fact {
 
     /// Reports whether the version shows the mark of this request, beside that no other one remains.
     pub(super) fn is_shown_by(&self, version: &Version) -> bool {
-        let named = |by: By| {
-            version.managers.iter().any(|manager| manager.by == Some(by) && *manager.manager == *self.manager)
-        };
+        let named =
+            |by: By| version.managers.iter().any(|manager| manager.by == Some(by) && *manager.manager == *self.manager);
         match self.certainty(version) {
             Certainty::Exact | Certainty::Created | Certainty::Deleted | Certainty::Collection => true,
             Certainty::Successor | Certainty::Field => {

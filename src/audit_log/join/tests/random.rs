@@ -147,9 +147,14 @@ fn grade(world: &World, settled: &Settled, score: &mut Score) {
                 *score.reasons.entry(actor.certainty.as_str().to_owned()).or_default() += 1;
             }
             Err(reason) => {
- if std::env::var("SHOW").is_ok_and(|w| w == reason.as_str()) { println!("{reason:?} {:?}\n  by {:?} {}\n made {:?}", made.version, maker.request, verdict.seq, world.sent[made.maker].request); }
- *score.reasons.entry(format!("-{}", reason.as_str())).or_default() += 1
- },
+                if std::env::var("SHOW").is_ok_and(|w| w == reason.as_str()) {
+                    println!(
+                        "{reason:?} {:?}\n  by {:?} {}\n made {:?}",
+                        made.version, maker.request, verdict.seq, world.sent[made.maker].request
+                    );
+                }
+                *score.reasons.entry(format!("-{}", reason.as_str())).or_default() += 1
+            }
         }
     }
     let once = answered.iter().zip(&world.made).all(|(&times, made)| times == usize::from(!made.suppressed));
@@ -168,7 +173,9 @@ fn grade(world: &World, settled: &Settled, score: &mut Score) {
     score.wasted.0 += world
         .sent
         .iter()
-        .filter(|sent| !sent.made && sent.request.writes() && ["update", "patch", "apply"].contains(&&*sent.request.verb))
+        .filter(|sent| {
+            !sent.made && sent.request.writes() && ["update", "patch", "apply"].contains(&&*sent.request.verb)
+        })
         .count();
     score.wasted.1 += settled.wasted.len();
     for write in settled.unknown_versions.iter().filter(|write| !unseen.contains(write.id.as_str())) {
@@ -201,7 +208,20 @@ fn no_actor_is_wrong_and_most_are_known() {
         for seed in 0..30 {
             let world = World::run(seed, 300, pace);
             judge(&world, level, seed, &mut score, |_| true);
- if let (Some(w), true) = (score.wrong.first(), std::env::var("SHOW").is_ok()) { println!("seed {seed} {w}"); for m in &world.made { if w.contains(&format!("name: {:?}", m.version.name)) {println!("   {:?} made {:?} suppr {}", m.version, world.sent[m.maker].request.id, m.suppressed);}} for m in &world.sent { if w.contains(&format!("name: {:?}", m.request.name)) {println!("   {:?} {}", m.request, m.made);}} panic!() }
+            if let (Some(w), true) = (score.wrong.first(), std::env::var("SHOW").is_ok()) {
+                println!("seed {seed} {w}");
+                for m in &world.made {
+                    if w.contains(&format!("name: {:?}", m.version.name)) {
+                        println!("   {:?} made {:?} suppr {}", m.version, world.sent[m.maker].request.id, m.suppressed);
+                    }
+                }
+                for m in &world.sent {
+                    if w.contains(&format!("name: {:?}", m.request.name)) {
+                        println!("   {:?} {}", m.request, m.made);
+                    }
+                }
+                panic!()
+            }
         }
         println!(
             "{level:?} at {pace} µs: own {:?} {}‰, shared {:?} {}‰, wasted {:?}, {:?}",

@@ -1,0 +1,1 @@
+//! Requests of every sort.
