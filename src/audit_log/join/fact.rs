@@ -201,7 +201,7 @@ impl Fact {
             EntryType::Deleted => {
                 self.verb.deletes() || version.deleting && self.verb.changes_fields() && !self.made_object
             }
-            EntryType::Gap => false,
+            EntryType::Gap | EntryType::Actor => false,
         }
     }
 
