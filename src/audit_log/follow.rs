@@ -185,10 +185,10 @@ impl Follower {
         let mut actors = Vec::new();
         for verdict in settled.verdicts {
             self.open.remove(&verdict.seq);
-            if let Ok(actor) = verdict.actor
-                && verdict.seq > self.attributed.0
-            {
-                actors.push((Seq(verdict.seq), entry(actor)));
+            match verdict.actor {
+                _ if verdict.seq <= self.attributed.0 => {}
+                Ok(actor) => actors.push((Seq(verdict.seq), entry(actor))),
+                Err(why) => tracing::debug!(seq = verdict.seq, why = why.as_str(), "an entry gets no sender"),
             }
         }
         let upto = self.open.first().map_or(self.read, |open| Seq(open.saturating_sub(1)));

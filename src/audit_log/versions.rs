@@ -60,6 +60,11 @@ impl Versions {
             self.newest.insert(name.clone(), Newest { uid: uid.clone(), version: version.clone() });
         }
         let change = Change::of(&entry).ok().flatten();
+        // The version that the change is from stands in the change.
+        let was = change.as_ref().and_then(|change| {
+            let step = change.patch.iter().find(|op| op.path == "/metadata/resourceVersion")?;
+            serde_json::from_str::<String>(step.was?.get()).ok()
+        });
         let sets_deletion = change
             .as_ref()
             .is_some_and(|change| change.patch.iter().any(|op| op.op == "add" && op.path == bookkeeping::DELETION[0]));
@@ -78,7 +83,7 @@ impl Versions {
             name: name.2,
             uid,
             version,
-            before: before.map(|newest| newest.version),
+            before: was.filter(|_| is_watched).or_else(|| before.map(|newest| newest.version)),
             managers,
             deletion_requested: sets_deletion,
             deleting: is_leaving && !sets_deletion,

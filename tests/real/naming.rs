@@ -171,6 +171,8 @@ struct Asked {
 struct Truth {
     versions: HashMap<(String, String), Vec<Asked>>,
     deletions: HashMap<String, Vec<Asked>>,
+    /// By the name of the Pod, which is one Pod's alone.
+    evictions: HashMap<String, Vec<Asked>>,
 }
 
 impl Truth {
@@ -200,11 +202,13 @@ impl Truth {
                         truth.deletions.entry(uid).or_default().push(asked.clone());
                     }
                 }
-                "create" if event["objectRef"]["subresource"] == "eviction" => {}
+                "create" if event["objectRef"]["subresource"] == "eviction" => {
+                    truth.evictions.entry(text(&event["objectRef"]["name"])).or_default().push(asked);
+                }
                 _ => truth.versions.entry((uid, version)).or_default().push(asked),
             }
         }
-        for all in truth.versions.values_mut().chain(truth.deletions.values_mut()) {
+        for all in truth.versions.values_mut().chain(truth.deletions.values_mut()).chain(truth.evictions.values_mut()) {
             all.sort_by_key(|asked| asked.received);
         }
         truth
@@ -220,7 +224,12 @@ impl Truth {
                 && entry["change"]["patch"]
                     .as_array()
                     .is_some_and(|patch| patch.iter().any(|op| op["path"] == "/metadata/deletionTimestamp"));
-        let asked = if is_deletion { self.deletions.get(&uid)? } else { self.versions.get(&(uid, version))? };
+        let evicted = self.evictions.get(&text("name")).filter(|_| entry["resource"] == "pods");
+        let asked = match evicted {
+            Some(asked) if is_deletion => asked,
+            _ if is_deletion => self.deletions.get(&uid)?,
+            _ => self.versions.get(&(uid, version))?,
+        };
         // A write that changed nothing has the same answer, and comes after it.
         Some(vec![asked.first()?.user.as_str()])
     }
