@@ -275,18 +275,13 @@ impl Object {
     ) -> (Result<Actor, Unresolved>, bool) {
         let Known { version, late, .. } = &self.versions[place];
         let made = self.maker(version, *late, candidates, names, ground);
-        if version.op != EntryType::Deleted {
-            let certain = made.is_ok();
-            return (made, certain);
-        }
-        match ground.asker(version) {
-            Some(asker) => (asker, made.is_ok()),
-            None if version.deleting => (Err(Unresolved::OutsideOfItsTime), made.is_ok()),
-            None => {
-                let certain = made.is_ok();
-                (made, certain)
-            }
-        }
+        let pooled = || !candidates.closed && ground.pooled(names, version).next().is_some();
+        let certain = made.is_ok() && candidates.facts.len() == 1 && !pooled();
+        let ends = version.op == EntryType::Deleted;
+        let asker = ends.then(|| ground.asker(version)).flatten();
+        // The request for the deletion came before anything that is known.
+        let unknown = ends && version.deleting;
+        (asker.unwrap_or(if unknown { Err(Unresolved::OutsideOfItsTime) } else { made }), certain)
     }
 
     /// Sender of the request that made this version.

@@ -147,6 +147,7 @@ fn grade(world: &World, settled: &Settled, score: &mut Score) {
                 *score.reasons.entry(actor.certainty.as_str().to_owned()).or_default() += 1;
             }
             Err(reason) => {
+ *score.reasons.entry(format!("-{} {:?}{}{} {}", reason.as_str(), made.version.op, if made.version.deletion_requested {" asked"} else {""}, if made.version.movers().next().is_some() {" moved"} else {""}, writer.own)).or_default() += 1;
  if std::env::var("SHOW").is_ok_and(|w| w == reason.as_str()) { println!("{reason:?} {:?}\n  by {:?} {}\n made {:?}", made.version, maker.request, verdict.seq, world.sent[made.maker].request); }
  *score.reasons.entry(format!("-{}", reason.as_str())).or_default() += 1
  },
