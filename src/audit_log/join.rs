@@ -125,12 +125,16 @@ impl Joiner {
             namespace: take(&mut request.namespace),
             name: take(&mut request.name),
         };
-        let Some(fact) = Fact::new(request, &mut self.senders, &self.ground.limits, self.ground.mark) else { return };
+        let Some(mut fact) = Fact::new(request, &mut self.senders, &self.ground.limits, self.ground.mark) else { return };
         if !fact.unsure {
             self.ground.note_definition(&names, &fact);
         }
         match (fact.verb, &*names.name) {
-            (Verb::Create | Verb::DeleteCollection, "") => self.ground.pool(names, fact),
+            (Verb::Create | Verb::DeleteCollection, "") => {
+                // Without a name and a time it can have been about everything.
+                fact.unsure |= !fact.is_timed();
+                self.ground.pool(names, fact);
+            }
             (_, "") => {}
             _ => self.change(names, |object, ground, out| object.add_fact(fact, ground, out)),
         }

@@ -161,6 +161,11 @@ impl Fact {
             }
     }
 
+    /// Reports whether anything is known of its time.
+    pub(super) const fn is_timed(&self) -> bool {
+        self.received != LONG_AGO
+    }
+
     /// Reports whether it proves by itself that it made this version.
     pub(super) fn proves(&self, version: &Version) -> bool {
         self.is_sure() && *self.after == *version.version && self.is_of(version) && version.op != EntryType::Deleted
@@ -255,12 +260,16 @@ impl Fact {
         let named = |by: By| {
             version.managers.iter().any(|manager| manager.by == Some(by) && *manager.manager == *self.manager)
         };
-        match self.certainty(version) {
-            Certainty::Exact | Certainty::Created | Certainty::Deleted | Certainty::Collection => true,
-            Certainty::Successor | Certainty::Field => {
-                !self.manager.is_empty() && (named(By::Moved) || named(By::Owner))
+        let is_mover = || !self.manager.is_empty() && (named(By::Moved) || named(By::Owner));
+        self.proves(version)
+            || self.is_timed()
+                && match version.op {
+                EntryType::Added => self.verb == Verb::Create || is_mover(),
+                // A second DELETE of an object with finalizers, and a collection that it is not in, change nothing.
+                EntryType::Modified => !version.deletion_requested && is_mover(),
+                EntryType::Deleted => matches!(self.verb, Verb::Delete | Verb::Evict),
+                EntryType::Gap => false,
             }
-        }
     }
 }
 

@@ -35,8 +35,8 @@ pub(super) struct Ground {
     pub(super) askers: Recent<Box<str>, Result<Actor, Unresolved>>,
     /// Definitions that were deleted, `PLURAL.GROUP`, and when.
     definitions: Recent<Box<str>, i64>,
-    /// Resources of which a version was made by no request of the audit log, by group and name, and when that was.
-    holes: Recent<(Box<str>, Box<str>), i64>,
+    /// Resources of which a version was made by no request of the audit log, whether that was a deletion, and when.
+    holes: Recent<(Box<str>, Box<str>, bool), i64>,
 }
 
 #[derive(Debug)]
@@ -146,12 +146,12 @@ impl Ground {
 
     /// Notes a version that no request of the audit log made.
     pub(super) fn note_hole(&mut self, names: &Names, version: &Version) {
-        self.holes.insert((names.group.clone(), names.resource.clone()), version.latest);
+        self.holes.insert(hole(names, version), version.latest);
     }
 
     /// Reports whether somebody writes this resource whom the audit log lacks, so that nothing follows from the lack of others.
     pub(super) fn has_hole(&self, names: &Names, version: &Version) -> bool {
-        let hole = self.holes.get(&(names.group.clone(), names.resource.clone()));
+        let hole = self.holes.get(&hole(names, version));
         hole.is_some_and(|at| (at - version.latest).abs() <= HOLE_MAX)
     }
 
@@ -163,6 +163,11 @@ impl Ground {
             actor
         }))
     }
+}
+
+/// Writers whom the audit log lacks are known by what they do: those who only change objects say nothing of deletions.
+fn hole(names: &Names, version: &Version) -> (Box<str>, Box<str>, bool) {
+    (names.group.clone(), names.resource.clone(), version.is_deletion())
 }
 
 /// Map that forgets what was put into it first.

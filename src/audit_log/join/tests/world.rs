@@ -232,7 +232,12 @@ impl World {
         (request.verb, request.subresource) = (verb.to_owned(), subresource.to_owned());
         self.sent.push(Sent { request, writer: pending.writer, made: false, at: pending.completed });
         let code = if pending.act == Act::DeleteCollection { self.collect(place, at, pending) } else { self.apply(place, at, pending) };
-        self.sent[place].request.code = code;
+        // An answer that timed out says nothing of what was written.
+        let lost = self.random.u8(0..60) == 0;
+        self.sent[place].request.code = if lost { 504 } else { code };
+        if lost {
+            self.sent[place].request.after.clear();
+        }
         self.sent[place].made = self.made.len() > count;
         if pending.act == (Act::Create { generate: true }) && self.random.bool() {
             self.objects.get_mut(&pending.name).into_iter().for_each(|state| state.finalizers = 1);
