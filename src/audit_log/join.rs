@@ -125,14 +125,16 @@ impl Joiner {
             namespace: take(&mut request.namespace),
             name: take(&mut request.name),
         };
-        let Some(mut fact) = Fact::new(request, &mut self.senders, &self.ground.limits, self.ground.mark) else { return };
+        let Some(mut fact) = Fact::new(request, &mut self.senders, &self.ground.limits, self.ground.mark) else {
+            return;
+        };
         if !fact.unsure {
             self.ground.note_definition(&names, &fact);
         }
         match (fact.verb, &*names.name) {
             (Verb::Create | Verb::DeleteCollection, "") => {
-                // Without a name and a time it can have been about everything.
-                fact.unsure |= !fact.is_timed();
+                // Without a name and a time it can have deleted everything.
+                fact.unsure |= fact.verb == Verb::DeleteCollection && !fact.is_timed();
                 self.ground.pool(names, fact);
             }
             (_, "") => {}

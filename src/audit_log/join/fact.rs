@@ -203,7 +203,9 @@ impl Fact {
                 Verb::Delete => version.deleting,
                 Verb::Create | Verb::DeleteCollection => false,
             },
-            EntryType::Deleted => self.verb.deletes() || version.deleting && self.verb.changes_fields() && !self.made_object,
+            EntryType::Deleted => {
+                self.verb.deletes() || version.deleting && self.verb.changes_fields() && !self.made_object
+            }
             EntryType::Gap => false,
         }
     }
@@ -227,18 +229,16 @@ impl Fact {
             Verb::Delete | Verb::DeleteCollection | Verb::Evict => false,
             Verb::Act if *self.subresource == *"binding" => false,
             Verb::Act => true,
-            Verb::Create | Verb::Update | Verb::Patch | Verb::Apply => {
-                version.movers().any(|mover| {
-                    let same_way = match self.verb {
-                        Verb::Apply => mover.operation == "Apply",
-                        Verb::Create | Verb::Update => mover.operation == "Update",
-                        Verb::Patch | Verb::Act | Verb::Evict | Verb::Delete | Verb::DeleteCollection => true,
-                    };
-                    same_way
-                        && *self.subresource == *mover.subresource.as_deref().unwrap_or_default()
-                        && (self.manager.is_empty() || *self.manager == *mover.manager)
-                })
-            }
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Apply => version.movers().any(|mover| {
+                let same_way = match self.verb {
+                    Verb::Apply => mover.operation == "Apply",
+                    Verb::Create | Verb::Update => mover.operation == "Update",
+                    Verb::Patch | Verb::Act | Verb::Evict | Verb::Delete | Verb::DeleteCollection => true,
+                };
+                same_way
+                    && *self.subresource == *mover.subresource.as_deref().unwrap_or_default()
+                    && (self.manager.is_empty() || *self.manager == *mover.manager)
+            }),
         }
     }
 
@@ -255,21 +255,19 @@ impl Fact {
         }
     }
 
-    /// Reports whether the version shows the mark of this request, beside that no other one remains.
+    /// Reports whether the version shows a mark of this request, beside that no other one remains.
     pub(super) fn is_shown_by(&self, version: &Version) -> bool {
-        let named = |by: By| {
-            version.managers.iter().any(|manager| manager.by == Some(by) && *manager.manager == *self.manager)
-        };
-        let is_mover = || !self.manager.is_empty() && (named(By::Moved) || named(By::Owner));
-        self.proves(version)
-            || self.is_timed()
-                && match version.op {
-                EntryType::Added => self.verb == Verb::Create || is_mover(),
-                // A second DELETE of an object with finalizers, and a collection that it is not in, change nothing.
-                EntryType::Modified => !version.deletion_requested && is_mover(),
-                EntryType::Deleted => matches!(self.verb, Verb::Delete | Verb::Evict),
-                EntryType::Gap => false,
-            }
+        let owners = version.managers.iter().filter(|manager| manager.by == Some(By::Owner));
+        let is_mover =
+            || !self.manager.is_empty() && version.movers().chain(owners).any(|known| *known.manager == *self.manager);
+        match version.op {
+            _ if self.proves(version) => true,
+            EntryType::Added => self.verb == Verb::Create || is_mover(),
+            // A second DELETE of an object with finalizers, and a collection that it is not in, change nothing.
+            EntryType::Modified => !version.deletion_requested && is_mover(),
+            EntryType::Deleted => matches!(self.verb, Verb::Delete | Verb::Evict),
+            EntryType::Gap => false,
+        }
     }
 }
 

@@ -44,7 +44,8 @@ impl Object {
 
     /// Adds a request; a repeat changes nothing. What came after its time counts only for versions that are still open.
     pub(super) fn add_fact(&mut self, fact: Fact, ground: &mut Ground, out: &mut Settled) {
-        if self.facts.iter().any(|known| known.is(&fact)) || fact.late && self.versions.iter().all(|known| known.decided)
+        if self.facts.iter().any(|known| known.is(&fact))
+            || fact.late && self.versions.iter().all(|known| known.decided)
         {
             return;
         }
@@ -134,8 +135,7 @@ impl Object {
     /// Requests that can have made each version.
     fn candidates(&self, names: &Names, ground: &Ground) -> Vec<Candidates> {
         let skew = ground.limits.skew;
-        let mut all: Vec<Candidates> =
-            self.versions.iter().map(|known| self.candidates_of(known, ground)).collect();
+        let mut all: Vec<Candidates> = self.versions.iter().map(|known| self.candidates_of(known, ground)).collect();
         let mut slots = Vec::with_capacity(all.len());
         for (known, candidates) in self.versions.iter().zip(&mut all) {
             let version = &known.version;
@@ -241,14 +241,7 @@ impl Object {
         }
     }
 
-    fn decide(
-        &mut self,
-        place: usize,
-        candidates: &Candidates,
-        names: &Names,
-        ground: &mut Ground,
-        out: &mut Settled,
-    ) {
+    fn decide(&mut self, place: usize, candidates: &Candidates, names: &Names, ground: &mut Ground, out: &mut Settled) {
         let (actor, certain) = self.answer(place, candidates, names, ground);
         let known = &mut self.versions[place];
         known.decided = true;
@@ -322,8 +315,13 @@ impl Object {
             return Err(Unresolved::Ambiguous);
         }
         let actor = unite(version, all.iter().copied())?;
-        let shown = all.iter().all(|fact| fact.is_shown_by(version));
-        if shown || !ground.has_hole(names, version) { Ok(actor) } else { Err(Unresolved::Incomplete) }
+        // A time is a mark as well, but where others are missing.
+        let hole = ground.has_hole(names, version);
+        let shown = |fact: &&Fact| match (fact.is_timed(), fact.is_shown_by(version)) {
+            (true, shown) => shown || !hole,
+            (false, shown) => shown && (!hole || fact.proves(version)),
+        };
+        if all.iter().all(shown) { Ok(actor) } else { Err(Unresolved::Incomplete) }
     }
 
     /// Settles the requests whose versions are all known: those that made none, and those whose version nobody has.
@@ -331,8 +329,7 @@ impl Object {
         let mark = ground.mark;
         let versions = &self.versions;
         let known: HashSet<&str> = versions.iter().map(|known| known.version.version.as_str()).collect();
-        let open: Vec<&Version> =
-            versions.iter().filter(|known| !known.decided).map(|known| &known.version).collect();
+        let open: Vec<&Version> = versions.iter().filter(|known| !known.decided).map(|known| &known.version).collect();
         let keep = 2 * ground.limits.request;
         self.facts.retain(|fact| {
             let waits = open.iter().any(|version| fact.may_have_made(version) || fact.completed >= version.earliest);
@@ -395,7 +392,11 @@ fn unite<'a>(version: &Version, mut facts: impl Iterator<Item = &'a Fact>) -> Re
             return Err(Unresolved::Ambiguous);
         }
         certain |= !fact.unsure;
-        let clear = |text: &mut String, other: &str| if text != other { text.clear() };
+        let clear = |text: &mut String, other: &str| {
+            if text != other {
+                text.clear()
+            }
+        };
         clear(&mut sender.agent, &fact.sender.agent);
         clear(&mut actor.verb, fact.verb.word());
         clear(&mut actor.subresource, &fact.subresource);

@@ -143,7 +143,8 @@ fn case(
 
 #[test]
 fn answers_with_a_body() {
-    let after = |id, user, at, version: &str| with(ask(id, user, "patch", at), |patch| patch.after = version.to_owned());
+    let after =
+        |id, user, at, version: &str| with(ask(id, user, "patch", at), |patch| patch.after = version.to_owned());
     let put = |id, user, before: &str, version: &str| {
         with(ask(id, user, "update", T + 1), |put| (put.before, put.after) = (before.to_owned(), version.to_owned()))
     };
@@ -198,7 +199,8 @@ fn proof_needs_no_wait() {
     joiner.request(with(ask("1", "alice", "create", T), |create| create.after = "5".to_owned()));
     joiner.version(version(1, Added, "5", T));
     joiner.version(change(2, "5", "6", "kubectl-edit", T));
-    joiner.request(with(ask("2", "bob", "update", T), |put| (put.before, put.after) = ("5".to_owned(), "6".to_owned())));
+    joiner
+        .request(with(ask("2", "bob", "update", T), |put| (put.before, put.after) = ("5".to_owned(), "6".to_owned())));
     let verdicts = joiner.take().verdicts;
     let users: Vec<String> = verdicts.into_iter().map(|verdict| verdict.actor.unwrap().sender.user).collect();
     assert_eq!(users, ["alice", "bob"]);
@@ -328,7 +330,10 @@ fn managers_and_times() {
         ),
         case(
             "another subresource",
-            [patch("1", "alice", T + 1), with(patch("2", "bob", T + 2), |status| status.subresource = "status".to_owned())],
+            [
+                patch("1", "alice", T + 1),
+                with(patch("2", "bob", T + 2), |status| status.subresource = "status".to_owned()),
+            ],
             [one()],
             [(1, field("alice"))],
         ),
@@ -341,11 +346,9 @@ fn managers_and_times() {
         ),
         case(
             "a binding changes no manager",
-            [
-                with(patch("1", "scheduler", T + 1), |bind| {
-                    (bind.verb, bind.subresource, bind.code) = ("create".to_owned(), "binding".to_owned(), 201);
-                }),
-            ],
+            [with(patch("1", "scheduler", T + 1), |bind| {
+                (bind.verb, bind.subresource, bind.code) = ("create".to_owned(), "binding".to_owned(), 201);
+            })],
             [but(one(), |version| version.managers.clear())],
             [(1, field("scheduler"))],
         ),
@@ -359,10 +362,12 @@ fn deletions() {
     let gone = |seq, second| but(version(seq, Deleted, "9", second), |version| version.deleting = true);
     let finish = || ask("9", "controller", "update", T + 30 * SECOND);
     let deleted = |user| Ok((user, Certainty::Deleted));
-    let collection = |id, user| with(delete(id, user, T + 1), |all| {
-        all.verb = "deletecollection".to_owned();
-        all.name.clear();
-    });
+    let collection = |id, user| {
+        with(delete(id, user, T + 1), |all| {
+            all.verb = "deletecollection".to_owned();
+            all.name.clear();
+        })
+    };
     check(vec![
         case("at once", [delete("1", "alice", T + 1)], [version(1, Deleted, "9", T)], [(1, deleted("alice"))]),
         case(
@@ -437,7 +442,9 @@ fn what_has_no_actor() {
     let none = |name, request| case(name, [request], [one()], [(1, Err(Unresolved::NotInAuditLog))]);
     let patch = || ask("1", "alice", "patch", T + 1);
     let of = |resource: &str, group: &str| {
-        but(version(1, Deleted, "9", T), |version| (version.resource, version.group) = (resource.to_owned(), group.to_owned()))
+        but(version(1, Deleted, "9", T), |version| {
+            (version.resource, version.group) = (resource.to_owned(), group.to_owned())
+        })
     };
     let definition = with(ask("1", "alice", "delete", T + 1), |delete| {
         (delete.group, delete.resource) = ("apiextensions.k8s.io".to_owned(), "customresourcedefinitions".to_owned());
@@ -507,8 +514,12 @@ fn nothing_follows_from_absence_where_requests_are_missing() {
 fn writes_without_a_version_and_versions_that_the_log_lacks() {
     let mut joiner = joiner();
     joiner.request(ask("1", "alice", "patch", T + 1));
-    joiner.request(with(ask("2", "bob", "update", T + 2 * SECOND), |put| (put.before, put.after) = ("5".to_owned(), "5".to_owned())));
-    joiner.request(with(ask("3", "carol", "update", T + 4 * SECOND), |put| (put.before, put.after) = ("5".to_owned(), "6".to_owned())));
+    joiner.request(with(ask("2", "bob", "update", T + 2 * SECOND), |put| {
+        (put.before, put.after) = ("5".to_owned(), "5".to_owned())
+    }));
+    joiner.request(with(ask("3", "carol", "update", T + 4 * SECOND), |put| {
+        (put.before, put.after) = ("5".to_owned(), "6".to_owned())
+    }));
     joiner.version(change(1, "4", "5", "kubectl-edit", T));
     let settled = finish(&mut joiner);
     let ids = |writes: &[super::super::Write]| writes.iter().map(|write| write.id.clone()).collect::<Vec<_>>();
@@ -547,7 +558,7 @@ fn an_actor_has_the_keys_of_an_entry() {
     let text = serde_json::to_string(&actor).unwrap();
     assert_eq!(
         text,
-        r#"{"user":"alice","impersonated_by":"argocd","agent":"alice/v1","addresses":["10.0.0.1"],"verb":"patch","certainty":"field","audit_ids":["1"]}"#
+        r#"{"user":"alice","impersonatedBy":"argocd","agent":"alice/v1","addresses":["10.0.0.1"],"verb":"patch","certainty":"field","auditIds":["1"]}"#
     );
     assert_eq!(serde_json::from_str::<Actor>(&text).unwrap(), actor);
 }

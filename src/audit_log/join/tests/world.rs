@@ -231,7 +231,11 @@ impl World {
         };
         (request.verb, request.subresource) = (verb.to_owned(), subresource.to_owned());
         self.sent.push(Sent { request, writer: pending.writer, made: false, at: pending.completed });
-        let code = if pending.act == Act::DeleteCollection { self.collect(place, at, pending) } else { self.apply(place, at, pending) };
+        let code = if pending.act == Act::DeleteCollection {
+            self.collect(place, at, pending)
+        } else {
+            self.apply(place, at, pending)
+        };
         // An answer that timed out says nothing of what was written.
         let lost = self.random.u8(0..60) == 0;
         self.sent[place].request.code = if lost { 504 } else { code };
@@ -306,7 +310,8 @@ impl World {
             self.sent[place].request.uid.clone_from(&old.uid);
             return 200;
         }
-        let key = Manager { manager: manager.to_owned(), operation: operation.to_owned(), subresource, ..Manager::default() };
+        let key =
+            Manager { manager: manager.to_owned(), operation: operation.to_owned(), subresource, ..Manager::default() };
         book(&mut state, &old.fields, key, time);
         let op = if removed { EntryType::Deleted } else { EntryType::Modified };
         self.log(place, at, pending, before.as_ref(), state, op, None);
@@ -383,7 +388,8 @@ impl World {
         self.rv += self.random.u64(1..3);
         state.rv = self.rv;
         let managers = managers(before, &state, op);
-        let moved = managers.iter().find(|manager| manager.by == Some(By::Moved)).and_then(|manager| manager.time.as_ref());
+        let moved =
+            managers.iter().find(|manager| manager.by == Some(By::Moved)).and_then(|manager| manager.time.as_ref());
         let stamp = stamp.or_else(|| moved.map(|time| time.parse().unwrap())).filter(|_| op != EntryType::Deleted);
         let seen = at + self.random.i64(0..SECOND / 5);
         let (earliest, latest) = match stamp {
@@ -436,7 +442,10 @@ fn book(state: &mut State, old: &BTreeMap<Field, u32>, key: Manager, time: i64) 
     let changed: Vec<Field> =
         state.fields.iter().filter(|(field, value)| old.get(field) != Some(value)).map(|(field, _)| *field).collect();
     let fields = &state.fields;
-    state.books.iter_mut().for_each(|(_, set)| set.retain(|field| fields.contains_key(field) && !changed.contains(field)));
+    state
+        .books
+        .iter_mut()
+        .for_each(|(_, set)| set.retain(|field| fields.contains_key(field) && !changed.contains(field)));
     if changed.is_empty() {
         return;
     }
@@ -452,7 +461,8 @@ fn book(state: &mut State, old: &BTreeMap<Field, u32>, key: Manager, time: i64) 
 fn managers(before: Option<&State>, state: &State, op: EntryType) -> Vec<Manager> {
     let old = |manager: &Manager| before.and_then(|before| before.books.iter().find(|(known, _)| known.is(manager)));
     let grew = |(manager, set): &&(Manager, Vec<Field>)| {
-        old(manager).is_none_or(|(known, had)| known.time != manager.time || set.iter().any(|field| !had.contains(field)))
+        old(manager)
+            .is_none_or(|(known, had)| known.time != manager.time || set.iter().any(|field| !had.contains(field)))
     };
     let by = |by: Option<By>| move |(manager, _): &(Manager, Vec<Field>)| Manager { by, ..manager.clone() };
     if op == EntryType::Added {
