@@ -13,6 +13,10 @@
 //!
 //! A version gets an actor if one user remains. **A wrong actor is worse than none**: where several do, it says so.
 //!
+//! What it does not see: it does not evaluate the selectors of a deleted collection, so that every collection of the namespace is a
+//! candidate. A version that the log suppresses is to be given as well, or its request counts as one that made none. A request that takes longer than
+//! [`Limits::answer`] from its write to its answer comes too late to be a rival.
+//!
 //! # Decision: absence proves something only where nothing was ever missing
 //!
 //! Context: A policy can leave out users or resources, and a backend drops events. Then the one request that remains may be a no-op

@@ -251,7 +251,9 @@ impl Fact {
             _ if version.op == EntryType::Deleted || version.deletion_requested => Certainty::Deleted,
             _ if version.op == EntryType::Added => Certainty::Created,
             Verb::Update if version.before.as_deref() == Some(&*self.before) => Certainty::Successor,
-            _ => Certainty::Field,
+            Verb::Create | Verb::Act | Verb::Evict | Verb::Update | Verb::Patch | Verb::Apply | Verb::Delete => {
+                Certainty::Field
+            }
         }
     }
 

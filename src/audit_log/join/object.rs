@@ -51,7 +51,7 @@ impl Object {
         }
         ground.bytes += fact.bytes();
         self.facts.push(fact);
-        self.prove(ground, out);
+        self.prove(out);
     }
 
     /// Adds a version; a repeat changes nothing.
@@ -63,18 +63,17 @@ impl Object {
         ground.bytes += weight(&version);
         let late = version.latest + 2 * ground.limits.skew < ground.mark;
         self.versions.insert(place, Known { version, late, decided: false });
-        self.prove(ground, out);
+        self.prove(out);
     }
 
     /// Decides at once what a request proves by itself.
-    fn prove(&mut self, ground: &mut Ground, out: &mut Settled) {
+    fn prove(&mut self, out: &mut Settled) {
         for known in self.versions.iter_mut().filter(|known| !known.decided) {
             let Some(fact) = self.facts.iter_mut().find(|fact| fact.proves(&known.version)) else { continue };
             fact.made = Some(known.version.seq);
             known.decided = true;
             out.verdicts.push(Verdict { seq: known.version.seq, actor: unite(&known.version, [&*fact].into_iter()) });
         }
-        let _ = ground;
     }
 
     /// Settles what is due, and returns the time at which the next is.
@@ -307,7 +306,9 @@ impl Object {
             return Err(match version.op {
                 EntryType::Deleted if &*names.resource == "events" => Unresolved::Expired,
                 _ if version.is_deletion() && ground.lacks_definition(names, version) => Unresolved::DefinitionDeleted,
-                _ => Unresolved::NotInAuditLog,
+                EntryType::Added | EntryType::Modified | EntryType::Deleted | EntryType::Gap => {
+                    Unresolved::NotInAuditLog
+                }
             });
         }
         // The end of a definition asks for the deletion of its objects, and nobody logs that.
@@ -394,7 +395,7 @@ fn unite<'a>(version: &Version, mut facts: impl Iterator<Item = &'a Fact>) -> Re
         certain |= !fact.unsure;
         let clear = |text: &mut String, other: &str| {
             if text != other {
-                text.clear()
+                text.clear();
             }
         };
         clear(&mut sender.agent, &fact.sender.agent);

@@ -48,11 +48,7 @@ fn moved(manager: &str) -> Vec<Manager> {
 
 /// A change of `cart` by a manager, after version `before`.
 fn change(seq: u64, before: &str, now: &str, manager: &str, second: i64) -> Version {
-    Version {
-        before: Some(before.to_owned()),
-        managers: moved(manager),
-        ..version(seq, EntryType::Modified, now, second)
-    }
+    Version { before: Some(before.to_owned()), managers: moved(manager), ..version(seq, Modified, now, second) }
 }
 
 type Wanted = Result<(&'static str, Certainty), Unresolved>;
@@ -99,7 +95,7 @@ fn check(cases: Vec<Case>) {
             }
             give(&mut joiner, &versions);
             let settled = finish(&mut joiner);
-            let mut got: Vec<(u64, Result<(String, Certainty), Unresolved>)> = settled
+            let mut got: Vec<_> = settled
                 .verdicts
                 .into_iter()
                 .map(|verdict| (verdict.seq, verdict.actor.map(|actor| (actor.sender.user, actor.certainty))))
@@ -443,7 +439,7 @@ fn what_has_no_actor() {
     let patch = || ask("1", "alice", "patch", T + 1);
     let of = |resource: &str, group: &str| {
         but(version(1, Deleted, "9", T), |version| {
-            (version.resource, version.group) = (resource.to_owned(), group.to_owned())
+            (version.resource, version.group) = (resource.to_owned(), group.to_owned());
         })
     };
     let definition = with(ask("1", "alice", "delete", T + 1), |delete| {
@@ -515,10 +511,10 @@ fn writes_without_a_version_and_versions_that_the_log_lacks() {
     let mut joiner = joiner();
     joiner.request(ask("1", "alice", "patch", T + 1));
     joiner.request(with(ask("2", "bob", "update", T + 2 * SECOND), |put| {
-        (put.before, put.after) = ("5".to_owned(), "5".to_owned())
+        (put.before, put.after) = ("5".to_owned(), "5".to_owned());
     }));
     joiner.request(with(ask("3", "carol", "update", T + 4 * SECOND), |put| {
-        (put.before, put.after) = ("5".to_owned(), "6".to_owned())
+        (put.before, put.after) = ("5".to_owned(), "6".to_owned());
     }));
     joiner.version(change(1, "4", "5", "kubectl-edit", T));
     let settled = finish(&mut joiner);

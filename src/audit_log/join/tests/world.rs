@@ -322,7 +322,9 @@ impl World {
         let operation = match pending.act {
             Act::Create { .. } => "Update",
             Act::Apply { .. } => "Apply",
-            _ => return 404,
+            Act::Put { .. } | Act::Patch { .. } | Act::Delete | Act::Evict | Act::DeleteCollection | Act::Bind => {
+                return 404;
+            }
         };
         if pending.dry_run {
             return 201;
@@ -330,10 +332,7 @@ impl World {
         let time = (at + self.skews[pending.server]).div_euclid(SECOND);
         let mut state = State { uid: format!("uid-{place}"), ..State::default() };
         (state.finalizers, state.graceful) = (self.random.u32(0..2), self.random.u8(0..4) == 0);
-        state.fields = match &pending.act {
-            Act::Apply { fields } => fields.clone(),
-            _ => self.fields(false),
-        };
+        state.fields = if let Act::Apply { fields } = &pending.act { fields.clone() } else { self.fields(false) };
         let manager = self.writers[pending.writer].manager;
         let key = Manager { manager: manager.to_owned(), operation: operation.to_owned(), ..Manager::default() };
         book(&mut state, &BTreeMap::new(), key, time);
@@ -348,7 +347,7 @@ impl World {
             return if evicts { 201 } else { 200 };
         }
         if evicts && state.asked.is_none() {
-            state.fields.insert((true, 100), place as u32);
+            state.fields.insert((true, 100), u32::try_from(place).unwrap());
             self.log(place, at, pending, Some(&before), state.clone(), EntryType::Modified, None);
             state = self.objects[&pending.name].clone();
         }
