@@ -28,6 +28,7 @@
 mod assign;
 mod fact;
 mod ground;
+mod limits;
 mod object;
 #[cfg(test)]
 mod tests;
@@ -40,35 +41,13 @@ use std::sync::Arc;
 
 use fact::{Fact, Senders, Verb};
 use ground::{Ground, Names};
+pub use limits::Limits;
 use object::Object;
 pub use verdict::{Actor, Certainty, Settled, Unresolved, Verdict, Write};
 pub use version::Version;
 
 use crate::core::k8s::audited::AuditedRequest;
 use crate::core::model::EntryType;
-
-/// Bounds of a [`Joiner`]. Times are in microseconds.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Most bytes of requests and versions. Beyond, those that would be settled first are forgotten.
-    pub bytes: usize,
-    /// Longest wait for the side that is behind, after which a version has no actor.
-    pub age: i64,
-    /// Longest time from a write to the answer of its request.
-    pub answer: i64,
-    /// Longest time that a request takes, as the API server bounds it (`--request-timeout`).
-    pub request: i64,
-    /// Most that the clock of an API server differs from the middle of all; 0 with a single one.
-    pub skew: i64,
-}
-
-impl Default for Limits {
-    /// 64 MiB, an hour, 10 s, 60 s, half a second.
-    fn default() -> Self {
-        const SECOND: i64 = 1_000_000;
-        Self { bytes: 64 << 20, age: 3600 * SECOND, answer: 10 * SECOND, request: 60 * SECOND, skew: SECOND / 2 }
-    }
-}
 
 /// State of the join.
 #[derive(Debug)]

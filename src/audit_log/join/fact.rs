@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::limits::Limits;
+use super::verdict::Certainty;
 use super::version::Version;
-use super::{Certainty, Limits};
 use crate::core::k8s::audited::{AuditedRequest, Sender};
 use crate::core::k8s::managed_fields::By;
 use crate::core::model::EntryType;

@@ -3,10 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use super::Limits;
 use super::fact::{Fact, Verb};
+use super::limits::Limits;
 use super::verdict::{Actor, Certainty, Unresolved};
 use super::version::Version;
+use crate::core::model::EntryType;
 
 /// Resource in a namespace, or object where `name` is not empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -104,7 +105,7 @@ impl Ground {
 
     /// Reports whether requests of the version's time are forgotten or were never read.
     pub(super) fn is_forgotten(&self, names: &Names, version: &Version) -> bool {
-        let by_pool = (version.is_deletion() || version.op == crate::core::model::EntryType::Added)
+        let by_pool = (version.is_deletion() || version.op == EntryType::Added)
             && self.pool_of(names).is_some_and(|pool| version.earliest <= pool.forgotten);
         by_pool || version.earliest <= self.forgotten
     }
