@@ -13,6 +13,10 @@
 //!
 //! A version gets an actor if one user remains. **A wrong actor is worse than none**: where several do, it says so.
 //!
+//! What it does not see: it does not evaluate the selectors of a deleted collection, so that every collection of the namespace is a
+//! candidate. A version that the log suppresses is to be given as well, or its request counts as one that made none. A request that takes longer than
+//! [`Limits::answer`] from its write to its answer comes too late to be a rival.
+//!
 //! # Decision: absence proves something only where nothing was ever missing
 //!
 //! Context: A policy can leave out users or resources, and a backend drops events. Then the one request that remains may be a no-op
@@ -24,6 +28,7 @@
 mod assign;
 mod fact;
 mod ground;
+mod limits;
 mod object;
 #[cfg(test)]
 mod tests;
@@ -36,35 +41,13 @@ use std::sync::Arc;
 
 use fact::{Fact, Senders, Verb};
 use ground::{Ground, Names};
+pub use limits::Limits;
 use object::Object;
 pub use verdict::{Actor, Certainty, Settled, Unresolved, Verdict, Write};
 pub use version::Version;
 
 use crate::core::k8s::audited::AuditedRequest;
 use crate::core::model::EntryType;
-
-/// Bounds of a [`Joiner`]. Times are in microseconds.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Most bytes of requests and versions. Beyond, those that would be settled first are forgotten.
-    pub bytes: usize,
-    /// Longest wait for the side that is behind, after which a version has no actor.
-    pub age: i64,
-    /// Longest time from a write to the answer of its request.
-    pub answer: i64,
-    /// Longest time that a request takes, as the API server bounds it (`--request-timeout`).
-    pub request: i64,
-    /// Most that the clock of an API server differs from the middle of all; 0 with a single one.
-    pub skew: i64,
-}
-
-impl Default for Limits {
-    /// 64 MiB, an hour, 10 s, 60 s, half a second.
-    fn default() -> Self {
-        const SECOND: i64 = 1_000_000;
-        Self { bytes: 64 << 20, age: 3600 * SECOND, answer: 10 * SECOND, request: 60 * SECOND, skew: SECOND / 2 }
-    }
-}
 
 /// State of the join.
 #[derive(Debug)]
@@ -125,12 +108,18 @@ impl Joiner {
             namespace: take(&mut request.namespace),
             name: take(&mut request.name),
         };
-        let Some(fact) = Fact::new(request, &mut self.senders, &self.ground.limits, self.ground.mark) else { return };
+        let Some(mut fact) = Fact::new(request, &mut self.senders, &self.ground.limits, self.ground.mark) else {
+            return;
+        };
         if !fact.unsure {
             self.ground.note_definition(&names, &fact);
         }
         match (fact.verb, &*names.name) {
-            (Verb::Create | Verb::DeleteCollection, "") => self.ground.pool(names, fact),
+            (Verb::Create | Verb::DeleteCollection, "") => {
+                // Without a name and a time it can have deleted everything.
+                fact.unsure |= fact.verb == Verb::DeleteCollection && !fact.is_timed();
+                self.ground.pool(names, fact);
+            }
             (_, "") => {}
             _ => self.change(names, |object, ground, out| object.add_fact(fact, ground, out)),
         }

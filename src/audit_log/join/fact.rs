@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::limits::Limits;
+use super::verdict::Certainty;
 use super::version::Version;
-use super::{Certainty, Limits};
 use crate::core::k8s::audited::{AuditedRequest, Sender};
 use crate::core::k8s::managed_fields::By;
 use crate::core::model::EntryType;
@@ -161,6 +162,11 @@ impl Fact {
             }
     }
 
+    /// Reports whether anything is known of its time.
+    pub(super) const fn is_timed(&self) -> bool {
+        self.received != LONG_AGO
+    }
+
     /// Reports whether it proves by itself that it made this version.
     pub(super) fn proves(&self, version: &Version) -> bool {
         self.is_sure() && *self.after == *version.version && self.is_of(version) && version.op != EntryType::Deleted
@@ -201,7 +207,7 @@ impl Fact {
             EntryType::Deleted => {
                 self.verb.deletes() || version.deleting && self.verb.changes_fields() && !self.made_object
             }
-            EntryType::Gap | EntryType::Actor => false,
+            EntryType::Gap => false,
         }
     }
 
@@ -246,19 +252,24 @@ impl Fact {
             _ if version.op == EntryType::Deleted || version.deletion_requested => Certainty::Deleted,
             _ if version.op == EntryType::Added => Certainty::Created,
             Verb::Update if version.before.as_deref() == Some(&*self.before) => Certainty::Successor,
-            _ => Certainty::Field,
+            Verb::Create | Verb::Act | Verb::Evict | Verb::Update | Verb::Patch | Verb::Apply | Verb::Delete => {
+                Certainty::Field
+            }
         }
     }
 
-    /// Reports whether the version shows the mark of this request, beside that no other one remains.
+    /// Reports whether the version shows a mark of this request, beside that no other one remains.
     pub(super) fn is_shown_by(&self, version: &Version) -> bool {
-        let named =
-            |by: By| version.managers.iter().any(|manager| manager.by == Some(by) && *manager.manager == *self.manager);
-        match self.certainty(version) {
-            Certainty::Exact | Certainty::Created | Certainty::Deleted | Certainty::Collection => true,
-            Certainty::Successor | Certainty::Field => {
-                !self.manager.is_empty() && (named(By::Moved) || named(By::Owner))
-            }
+        let owners = version.managers.iter().filter(|manager| manager.by == Some(By::Owner));
+        let is_mover =
+            || !self.manager.is_empty() && version.movers().chain(owners).any(|known| *known.manager == *self.manager);
+        match version.op {
+            _ if self.proves(version) => true,
+            EntryType::Added => self.verb == Verb::Create || is_mover(),
+            // A second DELETE of an object with finalizers, and a collection that it is not in, change nothing.
+            EntryType::Modified => !version.deletion_requested && is_mover(),
+            EntryType::Deleted => matches!(self.verb, Verb::Delete | Verb::Evict),
+            EntryType::Gap => false,
         }
     }
 }

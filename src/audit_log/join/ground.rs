@@ -3,10 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use super::Limits;
 use super::fact::{Fact, Verb};
+use super::limits::Limits;
 use super::verdict::{Actor, Certainty, Unresolved};
 use super::version::Version;
+use crate::core::model::EntryType;
 
 /// Resource in a namespace, or object where `name` is not empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -35,8 +36,8 @@ pub(super) struct Ground {
     pub(super) askers: Recent<Box<str>, Result<Actor, Unresolved>>,
     /// Definitions that were deleted, `PLURAL.GROUP`, and when.
     definitions: Recent<Box<str>, i64>,
-    /// Resources of which a version was made by no request of the audit log, by group and name, and when that was.
-    holes: Recent<(Box<str>, Box<str>), i64>,
+    /// Resources of which a version was made by no request of the audit log, whether that was a deletion, and when.
+    holes: Recent<(Box<str>, Box<str>, bool), i64>,
 }
 
 #[derive(Debug)]
@@ -104,7 +105,7 @@ impl Ground {
 
     /// Reports whether requests of the version's time are forgotten or were never read.
     pub(super) fn is_forgotten(&self, names: &Names, version: &Version) -> bool {
-        let by_pool = (version.is_deletion() || version.op == crate::core::model::EntryType::Added)
+        let by_pool = (version.is_deletion() || version.op == EntryType::Added)
             && self.pool_of(names).is_some_and(|pool| version.earliest <= pool.forgotten);
         by_pool || version.earliest <= self.forgotten
     }
@@ -146,12 +147,12 @@ impl Ground {
 
     /// Notes a version that no request of the audit log made.
     pub(super) fn note_hole(&mut self, names: &Names, version: &Version) {
-        self.holes.insert((names.group.clone(), names.resource.clone()), version.latest);
+        self.holes.insert(hole(names, version), version.latest);
     }
 
     /// Reports whether somebody writes this resource whom the audit log lacks, so that nothing follows from the lack of others.
     pub(super) fn has_hole(&self, names: &Names, version: &Version) -> bool {
-        let hole = self.holes.get(&(names.group.clone(), names.resource.clone()));
+        let hole = self.holes.get(&hole(names, version));
         hole.is_some_and(|at| (at - version.latest).abs() <= HOLE_MAX)
     }
 
@@ -163,6 +164,11 @@ impl Ground {
             actor
         }))
     }
+}
+
+/// Writers whom the audit log lacks are known by what they do: those who only change objects say nothing of deletions.
+fn hole(names: &Names, version: &Version) -> (Box<str>, Box<str>, bool) {
+    (names.group.clone(), names.resource.clone(), version.is_deletion())
 }
 
 /// Map that forgets what was put into it first.

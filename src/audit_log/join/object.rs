@@ -51,7 +51,7 @@ impl Object {
         }
         ground.bytes += fact.bytes();
         self.facts.push(fact);
-        self.prove(ground, out);
+        self.prove(out);
     }
 
     /// Adds a version; a repeat changes nothing.
@@ -63,18 +63,17 @@ impl Object {
         ground.bytes += weight(&version);
         let late = version.latest + 2 * ground.limits.skew < ground.mark;
         self.versions.insert(place, Known { version, late, decided: false });
-        self.prove(ground, out);
+        self.prove(out);
     }
 
     /// Decides at once what a request proves by itself.
-    fn prove(&mut self, ground: &mut Ground, out: &mut Settled) {
+    fn prove(&mut self, out: &mut Settled) {
         for known in self.versions.iter_mut().filter(|known| !known.decided) {
             let Some(fact) = self.facts.iter_mut().find(|fact| fact.proves(&known.version)) else { continue };
             fact.made = Some(known.version.seq);
             known.decided = true;
             out.verdicts.push(Verdict { seq: known.version.seq, actor: unite(&known.version, [&*fact].into_iter()) });
         }
-        let _ = ground;
     }
 
     /// Settles what is due, and returns the time at which the next is.
@@ -268,18 +267,13 @@ impl Object {
     ) -> (Result<Actor, Unresolved>, bool) {
         let Known { version, late, .. } = &self.versions[place];
         let made = self.maker(version, *late, candidates, names, ground);
-        if version.op != EntryType::Deleted {
-            let certain = made.is_ok();
-            return (made, certain);
-        }
-        match ground.asker(version) {
-            Some(asker) => (asker, made.is_ok()),
-            None if version.deleting => (Err(Unresolved::OutsideOfItsTime), made.is_ok()),
-            None => {
-                let certain = made.is_ok();
-                (made, certain)
-            }
-        }
+        let pooled = || !candidates.closed && ground.pooled(names, version).next().is_some();
+        let certain = made.is_ok() && candidates.facts.len() == 1 && !pooled();
+        let ends = version.op == EntryType::Deleted;
+        let asker = ends.then(|| ground.asker(version)).flatten();
+        // The request for the deletion came before anything that is known.
+        let unknown = ends && version.deleting;
+        (asker.unwrap_or(if unknown { Err(Unresolved::OutsideOfItsTime) } else { made }), certain)
     }
 
     /// Sender of the request that made this version.
@@ -312,7 +306,9 @@ impl Object {
             return Err(match version.op {
                 EntryType::Deleted if &*names.resource == "events" => Unresolved::Expired,
                 _ if version.is_deletion() && ground.lacks_definition(names, version) => Unresolved::DefinitionDeleted,
-                _ => Unresolved::NotInAuditLog,
+                EntryType::Added | EntryType::Modified | EntryType::Deleted | EntryType::Gap => {
+                    Unresolved::NotInAuditLog
+                }
             });
         }
         // The end of a definition asks for the deletion of its objects, and nobody logs that.
@@ -320,8 +316,13 @@ impl Object {
             return Err(Unresolved::Ambiguous);
         }
         let actor = unite(version, all.iter().copied())?;
-        let shown = all.iter().all(|fact| fact.is_shown_by(version));
-        if shown || !ground.has_hole(names, version) { Ok(actor) } else { Err(Unresolved::Incomplete) }
+        // A time is a mark as well, but where others are missing.
+        let hole = ground.has_hole(names, version);
+        let shown = |fact: &&Fact| match (fact.is_timed(), fact.is_shown_by(version)) {
+            (true, shown) => shown || !hole,
+            (false, shown) => shown && (!hole || fact.proves(version)),
+        };
+        if all.iter().all(shown) { Ok(actor) } else { Err(Unresolved::Incomplete) }
     }
 
     /// Settles the requests whose versions are all known: those that made none, and those whose version nobody has.
@@ -394,7 +395,7 @@ fn unite<'a>(version: &Version, mut facts: impl Iterator<Item = &'a Fact>) -> Re
         certain |= !fact.unsure;
         let clear = |text: &mut String, other: &str| {
             if text != other {
-                text.clear()
+                text.clear();
             }
         };
         clear(&mut sender.agent, &fact.sender.agent);

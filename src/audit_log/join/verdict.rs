@@ -13,22 +13,54 @@ pub struct Verdict {
     pub actor: Result<Actor, Unresolved>,
 }
 
-/// Sender who made a version or, of a deletion, asked for it.
+/// Sender who made a version or, of a deletion, asked for it. Its JSON is that of the key `actor` of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Keys", into = "Keys")]
 pub struct Actor {
     /// Sender. Where several requests of one user remain, what they do not share is empty.
-    #[serde(flatten)]
     pub sender: Sender,
     /// Verb of the request; empty where those that remain have several.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub verb: String,
     /// Subresource of the request.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subresource: String,
     /// Strength of the answer: the weakest of the requests that remain.
     pub certainty: Certainty,
     /// auditIDs of the request; several where one of several requests of the same user did it.
     pub audit_ids: Vec<String>,
+}
+
+/// Keys of an actor.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Keys {
+    user: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    impersonated_by: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    agent: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    addresses: Vec<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    verb: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    subresource: String,
+    certainty: Certainty,
+    audit_ids: Vec<String>,
+}
+
+impl From<Keys> for Actor {
+    fn from(keys: Keys) -> Self {
+        let Keys { user, impersonated_by, agent, addresses, verb, subresource, certainty, audit_ids } = keys;
+        Self { sender: Sender { user, impersonated_by, agent, addresses }, verb, subresource, certainty, audit_ids }
+    }
+}
+
+impl From<Actor> for Keys {
+    fn from(actor: Actor) -> Self {
+        let Actor { sender, verb, subresource, certainty, audit_ids } = actor;
+        let Sender { user, impersonated_by, agent, addresses } = sender;
+        Self { user, impersonated_by, agent, addresses, verb, subresource, certainty, audit_ids }
+    }
 }
 
 /// Tier of an answer, the strongest first.

@@ -20,10 +20,12 @@ enum Level {
 
 #[derive(Debug, Default)]
 struct Score {
-    /// Versions by writers with managers of their own, and how many of them were named.
+    /// Creations and changes that managedFields show, of writers with managers of their own: how many there are, and how many were named.
     own: (usize, usize),
-    /// Those of others.
+    /// Those of writers who share a manager.
     shared: (usize, usize),
+    /// Deletions, and writes that move nobody's time.
+    hidden: (usize, usize),
     wrong: Vec<String>,
     reasons: BTreeMap<String, usize>,
     wasted: (usize, usize),
@@ -129,11 +131,17 @@ fn grade(world: &World, settled: &Settled, score: &mut Score) {
         let made = &world.made[place];
         let maker = &world.sent[made.actor];
         let writer = &world.writers[maker.writer];
-        let count = if writer.own { &mut score.own } else { &mut score.shared };
-        count.0 += 1;
+        let count = match (made.version.movers().next(), writer.own) {
+            (None, _) => &mut score.hidden,
+            (Some(_), true) => &mut score.own,
+            (Some(_), false) => &mut score.shared,
+        };
+        // Nobody can name the sender of a request whose answer was lost.
+        let nameable = maker.request.writes();
+        count.0 += usize::from(nameable);
         match &verdict.actor {
             Ok(actor) => {
-                count.1 += 1;
+                count.1 += usize::from(nameable);
                 let (is, was) = (&actor.sender, &writer.sender);
                 let same = is.user == was.user
                     && is.impersonated_by == was.impersonated_by
@@ -146,15 +154,7 @@ fn grade(world: &World, settled: &Settled, score: &mut Score) {
                 }
                 *score.reasons.entry(actor.certainty.as_str().to_owned()).or_default() += 1;
             }
-            Err(reason) => {
-                if std::env::var("SHOW").is_ok_and(|w| w == reason.as_str()) {
-                    println!(
-                        "{reason:?} {:?}\n  by {:?} {}\n made {:?}",
-                        made.version, maker.request, verdict.seq, world.sent[made.maker].request
-                    );
-                }
-                *score.reasons.entry(format!("-{}", reason.as_str())).or_default() += 1
-            }
+            Err(reason) => *score.reasons.entry(format!("-{}", reason.as_str())).or_default() += 1,
         }
     }
     let once = answered.iter().zip(&world.made).all(|(&times, made)| times == usize::from(!made.suppressed));
@@ -183,56 +183,62 @@ fn grade(world: &World, settled: &Settled, score: &mut Score) {
     }
 }
 
-fn percent((of, named): (usize, usize)) -> usize {
+fn thousandths((of, named): (usize, usize)) -> usize {
     named * 1000 / of.max(1)
 }
 
-/// Worlds at several paces: from requests that have seconds of their own to dozens in one.
+/// Worlds of each pair of level and pace: thousands of writes.
+const WORLDS: u64 = 30;
+
+/// Worlds at several paces: from requests that have seconds of their own to twenty in one second on five objects.
 #[test]
 fn no_actor_is_wrong_and_most_are_known() {
     let floors = [
-        // Level, pace, floors in thousandths of writers with managers of their own, and of others.
-        (Level::Bodies, 5 * SECOND, 0, 0),
-        (Level::Bodies, SECOND / 2, 0, 0),
-        (Level::Bodies, SECOND / 20, 0, 0),
-        (Level::Metadata, 5 * SECOND, 0, 0),
-        (Level::Metadata, SECOND / 2, 0, 0),
-        (Level::Metadata, SECOND / 20, 0, 0),
-        (Level::Mixed, 5 * SECOND, 0, 0),
-        (Level::Mixed, SECOND / 2, 0, 0),
-        (Level::Mixed, SECOND / 20, 0, 0),
-        (Level::Cut, SECOND / 2, 0, 0),
+        // Level, pace, floors in thousandths: of writers with managers of their own, of those who share one, and of the rest.
+        (Level::Bodies, 5 * SECOND, [999, 990, 970]),
+        (Level::Bodies, SECOND / 2, [999, 990, 950]),
+        (Level::Bodies, SECOND / 20, [999, 985, 650]),
+        (Level::Metadata, 5 * SECOND, [999, 990, 960]),
+        (Level::Metadata, SECOND / 2, [999, 980, 900]),
+        (Level::Metadata, SECOND / 20, [999, 880, 360]),
+        (Level::Mixed, 5 * SECOND, [999, 980, 800]),
+        (Level::Mixed, SECOND / 2, [999, 955, 600]),
+        (Level::Mixed, SECOND / 20, [999, 870, 260]),
+        (Level::Cut, SECOND / 2, [999, 470, 0]),
     ];
-    for (level, pace, own, shared) in floors {
+    let mut short = Vec::new();
+    for (level, pace, floor) in floors {
         let mut score = Score::default();
-        for seed in 0..30 {
-            let world = World::run(seed, 300, pace);
-            judge(&world, level, seed, &mut score, |_| true);
-            if let (Some(w), true) = (score.wrong.first(), std::env::var("SHOW").is_ok()) {
-                println!("seed {seed} {w}");
-                for m in &world.made {
-                    if w.contains(&format!("name: {:?}", m.version.name)) {
-                        println!("   {:?} made {:?} suppr {}", m.version, world.sent[m.maker].request.id, m.suppressed);
-                    }
-                }
-                for m in &world.sent {
-                    if w.contains(&format!("name: {:?}", m.request.name)) {
-                        println!("   {:?} {}", m.request, m.made);
-                    }
-                }
-                panic!()
-            }
+        for seed in 0..WORLDS {
+            judge(&World::run(seed, 300, pace), level, seed, &mut score, |_| true);
         }
-        println!(
-            "{level:?} at {pace} µs: own {:?} {}‰, shared {:?} {}‰, wasted {:?}, {:?}",
-            score.own,
-            percent(score.own),
-            score.shared,
-            percent(score.shared),
-            score.wasted,
-            score.reasons
-        );
+        let shares = [score.own, score.shared, score.hidden].map(thousandths);
+        println!("{level:?}, {pace} µs apart: {shares:?} thousandths of {score:?}");
         assert!(score.wrong.is_empty(), "{} wrong, such as {}", score.wrong.len(), score.wrong[0]);
-        assert!(percent(score.own) >= own && percent(score.shared) >= shared, "{level:?} at {pace}: too few are named");
+        if shares.iter().zip(floor).any(|(share, floor)| *share < floor) {
+            short.push((level, pace, shares));
+        }
+    }
+    assert!(short.is_empty(), "too few are named: {short:?}");
+}
+
+/// A user whom the audit log lacks altogether, as a policy can leave one out. That breaks what the join stands on; what it has against
+/// that keeps the wrong ones rare even where five objects are changed and deleted by ten others all the time.
+#[test]
+fn a_user_whom_the_audit_log_lacks_makes_few_wrong() {
+    for (level, pace, lacks) in [
+        (Level::Metadata, 5 * SECOND, 7),
+        (Level::Metadata, SECOND / 2, 7),
+        (Level::Metadata, SECOND / 2, 0),
+        (Level::Bodies, SECOND / 2, 7),
+        (Level::Mixed, SECOND / 2, 7),
+    ] {
+        let mut score = Score::default();
+        for seed in 0..WORLDS {
+            judge(&World::run(seed, 300, pace), level, seed, &mut score, |writer| writer != lacks);
+        }
+        let all = score.own.0 + score.shared.0 + score.hidden.0;
+        println!("{level:?}, {pace} µs apart, without {lacks}: {} wrong of {all}", score.wrong.len());
+        assert!(score.wrong.len() * 200 < all, "{} wrong of {all}, such as {}", score.wrong.len(), score.wrong[0]);
     }
 }

@@ -236,7 +236,12 @@ impl World {
         } else {
             self.apply(place, at, pending)
         };
-        self.sent[place].request.code = code;
+        // An answer that timed out says nothing of what was written.
+        let lost = self.random.u8(0..60) == 0;
+        self.sent[place].request.code = if lost { 504 } else { code };
+        if lost {
+            self.sent[place].request.after.clear();
+        }
         self.sent[place].made = self.made.len() > count;
         if pending.act == (Act::Create { generate: true }) && self.random.bool() {
             self.objects.get_mut(&pending.name).into_iter().for_each(|state| state.finalizers = 1);
@@ -317,7 +322,9 @@ impl World {
         let operation = match pending.act {
             Act::Create { .. } => "Update",
             Act::Apply { .. } => "Apply",
-            _ => return 404,
+            Act::Put { .. } | Act::Patch { .. } | Act::Delete | Act::Evict | Act::DeleteCollection | Act::Bind => {
+                return 404;
+            }
         };
         if pending.dry_run {
             return 201;
@@ -325,10 +332,7 @@ impl World {
         let time = (at + self.skews[pending.server]).div_euclid(SECOND);
         let mut state = State { uid: format!("uid-{place}"), ..State::default() };
         (state.finalizers, state.graceful) = (self.random.u32(0..2), self.random.u8(0..4) == 0);
-        state.fields = match &pending.act {
-            Act::Apply { fields } => fields.clone(),
-            _ => self.fields(false),
-        };
+        state.fields = if let Act::Apply { fields } = &pending.act { fields.clone() } else { self.fields(false) };
         let manager = self.writers[pending.writer].manager;
         let key = Manager { manager: manager.to_owned(), operation: operation.to_owned(), ..Manager::default() };
         book(&mut state, &BTreeMap::new(), key, time);
@@ -343,7 +347,7 @@ impl World {
             return if evicts { 201 } else { 200 };
         }
         if evicts && state.asked.is_none() {
-            state.fields.insert((true, 100), place as u32);
+            state.fields.insert((true, 100), u32::try_from(place).unwrap());
             self.log(place, at, pending, Some(&before), state.clone(), EntryType::Modified, None);
             state = self.objects[&pending.name].clone();
         }
