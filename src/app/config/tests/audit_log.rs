@@ -56,7 +56,10 @@ fn mistakes_of_the_audit_log_are_reported() {
             "file = '/var/log/a/audit.log'".to_owned(),
             &["audit_log[1].file: \"/var/log/a/audit.log\", which audit_log[0] reads"],
         ),
-        ("file = '/var/log/b/audit.log'".to_owned(), &["audit_log[1]: \"audit\", which is the name of audit_log[0]"]),
+        (
+            "file = '/var/log/b/audit.log'".to_owned(),
+            &["audit_log[1].name: \"audit\", which is the name of audit_log[0]"],
+        ),
         (
             "name = 'audit'\nfile = '/var/log/b/x.log'".to_owned(),
             &["audit_log[1].name: \"audit\", which is the name of audit_log[0]"],
