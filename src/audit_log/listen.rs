@@ -96,16 +96,23 @@ impl Receiver {
     /// # Errors
     /// Where the socket fails.
     pub async fn serve(self, handler: impl Handler, stop: CancellationToken) -> io::Result<()> {
-        self.serve_within(handler, LIMITS, stop).await
+        self.serve_within(handler, LIMITS, BODY_TURN_WAIT, stop).await
     }
 
-    async fn serve_within(self, handler: impl Handler, limits: Limits, stop: CancellationToken) -> io::Result<()> {
+    /// Serves with other bounds: `turn` is the longest wait for one of the other bodies to go.
+    async fn serve_within(
+        self,
+        handler: impl Handler,
+        limits: Limits,
+        turn: Duration,
+        stop: CancellationToken,
+    ) -> io::Result<()> {
         let handler = Arc::new(handler);
         match self.bound.into_unix() {
             Ok(listener) => socket::serve(listener, handler, stop).await,
             Err(mut bound) => {
                 let gate = bound.gate.take();
-                let door = Door { gate, bodies: Semaphore::new(MOST_BODIES), handler };
+                let door = Door { gate, bodies: Semaphore::new(MOST_BODIES), turn, handler };
                 bound.answer(Router::new().fallback(receive).with_state(Arc::new(door)), limits, stop).await
             }
         }
@@ -117,6 +124,7 @@ struct Door<H> {
     /// None if everybody who can connect may send: on loopback.
     gate: Option<Gate>,
     bodies: Semaphore,
+    turn: Duration,
     handler: Arc<H>,
 }
 
@@ -226,7 +234,7 @@ impl<H: Handler> Door<H> {
             }
             return Err(answer);
         }
-        let turn = tokio::time::timeout(BODY_TURN_WAIT, self.bodies.acquire()).await;
+        let turn = tokio::time::timeout(self.turn, self.bodies.acquire()).await;
         let Ok(Ok(_turn)) = turn else { return Err(Answer::busy(BODY_TURN_WAIT)) };
         let body = body::read(&head.headers, body, MOST_BYTES).await?;
         let handler = Arc::clone(&self.handler);
