@@ -293,13 +293,13 @@ fn absent(path: &Path) -> String {
 
 pub(super) fn sentence(path: &Path, error: &io::Error) -> String {
     let path = path.display();
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => format!(
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return format!(
             "cannot read the audit log {path}: permission denied; let decklog's user read it and list its directory, by a group or an ACL (the API server makes the file with mode 0600)"
-        ),
-        io::ErrorKind::IsADirectory => {
-            format!("the audit log {path} is a directory; name the file of the API server's --audit-log-path")
-        }
-        _ => format!("cannot read the audit log {path}: {error}; decklog tries again until it can"),
+        );
     }
+    if error.kind() == io::ErrorKind::IsADirectory {
+        return format!("the audit log {path} is a directory; name the file of the API server's --audit-log-path");
+    }
+    format!("cannot read the audit log {path}: {error}; decklog tries again until it can")
 }

@@ -21,7 +21,7 @@ enum Source {
     /// A file that may grow and be truncated.
     Plain(File),
     /// A compressed file, which is whole, with its first bytes and the time at which it was rotated.
-    Compressed(Compressed, Vec<u8>, Timestamp),
+    Compressed(Box<Compressed>, Vec<u8>, Timestamp),
     /// A pipe, which has no position.
     Pipe(File),
 }
@@ -102,7 +102,7 @@ impl Candidate {
         let head = position.map(|position| position.head.clone()).unwrap_or_default();
         let opened = Compressed::open(self.file, offset, &head)?;
         Ok(opened.map(|(bytes, first)| {
-            let source = Source::Compressed(bytes, first, ended);
+            let source = Source::Compressed(Box::new(bytes), first, ended);
             Opened::new(source, self.identity, head, ended, Splitter::at(offset, within))
         }))
     }
