@@ -22,7 +22,8 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
@@ -96,28 +97,60 @@ impl Receiver {
     /// # Errors
     /// Where the socket fails.
     pub async fn serve(self, handler: impl Handler, stop: CancellationToken) -> io::Result<()> {
-        self.serve_within(handler, LIMITS, stop).await
+        self.serve_within(handler, LIMITS, BODY_TURN_WAIT, stop).await
     }
 
-    async fn serve_within(self, handler: impl Handler, limits: Limits, stop: CancellationToken) -> io::Result<()> {
+    /// Serves with other bounds: `turn` is the longest wait for one of the other bodies to go.
+    async fn serve_within(
+        self,
+        handler: impl Handler,
+        limits: Limits,
+        turn: Duration,
+        stop: CancellationToken,
+    ) -> io::Result<()> {
         let handler = Arc::new(handler);
         match self.bound.into_unix() {
             Ok(listener) => socket::serve(listener, handler, stop).await,
             Err(mut bound) => {
-                let gate = bound.gate.take();
-                let door = Door { gate, bodies: Semaphore::new(MOST_BODIES), handler };
-                bound.answer(Router::new().fallback(receive).with_state(Arc::new(door)), limits, stop).await
+                let (gate, (jobs, offered)) = (bound.gate.take(), mpsc::channel(1));
+                let door = Door { gate, bodies: Semaphore::new(MOST_BODIES), turn, jobs };
+                let router = Router::new().fallback(receive).with_state(Arc::new(door));
+                tokio::join!(bound.answer(router, limits, stop), work(offered, handler)).0
             }
         }
     }
 }
 
 /// State of the HTTP side.
-struct Door<H> {
+struct Door {
     /// None if everybody who can connect may send: on loopback.
     gate: Option<Gate>,
     bodies: Semaphore,
-    handler: Arc<H>,
+    turn: Duration,
+    jobs: mpsc::Sender<Job>,
+}
+
+/// A body that is to be committed.
+struct Job {
+    body: Bytes,
+    peer: Peer,
+    committed: oneshot::Sender<Result<Option<String>, Refusal>>,
+}
+
+/// Commits bodies until nobody has any more. Each goes on when its sender breaks off: all of its events are committed, or none.
+async fn work<H: Handler>(mut offered: mpsc::Receiver<Job>, handler: Arc<H>) {
+    let mut tasks = JoinSet::new();
+    loop {
+        let job = tokio::select! {
+            biased;
+            Some(_ended) = tasks.join_next() => continue,
+            job = offered.recv() => job,
+        };
+        let Some(Job { body, peer, committed }) = job else { break };
+        let handler = Arc::clone(&handler);
+        tasks.spawn(async move { drop(committed.send(handler.body(body, peer).await)) });
+    }
+    while tasks.join_next().await.is_some() {}
 }
 
 /// An answer of Firehose's protocol.
@@ -200,11 +233,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 /// Answers a request.
-async fn receive<H: Handler>(
-    State(door): State<Arc<Door<H>>>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Response {
+async fn receive(State(door): State<Arc<Door>>, Extension(peer): Extension<Peer>, request: Request) -> Response {
     let firehose = text(request.headers(), FIREHOSE_ID).map(str::to_owned);
     match door.take(peer, request).await {
         Ok(None) => StatusCode::OK.into_response(),
@@ -216,7 +245,7 @@ async fn receive<H: Handler>(
     }
 }
 
-impl<H: Handler> Door<H> {
+impl Door {
     async fn take(&self, peer: Peer, request: Request) -> Result<Option<String>, Answer> {
         let (head, body) = request.into_parts();
         if let Err(answer) = self.admit(&peer, &head.method, &head.headers).await {
@@ -226,13 +255,13 @@ impl<H: Handler> Door<H> {
             }
             return Err(answer);
         }
-        let turn = tokio::time::timeout(BODY_TURN_WAIT, self.bodies.acquire()).await;
+        let turn = tokio::time::timeout(self.turn, self.bodies.acquire()).await;
         let Ok(Ok(_turn)) = turn else { return Err(Answer::busy(BODY_TURN_WAIT)) };
         let body = body::read(&head.headers, body, MOST_BYTES).await?;
-        let handler = Arc::clone(&self.handler);
-        // In a task of its own, which goes on when the sender breaks off: all of the events are committed, or none.
-        let committed = tokio::spawn(async move { handler.body(body, peer).await }).await;
-        let Ok(committed) = committed else {
+        let (committed, answer) = oneshot::channel();
+        // Where nobody takes it, because that has ended or panics, the channel is closed.
+        drop(self.jobs.send(Job { body, peer, committed }).await);
+        let Ok(committed) = answer.await else {
             return Err(Answer::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "decklog failed at these events; its log says why",

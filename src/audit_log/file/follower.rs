@@ -167,13 +167,15 @@ impl Follower {
             self.begin(current.begin(None), false);
             return Ok(true);
         };
-        let is_here = |current: &Candidate| current.is_at(&at).map_err(failed(&self.path));
+        // Nothing says which file it was of which nothing was read: it is gone on with by the times of the files.
+        let is_known = at.head.length > 0;
+        let is_here = |current: &Candidate| Ok(is_known && current.is_at(&at).map_err(failed(&self.path))?);
         let is_same = match &current {
             Some(current) => current.identity == at.identity() && is_here(current)?,
             None => false,
         };
         let mut rotated = siblings::list(&self.path).map_err(failed(&self.path))?;
-        if !is_same {
+        if is_known && !is_same {
             for sibling in by_identity(&rotated, at.identity()) {
                 if let Some(opened) = open(sibling, Some(&at))? {
                     self.begin(opened, true);
@@ -186,10 +188,10 @@ impl Follower {
             self.begin(current.begin(Some(&at)), false);
             return Ok(true);
         }
-        if at.head.length > 0 {
+        if is_known {
             self.lost.get_or_insert(Lost { since: at.complete_at });
         }
-        rotated.retain(|sibling| sibling.ended > at.changed);
+        rotated.retain(|sibling| sibling.is_after(at.changed));
         self.go_on(rotated.first(), current)
     }
 
@@ -218,7 +220,7 @@ impl Follower {
         let changed = opened.changed();
         let next = match own {
             Some(own) => rotated.iter().find(|sibling| sibling.follows(own)),
-            None => rotated.iter().find(|sibling| sibling.ended > changed),
+            None => rotated.iter().find(|sibling| sibling.is_after(changed)),
         };
         self.go_on(next, current).map(drop)
     }
@@ -248,11 +250,6 @@ fn open(sibling: &Sibling, position: Option<&FilePosition>) -> Result<Option<Ope
     let candidate = Candidate::open(&sibling.path).map_err(&failed)?.ok_or(Trouble::Changed)?;
     if candidate.identity != sibling.identity {
         return Err(Trouble::Changed);
-    }
-    if let Some(position) = position.filter(|position| position.head.length == 0)
-        && candidate.identity != position.identity()
-    {
-        return Ok(None);
     }
     if sibling.compressed {
         return match candidate.decompress(position, sibling.ended) {
@@ -296,13 +293,13 @@ fn absent(path: &Path) -> String {
 
 pub(super) fn sentence(path: &Path, error: &io::Error) -> String {
     let path = path.display();
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => format!(
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return format!(
             "cannot read the audit log {path}: permission denied; let decklog's user read it and list its directory, by a group or an ACL (the API server makes the file with mode 0600)"
-        ),
-        io::ErrorKind::IsADirectory => {
-            format!("the audit log {path} is a directory; name the file of the API server's --audit-log-path")
-        }
-        _ => format!("cannot read the audit log {path}: {error}; decklog tries again until it can"),
+        );
     }
+    if error.kind() == io::ErrorKind::IsADirectory {
+        return format!("the audit log {path} is a directory; name the file of the API server's --audit-log-path");
+    }
+    format!("cannot read the audit log {path}: {error}; decklog tries again until it can")
 }

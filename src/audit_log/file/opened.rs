@@ -21,7 +21,7 @@ enum Source {
     /// A file that may grow and be truncated.
     Plain(File),
     /// A compressed file, which is whole, with its first bytes and the time at which it was rotated.
-    Compressed(Compressed, Vec<u8>, Timestamp),
+    Compressed(Box<Compressed>, Vec<u8>, Timestamp),
     /// A pipe, which has no position.
     Pipe(File),
 }
@@ -35,6 +35,8 @@ pub(super) struct Opened {
     changed: Timestamp,
     lines: Splitter,
     piece: Vec<u8>,
+    /// Nothing was read since it was opened.
+    is_fresh: bool,
 }
 
 /// Reason why a read of a file stopped.
@@ -54,6 +56,7 @@ pub(super) struct Candidate {
     file: File,
     pub(super) identity: Identity,
     length: u64,
+    changed: Timestamp,
     is_pipe: bool,
 }
 
@@ -70,18 +73,16 @@ impl Candidate {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         let is_pipe = meta.file_type().is_fifo();
-        Ok(Some(Self { identity: Identity::of(&meta), length: meta.len(), is_pipe, file }))
+        let changed = meta.modified()?.try_into().unwrap_or(Timestamp::UNIX_EPOCH);
+        Ok(Some(Self { identity: Identity::of(&meta), length: meta.len(), changed, is_pipe, file }))
     }
 
     pub(super) const fn is_pipe(&self) -> bool {
         self.is_pipe
     }
 
-    /// Reports whether it is the file of a position: it has so many bytes, and begins as that one.
+    /// Reports whether it is the file of a position, of which something was read: it has so many bytes, and begins as that one.
     pub(super) fn is_at(&self, position: &FilePosition) -> io::Result<bool> {
-        if position.head.length == 0 {
-            return Ok(self.identity == position.identity());
-        }
         Ok(self.length >= position.offset && position.head.begins(&self.file)?)
     }
 
@@ -92,7 +93,7 @@ impl Candidate {
                 (position.offset, position.within_cut, position.head.clone())
             });
         let source = if self.is_pipe { Source::Pipe(self.file) } else { Source::Plain(self.file) };
-        Opened::new(source, self.identity, head, Splitter::at(offset, within))
+        Opened::new(source, self.identity, head, self.changed, Splitter::at(offset, within))
     }
 
     /// Reads it as a compressed file, which was rotated at a time; none if that is not the file of the position.
@@ -101,15 +102,15 @@ impl Candidate {
         let head = position.map(|position| position.head.clone()).unwrap_or_default();
         let opened = Compressed::open(self.file, offset, &head)?;
         Ok(opened.map(|(bytes, first)| {
-            let source = Source::Compressed(bytes, first, ended);
-            Opened::new(source, self.identity, head, Splitter::at(offset, within))
+            let source = Source::Compressed(Box::new(bytes), first, ended);
+            Opened::new(source, self.identity, head, ended, Splitter::at(offset, within))
         }))
     }
 }
 
 impl Opened {
-    fn new(source: Source, identity: Identity, head: Head, lines: Splitter) -> Self {
-        Self { source, identity, head, changed: Timestamp::UNIX_EPOCH, lines, piece: vec![0; PIECE_BYTES] }
+    fn new(source: Source, identity: Identity, head: Head, changed: Timestamp, lines: Splitter) -> Self {
+        Self { source, identity, head, changed, lines, piece: vec![0; PIECE_BYTES], is_fresh: true }
     }
 
     pub(super) const fn identity(&self) -> Identity {
@@ -135,7 +136,8 @@ impl Opened {
     /// Reads lines until there are `most` of them or `most_bytes` were passed. Lines of a file that was truncated meanwhile are not
     /// trusted.
     pub(super) fn read(&mut self, most: usize, most_bytes: u64, lines: &mut Vec<Line>) -> io::Result<Stop> {
-        if !self.is_whole()? {
+        let is_fresh = std::mem::take(&mut self.is_fresh);
+        if !self.is_whole()? || !is_fresh && self.may_be_another()? {
             return Ok(Stop::Truncated);
         }
         let (begin, _) = self.lines.position();
@@ -191,6 +193,12 @@ impl Opened {
         }
     }
 
+    /// Reports whether the file may have been written and truncated, where nothing of it is known that would show it.
+    fn may_be_another(&self) -> io::Result<bool> {
+        let Source::Plain(file) = &self.source else { return Ok(false) };
+        Ok(self.head.length == 0 && Timestamp::try_from(file.metadata()?.modified()?).ok() != Some(self.changed))
+    }
+
     /// Looks at the head again, as long as it grows, and at the time of the last change.
     fn look(&mut self) -> io::Result<()> {
         let wanted = HEAD_BYTES.min(self.lines.position().0);
@@ -199,7 +207,10 @@ impl Opened {
                 if self.head.length < wanted {
                     self.head = Head::read(file, wanted)?;
                 }
-                self.changed = file.metadata()?.modified()?.try_into().unwrap_or(self.changed);
+                // While nothing of it is known, the time of its opening says whether it was written since.
+                if self.head.length > 0 {
+                    self.changed = file.metadata()?.modified()?.try_into().unwrap_or(self.changed);
+                }
             }
             Source::Compressed(_, first, ended) => {
                 if self.head.length < wanted {

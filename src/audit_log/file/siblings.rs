@@ -5,9 +5,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 
 use super::position::Identity;
 
@@ -34,7 +34,15 @@ enum Kind {
     Numbered,
 }
 
+/// Coarseness of the times of files: a file system may be a tick of the kernel's clock behind.
+const TICK_MAX: SignedDuration = SignedDuration::from_millis(10);
+
 impl Sibling {
+    /// Reports whether it was written or rotated after this last change of another file.
+    pub(super) fn is_after(&self, changed: Timestamp) -> bool {
+        self.ended.duration_since(changed) > TICK_MAX
+    }
+
     /// Reports whether it was rotated after another one.
     pub(super) fn follows(&self, other: &Self) -> bool {
         self.order.0 == other.order.0 && self.order.1 > other.order.1

@@ -62,7 +62,7 @@ impl World {
     }
 
     fn touch(&mut self, path: &Path) {
-        self.clock += 10;
+        self.clock += 100;
         let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_824_000_000 + self.clock);
         File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
     }
@@ -85,19 +85,21 @@ impl World {
     fn rotate(&mut self) {
         let at = |name: &str| self.dir.path().join(name);
         if self.manner == Manner::Lumberjack {
-            self.clock += 10;
+            self.clock += 100;
             let (seconds, millis) = (self.clock / 1000, self.clock % 1000);
             let name = format!("audit-2026-11-28T00-{:02}-{:02}.{millis:03}.log", seconds / 60, seconds % 60);
             fs::rename(&self.path, self.dir.path().join(name)).unwrap();
         } else {
-            for number in (1..50).rev() {
+            for number in (1..20).rev() {
                 for end in ["", ".gz"] {
                     let (from, to) = (format!("audit.log.{number}{end}"), format!("audit.log.{}{end}", number + 1));
                     fs::rename(at(&from), at(&to)).ok();
                 }
             }
             if self.manner == Manner::CopyTruncate {
-                fs::copy(&self.path, at("audit.log.1")).unwrap();
+                let copy = at("audit.log.1");
+                fs::copy(&self.path, &copy).unwrap();
+                self.touch(&copy);
                 File::options().write(true).open(&self.path).unwrap().set_len(0).unwrap();
             } else {
                 fs::rename(&self.path, at("audit.log.1")).unwrap();
@@ -176,7 +178,7 @@ fn run(world: &mut World, steps: &str) {
             "restart" => world.restart(),
             "rotate" => world.rotate(),
             "compress" => world.compress(),
-            "delete" => fs::remove_file(world.rotated().pop().unwrap()).unwrap(),
+            "delete" => fs::remove_file(world.rotated().remove(0)).unwrap(),
             "half" => world.append("{\"half\":"),
             "rest" => {
                 world.append("1}\n");
@@ -263,46 +265,41 @@ fn every_line_is_read_once_in_any_order_of_steps() {
     }
 }
 
-/// A part that is deleted before it was read is reported, since when, and everything else is read once.
+/// A part that is deleted before it was read is reported, with a time before it, and everything else is read once.
 #[test]
 fn a_part_that_is_deleted_is_lost_and_said_to_be() {
     for manner in MANNERS {
+        // With an open file nothing is lost where it was renamed. A copy that is gone may have had more.
+        let copies = usize::from(manner == Manner::CopyTruncate);
         for (story, missing, lost) in [
-            ("write rotate delete write", 3..6, true),
-            ("write read store rotate write restart delete", 3..3, true),
-            ("write read rotate delete write", 0..0, false),
-            ("write read store rotate write rotate write delete restart", 7..10, false),
-            ("write read rotate write read rotate delete write", 0..0, false),
+            ("write rotate delete write restart", 1..4, 1),
+            ("write rotate write rotate delete write restart", 1..4, 1),
+            ("write rotate compress write rotate compress delete write restart", 1..4, 1),
+            ("write rotate delete write rotate compress write restart", 1..4, 1),
+            ("write rotate write rotate delete delete write restart", 1..7, 1),
+            ("write read store rotate delete write restart", 0..0, 1),
+            ("write read rotate delete write", 0..0, copies),
+            ("write read rotate write rotate delete write", 0..0, copies),
         ] {
             let mut world = World::begun(manner);
-            // Deletions come while it does not run, unless the story reads.
-            world.follower = Follower::new(Path::new("/nonexistent/audit.log"), None);
-            if story.starts_with("write read") {
-                world.restart();
-            }
             let first = world.stored.0.clone().unwrap().complete_at;
             run(&mut world, story);
-            if !story.starts_with("write read") {
-                world.restart();
-            }
             world.read();
-            if manner == Manner::CopyTruncate && story == "write read rotate delete write" {
-                // Nobody can say whether the copy had more than was read before it was truncated.
-                assert_eq!(world.lost.len(), 1, "{story}");
-            } else if lost {
-                assert_eq!(world.lost.len(), 1, "{manner:?}: {story}");
-                assert!(world.lost[0].since >= first, "{:?}", world.lost);
-            }
-            let lines = world.lines();
-            let mut unique = lines.clone();
-            unique.dedup();
-            assert_eq!(lines, unique, "{manner:?}: {story}");
-            let absent: Vec<usize> =
-                (0..world.written.len()).filter(|at| !lines.contains(&world.written[*at].as_str())).collect();
-            if lost || !world.lost.is_empty() {
-                assert!(absent.iter().all(|at| missing.contains(at) || !world.lost.is_empty()), "{story}: {absent:?}");
-            }
-            assert!(lines.ends_with(&[world.written.last().unwrap()]), "{manner:?}: {story}: {lines:?}");
+            let expected: Vec<&String> = world
+                .written
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| !missing.contains(at))
+                .map(|(_, line)| line)
+                .collect();
+            assert_eq!(world.lines(), expected, "{manner:?}: {story}");
+            assert_eq!(world.lost.len(), lost, "{manner:?}: {story}");
+            let stored = world.stored.0.clone().unwrap().complete_at;
+            let since = world.lost.iter().map(|lost| lost.since);
+            assert!(
+                since.clone().all(|since| since == stored || since >= first && lost == copies),
+                "{manner:?}: {story}"
+            );
         }
     }
 }

@@ -92,10 +92,10 @@ impl Bound {
     ///
     /// # Errors
     /// Itself, where it listens on an address.
-    pub(crate) fn into_unix(self) -> Result<UnixListener, Self> {
+    pub(crate) fn into_unix(self) -> Result<UnixListener, Box<Self>> {
         match self.socket {
             Socket::Unix(listener) => Ok(listener),
-            Socket::Tcp(listener) => Err(Self { socket: Socket::Tcp(listener), ..self }),
+            Socket::Tcp(listener) => Err(Box::new(Self { socket: Socket::Tcp(listener), ..self })),
         }
     }
 }

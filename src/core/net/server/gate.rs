@@ -96,3 +96,63 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, shown) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(shown)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// With its file, which has to stay.
+    async fn gate(tokens: &str) -> Result<(Gate, tempfile::NamedTempFile), String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, tokens).unwrap();
+        Gate::of(Some(file.path())).await.map(|gate| (gate, file))
+    }
+
+    fn shows(text: &str) -> HeaderMap {
+        HeaderMap::from_iter([(header::AUTHORIZATION, text.parse().unwrap())])
+    }
+
+    #[tokio::test]
+    async fn only_who_shows_a_token_comes_in() {
+        let (gate, file) = gate("0123456789abcdef\n\n  fedcba9876543210  \n").await.unwrap();
+        let peer = Peer::Tcp([127, 0, 0, 1].into(), None);
+        for (shown, who) in [
+            ("Bearer 0123456789abcdef", Some("127.0.0.1, token 1")),
+            ("bearer  fedcba9876543210", Some("127.0.0.1, token 2")),
+            ("Bearer 0123456789abcde", None),
+            ("Bearer 0123456789abcdef0", None),
+            ("Bearer ", None),
+            ("Bearer", None),
+            ("Basic 0123456789abcdef", None),
+            ("0123456789abcdef", None),
+        ] {
+            assert_eq!(gate.admits(&peer, &shows(shown)).await.as_deref(), who, "{shown}");
+        }
+        assert_eq!(gate.admits(&peer, &HeaderMap::new()).await, None);
+        assert_eq!(gate.admits(&Peer::Unix(Some(7)), &HeaderMap::new()).await.as_deref(), Some("uid 7"));
+        // Whoever takes the file away takes all tokens back.
+        file.close().unwrap();
+        assert_eq!(gate.admits(&peer, &shows("Bearer 0123456789abcdef")).await, None);
+    }
+
+    #[tokio::test]
+    async fn without_tokens_and_certificates_nobody_comes_in_over_tcp() {
+        let gate = Gate::of(None).await.unwrap();
+        let address = [127, 0, 0, 1].into();
+        assert_eq!(gate.admits(&Peer::Tcp(address, None), &shows("Bearer ")).await, None);
+        let who = gate.admits(&Peer::Tcp(address, Some(b"der".to_vec())), &HeaderMap::new()).await.unwrap();
+        assert!(who.starts_with("127.0.0.1, certificate sha256:"), "{who}");
+    }
+
+    #[tokio::test]
+    async fn tokens_that_can_be_guessed_are_refused() {
+        assert!(gate("0123456789abcdef\nshort\n").await.unwrap_err().contains("token 2"));
+        assert!(gate(" \n# only a comment\n").await.unwrap_err().contains("holds no token"));
+        assert!(gate("0123456789abcdef\nfour words are no token").await.unwrap_err().contains("token 2"));
+        let peer = Peer::Tcp([127, 0, 0, 1].into(), None);
+        let (commented, _file) = gate("# of the platform team\n0123456789abcdef\n").await.unwrap();
+        assert_eq!(commented.admits(&peer, &shows("Bearer # of the platform team")).await, None);
+    }
+}
