@@ -69,6 +69,7 @@ use std::sync::Arc;
 use crate::core::net::server::BindError;
 use crate::journal::{Journal, JournalError};
 use feed::{Feed, Handing};
+use follow::Followed;
 use listen::Receiver;
 
 /// Error that ends the reading of audit logs.
@@ -97,11 +98,17 @@ pub async fn run(journal: Journal, logs: Vec<Settings>, stop: CancellationToken)
         return Ok(());
     }
     let names: Vec<String> = logs.iter().map(Settings::name).collect();
-    journal.audit_logs(names.clone()).await?;
+    journal.audit_logs(names).await?;
     let (sender, receiver) = mpsc::channel(NEWS);
     let mut tasks: JoinSet<Result<(), AuditLogError>> = JoinSet::new();
     let (own, halt) = (journal.clone(), stop.clone());
-    tasks.spawn(async move { Ok(follow::follow(own, names, receiver, halt).await?) });
+    let followed = logs.iter().map(|settings| Followed {
+        name: settings.name(),
+        begins: settings.file.as_deref().and_then(feed::begins),
+        is_local: settings.file.is_some(),
+    });
+    let followed: Vec<Followed> = followed.collect();
+    tasks.spawn(async move { Ok(follow::follow(own, followed, receiver, halt).await?) });
     for settings in logs {
         let bound = Receiver::bind(&settings).await?;
         let feed = Feed::new(journal.clone(), settings, sender.clone())?;

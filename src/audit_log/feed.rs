@@ -1,6 +1,9 @@
 //! The way from one audit log into the journal, and on to the join.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -220,6 +223,20 @@ impl Sorted {
             }
         }
     }
+}
+
+/// Bytes at the beginning of a file in which its first request is looked for.
+const HEAD_BYTES: u64 = 1 << 20;
+
+/// Returns the time of the first request in a file, microseconds since 1970.
+pub(super) fn begins(path: &Path) -> Option<i64> {
+    let mut head = Vec::new();
+    File::open(path).ok()?.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+    let mut records = head.split(|byte| *byte == b'\n').flat_map(|line| read_line(line).records);
+    records.find_map(|record| match record.outcome {
+        Outcome::Request(request) => Some(request.completed).filter(|time| *time > 0),
+        Outcome::Other(_) | Outcome::Unreadable(_) => None,
+    })
 }
 
 fn ticks() -> tokio::time::Interval {

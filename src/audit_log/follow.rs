@@ -46,6 +46,16 @@ pub(super) struct News {
     pub(super) lost: Option<(i64, i64)>,
 }
 
+/// An audit log that is followed.
+#[derive(Clone, Debug)]
+pub(super) struct Followed {
+    pub(super) name: String,
+    /// Time of the first request in its file, microseconds since 1970; none where that is not known.
+    pub(super) begins: Option<i64>,
+    /// Set if it is a file: its API server is on this machine.
+    pub(super) is_local: bool,
+}
+
 /// State of the join.
 struct Follower {
     journal: Journal,
@@ -70,7 +80,7 @@ struct Follower {
 /// Where the journal cannot be read or written.
 pub(super) async fn follow(
     journal: Journal,
-    logs: Vec<String>,
+    logs: Vec<Followed>,
     mut news: mpsc::Receiver<News>,
     stop: CancellationToken,
 ) -> Result<(), JournalError> {
@@ -114,24 +124,27 @@ pub(super) async fn leads(journal: &Journal, stop: &CancellationToken) -> bool {
 
 impl Follower {
     /// Goes on where the journal was left: with the requests that it keeps, and with the entries that these may be about.
-    fn begin(journal: Journal, logs: Vec<String>, reader: &Reader) -> Result<Self, JournalError> {
+    fn begin(journal: Journal, logs: Vec<Followed>, reader: &Reader) -> Result<Self, JournalError> {
         let attributed = reader.attributed()?;
         let known: BTreeMap<String, i64> =
             reader.audit_logs()?.into_iter().map(|row| (row.name, row.complete)).collect();
         let complete: BTreeMap<String, i64> =
-            logs.into_iter().map(|log| (log.clone(), known.get(&log).copied().unwrap_or(0))).collect();
+            logs.iter().map(|log| (log.name.clone(), known.get(&log.name).copied().unwrap_or(0))).collect();
+        let is_local = matches!(&logs[..], [one] if one.is_local);
         // Before there was an audit log there is nothing to be decided.
         let oldest = complete.values().copied().min().filter(|complete| *complete > 0);
-        let from = oldest.map_or_else(now, |complete| complete.saturating_sub(micros(KEPT_MAX)));
+        let begins = || logs.iter().map(|log| log.begins.unwrap_or_else(now)).max().unwrap_or_else(now);
+        let from = oldest.map_or_else(begins, |complete| complete.saturating_sub(micros(KEPT_MAX)));
         let read = reader.last_before(from)?;
-        let mut joiner = Joiner::new(Limits::default(), from);
+        let mut joiner =
+            Joiner::new(Limits { skew: if is_local { 0 } else { Limits::default().skew }, ..Limits::default() }, from);
         for request in reader.audited()? {
             joiner.request(request);
         }
         Ok(Self {
             journal,
             joiner,
-            versions: Versions::default(),
+            versions: Versions::new(is_local),
             complete,
             open: BTreeSet::new(),
             read,

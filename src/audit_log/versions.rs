@@ -1,6 +1,6 @@
 //! Versions for the join, out of the entries of the log.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -11,17 +11,21 @@ use crate::core::k8s::managed_fields::By;
 use crate::core::model::{EntryType, Evidence};
 use crate::core::wire::{Change, Entry, EntryError, authors};
 
-/// Slack between the clock of the API server and the time of journaling, in which the watch's way is contained.
-const SLACK: SignedDuration = SignedDuration::from_secs(5);
+/// Time that a version takes from the API server into the log, where nothing says that it took longer.
+const WATCH_LAG_MAX: SignedDuration = SignedDuration::from_secs(5);
+/// Most by which the clock of another machine is ahead of ours.
+const CLOCK_LEAD_MAX: SignedDuration = SignedDuration::from_secs(1);
 /// The part of a second that a stamp leaves out.
 const CUT_MAX: SignedDuration = SignedDuration::from_micros(999_999);
 /// Number of objects whose newest version is remembered.
 const MOST_OBJECTS: usize = 100_000;
 
 /// Newest versions of objects, by which a version knows the one right before it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Versions {
     newest: HashMap<Name, Newest>,
+    /// Most by which the clock of an API server is ahead of ours.
+    ahead: SignedDuration,
 }
 
 /// Group and plural of the resource, namespace and name.
@@ -34,6 +38,11 @@ struct Newest {
 }
 
 impl Versions {
+    /// `is_local` says that the only API server is on this machine, and has its clock.
+    pub(super) fn new(is_local: bool) -> Self {
+        Self { newest: HashMap::new(), ahead: if is_local { SignedDuration::ZERO } else { CLOCK_LEAD_MAX } }
+    }
+
     /// Returns the version of an entry; none of a GAP or an ACTOR. `is_whole` says that no change of its source is suppressed.
     ///
     /// # Errors
@@ -68,11 +77,14 @@ impl Versions {
         let sets_deletion = change
             .as_ref()
             .is_some_and(|change| change.patch.iter().any(|op| op.op == "add" && op.path == bookkeeping::DELETION[0]));
-        let (stamped, is_leaving) = entry.object.map_or((None, false), |object| stamps(object.get(), entry.op));
+        let metadata = entry.object.and_then(|object| Metadata::of(object.get()));
+        let is_leaving = metadata.as_ref().is_some_and(|metadata| metadata.deletion_timestamp.is_some());
+        let stamped = metadata.as_ref().and_then(|metadata| metadata.creation_timestamp.as_ref()?.parse().ok());
+        let stamped = stamped.filter(|_| entry.op == EntryType::Added);
         let managers = authors(&entry);
         let moved = managers.iter().filter(|manager| manager.by == Some(By::Moved));
         let moved = moved.filter_map(|manager| manager.time.as_deref()?.parse().ok()).max();
-        let (earliest, latest) = bounds(&entry, moved.or(stamped).filter(|_| is_watched));
+        let (earliest, latest) = bounds(&entry, moved.or(stamped).filter(|_| is_watched), self.ahead);
         Ok(Some(Version {
             seq: entry.seq,
             op: entry.op,
@@ -87,6 +99,8 @@ impl Versions {
             managers,
             deletion_requested: sets_deletion,
             deleting: is_leaving && !sets_deletion,
+            generated: metadata.as_ref().is_none_or(|metadata| metadata.generate_name.is_some()),
+            labels: metadata.map(|metadata| metadata.labels.unwrap_or_default()),
             earliest,
             latest,
         }))
@@ -104,34 +118,38 @@ impl Versions {
     }
 }
 
-/// Returns creationTimestamp of an object that was added, and whether an object has a deletionTimestamp.
-fn stamps(object: &str, op: EntryType) -> (Option<Timestamp>, bool) {
-    #[derive(Deserialize)]
-    struct Object {
-        metadata: Metadata,
+/// Metadata of an object, as far as the join needs it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    creation_timestamp: Option<String>,
+    deletion_timestamp: Option<String>,
+    generate_name: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+impl Metadata {
+    fn of(object: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: Metadata,
+        }
+        Some(serde_json::from_str::<Object>(object).ok()?.metadata)
     }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        creation_timestamp: Option<String>,
-        deletion_timestamp: Option<String>,
-    }
-    let Ok(Object { metadata }) = serde_json::from_str(object) else { return (None, false) };
-    let created = metadata.creation_timestamp.filter(|_| op == EntryType::Added);
-    (created.and_then(|created| created.parse().ok()), metadata.deletion_timestamp.is_some())
 }
 
 /// Bounds of the time at which a version was written, microseconds since 1970. A stamp of the API server counts where it agrees with
 /// the time of journaling: a restored object has the stamps of another time.
-fn bounds(entry: &Entry<'_>, stamp: Option<Timestamp>) -> (i64, i64) {
+fn bounds(entry: &Entry<'_>, stamp: Option<Timestamp>, ahead: SignedDuration) -> (i64, i64) {
     let read = |text: &str| text.parse::<Timestamp>().ok();
     let time = read(&entry.time).unwrap_or(Timestamp::MIN);
     let between = entry.happened_between.as_ref().and_then(|[earliest, latest]| read(earliest).zip(read(latest)));
     let (earliest, latest) = between.unwrap_or((time, time));
     let widened = |by: SignedDuration| move |time: Timestamp| time.saturating_add(by).unwrap_or(time);
-    let (earliest, latest) = (widened(-SLACK)(earliest), widened(SLACK)(latest));
+    let (earliest, latest) = (widened(-WATCH_LAG_MAX)(earliest), widened(ahead)(latest));
+    // A stamp is cut to the second.
     match stamp.filter(|stamp| (earliest..=latest).contains(stamp)) {
-        Some(stamp) => (stamp.as_microsecond(), widened(CUT_MAX)(stamp).as_microsecond()),
+        Some(stamp) => (stamp.as_microsecond(), widened(CUT_MAX)(stamp).min(latest).as_microsecond()),
         None => (earliest.as_microsecond(), latest.as_microsecond()),
     }
 }

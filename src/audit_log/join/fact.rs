@@ -9,6 +9,8 @@ use super::version::Version;
 use crate::core::k8s::audited::{AuditedRequest, Sender};
 use crate::core::k8s::managed_fields::By;
 use crate::core::model::EntryType;
+use crate::core::spelling::Text;
+use crate::core::spelling::kubernetes::LabelSelector;
 
 /// Sort of a request, by what it can do to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,11 @@ impl Verb {
         matches!(self, Self::Delete | Self::DeleteCollection | Self::Evict)
     }
 
+    /// Reports whether one request may make several versions of an object.
+    pub(super) const fn makes_several(self) -> bool {
+        matches!(self, Self::Evict | Self::Delete)
+    }
+
     /// Reports whether it changes fields, so that managedFields know its manager.
     pub(super) const fn changes_fields(self) -> bool {
         matches!(self, Self::Update | Self::Patch | Self::Apply)
@@ -79,6 +86,8 @@ pub(super) struct Fact {
     pub(super) before: Box<str>,
     pub(super) after: Box<str>,
     pub(super) manager: Box<str>,
+    /// Labels that a collection selects; none where it selects by nothing or by what is not known.
+    pub(super) selector: Option<LabelSelector>,
     pub(super) sender: Arc<Sender>,
     /// The answer was 201: it made an object.
     pub(super) made_object: bool,
@@ -128,6 +137,7 @@ impl Fact {
             // An eviction makes two versions.
             after: if verb == Verb::Evict { Box::default() } else { request.after.into() },
             manager: request.manager.into(),
+            selector: LabelSelector::read(&request.label_selector).ok(),
             sender: senders.share(request.sender),
             made_object: request.code == 201,
             unsure,
@@ -183,6 +193,7 @@ impl Fact {
                 && self.completed >= version.earliest
                 && self.is_of(version)
                 && self.does(version)
+                && self.selects(version)
                 && self.replaced(version)
                 && self.wrote(version)
                 && self.manages(version)
@@ -207,8 +218,18 @@ impl Fact {
             EntryType::Deleted => {
                 self.verb.deletes() || version.deleting && self.verb.changes_fields() && !self.made_object
             }
-            EntryType::Gap => false,
+            EntryType::Gap | EntryType::Actor => false,
         }
+    }
+
+    /// Reports whether a collection has the object in it, as far as its labels say.
+    fn selects(&self, version: &Version) -> bool {
+        self.verb != Verb::DeleteCollection
+            || self
+                .selector
+                .as_ref()
+                .zip(version.labels.as_ref())
+                .is_none_or(|(selector, labels)| selector.takes(labels))
     }
 
     fn replaced(&self, version: &Version) -> bool {
@@ -216,9 +237,11 @@ impl Fact {
         self.before.is_empty() || before.is_empty() || *self.before == *before
     }
 
-    /// A deletion's answer has the last version of the object, or that of its end: servers differ.
+    /// A deletion's answer has the last version of the object, or that of its end: servers differ. One that shortens the grace period
+    /// of a Pod to nothing makes a version of that, and then the end.
     fn wrote(&self, version: &Version) -> bool {
-        self.after.is_empty() || version.op == EntryType::Deleted || *self.after == *version.version
+        let is_on_its_way = self.verb == Verb::Delete && version.deleting;
+        self.after.is_empty() || version.op == EntryType::Deleted || is_on_its_way || *self.after == *version.version
     }
 
     /// Reports whether managedFields agree. Deletions and other acts move nobody's time.
@@ -269,7 +292,7 @@ impl Fact {
             // A second DELETE of an object with finalizers, and a collection that it is not in, change nothing.
             EntryType::Modified => !version.deletion_requested && is_mover(),
             EntryType::Deleted => matches!(self.verb, Verb::Delete | Verb::Evict),
-            EntryType::Gap => false,
+            EntryType::Gap | EntryType::Actor => false,
         }
     }
 }

@@ -100,7 +100,10 @@ impl Ground {
     /// Requests without a name that can have made this version.
     pub(super) fn pooled<'a>(&'a self, names: &Names, version: &'a Version) -> impl Iterator<Item = &'a Fact> {
         let facts = self.pool_of(names).into_iter().flat_map(|pool| &pool.facts);
-        facts.filter(move |fact| version.is_one_write() && fact.may_have_made(version))
+        facts.filter(move |fact| {
+            let is_generated = fact.verb != Verb::Create || version.generated;
+            version.is_one_write() && is_generated && fact.may_have_made(version)
+        })
     }
 
     /// Reports whether requests of the version's time are forgotten or were never read.

@@ -155,7 +155,7 @@ impl Object {
         let span = |fact: &Fact| Span {
             received: fact.received - skew,
             completed: fact.completed + skew,
-            several: fact.verb == Verb::Evict,
+            several: fact.verb.makes_several(),
         };
         let spans: Vec<Span> = self.facts.iter().map(span).collect();
         for run in assign::narrow(&mut slots, &spans) {
@@ -177,7 +177,7 @@ impl Object {
         if *decided || !version.is_one_write() {
             return Candidates::default();
         }
-        let may = |fact: &Fact| (fact.made.is_none() || fact.verb == Verb::Evict) && fact.may_have_made(version);
+        let may = |fact: &Fact| (fact.made.is_none() || fact.verb.makes_several()) && fact.may_have_made(version);
         let mut facts: Vec<usize> = (0..self.facts.len()).filter(|&fact| may(&self.facts[fact])).collect();
         // An answer that carries the version was given when it was there: what was asked later did not make it.
         let carries = |fact: &&Fact| version.op != EntryType::Deleted && *fact.after == *version.version;
@@ -306,7 +306,7 @@ impl Object {
             return Err(match version.op {
                 EntryType::Deleted if &*names.resource == "events" => Unresolved::Expired,
                 _ if version.is_deletion() && ground.lacks_definition(names, version) => Unresolved::DefinitionDeleted,
-                EntryType::Added | EntryType::Modified | EntryType::Deleted | EntryType::Gap => {
+                EntryType::Added | EntryType::Modified | EntryType::Deleted | EntryType::Gap | EntryType::Actor => {
                     Unresolved::NotInAuditLog
                 }
             });

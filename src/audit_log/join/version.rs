@@ -1,5 +1,7 @@
 //! Versions of objects, as the log has them: the input of the join beside the requests.
 
+use std::collections::BTreeMap;
+
 use crate::core::k8s::managed_fields::{By, Manager};
 use crate::core::model::{EntryType, Evidence};
 
@@ -36,6 +38,10 @@ pub struct Version {
     pub deletion_requested: bool,
     /// Reports that the object before this version had metadata.deletionTimestamp; of DELETED its last state.
     pub deleting: bool,
+    /// Labels of the object, or of its last state; none where they are not known.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Reports that the API server may have made up its name: it has metadata.generateName, or that is not known.
+    pub generated: bool,
     /// Bounds of the time at which it was written, microseconds since 1970. A stamp of the API server says it to the second; a time of
     /// the journal needs the slack of its clock and of the watch.
     pub earliest: i64,

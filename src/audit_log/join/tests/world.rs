@@ -410,6 +410,8 @@ impl World {
             maker: place,
             suppressed,
             version: Version {
+                labels: None,
+                generated: true,
                 seq: self.made.len() as u64 + 1,
                 op,
                 evidence: Evidence::Watched,
