@@ -115,8 +115,11 @@ fn trimmed(line: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
+    /// Lengths and marks of lines, the position behind them, and what is left.
+    type Split = (Vec<(usize, bool)>, u64, bool, Option<Vec<u8>>);
+
     /// The lines of a text that comes in pieces of one size, with what is left at the end.
-    fn split(text: &[u8], piece: usize) -> (Vec<(usize, bool)>, u64, bool, Option<Vec<u8>>) {
+    fn split(text: &[u8], piece: usize) -> Split {
         let mut splitter = Splitter::default();
         let mut lines = Vec::new();
         for piece in text.chunks(piece) {
