@@ -33,6 +33,7 @@ mod mark;
 pub mod outline;
 mod reader;
 mod recent;
+mod requests;
 mod restore;
 mod retention;
 mod room;
@@ -53,7 +54,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 pub use audit_log::{Attribution, AuditBatch, AuditCounts, AuditLogRow};
@@ -65,6 +65,7 @@ pub use reader::{
     DeadLetter, EntryFilter, EntryQuery, KnownObject, Link, Lost, Name, ObjectRow, Page, REQUEST_COUNTERS_INTERVAL,
     Reader, Requests, SinkRow, SourceRow, Step, StoredEntry, StoredRow, Verified,
 };
+pub use requests::RequestCounts;
 pub use restore::{RestoreError, restore};
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 pub use schema::READ;
@@ -82,17 +83,6 @@ use error::Result;
 use recent::AtHand;
 use writer::{Command, OfSink, OfSource, Queue, Queued, Reply, Writer};
 pub(crate) use writer::{LATE, UNNOTICED_MAX, is_epoch};
-
-/// Increase of the API server's own request counters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequestCounts {
-    /// Since when. `None`: nothing is known of the time before, and counting begins now.
-    pub since: Option<Timestamp>,
-    /// Until when.
-    pub until: Timestamp,
-    /// Requests that were granted, by group and plural of the resource that they change and by verb.
-    pub requests: Vec<(String, String, &'static str, u64)>,
-}
 
 /// Number of commands that may wait for the writer.
 const QUEUE_LEN: usize = 1024;
@@ -392,26 +382,6 @@ impl Journal {
     /// Remembers what discovery last said, for kubectl's spellings in commands that only read.
     pub async fn remember_resources(&self, resources: Vec<Resource>) -> Result {
         self.send(Command::Resources(resources), 0).await
-    }
-
-    /// Keeps what the API server's own request counters said, or why they cannot be read.
-    pub async fn requests(&self, read: Result<RequestCounts, String>) -> Result {
-        self.send(Command::Requests(read), 0).await
-    }
-
-    /// Names the audit logs that are configured.
-    pub async fn audit_logs(&self, names: Vec<String>) -> Result {
-        self.send(Command::AuditLogs(names), 0).await
-    }
-
-    /// Keeps a part of an audit log with the position behind it.
-    pub async fn audited(&self, batch: AuditBatch) -> Result {
-        self.ask(|reply| Command::Audited(Box::new(batch), reply)).await
-    }
-
-    /// Records the senders of changes, each in an ACTOR entry.
-    pub async fn attribute(&self, attribution: Attribution) -> Result {
-        self.ask(|reply| Command::Attribute(Box::new(attribution), reply)).await
     }
 
     /// Keeps the outline of a part of the log, all of whose entries are there. A standby keeps none.

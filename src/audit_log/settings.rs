@@ -52,9 +52,9 @@ pub struct Settings {
 }
 
 /// Lag of a file: the API server writes each event before it answers (`--audit-log-mode=blocking`, the default).
-const FILE_LAG: Duration = Duration::from_secs(2);
+const FILE_LAG_MAX: Duration = Duration::from_secs(2);
 /// Lag of a receiver: the API server sends a batch after 30 s at the latest, and again when it was not taken.
-const LISTEN_LAG: Duration = Duration::from_secs(60);
+const LISTEN_LAG_MAX: Duration = Duration::from_secs(60);
 
 /// A kind of mistake in tables `[[audit_log]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Settings {
     /// Returns the longest time from the answer to a request until its event is here.
     #[must_use]
     pub fn lag(&self) -> Duration {
-        self.lag.map_or(if self.file.is_some() { FILE_LAG } else { LISTEN_LAG }, |lag| *lag)
+        self.lag.map_or(if self.file.is_some() { FILE_LAG_MAX } else { LISTEN_LAG_MAX }, |lag| *lag)
     }
 
     /// Returns the settings of its listener; none if it reads a file.

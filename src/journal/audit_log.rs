@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Journal;
+use super::error::Result;
+use super::writer::Command;
 use crate::core::k8s::audited::{Actor, AuditedRequest};
 use crate::core::model::Seq;
 
@@ -73,4 +76,22 @@ pub struct Attribution {
     pub upto: Seq,
     /// Requests that were answered before this time are no longer needed, microseconds since 1970.
     pub needed_since: i64,
+}
+
+#[expect(clippy::missing_errors_doc, reason = "all fail in one way, which `JournalError` names")]
+impl Journal {
+    /// Names the audit logs that are configured.
+    pub async fn audit_logs(&self, names: Vec<String>) -> Result {
+        self.send(Command::AuditLogs(names), 0).await
+    }
+
+    /// Keeps a part of an audit log with the position behind it.
+    pub async fn audited(&self, batch: AuditBatch) -> Result {
+        self.ask(|reply| Command::Audited(Box::new(batch), reply)).await
+    }
+
+    /// Records the senders of changes, each in an ACTOR entry.
+    pub async fn attribute(&self, attribution: Attribution) -> Result {
+        self.ask(|reply| Command::Attribute(Box::new(attribution), reply)).await
+    }
 }

@@ -65,11 +65,6 @@ impl Verb {
         matches!(self, Self::Delete | Self::DeleteCollection | Self::Evict)
     }
 
-    /// Reports whether one request may make several versions of an object.
-    pub(super) const fn makes_several(self) -> bool {
-        matches!(self, Self::Evict | Self::Delete)
-    }
-
     /// Reports whether it changes fields, so that managedFields know its manager.
     pub(super) const fn changes_fields(self) -> bool {
         matches!(self, Self::Update | Self::Patch | Self::Apply)

@@ -155,7 +155,7 @@ impl Object {
         let span = |fact: &Fact| Span {
             received: fact.received - skew,
             completed: fact.completed + skew,
-            several: fact.verb.makes_several(),
+            several: self.makes_several(fact),
         };
         let spans: Vec<Span> = self.facts.iter().map(span).collect();
         for run in assign::narrow(&mut slots, &spans) {
@@ -177,7 +177,7 @@ impl Object {
         if *decided || !version.is_one_write() {
             return Candidates::default();
         }
-        let may = |fact: &Fact| (fact.made.is_none() || fact.verb.makes_several()) && fact.may_have_made(version);
+        let may = |fact: &Fact| (fact.made.is_none() || self.makes_several(fact)) && fact.may_have_made(version);
         let mut facts: Vec<usize> = (0..self.facts.len()).filter(|&fact| may(&self.facts[fact])).collect();
         // An answer that carries the version was given when it was there: what was asked later did not make it.
         let carries = |fact: &&Fact| version.op != EntryType::Deleted && *fact.after == *version.version;
@@ -194,6 +194,15 @@ impl Object {
             return Candidates { facts, closed: true, contradicted: false };
         }
         Candidates { facts, closed: false, contradicted: false }
+    }
+
+    /// Reports whether the request may have made several versions: an eviction, and the deletion by a kubelet, which shortens the grace
+    /// period to nothing first.
+    fn makes_several(&self, fact: &Fact) -> bool {
+        let shortens = |Known { version, .. }: &Known| {
+            version.op == EntryType::Modified && version.deleting && version.movers().next().is_none()
+        };
+        fact.verb == Verb::Evict || fact.verb == Verb::Delete && self.versions.iter().any(shortens)
     }
 
     /// Reports whether the object of this uid was going for certain when the request was answered.

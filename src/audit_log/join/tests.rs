@@ -4,7 +4,7 @@ mod cases;
 mod random;
 mod world;
 
-use super::{Actor, AuditedRequest, EntryType, Joiner, Limits, Settled, Unresolved, Version};
+use super::{AuditedRequest, EntryType, Joiner, Limits, Settled, Unresolved, Version};
 use crate::core::k8s::audited::Sender;
 use crate::core::k8s::managed_fields::{By, Manager};
 use crate::core::model::Evidence;

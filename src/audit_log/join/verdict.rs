@@ -1,7 +1,6 @@
 //! Output of the join.
 
-use serde::{Deserialize, Serialize};
-
+pub use crate::core::k8s::audited::Certainty;
 use crate::core::k8s::audited::Sender;
 
 /// Answer for one version.
@@ -13,9 +12,8 @@ pub struct Verdict {
     pub actor: Result<Actor, Unresolved>,
 }
 
-/// Sender who made a version or, of a deletion, asked for it. Its JSON is that of the key `actor` of an entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Keys", into = "Keys")]
+/// Sender who made a version or, of a deletion, asked for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     /// Sender. Where several requests of one user remain, what they do not share is empty.
     pub sender: Sender,
@@ -27,77 +25,6 @@ pub struct Actor {
     pub certainty: Certainty,
     /// auditIDs of the request; several where one of several requests of the same user did it.
     pub audit_ids: Vec<String>,
-}
-
-/// Keys of an actor.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Keys {
-    user: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    impersonated_by: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    agent: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    addresses: Vec<String>,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    verb: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    subresource: String,
-    certainty: Certainty,
-    audit_ids: Vec<String>,
-}
-
-impl From<Keys> for Actor {
-    fn from(keys: Keys) -> Self {
-        let Keys { user, impersonated_by, agent, addresses, verb, subresource, certainty, audit_ids } = keys;
-        Self { sender: Sender { user, impersonated_by, agent, addresses }, verb, subresource, certainty, audit_ids }
-    }
-}
-
-impl From<Actor> for Keys {
-    fn from(actor: Actor) -> Self {
-        let Actor { sender, verb, subresource, certainty, audit_ids } = actor;
-        let Sender { user, impersonated_by, agent, addresses } = sender;
-        Self { user, impersonated_by, agent, addresses, verb, subresource, certainty, audit_ids }
-    }
-}
-
-/// Tier of an answer, the strongest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Certainty {
-    /// The answer to the request carries this version.
-    Exact,
-    /// The request replaced the version right before this one, and no other request can have done it.
-    Successor,
-    /// The request created an object of this name, and no other one did in that time.
-    Created,
-    /// Time, manager and subresource leave one sender.
-    Field,
-    /// The sender asked for the deletion; who finished it is not named.
-    Deleted,
-    /// A deletion of a collection that the object was in.
-    Collection,
-}
-
-impl Certainty {
-    /// Every tier, the strongest first.
-    pub const ALL: [Self; 6] =
-        [Self::Exact, Self::Successor, Self::Created, Self::Field, Self::Deleted, Self::Collection];
-
-    /// The word of an entry.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Successor => "successor",
-            Self::Created => "created",
-            Self::Field => "field",
-            Self::Deleted => "deleted",
-            Self::Collection => "collection",
-        }
-    }
 }
 
 /// Reason why a version has no actor.

@@ -7,10 +7,9 @@ use crate::core::k8s::audited::Actor;
 use crate::core::model::{EntryType, Seq};
 use crate::core::runtime;
 use crate::core::wire::{self, EntryBuilder};
-use crate::journal::JournalError;
-use crate::journal::audit_log::{Attribution, AuditBatch, AuditCounts};
 use crate::journal::error::Result;
 use crate::journal::recent::Line;
+use crate::journal::{Attribution, AuditBatch, AuditCounts, JournalError};
 
 const NOTE: &str = "note what an audit log has";
 const ATTRIBUTE: &str = "record the sender of a change";
