@@ -77,6 +77,9 @@ impl Versions {
         let sets_deletion = change
             .as_ref()
             .is_some_and(|change| change.patch.iter().any(|op| op.op == "add" && op.path == bookkeeping::DELETION[0]));
+        let grace_shortened = change.as_ref().is_some_and(|change| {
+            change.patch.iter().any(|op| op.op == "replace" && op.path == bookkeeping::DELETION[1])
+        });
         let metadata = entry.object.and_then(|object| Metadata::of(object.get()));
         let is_leaving = metadata.as_ref().is_some_and(|metadata| metadata.deletion_timestamp.is_some());
         let stamped = metadata.as_ref().and_then(|metadata| metadata.creation_timestamp.as_ref()?.parse().ok());
@@ -99,6 +102,7 @@ impl Versions {
             managers,
             deletion_requested: sets_deletion,
             deleting: is_leaving && !sets_deletion,
+            grace_shortened,
             generated: metadata.as_ref().is_none_or(|metadata| metadata.generate_name.is_some()),
             labels: metadata.map(|metadata| metadata.labels.unwrap_or_default()),
             earliest,

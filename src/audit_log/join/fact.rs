@@ -235,7 +235,7 @@ impl Fact {
     /// A deletion's answer has the last version of the object, or that of its end: servers differ. One that shortens the grace period
     /// of a Pod to nothing makes a version of that, and then the end.
     fn wrote(&self, version: &Version) -> bool {
-        let is_on_its_way = self.verb == Verb::Delete && version.deleting;
+        let is_on_its_way = self.verb == Verb::Delete && version.grace_shortened;
         self.after.is_empty() || version.op == EntryType::Deleted || is_on_its_way || *self.after == *version.version
     }
 

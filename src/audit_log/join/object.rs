@@ -199,9 +199,7 @@ impl Object {
     /// Reports whether the request may have made several versions: an eviction, and the deletion by a kubelet, which shortens the grace
     /// period to nothing first.
     fn makes_several(&self, fact: &Fact) -> bool {
-        let shortens = |Known { version, .. }: &Known| {
-            version.op == EntryType::Modified && version.deleting && version.movers().next().is_none()
-        };
+        let shortens = |known: &Known| known.version.grace_shortened;
         fact.verb == Verb::Evict || fact.verb == Verb::Delete && self.versions.iter().any(shortens)
     }
 

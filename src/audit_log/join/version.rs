@@ -38,6 +38,8 @@ pub struct Version {
     pub deletion_requested: bool,
     /// Reports that the object before this version had metadata.deletionTimestamp; of DELETED its last state.
     pub deleting: bool,
+    /// Reports that this version has a shorter grace period, as a kubelet sets it before the end.
+    pub grace_shortened: bool,
     /// Labels of the object, or of its last state; none where they are not known.
     pub labels: Option<BTreeMap<String, String>>,
     /// Reports that the API server may have made up its name: it has metadata.generateName, or that is not known.

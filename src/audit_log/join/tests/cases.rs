@@ -26,6 +26,7 @@ fn ask(id: &str, user: &str, verb: &str, at: i64) -> AuditedRequest {
 fn version(seq: u64, op: EntryType, version: &str, second: i64) -> Version {
     Version {
         labels: None,
+        grace_shortened: false,
         generated: true,
         seq,
         op,

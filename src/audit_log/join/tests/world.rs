@@ -411,6 +411,7 @@ impl World {
             suppressed,
             version: Version {
                 labels: None,
+                grace_shortened: false,
                 generated: true,
                 seq: self.made.len() as u64 + 1,
                 op,

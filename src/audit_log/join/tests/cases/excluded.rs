@@ -53,7 +53,9 @@ fn what_the_object_itself_excludes() {
             [
                 made(false),
                 but(version(2, Modified, "6", T + 2 * SECOND), |version| version.deletion_requested = true),
-                but(version(3, Modified, "7", T + 4 * SECOND), |version| version.deleting = true),
+                but(version(3, Modified, "7", T + 4 * SECOND), |version| {
+                    (version.deleting, version.grace_shortened) = (true, true);
+                }),
                 but(version(4, Deleted, "8", T + 4 * SECOND), |version| version.deleting = true),
             ],
             [
