@@ -3,6 +3,7 @@
 //! It opens the journal, connects the cluster and the sinks to it, reports to systemd how it is doing, and ends in order:
 //! the reading and the delivery, then the journal's thread, which commits what it was given.
 
+mod audit_logs;
 mod candidate;
 mod changes;
 mod clock;
@@ -27,7 +28,6 @@ use tokio_util::sync::CancellationToken;
 use crate::app::config::{Config, Loaded};
 use crate::app::ha::{Candidacy, Condition};
 use crate::app::systemd::{Notifier, Progress, Watchdog};
-use crate::audit_log;
 use crate::core::change::redact::Redactor;
 use crate::core::net::server::BindError;
 use crate::core::runtime;
@@ -316,10 +316,7 @@ impl Running {
                 async move { Ok(apiserver_counters::run(api, sources, journal, stop).await?) },
             );
         }
-        if !config.audit_log.is_empty() {
-            let (logs, journal, stop) = (config.audit_log.clone(), journal.clone(), tasks.stop());
-            tasks.spawn("audit logs", async move { Ok(audit_log::run(journal, logs, stop).await?) });
-        }
+        audit_logs::read(&config, &journal, &mut tasks);
         let live = watch::Sender::new(Live {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

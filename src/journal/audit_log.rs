@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Journal;
 use super::error::Result;
-use super::writer::Command;
+use super::writer::{Command, OfAuditLog};
 use crate::core::k8s::audited::{Actor, AuditedRequest};
 use crate::core::model::Seq;
 
@@ -82,16 +82,16 @@ pub struct Attribution {
 impl Journal {
     /// Names the audit logs that are configured.
     pub async fn audit_logs(&self, names: Vec<String>) -> Result {
-        self.send(Command::AuditLogs(names), 0).await
+        self.send(Command::AuditLog(OfAuditLog::Configured(names)), 0).await
     }
 
     /// Keeps a part of an audit log with the position behind it.
     pub async fn audited(&self, batch: AuditBatch) -> Result {
-        self.ask(|reply| Command::Audited(Box::new(batch), reply)).await
+        self.ask(|reply| Command::AuditLog(OfAuditLog::Batch(Box::new(batch), reply))).await
     }
 
     /// Records the senders of changes, each in an ACTOR entry.
     pub async fn attribute(&self, attribution: Attribution) -> Result {
-        self.ask(|reply| Command::Attribute(Box::new(attribution), reply)).await
+        self.ask(|reply| Command::AuditLog(OfAuditLog::Attribute(Box::new(attribution), reply))).await
     }
 }

@@ -51,7 +51,7 @@ use crate::core::runtime::{self, watch};
 use clock::GuardedClock;
 pub(crate) use moment::{LATE, UNNOTICED_MAX};
 use queue::Woken;
-pub(super) use queue::{Command, OfSink, OfSource, Queue, Queued, Reply};
+pub(super) use queue::{Command, OfAuditLog, OfSink, OfSource, Queue, Queued, Reply};
 use quota::Quota;
 pub(super) use requests::SUPPRESSED;
 use sharing::Replication;

@@ -137,7 +137,7 @@ async fn round(person: &Person, round: usize) {
             person.post(MAPS, &map(&own)).await;
         }
     }
-    if round % 10 == 0 {
+    if round.is_multiple_of(10) {
         deployment(person, &own).await;
     }
 }
@@ -279,7 +279,7 @@ fn judge(log: &str, truth: &Truth, since: Timestamp) -> Named {
                 *named.certainties.entry(certainty).or_default() += 1;
             }
             Some(actor) => {
-                named.wrong.push(format!("{} of {expected:?} is said to be {}", entry["id"], actor["actor"]))
+                named.wrong.push(format!("{} of {expected:?} is said to be {}", entry["id"], actor["actor"]));
             }
             None => *named.unnamed.entry(format!("{kind} of {}", expected[0])).or_default() += 1,
         }
@@ -320,8 +320,8 @@ pub async fn scenario(version: Version) {
     }
     for daemon in &mut daemons {
         let log = fs::read_to_string(daemon.log()).unwrap();
-        let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let last = entries.filter(|entry| entry["type"] != "ACTOR").last().unwrap()["seq"].as_u64().unwrap();
+        let mut entries = log.lines().rev().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let last = entries.find(|entry| entry["type"] != "ACTOR").unwrap()["seq"].as_u64().unwrap();
         until("every sender", LIMIT, async || {
             daemon.must_run();
             let status = daemon.command(&["status", "-o", "json"]);

@@ -260,7 +260,7 @@ fn lines(status: &Status, all: bool, look: TerminalStyle) -> Vec<String> {
 
 fn audit_log_row(log: &AuditLogStatus) -> Vec<Cell> {
     let AuditCounts { read, cut, unreadable, foreign, lost } = log.counts;
-    let upto = log.read_up_to.map_or_else(|| "nothing".to_owned(), |time| moment(time));
+    let upto = log.read_up_to.map_or_else(|| "nothing".to_owned(), moment);
     let mut cells = vec![plain(printable(&log.name)), plain(upto)];
     cells.extend([read, cut].map(|number| plain(count(number))));
     cells.extend([unreadable, foreign, lost].map(|number| ((number > 0).then_some(Ink::Bad), count(number))));

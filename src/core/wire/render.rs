@@ -159,18 +159,22 @@ pub fn render(entry: &EntryBuilder<'_>) -> Rendered {
         }
         out.push(b'}');
     }
-    if let Some(((seq, id), actor)) = entry.actor {
-        out.extend_from_slice(format!(",\"of\":{{\"seq\":{seq}").as_bytes());
-        text(&mut out, "id", id);
-        out.extend_from_slice(b"},\"actor\":");
-        out.extend_from_slice(actor.as_bytes());
-    }
+    put_actor(&mut out, entry);
     if !entry.redacted.is_empty() {
         out.extend_from_slice(b",\"redacted\":");
         serde_json::to_writer(&mut out, entry.redacted).expect("strings always serialise into memory");
     }
     out.push(b'}');
     Rendered { line: out, object }
+}
+
+/// The `of` and `actor` members of an ACTOR.
+fn put_actor(out: &mut Vec<u8>, entry: &EntryBuilder<'_>) {
+    let Some(((seq, id), actor)) = entry.actor else { return };
+    out.extend_from_slice(format!(",\"of\":{{\"seq\":{seq}").as_bytes());
+    text(out, "id", id);
+    out.extend_from_slice(b"},\"actor\":");
+    out.extend_from_slice(actor.as_bytes());
 }
 
 fn text(out: &mut Vec<u8>, key: &str, value: &str) {

@@ -2,7 +2,7 @@
 
 use rusqlite::{OptionalExtension, params};
 
-use super::{Transaction, micros, rfc3339, sql};
+use super::{OfAuditLog, Transaction, micros, rfc3339, sql};
 use crate::core::k8s::audited::Actor;
 use crate::core::model::{EntryType, Seq};
 use crate::core::runtime;
@@ -15,8 +15,23 @@ const NOTE: &str = "note what an audit log has";
 const ATTRIBUTE: &str = "record the sender of a change";
 
 impl Transaction<'_> {
+    pub(super) fn perform_of_audit_log(&mut self, command: &OfAuditLog) -> Result {
+        match command {
+            OfAuditLog::Configured(names) => self.activate_audit_logs(names)?,
+            OfAuditLog::Batch(batch, reply) => {
+                self.note_audited(batch)?;
+                self.later(reply, ());
+            }
+            OfAuditLog::Attribute(attribution, reply) => {
+                self.attribute(attribution)?;
+                self.later(reply, ());
+            }
+        }
+        Ok(())
+    }
+
     /// Activates these audit logs and no others.
-    pub(super) fn activate_audit_logs(&mut self, names: &[String]) -> Result {
+    fn activate_audit_logs(&mut self, names: &[String]) -> Result {
         self.execute(NOTE, "UPDATE audit_log SET active = 0", [])?;
         for name in names {
             self.execute(
@@ -29,7 +44,7 @@ impl Transaction<'_> {
     }
 
     /// Keeps a part of an audit log. An event that came before counts once.
-    pub(super) fn note_audited(&mut self, batch: &AuditBatch) -> Result {
+    fn note_audited(&mut self, batch: &AuditBatch) -> Result {
         for request in &batch.requests {
             let text = serde_json::to_string(request).expect("texts and numbers always serialise");
             self.execute(
@@ -58,7 +73,7 @@ impl Transaction<'_> {
     }
 
     /// Writes ACTOR entries. One that exists, and one of an entry that is truncated, is left out.
-    pub(super) fn attribute(&mut self, attribution: &Attribution) -> Result {
+    fn attribute(&mut self, attribution: &Attribution) -> Result {
         for (of, actor) in &attribution.actors {
             self.record_actor(*of, actor)?;
         }

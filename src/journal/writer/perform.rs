@@ -41,19 +41,9 @@ impl Transaction<'_> {
                 self.begin()?;
                 self.note_requests(read.as_ref())?;
             }
-            Command::AuditLogs(names) => {
+            Command::AuditLog(command) => {
                 self.begin()?;
-                self.activate_audit_logs(names)?;
-            }
-            Command::Audited(batch, reply) => {
-                self.begin()?;
-                self.note_audited(batch)?;
-                self.later(reply, ());
-            }
-            Command::Attribute(attribution, reply) => {
-                self.begin()?;
-                self.attribute(attribution)?;
-                self.later(reply, ());
+                self.perform_of_audit_log(command)?;
             }
             Command::Outline(part, data) => {
                 // What was truncated meanwhile has none any more.

@@ -69,10 +69,7 @@ pub(in crate::journal) enum Command {
     Narrow(Reply<()>),
     Resources(Vec<Resource>),
     Requests(Result<RequestCounts, String>),
-    /// Audit logs that are configured, by name.
-    AuditLogs(Vec<String>),
-    Audited(Box<AuditBatch>, Reply<()>),
-    Attribute(Box<Attribution>, Reply<()>),
+    AuditLog(OfAuditLog),
     /// The outline of a part of the log.
     Outline(u64, Vec<u8>),
     Flush(Reply<()>),
@@ -85,6 +82,14 @@ pub(in crate::journal) enum Command {
     Lead(Reply<Result<(), String>>),
     /// A source of a standby cannot resume from this position: it waits for another one.
     Await(Box<SourceSpec>, Option<ResourceVersion>, Reply<()>),
+}
+
+/// Command about the audit logs.
+pub(in crate::journal) enum OfAuditLog {
+    /// Those that are configured, by name.
+    Configured(Vec<String>),
+    Batch(Box<AuditBatch>, Reply<()>),
+    Attribute(Box<Attribution>, Reply<()>),
 }
 
 /// Command of one source.
@@ -159,9 +164,7 @@ impl Command {
             | Self::Narrow(_)
             | Self::Resources(_)
             | Self::Requests(_)
-            | Self::AuditLogs(_)
-            | Self::Audited(..)
-            | Self::Attribute(..)
+            | Self::AuditLog(_)
             | Self::Outline(..)
             | Self::Flush(_) => false,
         }
@@ -187,9 +190,7 @@ impl Command {
             | Self::Narrow(_)
             | Self::Resources(_)
             | Self::Requests(_)
-            | Self::AuditLogs(_)
-            | Self::Audited(..)
-            | Self::Attribute(..)
+            | Self::AuditLog(_)
             | Self::Outline(..)
             | Self::Flush(_)
             | Self::Settle(..)
