@@ -2,7 +2,7 @@
 
 -- Facts about this journal: epoch, epoch_since (the first seq that carries it), cluster_name, cluster_uid, head (the
 -- highest seq ever assigned), oldest (the first seq that is not truncated; absent while none is), paused (why nothing is
--- read, as JSON), resumed (when that ended), missed/NAME (when something was last truncated that the sink had not taken).
+-- read, as JSON), resumed (when that ended), attributed (every entry up to this seq has its ACTOR or gets none), missed/NAME (when something was last truncated that the sink had not taken).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL
@@ -90,9 +90,9 @@ CREATE INDEX object_present ON object (resource, namespace, name) WHERE present 
 CREATE TABLE entry (
     seq          INTEGER PRIMARY KEY,
     time         INTEGER NOT NULL,   -- microseconds since 1970
-    type         INTEGER NOT NULL,   -- 0 ADDED, 1 MODIFIED, 2 DELETED, 3 GAP
+    type         INTEGER NOT NULL,   -- 0 ADDED, 1 MODIFIED, 2 DELETED, 3 GAP, 4 ACTOR
     source       INTEGER NOT NULL REFERENCES source (id),
-    object       INTEGER,            -- NULL on a gap
+    object       INTEGER,            -- NULL on GAP and ACTOR
     previous     INTEGER NOT NULL,   -- seq of the object's entry before this one, 0 for none
     base         INTEGER,
     object_start INTEGER NOT NULL,   -- where the object stands in the line
@@ -240,3 +240,29 @@ CREATE TABLE request (
     count    INTEGER NOT NULL,
     PRIMARY KEY (reading, resource, verb)
 ) STRICT, WITHOUT ROWID;
+
+-- Audit logs of the API server ([[audit_log]]) ever configured, by name: `position` goes on where the last batch ended, and is
+-- committed with what that batch brought. Requests that were answered before `complete` are all read, microseconds since 1970.
+CREATE TABLE audit_log (
+    name     TEXT PRIMARY KEY,
+    position TEXT,                   -- JSON of a place in a file; NULL where requests are received
+    complete INTEGER NOT NULL DEFAULT 0,
+    counts   TEXT NOT NULL DEFAULT '{}',  -- JSON: events read, without an end, cut, unreadable, of another cluster, lost
+    lost_at  INTEGER NOT NULL DEFAULT 0,  -- when a part of it was found to be gone unread, microseconds since 1970
+    active   INTEGER NOT NULL DEFAULT 0   -- configured when the daemon last ran
+) STRICT, WITHOUT ROWID;
+
+-- Requests of the audit logs that no entry has a sender of yet.
+CREATE TABLE audited (
+    key       TEXT PRIMARY KEY,      -- the event's id
+    completed INTEGER NOT NULL,      -- microseconds since 1970
+    request   TEXT NOT NULL          -- JSON: verb, object, sender, times; nothing of a body but uid and version
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX audited_completed ON audited (completed);
+
+-- ACTOR entries by the entry whose sender they name. Those of truncated entries have no row.
+CREATE TABLE actor (
+    seq   INTEGER PRIMARY KEY,       -- the entry of the change
+    entry INTEGER NOT NULL           -- its ACTOR entry
+) STRICT;

@@ -25,6 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod audit_log;
 mod budget;
 mod codec;
 mod error;
@@ -32,6 +33,7 @@ mod mark;
 pub mod outline;
 mod reader;
 mod recent;
+mod requests;
 mod restore;
 mod retention;
 mod room;
@@ -52,9 +54,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
+pub use audit_log::{Attribution, AuditBatch, AuditCounts, AuditLogRow};
 pub use budget::Budget;
 pub(crate) use budget::{BudgetPermit, Share};
 pub use codec::Codec;
@@ -63,6 +65,7 @@ pub use reader::{
     DeadLetter, EntryFilter, EntryQuery, KnownObject, Link, Lost, Name, ObjectRow, Page, REQUEST_COUNTERS_INTERVAL,
     Reader, Requests, SinkRow, SourceRow, Step, StoredEntry, StoredRow, Verified,
 };
+pub use requests::RequestCounts;
 pub use restore::{RestoreError, restore};
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 pub use schema::READ;
@@ -80,17 +83,6 @@ use error::Result;
 use recent::AtHand;
 use writer::{Command, OfSink, OfSource, Queue, Queued, Reply, Writer};
 pub(crate) use writer::{LATE, UNNOTICED_MAX, is_epoch};
-
-/// Increase of the API server's own request counters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequestCounts {
-    /// Since when. `None`: nothing is known of the time before, and counting begins now.
-    pub since: Option<Timestamp>,
-    /// Until when.
-    pub until: Timestamp,
-    /// Requests that were granted, by group and plural of the resource that they change and by verb.
-    pub requests: Vec<(String, String, &'static str, u64)>,
-}
 
 /// Number of commands that may wait for the writer.
 const QUEUE_LEN: usize = 1024;
@@ -390,11 +382,6 @@ impl Journal {
     /// Remembers what discovery last said, for kubectl's spellings in commands that only read.
     pub async fn remember_resources(&self, resources: Vec<Resource>) -> Result {
         self.send(Command::Resources(resources), 0).await
-    }
-
-    /// Keeps what the API server's own request counters said, or why they cannot be read.
-    pub async fn requests(&self, read: Result<RequestCounts, String>) -> Result {
-        self.send(Command::Requests(read), 0).await
     }
 
     /// Keeps the outline of a part of the log, all of whose entries are there. A standby keeps none.

@@ -5,14 +5,15 @@
 //!
 //! 1. [`watch`] connects to the API server, lists and watches each resource, resumes from a stored resourceVersion, and recovers
 //!    what a watch missed.
-//! 2. [`journal`] stores the entries, the objects' last state and every position in SQLite. One thread writes.
-//! 3. [`delivery`] reads the journal behind the cursor of a sink, and retries, dead-letters or halts.
-//! 4. [`sink`] writes entries to files, HTTP endpoints, Kafka, NATS, databases and others.
-//! 5. [`query`] has the questions about the log and their typed answers, and renders entries and objects for people.
-//! 6. [`web`] serves health, metrics, questions and the timeline page.
-//! 7. [`app`] has the commands and the service, and the election of a leader where several share one log.
-//! 8. [`sim`] is an API server in memory, for the tests and `decklog demo`.
-//! 9. [`core`] is the ground of all: entries, changes, redaction, filters, Kubernetes' words, clock and randomness.
+//! 2. [`audit_log`] reads who sent a request out of the API server's audit log, in whatever envelope it arrives.
+//! 3. [`journal`] stores the entries, the objects' last state and every position in SQLite. One thread writes.
+//! 4. [`delivery`] reads the journal behind the cursor of a sink, and retries, dead-letters or halts.
+//! 5. [`sink`] writes entries to files, HTTP endpoints, Kafka, NATS, databases and others.
+//! 6. [`query`] has the questions about the log and their typed answers, and renders entries and objects for people.
+//! 7. [`web`] serves health, metrics, questions and the timeline page.
+//! 8. [`app`] has the commands and the service, and the election of a leader where several share one log.
+//! 9. [`sim`] is an API server in memory, for the tests and `decklog demo`.
+//! 10. [`core`] is the ground of all: entries, changes, redaction, filters, Kubernetes' words, clock and randomness.
 //!
 //! Each front page says what its room may use, where to begin reading, and has an example where one can stand alone.
 //!
@@ -27,6 +28,8 @@
 #![cfg_attr(test, allow(clippy::too_many_lines, reason = "a test tells its story in one place"))]
 
 pub mod watch;
+
+pub mod audit_log;
 
 pub mod journal;
 

@@ -373,6 +373,7 @@ pub(crate) mod tests {
             change: Some(r#"{"areas":["spec"],"patch":[],"managers":[]}"#),
             object: Some(object.as_bytes()),
             gap: None,
+            actor: None,
             redacted: &[],
         })
         .line;

@@ -7,11 +7,9 @@
 //! # Examples
 //!
 //! ```
-//! use decklog::core::spelling::Text;
-//! use decklog::web::http::Listen;
+//! use decklog::web::ui::Settings;
 //!
-//! assert!(Listen::read("127.0.0.1:9465").is_ok_and(|listen| listen.is_local()));
-//! assert!(Listen::read("0.0.0.0:9465").is_ok_and(|listen| !listen.is_local()));
+//! assert!(Settings::default().listen.is_local(), "other machines see the page where somebody says so");
 //! ```
 
 pub mod http;

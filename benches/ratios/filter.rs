@@ -132,6 +132,7 @@ fn entries() -> Vec<Vec<u8>> {
                 change: Some(&change.json),
                 object: Some(&object),
                 gap: None,
+                actor: None,
                 redacted: &[],
             };
             wire::render(&draft).line

@@ -34,7 +34,7 @@ pub(super) fn compare(table: &mut Table) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let stop = CancellationToken::new();
     let settings = Settings {
-        listen: decklog::web::http::Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0))),
+        listen: decklog::core::net::server::Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0))),
         ..Settings::default()
     };
     let bound = runtime.block_on(ui::bind(&settings)).expect("a port");

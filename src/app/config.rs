@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::app::ha;
+use crate::audit_log;
 use crate::core::change::redact;
 use crate::core::net::is_loopback;
 use crate::core::spelling::nearest;
@@ -336,6 +337,9 @@ pub struct Config {
     /// Sinks that the log is delivered to; none means the journal alone.
     #[serde(default)]
     pub sink: Vec<delivery::Settings>,
+    /// Sources of the API server's audit log, which says who asked for a change; none means that it is not read.
+    #[serde(default)]
+    pub audit_log: Vec<audit_log::Settings>,
     /// A log that outlives its machine, and a second decklog that takes over; absent means off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ha: Option<ha::Settings>,

@@ -3,6 +3,7 @@
 //! It opens the journal, connects the cluster and the sinks to it, reports to systemd how it is doing, and ends in order:
 //! the reading and the delivery, then the journal's thread, which commits what it was given.
 
+mod audit_logs;
 mod candidate;
 mod changes;
 mod clock;
@@ -28,6 +29,7 @@ use crate::app::config::{Config, Loaded};
 use crate::app::ha::{Candidacy, Condition};
 use crate::app::systemd::{Notifier, Progress, Watchdog};
 use crate::core::change::redact::Redactor;
+use crate::core::net::server::BindError;
 use crate::core::runtime;
 use crate::core::supervise::{Ended, Failed, Supervisor};
 use crate::core::telemetry::Telemetry;
@@ -38,7 +40,7 @@ use crate::query::status::{Live, Part};
 use crate::watch::apiserver_counters;
 use crate::watch::cluster::{self, Api, ClusterError, Limits, Recover};
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
-use crate::web::http::{self, BindError, Endpoints};
+use crate::web::http::{self, Endpoints};
 use crate::web::ui;
 use candidate::{Candidate, Course, TAKEOVER_RETRY_DELAY, Taking};
 pub use candidate::{shared_log, sharing};
@@ -314,6 +316,7 @@ impl Running {
                 async move { Ok(apiserver_counters::run(api, sources, journal, stop).await?) },
             );
         }
+        audit_logs::read(&config, &journal, &mut tasks);
         let live = watch::Sender::new(Live {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -138,11 +138,13 @@ pub enum EntryType {
     Deleted,
     /// Changes may be missing before what follows.
     Gap,
+    /// The audit log names the sender of a change that has its entry already.
+    Actor,
 }
 
 impl EntryType {
     /// Every type, in the order of the wire format's documentation.
-    pub const ALL: [Self; 4] = [Self::Added, Self::Modified, Self::Deleted, Self::Gap];
+    pub const ALL: [Self; 5] = [Self::Added, Self::Modified, Self::Deleted, Self::Gap, Self::Actor];
 
     /// The word of the wire format.
     #[must_use]
@@ -152,7 +154,14 @@ impl EntryType {
             Self::Modified => "MODIFIED",
             Self::Deleted => "DELETED",
             Self::Gap => "GAP",
+            Self::Actor => "ACTOR",
         }
+    }
+
+    /// Reports whether it is a change of an object.
+    #[must_use]
+    pub const fn is_change(self) -> bool {
+        matches!(self, Self::Added | Self::Modified | Self::Deleted)
     }
 
     /// The type that this word names.

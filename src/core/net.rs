@@ -1,6 +1,7 @@
 //! Names of machines, and the cryptography of every TLS connection.
 
 pub mod proxy;
+pub mod server;
 pub mod tls;
 
 use std::net::IpAddr;

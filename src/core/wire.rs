@@ -22,9 +22,9 @@ mod unnamed;
 
 pub use authors::{authors, authors_with, managers};
 pub use change::{Change, Op};
-pub use entry::{Entry, EntryCluster, EntryError, EntryGap, Header, relabel};
+pub use entry::{Entry, EntryCluster, EntryError, EntryGap, EntryOf, Header, relabel};
 pub use payload::{Payload, Shape};
-pub use render::{EntryBuilder, ROW, Rendered, RowHeader, change_id, render, row_header};
+pub use render::{EntryBuilder, ROW, Rendered, RowHeader, actor_id, change_id, render, row_header};
 pub use scan::apart;
 pub use schema::entry_schema;
 pub use unnamed::{Unnamed, unnamed};

@@ -1,6 +1,7 @@
 //! Read-only connections: what delivery, status and the commands read. They never block the writer.
 
 mod audit;
+mod audit_log;
 mod entries;
 mod history;
 mod objects;

@@ -10,6 +10,7 @@ mod staging;
 mod suppressed;
 mod trust;
 
+use jiff::Timestamp;
 use rusqlite::Connection;
 use scopes::{one_namespace, pod_in};
 use std::path::Path;

@@ -3,6 +3,7 @@
 //! A command is decided and recorded in a [`Transaction`](transaction::Transaction); what that brings becomes the writer's
 //! own knowledge, and visible to others, with the commit and never before.
 
+mod actor;
 mod apart;
 mod backlog;
 mod base;
@@ -50,7 +51,7 @@ use crate::core::runtime::{self, watch};
 use clock::GuardedClock;
 pub(crate) use moment::{LATE, UNNOTICED_MAX};
 use queue::Woken;
-pub(super) use queue::{Command, OfSink, OfSource, Queue, Queued, Reply};
+pub(super) use queue::{Command, OfAuditLog, OfSink, OfSource, Queue, Queued, Reply};
 use quota::Quota;
 pub(super) use requests::SUPPRESSED;
 use sharing::Replication;
@@ -553,6 +554,7 @@ pub(super) const fn type_code(op: EntryType) -> i64 {
         EntryType::Modified => 1,
         EntryType::Deleted => 2,
         EntryType::Gap => 3,
+        EntryType::Actor => 4,
     }
 }
 

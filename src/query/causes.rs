@@ -346,7 +346,7 @@ impl Facts {
         match fact.op {
             EntryType::Modified if fact.kind == Kind::Marked => true,
             EntryType::Modified => names.iter().all(is_controller),
-            EntryType::Added | EntryType::Deleted | EntryType::Gap => !names.iter().any(is_kubectl),
+            EntryType::Added | EntryType::Deleted | EntryType::Gap | EntryType::Actor => !names.iter().any(is_kubectl),
         }
     }
 }

@@ -179,8 +179,8 @@ impl Churn {
         self.entries += 1;
         self.first.get_or_insert(entry.seq);
         self.last = entry.seq;
-        if entry.op == EntryType::Gap {
-            self.gaps += 1;
+        if !entry.op.is_change() {
+            self.gaps += u64::from(entry.op == EntryType::Gap);
             return Ok(());
         }
         match entry.evidence.as_deref() {
@@ -200,7 +200,7 @@ impl Churn {
             EntryType::Added => (Class::Created, read::creator(entry, body)),
             EntryType::Modified => (self.classes.of(&resource, &change, time), writer(&change)),
             // Nobody is named in the books for a deletion.
-            EntryType::Deleted | EntryType::Gap => (Class::Deleted, None),
+            EntryType::Deleted | EntryType::Gap | EntryType::Actor => (Class::Deleted, None),
         };
         let namespace = short(entry.namespace.as_deref().unwrap_or_default());
         let name = short(entry.name.as_deref().unwrap_or_default());

@@ -30,7 +30,9 @@ pub use live::{Because, CacheFault, FILE as LIVE, Jump, Live, Part, Trouble, in_
 
 use crate::core::model::Seq;
 use crate::core::wire::{Entry, EntryGap};
-use crate::journal::{DeadLetter, JournalError, Reader, SinkRow, SinkState, SourceRow, SourceState};
+use crate::journal::{
+    AuditCounts, AuditLogRow, DeadLetter, JournalError, Reader, SinkRow, SinkState, SourceRow, SourceState,
+};
 
 /// Every position at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -66,6 +68,27 @@ pub struct Status {
     pub discovery: BTreeMap<String, Trouble>,
     /// Sinks, those configured first.
     pub sinks: Vec<SinkStatus>,
+    /// Audit logs of the API servers that are configured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audit_logs: Vec<AuditLogStatus>,
+}
+
+/// An audit log of an API server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AuditLogStatus {
+    /// Its name.
+    pub name: String,
+    /// Time up to which all of it is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_up_to: Option<Timestamp>,
+    /// Every entry up to this one has its ACTOR, or gets none.
+    pub attributed: Seq,
+    /// Events by what became of them.
+    #[serde(flatten)]
+    pub counts: AuditCounts,
+    /// Time at which a part of it was last found to be gone unread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_lost: Option<Timestamp>,
 }
 
 /// The cluster that the journal belongs to.
@@ -366,6 +389,7 @@ impl Status {
                 .map(|(source, of)| SourceStatus::of(source, of, &live, now))
                 .collect(),
             sinks: sinks.into_iter().map(|sink| SinkStatus::of(sink, &refused, &live, head, now)).collect(),
+            audit_logs: audit_logs(reader)?,
             waiting: live.waiting,
             waiting_because: live.waiting_because,
             discovery: live.discovery,
@@ -381,6 +405,19 @@ impl Status {
         self.alarms = alarm::alarms(self);
         self.notices = alarm::gaps(self).into_iter().collect();
     }
+}
+
+fn audit_logs(reader: &Reader) -> Result<Vec<AuditLogStatus>, JournalError> {
+    let attributed = reader.attributed()?;
+    let rows = reader.audit_logs()?.into_iter().filter(|row| row.active);
+    let status = |row: AuditLogRow| AuditLogStatus {
+        name: row.name,
+        read_up_to: timestamp(row.complete),
+        attributed,
+        counts: row.counts,
+        last_lost: timestamp(row.lost_at),
+    };
+    Ok(rows.map(status).collect())
 }
 
 impl SourceStatus {

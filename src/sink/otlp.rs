@@ -366,7 +366,7 @@ fn resource(entry: &Header<'_>) -> proto::Resource {
 fn record(entry: &Header<'_>, line: &[u8]) -> Result<LogRecord, EntryError> {
     let line = std::str::from_utf8(line).map_err(|error| EntryError::Json(error.valid_up_to()))?;
     let (severity_number, severity) = match entry.op {
-        EntryType::Added | EntryType::Modified | EntryType::Deleted => INFO,
+        EntryType::Added | EntryType::Modified | EntryType::Deleted | EntryType::Actor => INFO,
         EntryType::Gap => WARN,
     };
     let seq = i64::try_from(entry.seq).unwrap_or(i64::MAX);

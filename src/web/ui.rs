@@ -44,6 +44,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) use page::OneFile;
 pub use settings::Settings;
 
+use crate::core::net::server::{self, BindError, Bound, Gate, Limits, Peer, Stage};
 use crate::core::runtime;
 use crate::journal::{Journal, JournalError, Reader};
 use crate::query::render::clock::Clock;
@@ -59,8 +60,7 @@ use crate::query::timeline::window::Histogram;
 use crate::query::timeline::writers::Writers;
 use crate::query::timeline::{BUCKETS_MAX, LANES_MAX, MARKS_MAX, OBJECTS_MAX};
 use crate::query::{Log, Question};
-use crate::web::http::{BindError, Gate};
-use crate::web::http::{Bound, Clusters, Limits, Member, Peer, Stage, bind_for};
+use crate::web::http::{Clusters, Member};
 use access::{Access, Sessions};
 use answer::{Problem, good, sealed};
 use query::Query;
@@ -144,7 +144,7 @@ pub(crate) struct Site {
 /// # Errors
 /// What is in the way.
 pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
-    bind_for("[ui]", &settings.endpoint()).await
+    server::bind(settings.endpoint()).await
 }
 
 /// Serves the page of one journal until `stop`.

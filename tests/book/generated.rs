@@ -311,7 +311,7 @@ pub(crate) fn keys() -> String {
     for section in sections() {
         let title = match section.name.as_str() {
             name if section.is_type => format!("Sinks of type `{name}`"),
-            "watch" | "sink" => format!("`[[{}]]`", section.name),
+            "watch" | "sink" | "audit_log" => format!("`[[{}]]`", section.name),
             name => format!("`[{name}]`"),
         };
         writeln!(page, "## {title}\n\n{}\n", section.about).unwrap();

@@ -199,7 +199,10 @@ async fn completions_offer_what_the_journal_has_in_each_shell() {
         ("decklog tail deploy --namespace s", &["shop"]),
         ("decklog tail -n pay,s", &["pay,shop"]),
         ("decklog tail --type D", &["DELETED"]),
-        ("decklog log deploy/web --type ADDED,", &["ADDED,ADDED", "ADDED,DELETED", "ADDED,GAP", "ADDED,MODIFIED"]),
+        (
+            "decklog log deploy/web --type ADDED,",
+            &["ADDED,ACTOR", "ADDED,ADDED", "ADDED,DELETED", "ADDED,GAP", "ADDED,MODIFIED"],
+        ),
         ("decklog get dep", &["deploy", "deployments", "deployments.apps"]),
         ("decklog log deploy/", &["deploy/api", "deploy/web"]),
         ("decklog blame deploy/w", &["deploy/web"]),
@@ -269,7 +272,7 @@ async fn a_word_is_completed_as_it_was_split() {
     let words = |words: &[&str]| state.run(&[&["__complete"], words].concat()).out;
     assert_eq!(words(&["tail", "--type=D"]), "--type=DELETED\n");
     assert_eq!(words(&["tail", "--type", "=", "D"]), "DELETED\n");
-    assert_eq!(words(&["tail", "--type", "="]), "ADDED\nMODIFIED\nDELETED\nGAP\n");
+    assert_eq!(words(&["tail", "--type", "="]), "ADDED\nMODIFIED\nDELETED\nGAP\nACTOR\n");
     assert_eq!(words(&["log", "--namespace=pay", "deploy/"]), "deploy/web\n");
     assert_eq!(words(&["tail", "--type", "d"]), "DELETED\n");
     // Of a log one object is asked for.

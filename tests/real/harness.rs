@@ -128,7 +128,9 @@ const USERS: &str = "admin-token,admin,1,\"system:masters\"\n\
     paused-token,paused,3,\"system:masters\"\n\
     killed-token,killed,4,\"system:masters\"\n\
     restricted-token,restricted,5\n\
-    confined-token,confined,6\n";
+    confined-token,confined,6\n\
+    alice-token,alice,7,\"system:masters\"\n\
+    bob-token,bob,8,\"system:masters\"\n";
 
 /// The user that the chart's service account is.
 pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:logs:decklog";

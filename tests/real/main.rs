@@ -22,6 +22,7 @@ mod judged;
 mod living;
 mod load;
 mod lying;
+mod naming;
 mod oracle;
 mod outages;
 mod quiet;
@@ -180,6 +181,11 @@ mod kubernetes_1_33_shared {
 }
 
 mod kubernetes_1_36_alone {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_sender_of_a_change_is_named_right_or_not_at_all() {
+        Box::pin(crate::naming::scenario(crate::harness::Version::V1_36)).await;
+    }
+
     /// What happens while decklog is down, paused, or behind the watch cache is dated by the cluster's own Leases.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_deletion_that_nobody_saw_is_dated_to_seconds() {

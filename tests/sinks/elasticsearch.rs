@@ -251,6 +251,7 @@ fn odd(epoch: &str) -> Vec<Item> {
         change: None,
         object: None,
         gap: None,
+        actor: None,
         redacted: &[],
     };
     for (at, object) in objects.iter().enumerate() {

@@ -190,6 +190,7 @@ fn item(seq: u64, name: &str, size: usize) -> Item {
         change: None,
         object: Some(object.as_bytes()),
         gap: None,
+        actor: None,
         redacted: &[],
     })
     .line;

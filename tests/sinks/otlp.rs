@@ -152,6 +152,7 @@ fn item(seq: u64, bytes: usize) -> Item {
         change: None,
         object: Some(object.to_string().as_bytes()),
         gap: None,
+        actor: None,
         redacted: &[],
     })
     .line;

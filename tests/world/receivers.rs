@@ -77,6 +77,7 @@ fn item(seq: u64) -> Item {
         change: None,
         object: Some(br#"{"metadata":{"name":"web"}}"#),
         gap: None,
+        actor: None,
         redacted: &[],
     })
     .line;

@@ -102,6 +102,19 @@ const WIDEST_MANAGER: usize = 40;
 const NARROW: usize = 100;
 const NARROW_MANAGER: usize = 26;
 
+/// The user of a field, where the audit log has one, and its managers.
+fn names_of(field: &Field) -> String {
+    let names = match &field.unnamed {
+        _ if !field.managers.is_empty() => who::short(&field.managers),
+        Some(why) => format!("({})", printable(why)),
+        None => "-".to_owned(),
+    };
+    match &field.actor {
+        Some(actor) => format!("{} {names}", printable(&actor.sender.user)),
+        None => names,
+    }
+}
+
 fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure> {
     let look = out.look;
     let narrow = look.width.is_some_and(|width| width < NARROW);
@@ -130,12 +143,7 @@ fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure
         .map(|(field, stamp)| {
             let seq = field.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string());
             let mark = field.set.mark();
-            let names = match &field.unnamed {
-                _ if !field.managers.is_empty() => who::short(&field.managers),
-                Some(why) => format!("({})", printable(why)),
-                None => "-".to_owned(),
-            };
-            (seq, format!("{mark}{}", time_of(stamp)), names)
+            (seq, format!("{mark}{}", time_of(stamp)), names_of(field))
         })
         .collect();
     let widest = |of: &dyn Fn(&(String, String, String)) -> usize| cells.iter().map(of).max().unwrap_or(0);

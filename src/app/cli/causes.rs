@@ -278,7 +278,7 @@ impl Printer<'_> {
             EntryType::Modified => described.subject(),
             EntryType::Added if changes.again => "created again".to_owned(),
             EntryType::Added => "created".to_owned(),
-            EntryType::Deleted | EntryType::Gap => "deleted".to_owned(),
+            EntryType::Deleted | EntryType::Gap | EntryType::Actor => "deleted".to_owned(),
         };
         let times = format!("{}×", changes.count);
         let whole = [format!("{what}  {times} since {since}"), format!("{what}  {times}"), times];
@@ -334,6 +334,7 @@ impl Printer<'_> {
             EntryType::Modified => (Ink::Change, "~"),
             EntryType::Deleted => (Ink::Bad, "-"),
             EntryType::Gap => (Ink::Alarm, "?"),
+            EntryType::Actor => (Ink::Who, "@"),
         };
         let (text, mut row) = self.begin(entry);
         row.put(Some(if is_below { Ink::Faint } else { ink }), if is_below { "…" } else { sign }).put(None, " ");

@@ -1,5 +1,7 @@
 //! `decklog check`: everything that is wrong, at once.
 
+mod audit_log;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -13,6 +15,7 @@ use crate::app::config::{Config, Directory, Files, Loaded};
 use crate::app::ha::{self, LeaseName};
 use crate::core::change::redact::Redactor;
 use crate::core::model::{Cluster, SourceSpec};
+use crate::core::net::server::{BindError, Bound, Listen};
 use crate::core::spelling;
 use crate::journal::{JournalError, Reader};
 use crate::query::status;
@@ -163,6 +166,7 @@ fn look(
         same_cluster(config, cluster.as_ref(), &mut found);
         sinks(config, running, &mut found).await;
         shared_log(config, cluster.as_ref(), &mut found).await;
+        found.audit_logs(config, running).await;
         if let Some(section) = http
             && !running
         {
@@ -185,9 +189,9 @@ fn look(
 }
 
 /// Checks that an address was free.
-fn free(bound: Result<http::Bound, http::BindError>, listen: &http::Listen) -> Result<(), String> {
+fn free(bound: Result<Bound, BindError>, listen: &Listen) -> Result<(), String> {
     drop(bound.map_err(|error| error.to_string())?);
-    if let http::Listen::Unix(path) = listen {
+    if let Listen::Unix(path) = listen {
         // It was made by this check; the daemon makes its own.
         drop(fs::remove_file(path));
     }

@@ -11,7 +11,9 @@ use super::rewrite::STORAGE_REWRITE;
 use super::select::{FilterArgs, how_many};
 use super::tree::Node;
 use super::what::AnnotatedEntry;
+use super::who;
 use super::{Exit, Failure, Format, Global, Outcome, causes, object, yaml};
+use crate::core::k8s::audited::Actor;
 use crate::core::model::EntryType;
 use crate::core::wire::{self, Entry};
 use crate::journal::StoredEntry;
@@ -111,6 +113,8 @@ struct Printer<'o> {
     first: bool,
     /// Gaps of one reason, one after the other, that are not printed yet: an outage makes one of each source.
     gaps: Vec<StoredEntry>,
+    /// Sender of the entry that comes next.
+    actor: Option<Actor>,
 }
 
 impl<'o> Printer<'o> {
@@ -130,6 +134,7 @@ impl<'o> Printer<'o> {
             uid: String::new(),
             first: true,
             gaps: Vec::new(),
+            actor: None,
         }
     }
 
@@ -209,11 +214,17 @@ impl<'o> Printer<'o> {
     fn line(&mut self, stored: &StoredEntry, member: Option<usize>, first: bool) -> Result<(), Failure> {
         let entry = object::parse(stored)?;
         let kind = entry.op;
+        if kind == EntryType::Actor {
+            (self.actor, self.first) = (entry.actor(), first);
+            return Ok(());
+        }
+        let actor = self.actor.take();
         let ink = match kind {
             EntryType::Added => Ink::Good,
             EntryType::Modified => Ink::Change,
             EntryType::Deleted => Ink::Bad,
             EntryType::Gap => Ink::Alarm,
+            EntryType::Actor => Ink::Who,
         };
         let (mut row, start) = self.begin(&entry, first)?;
         if kind == EntryType::Gap {
@@ -247,6 +258,9 @@ impl<'o> Printer<'o> {
             }
         }
         put_late(&mut row, &entry, clock(), self.out.look);
+        if let Some(actor) = actor {
+            row.flow(Some(Ink::Who), "  ", &format!("by {}", who::sender(&actor)));
+        }
         self.out.line(&row.finish())?;
         if self.patch {
             self.difference(described.tree)?;

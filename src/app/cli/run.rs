@@ -8,8 +8,8 @@ use super::{Exit, Failure, Global, Outcome, init};
 use crate::app::config::{self, Config, Directory, Files, Loaded, Problems};
 use crate::app::daemon::{self, DaemonError, Environment, MultiCluster};
 use crate::app::systemd::Notifier;
+use crate::core::net::server::BindError;
 use crate::core::telemetry::Telemetry;
-use crate::web::http::BindError;
 
 /// Arguments of `decklog run`.
 #[derive(Args, Debug)]

@@ -36,7 +36,7 @@ pub struct FilterArgs {
     /// Only these namespaces: shop, or shop,pay
     #[arg(short, long, value_name = "NS", value_delimiter = ',')]
     pub namespace: Vec<String>,
-    /// Only these types: ADDED, MODIFIED, DELETED, GAP
+    /// Only these types: ADDED, MODIFIED, DELETED, GAP, ACTOR
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = entry_type)]
     pub types: Vec<EntryType>,
     /// Start: a duration back (10m, 1h30m, 2d) or a time (10:30, yesterday, '2026-11-21 10:30', RFC 3339)
@@ -134,5 +134,6 @@ fn regex(text: &str) -> Result<Regex, String> {
 }
 
 pub(super) fn entry_type(word: &str) -> Result<EntryType, String> {
-    EntryType::parse(&word.to_ascii_uppercase()).ok_or_else(|| "expected ADDED, MODIFIED, DELETED or GAP".to_owned())
+    EntryType::parse(&word.to_ascii_uppercase())
+        .ok_or_else(|| "expected ADDED, MODIFIED, DELETED, GAP or ACTOR".to_owned())
 }

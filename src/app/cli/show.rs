@@ -56,6 +56,7 @@ fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
         EntryType::Modified => Ink::Change,
         EntryType::Deleted => Ink::Bad,
         EntryType::Gap => Ink::Alarm,
+        EntryType::Actor => Ink::Who,
     };
     head.put(Some(ink), entry.op.as_str());
     head.put(None, " ").put(None, &printable(&entry.full_resource()));
@@ -73,7 +74,7 @@ fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
         ("version", entry.resource_version.as_deref().unwrap_or_default().to_owned()),
         ("id", entry.id.to_string()),
     ];
-    let described = if entry.op == EntryType::Gap { None } else { Some(AnnotatedEntry::read(&entry)) };
+    let described = entry.op.is_change().then(|| AnnotatedEntry::read(&entry));
     let described = described.transpose().map_err(|why| object::damaged(stored.seq, &why))?;
     if let Some(described) = &described {
         facts.push(("changed", described.areas.join(" ")));
@@ -82,6 +83,10 @@ fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
             None => who::spell(&described.managers, true),
         };
         facts.push(("by", by));
+    }
+    if let Some((of, actor)) = entry.of.as_ref().zip(entry.actor()) {
+        facts.push(("made", format!("entry {} ({})", of.seq, of.id)));
+        facts.extend(who::facts_of(&actor));
     }
     for (title, text) in facts.iter().filter(|(_, text)| !text.is_empty()) {
         let mut row = Row::new(look);
@@ -93,6 +98,9 @@ fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
     let Some(described) = described else {
         let mut row = Row::new(look);
         row.uncut();
+        if entry.op == EntryType::Actor {
+            return Ok(());
+        }
         put_gap(&mut row, &entry, clock());
         return out.line(&row.finish());
     };

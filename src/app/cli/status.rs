@@ -14,9 +14,9 @@ use super::clock::moment;
 use super::clusters::Section;
 use super::output::{Ink, Out, Row, TerminalStyle, count, plural, printable, sentence, size, span, table};
 use super::{Exit, Failure, Format, Global, Outcome};
-use crate::journal::{SinkState, SourceState};
+use crate::journal::{AuditCounts, SinkState, SourceState};
 use crate::query::questions::status::{Report, Statuses, Unread};
-use crate::query::status::{self, Alarm, HaView, Role, SinkStatus, SourceStatus, Status, Trouble};
+use crate::query::status::{self, Alarm, AuditLogStatus, HaView, Role, SinkStatus, SourceStatus, Status, Trouble};
 
 /// Arguments of `decklog status`.
 #[derive(Args, Debug, Default)]
@@ -249,7 +249,23 @@ fn lines(status: &Status, all: bool, look: TerminalStyle) -> Vec<String> {
         let titles = ["SINK", "TYPE", "STATE", "FOR", "CURSOR", "BEHIND", "DEAD LETTERS"];
         lines.extend(with_details(table(look, &titles, &cells), &details, look));
     }
+    if !status.audit_logs.is_empty() {
+        lines.push(String::new());
+        let cells: Vec<_> = status.audit_logs.iter().map(audit_log_row).collect();
+        let titles = ["AUDIT LOG", "READ UP TO", "EVENTS", "CUT OFF", "UNREADABLE", "FOREIGN", "LOST", "SENDERS UP TO"];
+        lines.extend(table(look, &titles, &cells));
+    }
     lines
+}
+
+fn audit_log_row(log: &AuditLogStatus) -> Vec<Cell> {
+    let AuditCounts { read, cut, unreadable, foreign, lost } = log.counts;
+    let upto = log.read_up_to.map_or_else(|| "nothing".to_owned(), moment);
+    let mut cells = vec![plain(printable(&log.name)), plain(upto)];
+    cells.extend([read, cut].map(|number| plain(count(number))));
+    cells.extend([unreadable, foreign, lost].map(|number| ((number > 0).then_some(Ink::Bad), count(number))));
+    cells.push(plain(format!("entry {}", log.attributed)));
+    cells
 }
 
 /// Reports whether a source has more to report than that it watches.

@@ -30,7 +30,7 @@ pub struct TimelineArgs {
     /// Only these namespaces: shop, or shop,pay
     #[arg(short, long, value_name = "NS", value_delimiter = ',')]
     pub namespace: Vec<String>,
-    /// Only these types: ADDED, MODIFIED, DELETED, GAP
+    /// Only these types: ADDED, MODIFIED, DELETED, GAP, ACTOR
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = super::select::entry_type)]
     pub types: Vec<EntryType>,
     /// Start: a duration back (10m, 1h30m, 2d) or a time (10:30, yesterday, '2026-11-21 10:30', RFC 3339)

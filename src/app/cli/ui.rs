@@ -6,9 +6,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::output::Out;
 use super::{Exit, Failure, Global, Outcome, complain};
+use crate::core::net::server::{self, BindError, Listen};
 use crate::core::spelling::Text;
 use crate::query::status;
-use crate::web::http::{self, BindError, Listen};
+use crate::web::http;
 use crate::web::ui::Once;
 
 /// Arguments of `decklog ui`.
@@ -43,7 +44,7 @@ pub fn main(args: UiArgs, global: &Global) -> Outcome {
     let mut out = Out::new(global);
     super::block_on(async {
         let settings = http::Settings { listen: args.listen.clone(), reading: true, ..http::Settings::default() };
-        let bound = http::bind_for("--", &settings).await.map_err(|error| {
+        let bound = server::bind(settings.endpoint("--")).await.map_err(|error| {
             let exit = if matches!(error, BindError::Refused(_)) { Exit::Usage } else { Exit::Io };
             Failure::new(exit, error.to_string().replace("-- listen", "--listen"))
         })?;

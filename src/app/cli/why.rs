@@ -90,6 +90,9 @@ fn chain(write: &Explained) -> Vec<String> {
     if !write.managers.is_empty() {
         line.push_str(&format!(": {}", who::spell(&write.managers, false)));
     }
+    if let Some(actor) = &write.actor {
+        line.push_str(&format!(", by {}", who::sender(actor)));
+    }
     for note in &write.notes {
         line.push_str(&format!(", {note}"));
     }

@@ -1,5 +1,6 @@
 //! The checker: walks the tree along the schema and reports every problem at once.
 
+mod audit_log;
 mod ha;
 mod ui;
 mod wording;
@@ -11,11 +12,12 @@ use serde_json::Value as Json;
 use super::problem::{Problem, SourceSpan};
 use super::tree::{Node, Value};
 use super::{Files, format};
+use crate::core::net::server::Listen;
 use crate::core::spelling::kubernetes::NamespacePattern;
 use crate::core::spelling::{Text, nearest};
 use crate::sink::registry::{self, SinkKind};
 use crate::sink::settings::Clash;
-use crate::web::http::{self, Listen};
+use crate::web::http;
 pub(super) use wording::expected;
 use wording::{limit, one_of, quoted, renamed, right_part, words};
 
@@ -37,6 +39,7 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     checker.nothing_left(root);
     checker.remote_listener(root);
     checker.page(root);
+    checker.audit_logs(root);
     checker.shared_log(root, &kinds);
     checker.problems
 }

@@ -9,11 +9,11 @@ use super::Files;
 use crate::app::ha;
 use crate::core::change;
 use crate::core::filter;
+use crate::core::net::server;
 use crate::core::spelling::{Format, Wrong, kubernetes};
 use crate::core::telemetry;
 use crate::core::units;
 use crate::sink::registry;
-use crate::web::http;
 
 /// The format of this name.
 fn format(name: &str) -> Option<&'static Format> {
@@ -23,7 +23,7 @@ fn format(name: &str) -> Option<&'static Format> {
         change::FORMATS,
         filter::FORMATS,
         ha::FORMATS,
-        http::FORMATS,
+        server::FORMATS,
         telemetry::FORMATS,
     ];
     rooms.into_iter().flatten().chain(registry::formats()).find(|format| format.name == name)

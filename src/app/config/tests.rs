@@ -1,3 +1,4 @@
+mod audit_log;
 mod environment;
 mod ha;
 mod reference;
@@ -316,8 +317,8 @@ fn a_key_of_another_section_is_reported_with_where_it_belongs() {
     insta::assert_snapshot!(
         report(&format!("listen = '127.0.0.1:1'\n{LEAST}where = 'true'\n")), @"
         config.toml:1:1: listen
-            found     an unknown key here (it is one of [http] and [ui])
-            expected  one of cluster, ha, http, log, redact, sink, state, ui, watch
+            found     an unknown key here (it is one of [[audit_log]] and [http] and [ui])
+            expected  one of audit_log, cluster, ha, http, log, redact, sink, state, ui, watch
         config.toml:4:1: watch[0].where
             found     an unknown key here (it is one of [[sink]])
             expected  one of exclude, exclude_namespaces, field_selector, first_list, ignore, label_selector, namespaces, resources

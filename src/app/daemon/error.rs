@@ -1,6 +1,7 @@
 //! Errors that end the daemon.
 
 use super::{BindError, ClusterError, DeliveryError, JournalError, SourceManagerError};
+use crate::audit_log::AuditLogError;
 
 /// Error that ended the daemon.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,8 @@ pub(super) enum TaskError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
+    AuditLog(#[from] AuditLogError),
+    #[error(transparent)]
     Http(#[from] std::io::Error),
 }
 
@@ -51,8 +54,11 @@ impl TaskError {
         match self {
             Self::SourceManager(SourceManagerError::Journal(error))
             | Self::Delivery(DeliveryError::Journal(error))
+            | Self::AuditLog(AuditLogError::Journal(error))
             | Self::Journal(error) => error.into(),
-            other @ (Self::SourceManager(_) | Self::Http(_)) => DaemonError::Task { name, why: other.to_string() },
+            other @ (Self::SourceManager(_) | Self::AuditLog(_) | Self::Http(_)) => {
+                DaemonError::Task { name, why: other.to_string() }
+            }
         }
     }
 }

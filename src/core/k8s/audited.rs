@@ -6,47 +6,54 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AuditedRequest {
-    /// `auditID`; of a GKE log entry `insertId` and the time.
+    /// `auditID`; of a GKE log entry `insertId`, a slash and its time.
     pub id: String,
-    /// `create`, `update`, `patch`, `apply`, `delete`, `deletecollection`, and the reading verbs.
+    /// `create`, `update`, `patch`, `apply`, `delete`, `deletecollection`, and the reading verbs. The log does not have the type of a
+    /// PATCH: `apply` is certain, `patch` may be one.
     pub verb: String,
     /// API group; empty for the core group.
     pub group: String,
     /// Plural name of the resource.
     pub resource: String,
+    /// Path below the object, such as `scale`. A `create` of `pods/binding` or `pods/eviction` is about the Pod.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subresource: String,
-    /// Empty where the request is for a resource without namespaces, or for all of them.
+    /// Empty where the request is for a resource without namespaces (a Namespace, too), or for all of them.
     pub namespace: String,
     /// Empty of a collection, and of a `generateName` whose answer is not in the event.
     pub name: String,
-    /// uid of the object: of the response, else of the request's body or preconditions.
+    /// uid of the object: of the response, else what the client demanded in objectRef, the request's body or preconditions. That of a
+    /// `create` is of the response alone.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// Version that the sender of a PUT replaced, or that a DELETE demanded.
+    /// Version that the sender of a PUT replaced, or that a PATCH or a DELETE demanded.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub before: String,
     /// Version that the answer carries. Of a write without a change it is that of the write before.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub after: String,
-    /// Name that managedFields have for the sender: `fieldManager` of the URI, else the user agent up to the first `/`.
+    /// Name that managedFields have for the sender: `fieldManager` of the URI, else the user agent up to the first `/`. Empty where the
+    /// URI is not known, as on GKE.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub manager: String,
-    /// `labelSelector` and `fieldSelector` of a collection's URI, as they were sent, without percent-encoding.
+    /// `labelSelector` of a collection's URI, as it was sent, without percent-encoding.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub label_selector: String,
+    /// The same for `fieldSelector`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field_selector: String,
+    /// Sender of it.
     #[serde(flatten)]
     pub sender: Sender,
-    /// HTTP code of the answer; 0 where the event has none.
+    /// HTTP code of the answer; 0 where the event has none. GKE does not say which success it was, and that is 200.
     pub code: u16,
-    /// Reports that the request asked for a dry run.
+    /// Reports that the request asked for a dry run. Of a delete it is unknown where the body is not in the event, and false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Time at which the API server received the request, microseconds since 1970; 0 where it was cut off.
+    /// Time at which the API server received the request, microseconds since 1970; 0 where it was cut off. Of GKE it is that of the
+    /// entry.
     pub received: i64,
-    /// Time of the answer, or of the envelope where the event was cut off.
+    /// Time of the answer, or of the envelope where the event was cut off; 0 where that has none.
     pub completed: i64,
     /// Reports that the event was cut off, so that the fields behind `responseStatus` are unknown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -80,3 +87,57 @@ impl AuditedRequest {
 }
 
 const WRITES: [&str; 6] = ["create", "update", "patch", "apply", "delete", "deletecollection"];
+
+/// Sender of the request that made a change: the `actor` member of an entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actor {
+    /// User, agent and addresses.
+    #[serde(flatten)]
+    pub sender: Sender,
+    /// `create`, `update`, `patch`, `apply`, `delete`, `deletecollection`.
+    pub verb: String,
+    /// Subresource that was written; empty for the object itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subresource: String,
+    /// Events of the audit log, in the order of their receipt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audit_ids: Vec<String>,
+    /// Word of a [`Certainty`]; a later release may know more.
+    pub certainty: String,
+}
+
+/// How the sender of a change is known, the surest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Certainty {
+    /// The answer to the request carries the version.
+    Exact,
+    /// A PUT names the version before, and nothing else can have followed that.
+    Successor,
+    /// The only creation of that name in its time.
+    Created,
+    /// The only write with this manager, subresource and time.
+    Field,
+    /// The only deletion that was asked for.
+    Deleted,
+    /// The only deletion of a collection that has the object in it.
+    Collection,
+}
+
+impl Certainty {
+    /// Every one, the surest first.
+    pub const ALL: [Self; 6] =
+        [Self::Exact, Self::Successor, Self::Created, Self::Field, Self::Deleted, Self::Collection];
+
+    /// The word of the wire format.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Successor => "successor",
+            Self::Created => "created",
+            Self::Field => "field",
+            Self::Deleted => "deleted",
+            Self::Collection => "collection",
+        }
+    }
+}

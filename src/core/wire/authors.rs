@@ -30,7 +30,7 @@ pub fn authors_with(entry: &Entry<'_>, object: Option<&[u8]>) -> Vec<Manager> {
             let evidence = Evidence::ALL.into_iter().find(|known| Some(known.as_str()) == entry.evidence.as_deref());
             evidence.zip(object).map(|(evidence, object)| creators(evidence, object)).unwrap_or_default()
         }
-        (EntryType::Deleted | EntryType::Gap, _) => Vec::new(),
+        (EntryType::Deleted | EntryType::Gap | EntryType::Actor, _) => Vec::new(),
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) const fn event_type(op: EntryType) -> &'static str {
         EntryType::Modified => "io.decklog.modified.v1",
         EntryType::Deleted => "io.decklog.deleted.v1",
         EntryType::Gap => "io.decklog.gap.v1",
+        EntryType::Actor => "io.decklog.actor.v1",
     }
 }
 
@@ -133,6 +134,7 @@ mod tests {
             change: None,
             object: Some(b"{\"n\":1.0,\"big\":1e400}"),
             gap: None,
+            actor: None,
             redacted: &[],
         }
     }

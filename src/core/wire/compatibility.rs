@@ -16,6 +16,8 @@ const CHANGE: &str = r#"{"areas":["managedFields","metadata","spec"],"patch":[{"
 const MOVED: &str = r#"{"areas":["managedFields","status"],"patch":[{"op":"move","from":"/status/conditions/1","path":"/status/conditions/0"}],"managers":[{"manager":"kube-controller-manager","operation":"Update","subresource":"status","time":"2026-11-21T10:14:59Z","by":"moved"},{"manager":"kubectl","operation":"Apply","by":"owner"}]}"#;
 /// Two that one request names: the client, and a webhook.
 const CREATED: &str = r#"[{"manager":"kubectl-create","operation":"Update","time":"2026-11-21T10:14:59Z","by":"moved"},{"manager":"webhook","operation":"Update","by":"moved"}]"#;
+/// Everything that a sender can have.
+const ACTOR: &str = r#"{"user":"alice@example.com","impersonated_by":"ci","agent":"kubectl/v1.36.0 (linux/amd64) kubernetes/1a2b3c4","addresses":["10.0.0.7","10.0.0.1"],"verb":"patch","subresource":"scale","audit_ids":["6f0b5d4e"],"certainty":"field"}"#;
 const OBJECT: &[u8] = br#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"7c1f","resourceVersion":"41"},"spec":{"replicas":3}}"#;
 const ODD: &[u8] = br#"{"kind":"Thing","big":123456789012345678901234567890,"beyond":1e400,"zero":-0.0,"text":"\u0000\ud800 \u00e9","again":1,"again":2}"#;
 
@@ -45,6 +47,7 @@ fn rendered() -> Vec<Vec<u8>> {
         change: None,
         object: Some(OBJECT),
         gap: None,
+        actor: None,
         redacted: &[],
     };
     let modified = || EntryBuilder { op: EntryType::Modified, change: Some(CHANGE), ..base() };
@@ -120,6 +123,11 @@ fn rendered() -> Vec<Vec<u8>> {
     lines.push(render(&EntryBuilder { seq: Seq(30), ..gone }).line);
     let gap = EntryBuilder { op: EntryType::Gap, evidence: None, uid: "", version: "", object: None, ..base() };
     lines.push(render(&EntryBuilder { seq: Seq(31), gap: Some((&unreadable, None)), ..gap }).line);
+    let actor = Some(((Seq(28), "7c1f.41.MODIFIED"), ACTOR));
+    lines.push(
+        render(&EntryBuilder { seq: Seq(32), op: EntryType::Actor, evidence: None, object: None, actor, ..base() })
+            .line,
+    );
     lines
 }
 
@@ -148,8 +156,8 @@ fn golden_entries_are_read_and_fit_the_schema() {
         let value: Value = serde_json::from_str(&readable(line)).unwrap();
         assert_eq!(objections(&schema, &value, ""), [""; 0], "{line}");
         // Every key that is written is described.
-        for (part, schema) in
-            [("", &schema), ("change", &schema["properties"]["change"]), ("gap", &schema["properties"]["gap"])]
+        for (part, schema) in ["", "change", "gap", "of", "actor"]
+            .map(|part| (part, if part.is_empty() { &schema } else { &schema["properties"][part] }))
         {
             let value = if part.is_empty() { Some(&value) } else { value.get(part) };
             for key in value.and_then(Value::as_object).into_iter().flat_map(serde_json::Map::keys) {
@@ -164,6 +172,7 @@ fn golden_entries_are_read_and_fit_the_schema() {
     all.extend(expected("MODIFIED", &["watched", "recovered", "inferred"]));
     all.extend(expected("DELETED", &["watched", "recovered", "inferred"]));
     all.push(("GAP".to_owned(), None));
+    all.push(("ACTOR".to_owned(), None));
     assert_eq!(kinds, all.into_iter().collect());
 }
 

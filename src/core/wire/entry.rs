@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Change, VERSION, scan};
+use crate::core::k8s::audited::Actor;
 use crate::core::k8s::managed_fields::Manager;
 use crate::core::model::{EntryType, ResourceVersion, Seq};
 
@@ -62,6 +63,10 @@ pub struct Entry<'a> {
     pub object: Option<&'a RawValue>,
     /// The gap, on a GAP; on DELETED what may be missing right before it.
     pub gap: Option<&'a RawValue>,
+    /// The entry that an ACTOR belongs to.
+    pub of: Option<EntryOf<'a>>,
+    /// The sender of a change, on an ACTOR.
+    pub actor: Option<&'a RawValue>,
     /// JSON pointers of what was redacted.
     pub redacted: Option<&'a RawValue>,
 }
@@ -118,7 +123,21 @@ struct Line<'a> {
     #[serde(borrow, default)]
     gap: Option<&'a RawValue>,
     #[serde(borrow, default)]
+    of: Option<EntryOf<'a>>,
+    #[serde(borrow, default)]
+    actor: Option<&'a RawValue>,
+    #[serde(borrow, default)]
     redacted: Option<&'a RawValue>,
+}
+
+/// The `of` member of an ACTOR: the entry that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct EntryOf<'a> {
+    /// Place of that entry in the journal.
+    pub seq: u64,
+    /// Id of that entry.
+    #[serde(borrow)]
+    pub id: Cow<'a, str>,
 }
 
 /// The `cluster` member of an entry.
@@ -198,8 +217,8 @@ impl<'a> Entry<'a> {
             uid: line.uid,
             resource_version: line.resource_version,
         };
-        let Line { managers, change, object, gap, redacted, .. } = line;
-        Ok(Self { header, managers, change, object, gap, redacted })
+        let Line { managers, change, object, gap, of, actor, redacted, .. } = line;
+        Ok(Self { header, managers, change, object, gap, of, actor, redacted })
     }
 
     /// Reads its parts, as everything that reads the log does: an entry that passes is damaged to nobody.
@@ -210,7 +229,9 @@ impl<'a> Entry<'a> {
         let is_object = |raw: &RawValue| raw.get().starts_with('{');
         match self.op {
             EntryType::Gap if self.gap().is_none() => return Err(EntryError::Part("gap")),
-            EntryType::Gap => {}
+            EntryType::Actor if self.of.is_none() => return Err(EntryError::Part("of")),
+            EntryType::Actor if self.actor().is_none() => return Err(EntryError::Part("actor")),
+            EntryType::Gap | EntryType::Actor => {}
             EntryType::Added | EntryType::Modified | EntryType::Deleted if !self.object.is_some_and(is_object) => {
                 return Err(EntryError::Part("object"));
             }
@@ -222,6 +243,12 @@ impl<'a> Entry<'a> {
         }
         let read = |raw: &RawValue| serde_json::from_str::<Vec<Cow<'_, str>>>(raw.get()).is_ok();
         if self.redacted.is_none_or(read) { Ok(()) } else { Err(EntryError::Part("redacted")) }
+    }
+
+    /// The sender that it names, on an ACTOR.
+    #[must_use]
+    pub fn actor(&self) -> Option<Actor> {
+        serde_json::from_str(self.actor?.get()).ok()
     }
 
     /// The gap it records, on a GAP.

@@ -35,7 +35,7 @@ impl Payload {
                     entry.change.is_some_and(|change| member(change.get().as_bytes(), &[b"\"patch\":"]).is_some());
                 Some(if has_patch { Self::Diff } else { Self::Metadata })
             }
-            (EntryType::Added | EntryType::Deleted, true) | (EntryType::Gap, _) => None,
+            (EntryType::Added | EntryType::Deleted, true) | (EntryType::Gap | EntryType::Actor, _) => None,
         }
     }
 }

@@ -53,6 +53,8 @@ pub struct EntryBuilder<'a> {
     pub object: Option<&'a [u8]>,
     /// The gap and the time of the last moment known good; on DELETED what may be missing right before it.
     pub gap: Option<(&'a Gap, Option<&'a str>)>,
+    /// The entry that an ACTOR belongs to (its seq and its id), and the `actor` member as JSON.
+    pub actor: Option<((Seq, &'a str), &'a str)>,
     /// JSON pointers of what was redacted.
     pub redacted: &'a [String],
 }
@@ -72,6 +74,12 @@ pub fn change_id(uid: &str, version: &str, op: EntryType) -> String {
     format!("{uid}.{version}.{}", op.as_str())
 }
 
+/// The id of the ACTOR entry of the entry with this id.
+#[must_use]
+pub fn actor_id(of: &str) -> String {
+    format!("{of}.{}", EntryType::Actor.as_str())
+}
+
 /// The member of the bounds of a time, as long as each is.
 const BOUNDS: &str = r#","happenedBetween":["2026-11-21T10:15:00.000000Z","2026-11-21T10:15:00.000000Z"]"#;
 
@@ -87,6 +95,7 @@ pub fn render(entry: &EntryBuilder<'_>) -> Rendered {
     text(&mut out, "epoch", entry.epoch);
     let id = match entry.op {
         EntryType::Gap => format!("{}.{}", entry.epoch, entry.seq),
+        EntryType::Actor => actor_id(entry.actor.map_or("", |((_, id), _)| id)),
         EntryType::Added | EntryType::Modified | EntryType::Deleted => change_id(entry.uid, entry.version, entry.op),
     };
     text(&mut out, "id", &id);
@@ -150,12 +159,22 @@ pub fn render(entry: &EntryBuilder<'_>) -> Rendered {
         }
         out.push(b'}');
     }
+    put_actor(&mut out, entry);
     if !entry.redacted.is_empty() {
         out.extend_from_slice(b",\"redacted\":");
         serde_json::to_writer(&mut out, entry.redacted).expect("strings always serialise into memory");
     }
     out.push(b'}');
     Rendered { line: out, object }
+}
+
+/// The `of` and `actor` members of an ACTOR.
+fn put_actor(out: &mut Vec<u8>, entry: &EntryBuilder<'_>) {
+    let Some(((seq, id), actor)) = entry.actor else { return };
+    out.extend_from_slice(format!(",\"of\":{{\"seq\":{seq}").as_bytes());
+    text(out, "id", id);
+    out.extend_from_slice(b"},\"actor\":");
+    out.extend_from_slice(actor.as_bytes());
 }
 
 fn text(out: &mut Vec<u8>, key: &str, value: &str) {

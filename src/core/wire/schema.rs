@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::core::k8s::audited::Certainty;
 use crate::core::k8s::managed_fields::By;
 use crate::core::model::{EntryType, Evidence, Why};
 
@@ -26,7 +27,7 @@ pub fn entry_schema() -> Value {
                 "description": "The place in the journal: from 1, dense, never reused.",
             },
             "epoch": text("Names this journal; a new one begins when a journal is created, or found behind what a sink already holds."),
-            "id": text("Names the change, equal in every resend and on every decklog that watched it: UID.RESOURCEVERSION.TYPE; for a GAP: EPOCH.SEQ. It may come again: drop repeats by epoch and seq, which together name the entry."),
+            "id": text("Names the change, equal in every resend and on every decklog that watched it: UID.RESOURCEVERSION.TYPE; for a GAP: EPOCH.SEQ; for an ACTOR: the id of its entry, and .ACTOR. It may come again: drop repeats by epoch and seq, which together name the entry."),
             "time": {
                 "type": "string", "format": "date-time",
                 "description": "When it was journaled: RFC 3339, UTC, microseconds.",
@@ -70,6 +71,44 @@ pub fn entry_schema() -> Value {
             "redacted": {
                 "type": "array", "items": { "type": "string" },
                 "description": "JSON pointers of what was redacted.",
+            },
+            "of": {
+                "type": "object",
+                "description": "On ACTOR: the entry whose sender it names.",
+                "required": ["seq", "id"],
+                "properties": {
+                    "seq": { "type": "integer", "minimum": 1, "description": "The place of that entry in the journal." },
+                    "id": text("The id of that entry."),
+                },
+            },
+            "actor": actor_schema(),
+        },
+    })
+}
+
+/// The schema of the `actor` member.
+fn actor_schema() -> Value {
+    json!({
+        "type": "object",
+        "description": "On ACTOR: the sender of the request that made the change, as the API server's audit log has it.",
+        "required": ["user", "verb", "certainty"],
+        "properties": {
+            "user": text("The user: of an impersonation the one that was impersonated, of EKS the session's ARN."),
+            "impersonated_by": text("The user who impersonated `user`."),
+            "agent": text("The user agent."),
+            "addresses": {
+                "type": "array", "items": { "type": "string" },
+                "description": "Where the request came from, the client first.",
+            },
+            "verb": text("create, update, patch, apply, delete or deletecollection."),
+            "subresource": text("The subresource that was written."),
+            "audit_ids": {
+                "type": "array", "items": { "type": "string" },
+                "description": "The events of the audit log.",
+            },
+            "certainty": {
+                "anyOf": [{ "enum": Certainty::ALL.map(Certainty::as_str) }, { "type": "string" }],
+                "description": "How it is known: the answer had the version (exact), the request named the version before (successor), it is the only creation (created), the only write of its manager at its time (field), the only deletion (deleted) or deletion of a collection (collection).",
             },
         },
     })

@@ -38,6 +38,7 @@ fn draft<'a>(cluster: &'a Cluster, redacted: &'a [String]) -> EntryBuilder<'a> {
         change: Some(r#"{"areas":["spec"],"patch":[],"managers":[]}"#),
         object: Some(br#"{"n":1.0,"big":1e400}"#),
         gap: None,
+        actor: None,
         redacted,
     }
 }

@@ -82,7 +82,7 @@ impl Unnamed {
 /// Returns the reason why an entry names no writer; none where it names one, on a GAP, and where too little of it is left to say.
 #[must_use]
 pub fn unnamed(entry: &Entry<'_>) -> Option<Unnamed> {
-    if entry.op == EntryType::Gap || !authors(entry).is_empty() {
+    if !entry.op.is_change() || !authors(entry).is_empty() {
         return None;
     }
     let evidence = match entry.evidence.as_deref() {
@@ -100,7 +100,7 @@ pub fn unnamed(entry: &Entry<'_>) -> Option<Unnamed> {
             Some(if has { Unnamed::Selected } else { Unnamed::NoManagedFields })
         }
         EntryType::Modified => of_change(entry, &Change::of(entry).ok().flatten()?),
-        EntryType::Gap => None,
+        EntryType::Gap | EntryType::Actor => None,
     }
 }
 

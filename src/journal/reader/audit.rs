@@ -153,7 +153,7 @@ impl Reader {
             let mut select = self
                 .conn
                 .prepare_cached(
-                    "SELECT seq, previous FROM entry WHERE seq > ?1 AND source = ?2 AND type <> 3 ORDER BY seq LIMIT ?3",
+                    "SELECT seq, previous FROM entry WHERE seq > ?1 AND source = ?2 AND type < 3 ORDER BY seq LIMIT ?3",
                 )
                 .map_err(sql(what))?;
             let rows = select
@@ -256,7 +256,7 @@ impl Reader {
             let mut select = self
                 .conn
                 .prepare_cached(
-                    "SELECT seq FROM entry WHERE seq > ?1 AND source = ?2 AND type <> 3 ORDER BY seq LIMIT ?3",
+                    "SELECT seq FROM entry WHERE seq > ?1 AND source = ?2 AND type < 3 ORDER BY seq LIMIT ?3",
                 )
                 .map_err(sql(what))?;
             let rows = select.query_map(params![after.0, source.0, most + 1], |row| row.get(0)).map_err(sql(what))?;

@@ -169,6 +169,7 @@ impl Reader {
                 change: None,
                 object: None,
                 gap: Some((&gap, None)),
+                actor: None,
                 redacted: &[],
             });
             StoredEntry { seq: Seq(seq), op: EntryType::Gap, line: rendered.line.into() }

@@ -11,7 +11,7 @@
 use rusqlite::{Row, params};
 
 use super::{OLDEST, Reader, Stored, StoredEntry, sql, stored_row, type_of};
-use crate::core::model::{EntryType, Seq};
+use crate::core::model::Seq;
 use crate::core::wire;
 use crate::journal::error::Result;
 use crate::journal::writer::rfc3339;
@@ -119,8 +119,8 @@ impl Reader {
 pub(super) fn chosen(row: &Row<'_>, choice: EntryFilter<'_>) -> rusqlite::Result<Option<bool>> {
     let text = |at: usize| -> rusqlite::Result<Option<&str>> { Ok(row.get_ref(at)?.as_str_or_null()?) };
     let (Some(op), Some(resource)) = (type_of(row.get(1)?), text(5)?) else { return Ok(None) };
-    // A GAP of one object names it, and its row does not.
-    if op == EntryType::Gap {
+    // A GAP of one object and an ACTOR name it, and their rows do not.
+    if !op.is_change() {
         return Ok(None);
     }
     let (namespace, name) = (text(7)?, text(8)?);

@@ -515,7 +515,7 @@ fn check_row(row: &Row, entry: &StoredEntry, parsed: &wire::Entry<'_>) -> Result
     if (parsed.group(), &*parsed.resource) != (group, plural) || !(scope.is_empty() || scope == namespace) {
         return Err("it is not of its source");
     }
-    if row.object.is_none() != (entry.op == EntryType::Gap) {
+    if row.object.is_none() == entry.op.is_change() {
         return Err("its row says that it is of an object, or of none, and it is not");
     }
     if let Some((of, name, same_resource)) = &row.named
@@ -536,11 +536,13 @@ fn check_entry(entry: &StoredEntry, parsed: &wire::Entry<'_>, time: i64, epochs:
     if parsed.seq() != entry.seq || parsed.op != entry.op {
         return Err("it says another seq or type than its row");
     }
-    let id = if parsed.op == EntryType::Gap {
-        format!("{}.{}", parsed.epoch, parsed.seq)
-    } else {
-        let uid = parsed.uid.as_deref().unwrap_or_default();
-        wire::change_id(uid, parsed.version().as_str(), parsed.op)
+    let id = match parsed.op {
+        EntryType::Gap => format!("{}.{}", parsed.epoch, parsed.seq),
+        EntryType::Actor => wire::actor_id(parsed.of.as_ref().map_or("", |of| &of.id)),
+        EntryType::Added | EntryType::Modified | EntryType::Deleted => {
+            let uid = parsed.uid.as_deref().unwrap_or_default();
+            wire::change_id(uid, parsed.version().as_str(), parsed.op)
+        }
     };
     if parsed.id != id {
         return Err("its id does not follow from what it says");

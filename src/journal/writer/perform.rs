@@ -41,6 +41,10 @@ impl Transaction<'_> {
                 self.begin()?;
                 self.note_requests(read.as_ref())?;
             }
+            Command::AuditLog(command) => {
+                self.begin()?;
+                self.perform_of_audit_log(command)?;
+            }
             Command::Outline(part, data) => {
                 // What was truncated meanwhile has none any more.
                 if *part >= outline::part_of(self.changes.log_start) {

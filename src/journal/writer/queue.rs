@@ -18,8 +18,8 @@ use crate::core::change::redact::Redactor;
 use crate::core::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Unread, Verb, Why};
 use crate::journal::retention::Bounds;
 use crate::journal::{
-    Audit, BudgetPermit, Found, JournalError, Missed, Relabeling, RequestCounts, Settled, SinkStart, SinkState,
-    SourceId, SourceMemory, SourceState, WatchChange,
+    Attribution, Audit, AuditBatch, BudgetPermit, Found, JournalError, Missed, Relabeling, RequestCounts, Settled,
+    SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange,
 };
 
 /// Sender of an answer, once. It can be sent again, because a command of a transaction that fails is executed and
@@ -69,6 +69,7 @@ pub(in crate::journal) enum Command {
     Narrow(Reply<()>),
     Resources(Vec<Resource>),
     Requests(Result<RequestCounts, String>),
+    AuditLog(OfAuditLog),
     /// The outline of a part of the log.
     Outline(u64, Vec<u8>),
     Flush(Reply<()>),
@@ -81,6 +82,14 @@ pub(in crate::journal) enum Command {
     Lead(Reply<Result<(), String>>),
     /// A source of a standby cannot resume from this position: it waits for another one.
     Await(Box<SourceSpec>, Option<ResourceVersion>, Reply<()>),
+}
+
+/// Command about the audit logs.
+pub(in crate::journal) enum OfAuditLog {
+    /// Those that are configured, by name.
+    Configured(Vec<String>),
+    Batch(Box<AuditBatch>, Reply<()>),
+    Attribute(Box<Attribution>, Reply<()>),
 }
 
 /// Command of one source.
@@ -155,6 +164,7 @@ impl Command {
             | Self::Narrow(_)
             | Self::Resources(_)
             | Self::Requests(_)
+            | Self::AuditLog(_)
             | Self::Outline(..)
             | Self::Flush(_) => false,
         }
@@ -180,6 +190,7 @@ impl Command {
             | Self::Narrow(_)
             | Self::Resources(_)
             | Self::Requests(_)
+            | Self::AuditLog(_)
             | Self::Outline(..)
             | Self::Flush(_)
             | Self::Settle(..)

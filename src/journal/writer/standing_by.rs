@@ -442,6 +442,7 @@ impl Writer {
             | Command::Sink(..)
             | Command::Resources(_)
             | Command::Requests(_)
+            | Command::AuditLog(_)
             | Command::Outline(..)
             | Command::Bounds(_) => Ok(()),
             Command::Register(spec, reply) => self.register_ahead(standby, spec, reply, answers),

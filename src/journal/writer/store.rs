@@ -104,6 +104,7 @@ impl Transaction<'_> {
             change: change.as_ref().map(|(change, _)| change.json.as_str()),
             object: Some(&object.body.bytes),
             gap: gap.as_ref().map(|gap| (gap, None)),
+            actor: None,
             redacted: &object.body.pointers,
         });
         let (blob, stands_alone) = self.compress_version(base_line.as_ref(), &rendered.line, rendered.object.start);
@@ -232,6 +233,7 @@ impl Transaction<'_> {
             change: None,
             object: None,
             gap: Some((&gap, since.as_deref())),
+            actor: None,
             redacted: &[],
         });
         let blob = self.codec.compress(None, &rendered.line);

@@ -190,6 +190,7 @@ impl Transaction<'_> {
     fn set_log_start(&mut self, log_start: u64) -> Result {
         let what = "truncate entries";
         self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('oldest', ?)", params![log_start.to_string()])?;
+        self.execute(what, "DELETE FROM actor WHERE seq < ?", params![log_start])?;
         self.execute(what, "DELETE FROM outline WHERE part < ?", params![outline::part_of(log_start)])?;
         self.changes.log_start = log_start;
         Ok(())

@@ -120,6 +120,7 @@ mod tests {
                 change: None,
                 object: Some(object.as_bytes()),
                 gap: None,
+                actor: None,
                 redacted: &[],
             };
             meter.0.lock().unwrap().take(&render(&draft).line).unwrap();

@@ -36,6 +36,9 @@ impl Versions {
     /// Where the line is none.
     pub fn take(&mut self, line: &[u8]) -> Result<(), EntryError> {
         let entry = Header::parse(line)?;
+        if entry.op == EntryType::Actor {
+            return Ok(());
+        }
         let Ok(time) = entry.time.parse::<jiff::Timestamp>() else { return Ok(()) };
         let time = time.as_microsecond();
         let after = self.stretches.partition_point(|(since, _)| *since < time);
@@ -49,7 +52,7 @@ impl Versions {
                 EntryType::Added => of.added += 1,
                 EntryType::Modified => of.modified += 1,
                 EntryType::Deleted => of.deleted += 1,
-                EntryType::Gap => {}
+                EntryType::Gap | EntryType::Actor => {}
             }
         } else if entry.evidence.as_deref() != Some("listed") {
             // A gap, or what followed from one.

@@ -1,12 +1,15 @@
 //! Who set each field of an object last.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::core::k8s::audited::Actor;
+use crate::core::model::Seq;
 use crate::query::coverage::Uncovered;
 use crate::query::coverage_notes::{About, Coverage, doubt};
-use crate::query::render::blame::{Field, trace};
+use crate::query::render::blame::{Field, Set, trace};
 use crate::query::render::names::At;
 use crate::query::render::path::{covered, object_and_paths};
 use crate::query::render::row::plural;
@@ -102,6 +105,14 @@ impl Question for Blame {
                     self.paths.join(" or ")
                 )));
             }
+        }
+        let mut actors: BTreeMap<u64, Option<Actor>> = BTreeMap::new();
+        for field in found.fields.iter_mut().filter(|field| field.set == Set::At) {
+            let Some(seq) = field.seq else { continue };
+            field.actor = match actors.entry(seq) {
+                Entry::Occupied(known) => known.get().clone(),
+                Entry::Vacant(unknown) => unknown.insert(object::actor_of(&mut reader, Seq(seq))?).clone(),
+            };
         }
         let gaps = found.gaps;
         let (coverage, uncovered) = if depends {

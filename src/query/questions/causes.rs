@@ -282,6 +282,10 @@ impl Causes {
             }
             return Ok(());
         }
+        // It says who made another entry.
+        if entry.op == EntryType::Actor {
+            return Ok(());
+        }
         let is_elsewhere = entry.namespace.is_none() && !self.only.namespaces.is_empty();
         if is_elsewhere && !concerns(&entry, &self.only.namespaces) {
             return Ok(());

@@ -46,7 +46,7 @@ pub(crate) struct History {
 pub(crate) enum Item {
     /// What the answer is about.
     Begin(Family),
-    /// An entry, and the place of its object in the family; none for a GAP.
+    /// An entry, and the place of its object in the family; none for a GAP. The ACTOR of an entry comes right before it.
     One(Line, Option<usize>),
     /// Several changes of the status, or storage rewrites.
     Run(Box<Run>),
@@ -309,7 +309,7 @@ impl Walk<'_> {
             if self.question.reverse {
                 self.reversed.push(Kept::One(*seq, member));
             } else {
-                put(Item::One(stored.into(), member))?;
+                put_one(reader, stored, member, put)?;
             }
         }
         self.end_run(put)
@@ -348,7 +348,7 @@ impl Walk<'_> {
                 Kept::One(seq, member) => {
                     // It may have been removed meanwhile.
                     if let Some(stored) = reader.entry(seq)? {
-                        put(Item::One(stored.into(), member))?;
+                        put_one(reader, stored, member, put)?;
                     }
                 }
                 Kept::Run(run) => put(Item::Run(Box::new(run)))?,
@@ -356,6 +356,21 @@ impl Walk<'_> {
         }
         Ok(())
     }
+}
+
+/// Hands out an entry, and its ACTOR before it.
+fn put_one(
+    reader: &mut Reader,
+    stored: StoredEntry,
+    member: Option<usize>,
+    put: &mut Put<'_, Item>,
+) -> Result<(), Failure> {
+    if member.is_some()
+        && let Some(actor) = reader.actor_of(stored.seq)?
+    {
+        put(Item::One(actor.into(), member))?;
+    }
+    put(Item::One(stored.into(), member))
 }
 
 /// Place of an event in time: its second, the number of gaps up to it, whether it is of the status alone, and its object.

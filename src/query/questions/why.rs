@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::blame::{Blame, Blamed};
+use crate::core::k8s::audited::Actor;
 use crate::core::k8s::managed_fields::Manager;
+use crate::core::model::Seq;
 use crate::query::coverage::Uncovered;
 use crate::query::provenance::Provenance;
 use crate::query::render::blame::Set;
@@ -87,6 +89,9 @@ pub(crate) struct Explained {
     pub(crate) via: Vec<Via>,
     /// Those who made the write, of the farthest owner where there is one.
     pub(crate) managers: Vec<Manager>,
+    /// Sender of the request, as the API server's audit log has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) actor: Option<Actor>,
     /// What the object itself says of the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
@@ -146,6 +151,10 @@ impl Question for Why {
             }
         }
         writes.sort_by_key(|write| std::cmp::Reverse(write.seq));
+        for write in &mut writes {
+            let seq = write.via.last().map_or(write.seq, |via| via.seq).filter(|_| write.set == Set::At);
+            write.actor = seq.map_or(Ok(None), |seq| object::actor_of(&mut reader, Seq(seq)))?;
+        }
         put(Explanation {
             api_version: found.api_version,
             kind: found.kind,

@@ -53,7 +53,7 @@ fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
 /// Reports whether every reader of entries can read this one.
 fn reads(stored: &StoredEntry) -> bool {
     let Ok(entry) = object::parse(stored) else { return false };
-    entry.op == EntryType::Gap || Change::of(&entry).is_ok() && AnnotatedEntry::read(&entry).is_ok()
+    !entry.op.is_change() || Change::of(&entry).is_ok() && AnnotatedEntry::read(&entry).is_ok()
 }
 
 #[test]

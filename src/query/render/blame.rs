@@ -7,6 +7,7 @@ use super::clock::Clock;
 use super::object::{self, Moment};
 use super::tree::{Node, Step as Way, pointer};
 use super::{Failure, who};
+use crate::core::k8s::audited::Actor;
 use crate::core::k8s::managed_fields::{ManagedFields, Manager};
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::{Change, Entry, Unnamed, unnamed};
@@ -62,6 +63,9 @@ pub(crate) struct Field {
     pub(crate) time: String,
     pub(crate) set: Set,
     pub(crate) managers: Vec<Manager>,
+    /// Sender of the request, as the API server's audit log has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) actor: Option<Actor>,
     /// The reason why there are no managers, in a few words, where the entry says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unnamed: Option<String>,
@@ -256,6 +260,7 @@ fn field(origins: &mut [Origin], node: &Node<'_>, path: &[Way<'_, '_>]) -> Resul
         time,
         set: origin.set,
         managers,
+        actor: None,
         unnamed,
     })
 }

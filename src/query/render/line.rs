@@ -17,6 +17,7 @@ use super::names::kind;
 use super::rewrite::sentence;
 use super::row::{Ink, Row, TerminalStyle, plural, printable};
 use super::what::AnnotatedEntry;
+use super::who;
 use crate::core::model::{EntryType, Resource};
 use crate::core::wire::{Entry, EntryError};
 use crate::journal::StoredEntry;
@@ -138,6 +139,7 @@ impl Lines {
             EntryType::Modified => Ink::Change,
             EntryType::Deleted => Ink::Bad,
             EntryType::Gap => Ink::Alarm,
+            EntryType::Actor => Ink::Who,
         };
         row.put(Some(ink), &format!("{:<8}", kind.as_str())).put(None, " ");
         let start = row.columns();
@@ -157,6 +159,7 @@ impl Lines {
                 AnnotatedEntry::read(entry).is_ok_and(|described| described.put(&mut row, kind))
             }
             EntryType::Gap => false,
+            EntryType::Actor => put_actor(&mut row, entry),
         };
         // What the API server said on a watch is the rule and goes without saying.
         if let Some(evidence) = entry.evidence.as_deref().filter(|evidence| *evidence != "watched") {
@@ -193,6 +196,14 @@ impl Lines {
         };
         row.put(None, " ").put(Some(Ink::Strong), &printable(&object));
     }
+}
+
+/// Puts who made which entry. Reports whether there was anything to put.
+fn put_actor(row: &mut Row, entry: &Entry<'_>) -> bool {
+    let (Some(actor), Some(of)) = (entry.actor(), &entry.of) else { return false };
+    row.flow(Some(Ink::Who), "", &who::sender(&actor));
+    row.flow(None, " ", &format!("made entry {}", of.seq));
+    true
 }
 
 fn widest_target(look: TerminalStyle) -> usize {
@@ -322,6 +333,7 @@ mod tests {
             change,
             object: Some(OBJECT),
             gap: None,
+            actor: None,
             redacted: &[],
         }
     }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::Failure;
 use super::clock::Clock;
 use super::names::{At, Named, Spellings};
+use crate::core::k8s::audited::Actor;
 use crate::core::model::{EntryType, Seq};
 use crate::core::spelling::{nearest, nearest_by};
 use crate::core::wire::Entry;
@@ -357,10 +358,19 @@ pub(crate) fn not_yet(
 pub(crate) fn parse(stored: &StoredEntry) -> Result<Entry<'_>, Failure> {
     let parsed = Entry::parse(&stored.line).and_then(|entry| match entry.op {
         // Whoever reads an object or a change finds by itself what is wrong with it.
-        EntryType::Gap => entry.check().map(|()| entry),
+        EntryType::Gap | EntryType::Actor => entry.check().map(|()| entry),
         EntryType::Added | EntryType::Modified | EntryType::Deleted => Ok(entry),
     });
     parsed.map_err(|error| damaged(stored.seq, &error))
+}
+
+/// Returns the sender of the change that an entry has, where the audit log names one.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub(crate) fn actor_of(reader: &mut Reader, seq: Seq) -> Result<Option<Actor>, Failure> {
+    let Some(stored) = reader.actor_of(seq)? else { return Ok(None) };
+    Ok(parse(&stored)?.actor())
 }
 
 /// Error for a damaged entry.

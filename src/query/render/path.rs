@@ -133,8 +133,10 @@ pub(crate) fn covered(paths: &[Pattern], at: &str) -> bool {
 /// values, and a gap may hide any change.
 pub(crate) fn touches(line: &[u8], path: &Pattern) -> bool {
     let Ok(entry) = Entry::parse(line) else { return false };
-    if entry.op == EntryType::Gap {
-        return true;
+    match entry.op {
+        EntryType::Gap => return true,
+        EntryType::Actor => return false,
+        EntryType::Added | EntryType::Modified | EntryType::Deleted => {}
     }
     match (Change::of(&entry), entry.object) {
         (Ok(Some(change)), _) => {

@@ -20,7 +20,7 @@ pub(crate) struct AnnotatedEntry<'e> {
 }
 
 impl<'e> AnnotatedEntry<'e> {
-    /// Reads an entry that is not a gap.
+    /// Reads an entry that is a change.
     ///
     /// # Errors
     /// What is wrong with it, where it is damaged.
@@ -39,7 +39,7 @@ impl<'e> AnnotatedEntry<'e> {
                 }
                 (tree, change.areas)
             }
-            EntryType::Added | EntryType::Gap => (tree.added(), Vec::new()),
+            EntryType::Added | EntryType::Gap | EntryType::Actor => (tree.added(), Vec::new()),
             EntryType::Deleted => (tree.gone(), Vec::new()),
         };
         Ok(Self { tree, areas, managers, unnamed })

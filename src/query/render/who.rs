@@ -2,6 +2,7 @@
 
 use super::row::{Ink, printable};
 use super::tree::{Node, Step};
+use crate::core::k8s::audited::{Actor, Sender};
 use crate::core::k8s::managed_fields::{By, ManagedFields, Manager};
 use crate::core::wire::Unnamed;
 
@@ -45,6 +46,36 @@ pub(crate) fn short(managers: &[Manager]) -> String {
     let mut names: Vec<String> = managers.iter().map(|one| format!("{}{}", mark(one), one.manager)).collect();
     names.dedup();
     printable(&names.join(", ")).into_owned()
+}
+
+/// `alice (kubectl/v1.36.0, 10.0.0.7, audit: exact)`: the sender that the audit log has.
+pub(crate) fn sender(actor: &Actor) -> String {
+    let Sender { user, impersonated_by, agent, addresses } = &actor.sender;
+    let by = if impersonated_by.is_empty() { String::new() } else { format!("impersonated by {impersonated_by}") };
+    let agent = agent.split(' ').next().unwrap_or_default();
+    let parts = [&*by, agent, addresses.first().map_or("", String::as_str)];
+    let mut text = format!("{user} (");
+    for part in parts.into_iter().filter(|part| !part.is_empty()) {
+        text.push_str(part);
+        text.push_str(", ");
+    }
+    text.push_str(&format!("audit: {})", actor.certainty));
+    printable(&text).into_owned()
+}
+
+/// All that the audit log has of a sender, by title.
+pub(crate) fn facts_of(actor: &Actor) -> Vec<(&'static str, String)> {
+    let Sender { user, impersonated_by, agent, addresses } = &actor.sender;
+    let request = format!("{} {}", actor.verb, actor.subresource);
+    vec![
+        ("user", user.clone()),
+        ("through", impersonated_by.clone()),
+        ("agent", agent.clone()),
+        ("from", addresses.join(", ")),
+        ("request", request.trim_end().to_owned()),
+        ("certainty", actor.certainty.clone()),
+        ("audit ids", actor.audit_ids.join(", ")),
+    ]
 }
 
 /// The writers of an entry on its line, or the reason why nobody is named: the same text at every width.

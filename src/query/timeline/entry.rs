@@ -100,7 +100,7 @@ pub(super) fn entry(opened: &mut Opened, OneEntry { seq, neighbours: near }: One
     let raw = Some(&head).filter(|head| head.len() <= TEXT).and_then(|head| serde_json::from_slice(head).ok());
     let parsed = Entry::parse(&stored.line).map_err(|error| object::damaged(seq, &error))?;
     let (diff, diff_cut) = match parsed.op {
-        EntryType::Gap => (String::new(), false),
+        EntryType::Gap | EntryType::Actor => (String::new(), false),
         EntryType::Added | EntryType::Modified | EntryType::Deleted => AnnotatedEntry::read(&parsed)
             .map_or_else(|_| (String::new(), false), |described| difference(described.tree)),
     };

@@ -64,7 +64,9 @@ pub(super) fn bars(found: &Found, uid: &str) -> Vec<Bar> {
     let mut open = match found.oldest {
         Some(EntryType::Added) => None,
         // It was there before the first entry that is known of it.
-        Some(EntryType::Modified | EntryType::Deleted | EntryType::Gap) | None => Some(begun(None, "before", "")),
+        Some(EntryType::Modified | EntryType::Deleted | EntryType::Gap | EntryType::Actor) | None => {
+            Some(begun(None, "before", ""))
+        }
     };
     for turn in found.turns.iter().rev() {
         if turn.came {

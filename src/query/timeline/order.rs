@@ -137,7 +137,7 @@ fn candidates(
 
 /// Reports whether an entry may be a cause, or shows who is a controller.
 fn may_be(part: &Part, mark: &Mark, derived: &HashSet<i64>, trials: &mut HashMap<Vec<String>, u8>) -> bool {
-    if mark.quiet || mark.kind() == EntryType::Gap || mark.evidence() == Evidence::Listed.as_str() {
+    if mark.quiet || !mark.kind().is_change() || mark.evidence() == Evidence::Listed.as_str() {
         return false;
     }
     let managers = who(&part.words(mark)).0;

@@ -375,7 +375,7 @@ pub(crate) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
         EntryType::Added | EntryType::Deleted => {
             entry.uid.as_deref().map_or("", short).clone_into(&mut words.uid);
         }
-        EntryType::Gap => {}
+        EntryType::Gap | EntryType::Actor => {}
     }
     words.managers = names(&row.entry.line, &entry);
     (mark, words)

@@ -86,7 +86,7 @@ pub(super) fn brings_back(row: &ObjectRow, seq: Seq) -> String {
 /// first list found was there before, and what was before is not known.
 pub(super) fn undoes(row: &ObjectRow, entry: (EntryType, &str), previous: Option<Seq>) -> Option<String> {
     match entry {
-        (EntryType::Added, "listed") | (EntryType::Gap, _) => None,
+        (EntryType::Added, "listed") | (EntryType::Gap | EntryType::Actor, _) => None,
         (EntryType::Added, _) => Some(format!("kubectl delete {}", named(&row.resource.full_name(), row))),
         (EntryType::Modified | EntryType::Deleted, _) => previous.map(|seq| brings_back(row, seq)),
     }

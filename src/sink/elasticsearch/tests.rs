@@ -151,6 +151,7 @@ async fn whatever_an_object_holds_is_in_one_text() {
         change: Some(change),
         object: Some(object),
         gap: None,
+        actor: None,
         redacted: &[],
     };
     let since = Some((&gap, Some("2026-11-20T00:00:00Z")));

@@ -207,6 +207,7 @@ async fn a_gap_is_a_warning_and_a_namespace_belongs_to_itself() {
         change: None,
         object: None,
         gap,
+        actor: None,
         redacted: &[],
     };
     let drafts = [

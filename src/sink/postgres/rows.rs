@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use crate::core::model::EntryType;
 use crate::core::wire::Header;
 use crate::sink::{Item, LogPosition, SinkError};
 
@@ -73,7 +72,7 @@ impl<'i> Rows<'i> {
                 optional(&entry.uid),
                 optional(&entry.resource_version),
             ];
-            if entry.op != EntryType::Gap {
+            if entry.op.is_change() {
                 let key = [entry.group(), &entry.resource, optional(&entry.namespace).as_str(), &columns[10]].join("/");
                 last.insert(key, seq);
             }

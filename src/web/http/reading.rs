@@ -14,7 +14,6 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Extension, FromRequest, Path, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
@@ -34,11 +33,9 @@ use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use sha2::{Digest, Sha256};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::{Settings, Stage};
-use crate::core::credential_files::Followed;
+use crate::core::net::server::{Gate, Peer, Stage};
 use crate::query::questions::names::Names;
 use crate::query::questions::show::Show;
 use crate::query::questions::status::Statuses;
@@ -87,9 +84,6 @@ pub(crate) const CONTENT_TYPE: &str = "application/x-ndjson";
 /// Question that is answered without a journal: the names of the clusters, none where there is only one.
 pub(crate) const CLUSTERS: &str = "clusters";
 
-/// A token is this long at least.
-const SHORTEST_TOKEN: usize = 16;
-
 /// A question, and for whom it is.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -102,15 +96,6 @@ pub(crate) struct Ask<Q> {
     /// The zone of whoever asks, as in `TZ`; UTC if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) zone: Option<String>,
-}
-
-/// Client of a connection, as far as the connection identifies it.
-#[derive(Clone, Debug)]
-pub(crate) enum Peer {
-    /// On this machine; the socket's own rights have let it in.
-    Unix(Option<u32>),
-    /// Over TCP, with the certificate that it has shown and that an authority of `client_ca_file` has signed.
-    Tcp(IpAddr, Option<Vec<u8>>),
 }
 
 /// State directories that are read: of one cluster, or of several.
@@ -128,78 +113,6 @@ pub(super) struct Reading {
     turns: Arc<Semaphore>,
     /// The turn of a question that is not [`SMALL`].
     large: Arc<Semaphore>,
-}
-
-/// Access control for readers.
-#[derive(Debug)]
-pub(crate) struct Gate {
-    tokens: Option<Mutex<Followed>>,
-}
-
-impl Gate {
-    /// Builds the gate from the settings; none if reading is off.
-    ///
-    /// # Errors
-    /// What is wrong with the tokens.
-    pub(crate) async fn of(settings: &Settings) -> Result<Option<Self>, String> {
-        if !settings.reading {
-            return Ok(None);
-        }
-        let Some(path) = &settings.token_file else { return Ok(Some(Self { tokens: None })) };
-        let mut file = Followed::new(path);
-        file.refresh().await.map_err(|error| error.to_string())?;
-        let text = file.text().map_err(|error| error.to_string())?;
-        let at = path.display();
-        for (number, token) in tokens(text).enumerate().map(|(number, token)| (number + 1, token)) {
-            if token.len() < SHORTEST_TOKEN {
-                return Err(format!(
-                    "token {number} in {at} has less than {SHORTEST_TOKEN} characters, and can be guessed; `openssl rand -hex 32` makes a good one"
-                ));
-            }
-            if token.contains(char::is_whitespace) {
-                return Err(format!("token {number} in {at} has a space in it: write one token in each line"));
-            }
-        }
-        if tokens(text).next().is_none() {
-            return Err(format!("{at} holds no token"));
-        }
-        Ok(Some(Self { tokens: Some(Mutex::new(file)) }))
-    }
-
-    /// Returns the name of the client for the log; none if it may not read.
-    pub(crate) async fn admits(&self, peer: &Peer, headers: &HeaderMap) -> Option<String> {
-        let address = match peer {
-            Peer::Unix(Some(uid)) => return Some(format!("uid {uid}")),
-            Peer::Unix(None) => return Some("the unix socket".to_owned()),
-            Peer::Tcp(address, Some(certificate)) => {
-                let digest: String = Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect();
-                return Some(format!("{address}, certificate sha256:{digest}"));
-            }
-            Peer::Tcp(address, None) => address,
-        };
-        let mut file = self.tokens.as_ref()?.lock().await;
-        let shown = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-        let (scheme, shown) = shown.split_once(' ')?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return None;
-        }
-        // A file that is gone lets nobody in: what was read last may be what somebody took back.
-        file.forget();
-        if let Err(error) = file.refresh().await {
-            tracing::warn!("{error}; nobody reads the log with a token until it can be read");
-            return None;
-        }
-        // Digests are compared: how long that takes says nothing of the tokens.
-        let shown = Sha256::digest(shown.trim());
-        let known = tokens(file.text().ok()?).filter(|token| token.len() >= SHORTEST_TOKEN);
-        let number =
-            known.enumerate().filter(|(_, token)| Sha256::digest(token) == shown).map(|(at, _)| at + 1).last()?;
-        Some(format!("{address}, token {number}"))
-    }
-}
-
-fn tokens(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 impl Reading {
@@ -383,64 +296,7 @@ fn is_zone(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
-
-    /// With its file, which has to stay.
-    async fn gate(tokens: &str) -> Result<(Gate, tempfile::NamedTempFile), String> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(&file, tokens).unwrap();
-        let settings = Settings { reading: true, token_file: Some(file.path().to_owned()), ..Settings::default() };
-        Gate::of(&settings).await.map(|gate| (gate.unwrap(), file))
-    }
-
-    fn shows(text: &str) -> HeaderMap {
-        HeaderMap::from_iter([(header::AUTHORIZATION, text.parse().unwrap())])
-    }
-
-    #[tokio::test]
-    async fn only_who_shows_a_token_reads() {
-        let (gate, file) = gate("0123456789abcdef\n\n  fedcba9876543210  \n").await.unwrap();
-        let peer = Peer::Tcp([127, 0, 0, 1].into(), None);
-        for (shown, who) in [
-            ("Bearer 0123456789abcdef", Some("127.0.0.1, token 1")),
-            ("bearer  fedcba9876543210", Some("127.0.0.1, token 2")),
-            ("Bearer 0123456789abcde", None),
-            ("Bearer 0123456789abcdef0", None),
-            ("Bearer ", None),
-            ("Bearer", None),
-            ("Basic 0123456789abcdef", None),
-            ("0123456789abcdef", None),
-        ] {
-            assert_eq!(gate.admits(&peer, &shows(shown)).await.as_deref(), who, "{shown}");
-        }
-        assert_eq!(gate.admits(&peer, &HeaderMap::new()).await, None);
-        assert_eq!(gate.admits(&Peer::Unix(Some(7)), &HeaderMap::new()).await.as_deref(), Some("uid 7"));
-        // Whoever takes the file away takes all tokens back.
-        file.close().unwrap();
-        assert_eq!(gate.admits(&peer, &shows("Bearer 0123456789abcdef")).await, None);
-    }
-
-    #[tokio::test]
-    async fn without_tokens_and_certificates_nobody_reads_over_tcp() {
-        let gate = Gate::of(&Settings { reading: true, ..Settings::default() }).await.unwrap().unwrap();
-        let address = [127, 0, 0, 1].into();
-        assert_eq!(gate.admits(&Peer::Tcp(address, None), &shows("Bearer ")).await, None);
-        let who = gate.admits(&Peer::Tcp(address, Some(b"der".to_vec())), &HeaderMap::new()).await.unwrap();
-        assert!(who.starts_with("127.0.0.1, certificate sha256:"), "{who}");
-    }
-
-    #[tokio::test]
-    async fn tokens_that_can_be_guessed_are_refused() {
-        assert!(gate("0123456789abcdef\nshort\n").await.unwrap_err().contains("token 2"));
-        assert!(gate(" \n# only a comment\n").await.unwrap_err().contains("holds no token"));
-        assert!(gate("0123456789abcdef\nfour words are no token").await.unwrap_err().contains("token 2"));
-        let peer = Peer::Tcp([127, 0, 0, 1].into(), None);
-        let (commented, _file) = gate("# of the platform team\n0123456789abcdef\n").await.unwrap();
-        assert_eq!(commented.admits(&peer, &shows("Bearer # of the platform team")).await, None);
-        assert!(Gate::of(&Settings::default()).await.unwrap().is_none());
-    }
 
     #[test]
     fn a_zone_is_no_file() {

@@ -21,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::members::{Clusters, Member};
 use super::reading::{self, Logs, Reading};
-use super::{Bound, EXPOSITION, LIMITS, answer, answer_all, metrics, waiting};
+use super::{EXPOSITION, LIMITS, answer, metrics, waiting};
+use crate::core::net::server::Bound;
 use crate::journal::{JournalError, Reader};
 use crate::query::status::{Alarm, Status};
 
@@ -32,8 +33,8 @@ const JOURNAL_READ_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// Where the socket fails.
-pub async fn serve_several(bound: Bound, clusters: Clusters, stop: CancellationToken) -> io::Result<()> {
-    let Bound { socket, identity, gate } = bound;
+pub async fn serve_several(mut bound: Bound, clusters: Clusters, stop: CancellationToken) -> io::Result<()> {
+    let gate = bound.gate.take();
     let known = clusters.clone();
     let reading = Reading::new(move || Logs { clusters: states(&known), ..Logs::default() }, gate);
     let router = Router::new()
@@ -46,7 +47,7 @@ pub async fn serve_several(bound: Bound, clusters: Clusters, stop: CancellationT
             "/api/v1/{question}",
             post(reading::read).layer(DefaultBodyLimit::max(reading::MOST_ASKED)).with_state(Arc::new(reading)),
         );
-    answer_all(socket, identity.map(Arc::new), router, LIMITS, stop).await
+    bound.answer(router, LIMITS, stop).await
 }
 
 fn states(clusters: &Clusters) -> BTreeMap<String, PathBuf> {

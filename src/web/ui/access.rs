@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, header};
 use sha2::{Digest, Sha256};
 
 use super::answer::Problem;
-use crate::web::http::{Gate, Peer};
+use crate::core::net::server::{Gate, Peer};
 
 /// Number of browser sessions; beyond it the oldest has to show its token again.
 const MOST_SESSIONS: usize = 256;

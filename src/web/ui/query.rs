@@ -156,7 +156,7 @@ impl Query {
         let all = |key| self.all(key).map(str::to_owned).collect();
         let kind = |word: &str| {
             EntryType::parse(&word.to_ascii_uppercase())
-                .ok_or_else(|| Problem::wrong("type", "type: expected ADDED, MODIFIED, DELETED or GAP"))
+                .ok_or_else(|| Problem::wrong("type", "type: expected ADDED, MODIFIED, DELETED, GAP or ACTOR"))
         };
         Ok(Window {
             objects: all("what"),

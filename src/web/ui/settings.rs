@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::web::http::{self, Listen};
+use crate::core::net::server::{Endpoint, Listen};
 
 /// The timeline page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -50,16 +50,15 @@ impl Default for Settings {
 
 impl Settings {
     /// Returns the settings of its listener.
-    #[must_use]
-    pub fn endpoint(&self) -> http::Settings {
-        http::Settings {
-            listen: self.listen.clone(),
-            allow_remote: self.allow_remote,
-            reading: true,
-            token_file: self.token_file.clone(),
-            tls_cert_file: self.tls_cert_file.clone(),
-            tls_key_file: self.tls_key_file.clone(),
-            client_ca_file: self.client_ca_file.clone(),
+    pub(crate) fn endpoint(&self) -> Endpoint<'_> {
+        Endpoint {
+            section: "[ui]",
+            listen: &self.listen,
+            gated: true,
+            token_file: self.token_file.as_deref(),
+            tls_cert_file: self.tls_cert_file.as_deref(),
+            tls_key_file: self.tls_key_file.as_deref(),
+            client_ca_file: self.client_ca_file.as_deref(),
         }
     }
 

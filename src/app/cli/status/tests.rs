@@ -85,6 +85,7 @@ fn status(running: bool) -> Status {
             },
             source("leases.coordination.k8s.io", SourceState::Watching, false),
         ],
+        audit_logs: Vec::new(),
         sinks: vec![
             sink("audit", SinkState::Running),
             SinkStatus {

@@ -365,6 +365,7 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
         change: entry.change.map(serde_json::value::RawValue::get),
         object: entry.object.map(|object| object.get().as_bytes()),
         gap: gap.as_ref().zip(read.as_ref()).map(|(gap, read)| (gap, read.since.as_deref())),
+        actor: entry.of.as_ref().zip(entry.actor).map(|(of, actor)| ((Seq(of.seq), &*of.id), actor.get())),
         redacted: &redacted,
     });
     if expected.line == line { Ok(()) } else { Err("is not in the form in which decklog writes it") }

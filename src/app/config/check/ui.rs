@@ -1,9 +1,9 @@
 //! `[ui]`: it shows what objects hold, so a person has to say who may see that.
 
 use super::{Checker, Node, Value};
+use crate::core::net::server::Listen;
 use crate::core::spelling::Text;
 use crate::web::http;
-use crate::web::http::Listen;
 use crate::web::ui;
 
 impl Checker<'_> {

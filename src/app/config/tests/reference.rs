@@ -106,6 +106,9 @@ fn entries_fit_their_schema() {
         to: Some(ResourceVersion::new("2")),
         recovered: 3,
     };
+    let actor = serde_json::json!({"user": "alice", "impersonated_by": "ci", "agent": "kubectl", "addresses": ["10.0.0.7"],
+        "verb": "patch", "subresource": "scale", "audit_ids": ["a"], "certainty": "exact"});
+    let actor = actor.to_string();
     let whole = crate::core::wire::EntryBuilder {
         seq: Seq(1),
         epoch: "e",
@@ -126,13 +129,14 @@ fn entries_fit_their_schema() {
         change: Some(r#"{"areas":["spec"],"patch":[{"op":"replace","path":"/a","value":1,"was":2}],"managers":[]}"#),
         object: Some(b"{}"),
         gap: Some((&gap, Some("2026-11-20T00:00:00Z"))),
+        actor: Some(((Seq(1), "z.3.MODIFIED"), &actor)),
         redacted: &["/a".to_owned()],
     };
     let line = crate::core::wire::render(&whole).line;
     let entry: Json = serde_json::from_slice(&line).unwrap();
     let named = |value: &Json| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
     assert_eq!(named(&entry), named(&schema["properties"]), "an entry with everything has every key of the schema");
-    for part in ["cluster", "change", "gap"] {
+    for part in ["cluster", "change", "gap", "of", "actor"] {
         assert_eq!(named(&entry[part]), named(&schema["properties"][part]["properties"]), "{part}");
     }
     for key in schema["required"].as_array().unwrap() {

@@ -335,6 +335,7 @@ fn everything(redactor: &Redactor, carrier: &Carrier, escaped: bool) -> Vec<u8> 
         change: Some(&change.json),
         object: Some(&after.bytes),
         gap: None,
+        actor: None,
         redacted: &after.pointers,
     });
     out.extend_from_slice(&entry.line);

@@ -83,7 +83,17 @@ impl<'l> Behind<'l> {
             None => self.provenance(&row, &field)?,
         };
         let notes = self.notes(&field)?;
-        Ok(Explained { fields: vec![value], seq, time, set, via, managers: field.managers, notes, provenance })
+        Ok(Explained {
+            fields: vec![value],
+            seq,
+            time,
+            set,
+            via,
+            managers: field.managers,
+            actor: None,
+            notes,
+            provenance,
+        })
     }
 
     /// Finds the owner from whose template a field of a new object was taken.

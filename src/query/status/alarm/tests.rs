@@ -74,6 +74,7 @@ fn well() -> Status {
         waiting: Vec::new(),
         waiting_because: BTreeMap::new(),
         discovery: BTreeMap::new(),
+        audit_logs: Vec::new(),
         sinks: vec![sink],
     }
 }

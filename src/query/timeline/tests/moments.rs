@@ -75,7 +75,7 @@ fn there(reader: &mut Reader, upto: u64) -> BTreeMap<String, (String, String)> {
         let object: serde_json::Value = serde_json::from_str(entry.object.unwrap().get()).unwrap();
         match entry.op {
             EntryType::Deleted => found.remove(&id),
-            EntryType::Added | EntryType::Modified | EntryType::Gap => {
+            EntryType::Added | EntryType::Modified | EntryType::Gap | EntryType::Actor => {
                 found.insert(id, (entry.uid.as_deref().unwrap().to_owned(), object["spec"].to_string()))
             }
         };

@@ -1,6 +1,7 @@
-//! TLS of the endpoints: what they show of themselves, and whose certificates they know. The files are read again for
+//! TLS of a listener: what it shows of itself, and whose certificates it knows. The files are read again for
 //! each connection, so that a certificate that was renewed is used at once.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
@@ -10,7 +11,6 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::Mutex;
 use tokio_rustls::TlsAcceptor;
 
-use super::Settings;
 use crate::core::credential_files::Followed;
 
 /// The files, and what was made of them.
@@ -28,10 +28,9 @@ struct Files {
 }
 
 impl Identity {
-    /// Reads the TLS settings; none if the endpoints use no TLS.
-    pub(super) fn of(settings: &Settings) -> Option<Self> {
-        let (cert, key) = (settings.tls_cert_file.as_deref()?, settings.tls_key_file.as_deref()?);
-        let clients = settings.client_ca_file.as_deref().map(Followed::new);
+    /// Takes the files; none if there is no certificate with a key, and so no TLS.
+    pub(super) fn of(cert: Option<&Path>, key: Option<&Path>, clients: Option<&Path>) -> Option<Self> {
+        let (cert, key, clients) = (cert?, key?, clients.map(Followed::new));
         Some(Self(Mutex::new(Files {
             cert: Followed::new(cert),
             key: Followed::new(key),

@@ -1,0 +1,252 @@
+//! The way from one audit log into the journal, and on to the join.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::file::{Batch, FilePosition, Tail};
+use super::follow::{News, micros, now};
+use super::lines::Line;
+use super::listen::{Handler, Refusal};
+use super::{Outcome, Received, Settings, read, read_line};
+use crate::core::k8s::audited::AuditedRequest;
+use crate::core::net::server::Peer;
+use crate::journal::{AuditBatch, AuditCounts, Journal, JournalError, Reader};
+
+/// Interval at which a quiet audit log is said to be read up to now.
+const QUIET_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which that is stored.
+const NOTE_INTERVAL: Duration = Duration::from_secs(10);
+/// Time after which a sender should send again what could not be committed.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+
+/// One audit log.
+#[derive(Debug)]
+pub(super) struct Feed {
+    name: String,
+    settings: Settings,
+    journal: Journal,
+    reader: Mutex<Reader>,
+    news: mpsc::Sender<News>,
+}
+
+impl Feed {
+    pub(super) fn new(journal: Journal, settings: Settings, news: mpsc::Sender<News>) -> Result<Self, JournalError> {
+        let reader = Mutex::new(journal.reader()?);
+        Ok(Self { name: settings.name(), settings, journal, reader, news })
+    }
+
+    /// Reads the file from where it was left, until `stop`.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read or written.
+    pub(super) async fn follow(self, stop: CancellationToken) -> Result<(), JournalError> {
+        let Some(path) = &self.settings.file else { return Ok(()) };
+        let row = self.reader().audit_logs()?.into_iter().find(|row| row.name == self.name);
+        let from = row.and_then(|row| serde_json::from_str::<FilePosition>(&row.position?).ok());
+        let mut tail = Tail::open(path, from);
+        let (trouble, mut tick) = (tail.trouble(), ticks());
+        let (mut caught_up, mut noted) = (false, Instant::now());
+        loop {
+            let quiet = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                batch = tail.next() => {
+                    caught_up = batch.caught_up;
+                    noted = Instant::now();
+                    if !self.take(batch).await? {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                _ = tick.tick() => caught_up && trouble.borrow().is_none(),
+            };
+            // A file is looked at more often than this.
+            if quiet && !self.is_read_up_to(now(), &mut noted).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Says of an audit log that comes by itself that it is complete up to its lag, until `stop`.
+    ///
+    /// # Errors
+    /// Where the journal cannot be written.
+    pub(super) async fn wait(self: Arc<Self>, stop: CancellationToken) -> Result<(), JournalError> {
+        let (mut tick, mut noted) = (ticks(), Instant::now());
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                _ = tick.tick() => {}
+            }
+            if !self.is_read_up_to(now(), &mut noted).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Tells the join that everything is read that was answered before a time. Reports whether there is a join.
+    async fn is_read_up_to(&self, time: i64, noted: &mut Instant) -> Result<bool, JournalError> {
+        let complete = time.saturating_sub(micros(self.settings.lag()));
+        if noted.elapsed() >= NOTE_INTERVAL {
+            *noted = Instant::now();
+            let audit = AuditBatch { log: self.name.clone(), complete, ..AuditBatch::default() };
+            self.journal.audited(audit).await?;
+        }
+        let news = News { log: self.name.clone(), complete, ..News::default() };
+        Ok(self.news.send(news).await.is_ok())
+    }
+
+    async fn take(&self, batch: Batch) -> Result<bool, JournalError> {
+        let mut sorted = Sorted::default();
+        for line in &batch.lines {
+            sorted.take(read_line(&line.bytes), self);
+        }
+        let upto = if batch.caught_up { now() } else { sorted.newest };
+        let position = serde_json::to_string(&batch.position).expect("numbers and texts always serialise");
+        let lost = batch.lost.map(|lost| lost.since.as_microsecond());
+        sorted.counts.lost += u64::from(lost.is_some());
+        self.commit(sorted, Some(position), upto, lost).await
+    }
+
+    /// Commits requests, and hands them to the join. Reports whether there is a join.
+    async fn commit(
+        &self,
+        sorted: Sorted,
+        position: Option<String>,
+        upto: i64,
+        lost: Option<i64>,
+    ) -> Result<bool, JournalError> {
+        let watched = watched(&self.reader())?;
+        let is_watched = |request: &AuditedRequest| {
+            // A definition that goes takes its objects with it.
+            request.resource == "customresourcedefinitions"
+                || watched.contains(&(request.group.clone(), request.resource.clone()))
+        };
+        let mut requests = sorted.requests;
+        requests.retain(is_watched);
+        let complete = upto.saturating_sub(micros(self.settings.lag())).max(0);
+        let log = self.name.clone();
+        let audit =
+            AuditBatch { log: log.clone(), position, complete, requests: requests.clone(), counts: sorted.counts };
+        self.journal.audited(audit).await?;
+        let lost = lost.map(|since| (since, now()));
+        Ok(self.news.send(News { log, requests, complete, lost }).await.is_ok())
+    }
+
+    fn reader(&self) -> std::sync::MutexGuard<'_, Reader> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commits what a sender has sent.
+    async fn receive(&self, received: Vec<Received>) -> Result<(), Refusal> {
+        let mut sorted = Sorted::default();
+        for one in received {
+            sorted.take(one, self);
+        }
+        let AuditCounts { read, foreign, unreadable, .. } = sorted.counts;
+        let (problem, upto) = (sorted.problem.take(), sorted.newest);
+        if read + foreign == 0 && unreadable > 0 {
+            let why = problem.unwrap_or_default();
+            return Err(Refusal::NotUnderstood(format!("none of it is an audit event: {why}")));
+        }
+        if read == 0 && foreign > 0 {
+            return Err(Refusal::Forbidden(format!(
+                "these events are of another cluster than {:?}, which [[audit_log]] {:?} is for",
+                self.settings.cluster.as_deref().unwrap_or_default(),
+                self.name
+            )));
+        }
+        self.commit(sorted, None, upto, None).await.map(drop).map_err(|_| Refusal::Busy(BUSY_WAIT))
+    }
+}
+
+/// Handler of a receiver.
+#[derive(Debug)]
+pub(super) struct Handing(pub(super) Arc<Feed>);
+
+impl Handler for Handing {
+    async fn body(&self, body: Bytes, _: Peer) -> Result<Option<String>, Refusal> {
+        let received = read(&body, None);
+        let id = received.request_id.clone();
+        self.0.receive(vec![received]).await.map(|()| id)
+    }
+
+    async fn lines(&self, lines: Vec<Line>, _: Peer) -> Result<(), Refusal> {
+        self.0.receive(lines.iter().map(|line| read_line(&line.bytes)).collect()).await
+    }
+}
+
+/// Records by what becomes of them.
+#[derive(Debug, Default)]
+struct Sorted {
+    requests: Vec<AuditedRequest>,
+    counts: AuditCounts,
+    /// Time of the newest answer, microseconds since 1970.
+    newest: i64,
+    /// Why the first unreadable record is unreadable.
+    problem: Option<String>,
+}
+
+impl Sorted {
+    fn take(&mut self, received: Received, feed: &Feed) {
+        let wanted = feed.settings.cluster.as_deref();
+        for record in received.records {
+            let is_foreign = wanted.is_some_and(|wanted| record.cluster.as_deref().is_some_and(|name| name != wanted));
+            if is_foreign {
+                self.counts.foreign += 1;
+                continue;
+            }
+            match record.outcome {
+                Outcome::Request(request) => {
+                    self.counts.read += 1;
+                    self.counts.cut += u64::from(request.cut);
+                    self.newest = self.newest.max(request.completed);
+                    if request.writes() {
+                        self.requests.push(*request);
+                    }
+                }
+                Outcome::Other(_) => self.counts.read += 1,
+                Outcome::Unreadable(why) => {
+                    self.counts.unreadable += 1;
+                    self.problem.get_or_insert(why);
+                }
+            }
+        }
+    }
+}
+
+/// Bytes at the beginning of a file in which its first request is looked for.
+const HEAD_BYTES: u64 = 1 << 20;
+
+/// Returns the time of the first request in a file, microseconds since 1970.
+pub(super) fn begins(path: &Path) -> Option<i64> {
+    let mut head = Vec::new();
+    File::open(path).ok()?.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+    let mut records = head.split(|byte| *byte == b'\n').flat_map(|line| read_line(line).records);
+    records.find_map(|record| match record.outcome {
+        Outcome::Request(request) => Some(request.completed).filter(|time| *time > 0),
+        Outcome::Other(_) | Outcome::Unreadable(_) => None,
+    })
+}
+
+fn ticks() -> tokio::time::Interval {
+    let mut ticks = interval(QUIET_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Watched resources, by group and plural.
+fn watched(reader: &Reader) -> Result<BTreeSet<(String, String)>, JournalError> {
+    let sources = reader.sources()?.into_iter().filter(|source| source.active);
+    Ok(sources.map(|source| (source.resource.group, source.resource.plural)).collect())
+}

@@ -1,0 +1,240 @@
+//! The way from audit logs and entries to ACTOR entries.
+//!
+//! # Decision: the sender of a change is an entry of its own
+//!
+//! Context: The audit log comes milliseconds later than the watch, or minutes; and it can be read again, or not at all.
+//! Decision: The entry of a change is written at once and never again. What the audit log says of its sender is an ACTOR entry that
+//! names it, with a place of its own in the log: so it is delivered once and in order like everything, and no sink and no watch waits
+//! for an audit log.
+//! Cost: A consumer who wants the sender joins two entries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::join::{self, Joiner, Limits};
+use super::versions::Versions;
+use crate::core::k8s::audited::{Actor, AuditedRequest};
+use crate::core::model::Seq;
+use crate::core::runtime;
+use crate::journal::{Attribution, Journal, JournalError, Reader, Role};
+
+/// Time for which requests are kept for versions to come, and entries are read again after a restart.
+const KEPT_MAX: Duration = Duration::from_mins(15);
+/// Number of entries that are read at once, and about so many bytes.
+const PAGE: usize = 256;
+const BYTES: usize = 4 << 20;
+/// Time that a version takes from the API server into the log, where nothing says that it took longer.
+const WATCH_LAG_MAX: Duration = Duration::from_secs(5);
+/// Interval at which the place up to which everything is decided is stored, where nothing else is.
+const NOTE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// News from one audit log, which is on disk.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Name of the audit log.
+    pub(super) log: String,
+    /// Requests that may have changed something.
+    pub(super) requests: Vec<AuditedRequest>,
+    /// Time before which every request that was answered is read, microseconds since 1970; 0 where this says nothing of it.
+    pub(super) complete: i64,
+    /// Time in which requests were lost.
+    pub(super) lost: Option<(i64, i64)>,
+}
+
+/// An audit log that is followed.
+#[derive(Clone, Debug)]
+pub(super) struct Followed {
+    pub(super) name: String,
+    /// Time of the first request in its file, microseconds since 1970; none where that is not known.
+    pub(super) begins: Option<i64>,
+    /// Set if it is a file: its API server is on this machine.
+    pub(super) is_local: bool,
+}
+
+/// State of the join.
+struct Follower {
+    journal: Journal,
+    joiner: Joiner,
+    versions: Versions,
+    /// Up to when each audit log is read.
+    complete: BTreeMap<String, i64>,
+    /// Entries that wait for a verdict.
+    open: BTreeSet<u64>,
+    /// The last entry that was read.
+    read: Seq,
+    /// Time up to which every version that was written is read, microseconds since 1970.
+    versions_complete: i64,
+    /// Every entry up to this one is decided, as the journal has it.
+    attributed: Seq,
+    noted: Instant,
+}
+
+/// Joins what the audit logs of these names bring with the entries of the log, until `stop`.
+///
+/// # Errors
+/// Where the journal cannot be read or written.
+pub(super) async fn follow(
+    journal: Journal,
+    logs: Vec<Followed>,
+    mut news: mpsc::Receiver<News>,
+    stop: CancellationToken,
+) -> Result<(), JournalError> {
+    let mut reader = journal.reader()?;
+    let mut head = journal.head();
+    let mut follower = Follower::begin(journal, logs, &reader)?;
+    loop {
+        let looked = now();
+        let upto = *head.borrow_and_update();
+        while follower.read < upto && !stop.is_cancelled() {
+            (reader, follower) = runtime::blocking(move || follower.page(reader, upto)).await?;
+        }
+        // A watch brings a version at once, or its entry says since when it may have happened.
+        follower.versions_complete = looked.saturating_sub(micros(WATCH_LAG_MAX));
+        follower.decide().await?;
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            some = news.recv() => match some {
+                Some(some) => follower.take(some),
+                None => return Ok(()),
+            },
+            changed = head.changed() => if changed.is_err() { return Ok(()) },
+        }
+        // What has come meanwhile is decided together.
+        while let Ok(some) = news.try_recv() {
+            follower.take(some);
+        }
+    }
+}
+
+/// Waits until a journal that is shared is written here.
+pub(super) async fn leads(journal: &Journal, stop: &CancellationToken) -> bool {
+    let mut shared = journal.shared();
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => false,
+        led = shared.wait_for(|shared| shared.role != Role::Standby) => led.is_ok(),
+    }
+}
+
+impl Follower {
+    /// Goes on where the journal was left: with the requests that it keeps, and with the entries that these may be about.
+    fn begin(journal: Journal, logs: Vec<Followed>, reader: &Reader) -> Result<Self, JournalError> {
+        let attributed = reader.attributed()?;
+        let known: BTreeMap<String, i64> =
+            reader.audit_logs()?.into_iter().map(|row| (row.name, row.complete)).collect();
+        let complete: BTreeMap<String, i64> =
+            logs.iter().map(|log| (log.name.clone(), known.get(&log.name).copied().unwrap_or(0))).collect();
+        let is_local = matches!(&logs[..], [one] if one.is_local);
+        // Before there was an audit log there is nothing to be decided.
+        let oldest = complete.values().copied().min().filter(|complete| *complete > 0);
+        let begins = || logs.iter().map(|log| log.begins.unwrap_or_else(now)).max().unwrap_or_else(now);
+        let from = oldest.map_or_else(begins, |complete| complete.saturating_sub(micros(KEPT_MAX)));
+        let read = reader.last_before(from)?;
+        let mut joiner =
+            Joiner::new(Limits { skew: if is_local { 0 } else { Limits::default().skew }, ..Limits::default() }, from);
+        for request in reader.audited()? {
+            joiner.request(request);
+        }
+        Ok(Self {
+            journal,
+            joiner,
+            versions: Versions::new(is_local),
+            complete,
+            open: BTreeSet::new(),
+            read,
+            versions_complete: 0,
+            attributed,
+            noted: Instant::now(),
+        })
+    }
+
+    fn take(&mut self, news: News) {
+        if let Some((from, to)) = news.lost {
+            self.joiner.doubt(from, to);
+        }
+        for request in news.requests {
+            self.joiner.request(request);
+        }
+        if let Some(complete) = self.complete.get_mut(&news.log) {
+            *complete = news.complete.max(*complete);
+        }
+    }
+
+    /// Reads a page of the log.
+    fn page(mut self, mut reader: Reader, upto: Seq) -> Result<(Reader, Self), JournalError> {
+        let entries = match reader.entries_after(self.read, PAGE, BYTES) {
+            Ok(entries) => entries,
+            // A damaged entry has no sender; whoever needs it says so.
+            Err(JournalError::Corrupt(_)) => {
+                self.read = self.read.next();
+                return Ok((reader, self));
+            }
+            Err(error) => return Err(error),
+        };
+        let whole = whole(&reader)?;
+        for entry in &entries {
+            let header = crate::core::wire::Header::parse(&entry.line);
+            let is_whole = header.is_ok_and(|header| whole.contains(&header.full_resource()));
+            if let Ok(Some(version)) = self.versions.take(&entry.line, is_whole) {
+                self.open.insert(version.seq);
+                self.joiner.version(version);
+            }
+        }
+        self.read = entries.last().map_or(upto, |entry| entry.seq);
+        Ok((reader, self))
+    }
+
+    /// Decides what can be decided, and records it.
+    async fn decide(&mut self) -> Result<(), JournalError> {
+        let complete = self.complete.values().copied().min().unwrap_or(0);
+        self.joiner.advance(complete, self.versions_complete);
+        let settled = self.joiner.take();
+        let mut actors = Vec::new();
+        for verdict in settled.verdicts {
+            self.open.remove(&verdict.seq);
+            match verdict.actor {
+                _ if verdict.seq <= self.attributed.0 => {}
+                Ok(actor) => actors.push((Seq(verdict.seq), entry(actor))),
+                Err(why) => tracing::debug!(seq = verdict.seq, why = why.as_str(), "an entry gets no sender"),
+            }
+        }
+        let upto = self.open.first().map_or(self.read, |open| Seq(open.saturating_sub(1)));
+        let is_due = upto > self.attributed && self.noted.elapsed() >= NOTE_INTERVAL;
+        if actors.is_empty() && !is_due {
+            return Ok(());
+        }
+        let needed_since = complete.saturating_sub(micros(KEPT_MAX));
+        self.journal.attribute(Attribution { actors, upto, needed_since }).await?;
+        (self.attributed, self.noted) = (self.attributed.max(upto), Instant::now());
+        Ok(())
+    }
+}
+
+/// Returns the actor as an entry has it.
+fn entry(actor: join::Actor) -> Actor {
+    let join::Actor { sender, verb, subresource, certainty, audit_ids } = actor;
+    Actor { sender, verb, subresource, audit_ids, certainty: certainty.as_str().to_owned() }
+}
+
+/// Resources of which every version has an entry: nothing of them is suppressed, and no selector hides a version.
+fn whole(reader: &Reader) -> Result<BTreeSet<String>, JournalError> {
+    let sources = reader.sources()?;
+    let is_whole = |source: &&crate::journal::SourceRow| source.suppressed == 0 && !source.scoped;
+    Ok(sources.iter().filter(is_whole).map(|source| source.resource.full_name()).collect())
+}
+
+pub(super) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Returns now, microseconds since 1970.
+pub(super) fn now() -> i64 {
+    let now: Timestamp = runtime::now();
+    now.as_microsecond()
+}

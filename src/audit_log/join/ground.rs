@@ -1,0 +1,217 @@
+//! What is known beside the requests and versions of one object.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+use super::fact::{Fact, Verb};
+use super::limits::Limits;
+use super::verdict::{Actor, Certainty, Unresolved};
+use super::version::Version;
+use crate::core::model::EntryType;
+
+/// Resource in a namespace, or object where `name` is not empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Names {
+    pub(super) group: Box<str>,
+    pub(super) resource: Box<str>,
+    pub(super) namespace: Box<str>,
+    pub(super) name: Box<str>,
+}
+
+/// Everything that is not of one object.
+#[derive(Debug)]
+pub(super) struct Ground {
+    pub(super) limits: Limits,
+    /// Time up to which all requests and all versions have come.
+    pub(super) mark: i64,
+    /// Time up to which requests may have been forgotten or never been read.
+    pub(super) forgotten: i64,
+    /// Bytes of requests and versions.
+    pub(super) bytes: usize,
+    /// Times in which requests may be missing.
+    doubts: VecDeque<(i64, i64)>,
+    /// Requests that name no object.
+    pools: HashMap<Names, Pool>,
+    /// Who asked for the deletion of an object, by uid.
+    pub(super) askers: Recent<Box<str>, Result<Actor, Unresolved>>,
+    /// Definitions that were deleted, `PLURAL.GROUP`, and when.
+    definitions: Recent<Box<str>, i64>,
+    /// Resources of which a version was made by no request of the audit log, whether that was a deletion, and when.
+    holes: Recent<(Box<str>, Box<str>, bool), i64>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    facts: VecDeque<Fact>,
+    forgotten: i64,
+}
+
+/// Most intervals of doubt; the oldest two become one.
+const DOUBTS_MAX: usize = 64;
+/// Most objects in deletion, and most definitions and resources, that are remembered.
+const RECENT_MAX: usize = 20_000;
+/// Time for which a resource with a writer whom the audit log lacks is not taken to be complete: an hour, in microseconds.
+const HOLE_MAX: i64 = 3_600_000_000;
+
+impl Ground {
+    pub(super) fn new(limits: Limits, complete_from: i64) -> Self {
+        Self {
+            limits,
+            mark: complete_from,
+            forgotten: complete_from,
+            bytes: 0,
+            doubts: VecDeque::new(),
+            pools: HashMap::new(),
+            askers: Recent::default(),
+            definitions: Recent::default(),
+            holes: Recent::default(),
+        }
+    }
+
+    pub(super) fn doubt(&mut self, from: i64, to: i64) {
+        self.doubts.push_back((from, to));
+        if self.doubts.len() > DOUBTS_MAX
+            && let Some((from, to)) = self.doubts.pop_front()
+            && let Some(next) = self.doubts.front_mut()
+        {
+            *next = (next.0.min(from), next.1.max(to));
+        }
+    }
+
+    pub(super) fn is_doubted(&self, version: &Version) -> bool {
+        let skew = self.limits.skew;
+        self.doubts.iter().any(|&(from, to)| from <= version.latest + skew && version.earliest <= to + skew)
+    }
+
+    /// Keeps a request that names no object; a repeat changes nothing.
+    pub(super) fn pool(&mut self, scope: Names, fact: Fact) {
+        let pool = self.pools.entry(scope).or_insert_with(|| Pool { facts: VecDeque::new(), forgotten: i64::MIN });
+        if pool.facts.iter().all(|known| !known.is(&fact)) {
+            self.bytes += fact.bytes();
+            pool.facts.push_back(fact);
+        }
+    }
+
+    fn pool_of(&self, names: &Names) -> Option<&Pool> {
+        let scope = Names { name: Box::default(), ..names.clone() };
+        self.pools.get(&scope)
+    }
+
+    /// Requests without a name that can have made this version.
+    pub(super) fn pooled<'a>(&'a self, names: &Names, version: &'a Version) -> impl Iterator<Item = &'a Fact> {
+        let facts = self.pool_of(names).into_iter().flat_map(|pool| &pool.facts);
+        facts.filter(move |fact| {
+            let is_generated = fact.verb != Verb::Create || version.generated;
+            version.is_one_write() && is_generated && fact.may_have_made(version)
+        })
+    }
+
+    /// Reports whether requests of the version's time are forgotten or were never read.
+    pub(super) fn is_forgotten(&self, names: &Names, version: &Version) -> bool {
+        let by_pool = (version.is_deletion() || version.op == EntryType::Added)
+            && self.pool_of(names).is_some_and(|pool| version.earliest <= pool.forgotten);
+        by_pool || version.earliest <= self.forgotten
+    }
+
+    /// Drops requests without a name after their time, or the older half of them all.
+    pub(super) fn tidy(&mut self, all: bool) {
+        let (mark, limits) = (self.mark, &self.limits);
+        let keep = 2 * limits.request + limits.answer;
+        for pool in self.pools.values_mut() {
+            let half = if all { pool.facts.len().div_ceil(2) } else { 0 };
+            let mut place = 0;
+            pool.facts.retain(|fact| {
+                place += 1;
+                let stays = place > half && fact.due + keep > mark;
+                if !stays {
+                    self.bytes -= fact.bytes();
+                    pool.forgotten = pool.forgotten.max(fact.completed.min(fact.due));
+                }
+                stays
+            });
+        }
+        self.pools.retain(|_, pool| !pool.facts.is_empty() || pool.forgotten + keep + limits.age > mark);
+    }
+
+    /// Notes that a request deletes a definition, if it does.
+    pub(super) fn note_definition(&mut self, names: &Names, fact: &Fact) {
+        let is = &*names.resource == "customresourcedefinitions" && &*names.group == "apiextensions.k8s.io";
+        if is && fact.verb == Verb::Delete && !names.name.is_empty() {
+            self.definitions.insert(names.name.clone(), fact.received);
+        }
+    }
+
+    /// Reports whether the definition of the resource was being deleted.
+    pub(super) fn lacks_definition(&self, names: &Names, version: &Version) -> bool {
+        let definition = format!("{}.{}", names.resource, names.group);
+        let skew = 2 * self.limits.skew;
+        self.definitions.get(definition.as_str()).is_some_and(|&deleted| deleted - skew <= version.latest)
+    }
+
+    /// Notes a version that no request of the audit log made.
+    pub(super) fn note_hole(&mut self, names: &Names, version: &Version) {
+        self.holes.insert(hole(names, version), version.latest);
+    }
+
+    /// Reports whether somebody writes this resource whom the audit log lacks, so that nothing follows from the lack of others.
+    pub(super) fn has_hole(&self, names: &Names, version: &Version) -> bool {
+        let hole = self.holes.get(&hole(names, version));
+        hole.is_some_and(|at| (at - version.latest).abs() <= HOLE_MAX)
+    }
+
+    /// Who asked for the deletion that this version ends.
+    pub(super) fn asker(&self, version: &Version) -> Option<Result<Actor, Unresolved>> {
+        let known = self.askers.get(&*version.uid)?;
+        Some(known.clone().map(|mut actor| {
+            actor.certainty = actor.certainty.max(Certainty::Deleted);
+            actor
+        }))
+    }
+}
+
+/// Writers whom the audit log lacks are known by what they do: those who only change objects say nothing of deletions.
+fn hole(names: &Names, version: &Version) -> (Box<str>, Box<str>, bool) {
+    (names.group.clone(), names.resource.clone(), version.is_deletion())
+}
+
+/// Map that forgets what was put into it first.
+#[derive(Debug)]
+pub(super) struct Recent<K, V> {
+    known: HashMap<K, (V, u64)>,
+    order: VecDeque<(K, u64)>,
+    next: u64,
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), order: VecDeque::new(), next: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> Recent<K, V> {
+    pub(super) fn insert(&mut self, key: K, value: V) {
+        self.next += 1;
+        self.order.push_back((key.clone(), self.next));
+        self.known.insert(key, (value, self.next));
+        while self.known.len() > RECENT_MAX || self.order.len() > 2 * RECENT_MAX {
+            let Some((oldest, at)) = self.order.pop_front() else { return };
+            if self.known.get(&oldest).is_some_and(|known| known.1 == at) {
+                self.known.remove(&oldest);
+            }
+        }
+    }
+
+    pub(super) fn get<Q: ?Sized + Eq + Hash>(&self, key: &Q) -> Option<&V>
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.known.get(key).map(|known| &known.0)
+    }
+
+    pub(super) fn remove<Q: ?Sized + Eq + Hash>(&mut self, key: &Q)
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.known.remove(key);
+    }
+}

@@ -1,0 +1,441 @@
+//! Requests and versions of one object name, and what follows from them.
+
+use std::collections::HashSet;
+
+use super::assign::{self, Slot, Span};
+use super::fact::{Fact, Verb};
+use super::ground::{Ground, Names};
+use super::verdict::{Actor, Settled, Unresolved, Verdict, Write};
+use super::version::Version;
+use crate::core::k8s::audited::Sender;
+use crate::core::model::EntryType;
+
+/// Requests and versions of one name, of every uid that had it.
+#[derive(Debug, Default)]
+pub(super) struct Object {
+    /// In the order of seq.
+    versions: Vec<Known>,
+    facts: Vec<Fact>,
+    /// Time at which something of it is to be settled; it stands in the queue with it.
+    pub(super) due: Option<i64>,
+}
+
+#[derive(Debug)]
+struct Known {
+    version: Version,
+    late: bool,
+    decided: bool,
+}
+
+/// Candidates of one version.
+#[derive(Debug, Default)]
+struct Candidates {
+    facts: Vec<usize>,
+    /// One of them did it for certain, so that no request without a name can have.
+    closed: bool,
+    /// No assignment of versions to requests is possible.
+    contradicted: bool,
+}
+
+impl Object {
+    pub(super) fn is_empty(&self) -> bool {
+        self.versions.is_empty() && self.facts.is_empty()
+    }
+
+    /// Adds a request; a repeat changes nothing. What came after its time counts only for versions that are still open.
+    pub(super) fn add_fact(&mut self, fact: Fact, ground: &mut Ground, out: &mut Settled) {
+        if self.facts.iter().any(|known| known.is(&fact))
+            || fact.late && self.versions.iter().all(|known| known.decided)
+        {
+            return;
+        }
+        ground.bytes += fact.bytes();
+        self.facts.push(fact);
+        self.prove(out);
+    }
+
+    /// Adds a version; a repeat changes nothing.
+    pub(super) fn add_version(&mut self, version: Version, ground: &mut Ground, out: &mut Settled) {
+        let place = self.versions.partition_point(|known| known.version.seq < version.seq);
+        if self.versions.get(place).is_some_and(|known| known.version.seq == version.seq) {
+            return;
+        }
+        ground.bytes += weight(&version);
+        let late = version.latest + 2 * ground.limits.skew < ground.mark;
+        self.versions.insert(place, Known { version, late, decided: false });
+        self.prove(out);
+    }
+
+    /// Decides at once what a request proves by itself.
+    fn prove(&mut self, out: &mut Settled) {
+        for known in self.versions.iter_mut().filter(|known| !known.decided) {
+            let Some(fact) = self.facts.iter_mut().find(|fact| fact.proves(&known.version)) else { continue };
+            fact.made = Some(known.version.seq);
+            known.decided = true;
+            out.verdicts.push(Verdict { seq: known.version.seq, actor: unite(&known.version, [&*fact].into_iter()) });
+        }
+    }
+
+    /// Settles what is due, and returns the time at which the next is.
+    pub(super) fn settle(&mut self, names: &Names, ground: &mut Ground, out: &mut Settled) -> Option<i64> {
+        let mark = ground.mark;
+        if self.versions.iter().any(|known| !known.decided) {
+            let mut candidates = self.candidates(names, ground);
+            self.note_holes(names, &candidates, ground);
+            if self.versions.iter().any(|known| !known.decided && ground.has_hole(names, &known.version)) {
+                candidates = self.candidates(names, ground);
+            }
+            for place in 0..self.versions.len() {
+                if self.is_due(place, &candidates, ground) {
+                    self.decide(place, &candidates[place], names, ground, out);
+                }
+            }
+        }
+        self.settle_facts(names, ground, out);
+        let keep = 2 * ground.limits.request + ground.limits.answer;
+        self.versions.retain(|known| {
+            let stays = !known.decided || known.version.latest + keep > mark;
+            ground.bytes -= if stays { 0 } else { weight(&known.version) };
+            stays
+        });
+        self.next(ground)
+    }
+
+    /// Time at which the next of it is due.
+    pub(super) fn next(&self, ground: &Ground) -> Option<i64> {
+        let limits = &ground.limits;
+        let open = self.versions.iter().filter(|known| !known.decided);
+        let open = open.map(|known| {
+            let first = known.version.latest + limits.answer;
+            let may = || self.facts.iter().any(|fact| fact.may_have_made(&known.version));
+            if first > ground.mark || may() { first } else { known.version.latest + limits.request }
+        });
+        let kept = self.versions.iter().filter(|known| known.decided);
+        let kept = kept.map(|known| known.version.latest + 2 * limits.request + limits.answer).min();
+        let facts = self.facts.iter().map(|fact| fact.due).min();
+        // Requests are settled in portions; nobody waits for them.
+        let rest = [kept, facts].into_iter().flatten().min().map(|due| due.max(ground.mark + limits.answer));
+        [open.min(), rest].into_iter().flatten().min()
+    }
+
+    /// Reports whether a version is to be decided. A deletion without a request of its own waits for that of a collection, which
+    /// is answered when all of it is deleted.
+    fn is_due(&self, place: usize, candidates: &[Candidates], ground: &Ground) -> bool {
+        let Known { version, decided, .. } = &self.versions[place];
+        let asked = version.op == EntryType::Deleted && version.deleting;
+        let asking = self.versions[..place].iter().any(|earlier| {
+            !earlier.decided && earlier.version.deletion_requested && earlier.version.uid == version.uid
+        });
+        let long = version.is_deletion() && candidates[place].facts.is_empty();
+        let wait = if long { ground.limits.request } else { ground.limits.answer };
+        !decided && version.latest + wait <= ground.mark && !(asked && asking)
+    }
+
+    /// Requests that can have made each version.
+    fn candidates(&self, names: &Names, ground: &Ground) -> Vec<Candidates> {
+        let skew = ground.limits.skew;
+        let mut all: Vec<Candidates> = self.versions.iter().map(|known| self.candidates_of(known, ground)).collect();
+        let mut slots = Vec::with_capacity(all.len());
+        for (known, candidates) in self.versions.iter().zip(&mut all) {
+            let version = &known.version;
+            let free = candidates.facts.is_empty()
+                || known.late
+                || version.latest + ground.limits.answer > ground.mark
+                || !candidates.closed && ground.pooled(names, version).next().is_some()
+                || ground.is_forgotten(names, version)
+                || ground.is_doubted(version)
+                || ground.has_hole(names, version);
+            let (earliest, latest) = if version.is_one_write() {
+                (version.earliest - skew, version.latest + skew)
+            } else {
+                (i64::MIN, i64::MAX)
+            };
+            slots.push(Slot { earliest, latest, candidates: std::mem::take(&mut candidates.facts), free });
+        }
+        let span = |fact: &Fact| Span {
+            received: fact.received - skew,
+            completed: fact.completed + skew,
+            several: self.makes_several(fact),
+        };
+        let spans: Vec<Span> = self.facts.iter().map(span).collect();
+        for run in assign::narrow(&mut slots, &spans) {
+            all[run].iter_mut().for_each(|candidates| candidates.contradicted = true);
+        }
+        for (candidates, slot) in all.iter_mut().zip(slots) {
+            candidates.facts = slot.candidates;
+        }
+        all
+    }
+
+    fn candidates_of(&self, Known { version, decided, .. }: &Known, ground: &Ground) -> Candidates {
+        let skew = ground.limits.skew;
+        let made = |fact: &Fact| fact.made == Some(version.seq);
+        if let Some(maker) = self.facts.iter().position(|fact| fact.proves(version) || made(fact)) {
+            return Candidates { facts: vec![maker], closed: true, contradicted: false };
+        }
+        // Requests of a decided version may be gone, so that nothing follows from those that are left.
+        if *decided || !version.is_one_write() {
+            return Candidates::default();
+        }
+        let may = |fact: &Fact| (fact.made.is_none() || self.makes_several(fact)) && fact.may_have_made(version);
+        let mut facts: Vec<usize> = (0..self.facts.len()).filter(|&fact| may(&self.facts[fact])).collect();
+        // An answer that carries the version was given when it was there: what was asked later did not make it.
+        let carries = |fact: &&Fact| version.op != EntryType::Deleted && *fact.after == *version.version;
+        let carried = self.facts.iter().filter(carries).map(|fact| fact.completed).min();
+        // After the first deletion of an object, others only find it deleted.
+        let first = facts.iter().map(|&fact| &self.facts[fact]).filter(|fact| self.deletes_it(fact, version, skew));
+        let first = first.map(|fact| fact.completed).min();
+        let end = carried.into_iter().chain(first).min().unwrap_or(i64::MAX / 2);
+        facts.retain(|&fact| self.facts[fact].received <= end + 2 * skew);
+        let certain = |&&fact: &&usize| self.must_have_made(&self.facts[fact], version, ground.mark);
+        if let Some(&fact) = facts.iter().find(certain) {
+            let verb = self.facts[fact].verb;
+            facts.retain(|&fact| self.facts[fact].verb == verb);
+            return Candidates { facts, closed: true, contradicted: false };
+        }
+        Candidates { facts, closed: false, contradicted: false }
+    }
+
+    /// Reports whether the request may have made several versions: an eviction, and the deletion by a kubelet, which shortens the grace
+    /// period to nothing first.
+    fn makes_several(&self, fact: &Fact) -> bool {
+        let shortens = |known: &Known| known.version.grace_shortened;
+        fact.verb == Verb::Evict || fact.verb == Verb::Delete && self.versions.iter().any(shortens)
+    }
+
+    /// Reports whether the object of this uid was going for certain when the request was answered.
+    fn deletes_it(&self, fact: &Fact, version: &Version, skew: i64) -> bool {
+        // It may have found another object of the name, which was going, or have made it go.
+        let of_another = |Known { version: other, .. }: &Known| {
+            let then = if other.seq < version.seq {
+                other.latest + 2 * skew >= fact.received
+            } else {
+                other.earliest - 2 * skew <= fact.completed
+            };
+            other.uid != version.uid && then
+        };
+        version.is_deletion()
+            && matches!(fact.verb, Verb::Delete | Verb::Evict)
+            && !fact.unsure
+            && (!fact.uid.is_empty() && *fact.uid == *version.uid || !self.versions.iter().any(of_another))
+    }
+
+    /// Reports whether the request made a version for certain, and this is the only one that it can have made: a creation, or the
+    /// deletion of an object that goes at once.
+    fn must_have_made(&self, fact: &Fact, version: &Version, mark: i64) -> bool {
+        let certain = match fact.verb {
+            Verb::Create => version.op == EntryType::Added,
+            // One that finds its object deleted makes nothing.
+            Verb::Delete => {
+                let going = |known: &Known| known.version.deletion_requested || known.version.deleting;
+                version.op == EntryType::Deleted && !self.versions.iter().any(going)
+            }
+            Verb::Act | Verb::Evict | Verb::Update | Verb::Patch | Verb::Apply | Verb::DeleteCollection => false,
+        };
+        let others = || self.versions.iter().filter(|known| fact.may_have_made(&known.version)).count() > 1;
+        certain && !fact.unsure && fact.completed <= mark && !others()
+    }
+
+    /// Notes that the resource has writers whom the audit log lacks, before anything is concluded from who is not there.
+    fn note_holes(&self, names: &Names, candidates: &[Candidates], ground: &mut Ground) {
+        for (place, known) in self.versions.iter().enumerate() {
+            if self.is_due(place, candidates, ground)
+                && self.answer(place, &candidates[place], names, ground).0 == Err(Unresolved::NotInAuditLog)
+            {
+                ground.note_hole(names, &known.version);
+            }
+        }
+    }
+
+    fn decide(&mut self, place: usize, candidates: &Candidates, names: &Names, ground: &mut Ground, out: &mut Settled) {
+        let (actor, certain) = self.answer(place, candidates, names, ground);
+        let known = &mut self.versions[place];
+        known.decided = true;
+        let version = &known.version;
+        match candidates.facts.as_slice() {
+            &[fact] if certain => self.facts[fact].made = Some(version.seq),
+            several => several.iter().for_each(|&fact| self.facts[fact].contested = true),
+        }
+        if version.op == EntryType::Deleted {
+            ground.askers.remove(&*version.uid);
+        } else if version.deletion_requested {
+            ground.askers.insert(version.uid.as_str().into(), actor.clone());
+        }
+        out.verdicts.push(Verdict { seq: version.seq, actor });
+    }
+
+    /// The answer for a version, and whether its one candidate made it. Of the end of a deletion the two are about different requests.
+    fn answer(
+        &self,
+        place: usize,
+        candidates: &Candidates,
+        names: &Names,
+        ground: &Ground,
+    ) -> (Result<Actor, Unresolved>, bool) {
+        let Known { version, late, .. } = &self.versions[place];
+        let made = self.maker(version, *late, candidates, names, ground);
+        let pooled = || !candidates.closed && ground.pooled(names, version).next().is_some();
+        let certain = made.is_ok() && candidates.facts.len() == 1 && !pooled();
+        let ends = version.op == EntryType::Deleted;
+        let asker = ends.then(|| ground.asker(version)).flatten();
+        // The request for the deletion came before anything that is known.
+        let unknown = ends && version.deleting;
+        (asker.unwrap_or(if unknown { Err(Unresolved::OutsideOfItsTime) } else { made }), certain)
+    }
+
+    /// Sender of the request that made this version.
+    fn maker(
+        &self,
+        version: &Version,
+        late: bool,
+        candidates: &Candidates,
+        names: &Names,
+        ground: &Ground,
+    ) -> Result<Actor, Unresolved> {
+        let named = candidates.facts.iter().map(|&fact| &self.facts[fact]);
+        if let [fact] = candidates.facts.as_slice()
+            && self.facts[*fact].proves(version)
+        {
+            return unite(version, named);
+        }
+        if !version.is_one_write() {
+            return Err(Unresolved::NotWatched);
+        }
+        if late || ground.is_forgotten(names, version) {
+            return Err(Unresolved::OutsideOfItsTime);
+        }
+        if candidates.contradicted || ground.is_doubted(version) {
+            return Err(Unresolved::Incomplete);
+        }
+        let pooled = ground.pooled(names, version).filter(|_| !candidates.closed);
+        let all: Vec<&Fact> = named.chain(pooled).collect();
+        if all.is_empty() {
+            return Err(match version.op {
+                EntryType::Deleted if &*names.resource == "events" => Unresolved::Expired,
+                _ if version.is_deletion() && ground.lacks_definition(names, version) => Unresolved::DefinitionDeleted,
+                EntryType::Added | EntryType::Modified | EntryType::Deleted | EntryType::Gap | EntryType::Actor => {
+                    Unresolved::NotInAuditLog
+                }
+            });
+        }
+        // The end of a definition asks for the deletion of its objects, and nobody logs that.
+        if version.deletion_requested && ground.lacks_definition(names, version) {
+            return Err(Unresolved::Ambiguous);
+        }
+        let actor = unite(version, all.iter().copied())?;
+        // A time is a mark as well, but where others are missing.
+        let hole = ground.has_hole(names, version);
+        let shown = |fact: &&Fact| match (fact.is_timed(), fact.is_shown_by(version)) {
+            (true, shown) => shown || !hole,
+            (false, shown) => shown && (!hole || fact.proves(version)),
+        };
+        if all.iter().all(shown) { Ok(actor) } else { Err(Unresolved::Incomplete) }
+    }
+
+    /// Settles the requests whose versions are all known: those that made none, and those whose version nobody has.
+    fn settle_facts(&mut self, names: &Names, ground: &mut Ground, out: &mut Settled) {
+        let mark = ground.mark;
+        let versions = &self.versions;
+        let known: HashSet<&str> = versions.iter().map(|known| known.version.version.as_str()).collect();
+        let open: Vec<&Version> = versions.iter().filter(|known| !known.decided).map(|known| &known.version).collect();
+        let keep = 2 * ground.limits.request;
+        self.facts.retain(|fact| {
+            let waits = open.iter().any(|version| fact.may_have_made(version) || fact.completed >= version.earliest);
+            if fact.due > mark || waits {
+                return true;
+            }
+            ground.bytes -= fact.bytes();
+            let told = fact.made.is_none() && !fact.contested && !fact.unsure && !fact.late;
+            let timely = fact.received > ground.forgotten && fact.completed - fact.received <= keep;
+            if told && timely {
+                if fact.is_sure() && !known.contains(&*fact.after) {
+                    out.unknown_versions.push(write(fact, names));
+                } else if fact.verb.changes_fields() && !fact.is_sure() {
+                    out.wasted.push(write(fact, names));
+                }
+            }
+            false
+        });
+    }
+
+    /// Gives up what is due by a time at which not everything is known, and all requests where `facts` says so.
+    pub(super) fn forget(&mut self, until: i64, facts: bool, ground: &mut Ground, out: &mut Settled) {
+        for known in self.versions.iter_mut().filter(|known| !known.decided) {
+            if facts || known.version.latest + ground.limits.answer <= until {
+                known.decided = true;
+                let actor = ground.asker(&known.version).filter(|_| known.version.op == EntryType::Deleted);
+                let actor = actor.unwrap_or(Err(Unresolved::OutsideOfItsTime));
+                out.verdicts.push(Verdict { seq: known.version.seq, actor });
+            }
+        }
+        self.facts.retain(|fact| {
+            let goes = facts || fact.due <= until;
+            if goes {
+                ground.bytes -= fact.bytes();
+                ground.forgotten = ground.forgotten.max(fact.completed.min(fact.due));
+            }
+            !goes
+        });
+        self.versions.retain(|known| {
+            ground.bytes -= if known.decided { weight(&known.version) } else { 0 };
+            !known.decided
+        });
+    }
+}
+
+/// The one user who sent all of these requests, with what all of them share.
+fn unite<'a>(version: &Version, mut facts: impl Iterator<Item = &'a Fact>) -> Result<Actor, Unresolved> {
+    let first = facts.next().ok_or(Unresolved::NotInAuditLog)?;
+    let mut certain = !first.unsure;
+    let mut actor = Actor {
+        sender: Sender::clone(&first.sender),
+        verb: first.verb.word().to_owned(),
+        subresource: first.subresource.to_string(),
+        certainty: first.certainty(version),
+        audit_ids: vec![first.id.to_string()],
+    };
+    for fact in facts {
+        let sender = &mut actor.sender;
+        if (&fact.sender.user, &fact.sender.impersonated_by) != (&sender.user, &sender.impersonated_by) {
+            return Err(Unresolved::Ambiguous);
+        }
+        certain |= !fact.unsure;
+        let clear = |text: &mut String, other: &str| {
+            if text != other {
+                text.clear();
+            }
+        };
+        clear(&mut sender.agent, &fact.sender.agent);
+        clear(&mut actor.verb, fact.verb.word());
+        clear(&mut actor.subresource, &fact.subresource);
+        if sender.addresses != fact.sender.addresses {
+            sender.addresses.clear();
+        }
+        actor.certainty = actor.certainty.max(fact.certainty(version));
+        if !actor.audit_ids.iter().any(|id| *id == *fact.id) {
+            actor.audit_ids.push(fact.id.to_string());
+        }
+    }
+    if certain { Ok(actor) } else { Err(Unresolved::Ambiguous) }
+}
+
+fn write(fact: &Fact, names: &Names) -> Write {
+    Write {
+        id: fact.id.to_string(),
+        sender: Sender::clone(&fact.sender),
+        verb: fact.verb.word(),
+        subresource: fact.subresource.to_string(),
+        group: names.group.to_string(),
+        resource: names.resource.to_string(),
+        namespace: names.namespace.to_string(),
+        name: names.name.to_string(),
+        version: fact.after.to_string(),
+        completed: fact.completed,
+    }
+}
+
+/// Bytes that a version takes, about.
+fn weight(version: &Version) -> usize {
+    let texts = [&version.group, &version.resource, &version.namespace, &version.name, &version.uid, &version.version];
+    size_of::<Known>() + texts.iter().map(|text| text.len() + 16).sum::<usize>() + version.managers.len() * 160
+}

@@ -1,0 +1,97 @@
+//! The journal's end of the API server's audit logs: positions, requests, and the ACTOR entries that they lead to.
+
+use serde::{Deserialize, Serialize};
+
+use super::Journal;
+use super::error::Result;
+use super::writer::{Command, OfAuditLog};
+use crate::core::k8s::audited::{Actor, AuditedRequest};
+use crate::core::model::Seq;
+
+/// A part of an audit log, with the position behind it. Both are on disk at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditBatch {
+    /// Name of the audit log in the configuration.
+    pub log: String,
+    /// JSON of the place in a file; none where requests are received.
+    pub position: Option<String>,
+    /// Time before which every request that was answered is read, microseconds since 1970; 0 where this batch says nothing of it.
+    pub complete: i64,
+    /// Requests that may have changed a watched object.
+    pub requests: Vec<AuditedRequest>,
+    /// Events of this batch.
+    pub counts: AuditCounts,
+}
+
+/// Number of events of an audit log, by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AuditCounts {
+    /// Events that are read.
+    pub read: u64,
+    /// Events that were cut off and could be used nevertheless.
+    pub cut: u64,
+    /// Events that could not be read.
+    pub unreadable: u64,
+    /// Events of another cluster.
+    pub foreign: u64,
+    /// Parts of the log that were gone before they were read.
+    pub lost: u64,
+}
+
+impl AuditCounts {
+    /// Adds those of a later batch.
+    pub(super) const fn add(&mut self, other: &Self) {
+        self.read += other.read;
+        self.cut += other.cut;
+        self.unreadable += other.unreadable;
+        self.foreign += other.foreign;
+        self.lost += other.lost;
+    }
+}
+
+/// State of an audit log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditLogRow {
+    /// Name in the configuration.
+    pub name: String,
+    /// JSON of the place in a file.
+    pub position: Option<String>,
+    /// Time before which every request that was answered is read, microseconds since 1970; 0 where that is not known.
+    pub complete: i64,
+    /// Events since the journal began.
+    pub counts: AuditCounts,
+    /// Time at which a part of it was found to be gone unread, microseconds since 1970; 0 for never.
+    pub lost_at: i64,
+    /// Reports whether it is configured.
+    pub active: bool,
+}
+
+/// Outcome of the join of requests and entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attribution {
+    /// Senders of changes, by the seq of the entry. An entry that has its ACTOR already gets no other one.
+    pub actors: Vec<(Seq, Actor)>,
+    /// Every entry up to this one has its ACTOR, or gets none.
+    pub upto: Seq,
+    /// Requests that were answered before this time are no longer needed, microseconds since 1970.
+    pub needed_since: i64,
+}
+
+#[expect(clippy::missing_errors_doc, reason = "all fail in one way, which `JournalError` names")]
+impl Journal {
+    /// Names the audit logs that are configured.
+    pub async fn audit_logs(&self, names: Vec<String>) -> Result {
+        self.send(Command::AuditLog(OfAuditLog::Configured(names)), 0).await
+    }
+
+    /// Keeps a part of an audit log with the position behind it.
+    pub async fn audited(&self, batch: AuditBatch) -> Result {
+        self.ask(|reply| Command::AuditLog(OfAuditLog::Batch(Box::new(batch), reply))).await
+    }
+
+    /// Records the senders of changes, each in an ACTOR entry.
+    pub async fn attribute(&self, attribution: Attribution) -> Result {
+        self.ask(|reply| Command::AuditLog(OfAuditLog::Attribute(Box::new(attribution), reply))).await
+    }
+}

@@ -1,0 +1,77 @@
+//! What the journal has of the API server's audit logs.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::{Reader, StoredEntry, sql};
+use crate::core::k8s::audited::AuditedRequest;
+use crate::core::model::Seq;
+use crate::journal::AuditLogRow;
+use crate::journal::error::Result;
+
+impl Reader {
+    /// Returns the audit logs that were ever configured, by name.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn audit_logs(&self) -> Result<Vec<AuditLogRow>> {
+        let what = "audit logs";
+        let mut select = self
+            .conn
+            .prepare_cached("SELECT name, position, complete, counts, lost_at, active FROM audit_log ORDER BY name")
+            .map_err(sql(what))?;
+        let rows = select
+            .query_map([], |row| {
+                let counts: String = row.get(3)?;
+                Ok(AuditLogRow {
+                    name: row.get(0)?,
+                    position: row.get(1)?,
+                    complete: row.get(2)?,
+                    counts: serde_json::from_str(&counts).unwrap_or_default(),
+                    lost_at: row.get(4)?,
+                    active: row.get(5)?,
+                })
+            })
+            .map_err(sql(what))?;
+        rows.collect::<Result<_, _>>().map_err(sql(what))
+    }
+
+    /// Returns the requests of the audit logs that no entry has a sender of yet, in the order of their answers.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn audited(&self) -> Result<Vec<AuditedRequest>> {
+        let what = "requests of the audit log";
+        let mut select =
+            self.conn.prepare_cached("SELECT request FROM audited ORDER BY completed, key").map_err(sql(what))?;
+        let rows = select.query_map([], |row| row.get::<_, String>(0)).map_err(sql(what))?;
+        let mut requests = Vec::new();
+        for text in rows {
+            // One of a later decklog, which this one cannot read, is of no use to it.
+            requests.extend(serde_json::from_str::<AuditedRequest>(&text.map_err(sql(what))?));
+        }
+        Ok(requests)
+    }
+
+    /// Returns the last entry up to which every entry has its ACTOR, or gets none.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn attributed(&self) -> Result<Seq> {
+        Ok(Seq(self.meta("attributed")?.parse().unwrap_or(0)))
+    }
+
+    /// Returns the ACTOR entry of an entry, if it has one.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or the entry is damaged.
+    pub fn actor_of(&mut self, seq: Seq) -> Result<Option<StoredEntry>> {
+        self.moment(|reader| {
+            let entry: Option<u64> = reader
+                .conn
+                .prepare_cached("SELECT entry FROM actor WHERE seq = ?")
+                .and_then(|mut select| select.query_row(params![seq.0], |row| row.get(0)).optional())
+                .map_err(sql("the sender of a change"))?;
+            entry.map_or(Ok(None), |entry| reader.row(Seq(entry)))
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! Audit logs: their positions with what they brought, and the ACTOR entries.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::{OfAuditLog, Transaction, micros, rfc3339, sql};
+use crate::core::k8s::audited::Actor;
+use crate::core::model::{EntryType, Seq};
+use crate::core::runtime;
+use crate::core::wire::{self, EntryBuilder};
+use crate::journal::error::Result;
+use crate::journal::recent::Line;
+use crate::journal::{Attribution, AuditBatch, AuditCounts, JournalError};
+
+const NOTE: &str = "note what an audit log has";
+const ATTRIBUTE: &str = "record the sender of a change";
+
+impl Transaction<'_> {
+    pub(super) fn perform_of_audit_log(&mut self, command: &OfAuditLog) -> Result {
+        match command {
+            OfAuditLog::Configured(names) => self.activate_audit_logs(names)?,
+            OfAuditLog::Batch(batch, reply) => {
+                self.note_audited(batch)?;
+                self.later(reply, ());
+            }
+            OfAuditLog::Attribute(attribution, reply) => {
+                self.attribute(attribution)?;
+                self.later(reply, ());
+            }
+        }
+        Ok(())
+    }
+
+    /// Activates these audit logs and no others.
+    fn activate_audit_logs(&mut self, names: &[String]) -> Result {
+        self.execute(NOTE, "UPDATE audit_log SET active = 0", [])?;
+        for name in names {
+            self.execute(
+                NOTE,
+                "INSERT INTO audit_log (name, active) VALUES (?, 1) ON CONFLICT DO UPDATE SET active = 1",
+                params![name],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a part of an audit log. An event that came before counts once.
+    fn note_audited(&mut self, batch: &AuditBatch) -> Result {
+        for request in &batch.requests {
+            let text = serde_json::to_string(request).expect("texts and numbers always serialise");
+            self.execute(
+                NOTE,
+                "INSERT OR IGNORE INTO audited VALUES (?, ?, ?)",
+                params![request.id, request.completed, text],
+            )?;
+        }
+        let before: Option<String> = self
+            .conn
+            .prepare_cached("SELECT counts FROM audit_log WHERE name = ?")
+            .and_then(|mut select| select.query_row([&batch.log], |row| row.get(0)).optional())
+            .map_err(sql(NOTE))?;
+        let mut counts: AuditCounts = before.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        counts.add(&batch.counts);
+        let lost_at = if batch.counts.lost > 0 { micros(runtime::now()) } else { 0 };
+        let text = serde_json::to_string(&counts).expect("numbers always serialise");
+        self.execute(
+            NOTE,
+            "INSERT INTO audit_log (name, position, complete, counts, lost_at, active) VALUES (?1, ?2, ?3, ?4, ?5, 1)
+             ON CONFLICT DO UPDATE SET position = coalesce(?2, position), complete = max(complete, ?3), counts = ?4,
+                 lost_at = max(lost_at, ?5)",
+            params![batch.log, batch.position, batch.complete, text, lost_at],
+        )?;
+        Ok(())
+    }
+
+    /// Writes ACTOR entries. One that exists, and one of an entry that is truncated, is left out.
+    fn attribute(&mut self, attribution: &Attribution) -> Result {
+        for (of, actor) in &attribution.actors {
+            self.record_actor(*of, actor)?;
+        }
+        self.execute(ATTRIBUTE, "DELETE FROM audited WHERE completed < ?", params![attribution.needed_since])?;
+        self.execute(
+            ATTRIBUTE,
+            "INSERT INTO meta VALUES ('attributed', ?1)
+             ON CONFLICT DO UPDATE SET value = max(CAST(value AS INTEGER), CAST(?1 AS INTEGER))",
+            params![attribution.upto.0.to_string()],
+        )?;
+        Ok(())
+    }
+
+    fn record_actor(&mut self, of: Seq, actor: &Actor) -> Result {
+        if of.0 < self.changes.log_start {
+            return Ok(());
+        }
+        let row: Option<(i64, bool)> = self
+            .conn
+            .prepare_cached("SELECT source, EXISTS (SELECT 1 FROM actor a WHERE a.seq = e.seq) FROM entry e WHERE seq = ? AND type < 3")
+            .and_then(|mut select| select.query_row([of.0], |row| Ok((row.get(0)?, row.get(1)?))).optional())
+            .map_err(sql(ATTRIBUTE))?;
+        let Some((source, false)) = row else { return Ok(()) };
+        let line = match self.line(of.0) {
+            Ok(line) => line,
+            // Nobody can be told which change it was.
+            Err(JournalError::Corrupt(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let Ok(change) = wire::Header::parse(&line.bytes) else { return Ok(()) };
+        let now = micros(runtime::now());
+        let seq = self.changes.head + 1;
+        let actor = serde_json::to_string(actor).expect("texts always serialise");
+        let rendered = wire::render(&EntryBuilder {
+            seq: Seq(seq),
+            epoch: self.epoch(),
+            time: &rfc3339(now),
+            happened: None,
+            happened_between: None,
+            op: EntryType::Actor,
+            evidence: None,
+            cluster: self.cluster(),
+            api_version: &change.api_version,
+            kind: &change.kind,
+            resource: &change.resource,
+            namespace: change.namespace.as_deref().unwrap_or_default(),
+            name: change.name.as_deref().unwrap_or_default(),
+            uid: change.uid.as_deref().unwrap_or_default(),
+            version: change.resource_version.as_deref().unwrap_or_default(),
+            managers: None,
+            change: None,
+            object: None,
+            gap: None,
+            actor: Some(((of, &change.id), &actor)),
+            redacted: &[],
+        });
+        let blob = self.codec.compress(None, &rendered.line);
+        self.insert(seq, now, EntryType::Actor, source, None, 0, None, &(0..0), &blob)?;
+        self.recent.put(seq, Line { op: EntryType::Actor, bytes: rendered.line.into(), object: 0..0, shape: None });
+        self.execute(ATTRIBUTE, "INSERT INTO actor VALUES (?, ?)", params![of.0, seq])?;
+        Ok(())
+    }
+}
