@@ -8,7 +8,7 @@
 //! # Decision: growth is polled
 //!
 //! Context: inotify says nothing of files on a network, of bind mounts of a directory that is replaced, and where its queue is full.
-//! Decision: The metadata of two paths is looked at in each [`GROWTH_POLL_MAX`] at least.
+//! Decision: The metadata of two paths is looked at four times a second at least.
 //! Cost: Four system calls a second and file, and an actor that is known a quarter of a second later.
 
 mod compressed;
