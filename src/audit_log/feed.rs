@@ -211,7 +211,8 @@ impl Sorted {
                     self.counts.read += 1;
                     self.counts.cut += u64::from(request.cut);
                     self.newest = self.newest.max(request.completed);
-                    if request.writes() {
+                    // One that failed keeps others from being named.
+                    if request.may_have_written() {
                         self.requests.push(*request);
                     }
                 }

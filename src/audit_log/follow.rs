@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::join::{self, Joiner, Limits};
-use super::versions::Versions;
+use super::versions::{Versions, WATCH_LAG_MAX};
 use crate::core::k8s::audited::{Actor, AuditedRequest};
 use crate::core::model::Seq;
 use crate::core::runtime;
@@ -28,8 +28,6 @@ const KEPT_MAX: Duration = Duration::from_mins(15);
 /// Number of entries that are read at once, and about so many bytes.
 const PAGE: usize = 256;
 const BYTES: usize = 4 << 20;
-/// Time that a version takes from the API server into the log, where nothing says that it took longer.
-const WATCH_LAG_MAX: Duration = Duration::from_secs(5);
 /// Interval at which the place up to which everything is decided is stored, where nothing else is.
 const NOTE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -95,7 +93,12 @@ pub(super) async fn follow(
         }
         // A watch brings a version at once, or its entry says since when it may have happened.
         follower.versions_complete = looked.saturating_sub(micros(WATCH_LAG_MAX));
-        follower.decide().await?;
+        tokio::select! {
+            biased;
+            // A journal that is paused takes nothing.
+            () = stop.cancelled() => return Ok(()),
+            decided = follower.decide() => decided?,
+        }
         tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(()),
@@ -177,11 +180,8 @@ impl Follower {
             }
             Err(error) => return Err(error),
         };
-        let whole = whole(&reader)?;
         for entry in &entries {
-            let header = crate::core::wire::Header::parse(&entry.line);
-            let is_whole = header.is_ok_and(|header| whole.contains(&header.full_resource()));
-            if let Ok(Some(version)) = self.versions.take(&entry.line, is_whole) {
+            if let Ok(Some(version)) = self.versions.take(&entry.line) {
                 self.open.insert(version.seq);
                 self.joiner.version(version);
             }
@@ -205,8 +205,8 @@ impl Follower {
             }
         }
         let upto = self.open.first().map_or(self.read, |open| Seq(open.saturating_sub(1)));
-        let is_due = upto > self.attributed && self.noted.elapsed() >= NOTE_INTERVAL;
-        if actors.is_empty() && !is_due {
+        // Also where nothing is written: requests without a change are forgotten by it.
+        if actors.is_empty() && self.noted.elapsed() < NOTE_INTERVAL {
             return Ok(());
         }
         let needed_since = complete.saturating_sub(micros(KEPT_MAX));
@@ -220,13 +220,6 @@ impl Follower {
 fn entry(actor: join::Actor) -> Actor {
     let join::Actor { sender, verb, subresource, certainty, audit_ids } = actor;
     Actor { sender, verb, subresource, audit_ids, certainty: certainty.as_str().to_owned() }
-}
-
-/// Resources of which every version has an entry: nothing of them is suppressed, and no selector hides a version.
-fn whole(reader: &Reader) -> Result<BTreeSet<String>, JournalError> {
-    let sources = reader.sources()?;
-    let is_whole = |source: &&crate::journal::SourceRow| source.suppressed == 0 && !source.scoped;
-    Ok(sources.iter().filter(is_whole).map(|source| source.resource.full_name()).collect())
 }
 
 pub(super) fn micros(duration: Duration) -> i64 {

@@ -1,6 +1,7 @@
 //! Versions for the join, out of the entries of the log.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -12,18 +13,19 @@ use crate::core::model::{EntryType, Evidence};
 use crate::core::wire::{Change, Entry, EntryError, authors};
 
 /// Time that a version takes from the API server into the log, where nothing says that it took longer.
-const WATCH_LAG_MAX: SignedDuration = SignedDuration::from_secs(5);
+pub(super) const WATCH_LAG_MAX: Duration = Duration::from_secs(5);
 /// Most by which the clock of another machine is ahead of ours.
 const CLOCK_LEAD_MAX: SignedDuration = SignedDuration::from_secs(1);
 /// The part of a second that a stamp leaves out.
 const CUT_MAX: SignedDuration = SignedDuration::from_micros(999_999);
-/// Number of objects whose newest version is remembered.
+/// Number of objects of which a gap is remembered.
 const MOST_OBJECTS: usize = 100_000;
 
-/// Newest versions of objects, by which a version knows the one right before it.
+/// Reader of versions.
 #[derive(Debug)]
 pub(super) struct Versions {
-    newest: HashMap<Name, Newest>,
+    /// Objects of which a version was not recorded: what their next change is from is not the version right before it.
+    gapped: HashSet<Name>,
     /// Most by which the clock of an API server is ahead of ours.
     ahead: SignedDuration,
 }
@@ -31,45 +33,37 @@ pub(super) struct Versions {
 /// Group and plural of the resource, namespace and name.
 type Name = (String, String, String);
 
-#[derive(Debug)]
-struct Newest {
-    uid: String,
-    version: String,
-}
-
 impl Versions {
     /// `is_local` says that the only API server is on this machine, and has its clock.
     pub(super) fn new(is_local: bool) -> Self {
-        Self { newest: HashMap::new(), ahead: if is_local { SignedDuration::ZERO } else { CLOCK_LEAD_MAX } }
+        Self { gapped: HashSet::new(), ahead: if is_local { SignedDuration::ZERO } else { CLOCK_LEAD_MAX } }
     }
 
-    /// Returns the version of an entry; none of a GAP or an ACTOR. `is_whole` says that no change of its source is suppressed.
+    /// Returns the version of an entry; none of a GAP or an ACTOR.
     ///
     /// # Errors
     /// Where the line is no entry.
-    pub(super) fn take(&mut self, line: &[u8], is_whole: bool) -> Result<Option<Version>, EntryError> {
+    pub(super) fn take(&mut self, line: &[u8]) -> Result<Option<Version>, EntryError> {
         let entry = Entry::parse(line)?;
-        if entry.op == EntryType::Gap {
-            self.forget(&entry);
+        let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
+        let name = (entry.full_resource(), text(&entry.namespace), text(&entry.name));
+        if entry.op == EntryType::Gap && entry.name.is_some() {
+            if self.gapped.len() >= MOST_OBJECTS {
+                self.gapped.clear();
+            }
+            self.gapped.insert(name);
+            return Ok(None);
         }
         if !entry.op.is_change() {
             return Ok(None);
         }
-        let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
-        let name = (entry.full_resource(), text(&entry.namespace), text(&entry.name));
+        let is_behind_gap = self.gapped.remove(&name);
         let (uid, version) = (text(&entry.uid), text(&entry.resource_version));
         let evidence = Evidence::ALL.into_iter().find(|one| Some(one.as_str()) == entry.evidence.as_deref());
         let evidence = evidence.unwrap_or(Evidence::Inferred);
         let is_watched = matches!(evidence, Evidence::Watched | Evidence::Recovered);
-        let before = self.newest.remove(&name).filter(|newest| newest.uid == uid && is_whole && is_watched);
-        if entry.op != EntryType::Deleted {
-            if self.newest.len() >= MOST_OBJECTS {
-                self.newest.clear();
-            }
-            self.newest.insert(name.clone(), Newest { uid: uid.clone(), version: version.clone() });
-        }
         let change = Change::of(&entry).ok().flatten();
-        // The version that the change is from stands in the change.
+        // The version that the change is from stands in the change, also where `ignore` suppressed that one.
         let was = change.as_ref().and_then(|change| {
             let step = change.patch.iter().find(|op| op.path == "/metadata/resourceVersion")?;
             serde_json::from_str::<String>(step.was?.get()).ok()
@@ -98,7 +92,7 @@ impl Versions {
             name: name.2,
             uid,
             version,
-            before: was.filter(|_| is_watched).or_else(|| before.map(|newest| newest.version)),
+            before: was.filter(|_| is_watched && !is_behind_gap),
             managers,
             deletion_requested: sets_deletion,
             deleting: is_leaving && !sets_deletion,
@@ -108,17 +102,6 @@ impl Versions {
             earliest,
             latest,
         }))
-    }
-
-    /// Forgets the versions that a GAP makes uncertain: those of its resource, of one namespace or of one object where it names them.
-    fn forget(&mut self, gap: &Entry<'_>) {
-        let resource = gap.full_resource();
-        let (namespace, name) = (gap.namespace.as_deref(), gap.name.as_deref());
-        self.newest.retain(|of, _| {
-            of.0 != resource
-                || namespace.is_some_and(|namespace| of.1 != namespace)
-                || name.is_some_and(|name| of.2 != name)
-        });
     }
 }
 
@@ -150,7 +133,7 @@ fn bounds(entry: &Entry<'_>, stamp: Option<Timestamp>, ahead: SignedDuration) ->
     let between = entry.happened_between.as_ref().and_then(|[earliest, latest]| read(earliest).zip(read(latest)));
     let (earliest, latest) = between.unwrap_or((time, time));
     let widened = |by: SignedDuration| move |time: Timestamp| time.saturating_add(by).unwrap_or(time);
-    let (earliest, latest) = (widened(-WATCH_LAG_MAX)(earliest), widened(ahead)(latest));
+    let (earliest, latest) = (earliest.checked_sub(WATCH_LAG_MAX).unwrap_or(earliest), widened(ahead)(latest));
     // A stamp is cut to the second.
     match stamp.filter(|stamp| (earliest..=latest).contains(stamp)) {
         Some(stamp) => (stamp.as_microsecond(), widened(CUT_MAX)(stamp).min(latest).as_microsecond()),

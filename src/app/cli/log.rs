@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::clock::clock;
 use super::diff::put_tree;
-use super::line::{FEW_GAPS, gap_of, marks, put_gap, put_gaps, put_late, shown};
+use super::line::{FEW_GAPS, Lines, gap_of, marks, put_gap, put_gaps, put_late, shown};
 use super::output::{Ink, Out, Row, printable};
 use super::rewrite::STORAGE_REWRITE;
 use super::select::{FilterArgs, how_many};
@@ -115,10 +115,15 @@ struct Printer<'o> {
     gaps: Vec<StoredEntry>,
     /// Sender of the entry that comes next.
     actor: Option<Actor>,
+    /// Types that are printed; all if there are none.
+    types: Vec<EntryType>,
+    /// Lines of ACTORs where no changes are printed.
+    lines: Lines,
 }
 
 impl<'o> Printer<'o> {
     fn new(out: &'o mut Out, global: &Global, args: &LogArgs, family: Family) -> Self {
+        let (out_look, family_head) = (out.look, family.head.0);
         let widest = family.members.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         Self {
             out,
@@ -135,6 +140,8 @@ impl<'o> Printer<'o> {
             first: true,
             gaps: Vec::new(),
             actor: None,
+            types: args.only.types.clone(),
+            lines: Lines::new(out_look, family_head),
         }
     }
 
@@ -155,6 +162,10 @@ impl<'o> Printer<'o> {
     }
 
     fn print(&mut self, stored: &StoredEntry, member: Option<usize>) -> Result<(), Failure> {
+        let is_line = !matches!(self.format, Format::Json | Format::Yaml);
+        if stored.op == EntryType::Actor && !is_line && !self.types.is_empty() && !self.types.contains(&stored.op) {
+            return Ok(());
+        }
         let first = std::mem::replace(&mut self.first, false);
         match self.format {
             Format::Json => self.out.json(&stored.line),
@@ -215,6 +226,11 @@ impl<'o> Printer<'o> {
         let entry = object::parse(stored)?;
         let kind = entry.op;
         if kind == EntryType::Actor {
+            if self.types == [EntryType::Actor] {
+                return self
+                    .out
+                    .line(&self.lines.render_entry(&entry).map_err(|error| object::damaged(stored.seq, &error))?);
+            }
             (self.actor, self.first) = (entry.actor(), first);
             return Ok(());
         }

@@ -86,6 +86,15 @@ impl AuditedRequest {
     }
 }
 
+impl AuditedRequest {
+    /// Reports whether it may have changed something: also where the answer is a failure of the server, or unknown, because the write may
+    /// have come through.
+    #[must_use]
+    pub fn may_have_written(&self) -> bool {
+        matches!(self.code, 0 | 200..=299 | 500..) && !self.dry_run && WRITES.contains(&self.verb.as_str())
+    }
+}
+
 const WRITES: [&str; 6] = ["create", "update", "patch", "apply", "delete", "deletecollection"];
 
 /// Sender of the request that made a change: the `actor` member of an entry.

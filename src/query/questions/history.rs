@@ -309,7 +309,7 @@ impl Walk<'_> {
             if self.question.reverse {
                 self.reversed.push(Kept::One(*seq, member));
             } else {
-                put_one(reader, stored, member, put)?;
+                put_one(reader, stored, member, &self.question.only.types, put)?;
             }
         }
         self.end_run(put)
@@ -348,7 +348,7 @@ impl Walk<'_> {
                 Kept::One(seq, member) => {
                     // It may have been removed meanwhile.
                     if let Some(stored) = reader.entry(seq)? {
-                        put_one(reader, stored, member, put)?;
+                        put_one(reader, stored, member, &self.question.only.types, put)?;
                     }
                 }
                 Kept::Run(run) => put(Item::Run(Box::new(run)))?,
@@ -358,19 +358,21 @@ impl Walk<'_> {
     }
 }
 
-/// Hands out an entry, and its ACTOR before it.
+/// Hands out an entry if its type is wanted, and its ACTOR before it if that is wanted or stands beside the entry.
 fn put_one(
     reader: &mut Reader,
     stored: StoredEntry,
     member: Option<usize>,
+    types: &[EntryType],
     put: &mut Put<'_, Item>,
 ) -> Result<(), Failure> {
+    let wanted = |kind: EntryType| types.is_empty() || types.contains(&kind);
     if member.is_some()
         && let Some(actor) = reader.actor_of(stored.seq)?
     {
         put(Item::One(actor.into(), member))?;
     }
-    put(Item::One(stored.into(), member))
+    if wanted(stored.op) { put(Item::One(stored.into(), member)) } else { Ok(()) }
 }
 
 /// Place of an event in time: its second, the number of gaps up to it, whether it is of the status alone, and its object.
@@ -444,7 +446,8 @@ fn events(
         let ended = if row.present || is_asked { Seq(u64::MAX) } else { row.last };
         let life = lives.entry((row.resource_id, &row.namespace)).or_insert((Seq(u64::MAX), Seq(0)));
         *life = (life.0.min(began), life.1.max(ended));
-        for step in history.iter().filter(|step| wanted(step.op) && stretches.has(step.seq)) {
+        let is_wanted = |step: &&Step| wanted(step.op) || wanted(EntryType::Actor);
+        for step in history.iter().filter(is_wanted).filter(|step| stretches.has(step.seq)) {
             let stored = if is_bounded { reader.entry_of(step)? } else { None };
             if stored.is_none_or(|stored| period.has(&stored.line)) {
                 events.insert(step.seq, Event::Entry(member));
