@@ -1,8 +1,9 @@
-//! The audit log of the API server says who sent each request. This room reads its events out of every envelope in which
-//! they arrive: bytes in, [`AuditedRequest`] out.
+//! The audit log of the API server says who sent each request. This room takes its events from files ([`file`](mod@file)) and senders
+//! ([`listen`]), puts the requests into the journal (`feed`), joins them with the versions of the log ([`join`]), and records the senders
+//! of changes as ACTOR entries (`follow`).
 //!
-//! It holds no clock and does no I/O. Of a body that an event carries it keeps uid and resourceVersion, and of an answer to
-//! `generateName` the name; it never builds a tree of a body's values, because that may be megabytes and may hold a Secret.
+//! Of a body that an event carries it keeps uid and resourceVersion, and of an answer to `generateName` the name; it never builds a tree
+//! of a body's values, because that may be megabytes and may hold a Secret. Events are read out of every envelope in which they arrive:
 //!
 //! | envelope | recognised by | cluster | time of what was cut off |
 //! |---|---|---|---|
@@ -19,7 +20,7 @@
 //! An event that was cut off (AKS does so at 16 KiB, CloudWatch at 256 KiB) is read as far as it goes, if that is far enough:
 //! [`AuditedRequest::cut`].
 //!
-//! It may use `core` and `journal`. Begin with [`read`], then with `event`, which says what is taken of one event.
+//! It may use `core` and `journal`. Begin with [`run`]; [`read`] is the parser, and `event` says what is taken of one event.
 //!
 //! # Examples
 //!

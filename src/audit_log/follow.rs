@@ -21,7 +21,7 @@ use super::versions::{Versions, WATCH_LAG_MAX};
 use crate::core::k8s::audited::{Actor, AuditedRequest};
 use crate::core::model::Seq;
 use crate::core::runtime;
-use crate::journal::{Attribution, Journal, JournalError, Reader, Role};
+use crate::journal::{Attribution, Journal, JournalError, REQUESTS_MAX, Reader, Role};
 
 /// Time for which requests are kept for versions to come, and entries are read again after a restart.
 const KEPT_MAX: Duration = Duration::from_mins(15);
@@ -138,10 +138,14 @@ impl Follower {
         let oldest = complete.values().copied().min().filter(|complete| *complete > 0);
         let begins = || logs.iter().map(|log| log.begins.unwrap_or_else(now)).max().unwrap_or_else(now);
         let from = oldest.map_or_else(begins, |complete| complete.saturating_sub(micros(KEPT_MAX)));
+        let requests = reader.audited()?;
+        // Those before the oldest were forgotten.
+        let oldest = requests.first().filter(|_| requests.len() >= REQUESTS_MAX).map(|request| request.completed);
+        let from = from.max(oldest.unwrap_or(i64::MIN));
         let read = reader.last_before(from)?;
         let mut joiner =
             Joiner::new(Limits { skew: if is_local { 0 } else { Limits::default().skew }, ..Limits::default() }, from);
-        for request in reader.audited()? {
+        for request in requests {
             joiner.request(request);
         }
         Ok(Self {

@@ -18,7 +18,7 @@ pub struct Settings {
     #[schemars(extend("format" = "name"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The file that the API server writes (--audit-log-path), or a named pipe. Its rotation is followed.
+    /// The file that the API server of this machine writes (--audit-log-path), or a named pipe. Its rotation is followed.
     #[schemars(extend("format" = "path"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,

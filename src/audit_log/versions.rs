@@ -140,3 +140,79 @@ fn bounds(entry: &Entry<'_>, stamp: Option<Timestamp>, ahead: SignedDuration) ->
         None => (earliest.as_microsecond(), latest.as_microsecond()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn line(seq: u64, op: &str, more: &[(&str, Value)]) -> Vec<u8> {
+        let mut line = json!({"v": 1, "seq": seq, "epoch": "e", "id": "i", "time": "2026-11-28T10:15:03.500000Z", "type": op,
+            "cluster": {"name": "c", "uid": "u"}, "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps",
+            "namespace": "shop"});
+        more.iter().for_each(|(key, value)| line[*key] = value.clone());
+        line.to_string().into_bytes()
+    }
+
+    fn change(seq: u64, was: &str, now: &str, path: &str) -> Vec<u8> {
+        let patch = json!([{"op": "replace", "path": "/metadata/resourceVersion", "value": now, "was": was},
+            {"op": "add", "path": path, "value": "x"}]);
+        let manager = json!({"manager": "m", "operation": "Update", "time": "2026-11-28T10:15:03Z", "by": "moved"});
+        let object =
+            json!({"metadata": {"name": "a", "labels": {"app": "a"}, "deletionTimestamp": "2026-11-28T10:15:03Z"}});
+        line(
+            seq,
+            "MODIFIED",
+            &[
+                ("name", json!("a")),
+                ("uid", json!("u")),
+                ("resourceVersion", json!(now)),
+                ("evidence", json!("watched")),
+                ("change", json!({"areas": ["data"], "patch": patch, "managers": [manager]})),
+                ("object", object),
+            ],
+        )
+    }
+
+    /// The version before is that of the change, but behind a GAP of the object: a version that is not recorded lies between.
+    #[test]
+    fn the_version_before_is_right_before_or_none() {
+        let gap = |name: Option<&str>| {
+            let gap = ("gap", json!({"why": "oversize"}));
+            name.map_or_else(
+                || line(2, "GAP", std::slice::from_ref(&gap)),
+                |name| line(2, "GAP", &[("name", json!(name)), gap.clone()]),
+            )
+        };
+        for (name, between, wanted) in [
+            ("nothing", None, Some("4")),
+            ("a GAP of the source, behind which a list says what is there", Some(gap(None)), Some("4")),
+            ("a GAP of another object", Some(gap(Some("b"))), Some("4")),
+            ("a GAP of the object", Some(gap(Some("a"))), None),
+        ] {
+            let mut versions = Versions::new(true);
+            if let Some(between) = between {
+                assert!(versions.take(&between).unwrap().is_none(), "{name}");
+            }
+            let first = versions.take(&change(3, "4", "6", "/data/a")).unwrap().unwrap();
+            assert_eq!(first.before.as_deref(), wanted, "{name}");
+            let next = versions.take(&change(4, "6", "7", "/data/b")).unwrap().unwrap();
+            assert_eq!(next.before.as_deref(), Some("6"), "{name}");
+        }
+    }
+
+    /// A stamp of the API server bounds the time to a second, and the time of journaling from above, by as much as the clocks differ.
+    #[test]
+    fn a_version_is_written_in_the_second_of_its_stamp_and_before_it_is_recorded() {
+        for (is_local, ends) in [(true, 500_000), (false, 999_999)] {
+            let version = Versions::new(is_local).take(&change(1, "1", "2", "/data/a")).unwrap().unwrap();
+            let second = "2026-11-28T10:15:03Z".parse::<Timestamp>().unwrap().as_microsecond();
+            assert_eq!((version.earliest, version.latest), (second, second + ends));
+        }
+        let asked = Versions::new(true).take(&change(1, "1", "2", "/metadata/deletionTimestamp")).unwrap().unwrap();
+        assert!(asked.deletion_requested && !asked.deleting);
+        let later = Versions::new(true).take(&change(1, "1", "2", "/data/a")).unwrap().unwrap();
+        assert!(!later.deletion_requested && later.deleting);
+    }
+}

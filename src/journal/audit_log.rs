@@ -8,6 +8,9 @@ use super::writer::{Command, OfAuditLog};
 use crate::core::k8s::audited::{Actor, AuditedRequest};
 use crate::core::model::Seq;
 
+/// Number of requests that are kept at most; the oldest go first.
+pub const REQUESTS_MAX: usize = 200_000;
+
 /// A part of an audit log, with the position behind it. Both are on disk at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditBatch {

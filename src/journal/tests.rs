@@ -5,6 +5,7 @@ mod noise;
 mod pushdown;
 mod retention;
 mod scopes;
+mod senders;
 mod sharing;
 mod staging;
 mod suppressed;

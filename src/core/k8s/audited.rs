@@ -150,3 +150,27 @@ impl Certainty {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_may_have_been_written_and_a_refusal_was_not() {
+        for (verb, code, dry_run, writes, may) in [
+            ("patch", 200, false, true, true),
+            ("create", 201, false, true, true),
+            ("update", 500, false, false, true),
+            ("update", 504, false, false, true),
+            ("delete", 0, false, false, true),
+            ("update", 409, false, false, false),
+            ("delete", 404, false, false, false),
+            ("patch", 200, true, false, false),
+            ("get", 200, false, false, false),
+            ("list", 500, false, false, false),
+        ] {
+            let request = AuditedRequest { verb: verb.to_owned(), code, dry_run, ..AuditedRequest::default() };
+            assert_eq!((request.writes(), request.may_have_written()), (writes, may), "{verb} {code}");
+        }
+    }
+}

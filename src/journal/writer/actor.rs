@@ -9,7 +9,7 @@ use crate::core::runtime;
 use crate::core::wire::{self, EntryBuilder};
 use crate::journal::error::Result;
 use crate::journal::recent::Line;
-use crate::journal::{Attribution, AuditBatch, AuditCounts, JournalError};
+use crate::journal::{Attribution, AuditBatch, AuditCounts, JournalError, REQUESTS_MAX};
 
 const NOTE: &str = "note what an audit log has";
 const ATTRIBUTE: &str = "record the sender of a change";
@@ -53,6 +53,12 @@ impl Transaction<'_> {
                 params![request.id, request.completed, text],
             )?;
         }
+        self.execute(
+            NOTE,
+            "DELETE FROM audited WHERE completed <=
+                 (SELECT completed FROM audited ORDER BY completed DESC LIMIT 1 OFFSET ?)",
+            params![REQUESTS_MAX],
+        )?;
         let before: Option<String> = self
             .conn
             .prepare_cached("SELECT counts FROM audit_log WHERE name = ?")

@@ -1,0 +1,61 @@
+//! ACTOR entries: each once, whatever is handed over again, and gone with the entry that they name.
+
+use super::*;
+use crate::core::k8s::audited::{Actor, AuditedRequest, Sender};
+use crate::journal::{Attribution, AuditBatch, AuditCounts};
+
+fn by(user: &str) -> Actor {
+    Actor {
+        sender: Sender { user: user.to_owned(), ..Sender::default() },
+        verb: "patch".to_owned(),
+        subresource: String::new(),
+        audit_ids: vec!["1".to_owned()],
+        certainty: "exact".to_owned(),
+    }
+}
+
+fn batch(position: &str, ids: &[&str]) -> AuditBatch {
+    let request = |id: &&str| AuditedRequest { id: (*id).to_owned(), completed: 50, ..AuditedRequest::default() };
+    AuditBatch {
+        log: "a".to_owned(),
+        position: Some(position.to_owned()),
+        complete: 50,
+        requests: ids.iter().map(request).collect(),
+        counts: AuditCounts { read: ids.len() as u64, ..AuditCounts::default() },
+    }
+}
+
+#[tokio::test]
+async fn a_change_has_one_sender_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 1)]).await;
+    open.watch(vec![upsert("a", "u1", 11)]).await;
+    let attribute = async |open: &Open, actors: Vec<(Seq, Actor)>, upto| {
+        open.journal.attribute(Attribution { actors, upto: Seq(upto), needed_since: 0 }).await.unwrap();
+    };
+    open.journal.audited(batch("1", &["x", "y"])).await.unwrap();
+    open.journal.audited(batch("2", &["y", "z"])).await.unwrap();
+    // The second and the third time, of an ACTOR, and of nothing.
+    attribute(&open, vec![(Seq(2), by("alice")), (Seq(2), by("bob"))], 2).await;
+    attribute(&open, vec![(Seq(2), by("bob")), (Seq(3), by("bob")), (Seq(99), by("bob"))], 1).await;
+    open.close();
+    let open = Open::at(dir.path()).await;
+    attribute(&open, vec![(Seq(2), by("bob"))], 0).await;
+    let mut reader = open.journal.reader().unwrap();
+    assert_eq!(reader.head().unwrap(), Seq(3));
+    let stored = reader.actor_of(Seq(2)).unwrap().unwrap();
+    let entry = Entry::parse(&stored.line).unwrap();
+    let of = entry.of.as_ref().unwrap();
+    assert_eq!((stored.seq, entry.actor().unwrap(), of.seq, &*of.id), (Seq(3), by("alice"), 2, "u1.11.MODIFIED"));
+    assert_eq!(entry.id, "u1.11.MODIFIED.ACTOR");
+    assert!(reader.actor_of(Seq(1)).unwrap().is_none());
+    assert_eq!(reader.attributed().unwrap(), Seq(2), "it does not go back");
+    let logs = reader.audit_logs().unwrap();
+    assert_eq!((logs[0].position.as_deref(), logs[0].counts.read, logs[0].complete), (Some("2"), 4, 50));
+    let ids: Vec<String> = reader.audited().unwrap().into_iter().map(|request| request.id).collect();
+    assert_eq!(ids, ["x", "y", "z"], "an event that came twice is kept once");
+    open.journal.attribute(Attribution { needed_since: 51, ..Attribution::default() }).await.unwrap();
+    assert!(reader.audited().unwrap().is_empty());
+    assert_whole(&mut reader);
+}
