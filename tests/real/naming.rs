@@ -221,12 +221,16 @@ impl Truth {
     fn of(&self, entry: &Value) -> Option<Vec<&str>> {
         let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
         let (uid, version) = (text("uid"), text("resourceVersion"));
-        let is_leaving = !entry["object"]["metadata"]["deletionTimestamp"].is_null();
-        let is_deletion = entry["type"] == "DELETED"
-            || is_leaving
-                && entry["change"]["patch"]
-                    .as_array()
-                    .is_some_and(|patch| patch.iter().any(|op| op["path"] == "/metadata/deletionTimestamp"));
+        let operation = |path: &str| {
+            let patch = entry["change"]["patch"].as_array();
+            patch.and_then(|patch| patch.iter().find(|op| op["path"] == path)).map(|op| op["op"].clone())
+        };
+        let deletion = operation("/metadata/deletionTimestamp");
+        if deletion == Some(json!("replace")) {
+            // A kubelet shortens the grace period, and ends the Pod that others asked to delete.
+            return Some(vec![self.deletions.get(&uid)?.last()?.user.as_str()]);
+        }
+        let is_deletion = entry["type"] == "DELETED" || deletion == Some(json!("add"));
         let evicted = self.evictions.get(&text("name")).filter(|_| entry["resource"] == "pods");
         let asked = match evicted {
             Some(asked) if is_deletion => asked,
