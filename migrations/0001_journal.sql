@@ -249,6 +249,7 @@ CREATE TABLE audit_log (
     complete INTEGER NOT NULL DEFAULT 0,
     counts   TEXT NOT NULL DEFAULT '{}',  -- JSON: events read, without an end, cut, unreadable, of another cluster, lost
     lost_at  INTEGER NOT NULL DEFAULT 0,  -- when a part of it was found to be gone unread, microseconds since 1970
+    probe    TEXT,                   -- object of the last request by which `decklog check` asked whether events arrive
     active   INTEGER NOT NULL DEFAULT 0   -- configured when the daemon last ran
 ) STRICT, WITHOUT ROWID;
 

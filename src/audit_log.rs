@@ -58,6 +58,7 @@ mod versions;
 
 pub use crate::core::k8s::audited::{AuditedRequest, Sender};
 pub use envelope::{Received, Record, read, read_line};
+pub use feed::PROBE;
 pub use outcome::{Outcome, Reason};
 pub use settings::{Mistake, Settings};
 

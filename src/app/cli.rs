@@ -30,6 +30,7 @@ use crate::query::render::{clock, line, names, object, path, rewrite, tree, what
 use crate::query::{Log, Put, Question};
 use output::Out;
 
+pub mod audit;
 pub mod blame;
 pub mod check;
 pub mod churn;
@@ -200,6 +201,8 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Print the least rights that this configuration needs, for `kubectl apply -f -`
     Rbac(rbac::RbacArgs),
+    /// Print what the API server needs for its audit log: the policy, the flags, the webhook's kubeconfig
+    Audit(audit::AuditArgs),
     /// Prove that the journal is whole and unaltered, or check a copy that a sink wrote
     Verify(verify::VerifyArgs),
     /// Deliver entries to a sink again, with the same ids
@@ -510,6 +513,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Init(args) => init::main(args, &global),
         Command::Check(args) => check::main(args, &global),
         Command::Rbac(args) => rbac::main(args, &global),
+        Command::Audit(args) => audit::main(args, &global),
         Command::Verify(args) => verify::main(args, &global),
         Command::Replay(args) => replay::main(args, &global),
         Command::Restore(args) => restore::main(args, &global),

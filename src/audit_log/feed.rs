@@ -132,12 +132,11 @@ impl Feed {
             request.resource == "customresourcedefinitions"
                 || watched.contains(&(request.group.clone(), request.resource.clone()))
         };
-        let mut requests = sorted.requests;
+        let Sorted { mut requests, counts, probe, .. } = sorted;
         requests.retain(is_watched);
         let complete = upto.saturating_sub(micros(self.settings.lag())).max(0);
         let log = self.name.clone();
-        let audit =
-            AuditBatch { log: log.clone(), position, complete, requests: requests.clone(), counts: sorted.counts };
+        let audit = AuditBatch { log: log.clone(), position, complete, requests: requests.clone(), counts, probe };
         self.journal.audited(audit).await?;
         let lost = lost.map(|since| (since, now()));
         Ok(self.news.send(News { log, requests, complete, lost }).await.is_ok())
@@ -193,6 +192,8 @@ struct Sorted {
     counts: AuditCounts,
     /// Time of the newest answer, microseconds since 1970.
     newest: i64,
+    /// Object of the newest request of `decklog check`.
+    probe: Option<String>,
     /// Why the first unreadable record is unreadable.
     problem: Option<String>,
 }
@@ -211,6 +212,9 @@ impl Sorted {
                     self.counts.read += 1;
                     self.counts.cut += u64::from(request.cut);
                     self.newest = self.newest.max(request.completed);
+                    if is_probe(&request.name) {
+                        self.probe = Some(request.name.clone());
+                    }
                     // One that failed keeps others from being named.
                     if request.may_have_written() {
                         self.requests.push(*request);
@@ -224,6 +228,15 @@ impl Sorted {
             }
         }
     }
+}
+
+/// Beginning of the names of objects that do not exist, and that `decklog check` asks for to see whether the event arrives.
+pub const PROBE: &str = "decklog-check-";
+/// Length of such a name at most; others that begin so are no request of `decklog check`.
+const PROBE_MAX: usize = 63;
+
+fn is_probe(name: &str) -> bool {
+    name.starts_with(PROBE) && name.len() <= PROBE_MAX
 }
 
 /// Bytes at the beginning of a file in which its first request is looked for.

@@ -24,6 +24,8 @@ pub struct AuditBatch {
     pub requests: Vec<AuditedRequest>,
     /// Events of this batch.
     pub counts: AuditCounts,
+    /// Object of the newest request by which `decklog check` asks whether events arrive.
+    pub probe: Option<String>,
 }
 
 /// Number of events of an audit log, by what became of them.
@@ -66,6 +68,8 @@ pub struct AuditLogRow {
     pub counts: AuditCounts,
     /// Time at which a part of it was found to be gone unread, microseconds since 1970; 0 for never.
     pub lost_at: i64,
+    /// Object of the last request by which `decklog check` asked whether events arrive.
+    pub probe: Option<String>,
     /// Reports whether it is configured.
     pub active: bool,
 }

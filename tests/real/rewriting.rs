@@ -114,6 +114,25 @@ pub async fn scenario(version: Version) {
     assert!(history.lines().any(|line| line.contains("MODIFIED storage rewrite")), "{history}");
     churned(&decklog, maps.len() + APPLIED);
     decklog.stop().await;
+    audited(&mut cluster, &decklog).await;
+}
+
+/// The API server takes the printed policy, and `decklog check` tells whether events of what is watched arrive.
+async fn audited(cluster: &mut Cluster, decklog: &Decklog) {
+    let policy = answered(decklog, &["audit", "policy", "--level", "RequestResponse"]);
+    fs::write(cluster.path("audit.yaml"), policy).unwrap();
+    cluster.restart_api(false).await;
+    decklog.configure(&format!("\n[[audit_log]]\nfile = {:?}\n", cluster.path("kube-apiserver-audit.log")));
+    let file = decklog.state().with_file_name("config.toml");
+    let config = fs::read_to_string(&file).unwrap();
+    // The policy leaves Secrets out.
+    for (resource, finding, ok) in [("configmaps", "audit-log-arrives", true), ("secrets", "audit-log-silent", false)] {
+        fs::write(&file, config.replace("[\"configmaps\"]", &format!("[{resource:?}]"))).unwrap();
+        let output = decklog.command(&["check", "-o", "json"]);
+        let all: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        let found = all.as_array().unwrap().iter().find(|one| one["code"] == finding);
+        assert_eq!(found.map(|one| one["ok"].clone()), Some(json!(ok)), "{finding}: {all:#}");
+    }
 }
 
 fn answered(decklog: &Decklog, arguments: &[&str]) -> String {

@@ -1,10 +1,10 @@
 //! `decklog check`: everything that is wrong, at once.
 
 mod audit_log;
+mod state;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
@@ -160,9 +160,9 @@ fn look(
     for warning in &loaded.warnings {
         found.note("config-warning", warning.clone());
     }
-    let running = state(config, &mut found);
+    let running = state::state(config, &mut found);
     super::block_on(async {
-        let cluster = cluster(config, &mut found).await;
+        let cluster = cluster(config, running, &mut found).await;
         same_cluster(config, cluster.as_ref(), &mut found);
         sinks(config, running, &mut found).await;
         shared_log(config, cluster.as_ref(), &mut found).await;
@@ -225,58 +225,7 @@ fn count(problems: usize, out: &mut Out) -> Result<(), Failure> {
     out.line(&format!("{} found", plural(problems as u64, "problem", "problems")))
 }
 
-/// The state directory. Says whether a daemon holds it.
-fn state(config: &Config, found: &mut Findings) -> bool {
-    let dir = &config.state.path;
-    match fs::metadata(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match nearest(dir) {
-            Some(parent) if writable(parent) => {
-                found.good("state-to-make", format!("{} will be made at the first start", dir.display()));
-            }
-            _ => found.bad(
-                "state-missing",
-                format!("{} is missing and cannot be made; make it, or set [state] path", dir.display()),
-            ),
-        },
-        Err(error) => found.bad("state-unreadable", format!("{} cannot be read: {error}", dir.display())),
-        Ok(meta) if !meta.is_dir() => {
-            found.bad("state-no-directory", format!("{} is no directory; set [state] path to one", dir.display()));
-        }
-        Ok(_) if !writable(dir) => found.bad(
-            "state-not-writable",
-            format!(
-                "{} is not writable for this user; run as the user of the service, or change its owner",
-                dir.display()
-            ),
-        ),
-        Ok(_) => match Reader::open(dir).and_then(|reader| reader.head()) {
-            Ok(head) => found.good("state-journal", format!("the journal in {} is at seq {head}", dir.display())),
-            Err(JournalError::Missing(_)) => {
-                found.good("state-empty", format!("{} is writable, and has no journal yet", dir.display()));
-            }
-            Err(error) => found.bad("state-journal-unusable", error.to_string()),
-        },
-    }
-    let daemon = status::daemon(dir);
-    if daemon.running {
-        let pid = daemon.pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
-        found.good("state-running", format!("a decklog{pid} is running on it"));
-    }
-    daemon.running
-}
-
-fn nearest(dir: &Path) -> Option<&Path> {
-    dir.ancestors()
-        .skip(1)
-        .map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
-        .find(|dir| dir.exists())
-}
-
-fn writable(dir: &Path) -> bool {
-    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok()
-}
-
-async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
+async fn cluster(config: &Config, running: bool, found: &mut Findings) -> Option<Cluster> {
     let api = match Api::open(&config.cluster, Limits::default()).await {
         Ok(api) => api,
         Err(error) => {
@@ -345,6 +294,7 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
     if let Some(section) = &config.ha {
         lease(&section.lease(api.name()), &api, found).await;
     }
+    found.audit_events(config, &api, &selection.sources, running).await;
     identity
 }
 

@@ -23,6 +23,7 @@ impl Command {
             | Self::Init(_)
             | Self::Check(_)
             | Self::Rbac(_)
+            | Self::Audit(_)
             | Self::Replay(_)
             | Self::Restore(_)
             | Self::Sink(_)
@@ -50,7 +51,7 @@ impl Command {
             | Self::Check(_)
             | Self::Verify(_) => &[Format::Line, Format::Yaml, Format::Json],
             Self::Schema(_) => &[Format::Yaml, Format::Json],
-            Self::Rbac(_) => &[Format::Yaml],
+            Self::Rbac(_) | Self::Audit(_) => &[Format::Yaml],
             Self::Run(_)
             | Self::Ui(_)
             | Self::Timeline(_)

@@ -55,7 +55,7 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
 }
 
 /// Returns the discovered resources and the name of the cluster.
-async fn discover(config: &Config) -> Result<(Discovered, String), Failure> {
+pub(super) async fn discover(config: &Config) -> Result<(Discovered, String), Failure> {
     let api = Api::open(&config.cluster, Limits::default())
         .await
         .map_err(|error| Failure::new(Exit::Config, error.to_string()))?;

@@ -28,6 +28,7 @@ fn every_command_of_this_version_is_there() {
             "init",
             "check",
             "rbac",
+            "audit",
             "verify",
             "replay",
             "restore",

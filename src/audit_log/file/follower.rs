@@ -295,7 +295,7 @@ pub(super) fn sentence(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     if error.kind() == io::ErrorKind::PermissionDenied {
         return format!(
-            "cannot read the audit log {path}: permission denied; let decklog's user read it and list its directory, by a group or an ACL (the API server makes the file with mode 0600)"
+            "cannot read the audit log {path}: permission denied; let decklog's user read it: `chgrp decklog {path} && chmod 640 {path}`, which its rotation keeps, and a directory that may be listed"
         );
     }
     if error.kind() == io::ErrorKind::IsADirectory {

@@ -17,7 +17,9 @@ impl Reader {
         let what = "audit logs";
         let mut select = self
             .conn
-            .prepare_cached("SELECT name, position, complete, counts, lost_at, active FROM audit_log ORDER BY name")
+            .prepare_cached(
+                "SELECT name, position, complete, counts, lost_at, probe, active FROM audit_log ORDER BY name",
+            )
             .map_err(sql(what))?;
         let rows = select
             .query_map([], |row| {
@@ -28,7 +30,8 @@ impl Reader {
                     complete: row.get(2)?,
                     counts: serde_json::from_str(&counts).unwrap_or_default(),
                     lost_at: row.get(4)?,
-                    active: row.get(5)?,
+                    probe: row.get(5)?,
+                    active: row.get(6)?,
                 })
             })
             .map_err(sql(what))?;

@@ -22,6 +22,7 @@ fn batch(position: &str, ids: &[&str]) -> AuditBatch {
         complete: 50,
         requests: ids.iter().map(request).collect(),
         counts: AuditCounts { read: ids.len() as u64, ..AuditCounts::default() },
+        probe: None,
     }
 }
 

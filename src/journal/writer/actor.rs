@@ -70,10 +70,10 @@ impl Transaction<'_> {
         let text = serde_json::to_string(&counts).expect("numbers always serialise");
         self.execute(
             NOTE,
-            "INSERT INTO audit_log (name, position, complete, counts, lost_at, active) VALUES (?1, ?2, ?3, ?4, ?5, 1)
+            "INSERT INTO audit_log (name, position, complete, counts, lost_at, probe, active) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1)
              ON CONFLICT DO UPDATE SET position = coalesce(?2, position), complete = max(complete, ?3), counts = ?4,
-                 lost_at = max(lost_at, ?5)",
-            params![batch.log, batch.position, batch.complete, text, lost_at],
+                 lost_at = max(lost_at, ?5), probe = coalesce(?6, probe)",
+            params![batch.log, batch.position, batch.complete, text, lost_at, batch.probe],
         )?;
         Ok(())
     }

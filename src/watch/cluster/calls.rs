@@ -162,6 +162,20 @@ impl Api {
         self.allows(serde_json::json!({ "nonResourceAttributes": { "verb": "get", "path": path } })).await
     }
 
+    /// Sends a write that changes nothing and that the audit log has nevertheless: a PATCH, as a dry run, of an object that does not
+    /// exist, in a format that no PATCH has. No right is needed for it, because a refusal is logged as well.
+    ///
+    /// # Errors
+    /// Where the API server does not answer, or not with a refusal.
+    pub async fn be_audited(&self, path: &str) -> Result<(), Failure> {
+        let path = format!("{path}?dryRun=All");
+        match self.write(Method::PATCH, &path, b"{}".to_vec(), 1 << 20).await {
+            Ok(_) => Err(Failure::Undecodable("the API server has patched an object that does not exist".to_owned())),
+            Err(Failure::Forbidden(_) | Failure::NotFound | Failure::Refused(_)) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
     async fn allows(&self, spec: serde_json::Value) -> Result<bool, Failure> {
         #[derive(Deserialize)]
         struct Review {

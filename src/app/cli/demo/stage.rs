@@ -313,6 +313,7 @@ impl Stage {
             | Said::Init(_)
             | Said::Check(_)
             | Said::Rbac(_)
+            | Said::Audit(_)
             | Said::Verify(_)
             | Said::Replay(_)
             | Said::Restore(_)

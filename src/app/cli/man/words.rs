@@ -57,7 +57,7 @@ pub(super) const FILES: [Said; 4] = [
 ];
 
 /// Command lines worth knowing, by the command.
-pub(super) const EXAMPLES: [(&str, &[Said]); 19] = [
+pub(super) const EXAMPLES: [(&str, &[Said]); 20] = [
     (
         "",
         &[
@@ -102,6 +102,13 @@ pub(super) const EXAMPLES: [(&str, &[Said]); 19] = [
     ("init", &[("A configuration for this cluster, on standard output:", "decklog init -")]),
     ("check", &[("The configuration of the service:", "decklog check -c /etc/decklog/config.toml")]),
     ("rbac", &[("Into the cluster:", "decklog rbac | kubectl apply -f -")]),
+    (
+        "audit",
+        &[
+            ("The policy for kube-apiserver:", "decklog audit policy > /etc/kubernetes/audit-policy.yaml"),
+            ("The flags that go with it:", "decklog audit setup"),
+        ],
+    ),
     ("restore", &[("The state directory that was lost:", "decklog restore --from archive")]),
     ("verify", &[("A file that a sink wrote:", "decklog verify events.jsonl")]),
     ("replay", &[("Entries 100 to 200 once more:", "decklog replay --sink audit --from 100 --to 200")]),
