@@ -247,8 +247,11 @@ CREATE TABLE audit_log (
     name     TEXT PRIMARY KEY,
     position TEXT,                   -- JSON of a place in a file; NULL where requests are received
     complete INTEGER NOT NULL DEFAULT 0,
-    counts   TEXT NOT NULL DEFAULT '{}',  -- JSON: events read, without an end, cut, unreadable, of another cluster, lost
+    counts   TEXT NOT NULL DEFAULT '{}',  -- JSON: events read, cut, unreadable, of another cluster, lost, dropped
     lost_at  INTEGER NOT NULL DEFAULT 0,  -- when a part of it was found to be gone unread, microseconds since 1970
+    read_at  INTEGER NOT NULL DEFAULT 0,  -- when all of it was last read, microseconds since 1970
+    doubt_from  INTEGER,             -- the last time of which events are missing, microseconds since 1970
+    doubt_until INTEGER,
     probe    TEXT,                   -- object of the last request by which `decklog check` asked whether events arrive
     active   INTEGER NOT NULL DEFAULT 0   -- configured when the daemon last ran
 ) STRICT, WITHOUT ROWID;

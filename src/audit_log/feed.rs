@@ -99,10 +99,10 @@ impl Feed {
         let complete = time.saturating_sub(micros(self.settings.lag()));
         if noted.elapsed() >= NOTE_INTERVAL {
             *noted = Instant::now();
-            let audit = AuditBatch { log: self.name.clone(), complete, ..AuditBatch::default() };
+            let audit = AuditBatch { log: self.name.clone(), complete, read_at: time, ..AuditBatch::default() };
             self.journal.audited(audit).await?;
         }
-        let news = News { log: self.name.clone(), complete, ..News::default() };
+        let news = News { log: self.name.clone(), complete, requests: Vec::new() };
         Ok(self.news.send(news).await.is_ok())
     }
 
@@ -113,19 +113,15 @@ impl Feed {
         }
         let upto = if batch.caught_up { now() } else { sorted.newest };
         let position = serde_json::to_string(&batch.position).expect("numbers and texts always serialise");
-        let lost = batch.lost.map(|lost| lost.since.as_microsecond());
-        sorted.counts.lost += u64::from(lost.is_some());
-        self.commit(sorted, Some(position), upto, lost).await
+        let doubt = batch.lost.map(|lost| (lost.since.as_microsecond(), now()));
+        sorted.counts.lost += u64::from(doubt.is_some());
+        let read_at = if batch.caught_up { now() } else { 0 };
+        self.commit(sorted, AuditBatch { position: Some(position), read_at, doubt, ..AuditBatch::default() }, upto)
+            .await
     }
 
-    /// Commits requests, and hands them to the join. Reports whether there is a join.
-    async fn commit(
-        &self,
-        sorted: Sorted,
-        position: Option<String>,
-        upto: i64,
-        lost: Option<i64>,
-    ) -> Result<bool, JournalError> {
+    /// Commits requests with the rest of `batch`, and hands them to the join. Reports whether there is a join.
+    async fn commit(&self, sorted: Sorted, batch: AuditBatch, upto: i64) -> Result<bool, JournalError> {
         let watched = watched(&self.reader())?;
         let is_watched = |request: &AuditedRequest| {
             // A definition that goes takes its objects with it.
@@ -136,10 +132,9 @@ impl Feed {
         requests.retain(is_watched);
         let complete = upto.saturating_sub(micros(self.settings.lag())).max(0);
         let log = self.name.clone();
-        let audit = AuditBatch { log: log.clone(), position, complete, requests: requests.clone(), counts, probe };
+        let audit = AuditBatch { log: log.clone(), complete, requests: requests.clone(), counts, probe, ..batch };
         self.journal.audited(audit).await?;
-        let lost = lost.map(|since| (since, now()));
-        Ok(self.news.send(News { log, requests, complete, lost }).await.is_ok())
+        Ok(self.news.send(News { log, requests, complete }).await.is_ok())
     }
 
     fn reader(&self) -> std::sync::MutexGuard<'_, Reader> {
@@ -165,7 +160,7 @@ impl Feed {
                 self.name
             )));
         }
-        self.commit(sorted, None, upto, None).await.map(drop).map_err(|_| Refusal::Busy(BUSY_WAIT))
+        self.commit(sorted, AuditBatch::default(), upto).await.map(drop).map_err(|_| Refusal::Busy(BUSY_WAIT))
     }
 }
 

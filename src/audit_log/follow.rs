@@ -40,8 +40,6 @@ pub(super) struct News {
     pub(super) requests: Vec<AuditedRequest>,
     /// Time before which every request that was answered is read, microseconds since 1970; 0 where this says nothing of it.
     pub(super) complete: i64,
-    /// Time in which requests were lost.
-    pub(super) lost: Option<(i64, i64)>,
 }
 
 /// An audit log that is followed.
@@ -70,6 +68,8 @@ struct Follower {
     /// Every entry up to this one is decided, as the journal has it.
     attributed: Seq,
     noted: Instant,
+    /// Time of which each audit log lacks events, microseconds since 1970.
+    doubts: BTreeMap<String, (i64, i64)>,
 }
 
 /// Joins what the audit logs of these names bring with the entries of the log, until `stop`.
@@ -92,6 +92,7 @@ pub(super) async fn follow(
             (reader, follower) = runtime::blocking(move || follower.page(reader, upto)).await?;
         }
         // A watch brings a version at once, or its entry says since when it may have happened.
+        follower.doubt(&reader)?;
         follower.versions_complete = looked.saturating_sub(micros(WATCH_LAG_MAX));
         tokio::select! {
             biased;
@@ -158,13 +159,22 @@ impl Follower {
             versions_complete: 0,
             attributed,
             noted: Instant::now(),
+            doubts: BTreeMap::new(),
         })
     }
 
-    fn take(&mut self, news: News) {
-        if let Some((from, to)) = news.lost {
-            self.joiner.doubt(from, to);
+    /// Takes the times of which events are missing, also those that were lost before a restart.
+    fn doubt(&mut self, reader: &Reader) -> Result<(), JournalError> {
+        for row in reader.audit_logs()? {
+            let Some(doubt) = row.doubt.filter(|_| row.active) else { continue };
+            if self.doubts.insert(row.name, doubt) != Some(doubt) {
+                self.joiner.doubt(doubt.0, doubt.1);
+            }
         }
+        Ok(())
+    }
+
+    fn take(&mut self, news: News) {
         for request in news.requests {
             self.joiner.request(request);
         }

@@ -24,6 +24,10 @@ pub struct AuditBatch {
     pub requests: Vec<AuditedRequest>,
     /// Events of this batch.
     pub counts: AuditCounts,
+    /// Time at which all of it was read, microseconds since 1970; 0 where there was more to read.
+    pub read_at: i64,
+    /// Time in which events were lost, microseconds since 1970.
+    pub doubt: Option<(i64, i64)>,
     /// Object of the newest request by which `decklog check` asks whether events arrive.
     pub probe: Option<String>,
 }
@@ -42,6 +46,8 @@ pub struct AuditCounts {
     pub foreign: u64,
     /// Parts of the log that were gone before they were read.
     pub lost: u64,
+    /// Events that the API server could not write or send, by its own count.
+    pub dropped: u64,
 }
 
 impl AuditCounts {
@@ -52,6 +58,7 @@ impl AuditCounts {
         self.unreadable += other.unreadable;
         self.foreign += other.foreign;
         self.lost += other.lost;
+        self.dropped += other.dropped;
     }
 }
 
@@ -66,8 +73,12 @@ pub struct AuditLogRow {
     pub complete: i64,
     /// Events since the journal began.
     pub counts: AuditCounts,
-    /// Time at which a part of it was found to be gone unread, microseconds since 1970; 0 for never.
+    /// Time at which events were last found to be missing, microseconds since 1970; 0 for never.
     pub lost_at: i64,
+    /// Time at which all of it was last read, microseconds since 1970; 0 for never.
+    pub read_at: i64,
+    /// The last time in which events are missing, microseconds since 1970.
+    pub doubt: Option<(i64, i64)>,
     /// Object of the last request by which `decklog check` asked whether events arrive.
     pub probe: Option<String>,
     /// Reports whether it is configured.
@@ -95,6 +106,12 @@ impl Journal {
     /// Keeps a part of an audit log with the position behind it.
     pub async fn audited(&self, batch: AuditBatch) -> Result {
         self.ask(|reply| Command::AuditLog(OfAuditLog::Batch(Box::new(batch), reply))).await
+    }
+
+    /// Notes that API servers have dropped events, by their own count, at some time of `within`, microseconds since 1970. Without an
+    /// audit log it notes nothing.
+    pub async fn audit_dropped(&self, events: u64, within: (i64, i64)) -> Result {
+        self.send(Command::AuditLog(OfAuditLog::Dropped(events, within)), 0).await
     }
 
     /// Records the senders of changes, each in an ACTOR entry.

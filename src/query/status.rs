@@ -86,9 +86,15 @@ pub struct AuditLogStatus {
     /// Events by what became of them.
     #[serde(flatten)]
     pub counts: AuditCounts,
-    /// Time at which a part of it was last found to be gone unread.
+    /// Time at which events were last found to be missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_lost: Option<Timestamp>,
+    /// The last time in which events are missing, so that a change of it may have no sender.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<(Timestamp, Timestamp)>,
+    /// Time at which all of it was last read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caught_up: Option<Timestamp>,
 }
 
 /// The cluster that the journal belongs to.
@@ -416,6 +422,8 @@ fn audit_logs(reader: &Reader) -> Result<Vec<AuditLogStatus>, JournalError> {
         attributed,
         counts: row.counts,
         last_lost: timestamp(row.lost_at),
+        missing: row.doubt.and_then(|(from, to)| timestamp(from).zip(timestamp(to))),
+        caught_up: timestamp(row.read_at),
     };
     Ok(rows.map(status).collect())
 }

@@ -59,6 +59,8 @@ struct Reading {
     counts: BTreeMap<Key, u64>,
     /// Comparisons of the watch cache with etcd, by group and plural.
     checks: AllChecks,
+    /// Audit events that the server could not write or send.
+    audit_errors: u64,
 }
 
 /// Comparisons of the watch cache with etcd, of each resource.
@@ -86,6 +88,10 @@ impl Reading {
         }
         if let Some(rest) = line.strip_prefix("apiserver_storage_consistency_checks_total{") {
             self.take_check(rest);
+            return;
+        }
+        if let Some(rest) = line.strip_prefix("apiserver_audit_error_total{") {
+            self.audit_errors += rest.rsplit_once('}').and_then(|(_, value)| number(value)).unwrap_or(0);
             return;
         }
         let Some(rest) = line.strip_prefix("apiserver_request_total{") else { return };
@@ -200,6 +206,32 @@ impl Consistency {
     }
 }
 
+/// Audit events that API servers have dropped. It holds no clock and asks nobody.
+#[derive(Debug, Default)]
+struct Dropped {
+    servers: HashMap<String, (Timestamp, u64)>,
+    last: Option<Timestamp>,
+}
+
+impl Dropped {
+    /// Takes one reading, and returns how many events were dropped since the previous one of that server, and since when; none where
+    /// there were none, or that is not known.
+    fn of(&mut self, at: Timestamp, reading: &Reading) -> Option<(u64, Timestamp)> {
+        let last = self.last.replace(at);
+        let before = self.servers.remove(&reading.started);
+        make_room(&mut self.servers);
+        self.servers.insert(reading.started.clone(), (at, reading.audit_errors));
+        let (since, before) = match (before, last) {
+            (Some(known), _) => known,
+            // It has started since the last reading.
+            (None, Some(last)) if starts_after(&reading.started, last) => (last, 0),
+            (None, _) => return None,
+        };
+        let dropped = reading.audit_errors.saturating_sub(before);
+        (dropped > 0).then_some((dropped, since))
+    }
+}
+
 /// Drops the server that was read longest ago where there are as many as are kept.
 fn make_room<T>(servers: &mut HashMap<String, (Timestamp, T)>) {
     if servers.len() >= SERVERS
@@ -249,6 +281,7 @@ pub async fn run(
     let mut ticks = interval(REQUEST_COUNTERS_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut growth, mut consistency, mut reported) = (Growth::default(), Consistency::default(), None);
+    let mut dropped = Dropped::default();
     loop {
         tokio::select! {
             biased;
@@ -270,6 +303,10 @@ pub async fn run(
             Ok(reading) => {
                 reported = None;
                 note(&sources, &consistency.of(runtime::now(), &reading));
+                if let Some((events, since)) = dropped.of(runtime::now(), &reading) {
+                    let within = (since.as_microsecond(), runtime::now().as_microsecond());
+                    journal.audit_dropped(events, within).await?;
+                }
                 journal.requests(Ok(growth.of(runtime::now(), reading, watched))).await?;
             }
             Err(problem) if reported.as_ref() == Some(&problem) => {}
@@ -470,6 +507,34 @@ mod tests {
                 let found = failing.get(&("apps".to_owned(), "deployments".to_owned())).map(|since| since.as_second());
                 assert_eq!(found, *since, "{what}, at {second}");
             }
+        }
+    }
+
+    #[test]
+    fn dropped_audit_events_are_counted_once() {
+        let errors = |started: &str, counts: [u64; 2]| {
+            let mut reading = Reading::default();
+            reading.take(&format!("process_start_time_seconds {started}"));
+            for (plugin, count) in ["webhook", "log"].into_iter().zip(counts) {
+                reading.take(&format!("apiserver_audit_error_total{{plugin=\"{plugin}\"}} {count}"));
+            }
+            reading
+        };
+        let mut dropped = Dropped::default();
+        for (second, started, counts, expected) in [
+            // What was dropped before is not of this log.
+            (1000, "500", [7, 0], None),
+            (1020, "500", [7, 0], None),
+            (1040, "500", [9, 1], Some((3, 1020))),
+            (1060, "500", [9, 1], None),
+            // Another of several API servers, which is old.
+            (1080, "400", [50, 0], None),
+            (1100, "500", [10, 1], Some((1, 1060))),
+            // One that has just been started.
+            (1120, "1110", [2, 0], Some((2, 1100))),
+        ] {
+            let found = dropped.of(at(second), &errors(started, counts));
+            assert_eq!(found.map(|(events, since)| (events, since.as_second())), expected, "at {second}");
         }
     }
 }

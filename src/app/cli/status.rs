@@ -252,18 +252,28 @@ fn lines(status: &Status, all: bool, look: TerminalStyle) -> Vec<String> {
     if !status.audit_logs.is_empty() {
         lines.push(String::new());
         let cells: Vec<_> = status.audit_logs.iter().map(audit_log_row).collect();
-        let titles = ["AUDIT LOG", "READ UP TO", "EVENTS", "CUT OFF", "UNREADABLE", "FOREIGN", "LOST", "SENDERS UP TO"];
+        let titles = [
+            "AUDIT LOG",
+            "READ UP TO",
+            "EVENTS",
+            "CUT OFF",
+            "UNREADABLE",
+            "FOREIGN",
+            "LOST",
+            "DROPPED",
+            "SENDERS UP TO",
+        ];
         lines.extend(table(look, &titles, &cells));
     }
     lines
 }
 
 fn audit_log_row(log: &AuditLogStatus) -> Vec<Cell> {
-    let AuditCounts { read, cut, unreadable, foreign, lost } = log.counts;
+    let AuditCounts { read, cut, unreadable, foreign, lost, dropped } = log.counts;
     let upto = log.read_up_to.map_or_else(|| "nothing".to_owned(), moment);
     let mut cells = vec![plain(printable(&log.name)), plain(upto)];
     cells.extend([read, cut].map(|number| plain(count(number))));
-    cells.extend([unreadable, foreign, lost].map(|number| ((number > 0).then_some(Ink::Bad), count(number))));
+    cells.extend([unreadable, foreign, lost, dropped].map(|number| ((number > 0).then_some(Ink::Bad), count(number))));
     cells.push(plain(format!("entry {}", log.attributed)));
     cells
 }

@@ -18,7 +18,8 @@ impl Reader {
         let mut select = self
             .conn
             .prepare_cached(
-                "SELECT name, position, complete, counts, lost_at, probe, active FROM audit_log ORDER BY name",
+                "SELECT name, position, complete, counts, lost_at, probe, active, read_at,
+                     doubt_from, doubt_until FROM audit_log ORDER BY name",
             )
             .map_err(sql(what))?;
         let rows = select
@@ -32,6 +33,8 @@ impl Reader {
                     lost_at: row.get(4)?,
                     probe: row.get(5)?,
                     active: row.get(6)?,
+                    read_at: row.get(7)?,
+                    doubt: row.get::<_, Option<i64>>(8)?.zip(row.get(9)?),
                 })
             })
             .map_err(sql(what))?;

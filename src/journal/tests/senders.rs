@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::core::k8s::audited::{Actor, AuditedRequest, Sender};
-use crate::journal::{Attribution, AuditBatch, AuditCounts};
+use crate::journal::{Attribution, AuditBatch, AuditCounts, AuditLogRow};
 
 fn by(user: &str) -> Actor {
     Actor {
@@ -22,7 +22,7 @@ fn batch(position: &str, ids: &[&str]) -> AuditBatch {
         complete: 50,
         requests: ids.iter().map(request).collect(),
         counts: AuditCounts { read: ids.len() as u64, ..AuditCounts::default() },
-        probe: None,
+        ..AuditBatch::default()
     }
 }
 
@@ -59,4 +59,35 @@ async fn a_change_has_one_sender_for_ever() {
     open.journal.attribute(Attribution { needed_since: 51, ..Attribution::default() }).await.unwrap();
     assert!(reader.audited().unwrap().is_empty());
     assert_whole(&mut reader);
+}
+
+/// Losses of one hour are one time; a later one takes its place.
+#[tokio::test]
+async fn losses_of_audit_logs_are_kept_with_their_time() {
+    const HOUR: i64 = 3_600_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    // Nobody reads an audit log.
+    open.journal.audit_dropped(1, (1, 2)).await.unwrap();
+    open.journal.audit_logs(vec!["a".to_owned(), "b".to_owned()]).await.unwrap();
+    let lost = AuditCounts { lost: 1, ..AuditCounts::default() };
+    let loses = |within| AuditBatch { counts: lost, doubt: Some(within), ..batch("1", &[]) };
+    let rows = async |open: &Open| {
+        open.journal.audited(batch("2", &[])).await.unwrap();
+        let rows = open.journal.reader().unwrap().audit_logs().unwrap();
+        let row = |row: &AuditLogRow| (row.counts.lost, row.counts.dropped, row.doubt, row.lost_at > 0);
+        rows.iter().map(row).collect::<Vec<_>>()
+    };
+    assert_eq!(rows(&open).await, [(0, 0, None, false), (0, 0, None, false)]);
+    open.journal.audited(loses((10, 20))).await.unwrap();
+    assert_eq!(rows(&open).await, [(1, 0, Some((10, 20)), true), (0, 0, None, false)]);
+    open.journal.audit_dropped(5, (5, 15)).await.unwrap();
+    assert_eq!(rows(&open).await, [(1, 5, Some((5, 20)), true), (0, 5, Some((5, 15)), true)]);
+    open.journal.audit_dropped(2, (HOUR, HOUR + 30)).await.unwrap();
+    assert_eq!(rows(&open).await, [(1, 7, Some((5, HOUR + 30)), true), (0, 7, Some((5, HOUR + 30)), true)]);
+    open.journal.audited(loses((3 * HOUR, 3 * HOUR + 1))).await.unwrap();
+    open.close();
+    let open = Open::at(dir.path()).await;
+    assert_eq!(rows(&open).await[0], (2, 7, Some((3 * HOUR, 3 * HOUR + 1)), true));
+    open.close();
 }

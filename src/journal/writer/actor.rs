@@ -12,6 +12,8 @@ use crate::journal::recent::Line;
 use crate::journal::{Attribution, AuditBatch, AuditCounts, JournalError, REQUESTS_MAX};
 
 const NOTE: &str = "note what an audit log has";
+/// Two losses with less between them, in microseconds, are one.
+const DOUBT_GAP_MAX: i64 = 3_600_000_000;
 const ATTRIBUTE: &str = "record the sender of a change";
 
 impl Transaction<'_> {
@@ -22,6 +24,7 @@ impl Transaction<'_> {
                 self.note_audited(batch)?;
                 self.later(reply, ());
             }
+            OfAuditLog::Dropped(events, within) => self.note_dropped(*events, *within)?,
             OfAuditLog::Attribute(attribution, reply) => {
                 self.attribute(attribution)?;
                 self.later(reply, ());
@@ -59,21 +62,47 @@ impl Transaction<'_> {
                  (SELECT completed FROM audited ORDER BY completed DESC LIMIT 1 OFFSET ?)",
             params![REQUESTS_MAX],
         )?;
+        self.execute(
+            NOTE,
+            "INSERT INTO audit_log (name, position, complete, read_at, probe, active) VALUES (?1, ?2, ?3, ?4, ?5, 1)
+             ON CONFLICT DO UPDATE SET position = coalesce(?2, position), complete = max(complete, ?3),
+                 read_at = max(read_at, ?4), probe = coalesce(?5, probe)",
+            params![batch.log, batch.position, batch.complete, batch.read_at, batch.probe],
+        )?;
+        self.count_audited(&batch.log, &batch.counts, batch.doubt)
+    }
+
+    /// Counts what API servers have dropped in every audit log: nobody knows in which it would have come.
+    fn note_dropped(&mut self, events: u64, within: (i64, i64)) -> Result {
+        let active: Vec<String> = self
+            .conn
+            .prepare_cached("SELECT name FROM audit_log WHERE active")
+            .and_then(|mut select| select.query_map([], |row| row.get(0))?.collect())
+            .map_err(sql(NOTE))?;
+        for name in active {
+            self.count_audited(&name, &AuditCounts { dropped: events, ..AuditCounts::default() }, Some(within))?;
+        }
+        Ok(())
+    }
+
+    /// Adds to the counts of an audit log, and notes of which time events are missing. Of losses within an hour it keeps one time.
+    fn count_audited(&mut self, name: &str, new: &AuditCounts, doubt: Option<(i64, i64)>) -> Result {
         let before: Option<String> = self
             .conn
             .prepare_cached("SELECT counts FROM audit_log WHERE name = ?")
-            .and_then(|mut select| select.query_row([&batch.log], |row| row.get(0)).optional())
+            .and_then(|mut select| select.query_row([name], |row| row.get(0)).optional())
             .map_err(sql(NOTE))?;
         let mut counts: AuditCounts = before.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-        counts.add(&batch.counts);
-        let lost_at = if batch.counts.lost > 0 { micros(runtime::now()) } else { 0 };
+        counts.add(new);
         let text = serde_json::to_string(&counts).expect("numbers always serialise");
+        let lost_at = if new.lost + new.dropped > 0 { micros(runtime::now()) } else { 0 };
         self.execute(
             NOTE,
-            "INSERT INTO audit_log (name, position, complete, counts, lost_at, probe, active) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1)
-             ON CONFLICT DO UPDATE SET position = coalesce(?2, position), complete = max(complete, ?3), counts = ?4,
-                 lost_at = max(lost_at, ?5), probe = coalesce(?6, probe)",
-            params![batch.log, batch.position, batch.complete, text, lost_at, batch.probe],
+            "UPDATE audit_log SET counts = ?2, lost_at = max(lost_at, ?3),
+                 doubt_from = CASE WHEN ?4 IS NULL THEN doubt_from WHEN doubt_until >= ?4 - ?6 THEN min(doubt_from, ?4) ELSE ?4 END,
+                 doubt_until = CASE WHEN ?5 IS NULL THEN doubt_until ELSE max(coalesce(doubt_until, ?5), ?5) END
+             WHERE name = ?1",
+            params![name, text, lost_at, doubt.map(|doubt| doubt.0), doubt.map(|doubt| doubt.1), DOUBT_GAP_MAX],
         )?;
         Ok(())
     }

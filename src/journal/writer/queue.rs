@@ -89,6 +89,8 @@ pub(in crate::journal) enum OfAuditLog {
     /// Those that are configured, by name.
     Configured(Vec<String>),
     Batch(Box<AuditBatch>, Reply<()>),
+    /// Number of events that API servers have dropped, and when.
+    Dropped(u64, (i64, i64)),
     Attribute(Box<Attribution>, Reply<()>),
 }
 

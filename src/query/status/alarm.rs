@@ -3,6 +3,7 @@
 //! Each alarm has a name that never changes. `docs/runbook.md` has a section of that name, and `docs/alerts.yaml` a rule
 //! for Prometheus.
 
+mod audit_log;
 #[cfg(test)]
 mod tests;
 
@@ -54,7 +55,7 @@ impl<'de> Deserialize<'de> for Alarm {
 }
 
 /// Every name that an alarm can have.
-pub const NAMES: [&str; 28] = [
+pub const NAMES: [&str; 30] = [
     DAEMON_DOWN,
     DAEMON_FAILING,
     CONFIGURATION_REFUSED,
@@ -79,6 +80,8 @@ pub const NAMES: [&str; 28] = [
     SOURCE_STARTING,
     RESOURCE_WAITING,
     GAP_RECORDED,
+    AUDIT_LOG_INCOMPLETE,
+    AUDIT_LOG_UNREAD,
     SINK_HALTED,
     SINK_BEHIND,
     SINK_MISSED,
@@ -109,6 +112,8 @@ const SOURCE_SILENT: &str = "source-silent";
 const SOURCE_STARTING: &str = "source-starting";
 const RESOURCE_WAITING: &str = "resource-waiting";
 const GAP_RECORDED: &str = "gap-recorded";
+const AUDIT_LOG_INCOMPLETE: &str = "audit-log-incomplete";
+const AUDIT_LOG_UNREAD: &str = "audit-log-unread";
 const SINK_HALTED: &str = "sink-halted";
 const SINK_BEHIND: &str = "sink-behind";
 const SINK_MISSED: &str = "sink-missed";
@@ -149,7 +154,9 @@ pub(super) fn alarms(status: &Status) -> Vec<Alarm> {
         all.extend(status.daemon.silent_since.map(silent));
         all.extend(discovery(status));
         all.extend(sources(status));
+        all.extend(audit_log::unread(status));
     }
+    all.extend(audit_log::incomplete(status));
     all.extend(sinks(status));
     all
 }

@@ -15,7 +15,9 @@ use prometheus_client::registry::Registry;
 
 use super::Endpoints;
 use super::counters::{SinkCounts, SourceCounts};
-use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SinkState, SourceRow, SourceState};
+use crate::journal::{
+    AuditCounts, JournalError, PauseReason, Reader, Requests, SinkRow, SinkState, SourceRow, SourceState,
+};
 use crate::query::churn::OfResource;
 use crate::query::status::{ALARMS, Alarm, HaView, Live, Part, Role, Status};
 
@@ -189,6 +191,7 @@ fn of_the_journal(
     }
     journal(registry, status, head.0);
     sources(registry, reader, now)?;
+    audit_logs(registry, reader)?;
     sinks(registry, &reader.sinks()?, head.0, now);
     reading(registry, process);
     delivering(registry, process);
@@ -303,6 +306,34 @@ const OF_SOURCE: Counts<SourceRow, 5> = [
     ("audits", "Comparisons of the source with the API server", |row| row.audits),
     ("audit_differences", "Objects that an audit found to differ from the log", |row| row.audit_differences),
 ];
+
+/// Registers what is read of each audit log.
+fn audit_logs(registry: &mut Registry, reader: &Reader) -> Result<(), JournalError> {
+    let rows: Vec<_> = reader.audit_logs()?.into_iter().filter(|row| row.active).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let events: Count = register(registry, "audit_log_events", "Events of the audit log, by what became of them");
+    let upto: Float =
+        register(registry, "audit_log_read_timestamp_seconds", "When the audit log was last read to its end");
+    for row in rows {
+        let AuditCounts { read, cut, unreadable, foreign, lost, dropped } = row.counts;
+        let outcomes = [
+            ("read", read),
+            ("cut", cut),
+            ("unreadable", unreadable),
+            ("foreign", foreign),
+            ("lost", lost),
+            ("dropped", dropped),
+        ];
+        for (outcome, number) in outcomes {
+            let labels = vec![("audit_log", row.name.clone()), ("outcome", outcome.to_owned())];
+            events.get_or_create(&labels).inc_by(number);
+        }
+        upto.get_or_create(&vec![("audit_log", row.name)]).set(unix(row.read_at));
+    }
+    Ok(())
+}
 
 fn sources(registry: &mut Registry, reader: &Reader, now: Timestamp) -> Result<(), JournalError> {
     let state: Int = register(registry, "source_state", "1 for the state that the source is in");

@@ -1,9 +1,9 @@
-use crate::journal::Apart;
+use crate::journal::{Apart, AuditCounts};
 use std::collections::BTreeMap;
 
 use super::super::{
-    ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, Jump, LastGap, PauseStatus, Place, Refused, SinkStatus,
-    SourceStatus,
+    AuditLogStatus, ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, Jump, LastGap, PauseStatus, Place, Refused,
+    SinkStatus, SourceStatus,
 };
 use super::*;
 use crate::core::model::Seq;
@@ -74,7 +74,15 @@ fn well() -> Status {
         waiting: Vec::new(),
         waiting_because: BTreeMap::new(),
         discovery: BTreeMap::new(),
-        audit_logs: Vec::new(),
+        audit_logs: vec![AuditLogStatus {
+            name: "hook".into(),
+            read_up_to: None,
+            attributed: Seq(7),
+            counts: AuditCounts::default(),
+            last_lost: None,
+            missing: None,
+            caught_up: at("2026-11-21T11:55:00Z"),
+        }],
         sinks: vec![sink],
     }
 }
@@ -160,6 +168,24 @@ fn each_alarm_begins_at_its_bound() {
         (JOURNAL_PAUSED, Box::new(|status| status.journal.paused = Some(pause()))),
         (DISK_LOW, Box::new(|status| status.journal.disk_bytes = Some(FREE * 11))),
         (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),
+        (AUDIT_LOG_UNREAD, Box::new(|status| status.audit_logs[0].caught_up = at("2026-11-21T11:54:59Z"))),
+        ("", Box::new(|status| status.audit_logs[0].caught_up = None)),
+        (
+            AUDIT_LOG_UNREAD,
+            Box::new(|status| {
+                (status.audit_logs[0].caught_up, status.daemon.started) = (None, at("2026-11-21T11:54:59Z"))
+            }),
+        ),
+        // It has just been started again.
+        (
+            "",
+            Box::new(|status| {
+                let times = (at("2026-11-21T10:00:00Z"), at("2026-11-21T11:59:00Z"));
+                (status.audit_logs[0].caught_up, status.daemon.started) = times;
+            }),
+        ),
+        (AUDIT_LOG_INCOMPLETE, Box::new(|status| status.audit_logs[0].last_lost = at("2026-11-21T11:00:01Z"))),
+        ("", Box::new(|status| status.audit_logs[0].last_lost = at("2026-11-21T11:00:00Z"))),
         (API_SERVER_SILENT, Box::new(|status| status.daemon.silent_since = at("2026-11-21T11:59:30Z"))),
         (
             DISCOVERY_FAILING,
