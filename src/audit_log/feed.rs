@@ -254,8 +254,8 @@ fn ticks() -> tokio::time::Interval {
     ticks
 }
 
-/// Watched resources, by group and plural.
+/// Resources that are watched or ever were, by group and plural. A daemon that starts knows only once the API server has answered which
+/// of them it still watches, and reads the audit log before.
 fn watched(reader: &Reader) -> Result<BTreeSet<(String, String)>, JournalError> {
-    let sources = reader.sources()?.into_iter().filter(|source| source.active);
-    Ok(sources.map(|source| (source.resource.group, source.resource.plural)).collect())
+    Ok(reader.sources()?.into_iter().map(|source| (source.resource.group, source.resource.plural)).collect())
 }
