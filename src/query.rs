@@ -20,6 +20,7 @@ pub mod churn;
 pub(crate) mod coverage;
 pub(crate) mod coverage_notes;
 pub(crate) mod difference;
+pub(crate) mod drift;
 pub(crate) mod line;
 pub(crate) mod moment;
 pub(crate) mod ownership;
@@ -166,7 +167,7 @@ impl From<End> for Result<(), Failure> {
 }
 
 /// Names of all questions.
-pub(crate) const NAMES: [&str; 25] = [
+pub(crate) const NAMES: [&str; 26] = [
     questions::tail::Tail::NAME,
     questions::history::History::NAME,
     questions::causes::Causes::NAME,
@@ -175,6 +176,7 @@ pub(crate) const NAMES: [&str; 25] = [
     questions::diff::Diff::NAME,
     questions::blame::Blame::NAME,
     questions::why::Why::NAME,
+    questions::drift::Drifting::NAME,
     questions::churn::Churned::NAME,
     questions::coverage::Cover::NAME,
     questions::status::Statuses::NAME,
@@ -219,6 +221,7 @@ pub(crate) fn answer(
         questions::diff::Diff::NAME => run::<questions::diff::Diff>,
         questions::blame::Blame::NAME => run::<questions::blame::Blame>,
         questions::why::Why::NAME => run::<questions::why::Why>,
+        questions::drift::Drifting::NAME => run::<questions::drift::Drifting>,
         questions::churn::Churned::NAME => run::<questions::churn::Churned>,
         questions::coverage::Cover::NAME => run::<questions::coverage::Cover>,
         questions::status::Statuses::NAME => run::<questions::status::Statuses>,

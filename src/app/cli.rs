@@ -38,6 +38,7 @@ pub mod completions;
 pub mod coverage;
 pub mod demo;
 pub mod diff;
+pub mod drift;
 pub mod get;
 pub mod init;
 pub mod log;
@@ -185,6 +186,8 @@ pub enum Command {
     Blame(blame::BlameArgs),
     /// Print where each field comes from: the program, the sync behind it, the revision, the person
     Why(why::WhyArgs),
+    /// Print the fields of Argo CD, Flux and Helm that others wrote, for how long, and who restored them
+    Drift(drift::DriftArgs),
     /// Print the busiest writers of the last hour, their no-op writes, and fields that managers fight over
     Churn(churn::ChurnArgs),
     /// Print of which time the log knows everything, and of which it does not
@@ -505,6 +508,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Diff(args) => diff::main(args, &global),
         Command::Blame(args) => blame::main(args, &global, &mut Out::paged(&global)),
         Command::Why(args) => why::main(args, &global, &mut Out::paged(&global)),
+        Command::Drift(args) => drift::main(args, &global, &mut Out::paged(&global)),
         Command::Churn(args) => churn::main(args, &global, &mut Out::paged(&global)),
         Command::Coverage(args) => coverage::main(args, &global, &mut Out::paged(&global)),
         Command::Status(args) => status::main(args, &global),

@@ -5,6 +5,7 @@ pub(crate) mod causes;
 pub(crate) mod churn;
 pub(crate) mod coverage;
 pub(crate) mod diff;
+pub(crate) mod drift;
 pub(crate) mod follow;
 pub(crate) mod get;
 pub(crate) mod history;

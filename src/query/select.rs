@@ -303,6 +303,12 @@ impl Selection {
         Ok(Self { position, period, stretches, filter, conditions })
     }
 
+    /// Reports whether an entry has a type that is selected and meets the conditions on its contents.
+    pub(crate) fn takes(&self, op: EntryType, line: &[u8]) -> bool {
+        let is_type = self.position.types.is_empty() || self.position.types.contains(&op);
+        is_type && self.conditions.as_ref().is_none_or(|conditions| conditions.is_true_for(line))
+    }
+
     /// Says, at the end of an answer, what there is to say of names and fields that no entry has.
     pub(crate) fn remark_unknown(&self, log: &Log<'_>) {
         self.conditions.iter().for_each(|conditions| conditions.remark_unknown(log));

@@ -58,6 +58,7 @@ async fn an_item_that_was_sent_is_the_same() {
     arrives(dir, &questions::diff::Diff { from: Some(At::Seq(Seq(1))), utc: true, ..Default::default() });
     let why = questions::why::Why { object: web.clone(), paths: Vec::new(), namespaces: Vec::new(), at: None };
     arrives(dir, &why);
+    arrives(dir, &questions::drift::Drifting::default());
     arrives(dir, &questions::blame::Blame { object: web, paths: Vec::new(), namespaces: Vec::new(), at: None });
     let since = Some(Timestamp::UNIX_EPOCH);
     let select = select::Select { only: select::Filters { since, ..Default::default() }, ..Default::default() };

@@ -208,6 +208,7 @@ async fn completions_offer_what_the_journal_has_in_each_shell() {
         ("decklog blame deploy/w", &["deploy/web"]),
         ("decklog diff deploy/a", &["deploy/api"]),
         ("decklog churn dep", &["deploy", "deployments", "deployments.apps"]),
+        ("decklog drift dep", &["deploy", "deployments", "deployments.apps"]),
         ("decklog log -n pay deploy/", &["deploy/web"]),
         ("decklog get deploy a", &["api"]),
         ("decklog get -o json --at 10m deploy ", &["api", "web"]),

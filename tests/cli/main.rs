@@ -219,6 +219,7 @@ async fn without_a_journal_every_reader_says_what_to_do() {
         &["why", "deploy/web"],
         &["diff"],
         &["churn"],
+        &["drift"],
         &["status"],
         &["verify"],
     ] {

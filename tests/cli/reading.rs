@@ -309,6 +309,7 @@ async fn what_the_log_does_not_cover_is_said_by_every_command() {
         &["get", "deploy"],
         &["blame", "deploy/api"],
         &["why", "deploy/api"],
+        &["drift"],
         &["churn"],
         &["churn", "deploy", "--since", "1h", "-o", "json"],
         &["get", "deploy/api", "--at", "0s"],
@@ -346,6 +347,7 @@ async fn what_is_watched_no_more_is_not_told_as_present() {
         &["tail", "deploy"],
         &["tail"],
         &["churn"],
+        &["drift"],
     ] {
         let answer = state.run(command);
         assert!(answer.code == 0 && (answer.out.clone() + &answer.err).contains(says), "{answer:?}");

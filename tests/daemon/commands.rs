@@ -224,7 +224,15 @@ async fn without_a_configuration_it_watches_what_init_would_write() {
     }
     // Who asks for it hears why nothing is known, and what to do.
     let why = ["secrets are not watched: ", "[[watch]] with resources = [\"secrets\"]"];
-    for question in ["log secret/s", "tail secrets", "get secrets", "diff secrets", "blame secret/s", "churn secrets"] {
+    for question in [
+        "log secret/s",
+        "tail secrets",
+        "get secrets",
+        "diff secrets",
+        "blame secret/s",
+        "churn secrets",
+        "drift secrets",
+    ] {
         run(&question.split(' ').collect::<Vec<_>>()).await.refused(1, &why);
     }
     // The rights are those for what it watches, whatever may be read yet.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod causes;
+mod drift;
 mod golden;
 mod hands;
 mod paging;

@@ -165,7 +165,7 @@ impl<'w> Line<'w> {
             (_, Some(_)) => flag.map_or_else(Vec::new, values),
             ("sink", None) if self.previous == "init" => names(global, Names::Sinks)?,
             ("blame" | "why", None) if self.object().is_some() => self.fields(global, self.object(), part)?,
-            ("tail" | "log" | "get" | "diff" | "blame" | "why" | "churn" | "coverage" | "timeline", None) => {
+            ("tail" | "log" | "get" | "diff" | "blame" | "why" | "drift" | "churn" | "coverage" | "timeline", None) => {
                 objects(global, self, part)?
             }
             (name, None) => {

@@ -57,6 +57,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
         &["undo", "revert", "restore", "rollback"],
         "`decklog get KIND/NAME --at MOMENT --clean | kubectl apply -f -` brings a version back",
     ),
+    (&["outofsync", "sync", "selfheal", "self-heal"], "`decklog drift` prints what others wrote into fields of GitOps"),
     (&["gaps", "complete"], "`decklog coverage` prints of which time the log knows everything"),
     (&["top", "stats"], "`decklog churn` prints who writes most"),
     (&["start", "daemon", "serve"], "`decklog run` is the daemon"),

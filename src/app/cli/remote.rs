@@ -93,8 +93,7 @@ pub(super) fn asked(cli: &Cli, matches: &ArgMatches) -> Result<Option<Server>, F
         return if here || !cli.command.reads_the_log() { Ok(None) } else { named(args) };
     }
     if !cli.command.reads_the_log() {
-        let reading =
-            "tail, log, show, get, diff, blame, why, churn, coverage, status, timeline, and verify without a file";
+        let reading = "tail, log, show, get, diff, blame, why, drift, churn, coverage, status, timeline, and verify without a file";
         return Err(Failure::usage(format!("--server is for commands that read the log: {reading}")));
     }
     if here {

@@ -20,6 +20,7 @@ fn every_command_of_this_version_is_there() {
             "diff",
             "blame",
             "why",
+            "drift",
             "churn",
             "coverage",
             "status",

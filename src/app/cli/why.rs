@@ -108,7 +108,7 @@ fn chain(write: &Explained) -> Vec<String> {
     }
 }
 
-fn full(namespace: &str, name: &str) -> String {
+pub(super) fn full(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
@@ -139,7 +139,7 @@ fn times(run: &Run) -> String {
 }
 
 /// A revision with the start of each hash in it: `main@sha1:3f2c9ab`.
-fn short(revision: &str) -> String {
+pub(super) fn short(revision: &str) -> String {
     let is_hash = |part: &str| part.len() >= 40 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     const ENDS: [char; 5] = [':', '@', ',', ' ', '/'];
     let one = |part: &str| {

@@ -415,6 +415,22 @@ fn values(was: &Node<'_>, is: &Node<'_>) -> String {
     format!("{} → {}", part(&was), part(&is))
 }
 
+/// Returns the values of a change, given as JSON: `3 → 0`, `web:1.2 → nothing`; nothing for lists and objects.
+pub(crate) fn values_of(was: Option<&str>, is: Option<&str>) -> String {
+    let is_gone = is.is_none();
+    let is_leaf = |json: &&str| !json.starts_with(['{', '[']);
+    let (was, is) = (was.filter(is_leaf), is.filter(is_leaf));
+    match (
+        was.and_then(|json| Node::parse(json.as_bytes()).ok()),
+        is.and_then(|json| Node::parse(json.as_bytes()).ok()),
+    ) {
+        (Some(was), Some(is)) => values(&was, &is),
+        (Some(was), None) if is_gone => format!("{} → nothing", value(&was)),
+        (None, _) if is_gone => "→ nothing".to_owned(),
+        _ => String::new(),
+    }
+}
+
 /// A value as people write it: in quotes only where it has to be.
 fn plain(text: &str) -> String {
     let text: Cow<'_, str> = if text.is_empty() || text.contains(char::is_whitespace) {

@@ -306,6 +306,7 @@ impl Stage {
             | Said::Show(_)
             | Said::Diff(_)
             | Said::Why(_)
+            | Said::Drift(_)
             | Said::Coverage(_)
             | Said::Status(_)
             | Said::Ui(_)

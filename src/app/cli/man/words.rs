@@ -7,7 +7,7 @@ type Said = (&'static str, &'static str);
 pub(super) const DESCRIPTION: [&str; 3] = [
     "decklog watches the objects of a Kubernetes cluster and writes down every change once, in order, in a journal of its own. \
      It delivers that log to sinks such as files, Kafka or PostgreSQL, and takes it up where it was after every restart.",
-    "`decklog run` is the daemon. The reading commands (`tail`, `log`, `show`, `get`, `diff`, `blame`, `why`, `churn`, `status`) read \
+    "`decklog run` is the daemon. The reading commands (`tail`, `log`, `show`, `get`, `diff`, `blame`, `why`, `drift`, `churn`, `status`) read \
      its journal, while it runs and when it does not, and need no cluster. Under the name `kubectl-decklog` the same program is \
      a plugin of kubectl: `kubectl decklog log deploy/web`.",
     "`decklog demo` shows all of it on a simulated cluster, without any configuration.",
@@ -93,6 +93,14 @@ pub(super) const EXAMPLES: [(&str, &[Said]); 20] = [
     ("diff", &[("What changed in a namespace in the last hour:", "decklog diff -n shop --from 1h")]),
     ("blame", &[("Who set the replicas, and when:", "decklog blame deploy/web -n shop .spec.replicas")]),
     ("why", &[("The commit and the person behind an image:", "decklog why deploy/web -n shop image")]),
+    (
+        "drift",
+        &[
+            ("What differs now from what GitOps set:", "decklog drift --open"),
+            ("Whether anything does, for a script:", "decklog drift --open --check"),
+            ("What self-heal restored today:", "decklog drift -n shop --since 24h"),
+        ],
+    ),
     ("churn", &[("Who wrote most today:", "decklog churn --since 24h")]),
     (
         "coverage",

@@ -36,8 +36,8 @@ const CAUSE: &str = "/metadata/annotations/kubernetes.io~1change-cause";
 type Asked = (String, Option<u64>, Set, Vec<String>, bool);
 
 /// Looks behind writes, and remembers what it found.
-pub(super) struct Behind<'l> {
-    reader: &'l mut Reader,
+pub(in crate::query::questions) struct Behind<'l> {
+    pub(in crate::query::questions) reader: &'l mut Reader,
     clock: &'l Clock,
     settled: HashMap<Asked, Provenance>,
     traced: HashMap<(String, Seq), Result<Found, Failure>>,
@@ -52,7 +52,7 @@ enum Up {
 }
 
 impl<'l> Behind<'l> {
-    pub(super) fn new(reader: &'l mut Reader, clock: &'l Clock) -> Self {
+    pub(in crate::query::questions) fn new(reader: &'l mut Reader, clock: &'l Clock) -> Self {
         Self { reader, clock, settled: HashMap::new(), traced: HashMap::new() }
     }
 
@@ -164,7 +164,15 @@ impl<'l> Behind<'l> {
         Ok(notes)
     }
 
-    fn provenance(&mut self, row: &ObjectRow, field: &Field) -> Result<Provenance, Failure> {
+    /// Finds the object that drives the tool behind a write of a field, and its run.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub(in crate::query::questions) fn provenance(
+        &mut self,
+        row: &ObjectRow,
+        field: &Field,
+    ) -> Result<Provenance, Failure> {
         let names = field.managers.iter().map(|one| format!("{one:?}")).collect();
         let asked = (row.spell(), field.seq, field.set, names, field.path == "/spec/replicas");
         if let Some(known) = self.settled.get(&asked) {
@@ -197,7 +205,7 @@ impl<'l> Behind<'l> {
     }
 
     /// The resources in the journal that have this full name and are recorded.
-    fn recorded(&mut self, name: &str) -> Result<Vec<i64>, Failure> {
+    pub(in crate::query::questions) fn recorded(&mut self, name: &str) -> Result<Vec<i64>, Failure> {
         let is_recorded = self.reader.sources()?.iter().any(|source| source.resource.full_name() == name);
         let resources = self.reader.resources()?.into_iter();
         Ok(resources.filter(|(_, one)| is_recorded && one.full_name() == name).map(|(id, _)| id).collect())
@@ -247,7 +255,13 @@ impl<'l> Behind<'l> {
         Ok(settle(tool, &known, write))
     }
 
-    fn rows_of(&mut self, ids: &[i64], tool: Tool, driver: &Driver) -> Result<Vec<ObjectRow>, Failure> {
+    /// Finds the rows of an object that drives a tool; of a Helm release those of its Secrets.
+    pub(in crate::query::questions) fn rows_of(
+        &mut self,
+        ids: &[i64],
+        tool: Tool,
+        driver: &Driver,
+    ) -> Result<Vec<ObjectRow>, Failure> {
         let stem = format!("sh.helm.release.v1.{}.v", driver.name);
         let name = if tool == Tool::Helm { format!("{stem}*") } else { driver.name.clone() };
         let is = |row: &ObjectRow| match row.name.strip_prefix(&stem).filter(|_| tool == Tool::Helm) {
@@ -355,7 +369,8 @@ fn is_under_way(object: &Json) -> bool {
         || conditions.into_iter().flatten().any(|one| is(one, "type", "Reconciling") && is(one, "status", "True"))
 }
 
-fn json_of(entry: &Entry<'_>) -> Json {
+/// Returns the object of an entry.
+pub(in crate::query::questions) fn json_of(entry: &Entry<'_>) -> Json {
     entry.object.and_then(|object| serde_json::from_str(object.get()).ok()).unwrap_or_default()
 }
 
