@@ -260,10 +260,38 @@ CREATE TABLE audit_log (
 CREATE TABLE audited (
     key       TEXT PRIMARY KEY,      -- the event's id
     completed INTEGER NOT NULL,      -- microseconds since 1970
-    request   TEXT NOT NULL          -- JSON: verb, object, sender, times; nothing of a body but uid and version
+    request   TEXT NOT NULL,         -- JSON: verb, object, sender, times; nothing of a body but uid and version
+    counted   INTEGER NOT NULL DEFAULT 0  -- it is in `unwritten`
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX audited_completed ON audited (completed);
+
+-- Requests of the audit logs that were refused and are in `unwritten`, as long as they may come again.
+CREATE TABLE audited_refused (
+    key       TEXT PRIMARY KEY,      -- the event's id
+    completed INTEGER NOT NULL       -- microseconds since 1970
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX audited_refused_completed ON audited_refused (completed);
+
+-- Numbers of requests of the audit logs that wrote nothing, by the hour of their answer and by sender. Where an hour has too many
+-- senders, what is more is of the user '(others)', without the rest.
+CREATE TABLE unwritten (
+    hour        INTEGER NOT NULL,    -- its beginning, microseconds since 1970
+    kind        INTEGER NOT NULL,    -- 0 changed nothing, 1 a conflict, 2 the name was taken
+    user        TEXT NOT NULL,
+    agent       TEXT NOT NULL,       -- its first word
+    verb        TEXT NOT NULL,
+    api_group   TEXT NOT NULL,
+    plural      TEXT NOT NULL,
+    subresource TEXT NOT NULL,
+    count       INTEGER NOT NULL,
+    first       INTEGER NOT NULL,    -- the first answer, microseconds since 1970
+    last        INTEGER NOT NULL,    -- the last one
+    namespace   TEXT NOT NULL,       -- an object of them
+    name        TEXT NOT NULL,
+    PRIMARY KEY (hour, kind, user, agent, verb, api_group, plural, subresource)
+) STRICT, WITHOUT ROWID;
 
 -- ACTOR entries by the entry whose sender they name. Those of truncated entries have no row.
 CREATE TABLE actor (

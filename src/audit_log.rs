@@ -1,6 +1,6 @@
 //! The audit log of the API server says who sent each request. This room takes its events from files ([`file`](mod@file)) and senders
 //! ([`listen`]), puts the requests into the journal (`feed`), joins them with the versions of the log ([`join`]), and records the senders
-//! of changes as ACTOR entries (`follow`).
+//! of changes as ACTOR entries (`follow`). What wrote nothing is counted (`unwritten`).
 //!
 //! Of a body that an event carries it keeps uid and resourceVersion, and of an answer to `generateName` the name; it never builds a tree
 //! of a body's values, because that may be megabytes and may hold a Secret. Events are read out of every envelope in which they arrive:
@@ -53,14 +53,17 @@ mod raw;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod unwritten;
 mod uri;
 mod versions;
 
 pub use crate::core::k8s::audited::{AuditedRequest, Sender};
 pub use envelope::{Received, Record, read, read_line};
 pub use feed::PROBE;
+pub use follow::Suspects;
 pub use outcome::{Outcome, Reason};
 pub use settings::{Mistake, Settings};
+pub use unwritten::Suspect;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -91,11 +94,17 @@ pub enum AuditLogError {
 /// Number of batches that wait for the join.
 const NEWS: usize = 16;
 
-/// Reads audit logs and records the senders of changes, until `stop`. A standby waits until it leads.
+/// Reads audit logs, records the senders of changes, and counts requests that wrote nothing, until `stop`. An object whose version the
+/// log may lack is handed to `suspects`. A standby waits until it leads.
 ///
 /// # Errors
 /// Where an address cannot be bound, or the journal cannot be read or written.
-pub async fn run(journal: Journal, logs: Vec<Settings>, stop: CancellationToken) -> Result<(), AuditLogError> {
+pub async fn run(
+    journal: Journal,
+    logs: Vec<Settings>,
+    suspects: Suspects,
+    stop: CancellationToken,
+) -> Result<(), AuditLogError> {
     if !follow::leads(&journal, &stop).await {
         return Ok(());
     }
@@ -110,7 +119,7 @@ pub async fn run(journal: Journal, logs: Vec<Settings>, stop: CancellationToken)
         is_local: settings.file.is_some(),
     });
     let followed: Vec<Followed> = followed.collect();
-    tasks.spawn(async move { Ok(follow::follow(own, followed, receiver, halt).await?) });
+    tasks.spawn(async move { Ok(follow::follow(own, followed, receiver, suspects, halt).await?) });
     for settings in logs {
         let bound = Receiver::bind(&settings).await?;
         let feed = Feed::new(journal.clone(), settings, sender.clone())?;

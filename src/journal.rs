@@ -56,7 +56,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
-pub use audit_log::{Attribution, AuditBatch, AuditCounts, AuditLogRow, REQUESTS_MAX};
+pub use audit_log::{
+    Attribution, AuditBatch, AuditCounts, AuditLogRow, AuditedObject, OTHER_SENDERS, REQUESTS_MAX, Unwritten,
+    UnwrittenKind, UnwrittenRow,
+};
 pub use budget::Budget;
 pub(crate) use budget::{BudgetPermit, Share};
 pub use codec::Codec;

@@ -316,7 +316,7 @@ impl Running {
                 async move { Ok(apiserver_counters::run(api, sources, journal, stop).await?) },
             );
         }
-        audit_logs::read(&config, &journal, &mut tasks);
+        audit_logs::read(&config, &journal, handle.clone(), &mut tasks);
         let live = watch::Sender::new(Live {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

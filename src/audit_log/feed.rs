@@ -16,7 +16,7 @@ use super::file::{Batch, FilePosition, Tail};
 use super::follow::{News, micros, now};
 use super::lines::Line;
 use super::listen::{Handler, Refusal};
-use super::{Outcome, Received, Settings, read, read_line};
+use super::{Outcome, Received, Settings, read, read_line, unwritten};
 use crate::core::k8s::audited::AuditedRequest;
 use crate::core::net::server::Peer;
 use crate::journal::{AuditBatch, AuditCounts, Journal, JournalError, Reader};
@@ -128,11 +128,13 @@ impl Feed {
             request.resource == "customresourcedefinitions"
                 || watched.contains(&(request.group.clone(), request.resource.clone()))
         };
-        let Sorted { mut requests, counts, probe, .. } = sorted;
+        let Sorted { mut requests, refused, counts, probe, .. } = sorted;
         requests.retain(is_watched);
+        let refused = refused.into_iter().filter(is_watched).map(unwritten::refused).collect();
         let complete = upto.saturating_sub(micros(self.settings.lag())).max(0);
         let log = self.name.clone();
-        let audit = AuditBatch { log: log.clone(), complete, requests: requests.clone(), counts, probe, ..batch };
+        let requests_kept = requests.clone();
+        let audit = AuditBatch { log: log.clone(), complete, requests: requests_kept, refused, counts, probe, ..batch };
         self.journal.audited(audit).await?;
         Ok(self.news.send(News { log, requests, complete }).await.is_ok())
     }
@@ -184,6 +186,8 @@ impl Handler for Handing {
 #[derive(Debug, Default)]
 struct Sorted {
     requests: Vec<AuditedRequest>,
+    /// Requests that another one was ahead of.
+    refused: Vec<AuditedRequest>,
     counts: AuditCounts,
     /// Time of the newest answer, microseconds since 1970.
     newest: i64,
@@ -213,6 +217,8 @@ impl Sorted {
                     // One that failed keeps others from being named.
                     if request.may_have_written() {
                         self.requests.push(*request);
+                    } else if request.is_refused_for_another() {
+                        self.refused.push(*request);
                     }
                 }
                 Outcome::Other(_) => self.counts.read += 1,

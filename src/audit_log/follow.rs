@@ -9,6 +9,7 @@
 //! Cost: A consumer who wants the sender joins two entries.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,11 +18,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::join::{self, Joiner, Limits};
+use super::unwritten::{self, Suspect};
 use super::versions::{Versions, WATCH_LAG_MAX};
 use crate::core::k8s::audited::{Actor, AuditedRequest};
 use crate::core::model::Seq;
 use crate::core::runtime;
-use crate::journal::{Attribution, Journal, JournalError, REQUESTS_MAX, Reader, Role};
+use crate::journal::{Attribution, Journal, JournalError, REQUESTS_MAX, Reader, Role, Unwritten};
 
 /// Time for which requests are kept for versions to come, and entries are read again after a restart.
 const KEPT_MAX: Duration = Duration::from_mins(15);
@@ -30,6 +32,8 @@ const PAGE: usize = 256;
 const BYTES: usize = 4 << 20;
 /// Interval at which the place up to which everything is decided is stored, where nothing else is.
 const NOTE_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval at which it is read what the sources cover.
+const COVER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// News from one audit log, which is on disk.
 #[derive(Debug, Default)]
@@ -67,10 +71,19 @@ struct Follower {
     versions_complete: i64,
     /// Every entry up to this one is decided, as the journal has it.
     attributed: Seq,
+    /// Senders that are not recorded yet.
+    actors: Vec<(Seq, Actor)>,
+    /// Requests that changed nothing and are not counted yet.
+    wasted: Vec<Unwritten>,
+    /// Taker of the objects whose versions the log may lack.
+    suspects: Suspects,
     noted: Instant,
     /// Time of which each audit log lacks events, microseconds since 1970.
     doubts: BTreeMap<String, (i64, i64)>,
 }
+
+/// Taker of objects whose versions the log may lack.
+pub type Suspects = Arc<dyn Fn(Suspect) + Send + Sync>;
 
 /// Joins what the audit logs of these names bring with the entries of the log, until `stop`.
 ///
@@ -80,13 +93,20 @@ pub(super) async fn follow(
     journal: Journal,
     logs: Vec<Followed>,
     mut news: mpsc::Receiver<News>,
+    suspects: Suspects,
     stop: CancellationToken,
 ) -> Result<(), JournalError> {
     let mut reader = journal.reader()?;
     let mut head = journal.head();
-    let mut follower = Follower::begin(journal, logs, &reader)?;
+    let mut follower = Follower::begin(journal, logs, suspects, &reader)?;
+    let mut covered: Option<Instant> = None;
     loop {
         let looked = now();
+        // What the sources cover is in the log that is read behind this.
+        if covered.is_none_or(|at| at.elapsed() >= COVER_INTERVAL) {
+            covered = Some(Instant::now());
+            follower.joiner.cover(unwritten::covers(&reader.sources()?));
+        }
         let upto = *head.borrow_and_update();
         while follower.read < upto && !stop.is_cancelled() {
             (reader, follower) = runtime::blocking(move || follower.page(reader, upto)).await?;
@@ -94,11 +114,12 @@ pub(super) async fn follow(
         // A watch brings a version at once, or its entry says since when it may have happened.
         follower.doubt(&reader)?;
         follower.versions_complete = looked.saturating_sub(micros(WATCH_LAG_MAX));
+        (reader, follower) = runtime::blocking(move || follower.settle(reader)).await?;
         tokio::select! {
             biased;
             // A journal that is paused takes nothing.
             () = stop.cancelled() => return Ok(()),
-            decided = follower.decide() => decided?,
+            recorded = follower.record() => recorded?,
         }
         tokio::select! {
             biased;
@@ -128,7 +149,7 @@ pub(super) async fn leads(journal: &Journal, stop: &CancellationToken) -> bool {
 
 impl Follower {
     /// Goes on where the journal was left: with the requests that it keeps, and with the entries that these may be about.
-    fn begin(journal: Journal, logs: Vec<Followed>, reader: &Reader) -> Result<Self, JournalError> {
+    fn begin(journal: Journal, logs: Vec<Followed>, suspects: Suspects, reader: &Reader) -> Result<Self, JournalError> {
         let attributed = reader.attributed()?;
         let known: BTreeMap<String, i64> =
             reader.audit_logs()?.into_iter().map(|row| (row.name, row.complete)).collect();
@@ -158,6 +179,9 @@ impl Follower {
             read,
             versions_complete: 0,
             attributed,
+            actors: Vec::new(),
+            wasted: Vec::new(),
+            suspects,
             noted: Instant::now(),
             doubts: BTreeMap::new(),
         })
@@ -200,33 +224,51 @@ impl Follower {
                 self.joiner.version(version);
             }
         }
+        for missing in self.versions.missing() {
+            self.joiner.lacks(missing);
+        }
         self.read = entries.last().map_or(upto, |entry| entry.seq);
         Ok((reader, self))
     }
 
-    /// Decides what can be decided, and records it.
-    async fn decide(&mut self) -> Result<(), JournalError> {
-        let complete = self.complete.values().copied().min().unwrap_or(0);
-        self.joiner.advance(complete, self.versions_complete);
+    /// Decides what can be decided.
+    fn settle(mut self, reader: Reader) -> Result<(Reader, Self), JournalError> {
+        // What the sources cover by now was read before.
+        self.joiner.advance(self.complete(), self.versions_complete);
         let settled = self.joiner.take();
-        let mut actors = Vec::new();
         for verdict in settled.verdicts {
             self.open.remove(&verdict.seq);
             match verdict.actor {
                 _ if verdict.seq <= self.attributed.0 => {}
-                Ok(actor) => actors.push((Seq(verdict.seq), entry(actor))),
+                Ok(actor) => self.actors.push((Seq(verdict.seq), entry(actor))),
                 Err(why) => tracing::debug!(seq = verdict.seq, why = why.as_str(), "an entry gets no sender"),
             }
         }
+        let (wasted, suspects) = unwritten::sort(&reader, settled.wasted, &settled.unknown_versions)?;
+        self.wasted.extend(wasted);
+        for suspect in suspects {
+            (self.suspects)(suspect);
+        }
+        Ok((reader, self))
+    }
+
+    /// Records what is decided.
+    async fn record(&mut self) -> Result<(), JournalError> {
         let upto = self.open.first().map_or(self.read, |open| Seq(open.saturating_sub(1)));
         // Also where nothing is written: requests without a change are forgotten by it.
-        if actors.is_empty() && self.noted.elapsed() < NOTE_INTERVAL {
+        if self.actors.is_empty() && self.noted.elapsed() < NOTE_INTERVAL {
             return Ok(());
         }
-        let needed_since = complete.saturating_sub(micros(KEPT_MAX));
-        self.journal.attribute(Attribution { actors, upto, needed_since }).await?;
+        let (actors, wasted) = (std::mem::take(&mut self.actors), std::mem::take(&mut self.wasted));
+        let needed_since = self.complete().saturating_sub(micros(KEPT_MAX));
+        self.journal.attribute(Attribution { actors, wasted, upto, needed_since }).await?;
         (self.attributed, self.noted) = (self.attributed.max(upto), Instant::now());
         Ok(())
+    }
+
+    /// Returns the time up to which every audit log is read, microseconds since 1970.
+    fn complete(&self) -> i64 {
+        self.complete.values().copied().min().unwrap_or(0)
     }
 }
 

@@ -40,6 +40,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use fact::{Fact, Senders, Verb};
+pub use ground::{Cover, Missing};
 use ground::{Ground, Names};
 pub use limits::Limits;
 use object::Object;
@@ -160,6 +161,17 @@ impl Joiner {
     /// Notes that the audit log may lack requests of a time, as after an event that a backend dropped.
     pub fn doubt(&mut self, from: i64, to: i64) {
         self.ground.doubt(from, to);
+    }
+
+    /// Sets what the sources of the log cover from now on. Requests of other resources, and of other times, are called neither wasted nor
+    /// a witness, and those of a source that is behind wait for it. Until this is called everything is covered.
+    pub fn cover(&mut self, covers: Vec<Cover>) {
+        self.ground.covers = Some(covers);
+    }
+
+    /// Notes that the log may lack versions of a time, as a GAP says.
+    pub fn lacks(&mut self, missing: Missing) {
+        self.ground.lack(missing);
     }
 
     /// Moves on: every request that was answered up to `requests`, and every version that was written up to `versions`, has been taken.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::join::Version;
+use super::join::{Missing, Version};
 use crate::core::k8s::bookkeeping;
 use crate::core::k8s::managed_fields::By;
 use crate::core::model::{EntryType, Evidence};
@@ -28,6 +28,8 @@ pub(super) struct Versions {
     gapped: HashSet<Name>,
     /// Most by which the clock of an API server is ahead of ours.
     ahead: SignedDuration,
+    /// Times of which versions may be missing, by the entries since the last call of [`Versions::missing`].
+    missing: Vec<Missing>,
 }
 
 /// Group and plural of the resource, namespace and name.
@@ -36,7 +38,13 @@ type Name = (String, String, String);
 impl Versions {
     /// `is_local` says that the only API server is on this machine, and has its clock.
     pub(super) fn new(is_local: bool) -> Self {
-        Self { gapped: HashSet::new(), ahead: if is_local { SignedDuration::ZERO } else { CLOCK_LEAD_MAX } }
+        let ahead = if is_local { SignedDuration::ZERO } else { CLOCK_LEAD_MAX };
+        Self { gapped: HashSet::new(), ahead, missing: Vec::new() }
+    }
+
+    /// Returns the times of which versions may be missing, each once.
+    pub(super) fn missing(&mut self) -> Vec<Missing> {
+        std::mem::take(&mut self.missing)
     }
 
     /// Returns the version of an entry; none of a GAP or an ACTOR.
@@ -47,6 +55,17 @@ impl Versions {
         let entry = Entry::parse(line)?;
         let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
         let name = (entry.full_resource(), text(&entry.namespace), text(&entry.name));
+        if let Some(gap) = entry.gap().or_else(|| entry.gap_before()) {
+            let read = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_microsecond);
+            self.missing.push(Missing {
+                group: entry.group().to_owned(),
+                resource: entry.resource.to_string(),
+                namespace: name.1.clone(),
+                name: name.2.clone(),
+                since: gap.since.as_deref().and_then(read).unwrap_or(i64::MIN / 4),
+                until: read(&entry.time).unwrap_or(i64::MAX / 4),
+            });
+        }
         if entry.op == EntryType::Gap && entry.name.is_some() {
             if self.gapped.len() >= MOST_OBJECTS {
                 self.gapped.clear();

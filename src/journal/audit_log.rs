@@ -6,10 +6,13 @@ use super::Journal;
 use super::error::Result;
 use super::writer::{Command, OfAuditLog};
 use crate::core::k8s::audited::{Actor, AuditedRequest};
-use crate::core::model::Seq;
+use crate::core::model::{ResourceVersion, Seq};
 
 /// Number of requests that are kept at most; the oldest go first.
 pub const REQUESTS_MAX: usize = 200_000;
+
+/// An hour, by which requests that wrote nothing are counted; microseconds.
+pub(super) const HOUR: i64 = 3_600_000_000;
 
 /// A part of an audit log, with the position behind it. Both are on disk at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub struct AuditBatch {
     pub complete: i64,
     /// Requests that may have changed a watched object.
     pub requests: Vec<AuditedRequest>,
+    /// Requests that were refused, which are counted. One that comes again within a quarter of an hour counts once.
+    pub refused: Vec<Unwritten>,
     /// Events of this batch.
     pub counts: AuditCounts,
     /// Time at which all of it was read, microseconds since 1970; 0 where there was more to read.
@@ -90,10 +95,91 @@ pub struct AuditLogRow {
 pub struct Attribution {
     /// Senders of changes, by the seq of the entry. An entry that has its ACTOR already gets no other one.
     pub actors: Vec<(Seq, Actor)>,
+    /// Requests that changed nothing, which are counted: each once, also where it is handed over again.
+    pub wasted: Vec<Unwritten>,
     /// Every entry up to this one has its ACTOR, or gets none.
     pub upto: Seq,
     /// Requests that were answered before this time are no longer needed, microseconds since 1970.
     pub needed_since: i64,
+}
+
+/// Kind of a request that wrote nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UnwrittenKind {
+    /// It was granted, and changed nothing.
+    #[default]
+    NoOp,
+    /// It was refused because another write had come first.
+    Conflict,
+    /// It was refused because the name was taken.
+    AlreadyExists,
+}
+
+impl UnwrittenKind {
+    /// Every kind, by its number in the journal.
+    pub(super) const ALL: [Self; 3] = [Self::NoOp, Self::Conflict, Self::AlreadyExists];
+
+    pub(super) const fn code(self) -> u8 {
+        match self {
+            Self::NoOp => 0,
+            Self::Conflict => 1,
+            Self::AlreadyExists => 2,
+        }
+    }
+}
+
+/// Request that wrote nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unwritten {
+    /// The event's id.
+    pub key: String,
+    /// Why it wrote nothing.
+    pub kind: UnwrittenKind,
+    /// User who sent it.
+    pub user: String,
+    /// User agent, as it was sent; its first word is kept.
+    pub agent: String,
+    /// Verb of the request.
+    pub verb: String,
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Plural name of the resource.
+    pub resource: String,
+    /// Subresource; empty for the object itself.
+    pub subresource: String,
+    /// Namespace of the object; empty where it has none.
+    pub namespace: String,
+    /// Name of the object; empty where the API server was to make one up.
+    pub name: String,
+    /// Time of the answer, microseconds since 1970.
+    pub completed: i64,
+}
+
+/// Number of requests of one sender that wrote nothing, over whole hours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnwrittenRow {
+    /// What they have in common, with an object of the last of them; without key.
+    pub like: Unwritten,
+    /// Number of requests.
+    pub count: u64,
+    /// Time of the first answer, microseconds since 1970. That of the last is that of `like`.
+    pub first: i64,
+}
+
+/// User of the rows of those beyond the bound of an hour. No user agent and no verb stand beside it.
+pub const OTHER_SENDERS: &str = "(others)";
+
+/// What the journal knows of an object that an audit event names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditedObject {
+    /// Its last known version.
+    pub version: ResourceVersion,
+    /// False if it is deleted.
+    pub present: bool,
+    /// Time at which its newest entry was journaled, microseconds since 1970; 0 where it has none.
+    pub recorded: i64,
+    /// Set if its last known version has no entry, because `ignore` suppressed it.
+    pub suppressed: bool,
 }
 
 #[expect(clippy::missing_errors_doc, reason = "all fail in one way, which `JournalError` names")]

@@ -10,6 +10,7 @@ mod sharing;
 mod staging;
 mod suppressed;
 mod trust;
+mod unwritten;
 
 use jiff::Timestamp;
 use rusqlite::Connection;

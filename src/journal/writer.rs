@@ -28,6 +28,7 @@ mod transaction;
 mod truncate;
 pub(super) mod unit;
 mod unread;
+mod unwritten;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};

@@ -19,6 +19,7 @@ mod held;
 mod meter;
 mod read;
 mod report;
+mod senders;
 mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -31,6 +32,7 @@ use jiff::Timestamp;
 pub use class::Class;
 pub use meter::Meter;
 pub use report::{Fight, FightSide, OfClass, Report, Requests, RequestsOf, Row, VersionsOf, Written};
+pub use senders::{SenderRow, Senders};
 pub use versions::Versions;
 
 use crate::core::model::EntryType;

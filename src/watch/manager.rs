@@ -151,6 +151,17 @@ impl SourceManagerHandle {
         self.overview.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Has the sources that take this object ask etcd for it with their next audits: it may have a version that the log lacks.
+    pub fn suspect(&self, group: &str, plural: &str, namespace: &str, name: &str) {
+        let overview = self.overview.lock().unwrap_or_else(PoisonError::into_inner);
+        for SourceView { spec, stats, .. } in &overview.sources {
+            let is_of = spec.resource.group == group && spec.resource.plural == plural;
+            if is_of && spec.takes(namespace) && !spec.leaves_out(namespace) {
+                stats.suspect((namespace.to_owned(), name.to_owned()));
+            }
+        }
+    }
+
     /// Returns what is the matter with discovery.
     #[must_use]
     pub fn troubles(&self) -> Vec<Trouble> {

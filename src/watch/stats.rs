@@ -25,6 +25,9 @@ pub struct CacheFault {
     pub reported: Option<jiff::Timestamp>,
 }
 
+/// Number of objects to ask for first that are remembered.
+const SUSPECTS_MAX: usize = 10_000;
+
 /// Counters of one source since the daemon began. Every read is of one number; there is no moment that all are of.
 #[derive(Debug)]
 pub struct SourceStats {
@@ -57,6 +60,8 @@ pub struct SourceStats {
     cache: Mutex<CacheFault>,
     /// Object up to which audits have asked etcd for all.
     examined_upto: Mutex<Name>,
+    /// Objects that others say the log lacks something of, the next audit asks for them.
+    suspects: Mutex<BTreeSet<Name>>,
     /// Newest entry before whose changes audits have looked.
     linked_upto: AtomicU64,
     settled: AtomicBool,
@@ -84,6 +89,7 @@ impl Default for SourceStats {
             state: Mutex::new(SourceState::Waiting),
             cache: Mutex::default(),
             examined_upto: Mutex::default(),
+            suspects: Mutex::default(),
             linked_upto: AtomicU64::default(),
             settled: AtomicBool::default(),
             began: Instant::now(),
@@ -171,6 +177,25 @@ impl SourceStats {
 
     pub(super) fn examine_after(&self, name: Name) {
         *self.examined_upto.lock().unwrap_or_else(PoisonError::into_inner) = name;
+    }
+
+    /// Has the next audit ask etcd for this object. Nothing but the answer is believed.
+    pub(super) fn suspect(&self, name: Name) {
+        let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+        if suspects.len() < SUSPECTS_MAX {
+            suspects.insert(name);
+        }
+    }
+
+    /// Returns at most so many of the objects to ask for first.
+    pub(super) fn suspects(&self, most: usize) -> Vec<Name> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner).iter().take(most).cloned().collect()
+    }
+
+    /// Forgets objects that etcd was asked for.
+    pub(super) fn acquit(&self, asked: &[Name]) {
+        let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+        suspects.retain(|name| !asked.contains(name));
     }
 
     /// Returns the newest entry before whose changes audits have looked.

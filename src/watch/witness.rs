@@ -4,10 +4,11 @@
 //!
 //! Context: Consistent lists come from the watch cache that feeds the watch, so neither shows an event that is lost between etcd and
 //! that cache.
-//! Decision: etcd answers exact lists of one name. Each audit asks for what its list and the log disagree about, for objects that have
-//! just changed, also right before that, and for a part of the others, so that each is asked for once a day. Missed versions are read by
+//! Decision: etcd answers exact lists of one name. Each audit asks for what its list and the log disagree about, for objects that
+//! an audit log names with a version which the log lacks, for objects that have just changed, also right before that, and for a part of
+//! the others, so that each is asked for once a day. Missed versions are read by
 //! name, and an alarm names the cache.
-//! Cost: Requests at `[cluster] audit_reads`. A lost creation has no name to ask for: it is found once the API server's own check has
+//! Cost: Requests at `[cluster] audit_reads`. A lost creation has no name to ask for, but from an audit log: it is found once the API server's own check has
 //! dropped the snapshots of its cache, and whole exact lists come from etcd.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +54,12 @@ pub(super) struct Testimony {
 fn share(all: u64, period: Duration, reads: AuditReads) -> u64 {
     let daily = all.saturating_mul(period.as_secs().max(1)).div_ceil(ROUND_PERIOD.as_secs());
     let bound = all.saturating_mul(u64::from(reads.percent)).div_ceil(100).max(READS_MIN);
-    daily.max(READS_MIN).min(bound).min(u64::from(reads.rate).saturating_mul(READS_TIME))
+    daily.max(READS_MIN).min(bound).min(budget(reads))
+}
+
+/// Returns how many objects the time of one audit is enough for.
+fn budget(reads: AuditReads) -> u64 {
+    u64::from(reads.rate).saturating_mul(READS_TIME)
 }
 
 /// Returns how many changes one audit looks before, where an audit comes every `period`.
@@ -80,6 +86,8 @@ impl Auditor {
     async fn examine(&self, reads: AuditReads, disputed: &BTreeMap<Name, Shown>) -> Result<Option<Testimony>, Stop> {
         let mut names: BTreeSet<Name> = disputed.keys().cloned().collect();
         names.extend(self.stats.cache_fault().objects);
+        let suspects = self.stats.suspects(usize::try_from(budget(reads)).unwrap_or(usize::MAX));
+        names.extend(suspects.iter().cloned());
         let (sample, upto) = self.sample(reads).await?;
         names.extend(sample);
         let asked = names.len() as u64;
@@ -91,6 +99,7 @@ impl Auditor {
         let second = if doubted.is_empty() { Some(first) } else { self.differing(&recovery, &doubted).await? };
         let Some(second) = second else { return Ok(None) };
         self.stats.examine_after(upto);
+        self.stats.acquit(&suspects);
         let mut testimony = Testimony { asked, ..Testimony::default() };
         for (name, shown) in &second {
             // What list and cache show as etcd does is lost behind the cache.

@@ -32,6 +32,9 @@ const ROUNDS: usize = 80;
 /// the same objects with one program within a second, which nothing tells apart where no answer has a version.
 const LEAST: [usize; 3] = [98, 75, 75];
 const WATCH: &str = "resources = [\"configmaps\", \"secrets\", \"deployments.apps\", \"replicasets.apps\", \"pods\"]";
+const WATCHED: [&str; 5] = ["configmaps", "secrets", "deployments", "replicasets", "pods"];
+/// Those of whom everything is known.
+const PEOPLE: [&str; 3] = ["alice", "bob", "robot"];
 const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 const APPS: &str = "/apis/apps/v1/namespaces/shop/deployments";
 
@@ -167,6 +170,8 @@ async fn deployment(person: &Person, name: &str) {
 struct Asked {
     user: String,
     received: Timestamp,
+    /// Set if a version that another write brought before says that it changed nothing.
+    may_change_nothing: bool,
 }
 
 /// The writes that brought each version, the first first, and the deletions of each object.
@@ -174,6 +179,8 @@ struct Asked {
 struct Truth {
     versions: HashMap<(String, String), Vec<Asked>>,
     deletions: HashMap<String, Vec<Asked>>,
+    /// Numbers of writes that changed nothing, and of refused ones, by user: a conflict, and a name that was taken.
+    unwritten: BTreeMap<String, [u64; 3]>,
     /// By the name of the Pod, which is one Pod's alone.
     evictions: HashMap<String, Vec<Asked>>,
 }
@@ -186,13 +193,19 @@ impl Truth {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let (verb, uri, answer) = (text(&event["verb"]), text(&event["requestURI"]), &event["responseObject"]);
             let code = event["responseStatus"]["code"].as_u64().unwrap_or(0);
+            let user = [&event["impersonatedUser"]["username"], &event["user"]["username"]].map(&text);
+            let user = user.into_iter().find(|name| !name.is_empty()).unwrap();
+            if code == 409 && WATCHED.contains(&event["objectRef"]["resource"].as_str().unwrap_or_default()) {
+                let is_creation = verb == "create" && event["objectRef"]["subresource"].is_null();
+                truth.unwritten.entry(user.clone()).or_default()[if is_creation { 2 } else { 1 }] += 1;
+            }
             if !(200..300).contains(&code) || uri.contains("dryRun=") {
                 continue;
             }
-            let user = [&event["impersonatedUser"]["username"], &event["user"]["username"]].map(&text);
-            let user = user.into_iter().find(|name| !name.is_empty()).unwrap();
             let received = text(&event["requestReceivedTimestamp"]).parse().unwrap();
-            let asked = Asked { user, received };
+            let may_change_nothing =
+                matches!(&*verb, "update" | "patch") && answer["metadata"]["deletionTimestamp"].is_null();
+            let asked = Asked { user, received, may_change_nothing };
             let metadata = &answer["metadata"];
             let (uid, version) = (text(&metadata["uid"]), text(&metadata["resourceVersion"]));
             let details = text(&answer["details"]["uid"]);
@@ -213,6 +226,9 @@ impl Truth {
         }
         for all in truth.versions.values_mut().chain(truth.deletions.values_mut()).chain(truth.evictions.values_mut()) {
             all.sort_by_key(|asked| asked.received);
+        }
+        for asked in truth.versions.values().flat_map(|all| &all[1..]).filter(|asked| asked.may_change_nothing) {
+            truth.unwritten.entry(asked.user.clone()).or_default()[0] += 1;
         }
         truth
     }
@@ -271,7 +287,7 @@ fn judge(log: &str, truth: &Truth, since: Timestamp) -> Named {
     for entry in entries.iter().filter(|entry| entry["evidence"] == "watched") {
         let Some(expected) = truth.of(entry) else { continue };
         let is_late = entry["time"].as_str().unwrap().parse::<Timestamp>().unwrap() > since + BEGUN;
-        let is_person = is_late && ["alice", "bob", "robot"].contains(&expected[0]);
+        let is_person = is_late && PEOPLE.contains(&expected[0]);
         named.all.1 += 1;
         named.people.1 += usize::from(is_person);
         let kind = format!("{} {}", entry["type"].as_str().unwrap(), entry["resource"].as_str().unwrap());
@@ -334,9 +350,24 @@ pub async fn scenario(version: Version) {
             if attributed >= last { Ok(()) } else { Err(format!("{attributed} of {last}: {}", status["audit_logs"])) }
         })
         .await;
-        daemon.stop().await;
     }
     let truth = Truth::read(&file("whole.log"));
+    let wanted = unwritten_of_people(&truth.unwritten);
+    // A source that is quiet says by its next bookmark that nothing was missing.
+    until("every write that changed nothing", LIMIT, async || {
+        let counted = unwritten(&daemons[0]);
+        if counted == wanted { Ok(()) } else { Err(format!("{counted:?} of {wanted:?}")) }
+    })
+    .await;
+    for daemon in &mut daemons {
+        let counted = unwritten(daemon);
+        eprintln!("{counted:?} of {wanted:?}");
+        for (user, [no_op, refused @ ..]) in &wanted {
+            let of = counted.get(user).copied().unwrap_or_default();
+            assert!(of[0] <= *no_op && of[1..] == *refused, "{user}: {of:?} of {no_op} and {refused:?}");
+        }
+        daemon.stop().await;
+    }
     let judged = daemons.iter().map(|daemon| judge(&fs::read_to_string(daemon.log()).unwrap(), &truth, begun));
     let judged: Vec<Named> = judged.collect();
     eprintln!("{judged:#?}");
@@ -351,6 +382,24 @@ pub async fn scenario(version: Version) {
             assert!(memchr::memmem::find(&bytes, b"canary-").is_none(), "the value of a Secret is on the disk");
         }
     }
+}
+
+/// Numbers of requests that wrote nothing as a daemon says them: without a change, conflicts, names that were taken.
+fn unwritten(daemon: &Decklog) -> BTreeMap<String, [u64; 3]> {
+    let answer = daemon.command(&["churn", "--requests", "--since", "1h", "--top", "10000", "-o", "json"]);
+    let report: Value = serde_json::from_slice(&answer.stdout).unwrap();
+    let mut found: BTreeMap<String, [u64; 3]> = BTreeMap::new();
+    for row in report["senders"]["rows"].as_array().unwrap() {
+        let of = found.entry(row["user"].as_str().unwrap().to_owned()).or_default();
+        for (place, key) in ["no_op", "conflicts", "already_exists"].into_iter().enumerate() {
+            of[place] += row[key].as_u64().unwrap();
+        }
+    }
+    unwritten_of_people(&found)
+}
+
+fn unwritten_of_people(all: &BTreeMap<String, [u64; 3]>) -> BTreeMap<String, [u64; 3]> {
+    all.iter().filter(|(user, _)| PEOPLE.contains(&user.as_str())).map(|(user, of)| (user.clone(), *of)).collect()
 }
 
 /// The event at level `Metadata`.

@@ -1,5 +1,6 @@
 //! `decklog churn`: who writes most, what of it changed nothing that matters, and fields that managers fight over.
 
+mod senders;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +21,7 @@ pub struct ChurnArgs {
     /// Which entries; without --since, those of the last hour.
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Also the writes that the API server dropped because they changed nothing, by its own request counters
+    /// Also the writes that the API server dropped: how many, by its own request counters, and whose, by the audit log
     #[arg(long)]
     pub requests: bool,
     /// Most rows in each table
@@ -82,6 +83,9 @@ fn lines(report: &Report, look: TerminalStyle) -> Vec<String> {
     }
     if let Some(requests) = &report.requests {
         self::requests(&mut lines, requests, look);
+    }
+    if let Some(senders) = &report.senders {
+        senders::section(&mut lines, senders, report.requests.is_some(), look);
     }
     lines
 }
@@ -271,7 +275,7 @@ fn requests(lines: &mut Vec<String>, requests: &Requests, look: TerminalStyle) {
     };
     heading(lines, "REQUESTS", &time, look);
     lines.push("As one API server counted them: others behind the same address are not in it,".to_owned());
-    lines.push("and the counters name no culprit. A write that made no version changed nothing.".to_owned());
+    lines.push("and the counters name no sender. A write that made no version changed nothing.".to_owned());
     if requests.unread_seconds > 0 {
         lines.push(format!("They were not read for {} of that time.", span(requests.unread_seconds)));
     }

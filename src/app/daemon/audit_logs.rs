@@ -1,12 +1,25 @@
 //! The task that reads the audit logs.
 
-use super::{Config, Journal, Supervisor, TaskError};
-use crate::audit_log;
+use std::sync::Arc;
 
-/// Begins to read who made which change, where the configuration says from where.
-pub(super) fn read(config: &Config, journal: &Journal, tasks: &mut Supervisor<TaskError>) {
+use super::{Config, Journal, Supervisor, TaskError};
+use crate::audit_log::{self, Suspect, Suspects};
+use crate::watch::SourceManagerHandle;
+
+/// Begins to read who made which change, where the configuration says from where. Objects of which the log may lack a version go to the
+/// audits of their sources.
+pub(super) fn read(
+    config: &Config,
+    journal: &Journal,
+    sources: SourceManagerHandle,
+    tasks: &mut Supervisor<TaskError>,
+) {
     if !config.audit_log.is_empty() {
         let (logs, journal, stop) = (config.audit_log.clone(), journal.clone(), tasks.stop());
-        tasks.spawn("audit logs", async move { Ok(audit_log::run(journal, logs, stop).await?) });
+        let suspects: Suspects = Arc::new(move |suspect| {
+            let Suspect { group, resource, namespace, name } = suspect;
+            sources.suspect(&group, &resource, &namespace, &name);
+        });
+        tasks.spawn("audit logs", async move { Ok(audit_log::run(journal, logs, suspects, stop).await?) });
     }
 }

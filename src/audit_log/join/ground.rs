@@ -38,6 +38,55 @@ pub(super) struct Ground {
     definitions: Recent<Box<str>, i64>,
     /// Resources of which a version was made by no request of the audit log, whether that was a deletion, and when.
     holes: Recent<(Box<str>, Box<str>, bool), i64>,
+    /// What the sources of the log cover; none where they cover everything.
+    pub(super) covers: Option<Vec<Cover>>,
+    /// Times of which the log may lack versions, the oldest first.
+    missing: VecDeque<Missing>,
+    /// Time up to which such times are forgotten.
+    missing_forgotten: i64,
+}
+
+/// Resource and scope of which the log has every version of a time, but for gaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cover {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Plural name of the resource.
+    pub resource: String,
+    /// Namespace; empty for all.
+    pub namespace: String,
+    /// Beginning of the time, microseconds since 1970.
+    pub since: i64,
+    /// End of it: versions that were written later may not be here yet.
+    pub upto: i64,
+}
+
+/// Time of which the log may lack versions, microseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Plural name of the resource.
+    pub resource: String,
+    /// Namespace; empty for all.
+    pub namespace: String,
+    /// Name of the object; empty for all.
+    pub name: String,
+    /// Beginning of it.
+    pub since: i64,
+    /// End of it.
+    pub until: i64,
+}
+
+/// What the log covers of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Covered {
+    /// Every version that it can have made has come.
+    Yes,
+    /// The source is behind.
+    NotYet,
+    /// No source has it, or versions of that time may be missing.
+    No,
 }
 
 #[derive(Debug)]
@@ -48,6 +97,8 @@ struct Pool {
 
 /// Most intervals of doubt; the oldest two become one.
 const DOUBTS_MAX: usize = 64;
+/// Most times of which versions are missing; the oldest are forgotten.
+const MISSING_MAX: usize = 1024;
 /// Most objects in deletion, and most definitions and resources, that are remembered.
 const RECENT_MAX: usize = 20_000;
 /// Time for which a resource with a writer whom the audit log lacks is not taken to be complete: an hour, in microseconds.
@@ -65,6 +116,9 @@ impl Ground {
             askers: Recent::default(),
             definitions: Recent::default(),
             holes: Recent::default(),
+            covers: None,
+            missing: VecDeque::new(),
+            missing_forgotten: i64::MIN,
         }
     }
 
@@ -81,6 +135,39 @@ impl Ground {
     pub(super) fn is_doubted(&self, version: &Version) -> bool {
         let skew = self.limits.skew;
         self.doubts.iter().any(|&(from, to)| from <= version.latest + skew && version.earliest <= to + skew)
+    }
+
+    pub(super) fn lack(&mut self, missing: Missing) {
+        if self.missing.len() >= MISSING_MAX {
+            let oldest = self.missing.pop_front().map_or(i64::MIN, |oldest| oldest.until);
+            self.missing_forgotten = self.missing_forgotten.max(oldest);
+        }
+        self.missing.push_back(missing);
+    }
+
+    /// Returns what the log covers of a request for an object.
+    pub(super) fn covered(&self, names: &Names, fact: &Fact) -> Covered {
+        let Some(covers) = &self.covers else { return Covered::Yes };
+        let takes = |namespace: &str| namespace.is_empty() || *namespace == *names.namespace;
+        let cover = covers.iter().find(|cover| {
+            *cover.resource == *names.resource && *cover.group == *names.group && takes(&cover.namespace)
+        });
+        let skew = self.limits.skew;
+        let is_missing = |missing: &Missing| {
+            *missing.resource == *names.resource
+                && *missing.group == *names.group
+                && takes(&missing.namespace)
+                && (missing.name.is_empty() || *missing.name == *names.name)
+                && missing.since <= fact.completed + skew
+                && fact.received <= missing.until + skew
+        };
+        match cover {
+            Some(cover) if fact.received <= cover.since.max(self.missing_forgotten) + skew => Covered::No,
+            Some(_) if self.missing.iter().any(is_missing) => Covered::No,
+            Some(cover) if fact.completed + skew >= cover.upto => Covered::NotYet,
+            Some(_) => Covered::Yes,
+            None => Covered::No,
+        }
     }
 
     /// Keeps a request that names no object; a repeat changes nothing.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::assign::{self, Slot, Span};
 use super::fact::{Fact, Verb};
-use super::ground::{Ground, Names};
+use super::ground::{Covered, Ground, Names};
 use super::verdict::{Actor, Settled, Unresolved, Verdict, Write};
 use super::version::Version;
 use crate::core::k8s::audited::Sender;
@@ -26,6 +26,9 @@ struct Known {
     late: bool,
     decided: bool,
 }
+
+/// Number of requests of one object that wait for its source; the oldest go first.
+const HELD_MAX: usize = 4096;
 
 /// Candidates of one version.
 #[derive(Debug, Default)]
@@ -339,15 +342,21 @@ impl Object {
         let known: HashSet<&str> = versions.iter().map(|known| known.version.version.as_str()).collect();
         let open: Vec<&Version> = versions.iter().filter(|known| !known.decided).map(|known| &known.version).collect();
         let keep = 2 * ground.limits.request;
+        let mut held = self.facts.len();
         self.facts.retain(|fact| {
             let waits = open.iter().any(|version| fact.may_have_made(version) || fact.completed >= version.earliest);
             if fact.due > mark || waits {
                 return true;
             }
-            ground.bytes -= fact.bytes();
             let told = fact.made.is_none() && !fact.contested && !fact.unsure && !fact.late;
             let timely = fact.received > ground.forgotten && fact.completed - fact.received <= keep;
-            if told && timely {
+            let covered = if told && timely { ground.covered(names, fact) } else { Covered::No };
+            if covered == Covered::NotYet && held <= HELD_MAX {
+                return true;
+            }
+            held -= 1;
+            ground.bytes -= fact.bytes();
+            if covered == Covered::Yes {
                 if fact.is_sure() && !known.contains(&*fact.after) {
                     out.unknown_versions.push(write(fact, names));
                 } else if fact.verb.changes_fields() && !fact.is_sure() {
@@ -430,6 +439,7 @@ fn write(fact: &Fact, names: &Names) -> Write {
         namespace: names.namespace.to_string(),
         name: names.name.to_string(),
         version: fact.after.to_string(),
+        received: fact.received,
         completed: fact.completed,
     }
 }

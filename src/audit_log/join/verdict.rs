@@ -100,7 +100,9 @@ pub struct Write {
     pub name: String,
     /// Version that the answer carries, where it is known.
     pub version: String,
-    /// Time of the answer, microseconds since 1970.
+    /// Time of the receipt, microseconds since 1970.
+    pub received: i64,
+    /// Time of the answer.
     pub completed: i64,
 }
 

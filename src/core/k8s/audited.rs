@@ -95,6 +95,14 @@ impl AuditedRequest {
     }
 }
 
+impl AuditedRequest {
+    /// Reports whether it was refused with 409: another write came first, or the name was taken.
+    #[must_use]
+    pub fn is_refused_for_another(&self) -> bool {
+        self.code == 409 && !self.dry_run && WRITES.contains(&self.verb.as_str())
+    }
+}
+
 const WRITES: [&str; 6] = ["create", "update", "patch", "apply", "delete", "deletecollection"];
 
 /// Sender of the request that made a change: the `actor` member of an entry.

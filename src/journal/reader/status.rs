@@ -42,6 +42,8 @@ pub struct SourceRow {
     pub suppressed: u64,
     /// Only a part of the resource is watched: one namespace, or what a selector takes.
     pub scoped: bool,
+    /// A selector takes a part of the objects, which can enter and leave it; excluded namespaces are none.
+    pub selects: bool,
 }
 
 impl SourceRow {
@@ -97,6 +99,12 @@ pub struct DeadLetter {
     pub time: i64,
 }
 
+/// Reports whether objects can enter and leave a source with these selectors. Its excluded namespaces are among its fields.
+fn selects(labels: &str, fields: &str) -> bool {
+    !labels.is_empty()
+        || fields.split(',').any(|field| !field.is_empty() && !field.trim_start().starts_with("metadata.namespace!="))
+}
+
 impl Reader {
     /// Every source ever configured. How many objects each has is another question, [`Reader::objects_of`], because they
     /// are counted for it.
@@ -111,7 +119,7 @@ impl Reader {
                 "SELECT s.id, r.facts, s.namespace, s.state, s.detail, s.state_since, s.resume, s.good_at, s.active,
                      s.gaps, s.audits, s.audit_differences, s.audited_at, s.pending_why IS NOT NULL, s.suppressed,
                      s.namespace <> '' OR s.label_selector <> '' OR s.field_selector <> '',
-                     s.recovered, s.good_since
+                     s.recovered, s.good_since, s.label_selector, s.field_selector
                  FROM source s JOIN resource r ON r.id = s.resource ORDER BY r.plural, r.api_group, s.namespace",
             )
             .map_err(sql(what))?;
@@ -135,6 +143,7 @@ impl Reader {
                     scoped: row.get(15)?,
                     recovered: row.get(16)?,
                     good_since: row.get(17)?,
+                    selects: selects(&row.get::<_, String>(18)?, &row.get::<_, String>(19)?),
                 })
             })
             .map_err(sql(what))?;

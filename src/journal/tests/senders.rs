@@ -33,7 +33,7 @@ async fn a_change_has_one_sender_for_ever() {
     open.list(10, None, &[pod("a", "u1", 1)]).await;
     open.watch(vec![upsert("a", "u1", 11)]).await;
     let attribute = async |open: &Open, actors: Vec<(Seq, Actor)>, upto| {
-        open.journal.attribute(Attribution { actors, upto: Seq(upto), needed_since: 0 }).await.unwrap();
+        open.journal.attribute(Attribution { actors, upto: Seq(upto), ..Attribution::default() }).await.unwrap();
     };
     open.journal.audited(batch("1", &["x", "y"])).await.unwrap();
     open.journal.audited(batch("2", &["y", "z"])).await.unwrap();

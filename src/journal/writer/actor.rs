@@ -52,10 +52,11 @@ impl Transaction<'_> {
             let text = serde_json::to_string(request).expect("texts and numbers always serialise");
             self.execute(
                 NOTE,
-                "INSERT OR IGNORE INTO audited VALUES (?, ?, ?)",
+                "INSERT OR IGNORE INTO audited (key, completed, request) VALUES (?, ?, ?)",
                 params![request.id, request.completed, text],
             )?;
         }
+        self.count_refused(&batch.refused)?;
         self.execute(
             NOTE,
             "DELETE FROM audited WHERE completed <=
@@ -112,6 +113,8 @@ impl Transaction<'_> {
         for (of, actor) in &attribution.actors {
             self.record_actor(*of, actor)?;
         }
+        self.count_wasted(&attribution.wasted)?;
+        self.forget_refused(attribution.needed_since)?;
         self.execute(ATTRIBUTE, "DELETE FROM audited WHERE completed < ?", params![attribution.needed_since])?;
         self.execute(
             ATTRIBUTE,

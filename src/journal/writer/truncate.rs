@@ -192,6 +192,7 @@ impl Transaction<'_> {
         self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('oldest', ?)", params![log_start.to_string()])?;
         self.execute(what, "DELETE FROM actor WHERE seq < ?", params![log_start])?;
         self.execute(what, "DELETE FROM outline WHERE part < ?", params![outline::part_of(log_start)])?;
+        self.forget_unwritten(log_start)?;
         self.changes.log_start = log_start;
         Ok(())
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::field::{Field, Side};
 use super::tally::Tally;
 use super::versions::Of;
-use super::{APART, Churn, Class, Count, Versions, Writes};
+use super::{APART, Churn, Class, Count, Senders, Versions, Writes};
 use crate::journal::{Requests as Counted, SourceRow};
 use crate::query::coverage::Uncovered;
 use crate::query::rewrites::Rewrite;
@@ -57,6 +57,9 @@ pub struct Report {
     /// The API server's own counters, where they were requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<Requests>,
+    /// Senders of requests that wrote nothing, by the audit log, where requests were requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub senders: Option<Senders>,
     /// The part of the time that the log does not cover.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) uncovered: Vec<Uncovered>,
@@ -323,6 +326,7 @@ impl Churn {
             }),
             dropped_below: self.objects.dropped().max(self.managers.dropped()).max(self.fields.dropped()),
             requests: None,
+            senders: None,
             uncovered: Vec::new(),
         }
     }

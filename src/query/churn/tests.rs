@@ -533,6 +533,7 @@ fn what_was_dropped_is_counted_only_where_requests_and_versions_are_of_the_same(
         gap_owed: false,
         suppressed: 0,
         scoped,
+        selects: false,
     };
     let report = |verbs: &[(&str, u64)], modified: u64, gap: bool, suppressed: u64, sources: &[SourceRow]| {
         let mut counted = crate::journal::Requests::default();

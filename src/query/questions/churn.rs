@@ -1,12 +1,14 @@
 //! Who writes most, what of it changed nothing that matters, and fields that managers fight over.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::core::model::Seq;
 use crate::core::wire::Header;
-use crate::journal::{REQUEST_COUNTERS_INTERVAL, Reader};
-use crate::query::churn::{Churn, Report, Requests, Versions};
+use crate::journal::{REQUEST_COUNTERS_INTERVAL, Reader, Requests as Counted};
+use crate::query::churn::{Churn, Report, Requests, Senders, Versions};
 use crate::query::coverage_notes::About;
 use crate::query::render::{Failure, object};
 use crate::query::rewrites::MANY;
@@ -22,7 +24,7 @@ const DEFAULT_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 pub(crate) struct Churned {
     /// The entries; without a first moment those of the last hour.
     pub(crate) select: Select,
-    /// Also counts what the API server dropped, by its own request counters.
+    /// Also counts what the API server dropped, by its own request counters, and who sent it, by the audit log.
     pub(crate) requests: bool,
     /// Number of rows in each table.
     pub(crate) top: usize,
@@ -61,18 +63,16 @@ pub(crate) fn report(args: &Churned, reader: &mut Reader, log: &Log<'_>) -> Resu
     }
     let (begin, end) = (since.as_microsecond(), until.as_microsecond());
     let counted = if args.requests { Some(reader.requests(begin, end)?) } else { None };
-    let stretches = counted.as_ref().map_or(&[][..], |counted| &counted.stretches);
-    if let Some(counted) = counted.as_ref().filter(|counted| counted.stretches.is_empty()) {
-        let why = counted.problem.as_ref().map(|problem| format!("; the last reading failed: {problem}"));
-        return Err(Failure::no(format!(
-            "the journal has no request counters from {} to {}; they are read every {} seconds while the daemon runs with \
-             [cluster] request_metrics = true, and need a right that `decklog rbac` then prints{}",
-            log.clock.moment(since),
-            log.clock.moment(until),
-            REQUEST_COUNTERS_INTERVAL.as_secs(),
-            why.unwrap_or_default()
-        )));
+    let unwritten = if args.requests { reader.unwritten(begin, end)? } else { Vec::new() };
+    let audit_log = args.requests && reader.audit_logs()?.iter().any(|row| row.active);
+    if let Some(counted) = counted.as_ref().filter(|counted| counted.stretches.is_empty())
+        && !audit_log
+        && unwritten.is_empty()
+    {
+        return Err(no_counters(counted, (since, until), log));
     }
+    let counted = counted.filter(|counted| !counted.stretches.is_empty());
+    let stretches = counted.as_ref().map_or(&[][..], |counted| &counted.stretches);
     // Counters are of whole stretches of time, which may reach beyond what was asked for.
     let from = stretches.first().map_or(begin, |(since, _)| begin.min(*since));
     let to = stretches.last().map_or(end, |(_, until)| end.max(*until));
@@ -103,16 +103,32 @@ pub(crate) fn report(args: &Churned, reader: &mut Reader, log: &Log<'_>) -> Resu
     selection.remark_unknown(log);
     let mut report = churn.report(since, until, args.top);
     report.not_counted.suppressed = reader.sources()?.iter().map(|source| source.suppressed).sum();
+    let wanted: Option<BTreeSet<String>> = selection.resources(reader)?.map(|names| names.into_iter().collect());
     if let Some(mut counted) = counted {
-        if let Some(wanted) = selection.resources(reader)? {
+        if let Some(wanted) = &wanted {
             counted.counts.retain(|name, _| wanted.contains(name));
         }
         report.requests = Some(Requests::of(&counted, &versions, &reader.sources()?));
     }
+    report.senders = args.requests.then(|| Senders::of(&unwritten, wanted.as_ref(), audit_log, args.top));
     if report.entries == 0 && !args.requests {
         note_newest(reader, since, log)?;
     }
     Ok(report)
+}
+
+/// Failure of a question about requests of which the journal has nothing.
+fn no_counters(counted: &Counted, (since, until): (Timestamp, Timestamp), log: &Log<'_>) -> Failure {
+    let why = counted.problem.as_ref().map(|problem| format!("; the last reading failed: {problem}"));
+    Failure::no(format!(
+        "the journal has no request counters from {} to {}; they are read every {} seconds while the daemon runs with \
+         [cluster] request_metrics = true, and need a right that `decklog rbac` then prints{}; an [[audit_log]] names the \
+         senders of requests that wrote nothing",
+        log.clock.moment(since),
+        log.clock.moment(until),
+        REQUEST_COUNTERS_INTERVAL.as_secs(),
+        why.unwrap_or_default()
+    ))
 }
 
 /// Says which entry is the newest, if nothing was found, which may be because the period begins after it.

@@ -140,6 +140,33 @@ async fn what_the_watch_cache_has_lost_is_found_by_name_and_recorded_as_it_was()
     }
 }
 
+/// What an audit log names and the log lacks is asked for with the next audit, also a creation, which no sample can have: nothing but the
+/// answer of etcd is believed.
+#[tokio::test]
+async fn an_object_that_others_name_is_asked_for() {
+    let place = examined_place(true).await;
+    let (daemon, at) = place.knows_abc().await;
+    place.sim.lose("configmaps", 1);
+    place.map("d", "lost");
+    place.change("c", "2");
+    daemon.audited_again().await;
+    let before = daemon.until_last(&place, "MODIFIED watched c@").await;
+    assert!(!before.iter().any(|line| line.contains(" d@")), "nobody names it: {before:#?}");
+    // One that is as the log has it, and one that is nowhere.
+    for name in ["a", "nowhere", "d"] {
+        daemon.handle.suspect("", "configmaps", "shop", name);
+    }
+    daemon.handle.suspect("", "secrets", "shop", "d");
+    let truth = place.truth(at);
+    let log = daemon.until(&place, |log| log.len() == 3 + truth.len()).await;
+    assert_eq!(changes(&log[3..]), truth, "{log:#?}");
+    daemon.audited_again().await;
+    assert!(daemon.stats("configmaps").suspects(9).is_empty(), "they are asked for once");
+    assert_eq!(daemon.journal.reader().unwrap().sources().unwrap()[0].audit_differences, 1);
+    assert!(!log.iter().any(|line| line.starts_with("GAP")), "{log:#?}");
+    daemon.stop().await;
+}
+
 /// The API server starts again before anybody has found what its cache lost: everything is recorded as it was, and nothing is at
 /// another version than its own. No bookmark comes: behind one that comes after the loss, the audits alone find it.
 #[tokio::test]

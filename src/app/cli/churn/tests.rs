@@ -1,12 +1,14 @@
 use std::path::Path;
 
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
 use super::*;
 use crate::core::runtime;
-use crate::journal::RequestCounts;
+use crate::journal::{Attribution, AuditBatch, Journal, RequestCounts, Unwritten, UnwrittenKind};
 use crate::query::Log;
+use crate::query::churn::Senders;
 use crate::query::churn::tests::{BEGIN, Story};
 use crate::query::questions::churn::report;
 use crate::query::render::clock::Clock;
@@ -99,6 +101,41 @@ async fn hour(dir: &Path) {
     .await;
 }
 
+/// What an audit log of that hour says: a careless operator, two who race, and one who comes an hour later.
+async fn audited(dir: &Path) {
+    let (journal, thread) = Journal::open(dir).unwrap();
+    let at = |minute: i64| BEGIN.parse::<Timestamp>().unwrap().as_microsecond() + minute * 60_000_000;
+    let sent =
+        |number: usize, kind, user: &str, verb: &str, (group, resource, sub): (&str, &str, &str), minute| Unwritten {
+            key: format!("{user}-{number}"),
+            kind,
+            user: user.to_owned(),
+            agent: format!("{verb}er/v1.2.3 (linux/amd64)"),
+            verb: verb.to_owned(),
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: sub.to_owned(),
+            namespace: "shop".to_owned(),
+            name: "feature-flags".to_owned(),
+            completed: at(minute),
+        };
+    let operator = "system:serviceaccount:shop:careless-operator";
+    let maps = ("", "configmaps", "");
+    let mut wasted: Vec<Unwritten> =
+        (0..374).map(|number| sent(number, UnwrittenKind::NoOp, operator, "patch", maps, number as i64 % 50)).collect();
+    wasted.push(sent(900, UnwrittenKind::NoOp, "alice@example.com", "update", ("apps", "deployments", "scale"), 20));
+    wasted.push(sent(901, UnwrittenKind::NoOp, "late@example.com", "update", maps, 70));
+    let refused = vec![
+        sent(1, UnwrittenKind::AlreadyExists, "bob@example.com", "create", maps, 3),
+        sent(2, UnwrittenKind::Conflict, "alice@example.com", "update", ("apps", "deployments", "scale"), 21),
+    ];
+    journal.audit_logs(vec!["audit".to_owned()]).await.unwrap();
+    journal.audited(AuditBatch { log: "audit".to_owned(), refused, ..AuditBatch::default() }).await.unwrap();
+    journal.attribute(Attribution { wasted, ..Attribution::default() }).await.unwrap();
+    drop(journal);
+    thread.join().unwrap();
+}
+
 fn args(requests: bool, top: usize) -> Churned {
     let only = Filters {
         since: Some(BEGIN.parse().unwrap()),
@@ -119,6 +156,7 @@ fn found(dir: &Path, args: &Churned) -> Result<Report, Failure> {
 async fn an_hour_reads_well_in_80_and_120_columns_and_as_json() {
     let dir = tempfile::tempdir().unwrap();
     hour(dir.path()).await;
+    audited(dir.path()).await;
     let report = found(dir.path(), &args(true, 4)).unwrap();
     for columns in [80, 120] {
         let text = lines(&report, TerminalStyle { color: false, terminal: true, width: Some(columns) });
@@ -159,6 +197,52 @@ async fn counters_of_a_resource_are_printed_alone() {
     let requests = found(dir.path(), &args).unwrap().requests.unwrap();
     let found: Vec<_> = requests.resources.iter().map(|of| (&*of.resource, of.requests, of.dropped)).collect();
     assert_eq!(found, [("leases.coordination.k8s.io", 51, Some(0))]);
+}
+
+/// With an audit log there are names without counters, for the hours that the span touches and the resources that it chooses.
+#[tokio::test(start_paused = true)]
+async fn senders_are_named_by_the_audit_log_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    Story::play(dir.path(), &[], async |story| {
+        story.write("configmaps", "shop/feature-flags", "helm", |map| map["data"] = json!({"a": "b"})).await;
+        story.write("deployments", "shop/web", "helm", |web| web["spec"] = json!({"replicas": 2})).await;
+    })
+    .await;
+    audited(dir.path()).await;
+    let senders = |change: &dyn Fn(&mut Churned)| {
+        let mut args = args(true, 10);
+        change(&mut args);
+        let report = found(dir.path(), &args).unwrap();
+        assert!(report.requests.is_none());
+        report.senders.unwrap()
+    };
+    let of = |senders: &Senders| (senders.no_op, senders.conflicts, senders.already_exists, senders.rows.len());
+    assert_eq!(
+        of(&senders(&|args| args.select.only.until = Some("2026-11-21T10:59:00Z".parse().unwrap()))),
+        (375, 1, 1, 3)
+    );
+    assert_eq!(of(&senders(&|_| ())), (376, 1, 1, 4), "an hour counts as a whole");
+    assert_eq!(of(&senders(&|args| args.select.objects = vec!["deployments".into()])), (1, 1, 0, 1));
+    assert_eq!(of(&senders(&|args| args.top = 1)), (376, 1, 1, 1), "the sums are of all");
+    let report = found(dir.path(), &args(true, 10)).unwrap();
+    let text = lines(&report, TerminalStyle { color: false, terminal: false, width: None }).join("\n");
+    for part in [
+        "[cluster] request_metrics = true adds them",
+        "careless-operator (patcher/v1.2.3): patch configmaps shop/feature-flags",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(found(dir.path(), &args(false, 10)).unwrap().senders.is_none());
+}
+
+/// Without an audit log the counters are there, and one line says what names the senders.
+#[tokio::test(start_paused = true)]
+async fn without_an_audit_log_it_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    hour(dir.path()).await;
+    let report = found(dir.path(), &args(true, 4)).unwrap();
+    let text = lines(&report, TerminalStyle { color: false, terminal: false, width: None }).join("\n");
+    assert_eq!(text.matches("configure [[audit_log]]").count(), 1, "{text}");
 }
 
 #[tokio::test(start_paused = true)]
