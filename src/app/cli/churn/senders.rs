@@ -49,7 +49,10 @@ fn spell(row: &SenderRow) -> String {
         text.push_str(&format!(": {} {object}", row.verb));
     }
     if let (Some(first), Some(last)) = (row.first, row.last) {
-        text.push_str(&format!(", {} to {}", moment(first), moment(last)));
+        text.push_str(&format!(", {}", moment(first)));
+        if last > first {
+            text.push_str(&format!(" to {}", moment(last)));
+        }
     }
     text
 }

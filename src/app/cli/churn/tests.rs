@@ -18,6 +18,11 @@ use crate::query::select::{Filters, Select};
 /// An hour of a cluster in which two managers fight, an operator writes time stamps, a node lives, and the watch
 /// history expires.
 async fn hour(dir: &Path) {
+    hour_of(dir, false).await;
+}
+
+/// The same hour, with or without an audit log.
+async fn hour_of(dir: &Path, is_audited: bool) {
     Story::play(dir, &[], async |story| {
         let none = RequestCounts { since: None, until: runtime::now(), requests: Vec::new() };
         story.journal.requests(Ok(none)).await.unwrap();
@@ -96,21 +101,24 @@ async fn hour(dir: &Path) {
             ],
         };
         story.journal.requests(Ok(counts)).await.unwrap();
+        if is_audited {
+            audited(&story.journal).await;
+        }
         story.journal.flush().await.unwrap();
     })
     .await;
 }
 
 /// What an audit log of that hour says: a careless operator, two who race, and one who comes an hour later.
-async fn audited(dir: &Path) {
-    let (journal, thread) = Journal::open(dir).unwrap();
+async fn audited(journal: &Journal) {
     let at = |minute: i64| BEGIN.parse::<Timestamp>().unwrap().as_microsecond() + minute * 60_000_000;
     let sent =
-        |number: usize, kind, user: &str, verb: &str, (group, resource, sub): (&str, &str, &str), minute| Unwritten {
+        |number: i64, kind, user: &str, verb: &str, (group, resource, sub): (&str, &str, &str), minute| Unwritten {
             key: format!("{user}-{number}"),
             kind,
             user: user.to_owned(),
-            agent: format!("{verb}er/v1.2.3 (linux/amd64)"),
+            agent: if user.starts_with("system") { "operator/v1.2.3 (linux/amd64)" } else { "kubectl/v1.36.0" }
+                .to_owned(),
             verb: verb.to_owned(),
             group: group.to_owned(),
             resource: resource.to_owned(),
@@ -122,7 +130,7 @@ async fn audited(dir: &Path) {
     let operator = "system:serviceaccount:shop:careless-operator";
     let maps = ("", "configmaps", "");
     let mut wasted: Vec<Unwritten> =
-        (0..374).map(|number| sent(number, UnwrittenKind::NoOp, operator, "patch", maps, number as i64 % 50)).collect();
+        (0..374).map(|number| sent(number, UnwrittenKind::NoOp, operator, "patch", maps, number % 50)).collect();
     wasted.push(sent(900, UnwrittenKind::NoOp, "alice@example.com", "update", ("apps", "deployments", "scale"), 20));
     wasted.push(sent(901, UnwrittenKind::NoOp, "late@example.com", "update", maps, 70));
     let refused = vec![
@@ -132,8 +140,6 @@ async fn audited(dir: &Path) {
     journal.audit_logs(vec!["audit".to_owned()]).await.unwrap();
     journal.audited(AuditBatch { log: "audit".to_owned(), refused, ..AuditBatch::default() }).await.unwrap();
     journal.attribute(Attribution { wasted, ..Attribution::default() }).await.unwrap();
-    drop(journal);
-    thread.join().unwrap();
 }
 
 fn args(requests: bool, top: usize) -> Churned {
@@ -155,8 +161,7 @@ fn found(dir: &Path, args: &Churned) -> Result<Report, Failure> {
 #[tokio::test(start_paused = true)]
 async fn an_hour_reads_well_in_80_and_120_columns_and_as_json() {
     let dir = tempfile::tempdir().unwrap();
-    hour(dir.path()).await;
-    audited(dir.path()).await;
+    hour_of(dir.path(), true).await;
     let report = found(dir.path(), &args(true, 4)).unwrap();
     for columns in [80, 120] {
         let text = lines(&report, TerminalStyle { color: false, terminal: true, width: Some(columns) });
@@ -206,9 +211,10 @@ async fn senders_are_named_by_the_audit_log_alone() {
     Story::play(dir.path(), &[], async |story| {
         story.write("configmaps", "shop/feature-flags", "helm", |map| map["data"] = json!({"a": "b"})).await;
         story.write("deployments", "shop/web", "helm", |web| web["spec"] = json!({"replicas": 2})).await;
+        audited(&story.journal).await;
+        story.journal.flush().await.unwrap();
     })
     .await;
-    audited(dir.path()).await;
     let senders = |change: &dyn Fn(&mut Churned)| {
         let mut args = args(true, 10);
         change(&mut args);
@@ -228,7 +234,7 @@ async fn senders_are_named_by_the_audit_log_alone() {
     let text = lines(&report, TerminalStyle { color: false, terminal: false, width: None }).join("\n");
     for part in [
         "[cluster] request_metrics = true adds them",
-        "careless-operator (patcher/v1.2.3): patch configmaps shop/feature-flags",
+        "careless-operator (operator/v1.2.3): patch configmaps shop/feature-flags",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
