@@ -54,7 +54,7 @@ pub(super) fn refused(request: AuditedRequest) -> Unwritten {
 
 /// Returns what the active sources cover, up to the last time that each is known to have been complete.
 pub(super) fn covers(sources: &[SourceRow]) -> Vec<Cover> {
-    let lag = super::follow::micros(WATCH_LAG_MAX);
+    let lag = i64::try_from(WATCH_LAG_MAX.as_micros()).unwrap_or(i64::MAX);
     let cover = |source: &SourceRow| {
         Some(Cover {
             group: source.resource.group.clone(),

@@ -151,3 +151,20 @@ async fn an_object_is_known_by_its_last_version() {
     assert_eq!((b.version.as_str(), b.present), ("12", false));
     assert!(known("c").is_none() && reader.audited_object("apps", "pods", "shop", "a").unwrap().is_none());
 }
+
+/// Counts are kept as long as the log: an hour that ended before it begins goes with its entries.
+#[tokio::test]
+async fn an_hour_goes_with_the_entries_of_its_time() {
+    use super::retention::{by_age, oldest, until};
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 1)]).await;
+    open.watch((11..20).map(|version| upsert("a", "u1", version)).collect()).await;
+    let now = runtime::now().as_microsecond();
+    let of = [sent("1", UnwrittenKind::NoOp, "of-old", now - 3 * HOUR), sent("2", UnwrittenKind::NoOp, "of-now", now)];
+    open.journal.attribute(wasted(&of)).await.unwrap();
+    open.journal.bound(by_age()).await.unwrap();
+    until("the log is truncated", || oldest(&open) > 1).await;
+    let left = open.journal.reader().unwrap().unwritten(0, i64::MAX / 2).unwrap();
+    assert_eq!(left.iter().map(|row| row.like.user.as_str()).collect::<Vec<_>>(), ["of-now"]);
+}

@@ -108,7 +108,7 @@ impl Transaction<'_> {
     pub(super) fn forget_unwritten(&self, log_start: u64) -> Result {
         self.execute(
             COUNT,
-            "DELETE FROM unwritten WHERE hour + ?1 <= (SELECT time FROM entry WHERE seq = ?2)",
+            "DELETE FROM unwritten WHERE hour <= (SELECT time FROM entry WHERE seq = ?2) - ?1",
             params![HOUR, log_start],
         )?;
         Ok(())
