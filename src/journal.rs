@@ -56,6 +56,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
+use audit_log::HOUR;
 pub use audit_log::{
     Attribution, AuditBatch, AuditCounts, AuditLogRow, AuditedObject, OTHER_SENDERS, REQUESTS_MAX, Unwritten,
     UnwrittenKind, UnwrittenRow,

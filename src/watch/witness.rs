@@ -2,14 +2,12 @@
 //!
 //! # Decision: etcd is asked for objects by name
 //!
-//! Context: Consistent lists come from the watch cache that feeds the watch, so neither shows an event that is lost between etcd and
-//! that cache.
-//! Decision: etcd answers exact lists of one name. Each audit asks for what its list and the log disagree about, for objects that
-//! an audit log names with a version which the log lacks, for objects that have just changed, also right before that, and for a part of
-//! the others, so that each is asked for once a day. Missed versions are read by
-//! name, and an alarm names the cache.
-//! Cost: Requests at `[cluster] audit_reads`. A lost creation has no name to ask for, but from an audit log: it is found once the API server's own check has
-//! dropped the snapshots of its cache, and whole exact lists come from etcd.
+//! Context: Consistent lists come from the watch cache that feeds the watch: neither shows an event that is lost between etcd and it.
+//! Decision: etcd answers exact lists of one name. Each audit asks for what list and log disagree about, for objects that
+//! an audit log names with a version beyond the log, for those that have just changed, also right before that, and for some of
+//! the others: each once a day. Missed versions are read by name; an alarm names the cache.
+//! Cost: Requests at `[cluster] audit_reads`. A lost creation that no audit log names is found once the API server's check has
+//! dropped the snapshots of its cache: then whole exact lists come from etcd.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -6,9 +6,8 @@ use rusqlite::{OptionalExtension, params};
 
 use super::{Reader, sql};
 use crate::core::model::ResourceVersion;
-use crate::journal::audit_log::HOUR;
 use crate::journal::error::Result;
-use crate::journal::{AuditedObject, Unwritten, UnwrittenKind, UnwrittenRow};
+use crate::journal::{AuditedObject, HOUR, Unwritten, UnwrittenKind, UnwrittenRow};
 
 impl Reader {
     /// Returns the requests that wrote nothing in the hours that overlap a time, in microseconds since 1970, by what they have in

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::core::k8s::audited::AuditedRequest;
-use crate::journal::audit_log::HOUR;
-use crate::journal::{Attribution, AuditBatch, OTHER_SENDERS, Unwritten, UnwrittenKind};
+use crate::journal::{Attribution, AuditBatch, HOUR, OTHER_SENDERS, Unwritten, UnwrittenKind};
 
 /// The beginning of an hour.
 const T: i64 = 480_000 * HOUR;

@@ -3,16 +3,15 @@
 //! # Decision: what wrote nothing is counted by hour
 //!
 //! Context: A careless controller sends thousands of requests a minute that change nothing, and each row outlives its request.
-//! Decision: One row holds an hour, a sender, a verb and a resource: [`SENDERS_MAX`] rows an hour, [`ROWS_MAX`] in all, and no longer
+//! Decision: One row holds an hour, a sender, a verb and a resource: 2,000 rows an hour, 100,000 in all, and no longer
 //! than the log. A request is marked as counted where it is kept, so that a restart, which reads it again, does not count it again.
 //! Cost: A span is answered in whole hours.
 
 use rusqlite::params;
 
 use super::{Transaction, sql};
-use crate::journal::audit_log::HOUR;
 use crate::journal::error::Result;
-use crate::journal::{OTHER_SENDERS, REQUESTS_MAX, Unwritten};
+use crate::journal::{HOUR, OTHER_SENDERS, REQUESTS_MAX, Unwritten};
 
 const COUNT: &str = "count a request that wrote nothing";
 /// Number of rows of an hour, beside those of the others.
