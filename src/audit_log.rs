@@ -71,7 +71,9 @@ use tokio_util::sync::CancellationToken;
 
 use std::sync::Arc;
 
+use crate::core::change::redact::Redactor;
 use crate::core::net::server::BindError;
+use crate::core::runtime::watch;
 use crate::journal::{Journal, JournalError};
 use feed::{Feed, Handing};
 use follow::Followed;
@@ -94,15 +96,19 @@ pub enum AuditLogError {
 /// Number of batches that wait for the join.
 const NEWS: usize = 16;
 
-/// Reads audit logs, records the senders of changes, and counts requests that wrote nothing, until `stop`. An object whose version the
-/// log may lack is handed to `suspects`. A standby waits until it leads.
+/// Rules of redaction as they are now, for senders.
+pub type Rules = watch::Receiver<Arc<Redactor>>;
+
+/// Reads audit logs, records the senders of changes, and counts requests that wrote nothing, until `stop`. A standby waits until it
+/// leads. What the rules take out of a sender is in no request and no entry. An object whose version the log may lack is handed to
+/// the suspects.
 ///
 /// # Errors
 /// Where an address cannot be bound, or the journal cannot be read or written.
 pub async fn run(
     journal: Journal,
     logs: Vec<Settings>,
-    suspects: Suspects,
+    (rules, suspects): (Rules, Suspects),
     stop: CancellationToken,
 ) -> Result<(), AuditLogError> {
     if !follow::leads(&journal, &stop).await {
@@ -112,17 +118,17 @@ pub async fn run(
     journal.audit_logs(names).await?;
     let (sender, receiver) = mpsc::channel(NEWS);
     let mut tasks: JoinSet<Result<(), AuditLogError>> = JoinSet::new();
-    let (own, halt) = (journal.clone(), stop.clone());
+    let (own, halt, its_rules) = (journal.clone(), stop.clone(), rules.clone());
     let followed = logs.iter().map(|settings| Followed {
         name: settings.name(),
         begins: settings.file.as_deref().and_then(feed::begins),
         is_local: settings.file.is_some(),
     });
     let followed: Vec<Followed> = followed.collect();
-    tasks.spawn(async move { Ok(follow::follow(own, followed, receiver, suspects, halt).await?) });
+    tasks.spawn(async move { Ok(follow::follow(own, followed, (its_rules, suspects), receiver, halt).await?) });
     for settings in logs {
         let bound = Receiver::bind(&settings).await?;
-        let feed = Feed::new(journal.clone(), settings, sender.clone())?;
+        let feed = Feed::new(journal.clone(), settings, rules.clone(), sender.clone())?;
         let halt = stop.clone();
         let Some(bound) = bound else {
             tasks.spawn(async move { Ok(feed.follow(halt).await?) });

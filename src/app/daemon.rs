@@ -199,7 +199,7 @@ struct Running {
     tasks: Supervisor<TaskError>,
     sinks: Sinks,
     sources: SourceManagerHandle,
-    redactor: Arc<Redactor>,
+    redactor: runtime::watch::Sender<Arc<Redactor>>,
     /// Channel of the state that this process reports.
     live: watch::Sender<Live>,
     /// File of that state for `decklog status`, if it could be created.
@@ -316,7 +316,8 @@ impl Running {
                 async move { Ok(apiserver_counters::run(api, sources, journal, stop).await?) },
             );
         }
-        audit_logs::read(&config, &journal, handle.clone(), &mut tasks);
+        let redactor = runtime::watch::Sender::new(redactor);
+        audit_logs::read(&config, redactor.subscribe(), &journal, handle.clone(), &mut tasks);
         let live = watch::Sender::new(Live {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -502,6 +503,7 @@ impl Running {
             ("[cluster]", self.config.cluster != config.cluster),
             ("[state]", self.config.state != config.state),
             ("[ha]", self.config.ha != config.ha),
+            ("[[audit_log]]", self.config.audit_log != config.audit_log),
             ("[http]", self.config.http != config.http),
             ("[ui]", self.config.ui != config.ui),
             ("[log] format", self.config.log.format != config.log.format),
@@ -512,7 +514,7 @@ impl Running {
         }
         // Other rules are another redactor, and every source begins again with it; the same rules are the same one.
         let redactor = if config.redact == self.config.redact {
-            Arc::clone(&self.redactor)
+            Arc::clone(&self.redactor.borrow())
         } else {
             redaction::redactor(&config).map_err(|error| error.to_string())?
         };
@@ -531,7 +533,7 @@ impl Running {
                 tracing::info!("SIGHUP: {text}");
             }
         }
-        self.redactor = redactor;
+        self.redactor.send_replace(redactor);
         self.config = config;
         Ok(())
     }

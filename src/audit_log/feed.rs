@@ -16,7 +16,7 @@ use super::file::{Batch, FilePosition, Tail};
 use super::follow::{News, micros, now};
 use super::lines::Line;
 use super::listen::{Handler, Refusal};
-use super::{Outcome, Received, Settings, read, read_line, unwritten};
+use super::{Outcome, Received, Rules, Settings, read, read_line, unwritten};
 use crate::core::k8s::audited::AuditedRequest;
 use crate::core::net::server::Peer;
 use crate::journal::{AuditBatch, AuditCounts, Journal, JournalError, Reader};
@@ -35,13 +35,19 @@ pub(super) struct Feed {
     settings: Settings,
     journal: Journal,
     reader: Mutex<Reader>,
+    rules: Rules,
     news: mpsc::Sender<News>,
 }
 
 impl Feed {
-    pub(super) fn new(journal: Journal, settings: Settings, news: mpsc::Sender<News>) -> Result<Self, JournalError> {
+    pub(super) fn new(
+        journal: Journal,
+        settings: Settings,
+        rules: Rules,
+        news: mpsc::Sender<News>,
+    ) -> Result<Self, JournalError> {
         let reader = Mutex::new(journal.reader()?);
-        Ok(Self { name: settings.name(), settings, journal, reader, news })
+        Ok(Self { name: settings.name(), settings, journal, reader, rules, news })
     }
 
     /// Reads the file from where it was left, until `stop`.
@@ -130,7 +136,13 @@ impl Feed {
         };
         let Sorted { mut requests, refused, counts, probe, .. } = sorted;
         requests.retain(is_watched);
-        let refused = refused.into_iter().filter(is_watched).map(unwritten::refused).collect();
+        let redactor = Arc::clone(&self.rules.borrow());
+        let redacted = |mut request: AuditedRequest| {
+            redactor.redact_sender(&mut request.sender);
+            request
+        };
+        let requests: Vec<_> = requests.into_iter().map(redacted).collect();
+        let refused = refused.into_iter().filter(is_watched).map(redacted).map(unwritten::refused).collect();
         let complete = upto.saturating_sub(micros(self.settings.lag())).max(0);
         let log = self.name.clone();
         let requests_kept = requests.clone();
@@ -265,3 +277,6 @@ fn ticks() -> tokio::time::Interval {
 fn watched(reader: &Reader) -> Result<BTreeSet<(String, String)>, JournalError> {
     Ok(reader.sources()?.into_iter().map(|source| (source.resource.group, source.resource.plural)).collect())
 }
+
+#[cfg(test)]
+mod tests;

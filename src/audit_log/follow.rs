@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Rules;
 use super::join::{self, Joiner, Limits};
 use super::unwritten::{self, Suspect};
 use super::versions::{Versions, WATCH_LAG_MAX};
@@ -59,6 +60,7 @@ pub(super) struct Followed {
 /// State of the join.
 struct Follower {
     journal: Journal,
+    rules: Rules,
     joiner: Joiner,
     versions: Versions,
     /// Up to when each audit log is read.
@@ -92,13 +94,13 @@ pub type Suspects = Arc<dyn Fn(Suspect) + Send + Sync>;
 pub(super) async fn follow(
     journal: Journal,
     logs: Vec<Followed>,
+    (rules, suspects): (Rules, Suspects),
     mut news: mpsc::Receiver<News>,
-    suspects: Suspects,
     stop: CancellationToken,
 ) -> Result<(), JournalError> {
     let mut reader = journal.reader()?;
     let mut head = journal.head();
-    let mut follower = Follower::begin(journal, logs, suspects, &reader)?;
+    let mut follower = Follower::begin(journal, logs, rules, suspects, &reader)?;
     let mut covered: Option<Instant> = None;
     loop {
         let looked = now();
@@ -149,7 +151,13 @@ pub(super) async fn leads(journal: &Journal, stop: &CancellationToken) -> bool {
 
 impl Follower {
     /// Goes on where the journal was left: with the requests that it keeps, and with the entries that these may be about.
-    fn begin(journal: Journal, logs: Vec<Followed>, suspects: Suspects, reader: &Reader) -> Result<Self, JournalError> {
+    fn begin(
+        journal: Journal,
+        logs: Vec<Followed>,
+        rules: Rules,
+        suspects: Suspects,
+        reader: &Reader,
+    ) -> Result<Self, JournalError> {
         let attributed = reader.attributed()?;
         let known: BTreeMap<String, i64> =
             reader.audit_logs()?.into_iter().map(|row| (row.name, row.complete)).collect();
@@ -167,11 +175,15 @@ impl Follower {
         let read = reader.last_before(from)?;
         let mut joiner =
             Joiner::new(Limits { skew: if is_local { 0 } else { Limits::default().skew }, ..Limits::default() }, from);
-        for request in requests {
+        // Other rules may hold than when they were written.
+        let redactor = Arc::clone(&rules.borrow());
+        for mut request in requests {
+            redactor.redact_sender(&mut request.sender);
             joiner.request(request);
         }
         Ok(Self {
             journal,
+            rules,
             joiner,
             versions: Versions::new(is_local),
             complete,
@@ -236,11 +248,16 @@ impl Follower {
         // What the sources cover by now was read before.
         self.joiner.advance(self.complete(), self.versions_complete);
         let settled = self.joiner.take();
+        let redactor = Arc::clone(&self.rules.borrow());
         for verdict in settled.verdicts {
             self.open.remove(&verdict.seq);
             match verdict.actor {
                 _ if verdict.seq <= self.attributed.0 => {}
-                Ok(actor) => self.actors.push((Seq(verdict.seq), entry(actor))),
+                Ok(actor) => {
+                    let mut actor = entry(actor);
+                    redactor.redact_sender(&mut actor.sender);
+                    self.actors.push((Seq(verdict.seq), actor));
+                }
                 Err(why) => tracing::debug!(seq = verdict.seq, why = why.as_str(), "an entry gets no sender"),
             }
         }

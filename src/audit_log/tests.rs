@@ -61,7 +61,7 @@ fn told(outcome: &Outcome) -> String {
 }
 
 /// An event of the level `Metadata`, with these members in the place of its own; `null` takes one out.
-fn event(members: &Value) -> String {
+pub(super) fn event(members: &Value) -> String {
     let mut event = serde_json::json!({
         "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": "7a", "stage": "ResponseComplete",
         "requestURI": "/api/v1/namespaces/shop/configmaps/cm", "verb": "update", "user": {"username": "alice"},

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::{Config, Journal, Supervisor, TaskError};
-use crate::audit_log::{self, Suspect, Suspects};
+use crate::audit_log::{self, Rules, Suspect, Suspects};
 use crate::watch::SourceManagerHandle;
 
 /// Begins to read who made which change, where the configuration says from where. Objects of which the log may lack a version go to the
 /// audits of their sources.
 pub(super) fn read(
     config: &Config,
+    rules: Rules,
     journal: &Journal,
     sources: SourceManagerHandle,
     tasks: &mut Supervisor<TaskError>,
@@ -20,6 +21,6 @@ pub(super) fn read(
             let Suspect { group, resource, namespace, name } = suspect;
             sources.suspect(&group, &resource, &namespace, &name);
         });
-        tasks.spawn("audit logs", async move { Ok(audit_log::run(journal, logs, suspects, stop).await?) });
+        tasks.spawn("audit logs", async move { Ok(audit_log::run(journal, logs, (rules, suspects), stop).await?) });
     }
 }

@@ -22,16 +22,19 @@
 //! For mask, drop and tokens a keyed digest is kept beside the object (a *mark*), so that their changes show.
 //! `null` is left as it is. All other bytes of the object stay what they were.
 //!
+//! **Senders** that an audit log names are redacted by `senders`, before the journal has the request: `senders`.
+//!
 //! **Rules that come later** hold for what the journal already has as soon as it would be emitted again (the `was` of a
 //! patch, the last state of what is deleted): [`Redactor::again`] redacts what an earlier redaction has left, and lets
 //! stand what that one put in the place of values.
 
 mod annotation;
+mod senders;
 mod settings;
 mod signs;
 mod walk;
 
-pub use settings::{RedactMode, RedactRule, Settings};
+pub use settings::{RedactMode, RedactRule, SenderPart, Settings};
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -61,6 +64,9 @@ const IDENTITY: [&str; 7] = [
 ];
 
 const TOKEN: &str = "redacted:token";
+
+/// Stands before the digits of a digest.
+const DIGEST: &str = "hmac:";
 
 /// Counts the changes of what rules do to an object while they stay the same. One more, and whatever was redacted before
 /// is redacted again when it is emitted once more. 2: rules are followed through managedFields.
@@ -97,6 +103,7 @@ impl Builtin {
 pub struct Redactor {
     builtin: Vec<Builtin>,
     rules: Vec<Rule>,
+    senders: Vec<SenderPart>,
     keyed: Hmac<Sha256>,
 }
 
@@ -177,7 +184,7 @@ impl Redactor {
         }
         let keyed = Hmac::new_from_slice(&key).expect("HMAC takes keys of every length");
         let builtin = if config.defaults { Builtin::ALL.to_vec() } else { Vec::new() };
-        Ok(Self { builtin, rules, keyed })
+        Ok(Self { builtin, rules, senders: config.senders.clone(), keyed })
     }
 
     fn has(&self, rule: Builtin) -> bool {

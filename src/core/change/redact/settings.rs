@@ -23,6 +23,8 @@ pub struct Settings {
     pub defaults: bool,
     /// Rules beside the built-in ones.
     pub rules: Vec<RedactRule>,
+    /// Parts of the senders that an audit log names which never reach the disk in clear.
+    pub senders: Vec<SenderPart>,
     /// A file with the key of the digests, at least 16 bytes. Default: a key made once, kept in the state directory.
     #[schemars(extend("format" = "key-file"))]
     pub key_file: Option<PathBuf>,
@@ -30,7 +32,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { defaults: true, rules: Vec::new(), key_file: None }
+        Self { defaults: true, rules: Vec::new(), senders: Vec::new(), key_file: None }
     }
 }
 
@@ -59,6 +61,18 @@ pub struct RedactRule {
     pub paths: Vec<Pattern>,
     /// Replacement of the value.
     pub mode: RedactMode,
+}
+
+/// Part of the sender of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SenderPart {
+    /// User, and the user who impersonated: a keyed digest, the same for the same name.
+    Users,
+    /// Addresses: they are left out.
+    Addresses,
+    /// User agent: it is left out.
+    Agents,
 }
 
 /// Replacement of a redacted value.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Scope, Sort, Walk};
 use crate::core::change::redact::signs::{Signs, mask_tokens};
-use crate::core::change::redact::{Builtin, EVERYTHING, MOST, NAMING, RedactMode};
+use crate::core::change::redact::{Builtin, DIGEST, EVERYTHING, MOST, NAMING, RedactMode};
 use crate::core::json::tree::{Id, Kind};
 use crate::core::model::Redacted;
 
@@ -13,7 +13,6 @@ use crate::core::model::Redacted;
 const MAX_EMBEDDED: usize = 4;
 
 const MASK: &str = "\"***\"";
-const DIGEST: &str = "hmac:";
 
 /// Returns the container of most of these values: the one at depth two, or else at depth one.
 fn holder(pointers: &[String], pointer: &str) -> String {

@@ -1,0 +1,112 @@
+//! What `[redact] senders` takes out of a sender is nowhere on the disk.
+
+use serde_json::json;
+
+use super::*;
+use crate::audit_log::Sender;
+use crate::audit_log::tests::event;
+use crate::core::change::redact::{Redactor, SenderPart, Settings as Redact};
+use crate::core::k8s::audited::Actor;
+use crate::core::model::{Observed, Redacted, ResourceVersion, Seq, Verb};
+use crate::core::runtime::{self, watch};
+use crate::core::wire::Entry;
+use crate::journal::tests::pods;
+use crate::journal::{Attribution, WatchChange};
+
+const USERS: [&str; 2] = ["canary-alice@example.com", "canary-bob@example.com"];
+const ADDRESSES: [&str; 2] = ["192.0.2.71", "2001:db8::71"];
+const AGENT: &str = "canary-agent/v1 (linux/amd64)";
+
+/// A version of a Pod that the watch brings.
+fn pod(version: u64) -> WatchChange {
+    let body = json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": version.to_string()},
+        "spec": {"n": version}});
+    let object = Observed {
+        namespace: "shop".to_owned(),
+        name: "a".to_owned(),
+        uid: "u".to_owned(),
+        version: ResourceVersion::new(version.to_string()),
+        body: Redacted { bytes: body.to_string().into_bytes(), ..Redacted::default() },
+    };
+    WatchChange { verb: Verb::Upsert, object }
+}
+
+/// An update of a Pod, which brought a version. `through` impersonated the user.
+fn updated(id: &str, name: &str, version: u64, through: Option<&str>) -> String {
+    let now = runtime::now().to_string();
+    let mut members = json!({
+        "auditID": id, "level": "RequestResponse", "user": {"username": through.unwrap_or(USERS[0])},
+        "requestURI": format!("/api/v1/namespaces/shop/pods/{name}?fieldManager=ci"), "sourceIPs": ADDRESSES, "userAgent": AGENT,
+        "objectRef": {"resource": "pods", "namespace": "shop", "name": name, "uid": "u", "apiVersion": "v1"},
+        "responseObject": {"metadata": {"name": name, "namespace": "shop", "uid": "u", "resourceVersion": version.to_string()}},
+        "requestReceivedTimestamp": now, "stageTimestamp": now,
+    });
+    if through.is_some() {
+        members["impersonatedUser"] = json!({"username": USERS[0]});
+    }
+    event(&members)
+}
+
+/// All that the state directory holds: the bytes of its files, and the entries and requests in clear.
+fn held(dir: &Path, journal: &Journal) -> Vec<Vec<u8>> {
+    let files = std::fs::read_dir(dir).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap());
+    let mut held: Vec<Vec<u8>> = files.collect();
+    let mut reader = journal.reader().unwrap();
+    held.extend(reader.entries_after(Seq(0), 100, usize::MAX).unwrap().iter().map(|entry| entry.line.to_vec()));
+    held.extend(reader.audited().unwrap().iter().map(|request| serde_json::to_vec(request).unwrap()));
+    held
+}
+
+/// Receives events under rules, and records the sender of a change as the join does. Returns the canaries that are on the disk, and
+/// that sender.
+async fn written(senders: &[SenderPart]) -> (Vec<&'static str>, Sender) {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread) = Journal::open(dir.path()).unwrap();
+    let source = journal.source(&pods()).await.unwrap().0;
+    source.append(vec![pod(10)]).await.unwrap();
+    source.append(vec![pod(11)]).await.unwrap();
+    let redact = Redact { senders: senders.to_vec(), ..Redact::default() };
+    let (_rules, rules) = watch::channel(Arc::new(Redactor::new(&redact, [7; 32]).unwrap()));
+    let (sender, mut news) = mpsc::channel(1);
+    let feed = Feed::new(journal.clone(), Settings::default(), rules, sender).unwrap();
+    let events = [updated("1", "a", 11, None), updated("2", "b", 12, Some(USERS[1]))];
+    feed.receive(events.iter().map(|event| read_line(event.as_bytes())).collect()).await.unwrap();
+    let requests = news.recv().await.unwrap().requests;
+    assert_eq!(requests.len(), 2);
+    for (of, request) in [(Seq(1), &requests[1]), (Seq(2), &requests[0])] {
+        let AuditedRequest { sender, verb, id, .. } = request.clone();
+        let certainty = "exact".to_owned();
+        let actor = Actor { sender, verb, subresource: String::new(), audit_ids: vec![id], certainty };
+        journal.attribute(Attribution { actors: vec![(of, actor)], upto: of, needed_since: 0 }).await.unwrap();
+    }
+    let held = held(dir.path(), &journal);
+    assert!(held.len() > 7, "four entries, two requests and the files of the journal");
+    let is_held = |text: &&str| held.iter().any(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()));
+    let found = [&USERS[..], &ADDRESSES[..], &[AGENT]].concat().into_iter().filter(is_held).collect();
+    let stored = journal.reader().unwrap().actor_of(Seq(2)).unwrap().unwrap();
+    let actor = Entry::parse(&stored.line).unwrap().actor().unwrap();
+    drop((source, feed, journal));
+    thread.join().unwrap();
+    (found, actor.sender)
+}
+
+#[tokio::test]
+async fn nothing_of_a_sender_that_is_redacted_is_on_the_disk() {
+    use SenderPart::{Addresses, Agents, Users};
+    for (parts, gone) in [
+        (&[][..], &[][..]),
+        (&[Users], &USERS[..]),
+        (&[Addresses], &ADDRESSES[..]),
+        (&[Agents], &[AGENT]),
+        (&[Addresses, Users, Agents], &[USERS[0], USERS[1], ADDRESSES[0], ADDRESSES[1], AGENT]),
+    ] {
+        let (found, sender) = written(parts).await;
+        for canary in [&USERS[..], &ADDRESSES[..], &[AGENT]].concat() {
+            let is_there = found.contains(&canary);
+            assert_eq!(is_there, !gone.contains(&canary), "{canary} with {parts:?}: {sender:?}");
+        }
+        assert_eq!(sender.user.starts_with("hmac:"), parts.contains(&Users), "{sender:?}");
+        assert_eq!(sender.addresses.is_empty(), parts.contains(&Addresses), "{sender:?}");
+        assert_eq!(sender.agent.is_empty(), parts.contains(&Agents), "{sender:?}");
+    }
+}
