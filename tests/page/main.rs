@@ -114,11 +114,13 @@ async fn a_daemon_at_work() {
     for name in ["shop", "hostile"] {
         drop(sim.create("namespaces", objects::namespace(name)));
     }
-    let at = free_address();
+    let (at, logs) = (free_address(), tempfile::tempdir().unwrap());
+    let audit = logs.path().join("audit.log");
+    std::fs::write(&audit, "").unwrap();
     let mut daemon = Daemon::with(
         &sim,
         "resources = [\"configmaps\", \"deployments.apps\", \"pods\"]",
-        &format!("[ui]\nlisten = {at:?}\n"),
+        &format!("[ui]\nlisten = {at:?}\n\n[[audit_log]]\nfile = {audit:?}\n"),
     );
     daemon.start();
     daemon.ready().await;
@@ -132,6 +134,8 @@ async fn a_daemon_at_work() {
     let here = [("DECKLOG_UI_URL", &*page), ("DECKLOG_UI_CLUSTER", &api), ("DECKLOG_UI_CLUSTER_TOKEN", "kubectl")];
     browse("page", "hostile", &here);
     browse("live", "what happens", &here);
+    let with_audit = [&here[..], &[("DECKLOG_UI_AUDIT_LOG", audit.to_str().unwrap())]].concat();
+    browse("live", "who sent", &with_audit);
     // Nobody may watch Pods any more.
     sim.deny("watch", "pods", None);
     sim.deny("list", "pods", None);

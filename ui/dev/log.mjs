@@ -102,7 +102,7 @@ export function makeLog({ now, big = false }) {
   edit(at(49.9), "Pod", "pay", "ledger-6f5d9c8b7-bx0z", "/status/phase", "Running again", "kubelet", { evidence: "inferred" });
 
   // The bad rollout.
-  edit(at(35), "Deployment", "shop", "web", "/spec/template/spec/containers/0/image", "registry.example/shop/web:1.6.0-rc1", "kubectl-set", { actor: { user: "jane@example.com", agent: "kubectl/v1.33.1", addresses: ["10.0.0.7"], verb: "patch", certainty: "exact" }, rollout: true });
+  edit(at(35), "Deployment", "shop", "web", "/spec/template/spec/containers/0/image", "registry.example/shop/web:1.6.0-rc1", "kubectl-set", { actor: { user: "jane@example.com", agent: "kubectl/v1.33.1", addresses: ["10.0.0.7"], verb: "patch", certainty: "exact", audit_ids: ["6f0b5d4e"] }, rollout: true });
   life("ReplicaSet", "shop", "web-7c9b5d6f4", { from: at(34.95), owner: ["Deployment", "shop", "web"], spec: { replicas: 3 }, by: "kube-controller-manager" });
   edit(at(34.9), "Deployment", "shop", "web", "/status/updatedReplicas", 1, "kube-controller-manager");
   for (let index = 0; index < 3; index += 1) {

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { appendFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { api, browser, cluster, drawn, given, target, watched } from "./page.mjs";
 
@@ -44,8 +45,51 @@ async function change(spec) {
   const response = await fetch(`${cluster}/apis/apps/v1/namespaces/shop/deployments/web`, {
     method: "PATCH", headers: { "content-type": "application/merge-patch+json", authorization: `Bearer ${process.env.DECKLOG_UI_CLUSTER_TOKEN}` }, body: JSON.stringify({ spec }),
   });
-  assert.ok(response.ok, `${response.status} ${await response.text()}`);
+  const text = await response.text();
+  assert.ok(response.ok, `${response.status} ${text}`);
+  return JSON.parse(text);
 }
+
+/** The file that the daemon reads as the API server's audit log. */
+const audit = process.env.DECKLOG_UI_AUDIT_LOG;
+
+/** Writes who asked for a version into the audit log. */
+function sent({ metadata }, username) {
+  const now = new Date().toISOString();
+  const { name, namespace, uid, resourceVersion } = metadata;
+  const event = {
+    kind: "Event", apiVersion: "audit.k8s.io/v1", level: "RequestResponse", auditID: `id-${resourceVersion}`, stage: "ResponseComplete", verb: "patch",
+    requestURI: `/apis/apps/v1/namespaces/${namespace}/deployments/${name}`, user: { username }, sourceIPs: ["10.0.0.7"], userAgent: "kubectl/v1.36.0 (linux/amd64)",
+    objectRef: { resource: "deployments", namespace, name, uid, apiGroup: "apps", apiVersion: "v1" }, responseStatus: { metadata: {}, code: 200 },
+    responseObject: { metadata: { name, namespace, uid, resourceVersion } }, requestReceivedTimestamp: now, stageTimestamp: now,
+  };
+  appendFileSync(audit, `${JSON.stringify(event)}\n`);
+}
+
+test("who sent a change is shown when the audit log says it", { skip: skip || (audit ? false : "needs the audit log") }, async () => {
+  const context = await chrome.newContext({ viewport: { width: 1280, height: 800 } });
+  const { page, clean } = await watched(context, { origin: server.url });
+  const first = await change({ replicas: 8 });
+  await page.goto(`${server.url}#page=log&since=1h&what=deploy/web&namespace=shop`);
+  await page.locator(".live-live").waitFor();
+  const rows = page.locator("table.entries tbody tr");
+  const newest = rows.first();
+  await newest.locator("button.seq").click();
+  await page.locator(".panel [data-entry]").waitFor();
+  const [shown, said] = [await rows.count(), "by alice@example.com (kubectl/v1.36.0, 10.0.0.7, audit: exact)"];
+  sent(first, "alice@example.com");
+  await newest.locator(".sender", { hasText: said }).waitFor();
+  await page.locator(".panel .sender", { hasText: said }).waitFor();
+  assert.equal(await rows.count(), shown, "it has no row of its own");
+  assert.equal(await page.locator(".fresh").count(), 0, "and is no new entry");
+  // It stays after a load, and a filter finds it.
+  await page.goto(`${server.url}#page=log&since=1h&what=deploy/web&namespace=shop&by=alice@example.com`);
+  await page.reload();
+  await page.locator("table.entries tbody tr .sender", { hasText: said }).waitFor();
+  assert.equal(await rows.count(), 1);
+  await clean();
+  await context.close();
+});
 
 test("what happens is shown, also what happened during a cut, and once", { skip }, async (t) => {
   const context = await chrome.newContext({ viewport: { width: 1280, height: 800 } });

@@ -357,6 +357,17 @@ test("the filter By shows what one program wrote, and the panel says why nobody 
   await context.close();
 });
 
+test("who sent a change stands under the programs, and behind its line in the log", { skip: given !== null ? "needs the made-up log" : false }, async () => {
+  const { mark } = await rollout(server.url);
+  const { summary } = await api(server.url, `entry?seq=${mark.seq}`);
+  const words = `by ${summary.actor.user} (${summary.actor.agent}, ${summary.actor.addresses[0]}, audit: ${summary.actor.certainty})`;
+  const { page, clean, context } = await open(`#page=log&${around(summary.time)}&entry=${mark.seq}`);
+  await page.locator(".panel .sender", { hasText: words }).waitFor();
+  await page.locator("tr.chosen .sender", { hasText: words }).waitFor();
+  await clean();
+  await context.close();
+});
+
 test("the page of one object has its incarnations, its past and its blame", async () => {
   const { lane } = await rollout(server.url);
   const { page, clean, context } = await open(`#page=object&object=${lane.id}`);

@@ -3,7 +3,7 @@
 import type { Filters, View } from "./url.ts";
 import { ALL, filterKeys } from "./url.ts";
 
-export type Type = "ADDED" | "MODIFIED" | "DELETED" | "GAP";
+export type Type = "ADDED" | "MODIFIED" | "DELETED" | "GAP" | "ACTOR";
 
 export interface Source {
   name: string;
@@ -142,13 +142,16 @@ export interface Lanes {
   unwatched: Unwatched[];
 }
 
+/** Who sent the request that made a change, as the API server's audit log has it. */
 export interface Actor {
-  user?: string;
+  user: string;
   impersonated_by?: string;
   agent?: string;
   addresses?: string[];
-  verb?: string;
-  certainty?: string;
+  verb: string;
+  subresource?: string;
+  certainty: string;
+  audit_ids?: string[];
 }
 
 /** What an object is called, and which of those of that name it is. */
@@ -178,7 +181,10 @@ export interface Summary extends OneObject {
   quiet: boolean;
   line: string;
   gap?: { why: string; from?: string; to?: string; since?: string };
+  /** Of a change where it is known, and of an ACTOR. */
   actor?: Actor;
+  /** The entry whose sender an ACTOR names. */
+  of?: number;
   /** The storage rewrite that it is the last entry of, where it stands for all of them. */
   rewrite?: Rewrite;
 }
@@ -221,6 +227,8 @@ export interface Entry {
   /** Why nobody is named, and what would know it. */
   unnamed?: string;
   real: boolean;
+  /** What is behind it, as `decklog why` says it: the sync, the revision, who started it. */
+  origin?: string[];
   previous: number | null;
   next: number | null;
   neighbours?: Summary[];

@@ -3,11 +3,11 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { type Difference, type Entry, type Manager, type Summary } from "./api.ts";
+import { type Actor, type Difference, type Entry, type Manager, type Summary } from "./api.ts";
 import { Areas, Command, Diff, EntryList, ObjectLink, Problem, Text, Time, TypeWord, useLoad, Yaml } from "./parts.tsx";
 import { inWords, toLanes } from "./lanes.tsx";
-import { closeEntry, data, failure, go, linkTo, narrow, picking, range, said, view, type Failure } from "./store.ts";
-import { counted, plain } from "./text.ts";
+import { closeEntry, data, failure, go, linkTo, narrow, picking, range, said, senderOf, view, type Failure } from "./store.ts";
+import { counted, plain, senderWords } from "./text.ts";
 import { full, parse } from "./time.ts";
 import { frozen } from "./url.ts";
 
@@ -72,6 +72,20 @@ function spoken(one: Summary): string {
   return plain(inWords(one, ` of ${what}${one.namespace ? ` in ${one.namespace}` : ""}`), 400);
 }
 
+/** Who sent the request, under the programs that managedFields name. */
+function Sender({ of }: { of: Actor }): JSX.Element {
+  const addresses = of.addresses ?? [];
+  const rest = [`${of.verb} ${of.subresource ?? ""}`.trim(), of.agent ?? "", addresses.length > 1 ? `through ${addresses.join(", ")}` : ""];
+  return (
+    <div class="sender">
+      by <Text of={senderWords(of)} max={300} />
+      <div class="muted">
+        <Text of={rest.filter(Boolean).join(" · ")} max={300} />
+      </div>
+    </div>
+  );
+}
+
 function EntryPanel({ seq }: { seq: number }): JSX.Element {
   const { answer, problem, stale, busy, again } = useAnswer<Entry>(String(seq), (signal) => data.entry(seq, signal));
   const top = useRef<HTMLDivElement>(null);
@@ -100,6 +114,7 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
   }
   const { summary } = answer;
   const managers = answer.entry?.change?.managers ?? answer.entry?.managers ?? summary.managers.map((manager): Manager => ({ manager }));
+  const actor = senderOf(summary);
   const isGap = summary.type === "GAP";
   const at = parse(summary.time);
   return (
@@ -177,7 +192,7 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
             </dd>
           </>
         )}
-        {managers.length > 0 && (
+        {(managers.length > 0 || (actor && !answer.unnamed)) && (
           <>
             <dt>By</dt>
             <dd>
@@ -190,31 +205,28 @@ function EntryPanel({ seq }: { seq: number }): JSX.Element {
                   </span>
                 </div>
               ))}
+              {actor && <Sender of={actor} />}
             </dd>
           </>
         )}
         {managers.length === 0 && answer.unnamed && (
           <>
             <dt>By</dt>
-            <dd class="unnamed">
+            <dd class={actor ? "" : "unnamed"}>
               <Text of={answer.unnamed} max={400} />
+              {actor && <Sender of={actor} />}
             </dd>
           </>
         )}
-        {summary.actor && (
+        {answer.origin && (
           <>
-            <dt>Asked for by</dt>
-            <dd>
-              <Text of={summary.actor.user ?? "unknown"} max={200} />
-              {summary.actor.impersonated_by && (
-                <div class="muted">
-                  as, by <Text of={summary.actor.impersonated_by} max={200} />
+            <dt>From</dt>
+            <dd class="origin">
+              {answer.origin.map((line, index) => (
+                <div key={index}>
+                  <Text of={line} max={400} />
                 </div>
-              )}
-              <div class="muted">
-                <Text of={[summary.actor.verb, summary.actor.agent, (summary.actor.addresses ?? []).join(", ")].filter(Boolean).join(" · ")} max={300} />
-                {summary.actor.certainty && ` · certainty: ${summary.actor.certainty}`}
-              </div>
+              ))}
             </dd>
           </>
         )}

@@ -371,6 +371,8 @@ function moment(of: Summary, last: Mark | undefined): Pick<Mark, "time" | "since
  */
 export function append(lanes: readonly Lane[], entry: Summary): Lane[] | null {
   if (entry.type === "GAP") return null;
+  // It is no change of the object.
+  if (entry.type === "ACTOR") return lanes as Lane[];
   const index = lanes.findIndex((lane) => lane.id === entry.id);
   const lane = lanes[index];
   if (!lane) return null;

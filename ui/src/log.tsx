@@ -8,7 +8,7 @@ import { Empty, EntryTable, Problem, useLoad } from "./parts.tsx";
 import { FIELDS } from "./filters.tsx";
 import { changes, data, failure, view, type Failure } from "./store.ts";
 import { counted } from "./text.ts";
-import { filterKeys } from "./url.ts";
+import { filterKeys, isRow } from "./url.ts";
 
 export function LogPage(): JSX.Element {
   const { since, until, filters } = view.value;
@@ -47,7 +47,7 @@ export function LogPage(): JSX.Element {
     reading.value = false;
   };
   useLoad(`${again.value} ${key}`, (signal) => read(null, signal));
-  const shown = entries.value;
+  const shown = entries.value?.filter((entry) => isRow(entry, filters)) ?? null;
   const fresh = changes.value - seen.value;
   const failed = problem.value;
   const trouble = failed && (FIELDS.includes(failed.key ?? "") ? <Empty title="Nothing is shown while a filter is wrong" /> : <Problem of={failed} retry={() => void read(failed.before)} />);

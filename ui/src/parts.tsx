@@ -4,9 +4,9 @@ import { signal, useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Summary } from "./api.ts";
-import { counted, cut, fitToPaste, objectName, ofCluster, pieces, plain, rewriteWords, whoWords, withoutArea } from "./text.ts";
+import { counted, cut, fitToPaste, objectName, ofCluster, pieces, plain, rewriteWords, senderWords, whoWords, withoutArea } from "./text.ts";
 import { full, parse, zoneName } from "./time.ts";
-import { choose, linkTo, view, type Failure } from "./store.ts";
+import { choose, linkTo, senderOf, view, type Failure } from "./store.ts";
 
 /**
  * Text from the cluster: isolated, with what is hidden made visible, and cut with a way to see more. `fixed`: without one, where
@@ -90,6 +90,17 @@ function rangeName(entry: Summary): string {
   return [resource || "everything", namespace].filter(Boolean).join(" ");
 }
 
+/** Who sent a change, behind it as `decklog log` has it. An ACTOR says it itself. */
+function SentBy({ entry }: { entry: Summary }): JSX.Element | null {
+  const actor = entry.type === "ACTOR" ? undefined : senderOf(entry);
+  return actor ? (
+    <span class="sender">
+      {" by "}
+      <Text of={senderWords(actor)} max={200} />
+    </span>
+  ) : null;
+}
+
 /** One entry in a list: choosing it shows it. */
 export function EntryRow({ entry, withObject = true }: { entry: Summary; withObject?: boolean }): JSX.Element {
   const known = view.value;
@@ -125,6 +136,7 @@ export function EntryRow({ entry, withObject = true }: { entry: Summary; withObj
             <Text of={rewriteWords(entry.rewrite)} max={160} /> since <Time at={entry.rewrite.since} />
           </>
         ) : gist(entry) !== "" ? <Text of={gist(entry)} max={160} /> : <Text of={whoWords(entry)} max={160} />}
+        <SentBy entry={entry} />
       </td>
     </tr>
   );
@@ -173,6 +185,7 @@ export function EntryList({ entries, label }: { entries: readonly Summary[]; lab
           <div class="muted">
             {entry.evidence !== "watched" && entry.evidence !== "" && <span class="evidence">{entry.evidence} </span>}
             {gist(entry) !== "" ? <Text of={gist(entry)} max={140} /> : <Areas of={entry.areas.filter((area) => area !== "managedFields")} />}
+            <SentBy entry={entry} />
           </div>
         </li>
       ))}

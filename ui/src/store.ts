@@ -1,12 +1,12 @@
 // What the page knows, and what it does about it. Signals, so that the canvas is drawn without a pass over the document.
 
 import { batch, computed, effect, signal, type Signal } from "@preact/signals";
-import { MARKS, Refused, Remote, type Clusters, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
+import { MARKS, Refused, Remote, type Actor, type Clusters, type Data, type Histogram, type Lanes, type Overview, type Summary } from "./api.ts";
 import { Embedded, type FileData } from "./embedded.ts";
 import { followInTurn, type Follower, type Heard, type Link } from "./follow.ts";
 import { append, BEFORE, gapModel, layOut, model, type GapModel, type LaneModel, type Rows } from "./layout.ts";
 import { brief, moment, parse, rfc3339 } from "./time.ts";
-import { ALL, filterKeys, fromHash, frozen, isLive, NO_FILTERS, rangeOf, splitId, toHash, type Range, type View } from "./url.ts";
+import { ALL, filterKeys, fromHash, frozen, isLive, isRow, NO_FILTERS, rangeOf, splitId, toHash, type Range, type View } from "./url.ts";
 
 function open(): Data {
   const kept = document.getElementById("decklog-data");
@@ -344,10 +344,28 @@ function arrived(entry: Summary): void {
   if (waiting.length === 1) setTimeout(take, TOGETHER);
 }
 
+/** The senders of changes that came over the stream, by the entry of the change, the newest last. */
+const senders = signal<ReadonlyMap<number, Actor>>(new Map());
+const SENDERS_KEPT = 5000;
+
+/** Who sent a change: it is known some time after the change, which may be shown already. */
+export function senderOf(entry: Summary): Actor | undefined {
+  return entry.actor ?? senders.value.get(entry.seq);
+}
+
+function learn(came: readonly Summary[]): void {
+  const known = new Map(senders.peek());
+  for (const { of, actor } of came) if (of !== undefined && actor) known.set(of, actor);
+  if (known.size === senders.peek().size) return;
+  senders.value = new Map([...known].slice(-SENDERS_KEPT));
+}
+
 function take(): void {
   const came = waiting;
   waiting = [];
   if (came.length === 0) return;
+  learn(came);
+  const rows = came.filter((entry) => isRow(entry, view.peek().filters)).length;
   const before = loaded.peek();
   let lanes = before?.answer.lanes ?? [];
   let missing = false;
@@ -359,7 +377,7 @@ function take(): void {
     until = Math.max(until, parse(entry.time));
   }
   batch(() => {
-    changes.value += came.length;
+    changes.value += rows;
     bump(came);
     if (before && lanes !== before.answer.lanes) loaded.value = asLoaded({ ...before.answer, lanes, until: rfc3339(until) }, before);
   });

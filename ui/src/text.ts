@@ -2,6 +2,8 @@
 // nothing of it may look like something else: characters that do not show, or that turn the direction of what stands around
 // them, are shown by their names.
 
+import type { Actor } from "./api.ts";
+
 export interface Piece {
   text: string;
   /** The text is the name of a character that does not show itself. */
@@ -115,6 +117,13 @@ export function whyWords(why: string): string {
 /** Who wrote, or in brackets why nobody is named. */
 export function whoWords(one: { managers: readonly string[]; unnamed?: string }): string {
   return one.managers.length > 0 ? one.managers.join(", ") : one.unnamed === undefined ? "" : `(${one.unnamed})`;
+}
+
+/** Who sent a change, as `decklog log` says it: `alice (kubectl/v1.36.0, 10.0.0.7, audit: exact)`. */
+export function senderWords(of: Actor): string {
+  const by = of.impersonated_by ? `impersonated by ${of.impersonated_by}` : "";
+  const parts = [by, of.agent?.split(" ")[0] ?? "", of.addresses?.[0] ?? "", `audit: ${of.certainty}`];
+  return `${of.user} (${parts.filter(Boolean).join(", ")})`;
 }
 
 export function objectName(object: { kind: string; name: string }): string {

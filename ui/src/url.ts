@@ -55,6 +55,11 @@ export const START: View = {
 const PAGES: readonly Page[] = ["timeline", "log", "object", "state", "churn", "health"];
 export const TYPES = ["ADDED", "MODIFIED", "DELETED", "GAP"] as const;
 
+/** Whether an entry has a row of its own: who sent a change stands beside it, unless ACTORs are asked for. */
+export function isRow(entry: { type: string }, filters: Filters): boolean {
+  return entry.type !== "ACTOR" || filters.type.includes("ACTOR");
+}
+
 /** The keys of the filters, as the API takes them. */
 export function filterKeys(filters: Filters): [string, string][] {
   const keys: [string, string][] = [];

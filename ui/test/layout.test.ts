@@ -207,6 +207,7 @@ test("an entry of the stream is added to its lane alone", () => {
   assert.equal(next[0], lanes[0]);
   assert.deepEqual(next[1]!.marks.map((one) => one.seq), [1, 2]);
   assert.equal(append(next, entry(2, {})), next, "a repeat changes nothing");
+  assert.equal(append(next, entry(3, { type: "ACTOR", of: 2 })), next, "who sent a change is no change of the object");
 });
 
 test("the stream makes and ends bars", () => {

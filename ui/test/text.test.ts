@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes, count, cut, fitToPaste, halves, ofCluster, pieces, plain, rewriteWords, withoutArea } from "../src/text.ts";
+import type { Actor } from "../src/api.ts";
+import { bytes, count, cut, fitToPaste, halves, ofCluster, pieces, plain, rewriteWords, senderWords, withoutArea } from "../src/text.ts";
 
 test("what does not show is shown by its name", () => {
   for (const [hidden, name] of [
@@ -66,4 +67,15 @@ test("a command of one of several clusters says which", () => {
 test("a storage rewrite names its writer where the log does", () => {
   assert.equal(rewriteWords({ objects: 2301 }), "storage rewrite of 2,301 objects");
   assert.equal(rewriteWords({ objects: 10, by: "kubectl-replace" }), "storage rewrite of 10 objects by kubectl-replace");
+});
+
+test("who sent a change is said as log says it", () => {
+  const sent = { user: "alice@example.com", verb: "patch", certainty: "field" };
+  for (const [more, expected] of [
+    [{}, "alice@example.com (audit: field)"],
+    [{ agent: "kubectl/v1.36.0 (linux/amd64) kubernetes/1a2b3c4", addresses: ["10.0.0.7", "10.0.0.1"] }, "alice@example.com (kubectl/v1.36.0, 10.0.0.7, audit: field)"],
+    [{ impersonated_by: "ci", addresses: ["10.0.0.7"] }, "alice@example.com (impersonated by ci, 10.0.0.7, audit: field)"],
+  ] as const) {
+    assert.equal(senderWords({ ...sent, ...more } as Actor), expected);
+  }
 });

@@ -15,6 +15,8 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::wire::{self, Entry};
 use crate::journal::outline::Part;
 use crate::journal::{ObjectRow, Reader, StoredEntry};
+use crate::query::provenance::words;
+use crate::query::questions::why::behind::origin;
 use crate::query::render::what::AnnotatedEntry;
 use crate::query::render::{Failure, object};
 use crate::query::{Log, Put, Question};
@@ -53,6 +55,9 @@ pub(crate) struct Whole {
     neighbours: Option<Vec<Summary>>,
     yaml: String,
     yaml_cut: bool,
+    /// What is behind it, as `why` has it, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    origin: Vec<String>,
     /// Command that brings this version back; of a deletion the one before.
     command: Option<String>,
     /// Command that undoes the change.
@@ -95,7 +100,7 @@ pub(super) fn entry(opened: &mut Opened, OneEntry { seq, neighbours: near }: One
     let stored = stored(reader, seq)?;
     let row = reader.object_of(seq)?;
     let summaries = Summaries::new(clock, reader.head()?);
-    let summary = summaries.of(&stored);
+    let summary = summaries.joined(reader, &stored)?;
     let (head, _) = wire::apart(&stored.line);
     let raw = Some(&head).filter(|head| head.len() <= TEXT).and_then(|head| serde_json::from_slice(head).ok());
     let parsed = Entry::parse(&stored.line).map_err(|error| object::damaged(seq, &error))?;
@@ -106,8 +111,9 @@ pub(super) fn entry(opened: &mut Opened, OneEntry { seq, neighbours: near }: One
     };
     let (yaml, yaml_cut) = parsed.object.map_or_else(Default::default, |object| shown(object.get().as_bytes()));
     let (mut previous, mut next, mut command, mut undo) = (None, None, None, None);
-    let mut neighbours = Vec::new();
+    let (mut neighbours, mut behind) = (Vec::new(), None);
     if let Some(row) = &row {
+        behind = origin(reader, clock, row, &stored)?;
         let step = reader.step(row, Seq(seq.0.saturating_sub(1)))?.filter(|step| step.kept);
         previous = step.map(|step| step.seq.0);
         let there = if parsed.op == EntryType::Deleted { previous.map(Seq) } else { Some(seq) };
@@ -130,6 +136,7 @@ pub(super) fn entry(opened: &mut Opened, OneEntry { seq, neighbours: near }: One
         diff_cut,
         unnamed: wire::unnamed(&parsed).map(wire::Unnamed::sentence),
         real,
+        origin: behind.map_or_else(Vec::new, |behind| words::lines(&behind, clock)),
         previous,
         next,
         neighbours: near.then_some(neighbours),

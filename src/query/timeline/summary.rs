@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::outlines::{outline, who};
 use super::selection::{Selected, lane_id};
+use crate::core::k8s::audited::Actor;
 use crate::core::model::{EntryType, Seq};
 use crate::core::terminal::TerminalStyle;
 use crate::core::wire::{Entry, EntryGap};
@@ -53,15 +54,22 @@ pub(crate) struct Summary {
     line: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gap: Option<EntryGap>,
+    /// The sender of the change, where the audit log names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    actor: Option<Actor>,
+    /// The seq of the entry whose sender an ACTOR names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    of: Option<u64>,
     /// The storage rewrite of which it is the last entry, where it stands for all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rewrite: Option<Rewrite>,
 }
 
 impl Summary {
-    /// Reports whether a GAP that names an object names a selected one. Others were selected by their outline.
+    /// Reports whether a GAP or an ACTOR that names an object names a selected one. Others were selected by their outline.
     pub(super) fn is_selected(&self, selected: &Selected) -> bool {
-        !self.is_gap() || self.name.is_empty() || selected.takes(&self.resource, &self.namespace, &self.name)
+        let is_of_object = !self.is_gap() && self.kind_of != EntryType::Actor.as_str();
+        is_of_object || self.name.is_empty() || selected.takes(&self.resource, &self.namespace, &self.name)
     }
 
     /// Reports whether it is of a GAP.
@@ -113,6 +121,8 @@ impl Summaries {
             quiet: mark.quiet,
             line: String::new(),
             gap: None,
+            actor: None,
+            of: None,
             rewrite: None,
         };
         let Ok(entry) = Entry::parse(&stored.line) else {
@@ -134,8 +144,24 @@ impl Summaries {
         if entry.op == EntryType::Gap {
             summary.gap = entry.gap();
         }
+        if entry.op == EntryType::Actor {
+            (summary.actor, summary.of) = (entry.actor(), entry.of.as_ref().map(|of| of.seq));
+        }
         summary.id = lane_id(&summary.resource, &summary.namespace, &summary.name);
         summary
+    }
+
+    /// The summary of an entry with the sender that its ACTOR names.
+    pub(super) fn joined(&self, reader: &mut Reader, stored: &StoredEntry) -> Result<Summary, JournalError> {
+        let mut summary = self.of(stored);
+        if stored.op.is_change() {
+            match reader.actor_of(stored.seq) {
+                Ok(Some(actor)) => summary.actor = Entry::parse(&actor.line).ok().and_then(|entry| entry.actor()),
+                Ok(None) | Err(JournalError::Corrupt(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(summary)
     }
 
     /// The summary of a storage rewrite, at its last entry; none where that is gone.
@@ -154,7 +180,7 @@ impl Summaries {
         let mut found = HashMap::new();
         for seq in seqs {
             match reader.entry(Seq(*seq)) {
-                Ok(Some(stored)) => drop(found.insert(*seq, self.of(&stored))),
+                Ok(Some(stored)) => drop(found.insert(*seq, self.joined(reader, &stored)?)),
                 Ok(None) | Err(JournalError::Corrupt(_)) => {}
                 Err(error) => return Err(error),
             }
