@@ -16,6 +16,7 @@
 mod runs;
 #[cfg(test)]
 mod tests;
+pub(crate) mod words;
 
 use std::collections::BTreeSet;
 

@@ -122,6 +122,15 @@ async fn a_chain_goes_from_the_field_to_the_commit_and_the_person() {
             "revision": COMMIT, "from": "2026-11-20T10:02:11Z", "to": "2026-11-20T10:02:19Z", "startedBy": "alice", "seq": 5}}],
             "ends": {"reason": "commit", "text": "the repository has the author of the revision"}})
     );
+    // `log -p` and the page have it beside the change, and not beside one that somebody made by hand.
+    let patch = run(dir.path(), &["log", "deploy/web", "-p"]).out;
+    assert_eq!(patch.matches("  from ").count(), 1, "{patch}");
+    let (restarted, synced) = patch.split_once(&format!("  from {sync}\n")).expect(&patch);
+    assert!(restarted.contains("kubectl-rollout") && synced.contains("registry.example/web:1.2"), "{patch}");
+    assert!(!run(dir.path(), &["log", "deploy/web", "-p", "-o", "json"]).out.contains("sync of"));
+    let file = dir.path().join("shop.html");
+    assert_eq!(run(dir.path(), &["timeline", "--html", file.to_str().unwrap()]).code, 0);
+    assert!(std::fs::read_to_string(file).unwrap().contains(sync));
     let narrow = run_on_terminal(dir.path(), &["why", "deploy/web", "--color", "never"], 80).out;
     assert!(narrow.lines().all(|line| line.trim_end().chars().count() <= 80), "{narrow}");
 }

@@ -9,9 +9,9 @@ use super::clock::clock;
 use super::output::{Ink, Out, Row, TerminalStyle, cut, printable, span};
 use super::select::SelectArgs;
 use super::what::values_of;
-use super::why::{full, short};
 use super::{Exit, Format, Global, Outcome, who};
 use crate::query::drift::{Drift, DrivenBy, Ended, Field, How, Known, Written};
+use crate::query::provenance::words::{full, short};
 use crate::query::provenance::{Certainty, Provenance, Tool};
 use crate::query::questions::drift::{Drifted, Drifting};
 

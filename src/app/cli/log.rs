@@ -6,7 +6,7 @@ use clap::Args;
 use super::clock::clock;
 use super::diff::put_tree;
 use super::line::{FEW_GAPS, Lines, gap_of, marks, put_gap, put_gaps, put_late, shown};
-use super::output::{Ink, Out, Row, printable};
+use super::output::{Ink, Out, Row, printable, sentence};
 use super::rewrite::STORAGE_REWRITE;
 use super::select::{FilterArgs, how_many};
 use super::tree::Node;
@@ -18,6 +18,7 @@ use crate::core::model::EntryType;
 use crate::core::wire::{self, Entry};
 use crate::journal::StoredEntry;
 use crate::query::line::Line;
+use crate::query::provenance::words;
 use crate::query::questions::history::{Family, History, Item, Run};
 
 /// Arguments of `decklog log`.
@@ -75,6 +76,7 @@ pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
         areas: args.areas.clone(),
         last: args.last,
         reverse: args.reverse,
+        origins: args.patch && !matches!(global.output, Some(Format::Json | Format::Yaml)),
     };
     let (mut out, mut printer) = (Some(out), None);
     global.ask(question, &mut |item| match (item, &mut printer) {
@@ -115,6 +117,8 @@ struct Printer<'o> {
     gaps: Vec<StoredEntry>,
     /// Sender of the entry that comes next.
     actor: Option<Actor>,
+    /// What is behind that entry, a line each.
+    origin: Vec<String>,
     /// Types that are printed; all if there are none.
     types: Vec<EntryType>,
     /// Lines of ACTORs where no changes are printed.
@@ -140,6 +144,7 @@ impl<'o> Printer<'o> {
             first: true,
             gaps: Vec::new(),
             actor: None,
+            origin: Vec::new(),
             types: args.only.types.clone(),
             lines: Lines::new(out_look, family_head),
         }
@@ -150,6 +155,10 @@ impl<'o> Printer<'o> {
             // There is one.
             Item::Begin(_) => Ok(()),
             Item::One(Line(stored), member) => self.one(stored, member),
+            Item::Origin(origin) => {
+                self.origin = words::lines(&origin, clock());
+                Ok(())
+            }
             Item::Run(run) => {
                 self.print_gaps()?;
                 self.fold(&run)
@@ -278,6 +287,9 @@ impl<'o> Printer<'o> {
             row.flow(Some(Ink::Who), "  ", &format!("by {}", who::sender(&actor)));
         }
         self.out.line(&row.finish())?;
+        for line in std::mem::take(&mut self.origin) {
+            self.out.line(&sentence(self.out.look, 2, Some(Ink::Who), &printable(&format!("from {line}"))))?;
+        }
         if self.patch {
             self.difference(described.tree)?;
         }

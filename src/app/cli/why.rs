@@ -1,7 +1,6 @@
 //! `decklog why`: from a field to the program, the run of the tool behind it, the revision and the person.
 
 use clap::Args;
-use jiff::Timestamp;
 
 use super::clock::clock;
 use super::names::{At, at};
@@ -9,7 +8,7 @@ use super::output::{Ink, Out, printable, sentence};
 use super::path::{object_and_paths, spelled};
 use super::who;
 use super::{Failure, Format, Global, Outcome};
-use crate::query::provenance::{Candidate, Certainty, Run};
+use crate::query::provenance::words;
 use crate::query::questions::why::{Explained, Explanation, Why};
 
 /// Arguments of `decklog why`.
@@ -85,7 +84,7 @@ fn chain(write: &Explained) -> Vec<String> {
     }
     for via in &write.via {
         let seq = via.seq.map_or_else(String::new, |seq| format!(" (entry {seq})"));
-        line.push_str(&format!(", from {} {}{seq}", via.kind, full(&via.namespace, &via.name)));
+        line.push_str(&format!(", from {} {}{seq}", via.kind, words::full(&via.namespace, &via.name)));
     }
     if !write.managers.is_empty() {
         line.push_str(&format!(": {}", who::spell(&write.managers, false)));
@@ -96,75 +95,10 @@ fn chain(write: &Explained) -> Vec<String> {
     for note in &write.notes {
         line.push_str(&format!(", {note}"));
     }
-    match (&write.provenance.candidates[..], write.provenance.certainty) {
-        ([], _) => vec![line],
-        ([one], Certainty::Known | Certainty::Driver | Certainty::None) => vec![format!("{line}, {}", driver(one))],
-        ([one], Certainty::Ambiguous) => vec![format!("{line}, perhaps {}", driver(one))],
-        (several, _) => {
-            let mut lines = vec![format!("{line}, one of:")];
-            lines.extend(several.iter().map(|one| format!("- {}", driver(one))));
-            lines
-        }
+    let mut lines = words::lines(&write.provenance, clock());
+    match lines.first_mut() {
+        Some(first) => *first = format!("{line}, {first}"),
+        None => lines.push(line),
     }
-}
-
-pub(super) fn full(namespace: &str, name: &str) -> String {
-    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
-}
-
-/// `sync of Application argocd/shop at 3f2c9ab (14:02:11 to 14:02:19, started by alice)`
-fn driver(one: &Candidate) -> String {
-    let name = full(&one.namespace, &one.name);
-    let Some(run) = &one.run else { return format!("{} {name}", one.kind) };
-    let revision = if run.revision.is_empty() { String::new() } else { format!(" at {}", short(&run.revision)) };
-    let origin = if run.origin_revision.is_empty() {
-        String::new()
-    } else {
-        format!(", built from {}", short(&run.origin_revision))
-    };
-    format!("{} of {} {name}{revision}{origin} ({})", one.tool.run(), one.kind, times(run))
-}
-
-fn times(run: &Run) -> String {
-    let clock =
-        |time: Timestamp| clock().stamp(&time.to_string()).time.split('.').next().unwrap_or_default().to_owned();
-    let to = run.to.map_or_else(|| "not known to have ended".to_owned(), clock);
-    let by = match (run.started_by.as_str(), run.automated) {
-        ("", true) => ", started by itself".to_owned(),
-        ("", false) => String::new(),
-        (user, _) => format!(", started by {user}"),
-    };
-    let until = if run.to.is_some() { " to " } else { ", " };
-    format!("{}{until}{to}{by}", clock(run.from))
-}
-
-/// A revision with the start of each hash in it: `main@sha1:3f2c9ab`.
-pub(super) fn short(revision: &str) -> String {
-    let is_hash = |part: &str| part.len() >= 40 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    const ENDS: [char; 5] = [':', '@', ',', ' ', '/'];
-    let one = |part: &str| {
-        let (word, end) = part.split_at(part.trim_end_matches(ENDS).len());
-        format!("{}{end}", word.get(..7).filter(|_| is_hash(word)).unwrap_or(word))
-    };
-    revision.split_inclusive(ENDS).map(one).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_revision_has_short_hashes() {
-        const HASH: &str = "3f2c9ab0d1e2f3a4b5c6d7e8f9a0b1c2d3e4f5a6";
-        for (revision, expected) in [
-            (HASH, "3f2c9ab"),
-            (&*format!("main@sha1:{HASH}"), "main@sha1:3f2c9ab"),
-            (&format!("{HASH}, 1.2.3"), "3f2c9ab, 1.2.3"),
-            ("web@1.2.3", "web@1.2.3"),
-            ("revision 3", "revision 3"),
-            ("", ""),
-        ] {
-            assert_eq!(short(revision), expected);
-        }
-    }
+    lines
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::rewritten::is_part;
+use super::why::behind::origin;
 use crate::core::k8s::bookkeeping;
 use crate::core::k8s::managed_fields::Manager;
 use crate::core::model::{EntryType, Seq};
@@ -15,6 +16,7 @@ use crate::query::churn::Classes;
 use crate::query::coverage_notes::About;
 use crate::query::line::Line;
 use crate::query::moment::{Known, Span};
+use crate::query::provenance::Provenance;
 use crate::query::render::names::kind;
 use crate::query::render::{Failure, object};
 use crate::query::select::{Conditions, Filters};
@@ -38,6 +40,8 @@ pub(crate) struct History {
     pub(crate) last: Option<usize>,
     /// Oldest first.
     pub(crate) reverse: bool,
+    /// Also says where each change comes from.
+    pub(crate) origins: bool,
 }
 
 /// A part of the answer.
@@ -48,6 +52,8 @@ pub(crate) enum Item {
     Begin(Family),
     /// An entry, and the place of its object in the family; none for a GAP. The ACTOR of an entry comes right before it.
     One(Line, Option<usize>),
+    /// What is behind the entry that comes next, as `why` has it.
+    Origin(Box<Provenance>),
     /// Several changes of the status, or storage rewrites.
     Run(Box<Run>),
     /// The end of what is kept, as a sentence.
@@ -212,7 +218,7 @@ impl Question for History {
         let removed = Some(removed).filter(|_| walk.left > 0 && retained.removed > 0);
         if self.reverse {
             removed.clone().map_or(Ok(()), |removed| put(Item::Removed(removed)))?;
-            walk.back(&mut reader, put)?;
+            walk.back(&mut reader, log, put)?;
         } else {
             removed.map_or(Ok(()), |removed| put(Item::Removed(removed)))?;
         }
@@ -309,7 +315,7 @@ impl Walk<'_> {
             if self.question.reverse {
                 self.reversed.push(Kept::One(*seq, member));
             } else {
-                put_one(reader, stored, member, &self.question.only.types, put)?;
+                self.put_one(reader, log, stored, member, put)?;
             }
         }
         self.end_run(put)
@@ -328,7 +334,10 @@ impl Walk<'_> {
                 one.entries.into_iter().next()
             }
         };
-        Ok(stored.filter(|stored| self.filter.is_none_or(|filter| filter.is_true_for(&stored.line))))
+        match (stored, self.filter) {
+            (Some(stored), Some(filter)) => Ok(filter.select(reader, &stored)?.then_some(stored)),
+            (stored, _) => Ok(stored),
+        }
     }
 
     fn end_run(&mut self, put: &mut Put<'_, Item>) -> Result<(), Failure> {
@@ -342,13 +351,13 @@ impl Walk<'_> {
     }
 
     /// Hands out what was kept, oldest first.
-    fn back(&mut self, reader: &mut Reader, put: &mut Put<'_, Item>) -> Result<(), Failure> {
+    fn back(&mut self, reader: &mut Reader, log: &Log<'_>, put: &mut Put<'_, Item>) -> Result<(), Failure> {
         for kept in std::mem::take(&mut self.reversed).into_iter().rev() {
             match kept {
                 Kept::One(seq, member) => {
                     // It may have been removed meanwhile.
                     if let Some(stored) = reader.entry(seq)? {
-                        put_one(reader, stored, member, &self.question.only.types, put)?;
+                        self.put_one(reader, log, stored, member, put)?;
                     }
                 }
                 Kept::Run(run) => put(Item::Run(Box::new(run)))?,
@@ -356,23 +365,35 @@ impl Walk<'_> {
         }
         Ok(())
     }
-}
 
-/// Hands out an entry if its type is wanted, and its ACTOR before it if that is wanted or stands beside the entry.
-fn put_one(
-    reader: &mut Reader,
-    stored: StoredEntry,
-    member: Option<usize>,
-    types: &[EntryType],
-    put: &mut Put<'_, Item>,
-) -> Result<(), Failure> {
-    let wanted = |kind: EntryType| types.is_empty() || types.contains(&kind);
-    if member.is_some()
-        && let Some(actor) = reader.actor_of(stored.seq)?
-    {
-        put(Item::One(actor.into(), member))?;
+    /// Hands out an entry if its type is wanted, and before it its ACTOR if that is wanted or stands beside the entry, and what is
+    /// behind it.
+    fn put_one(
+        &self,
+        reader: &mut Reader,
+        log: &Log<'_>,
+        stored: StoredEntry,
+        member: Option<usize>,
+        put: &mut Put<'_, Item>,
+    ) -> Result<(), Failure> {
+        let types = &self.question.only.types;
+        let is_wanted = types.is_empty() || types.contains(&stored.op);
+        let row = member.and_then(|member| self.rows.get(member));
+        if row.is_some()
+            && let Some(actor) = reader.actor_of(stored.seq)?
+        {
+            put(Item::One(actor.into(), member))?;
+        }
+        if !is_wanted {
+            return Ok(());
+        }
+        if let Some(row) = row.filter(|_| self.question.origins)
+            && let Some(found) = origin(reader, &log.clock, row, &stored)?
+        {
+            put(Item::Origin(Box::new(found)))?;
+        }
+        put(Item::One(stored.into(), member))
     }
-    if wanted(stored.op) { put(Item::One(stored.into(), member)) } else { Ok(()) }
 }
 
 /// Place of an event in time: its second, the number of gaps up to it, whether it is of the status alone, and its object.

@@ -1,7 +1,7 @@
 //! The chain from a field to who set it: the program, the run of the tool behind it, the revision and the person, as far as
 //! the objects of the log say.
 
-pub(super) mod behind;
+pub(crate) mod behind;
 
 use std::borrow::Cow;
 

@@ -57,7 +57,7 @@ pub(super) const FILES: [Said; 4] = [
 ];
 
 /// Command lines worth knowing, by the command.
-pub(super) const EXAMPLES: [(&str, &[Said]); 20] = [
+pub(super) const EXAMPLES: [(&str, &[Said]); 21] = [
     (
         "",
         &[

@@ -5,11 +5,12 @@ use std::collections::hash_map::Entry as Slot;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value as Json;
+use serde_json::value::RawValue;
 
-use super::{Explained, Value, Via};
+use super::{Explained, Value, Via, is_on_purpose};
 use crate::core::model::{EntryType, Seq};
-use crate::core::wire::{Change, Entry};
-use crate::journal::{ObjectRow, Reader, Step};
+use crate::core::wire::{Change, Entry, authors};
+use crate::journal::{ObjectRow, Reader, Step, StoredEntry};
 use crate::query::moment::Span;
 use crate::query::ownership::{OwnerReference, owners, parent};
 use crate::query::provenance::{
@@ -18,7 +19,7 @@ use crate::query::provenance::{
 use crate::query::render::blame::{Field, Found, Set, trace};
 use crate::query::render::clock::Clock;
 use crate::query::render::names::unwatched;
-use crate::query::render::object::{Moment, happened_by, parse};
+use crate::query::render::object::{Moment, damaged, happened_by, parse};
 use crate::query::render::{Exit, Failure};
 
 /// Number of owners that a chain goes up.
@@ -34,6 +35,42 @@ const CAUSE: &str = "/metadata/annotations/kubernetes.io~1change-cause";
 
 /// Object, entry, managers and whether the number of replicas is asked for: what one provenance is of.
 type Asked = (String, Option<u64>, Set, Vec<String>, bool);
+
+/// Returns where a change comes from, as far as anybody behind its managers is known: nothing of a change of the status alone, and
+/// nothing where the chain ends with the program.
+///
+/// # Errors
+/// Where the journal cannot be read or the entry is damaged.
+pub(crate) fn origin(
+    reader: &mut Reader,
+    clock: &Clock,
+    row: &ObjectRow,
+    stored: &StoredEntry,
+) -> Result<Option<Provenance>, Failure> {
+    let entry = parse(stored)?;
+    let path = match entry.op {
+        EntryType::Added => Some("/spec".to_owned()),
+        EntryType::Modified => {
+            let change = Change::of(&entry).map_err(|error| damaged(stored.seq, &error))?.unwrap_or_default();
+            change.patch.iter().map(|op| op.path.to_string()).find(|path| is_on_purpose(path))
+        }
+        EntryType::Deleted | EntryType::Gap | EntryType::Actor => None,
+    };
+    let Some(path) = path else { return Ok(None) };
+    let is_seen = matches!(entry.evidence.as_deref(), Some("watched" | "recovered"));
+    let field = Field {
+        path,
+        value: RawValue::NULL.to_owned(),
+        seq: Some(stored.seq.0),
+        time: entry.time.to_string(),
+        set: if is_seen { Set::At } else { Set::By },
+        managers: authors(&entry),
+        actor: None,
+        unnamed: None,
+    };
+    let found = Behind::new(reader, clock).provenance(row, &field)?;
+    Ok(Some(found).filter(|found| !found.candidates.is_empty()))
+}
 
 /// Looks behind writes, and remembers what it found.
 pub(in crate::query::questions) struct Behind<'l> {
