@@ -2,6 +2,8 @@
 //!
 //! The variables are the keys of an entry (`type`, `kind`, `object`, ...; all of them in [`VARIABLES`]), and `by`, the names of the
 //! managers that wrote it. A key that an entry does not have is `null`, and `has(object.spec)` is false where there is no `object`.
+//! `actor` has all its members for every entry: empty texts and lists where the entry is no ACTOR, unless a question about the stored
+//! log brings the sender of a change with it ([`Filter::selects_of`]).
 //! Deeper down it is
 //! CEL's own rule: to read a member that is not there is an error, which `has(...)`, `object.?spec.?replicas` with
 //! `.orValue(...)`, and the other side of `||` and `&&` avoid. An expression that has no answer for an entry gives an
@@ -31,11 +33,12 @@ use cel::{Context, Env, ExecutionError, Value};
 pub use budget::{Cost, MOST_BYTES, MOST_STEPS};
 use entry::Need;
 
+use crate::core::k8s::audited::Actor;
 use crate::core::spelling::{Format, Text, Wrong, text_value};
 use crate::core::wire;
 
 /// The variables of a filter: the keys of an entry, and `by`, the names of its [authors](wire::authors).
-pub const VARIABLES: [&str; 23] = [
+pub const VARIABLES: [&str; 24] = [
     "v",
     "seq",
     "epoch",
@@ -57,12 +60,16 @@ pub const VARIABLES: [&str; 23] = [
     "change",
     "object",
     "gap",
+    ACTOR,
     "redacted",
     BY,
 ];
 
 /// The names of the managers that wrote an entry, as a list of texts.
 const BY: &str = "by";
+
+/// The sender of a change, as a map whose members are always there.
+const ACTOR: &str = "actor";
 
 /// The longest filter: far more than a person writes, and short enough for the parser's stack.
 const MAX_LENGTH: usize = 4096;
@@ -211,14 +218,24 @@ impl Filter {
         self.0.need.members.keys().all(|key| keys.contains(&key.as_str()))
     }
 
+    /// Reports whether the filter asks for the sender of a change.
+    #[must_use]
+    pub fn asks_for_sender(&self) -> bool {
+        self.0.need.members.contains_key(ACTOR)
+    }
+
     /// Evaluates the filter for an entry.
     ///
     /// # Errors
     /// Where the expression has no answer for this entry, one that is no bool, or none within [`MOST_STEPS`] and
     /// [`MOST_BYTES`]: the caller delivers the entry.
     pub fn matches(&self, line: &[u8]) -> Result<bool, FilterError> {
+        self.matches_of(line, None)
+    }
+
+    fn matches_of(&self, line: &[u8], sender: Option<&Actor>) -> Result<bool, FilterError> {
         budget::begin();
-        let answer = self.answer(line);
+        let answer = self.answer(line, sender);
         // Some of what the interpreter made of it may be an answer all the same.
         budget::spent().map_or(answer, |(spent, _)| Err(FilterError::Budget(spent.to_string())))
     }
@@ -231,10 +248,10 @@ impl Filter {
         (self.matches(line), budget::cost())
     }
 
-    fn answer(&self, line: &[u8]) -> Result<bool, FilterError> {
+    fn answer(&self, line: &[u8], sender: Option<&Actor>) -> Result<bool, FilterError> {
         let needs = |key| self.0.need.members.contains_key(key);
         let without = (!needs("object") && !needs(BY)).then(|| wire::apart(line).0);
-        let values = entry::read(without.as_deref().unwrap_or(line), &self.0.need)
+        let values = entry::read(without.as_deref().unwrap_or(line), &self.0.need, sender)
             .map_err(|error| FilterError::Evaluate(format!("the entry cannot be read: {}", entry::category(&error))))?;
         let mut context = Context::with_env(Arc::clone(&ENV));
         context.set_variable_resolver(&values);
@@ -254,7 +271,15 @@ impl Filter {
     /// # Errors
     /// [`FilterError::Budget`]: the answer is unknown, so the reader must be told instead of losing the entry silently.
     pub fn selects(&self, line: &[u8]) -> Result<bool, FilterError> {
-        match self.matches(line) {
+        self.selects_of(line, None)
+    }
+
+    /// Reports whether the filter selects the entry of a change whose sender is known from the ACTOR that came later.
+    ///
+    /// # Errors
+    /// As for [`Filter::selects`].
+    pub fn selects_of(&self, line: &[u8], sender: Option<&Actor>) -> Result<bool, FilterError> {
+        match self.matches_of(line, sender) {
             Err(error @ FilterError::Budget(_)) => Err(error),
             answer => Ok(answer.unwrap_or(false)),
         }

@@ -155,7 +155,7 @@ impl Builder {
 }
 
 /// The form of the bytes. One of another form is as good as none.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// An outline, read.
 #[derive(Debug, Default)]

@@ -10,11 +10,12 @@ use jiff::Timestamp;
 use regex::bytes::Regex;
 use serde::{Deserialize, Serialize};
 
-use self::unmatched::Touched;
 pub(crate) use self::unmatched::Writers;
+use self::unmatched::{Named, Touched};
 use super::Log;
 use crate::core::change::Pattern;
 use crate::core::filter::{Filter, FilterError, Wanted};
+use crate::core::k8s::audited::Actor;
 use crate::core::model::{EntryType, Seq};
 use crate::core::spelling::Text;
 use crate::core::spelling::kubernetes::LabelSelector;
@@ -58,7 +59,7 @@ pub(crate) struct Filters {
     pub(crate) touched: Option<String>,
     /// Regular expression that the JSON of the entry matches.
     pub(crate) grep: Option<String>,
-    /// Names of managers, with `*` for other characters, one of which wrote the entry; all if there are none.
+    /// Names of managers and users, with `*` for other characters, one of which wrote the entry; all if there are none.
     pub(crate) by: Vec<String>,
     /// Takes the moments for those at which entries were journaled.
     pub(crate) by_journal_time: bool,
@@ -76,8 +77,8 @@ pub(crate) struct Conditions {
     grep: Option<Regex>,
     labels: Option<LabelSelector>,
     by: Option<Writers>,
-    /// Managers that `filter` compares with.
-    compared: Option<Writers>,
+    /// Managers that `filter` compares with, and users.
+    compared: [Option<Writers>; 2],
 }
 
 impl Conditions {
@@ -91,21 +92,36 @@ impl Conditions {
             && self.filter.as_ref().is_none_or(|filter| filter.asks_only_for(keys))
     }
 
+    /// Reports whether a stored entry is selected. A change is also by who sent it, where a later ACTOR names that.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub(crate) fn select(&self, reader: &mut Reader, stored: &StoredEntry) -> Result<bool, Failure> {
+        let asks = self.by.is_some() || self.filter.as_ref().is_some_and(Filter::asks_for_sender);
+        let sender = if asks && stored.op.is_change() { object::actor_of(reader, stored.seq)? } else { None };
+        Ok(self.is_true_of(&stored.line, sender.as_ref()))
+    }
+
     /// Reports whether an entry is selected; one for which an expression has no answer is not.
     #[must_use]
     pub(crate) fn is_true_for(&self, line: &[u8]) -> bool {
+        self.is_true_of(line, None)
+    }
+
+    fn is_true_of(&self, line: &[u8], sender: Option<&Actor>) -> bool {
         // Looked at whatever the expression says of the entry.
-        self.compared.iter().for_each(|compared| _ = compared.wrote(line));
-        self.filter.as_ref().is_none_or(|filter| filter.selects(line).unwrap_or_else(|error| self.note(line, &error)))
+        self.compared.iter().flatten().for_each(|compared| _ = compared.wrote(line, sender));
+        let answer = |filter: &Filter| filter.selects_of(line, sender).unwrap_or_else(|error| self.note(line, &error));
+        self.filter.as_ref().is_none_or(answer)
             && self.grep.as_ref().is_none_or(|grep| grep.is_match(line))
             && self.touched.as_ref().is_none_or(|touched| touched.by(line))
             && self.labels.as_ref().is_none_or(|labels| is_labelled(line, labels))
-            && self.by.as_ref().is_none_or(|by| by.wrote(line))
+            && self.by.as_ref().is_none_or(|by| by.wrote(line, sender))
     }
 
     /// Says, at the end of an answer, what there is to say of names and fields that no entry has.
     pub(crate) fn remark_unknown(&self, log: &Log<'_>) {
-        self.by.iter().chain(&self.compared).for_each(|writers| writers.remark_if_unknown(log));
+        self.by.iter().chain(self.compared.iter().flatten()).for_each(|writers| writers.remark_if_unknown(log));
         self.touched.iter().for_each(|touched| touched.remark_if_unknown(log));
     }
 
@@ -205,9 +221,14 @@ impl Filters {
         let grep = self.grep.as_deref().map(Regex::new).transpose();
         let grep = grep.map_err(|error| Failure::usage(format!("--grep: {error}")))?;
         let (by, touched) = (Writers::of(&self.by), touched.map(Touched::of));
-        let managers =
-            filter.iter().flat_map(Filter::compared).filter(|(key, _)| ["by", "manager"].contains(&key.as_str()));
-        let compared = Writers::of_flag("--where", managers.map(|(_, name)| name.clone()).collect());
+        let compared = [(Named::Managers, &["by", "manager"][..]), (Named::Users, &["user"])].map(|(named, keys)| {
+            let names = filter.iter().flat_map(Filter::compared).filter(|(key, _)| keys.contains(&key.as_str()));
+            Writers::of_flag(
+                "--where",
+                named,
+                names.map(|(_, name)| name.clone()).filter(|name| !name.is_empty()).collect(),
+            )
+        });
         Ok(Some(Conditions { filter, touched, grep, by, compared, ..Conditions::default() }))
     }
 
@@ -346,7 +367,7 @@ impl Selection {
         let Some((after, end)) = self.stretches.first(after, upto) else { return Ok((Vec::new(), upto)) };
         let page = reader.select(&self.position, (after, Some(end.next())), false, PAGE, self.of_row())?;
         let reached = page.looked_at.filter(|_| page.more).map_or(end, |(_, last)| last);
-        Ok((self.keep(page.entries), reached))
+        Ok((self.keep(reader, page.entries)?, reached))
     }
 
     /// Returns a page as [`Selection::page`] does, of the entries before `before`, newest first. The entries that it looked at begin
@@ -380,7 +401,7 @@ impl Selection {
         let page = reader.select(&self.position, (begin, Some(upto.next())), true, limit, choice)?;
         let end = if begin > after { begin.next() } else { after };
         let reached = page.looked_at.filter(|_| page.more).map_or(end, |(_, last)| last);
-        Ok((self.keep(page.entries), reached))
+        Ok((self.keep(reader, page.entries)?, reached))
     }
 
     /// Selects objects of the whole cluster too, beside those of namespaces.
@@ -428,10 +449,17 @@ impl Selection {
         Ok(head)
     }
 
-    fn keep(&self, mut entries: Vec<StoredEntry>) -> Vec<StoredEntry> {
-        entries.retain(|entry| {
-            self.period.has(&entry.line) && self.filter.as_ref().is_none_or(|filter| filter.of_entry(&entry.line))
-        });
-        entries
+    fn keep(&self, reader: &mut Reader, entries: Vec<StoredEntry>) -> Result<Vec<StoredEntry>, Failure> {
+        // What was tested by its row is not tested again.
+        let conditions = self.conditions.as_ref().filter(|_| self.of_row().is_none());
+        let mut kept = Vec::with_capacity(entries.len());
+        for entry in entries {
+            if self.period.has(&entry.line)
+                && conditions.map_or(Ok(true), |conditions| conditions.select(reader, &entry))?
+            {
+                kept.push(entry);
+            }
+        }
+        Ok(kept)
     }
 }

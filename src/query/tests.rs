@@ -1,3 +1,5 @@
+mod senders;
+
 use std::fmt::Debug;
 use std::path::Path;
 

@@ -71,7 +71,7 @@ fn apart(words: &[String]) -> Vec<String> {
 
 /// Reports whether a shell takes a word literally: names come from the cluster.
 fn is_safe(word: &str) -> bool {
-    word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:,".contains(c))
+    word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:,@".contains(c))
 }
 
 fn candidates(global: &Global, words: &[String], typed: &str) -> Result<Vec<String>, Failure> {

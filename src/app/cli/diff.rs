@@ -32,7 +32,8 @@ pub struct DiffArgs {
     /// All namespaces, which is the default
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    /// Only objects that these programs wrote in between, as managedFields name them: kubectl-set, or 'kubectl*,flux'
+    /// Only objects that these programs wrote in between, as managedFields name them, or these users, as an audit log names them:
+    /// kubectl-set, 'kubectl*,flux', or alice@example.com
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = manager)]
     pub by: Vec<String>,
     /// Start: a duration back (30m), a time (10:00, 'yesterday 10:00', '2026-11-21 10:00', RFC 3339), or right after an

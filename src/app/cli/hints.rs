@@ -25,7 +25,11 @@ const FLAGS: &[(&[&str], &str)] = &[
     ),
     (&["--before", "-U"], "--until is not after"),
     (&["-g"], "write --grep"),
-    (&["--author"], "--by kubectl-edit keeps what a program wrote, by the names of managedFields"),
+    (
+        &["--author"],
+        "--by kubectl-edit keeps what a program wrote, by the names of managedFields, and --by alice@example.com what a user \
+         sent, where an audit log is read",
+    ),
     (&["--field-selector"], "`decklog tail --where 'object.status.phase == \"Pending\"'` chooses by a field"),
     (&["-p", "--patch", "--stat"], "`decklog log -p KIND/NAME` prints what changed in each step"),
     (&["-L"], "name the fields after the object: `decklog blame KIND/NAME .spec`"),

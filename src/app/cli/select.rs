@@ -64,7 +64,8 @@ pub struct FilterArgs {
         help = r"Only entries whose JSON, as -o json prints it, matches this regular expression: 'nginx:1\.2[89]', '(?i)oomkilled'"
     )]
     pub grep: Option<Regex>,
-    /// Only entries that these programs wrote, as managedFields name them: kubectl-set, or 'kubectl*,flux'
+    /// Only entries that these programs wrote, as managedFields name them, or that these users sent, as an audit log names them:
+    /// kubectl-set, 'kubectl*,flux', or alice@example.com
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = manager)]
     pub by: Vec<String>,
     /// Take --since and --until for the time of journaling, which after an outage is later than the change itself

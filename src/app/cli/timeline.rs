@@ -45,7 +45,8 @@ pub struct TimelineArgs {
     /// Only changes of these parts: spec, status, metadata, data or another top-level one
     #[arg(long = "only", value_name = "AREA", value_delimiter = ',')]
     pub areas: Vec<String>,
-    /// Only entries that these programs wrote, as managedFields name them: kubectl-set, or 'kubectl*,flux'
+    /// Only entries that these programs wrote, as managedFields name them, or that these users sent, as an audit log names them:
+    /// kubectl-set, 'kubectl*,flux', or alice@example.com
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = manager)]
     pub by: Vec<String>,
     /// Show changes of nothing that matters, each by itself

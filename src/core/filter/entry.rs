@@ -11,7 +11,8 @@ use serde::Deserialize as _;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::budget::{ELEMENT, MEMBER, VALUE, take_bytes};
-use super::{BY, VARIABLES};
+use super::{ACTOR, BY, VARIABLES};
+use crate::core::k8s::audited::{Actor, Sender};
 use crate::core::wire;
 
 /// Parts of a value that an expression needs.
@@ -45,26 +46,68 @@ impl VariableResolver for Values<'_> {
     }
 }
 
-/// Reads what is needed of an entry.
-pub(super) fn read<'a>(line: &'a [u8], need: &Need) -> Result<Values<'a>, serde_json::Error> {
+/// Reads what is needed of an entry, and of the sender that another entry has of it.
+pub(super) fn read<'a>(line: &'a [u8], need: &Need, sender: Option<&Actor>) -> Result<Values<'a>, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(line);
     let mut values = deserializer.deserialize_map(Members(need))?;
     deserializer.end()?;
+    if need.members.contains_key(ACTOR) {
+        let own = if sender.is_none() && values.contains_key(&CelMapKey::from(ACTOR)) {
+            wire::Entry::parse(line).ok().and_then(|entry| entry.actor())
+        } else {
+            None
+        };
+        values.insert(CelMapKey::from(ACTOR), Box::new(actor(sender.or(own.as_ref()))?));
+    }
     if need.members.contains_key(BY) {
         values.insert(CelMapKey::from(BY), Box::new(by(line)?));
     }
     Ok(Values(values))
 }
 
+/// The sender of a change; each member is there, and empty where nothing is known.
+fn actor<'a>(actor: Option<&Actor>) -> Result<CelMap<'a>, serde_json::Error> {
+    let known = actor.cloned().unwrap_or_else(|| Actor {
+        sender: Sender::default(),
+        verb: String::new(),
+        subresource: String::new(),
+        audit_ids: Vec::new(),
+        certainty: String::new(),
+    });
+    let Actor { sender: Sender { user, impersonated_by, agent, addresses }, verb, subresource, audit_ids, certainty } =
+        known;
+    let mut members: HashMap<CelMapKey<'a>, Box<dyn Val + 'a>> = HashMap::new();
+    for (name, text) in [
+        ("user", user),
+        ("impersonated_by", impersonated_by),
+        ("agent", agent),
+        ("verb", verb),
+        ("subresource", subresource),
+        ("certainty", certainty),
+    ] {
+        take::<serde_json::Error>(MEMBER + VALUE + (name.len() + text.len()) as u64)?;
+        members.insert(CelMapKey::from(name), Box::new(CelString::from(text)));
+    }
+    for (name, list) in [("addresses", addresses), ("audit_ids", audit_ids)] {
+        take::<serde_json::Error>(MEMBER + VALUE + name.len() as u64)?;
+        members.insert(CelMapKey::from(name), Box::new(texts(list)?));
+    }
+    Ok(CelMap::from(members))
+}
+
 /// The names of the managers that wrote an entry.
 fn by<'a>(line: &[u8]) -> Result<CelList<'a>, serde_json::Error> {
     let authors = wire::Entry::parse(line).map(|entry| wire::authors(&entry)).unwrap_or_default();
-    let mut names: Vec<Box<dyn Val + 'a>> = Vec::new();
-    for author in authors {
-        take::<serde_json::Error>(ELEMENT + VALUE + author.manager.len() as u64)?;
-        names.push(Box::new(CelString::from(author.manager)));
+    texts(authors.into_iter().map(|author| author.manager))
+}
+
+fn texts<'a>(texts: impl IntoIterator<Item = String>) -> Result<CelList<'a>, serde_json::Error> {
+    let mut list: Vec<Box<dyn Val + 'a>> = Vec::new();
+    for text in texts {
+        take::<serde_json::Error>(ELEMENT + VALUE + text.len() as u64)?;
+        list.push(Box::new(CelString::from(text)));
     }
-    Ok(CelList::from(names))
+    Ok(CelList::from(list))
 }
 
 /// Returns the category of the error: the error's own text may quote the entry.

@@ -66,6 +66,39 @@ fn a_key_that_an_entry_lacks_is_null() {
     assert_eq!(ask("has(object.spec) && object.spec.replicas > 1", GAP), Ok(false));
 }
 
+const SENT: &str = r#"{"v":1,"seq":9,"epoch":"e","id":"u.41.MODIFIED.ACTOR","time":"2026-11-21T00:00:00.000000Z","type":"ACTOR","cluster":{"name":"prod","uid":"c"},"apiVersion":"apps/v1","kind":"Deployment","resource":"deployments","namespace":"shop","name":"web","of":{"seq":7,"id":"u.41.MODIFIED"},"actor":{"user":"alice@example.com","agent":"kubectl/v1.36.0 (linux/amd64)","addresses":["10.0.0.7","10.0.0.1"],"verb":"patch","subresource":"scale","certainty":"field","audit_ids":["6f0b"]}}"#;
+
+/// Every entry has an `actor`, and all of its members: what is not known is empty.
+#[test]
+fn every_entry_has_an_actor() {
+    let actor = wire::Entry::parse(SENT.as_bytes()).unwrap().actor().unwrap();
+    for (filter, of_sent, of_others) in [
+        (r#"actor.user == "alice@example.com""#, true, false),
+        (r#"actor.user.endsWith("@example.com") && actor.impersonated_by == """#, true, false),
+        (r#"actor.user == "" && actor.agent == "" && actor.verb == "" && actor.certainty == """#, false, true),
+        (r#"actor.addresses == [] && actor.audit_ids.size() == 0"#, false, true),
+        (r#""10.0.0.1" in actor.addresses && actor.addresses.exists(a, a.startsWith("10."))"#, true, false),
+        (r#"actor.agent.startsWith("kubectl/") && actor.verb in ["patch", "update"]"#, true, false),
+        (r#"actor.subresource == "scale" && actor.certainty == "field""#, true, false),
+        (r#"actor.audit_ids == ["6f0b"] && actor["user"] != """#, true, false),
+        (r#"has(actor.user) && has(actor.impersonated_by) && actor != null"#, true, true),
+        (r#"actor.?subresource.orValue("none") != "none" && kind != "Pod""#, true, true),
+        ("actor == null || size(actor) != 8", false, false),
+    ] {
+        assert_eq!(ask(filter, SENT), Ok(of_sent), "{filter}");
+        for other in [ENTRY, GAP, "{}"] {
+            assert_eq!(ask(filter, other), Ok(of_others), "{filter} of {other}");
+        }
+        // A question brings the sender of a change with it.
+        let compiled = Filter::compile(filter).unwrap();
+        assert!(compiled.asks_for_sender() && !compiled.asks_only_for(&wire::ROW), "{filter}");
+        assert_eq!(compiled.selects_of(ENTRY.as_bytes(), Some(&actor)), Ok(of_sent), "{filter}");
+    }
+    assert!(!Filter::compile(r#"object.spec.actor == "x""#).unwrap().asks_for_sender());
+    let damaged = SENT.replace(r#""user":"alice@example.com","#, "");
+    assert_eq!(ask(r#"actor.user == """#, &damaged), Ok(true), "who cannot be read is nobody");
+}
+
 #[test]
 fn without_an_answer_there_is_an_error_that_quotes_nothing() {
     let answer = |filter: &str| ask(filter, ENTRY).unwrap_err();
@@ -135,6 +168,12 @@ fn what_does_not_go_together_is_told_with_its_place() {
         ("timestamp(time) > 5", 17, "\">\" does not go with values of type timestamp and int"),
         ("change.area == null", 7, "change has no \"area\"; did you mean \"areas\"?"),
         ("has(change.manager)", 4, "change has no \"manager\"; did you mean \"managers\"?"),
+        ("actor.adresses == []", 6, "actor has no \"adresses\"; did you mean \"addresses\"?"),
+        ("has(actor.usr)", 4, "actor has no \"usr\"; did you mean \"user\"?"),
+        ("actor.user == 1", 12, "\"==\" does not go with values of type string and int"),
+        ("actor.addresses == '10.0.0.7'", 17, "\"==\" does not go with values of type list and string"),
+        ("1 in actor.audit_ids", 3, "\"in\" does not go with values of type int and string"),
+        ("actor.verb", 6, "the answer is of type string, not bool"),
         ("kind.name == 'x'", 5, "a value of type string has no members"),
     ] {
         assert_eq!(wrong(text), format!("line 1, column {column}: {message}"), "{text}");
@@ -238,6 +277,10 @@ fn what_keys_are_compared_with_is_known() {
     assert_eq!(
         compared("'flux' in by || change.managers.exists(m, m.manager == 'kubectl-set')"),
         ["by flux", "manager kubectl-set"]
+    );
+    assert_eq!(
+        compared("actor.user == 'alice' || actor.impersonated_by in ['bob', 'ci'] || actor.verb == 'patch'"),
+        ["user alice", "user bob", "user ci"]
     );
 }
 

@@ -6,8 +6,8 @@ use cel::common::ast::{SourceInfo, operators};
 use cel::common::value::Val;
 use cel::{Context, ExecutionError, Value};
 
-use super::FilterError;
 use super::names::{error_at_node, operator};
+use super::{ACTOR, FilterError};
 use crate::core::spelling::nearest;
 
 /// A value of a type, as an expression without variables: the interpreter itself says what goes with it.
@@ -21,10 +21,11 @@ struct Sample {
 type Known = Option<Sample>;
 
 /// The members that those keys of an entry have which are objects.
-const MEMBERS: [(&str, &[&str]); 3] = [
+const MEMBERS: [(&str, &[&str]); 4] = [
     ("cluster", &["name", "uid"]),
     ("change", &["areas", "patch", "managers"]),
     ("gap", &["why", "from", "to", "since"]),
+    (ACTOR, &["user", "impersonated_by", "agent", "addresses", "verb", "subresource", "certainty", "audit_ids"]),
 ];
 
 /// Refuses an expression whose parts do not go together, or whose answer is no bool. Gives back the texts that keys of an
@@ -46,6 +47,9 @@ pub(super) fn check(
 
 /// Key of the name of a manager, in `change.managers`.
 const MANAGER: &str = "manager";
+
+/// Members of `actor` that name a user.
+const USERS: [&str; 2] = ["user", "impersonated_by"];
 
 struct Checker<'t> {
     text: &'t str,
@@ -174,6 +178,12 @@ impl Checker<'_> {
             {
                 // Of a writer: `change.managers.exists(m, m.manager == …)`.
                 MANAGER
+            } else if let Expr::Select(select) = &key.expr
+                && let Expr::Ident(of) = &select.operand.expr
+                && of.trim_start_matches('.') == ACTOR
+                && USERS.contains(&select.field.as_str())
+            {
+                USERS[0]
             } else {
                 continue;
             };
@@ -236,8 +246,9 @@ impl Checker<'_> {
             return Err(self.error(id, format!("{variable} has no {member:?}; {hint}")));
         }
         Ok(match member {
-            "areas" => self.texts(),
+            "areas" | "addresses" | "audit_ids" => self.texts(),
             "name" | "uid" | "why" | "from" | "to" | "since" => self.sample(text("1")),
+            _ if variable == ACTOR => self.sample(text("1")),
             _ => None,
         })
     }

@@ -5,8 +5,8 @@ use rusqlite::{OptionalExtension, params};
 use super::{Reader, StoredEntry, sql};
 use crate::core::k8s::audited::AuditedRequest;
 use crate::core::model::Seq;
-use crate::journal::AuditLogRow;
 use crate::journal::error::Result;
+use crate::journal::{AuditLogRow, JournalError};
 
 impl Reader {
     /// Returns the audit logs that were ever configured, by name.
@@ -79,5 +79,41 @@ impl Reader {
                 .map_err(sql("the sender of a change"))?;
             entry.map_or(Ok(None), |entry| reader.row(Seq(entry)))
         })
+    }
+
+    /// Returns the ACTOR entries of the entries from one seq to another, each with the seq of its entry. One that is damaged is left out.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn actors_between(&mut self, from: Seq, to: Seq) -> Result<Vec<(Seq, StoredEntry)>> {
+        let what = "the senders of changes";
+        self.moment(|reader| {
+            let pairs: Vec<(u64, u64)> = reader
+                .conn
+                .prepare_cached("SELECT seq, entry FROM actor WHERE seq BETWEEN ? AND ? ORDER BY seq")
+                .and_then(|mut select| {
+                    let rows = select.query_map(params![from.0, to.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                    rows.collect()
+                })
+                .map_err(sql(what))?;
+            let mut actors = Vec::with_capacity(pairs.len());
+            for (of, entry) in pairs {
+                match reader.row(Seq(entry)) {
+                    Ok(stored) => actors.extend(stored.map(|stored| (Seq(of), stored))),
+                    Err(JournalError::Corrupt(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(actors)
+        })
+    }
+
+    /// Reports whether an entry has an ACTOR.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn has_actors(&self) -> Result<bool> {
+        let has = self.conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM actor)");
+        has.and_then(|mut select| select.query_row([], |row| row.get(0))).map_err(sql("the senders of changes"))
     }
 }

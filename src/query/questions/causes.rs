@@ -265,7 +265,8 @@ impl Causes {
             }
             let (entries, reached) = selection.page_back_of(reader, begin, before, skips.then_some(&counts))?;
             for stored in entries {
-                self.take(stored, conditions, &mut read)?;
+                let is_selected = conditions.map_or(Ok(true), |conditions| conditions.select(reader, &stored))?;
+                self.take(stored, is_selected, &mut read)?;
             }
             before = reached;
         }
@@ -273,9 +274,8 @@ impl Causes {
         Ok(read)
     }
 
-    fn take(&self, stored: StoredEntry, conditions: Option<&Conditions>, read: &mut Read) -> Result<(), Failure> {
+    fn take(&self, stored: StoredEntry, is_selected: bool, read: &mut Read) -> Result<(), Failure> {
         let entry = object::parse(&stored)?;
-        let is_selected = conditions.is_none_or(|conditions| conditions.is_true_for(&stored.line));
         if entry.op == EntryType::Gap {
             if is_selected && self.is_of_type(entry.op) {
                 read.gaps.push(stored);

@@ -31,7 +31,8 @@ pub(crate) struct Diff {
     /// Resources and objects as kubectl spells them; all if there are none.
     pub(crate) objects: Vec<String>,
     pub(crate) namespaces: Vec<String>,
-    /// Names of managers, with `*` for other characters, one of which wrote an entry between the moments; all if there are none.
+    /// Names of managers and users, with `*` for other characters, one of which wrote an entry between the moments; all if there are
+    /// none.
     pub(crate) by: Vec<String>,
     /// First moment; an hour ago if there is none.
     pub(crate) from: Option<At>,
@@ -296,14 +297,16 @@ impl Scope {
         put(Item::CameAndWent(passed))
     }
 
-    /// Reports whether one of the wanted managers wrote the object, given by its row, between the moments.
+    /// Reports whether one of the wanted managers or users wrote the object, given by its row, between the moments.
     fn is_written(&self, reader: &mut Reader, row: i64, (from, to): (Moment, Moment)) -> Result<bool, Failure> {
         let Some(writers) = &self.writers else { return Ok(true) };
         let Some(row) = reader.object_with(row)? else { return Ok(false) };
         let from = object::happened_by(reader, &row, from)?.certain.seq;
         let upto = object::happened_by(reader, &row, to)?.possible;
         for step in reader.history(&row, from, upto, usize::MAX)? {
-            if reader.entry_of(&step)?.is_some_and(|stored| writers.wrote(&stored.line)) {
+            let Some(stored) = reader.entry_of(&step)? else { continue };
+            let sender = object::actor_of(reader, stored.seq)?;
+            if writers.wrote(&stored.line, sender.as_ref()) {
                 return Ok(true);
             }
         }

@@ -8,7 +8,7 @@ use crate::journal::Reader;
 use crate::query::render::names::Spellings;
 use crate::query::render::path::spelled;
 use crate::query::render::{Failure, object};
-use crate::query::select::unmatched::{below, fields};
+use crate::query::select::unmatched::{below, fields, users};
 use crate::query::{Log, Put, Question};
 
 /// Number of the newest entries in which names are sought.
@@ -29,7 +29,7 @@ pub(crate) enum Names {
     Kinds,
     /// Names of the objects of a kind that begin so, in these namespaces or in all.
     Objects { kind: String, namespaces: Vec<String>, start: String },
-    /// Names of the managers that wrote the newest entries.
+    /// Names of the managers that wrote the newest entries, and of the users who sent them.
     Managers,
     /// Paths of the fields that the newest entries changed, or that an object has, KIND/NAME: JSON pointers where what is typed
     /// begins with a slash, else kubectl's spelling, or the names of fields alone.
@@ -63,8 +63,13 @@ impl Question for Names {
                 names
             }
             Self::Managers => {
-                let of = |line: &[u8]| Entry::parse(line).map(|entry| authors(&entry)).unwrap_or_default();
-                newest(&mut reader, |line| of(line).into_iter().map(|author| author.manager).collect())?
+                let of = |line: &[u8]| {
+                    let Ok(entry) = Entry::parse(line) else { return Vec::new() };
+                    let managers = authors(&entry).into_iter().map(|author| author.manager);
+                    let actor = entry.actor();
+                    managers.chain(actor.iter().flat_map(users).map(str::to_owned)).collect()
+                };
+                newest(&mut reader, of)?
             }
             Self::Fields { object: None, start, .. } => spellings_of(&newest(&mut reader, fields)?, &start),
             Self::Fields { object: Some(text), namespaces, start } => {

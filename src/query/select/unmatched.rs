@@ -7,6 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::value::RawValue;
 
 use crate::core::change::Pattern;
+use crate::core::k8s::audited::Actor;
+use crate::core::model::EntryType;
 use crate::core::spelling::{glob, nearest, nearest_by};
 use crate::core::wire::{Change, Entry, authors};
 use crate::query::Log;
@@ -47,25 +49,40 @@ impl Seen {
     }
 }
 
-/// Managers one of which wrote an entry.
+/// Names that a [`Writers`] compares with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// Managers of managedFields.
+    Managers,
+    /// Users of the audit log.
+    Users,
+    /// Both.
+    Anybody,
+}
+
+/// Managers and users one of which wrote an entry.
 #[derive(Debug)]
 pub(crate) struct Writers {
     /// Flag that names them.
     flag: &'static str,
     /// Their names, with `*` for other characters.
     wanted: Vec<String>,
+    named: Named,
     seen: Seen,
+    /// Set once an entry has a sender.
+    has_sender: AtomicBool,
 }
 
 impl Writers {
-    /// The managers with these names, if there are any.
+    /// The managers and users with these names, if there are any.
     pub(crate) fn of(wanted: &[String]) -> Option<Self> {
-        Self::of_flag("--by", wanted.to_vec())
+        Self::of_flag("--by", Named::Anybody, wanted.to_vec())
     }
 
-    /// The managers with these names, if there are any, which another flag names.
-    pub(super) fn of_flag(flag: &'static str, wanted: Vec<String>) -> Option<Self> {
-        (!wanted.is_empty()).then(|| Self { flag, wanted, seen: Seen::default() })
+    /// Those with these names, if there are any, which another flag names.
+    pub(super) fn of_flag(flag: &'static str, named: Named, wanted: Vec<String>) -> Option<Self> {
+        let (seen, has_sender) = (Seen::default(), AtomicBool::default());
+        (!wanted.is_empty()).then(|| Self { flag, wanted, named, seen, has_sender })
     }
 
     /// Reports whether this is the name of one of them.
@@ -73,22 +90,57 @@ impl Writers {
         self.wanted.iter().any(|wanted| glob::fits(wanted, name, |one, other| one == other))
     }
 
-    /// Reports whether one of them wrote an entry.
-    pub(crate) fn wrote(&self, line: &[u8]) -> bool {
+    /// Reports whether one of them wrote an entry, or sent the request that did: of a change as its ACTOR has it, of an ACTOR as it
+    /// says itself.
+    pub(crate) fn wrote(&self, line: &[u8], sender: Option<&Actor>) -> bool {
         let Ok(entry) = Entry::parse(line) else { return false };
-        let authors = authors(&entry);
-        let found = authors.iter().any(|author| self.is_one(&author.manager));
-        self.seen.look(|| authors.into_iter().map(|author| author.manager).collect(), |name| self.is_one(name));
+        let mut names = Vec::new();
+        if self.named != Named::Users {
+            names.extend(authors(&entry).into_iter().map(|author| author.manager));
+        }
+        if self.named != Named::Managers {
+            let own = if entry.op == EntryType::Actor { entry.actor() } else { None };
+            if let Some(actor) = sender.or(own.as_ref()) {
+                self.has_sender.store(true, Ordering::Relaxed);
+                names.extend(users(actor).map(str::to_owned));
+            }
+        }
+        let found = names.iter().any(|name| self.is_one(name));
+        self.seen.look(|| names, |name| self.is_one(name));
         found
+    }
+
+    /// Reports whether one of them sent the request.
+    pub(crate) fn sent(&self, actor: &Actor) -> bool {
+        self.named != Named::Managers && users(actor).any(|user| self.is_one(user))
     }
 
     /// Says, where no entry has a wanted name, which name comes nearest.
     pub(crate) fn remark_if_unknown(&self, log: &Log<'_>) {
-        let Some(names) = self.seen.instead() else { return };
+        let Some(names) = self.seen.instead() else {
+            if self.named == Named::Users && !self.has_sender.load(Ordering::Relaxed) {
+                log.remark(&format!("{}: no entry here has a sender; {AUDIT_LOG}", self.flag));
+            }
+            return;
+        };
         for name in &self.wanted {
-            log.remark(&format!("{}: no entry here is by {name}; {}", self.flag, object::nearest_or_all(name, &names)));
+            let no_sender = self.named == Named::Anybody && !self.has_sender.load(Ordering::Relaxed);
+            let is_user = name.contains('@') || name.starts_with("system:");
+            let hint = match no_sender && is_user {
+                true => AUDIT_LOG.to_owned(),
+                false => object::nearest_or_all(name, &names),
+            };
+            log.remark(&format!("{}: no entry here is by {name}; {hint}", self.flag));
         }
     }
+}
+
+/// Hint for names of users where no entry has a sender.
+const AUDIT_LOG: &str = "users are known with an [[audit_log]] in the configuration";
+
+/// The users that a sender is, and is impersonated by.
+pub(crate) fn users(actor: &Actor) -> impl Iterator<Item = &str> {
+    [&*actor.sender.user, &*actor.sender.impersonated_by].into_iter().filter(|user| !user.is_empty())
 }
 
 /// A field that an entry changed.

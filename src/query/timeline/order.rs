@@ -121,7 +121,7 @@ fn candidates(
         sources.filter(|source| is_derived(&source.resource.full_name())).map(|source| source.id.0).collect()
     };
     // An expression is asked of whole entries, and chooses what is shown: the order is that of all.
-    let narrow = Narrow::of(selected);
+    let narrow = if selected.asks_for_senders(reader)? { Narrow::of(selected) } else { Narrow::of_unsent(selected) };
     let (mut found, mut trials) = (Vec::new(), HashMap::<Vec<String>, u8>::new());
     index.walk(reader, bounds, Way::Back, deadline, &mut |part, mark| {
         if found.len() >= MOST_READ {

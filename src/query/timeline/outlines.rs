@@ -16,6 +16,7 @@ use crate::journal::{Journal, JournalError, Reader, StoredRow};
 use crate::query::churn::Classes;
 use crate::query::moment::{Known, Span};
 use crate::query::ownership::{self, OwnerReference};
+use crate::query::select::unmatched::users;
 
 /// Bytes of outlines that are kept and not in the journal, the newest: those of five million entries.
 const KEPT: usize = 48 << 20;
@@ -377,7 +378,10 @@ pub(crate) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
         }
         EntryType::Gap | EntryType::Actor => {}
     }
-    words.managers = names(&row.entry.line, &entry);
+    words.managers = match entry.op {
+        EntryType::Actor => senders(&entry),
+        _ => names(&row.entry.line, &entry),
+    };
     (mark, words)
 }
 
@@ -402,6 +406,13 @@ fn names(line: &[u8], head: &Entry<'_>) -> String {
         Some(why) => format!("{REASON}{}", why.words()),
         None => names.join("\n"),
     }
+}
+
+/// The users that an ACTOR names, one a line.
+fn senders(entry: &Entry<'_>) -> String {
+    let actor = entry.actor();
+    let users = actor.iter().flat_map(users).map(|user| short(user).replace(['\n', REASON], " "));
+    users.collect::<Vec<_>>().join("\n")
 }
 
 /// The names of the writers of an entry by its outline, and the reason why there are none.

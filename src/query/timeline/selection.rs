@@ -1,14 +1,15 @@
 //! Entries that a question of the timeline is about: as it is asked, and as the journal knows them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::core::filter::{Filter, FilterError};
+use crate::core::k8s::audited::Actor;
 use crate::core::model::{EntryType, Resource, Seq};
 use crate::core::spelling::glob;
-use crate::journal::{Reader, SourceRow};
+use crate::journal::{Reader, SourceRow, StoredEntry};
 use crate::query::coverage::Scope;
 use crate::query::render::names::{Named, Spellings};
 use crate::query::render::{Failure, object};
@@ -26,7 +27,7 @@ pub(crate) struct Window {
     pub(crate) types: Vec<EntryType>,
     /// Top-level parts of objects that a MODIFIED entry changed; all if there are none.
     pub(crate) areas: Vec<String>,
-    /// Names of managers, with `*` for other characters, one of which wrote the entry; all if there are none.
+    /// Names of managers and users, with `*` for other characters, one of which wrote the entry; all if there are none.
     pub(crate) by: Vec<String>,
     /// First moment.
     pub(crate) since: Option<Timestamp>,
@@ -89,6 +90,16 @@ impl Window {
     }
 }
 
+/// Senders of the changes from one seq to another, by seq.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub(super) fn senders(reader: &mut Reader, from: Seq, to: Seq) -> Result<HashMap<u64, Actor>, Failure> {
+    let actors = reader.actors_between(from, to)?.into_iter();
+    let read = |(of, stored): (Seq, StoredEntry)| Some((of.0, object::parse(&stored).ok()?.actor()?));
+    Ok(actors.filter_map(read).collect())
+}
+
 /// Error for an entry for which an expression has no answer.
 pub(super) fn no_answer(seq: Seq, error: &FilterError) -> Failure {
     Failure::usage(format!("where: no answer for entry {}, because {error}", seq.0)).about("where")
@@ -111,7 +122,7 @@ pub(crate) struct Selected {
     named: Vec<(String, Option<String>)>,
     pub(super) types: Vec<EntryType>,
     pub(super) areas: Vec<String>,
-    /// The managers one of which wrote an entry; all where there are none.
+    /// The managers and users one of which wrote an entry; all where there are none.
     pub(super) by: Option<Writers>,
     pub(super) filter: Option<Filter>,
     /// Entries that change nothing that matters are asked for as well.
@@ -127,6 +138,15 @@ impl Selected {
     /// Reports whether objects are named by their kinds, and not by their namespaces alone.
     pub(super) const fn by_kind(&self) -> bool {
         !self.named.is_empty()
+    }
+
+    /// Reports whether the selection asks for the senders of changes, and the journal has some.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub(super) fn asks_for_senders(&self, reader: &Reader) -> Result<bool, Failure> {
+        let asks = self.by.is_some() || self.filter.as_ref().is_some_and(Filter::asks_for_sender);
+        Ok(asks && reader.has_actors()?)
     }
 
     /// Reports whether an object is selected, also one that the journal has never recorded.

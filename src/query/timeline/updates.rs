@@ -1,5 +1,6 @@
 //! Entries after a place of the log, as the log goes on.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;
 
@@ -7,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Opened;
 use super::outlines::outline;
-use super::selection::Window;
+use super::selection::{Window, senders};
 use super::summary::{Summaries, Summary};
 use super::window::Narrow;
 use crate::core::model::Seq;
@@ -106,7 +107,11 @@ fn updates(opened: &mut Opened, question: &Updates) -> Result<Update, Failure> {
     let mut entries = Vec::new();
     if upto > after {
         let (classes, summaries) = (Classes::default(), Summaries::new(clock, Seq(head)));
-        let narrow = Narrow::of(&selected);
+        let senders = match selected.asks_for_senders(reader)? {
+            true => senders(reader, Seq(after + 1), Seq(upto))?,
+            false => HashMap::new(),
+        };
+        let narrow = Narrow::of_sent(&selected, &senders);
         let mut unanswered = false;
         reader.rows_between(Seq(after + 1), Seq(upto), &mut |row| {
             let (mark, words) = outline(&classes, &row);
@@ -115,7 +120,8 @@ fn updates(opened: &mut Opened, question: &Updates) -> Result<Update, Failure> {
             let Some(part) = Part::read(builder.finish()) else { return ControlFlow::Continue(()) };
             let passes = part.marks.iter().all(|mark| narrow.takes(&part, mark)) && (selected.quiet || !mark.quiet);
             let filter = selected.filter.as_ref().filter(|_| passes);
-            let Ok(is_selected) = filter.map_or(Ok(passes), |filter| filter.selects(&row.entry.line)) else {
+            let sender = senders.get(&row.entry.seq.0);
+            let Ok(is_selected) = filter.map_or(Ok(passes), |filter| filter.selects_of(&row.entry.line, sender)) else {
                 unanswered = true;
                 return ControlFlow::Break(());
             };

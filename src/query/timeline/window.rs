@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::outlines::{Index, Way, who};
-use super::selection::{Selected, Window, no_answer};
+use super::selection::{Selected, Window, no_answer, senders};
 use super::summary::list;
 use super::{BUCKETS_MAX, Opened};
+use crate::core::filter::FilterError;
+use crate::core::k8s::audited::Actor;
 use crate::core::model::{EntryType, Evidence, Seq};
 use crate::journal::Reader;
 use crate::journal::outline::{Mark, Part};
@@ -21,12 +23,34 @@ pub(super) struct Narrow<'a> {
     selected: &'a Selected,
     /// Seqs for which the expression is true, if there is one.
     chosen: Option<HashSet<u64>>,
+    /// Seqs of changes whose sender is wanted.
+    sent: Sent,
+}
+
+/// Changes whose sender is wanted: outlines do not have it, because it comes later.
+enum Sent {
+    /// Those with these seqs.
+    Of(HashSet<u64>),
+    /// Any may be.
+    Unknown,
 }
 
 impl<'a> Narrow<'a> {
     /// All that pass but for what an expression says.
     pub(super) const fn of(selected: &'a Selected) -> Self {
-        Self { selected, chosen: None }
+        Self { selected, chosen: None, sent: Sent::Unknown }
+    }
+
+    /// All that pass where no change has a sender.
+    pub(super) fn of_unsent(selected: &'a Selected) -> Self {
+        Self::of_sent(selected, &HashMap::new())
+    }
+
+    /// All that pass where these changes have these senders, but for what an expression says.
+    pub(super) fn of_sent(selected: &'a Selected, senders: &HashMap<u64, Actor>) -> Self {
+        let is_wanted = |actor| selected.by.as_ref().is_some_and(|by| by.sent(actor));
+        let sent = senders.iter().filter(|(_, actor)| is_wanted(actor)).map(|(seq, _)| *seq).collect();
+        Self { sent: Sent::Of(sent), ..Self::of(selected) }
     }
 
     /// Reports whether an entry is of a selected object and time.
@@ -50,8 +74,53 @@ impl<'a> Narrow<'a> {
             && (selected.areas.is_empty()
                 || mark.kind() != EntryType::Modified
                 || part.areas(mark).split(',').any(|area| selected.areas.iter().any(|wanted| wanted == area)))
-            && selected.by.as_ref().is_none_or(|by| who(&part.words(mark)).0.iter().any(|name| by.is_one(name)))
+            && selected.by.as_ref().is_none_or(|by| {
+                who(&part.words(mark)).0.iter().any(|name| by.is_one(name))
+                    || match &self.sent {
+                        Sent::Of(seqs) => seqs.contains(&mark.seq),
+                        Sent::Unknown => mark.kind().is_change(),
+                    }
+            })
             && self.chosen.as_ref().is_none_or(|chosen| chosen.contains(&mark.seq))
+    }
+}
+
+/// Entries of a slice for which an expression is true.
+#[derive(Default)]
+struct Chosen {
+    /// Their seqs; none where there is no expression.
+    chosen: Option<HashSet<u64>>,
+    /// Those among them for which it has no answer.
+    unanswered: HashMap<u64, FilterError>,
+    /// The first entry for which there was no time left.
+    late: Option<u64>,
+}
+
+impl Chosen {
+    fn of(
+        reader: &mut Reader,
+        selected: &Selected,
+        slice: (u64, u64),
+        senders: &HashMap<u64, Actor>,
+        deadline: Option<Instant>,
+    ) -> Result<Self, Failure> {
+        let Some(filter) = &selected.filter else { return Ok(Self::default()) };
+        let (mut chosen, mut unanswered, mut late) = (HashSet::new(), HashMap::new(), None);
+        reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
+            let seq = row.entry.seq.0;
+            // An expression that loops may take long for each. Whoever asks for more goes on from the first, so there has to be one.
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                late = Some(seq);
+                return ControlFlow::Break(());
+            }
+            let answer = filter.selects_of(&row.entry.line, senders.get(&seq));
+            if !matches!(answer, Ok(false)) {
+                chosen.insert(seq);
+            }
+            unanswered.extend(answer.err().map(|error| (seq, error)));
+            ControlFlow::Continue(())
+        })?;
+        Ok(Self { chosen: Some(chosen), unanswered, late })
     }
 }
 
@@ -65,14 +134,16 @@ pub(super) fn look(
     deadline: Instant,
     visit: &mut dyn FnMut(&Part, &Mark) -> ControlFlow<()>,
 ) -> Result<Option<u64>, Failure> {
-    let Some(filter) = &selected.filter else {
-        let narrow = Narrow { selected, chosen: None };
+    let asks_for_senders = selected.asks_for_senders(reader)?;
+    if selected.filter.is_none() && !asks_for_senders {
+        let narrow = Narrow::of_unsent(selected);
         let mut visit = |part: &Part, mark: &Mark| {
             if narrow.takes(part, mark) { visit(part, mark) } else { ControlFlow::Continue(()) }
         };
         return Ok(index.walk(reader, bounds, way, deadline, &mut visit)?);
-    };
-    // What an expression says is only known of whole entries: those that pass otherwise are put together, a slice at a time.
+    }
+    // What an expression says is only known of whole entries: those that pass otherwise are put together, a slice at a time, and the
+    // senders of changes are looked up.
     let (after, upto) = (bounds.0, bounds.1.min(reader.head()?.0));
     let mut at = if way == Way::Back { upto } else { after };
     let mut size = FIRST_SLICE;
@@ -85,29 +156,19 @@ pub(super) fn look(
         };
         let is_first = size == FIRST_SLICE;
         size = (size * 2).min(SLICE);
-        let (mut chosen, mut unanswered) = (HashSet::new(), HashMap::new());
-        let mut late = None;
-        reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
-            // An expression that loops may take long for each. Whoever asks for more goes on from the first, so there has to be one.
-            if !is_first && Instant::now() > deadline {
-                late = Some(row.entry.seq.0);
-                return ControlFlow::Break(());
-            }
-            let seq = row.entry.seq.0;
-            let answer = filter.selects(&row.entry.line);
-            if !matches!(answer, Ok(false)) {
-                chosen.insert(seq);
-            }
-            unanswered.extend(answer.err().map(|error| (seq, error)));
-            ControlFlow::Continue(())
-        })?;
+        let senders = match asks_for_senders {
+            true => senders(reader, Seq(slice.0 + 1), Seq(slice.1))?,
+            false => HashMap::new(),
+        };
+        let Chosen { chosen, unanswered, late } =
+            Chosen::of(reader, selected, slice, &senders, (!is_first).then_some(deadline))?;
         match late {
             // The newest of it come last, and it is these that an answer begins with.
             Some(_) if way == Way::Back => return Ok(Some(slice.1 + 1)),
             Some(seq) => slice.1 = seq - 1,
             None => {}
         }
-        let narrow = Narrow { selected, chosen: Some(chosen) };
+        let narrow = Narrow { chosen, ..Narrow::of_sent(selected, &senders) };
         let (mut ended, mut refused) = (false, None);
         let cut = index.walk(reader, slice, way, deadline, &mut |part, mark| {
             if !narrow.takes(part, mark) {

@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Opened;
-use super::selection::{Window, lane_id, no_answer};
+use super::selection::{Selected, Window, lane_id, no_answer, senders};
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::{self, Change, Entry};
+use crate::journal::{Reader, StoredRow};
 use crate::query::churn::{Churn, Class, Classes};
 use crate::query::render::Failure;
 use crate::query::render::row::{cut, plural};
@@ -22,6 +23,8 @@ const HOUR: i64 = 3_600_000_000;
 /// Number of writers and fights in an answer, and of writers that are tracked.
 const MOST: usize = 100;
 const REMEMBERED: usize = 20_000;
+/// Number of entries whose senders are looked up together.
+const SLICE: u64 = 512;
 /// A name is shown with at most so many characters.
 const NAME: usize = 253;
 
@@ -115,32 +118,13 @@ pub(super) fn writers(opened: &mut Opened, question: &Writers) -> Result<WriterL
     let (mut churn, classes) = (Churn::default().among(reader.small_resources(MANY)?), Classes::default());
     let mut tallies: HashMap<(i64, String), Tally> = HashMap::new();
     let mut truncated = false;
-    let mut refused = None;
-    reader.rows_between(Seq(after + 1), Seq(upto), &mut |row| {
-        if Instant::now() > deadline {
-            truncated = true;
-            return ControlFlow::Break(());
-        }
-        if selected.objects.as_ref().is_some_and(|objects| !objects.contains(&row.object)) {
-            return ControlFlow::Continue(());
-        }
-        let is_selected = match selected.filter.as_ref().map_or(Ok(true), |filter| filter.selects(&row.entry.line)) {
-            Ok(is_selected) => is_selected,
-            Err(error) => {
-                refused = Some(no_answer(row.entry.seq, &error));
-                return ControlFlow::Break(());
-            }
-        };
-        let is_selected = is_selected && selected.by.as_ref().is_none_or(|by| by.wrote(&row.entry.line));
+    let is_late = over(reader, &selected, (after, upto), deadline, &mut |row| {
         // One that is damaged is nobody's write.
-        if is_selected && churn.take(&row.entry.line).is_ok() {
+        if churn.take(&row.entry.line).is_ok() {
             truncated |= !take(&classes, &mut tallies, row.object, &row.entry.line);
         }
-        ControlFlow::Continue(())
     })?;
-    if let Some(problem) = refused {
-        return Err(problem);
-    }
+    truncated |= is_late;
     let time = |micros| Timestamp::from_microsecond(micros).unwrap_or_default();
     let report = churn.report(time(since), time(until), MOST);
     let rewritten = rewrites::seqs(&report.rewrites);
@@ -171,6 +155,46 @@ pub(super) fn writers(opened: &mut Opened, question: &Writers) -> Result<WriterL
     });
     let (fights, rewrites) = (fights.collect(), report.rewrites);
     Ok(WriterList { since: stamp(since), until: stamp(until), writers, fights, rewrites, truncated })
+}
+
+/// Looks at the selected entries after one seq and up to another. Reports whether there was too little time for all of them.
+fn over(
+    reader: &mut Reader,
+    selected: &Selected,
+    (after, upto): (u64, u64),
+    deadline: Instant,
+    visit: &mut dyn FnMut(&StoredRow),
+) -> Result<bool, Failure> {
+    let asks_for_senders = selected.asks_for_senders(reader)?;
+    let (mut from, mut late, mut refused) = (after + 1, false, None);
+    while from <= upto && !late {
+        let to = if asks_for_senders { upto.min(from + SLICE - 1) } else { upto };
+        let senders = if asks_for_senders { senders(reader, Seq(from), Seq(to))? } else { HashMap::new() };
+        reader.rows_between(Seq(from), Seq(to), &mut |row| {
+            if Instant::now() > deadline {
+                late = true;
+                return ControlFlow::Break(());
+            }
+            if selected.objects.as_ref().is_some_and(|objects| !objects.contains(&row.object)) {
+                return ControlFlow::Continue(());
+            }
+            let (line, sender) = (&row.entry.line, senders.get(&row.entry.seq.0));
+            match selected.filter.as_ref().map_or(Ok(true), |filter| filter.selects_of(line, sender)) {
+                Ok(true) if selected.by.as_ref().is_none_or(|by| by.wrote(line, sender)) => visit(&row),
+                Ok(_) => {}
+                Err(error) => {
+                    refused = Some(no_answer(row.entry.seq, &error));
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        if let Some(problem) = refused {
+            return Err(problem);
+        }
+        from = to + 1;
+    }
+    Ok(late)
 }
 
 /// Counts a write. Says whether there was room for it.

@@ -6,7 +6,7 @@ use super::{COMPARED, CONTAINED, KEPT, LEFT_NAME, MATCHES, PLUS, SEARCHED, STEP,
 use crate::core::filter::VARIABLES;
 
 /// Keys of an entry whose values may be large. The others are short texts and numbers.
-const OBJECTS: [&str; 6] = ["cluster", "change", "object", "gap", "redacted", "by"];
+const OBJECTS: [&str; 7] = ["cluster", "change", "object", "gap", "actor", "redacted", "by"];
 
 /// Makes an expression count what it takes. Returns whether it loops.
 pub(in crate::core::filter) fn meter(expression: &mut IdedExpr) -> bool {
