@@ -53,14 +53,13 @@ async function change(spec) {
 /** The file that the daemon reads as the API server's audit log. */
 const audit = process.env.DECKLOG_UI_AUDIT_LOG;
 
-/** Writes who asked for a version into the audit log. */
-function sent({ metadata }, username) {
-  const now = new Date().toISOString();
+/** Writes who replaced a version by another, and when, into the audit log: after some seconds nothing else can have made it. */
+function sent(old, { metadata }, username, now) {
   const { name, namespace, uid, resourceVersion } = metadata;
   const event = {
-    kind: "Event", apiVersion: "audit.k8s.io/v1", level: "RequestResponse", auditID: `id-${resourceVersion}`, stage: "ResponseComplete", verb: "patch",
+    kind: "Event", apiVersion: "audit.k8s.io/v1", level: "RequestResponse", auditID: `id-${resourceVersion}`, stage: "ResponseComplete", verb: "update",
     requestURI: `/apis/apps/v1/namespaces/${namespace}/deployments/${name}`, user: { username }, sourceIPs: ["10.0.0.7"], userAgent: "kubectl/v1.36.0 (linux/amd64)",
-    objectRef: { resource: "deployments", namespace, name, uid, apiGroup: "apps", apiVersion: "v1" }, responseStatus: { metadata: {}, code: 200 },
+    objectRef: { resource: "deployments", namespace, name, uid, resourceVersion: old.metadata.resourceVersion, apiGroup: "apps", apiVersion: "v1" }, responseStatus: { metadata: {}, code: 200 },
     responseObject: { metadata: { name, namespace, uid, resourceVersion } }, requestReceivedTimestamp: now, stageTimestamp: now,
   };
   appendFileSync(audit, `${JSON.stringify(event)}\n`);
@@ -69,7 +68,12 @@ function sent({ metadata }, username) {
 test("who sent a change is shown when the audit log says it", { skip: skip || (audit ? false : "needs the audit log") }, async () => {
   const context = await chrome.newContext({ viewport: { width: 1280, height: 800 } });
   const { page, clean } = await watched(context, { origin: server.url });
-  const first = await change({ replicas: 8 });
+  const changes = async () => (await api(server.url, "entries?what=deploy/web&namespace=shop&type=MODIFIED&limit=100")).entries.length;
+  const known = await changes();
+  const old = await change({ replicas: 7 });
+  const time = new Date().toISOString();
+  const made = await change({ replicas: 8 });
+  while ((await changes()) < known + 2) await new Promise((resolve) => setTimeout(resolve, 20));
   await page.goto(`${server.url}#page=log&since=1h&what=deploy/web&namespace=shop`);
   await page.locator(".live-live").waitFor();
   const rows = page.locator("table.entries tbody tr");
@@ -77,7 +81,7 @@ test("who sent a change is shown when the audit log says it", { skip: skip || (a
   await newest.locator("button.seq").click();
   await page.locator(".panel [data-entry]").waitFor();
   const [shown, said] = [await rows.count(), "by alice@example.com (kubectl/v1.36.0, 10.0.0.7, audit: exact)"];
-  sent(first, "alice@example.com");
+  sent(old, made, "alice@example.com", time);
   await newest.locator(".sender", { hasText: said }).waitFor();
   await page.locator(".panel .sender", { hasText: said }).waitFor();
   assert.equal(await rows.count(), shown, "it has no row of its own");

@@ -288,7 +288,7 @@ impl<'o> Printer<'o> {
         }
         self.out.line(&row.finish())?;
         for line in std::mem::take(&mut self.origin) {
-            self.out.line(&sentence(self.out.look, 2, Some(Ink::Who), &printable(&format!("from {line}"))))?;
+            self.out.line(&sentence(self.out.look, 4, Some(Ink::Who), &printable(&format!("  from {line}"))))?;
         }
         if self.patch {
             self.difference(described.tree)?;
