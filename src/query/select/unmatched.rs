@@ -82,7 +82,7 @@ impl Writers {
     /// Those with these names, if there are any, which another flag names.
     pub(super) fn of_flag(flag: &'static str, named: Named, wanted: Vec<String>) -> Option<Self> {
         let (seen, has_sender) = (Seen::default(), AtomicBool::default());
-        (!wanted.is_empty()).then(|| Self { flag, wanted, named, seen, has_sender })
+        (!wanted.is_empty()).then_some(Self { flag, wanted, named, seen, has_sender })
     }
 
     /// Reports whether this is the name of one of them.

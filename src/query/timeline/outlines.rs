@@ -380,7 +380,7 @@ pub(crate) fn outline(classes: &Classes, row: &StoredRow) -> (Mark, Words) {
     }
     words.managers = match entry.op {
         EntryType::Actor => senders(&entry),
-        _ => names(&row.entry.line, &entry),
+        EntryType::Added | EntryType::Modified | EntryType::Deleted | EntryType::Gap => names(&row.entry.line, &entry),
     };
     (mark, words)
 }
