@@ -13,7 +13,7 @@ use crate::core::wire::Entry;
 use crate::journal::tests::pods;
 use crate::journal::{Attribution, WatchChange};
 
-const USERS: [&str; 2] = ["canary-alice@example.com", "canary-bob@example.com"];
+const USERS: [&str; 3] = ["canary-alice@example.com", "canary-bob@example.com", "canary-carol@example.com"];
 const ADDRESSES: [&str; 2] = ["192.0.2.71", "2001:db8::71"];
 const AGENT: &str = "canary-agent/v1 (linux/amd64)";
 
@@ -47,6 +47,16 @@ fn updated(id: &str, name: &str, version: u64, through: Option<&str>) -> String 
     event(&members)
 }
 
+/// An update of a Pod that came too late.
+fn refused(id: &str) -> String {
+    let now = runtime::now().to_string();
+    event(&json!({
+        "auditID": id, "user": {"username": USERS[2]}, "userAgent": AGENT, "verb": "update",
+        "objectRef": {"resource": "pods", "namespace": "shop", "name": "a", "uid": "u", "apiVersion": "v1"},
+        "responseStatus": {"metadata": {}, "code": 409}, "requestReceivedTimestamp": now, "stageTimestamp": now,
+    }))
+}
+
 /// All that the state directory holds: the bytes of its files, and the entries and requests in clear.
 fn held(dir: &Path, journal: &Journal) -> Vec<Vec<u8>> {
     let files = std::fs::read_dir(dir).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap());
@@ -69,7 +79,7 @@ async fn written(senders: &[SenderPart]) -> (Vec<&'static str>, Sender) {
     let (_rules, rules) = watch::channel(Arc::new(Redactor::new(&redact, [7; 32]).unwrap()));
     let (sender, mut news) = mpsc::channel(1);
     let feed = Feed::new(journal.clone(), Settings::default(), rules, sender).unwrap();
-    let events = [updated("1", "a", 11, None), updated("2", "b", 12, Some(USERS[1]))];
+    let events = [updated("1", "a", 11, None), updated("2", "b", 12, Some(USERS[1])), refused("3")];
     feed.receive(events.iter().map(|event| read_line(event.as_bytes())).collect()).await.unwrap();
     let requests = news.recv().await.unwrap().requests;
     assert_eq!(requests.len(), 2);
@@ -77,7 +87,10 @@ async fn written(senders: &[SenderPart]) -> (Vec<&'static str>, Sender) {
         let AuditedRequest { sender, verb, id, .. } = request.clone();
         let certainty = "exact".to_owned();
         let actor = Actor { sender, verb, subresource: String::new(), audit_ids: vec![id], certainty };
-        journal.attribute(Attribution { actors: vec![(of, actor)], upto: of, needed_since: 0 }).await.unwrap();
+        journal
+            .attribute(Attribution { actors: vec![(of, actor)], upto: of, needed_since: 0, ..Attribution::default() })
+            .await
+            .unwrap();
     }
     let held = held(dir.path(), &journal);
     assert!(held.len() > 7, "four entries, two requests and the files of the journal");
@@ -98,7 +111,7 @@ async fn nothing_of_a_sender_that_is_redacted_is_on_the_disk() {
         (&[Users], &USERS[..]),
         (&[Addresses], &ADDRESSES[..]),
         (&[Agents], &[AGENT]),
-        (&[Addresses, Users, Agents], &[USERS[0], USERS[1], ADDRESSES[0], ADDRESSES[1], AGENT]),
+        (&[Addresses, Users, Agents], &[USERS[0], USERS[1], USERS[2], ADDRESSES[0], ADDRESSES[1], AGENT]),
     ] {
         let (found, sender) = written(parts).await;
         for canary in [&USERS[..], &ADDRESSES[..], &[AGENT]].concat() {

@@ -20,7 +20,7 @@ async fn sent(story: &Story, sender: Sender, certainty: &str) {
         audit_ids: vec![of.0.to_string()],
         certainty: certainty.to_owned(),
     };
-    let attribution = Attribution { actors: vec![(of, actor)], upto: of, needed_since: 0 };
+    let attribution = Attribution { actors: vec![(of, actor)], upto: of, needed_since: 0, ..Attribution::default() };
     story.journal.attribute(attribution).await.unwrap();
 }
 

@@ -168,24 +168,6 @@ fn each_alarm_begins_at_its_bound() {
         (JOURNAL_PAUSED, Box::new(|status| status.journal.paused = Some(pause()))),
         (DISK_LOW, Box::new(|status| status.journal.disk_bytes = Some(FREE * 11))),
         (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),
-        (AUDIT_LOG_UNREAD, Box::new(|status| status.audit_logs[0].caught_up = at("2026-11-21T11:54:59Z"))),
-        ("", Box::new(|status| status.audit_logs[0].caught_up = None)),
-        (
-            AUDIT_LOG_UNREAD,
-            Box::new(|status| {
-                (status.audit_logs[0].caught_up, status.daemon.started) = (None, at("2026-11-21T11:54:59Z"))
-            }),
-        ),
-        // It has just been started again.
-        (
-            "",
-            Box::new(|status| {
-                let times = (at("2026-11-21T10:00:00Z"), at("2026-11-21T11:59:00Z"));
-                (status.audit_logs[0].caught_up, status.daemon.started) = times;
-            }),
-        ),
-        (AUDIT_LOG_INCOMPLETE, Box::new(|status| status.audit_logs[0].last_lost = at("2026-11-21T11:00:01Z"))),
-        ("", Box::new(|status| status.audit_logs[0].last_lost = at("2026-11-21T11:00:00Z"))),
         (API_SERVER_SILENT, Box::new(|status| status.daemon.silent_since = at("2026-11-21T11:59:30Z"))),
         (
             DISCOVERY_FAILING,
@@ -246,6 +228,24 @@ fn each_alarm_begins_at_its_bound() {
         (RESOURCE_WAITING, Box::new(|status| status.waiting = vec!["widgets.example.com".into()])),
         (GAP_RECORDED, Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:01Z")))),
         ("", Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:00Z")))),
+        (AUDIT_LOG_INCOMPLETE, Box::new(|status| status.audit_logs[0].last_lost = at("2026-11-21T11:00:01Z"))),
+        ("", Box::new(|status| status.audit_logs[0].last_lost = at("2026-11-21T11:00:00Z"))),
+        (AUDIT_LOG_UNREAD, Box::new(|status| status.audit_logs[0].caught_up = at("2026-11-21T11:54:59Z"))),
+        ("", Box::new(|status| status.audit_logs[0].caught_up = None)),
+        (
+            AUDIT_LOG_UNREAD,
+            Box::new(|status| {
+                (status.audit_logs[0].caught_up, status.daemon.started) = (None, at("2026-11-21T11:54:59Z"))
+            }),
+        ),
+        // It has just been started again.
+        (
+            "",
+            Box::new(|status| {
+                let times = (at("2026-11-21T10:00:00Z"), at("2026-11-21T11:59:00Z"));
+                (status.audit_logs[0].caught_up, status.daemon.started) = times;
+            }),
+        ),
         (SINK_HALTED, Box::new(|status| status.sinks[0].state = SinkState::Halted(String::new()))),
         (SINK_BEHIND, Box::new(|status| status.sinks[0].lag_seconds += 1)),
         (SINK_MISSED, Box::new(|status| status.sinks[0].last_missed = Some(time("2026-11-21T11:00:01Z")))),

@@ -395,7 +395,10 @@ impl Cluster {
             certainty: "exact".to_owned(),
         };
         let actors = vec![(head, actor)];
-        self.journal.attribute(Attribution { actors, upto: Seq(head.0), needed_since: 0 }).await.unwrap();
+        self.journal
+            .attribute(Attribution { actors, upto: Seq(head.0), needed_since: 0, ..Attribution::default() })
+            .await
+            .unwrap();
     }
 
     async fn relist(&mut self) {
