@@ -77,7 +77,7 @@ fn seqs(answer: &Value) -> BTreeSet<u64> {
     let below: Vec<&Value> = match answer {
         Value::Array(all) => all.iter().collect(),
         Value::Object(members) => members.values().collect(),
-        _ => Vec::new(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
     };
     let own = answer.get("seq").and_then(Value::as_u64);
     below.into_iter().flat_map(seqs).chain(own).collect()

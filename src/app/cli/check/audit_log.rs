@@ -151,7 +151,7 @@ enum Found {
     /// A file, open at the place up to which it is read.
     File { path: PathBuf, file: Option<File>, rest: Vec<u8> },
     /// The journal of a daemon that runs.
-    Journal(Reader),
+    Journal(Box<Reader>),
 }
 
 impl Place {
@@ -168,7 +168,7 @@ impl Place {
         }
         // To read a pipe would take events from the daemon.
         let reader = running.and_then(|dir| Reader::open(dir).ok())?;
-        Some(Self { name, found: Found::Journal(reader) })
+        Some(Self { name, found: Found::Journal(Box::new(reader)) })
     }
 
     fn look(&mut self, wanted: &str) -> Option<Heard> {

@@ -235,7 +235,7 @@ fn each_alarm_begins_at_its_bound() {
         (
             AUDIT_LOG_UNREAD,
             Box::new(|status| {
-                (status.audit_logs[0].caught_up, status.daemon.started) = (None, at("2026-11-21T11:54:59Z"))
+                (status.audit_logs[0].caught_up, status.daemon.started) = (None, at("2026-11-21T11:54:59Z"));
             }),
         ),
         // It has just been started again.
