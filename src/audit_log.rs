@@ -74,7 +74,7 @@ use std::sync::Arc;
 use crate::core::change::redact::Redactor;
 use crate::core::net::server::BindError;
 use crate::core::runtime::watch;
-use crate::journal::{Journal, JournalError};
+use crate::journal::{AuditLogRow, Journal, JournalError};
 use feed::{Feed, Handing};
 use follow::Followed;
 use listen::Receiver;
@@ -91,6 +91,14 @@ pub enum AuditLogError {
     /// The journal has failed.
     #[error(transparent)]
     Journal(#[from] JournalError),
+}
+
+/// Returns the time from which an audit log is read, microseconds since 1970. One that is new, or has another name now, begins where the
+/// others are: a file that is read again from its start would count requests a second time.
+fn begin_of(rows: &[AuditLogRow], name: &str) -> i64 {
+    let is_known = rows.iter().any(|row| row.name == name && row.complete > 0);
+    let newest = rows.iter().map(|row| row.complete).max().filter(|newest| *newest > 0 && !is_known);
+    newest.unwrap_or(i64::MIN)
 }
 
 /// Number of batches that wait for the join.
@@ -116,6 +124,7 @@ pub async fn run(
     }
     let names: Vec<String> = logs.iter().map(Settings::name).collect();
     journal.audit_logs(names).await?;
+    let rows = journal.reader()?.audit_logs()?;
     let (sender, receiver) = mpsc::channel(NEWS);
     let mut tasks: JoinSet<Result<(), AuditLogError>> = JoinSet::new();
     let (own, halt, its_rules) = (journal.clone(), stop.clone(), rules.clone());
@@ -128,7 +137,8 @@ pub async fn run(
     tasks.spawn(async move { Ok(follow::follow(own, followed, (its_rules, suspects), receiver, halt).await?) });
     for settings in logs {
         let bound = Receiver::bind(&settings).await?;
-        let feed = Feed::new(journal.clone(), settings, rules.clone(), sender.clone())?;
+        let floor = begin_of(&rows, &settings.name());
+        let feed = Feed::new(journal.clone(), settings, rules.clone(), sender.clone())?.since(floor);
         let halt = stop.clone();
         let Some(bound) = bound else {
             tasks.spawn(async move { Ok(feed.follow(halt).await?) });

@@ -37,6 +37,8 @@ pub(super) struct Feed {
     reader: Mutex<Reader>,
     rules: Rules,
     news: mpsc::Sender<News>,
+    /// Time before which requests are passed over, microseconds since 1970.
+    floor: i64,
 }
 
 impl Feed {
@@ -47,7 +49,12 @@ impl Feed {
         news: mpsc::Sender<News>,
     ) -> Result<Self, JournalError> {
         let reader = Mutex::new(journal.reader()?);
-        Ok(Self { name: settings.name(), settings, journal, reader, rules, news })
+        Ok(Self { name: settings.name(), settings, journal, reader, rules, news, floor: i64::MIN })
+    }
+
+    /// Passes over requests that were answered before a time.
+    pub(super) fn since(self, floor: i64) -> Self {
+        Self { floor, ..self }
     }
 
     /// Reads the file from where it was left, until `stop`.
@@ -129,20 +136,22 @@ impl Feed {
     /// Commits requests with the rest of `batch`, and hands them to the join. Reports whether there is a join.
     async fn commit(&self, sorted: Sorted, batch: AuditBatch, upto: i64) -> Result<bool, JournalError> {
         let watched = watched(&self.reader())?;
+        let is_wanted = |request: &AuditedRequest| request.completed == 0 || request.completed >= self.floor;
         let is_watched = |request: &AuditedRequest| {
             // A definition that goes takes its objects with it.
             request.resource == "customresourcedefinitions"
                 || watched.contains(&(request.group.clone(), request.resource.clone()))
         };
         let Sorted { mut requests, refused, counts, probe, .. } = sorted;
-        requests.retain(is_watched);
+        requests.retain(|request| is_watched(request) && is_wanted(request));
         let redactor = Arc::clone(&self.rules.borrow());
         let redacted = |mut request: AuditedRequest| {
             redactor.redact_sender(&mut request.sender);
             request
         };
         let requests: Vec<_> = requests.into_iter().map(redacted).collect();
-        let refused = refused.into_iter().filter(is_watched).map(redacted).map(unwritten::refused).collect();
+        let refused =
+            refused.into_iter().filter(is_wanted).filter(is_watched).map(redacted).map(unwritten::refused).collect();
         let complete = upto.saturating_sub(micros(self.settings.lag())).max(0);
         let log = self.name.clone();
         let requests_kept = requests.clone();

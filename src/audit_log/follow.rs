@@ -261,7 +261,9 @@ impl Follower {
                 Err(why) => tracing::debug!(seq = verdict.seq, why = why.as_str(), "an entry gets no sender"),
             }
         }
-        let (wasted, suspects) = unwritten::sort(&reader, settled.wasted, &settled.unknown_versions)?;
+        let mut wasted = settled.wasted;
+        wasted.iter_mut().for_each(|write| redactor.redact_sender(&mut write.sender));
+        let (wasted, suspects) = unwritten::sort(&reader, wasted, &settled.unknown_versions)?;
         self.wasted.extend(wasted);
         for suspect in suspects {
             (self.suspects)(suspect);

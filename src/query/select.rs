@@ -97,9 +97,13 @@ impl Conditions {
     /// # Errors
     /// Where the journal cannot be read.
     pub(crate) fn select(&self, reader: &mut Reader, stored: &StoredEntry) -> Result<bool, Failure> {
+        self.select_line(reader, stored.op, stored.seq, &stored.line)
+    }
+
+    fn select_line(&self, reader: &mut Reader, op: EntryType, seq: Seq, line: &[u8]) -> Result<bool, Failure> {
         let asks = self.by.is_some() || self.filter.as_ref().is_some_and(Filter::asks_for_sender);
-        let sender = if asks && stored.op.is_change() { object::actor_of(reader, stored.seq)? } else { None };
-        Ok(self.is_true_of(&stored.line, sender.as_ref()))
+        let sender = if asks && op.is_change() { object::actor_of(reader, seq)? } else { None };
+        Ok(self.is_true_of(line, sender.as_ref()))
     }
 
     /// Reports whether an entry is selected; one for which an expression has no answer is not.
@@ -324,10 +328,22 @@ impl Selection {
         Ok(Self { position, period, stretches, filter, conditions })
     }
 
-    /// Reports whether an entry has a type that is selected and meets the conditions on its contents.
-    pub(crate) fn takes(&self, op: EntryType, line: &[u8]) -> bool {
+    /// Reports whether a stored entry has a type that is selected and meets the conditions on its contents. A change is also by who sent it, where a later ACTOR names that.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub(crate) fn takes_stored(
+        &self,
+        reader: &mut Reader,
+        op: EntryType,
+        seq: Seq,
+        line: &[u8],
+    ) -> Result<bool, Failure> {
         let is_type = self.position.types.is_empty() || self.position.types.contains(&op);
-        is_type && self.conditions.as_ref().is_none_or(|conditions| conditions.is_true_for(line))
+        match &self.conditions {
+            Some(conditions) if is_type => conditions.select_line(reader, op, seq, line),
+            _ => Ok(is_type),
+        }
     }
 
     /// Says, at the end of an answer, what there is to say of names and fields that no entry has.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::problem::{Problem, Problems, SourceSpan};
 use super::{Config, Files, Given, Loaded, config_schema, environment, read, variable};
+use crate::audit_log::{self, Mistake};
 use crate::core::telemetry;
 use crate::journal;
 use crate::web::http;
@@ -170,6 +171,18 @@ struct Taken {
     file: PathBuf,
     state: PathBuf,
     sinks: Vec<crate::delivery::Settings>,
+    audit_logs: Vec<audit_log::Settings>,
+}
+
+impl Taken {
+    /// Returns why this cluster and another one cannot both have such an audit log. Names need not differ: each journal has its own.
+    fn clash(&self, log: &audit_log::Settings) -> Option<Mistake> {
+        let clashes = self
+            .audit_logs
+            .iter()
+            .flat_map(|own| log.clashes(own, &format!("the [[audit_log]] {} in {}", own.name(), self.file.display())));
+        clashes.into_iter().find(|mistake| !matches!(mistake, Mistake::SameName(..)))
+    }
 }
 
 impl Shared {
@@ -217,6 +230,12 @@ impl Shared {
                     wrong(format!("sink[{index}].{}", clash.key), clash.found, clash.expected);
                 }
             }
+            for (index, log) in config.audit_log.iter().enumerate() {
+                if let Some(mistake) = self.clusters.iter().find_map(|taken| taken.clash(log)) {
+                    let key = format!("audit_log[{index}].{}", mistake.key().unwrap_or_default());
+                    wrong(key, mistake.found(), mistake.expected());
+                }
+            }
             let expected =
                 "the same in each file that has it, or in one file alone: it is for all clusters of the directory";
             let other = |file: &Path| format!("other values than in {}", file.display());
@@ -245,8 +264,8 @@ impl Shared {
                 if self.log.is_none() && given.log {
                     self.log = Some((path.clone(), config.log.clone()));
                 }
-                let sinks = config.sink.clone();
-                self.clusters.push(Taken { name: name.clone(), file: path.clone(), state, sinks });
+                let (sinks, audit_logs) = (config.sink.clone(), config.audit_log.clone());
+                self.clusters.push(Taken { name: name.clone(), file: path.clone(), state, sinks, audit_logs });
                 return;
             }
         }
@@ -317,6 +336,34 @@ mod tests {
         assert!(refused.contains("no file that ends in .toml") && refused.contains("--config-dir"), "{refused}");
         let refused = Directory::read(&none.path().join("x"), Files::Check, &[]).unwrap_err().to_string();
         assert!(refused.contains("cannot be read"), "{refused}");
+    }
+
+    #[test]
+    fn an_audit_log_is_of_one_cluster() {
+        let listens = "[[audit_log]]\nlisten = \"127.0.0.1:9466\"\n";
+        let reads = |file: &str| format!("[[audit_log]]\nfile = \"/var/log/{file}/audit.log\"\n");
+        let dir = directory(&[
+            ("a.toml", &format!("{listens}{}", reads("a"))),
+            ("b.toml", listens),
+            ("c.toml", &reads("a")),
+            // Files of one name.
+            ("d.toml", &reads("d")),
+        ]);
+        let wrong: Vec<String> = found(&read_in(dir.path(), &[])).into_iter().map(|(_, wrong)| wrong).collect();
+        let a = dir.path().join("a.toml");
+        let expected = [
+            String::new(),
+            format!(
+                "audit_log[0].listen: \"127.0.0.1:9466\", where the [[audit_log]] 127.0.0.1:9466 in {} listens",
+                a.display()
+            ),
+            format!(
+                "audit_log[0].file: \"/var/log/a/audit.log\", which the [[audit_log]] audit in {} reads",
+                a.display()
+            ),
+            String::new(),
+        ];
+        assert_eq!(wrong, expected);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::core::model::{Observed, Redacted, ResourceVersion, Seq, Verb};
 use crate::core::runtime::{self, watch};
 use crate::core::wire::Entry;
 use crate::journal::tests::pods;
-use crate::journal::{Attribution, WatchChange};
+use crate::journal::{Attribution, AuditLogRow, WatchChange};
 
 const USERS: [&str; 3] = ["canary-alice@example.com", "canary-bob@example.com", "canary-carol@example.com"];
 const ADDRESSES: [&str; 2] = ["192.0.2.71", "2001:db8::71"];
@@ -121,5 +121,28 @@ async fn nothing_of_a_sender_that_is_redacted_is_on_the_disk() {
         assert_eq!(sender.user.starts_with("hmac:"), parts.contains(&Users), "{sender:?}");
         assert_eq!(sender.addresses.is_empty(), parts.contains(&Addresses), "{sender:?}");
         assert_eq!(sender.agent.is_empty(), parts.contains(&Agents), "{sender:?}");
+    }
+}
+
+/// A file that is read from its start under another name brings nothing twice.
+#[test]
+fn an_audit_log_under_another_name_begins_where_it_was() {
+    let rows = |rows: &[(&str, i64)]| -> Vec<AuditLogRow> {
+        let row = |(name, complete): &(&str, i64)| AuditLogRow {
+            name: (*name).to_owned(),
+            complete: *complete,
+            ..AuditLogRow::default()
+        };
+        rows.iter().map(row).collect()
+    };
+    for (known, expected) in [
+        (&[][..], i64::MIN),
+        (&[("a", 0)], i64::MIN),
+        (&[("a", 50)], i64::MIN),
+        (&[("old", 50)], 50),
+        (&[("a", 0), ("old", 50), ("older", 20)], 50),
+        (&[("a", 10), ("b", 50)], i64::MIN),
+    ] {
+        assert_eq!(crate::audit_log::begin_of(&rows(known), "a"), expected, "{known:?}");
     }
 }

@@ -34,7 +34,13 @@ pub(crate) trait World {
     fn with_books(&mut self, seq: Seq) -> Result<Option<Value>, Failure>;
 
     /// Reports whether a drift that begins with an entry is asked for.
-    fn wants(&self, op: EntryType, line: &[u8]) -> bool;
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    fn wants(&mut self, op: EntryType, seq: Seq, line: &[u8]) -> Result<bool, Failure>;
+
+    /// Returns the objects that drive a tool, as the judgement of the entry has found them.
+    fn driving(&self, seq: Seq, tool: Tool) -> Option<Vec<DrivenBy>>;
 
     /// Reports whether a drift that has ended is asked for.
     fn keeps(&self, drift: &Drift) -> bool;
@@ -84,6 +90,8 @@ struct Base {
     uid: String,
     tool: Tool,
     driven_by: Vec<DrivenBy>,
+    /// The same with what the log has of them; none where it was not looked at.
+    driving: Option<Vec<DrivenBy>>,
     began: Written,
     gaps: usize,
     wanted: bool,
@@ -286,7 +294,7 @@ impl Pass {
                 Some(open) => open.fields.push(field),
                 None => {
                     let began = turn.written(writers);
-                    opens.push(Open { base: base(turn, tool, before, began, world), fields: vec![field] });
+                    opens.push(Open { base: base(turn, tool, before, began, world)?, fields: vec![field] });
                 }
             }
         }
@@ -384,7 +392,7 @@ impl Pass {
         let (pointer, owners) = ("", Vec::new());
         let verdict = world.judge(&Asked { entry, tool, before, pointer, writers: &[], owners, is_removal: true })?;
         if self.is_drift(verdict) {
-            let base = base(turn, tool, before, turn.written(Vec::new()), world);
+            let base = base(turn, tool, before, turn.written(Vec::new()), world)?;
             self.open.entry(key.clone()).or_default().push(Open { base, fields: Vec::new() });
         }
         Ok(())
@@ -511,7 +519,7 @@ fn has_written(tool: Tool, before: &Value, after: &Value) -> bool {
     !stamps(after).is_subset(&stamps(before))
 }
 
-fn base(turn: &Turn<'_>, tool: Tool, before: &Value, began: Written, world: &impl World) -> Base {
+fn base(turn: &Turn<'_>, tool: Tool, before: &Value, began: Written, world: &mut impl World) -> Result<Base, Failure> {
     let header = &turn.entry.header;
     let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
     let driven_by = drivers(tool, named(header), before).into_iter().map(|one| DrivenBy {
@@ -519,7 +527,8 @@ fn base(turn: &Turn<'_>, tool: Tool, before: &Value, began: Written, world: &imp
         namespace: one.namespace.unwrap_or_default(),
         name: one.name,
     });
-    Base {
+    let seq = Seq(header.seq);
+    Ok(Base {
         api_version: header.api_version.to_string(),
         kind: header.kind.to_string(),
         resource: header.resource.to_string(),
@@ -528,10 +537,11 @@ fn base(turn: &Turn<'_>, tool: Tool, before: &Value, began: Written, world: &imp
         uid: text(&header.uid),
         tool,
         driven_by: driven_by.collect(),
+        driving: world.driving(seq, tool),
         began,
         gaps: 0,
-        wanted: world.wants(header.op, turn.line),
-    }
+        wanted: world.wants(header.op, seq, turn.line)?,
+    })
 }
 
 fn drift(base: Base, fields: &[Differing], ended: Option<Ended>, millis: i64) -> Drift {
@@ -544,7 +554,8 @@ fn drift(base: Base, fields: &[Differing], ended: Option<Ended>, millis: i64) ->
         gone: one.got.is_none() && !one.redacted,
         redacted: one.redacted,
     };
-    let Base { api_version, kind, resource, namespace, name, uid, tool, driven_by, began, gaps, wanted: _ } = base;
+    let Base { api_version, kind, resource, namespace, name, uid, tool, began, gaps, .. } = base;
+    let driven_by = base.driving.unwrap_or(base.driven_by);
     let fields = fields.iter().map(field).collect();
     Drift { api_version, kind, resource, namespace, name, uid, tool, driven_by, fields, began, ended, millis, gaps }
 }

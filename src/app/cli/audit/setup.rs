@@ -52,6 +52,9 @@ const HOST: &str = "DECKLOG_HOST";
 /// Where one kube-apiserver cannot have all of them: a sentence.
 pub(super) fn setup(logs: &[Settings], args: &SetupArgs) -> Result<String, String> {
     let mut out = String::new();
+    if let Some(host) = args.host.as_deref().filter(|host| !is_host(host)) {
+        return Err(format!("--host: {host:?} is no name of a host and no address"));
+    }
     let example = [Settings { file: Some(FILE.into()), ..Settings::default() }];
     let logs = if logs.is_empty() {
         writeln!(out, "# The configuration has no audit log yet. With this one decklog reads the file of its machine:\n#\n#   [[audit_log]]\n#   file = {FILE:?}\n#")
@@ -60,27 +63,33 @@ pub(super) fn setup(logs: &[Settings], args: &SetupArgs) -> Result<String, Strin
     } else {
         logs
     };
+    let nodes = if logs.len() > 1 {
+        "On the control plane node whose kube-apiserver this is"
+    } else {
+        "On each control plane node"
+    };
     for (number, log) in logs.iter().enumerate() {
         if number > 0 {
             out.push_str("---\n");
         }
         match (&log.file, &log.listen) {
-            (Some(file), _) => of_file(&mut out, log, file, args),
-            (None, Some(listen)) => of_listen(&mut out, log, listen, args),
+            (Some(file), _) => of_file(&mut out, (log, nodes), file, args),
+            (None, Some(listen)) => of_listen(&mut out, (log, nodes), listen, args),
             (None, None) => return Err("an [[audit_log]] has neither file nor listen".to_owned()),
         }
     }
     Ok(out)
 }
 
-fn of_file(out: &mut String, log: &Settings, file: &Path, args: &SetupArgs) {
+fn of_file(out: &mut String, (log, nodes): (&Settings, &str), file: &Path, args: &SetupArgs) {
     let policy = format!("{}/audit-policy.yaml", Distribution::directory(args.on));
     let name = log.name();
     let path = file.display();
     write!(
         out,
-        "# [[audit_log]] {name}: kube-apiserver writes {path}, and decklog reads it on the same machine. On each control plane node:\n\
-         # 1. decklog audit policy > {policy}\n"
+        "# [[audit_log]] {name}: kube-apiserver writes {path}, and decklog reads it on the same machine. {nodes}:\n\
+         {}",
+        first(&policy)
     )
     .expect("a String takes all text");
     let flags = [
@@ -91,6 +100,7 @@ fn of_file(out: &mut String, log: &Settings, file: &Path, args: &SetupArgs) {
     ];
     let directory = file.parent().unwrap_or_else(|| Path::new("/")).display().to_string();
     place(out, args.on, &flags, &[("audit-policy", &policy, true), ("audit-log", &directory, false)]);
+    let (path, directory) = (quoted(&path.to_string()), quoted(&directory));
     write!(
         out,
         "# 3. Let decklog read the file; its rotation keeps the group and the mode:\n\
@@ -100,7 +110,7 @@ fn of_file(out: &mut String, log: &Settings, file: &Path, args: &SetupArgs) {
     .expect("a String takes all text");
 }
 
-fn of_listen(out: &mut String, log: &Settings, listen: &Listen, args: &SetupArgs) {
+fn of_listen(out: &mut String, (log, nodes): (&Settings, &str), listen: &Listen, args: &SetupArgs) {
     let directory = Distribution::directory(args.on);
     let (policy, kubeconfig) = (format!("{directory}/audit-policy.yaml"), format!("{directory}/audit-webhook.yaml"));
     let name = log.name();
@@ -128,8 +138,9 @@ fn of_listen(out: &mut String, log: &Settings, listen: &Listen, args: &SetupArgs
     let url = format!("{scheme}://{host}:{}/", address.port());
     write!(
         out,
-        "# [[audit_log]] {name}: kube-apiserver sends its events to {url}. On each control plane node:\n\
-         # 1. decklog audit policy > {policy}\n"
+        "# [[audit_log]] {name}: kube-apiserver sends its events to {url}. {nodes}:\n\
+         {}",
+        first(&policy)
     )
     .expect("a String takes all text");
     let flags = [
@@ -181,6 +192,29 @@ fn of_listen(out: &mut String, log: &Settings, listen: &Listen, args: &SetupArgs
     .expect("a String takes all text");
 }
 
+/// The first step. A command that fails leaves the policy that is there: without one kube-apiserver does not start.
+fn first(policy: &str) -> String {
+    format!("# 1. decklog audit policy > {policy}.new && mv {policy}.new {policy}\n")
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "/._-:=@%+,".contains(char);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+/// Reports whether a text can be the name of a host or an address.
+fn is_host(text: &str) -> bool {
+    let is_name = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.chars().all(|char| char.is_ascii_alphanumeric() || char == '-' || char == '_')
+    };
+    let address = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    address.parse::<std::net::IpAddr>().is_ok() || text.strip_suffix('.').unwrap_or(text).split('.').all(is_name)
+}
+
 /// Writes the second step: the flags, where they go. `files` are those that kube-apiserver needs in its Pod, with whether it only
 /// reads them.
 fn place(out: &mut String, on: Option<Distribution>, flags: &[(&str, String)], files: &[(&str, &str, bool)]) {
@@ -190,13 +224,13 @@ fn place(out: &mut String, on: Option<Distribution>, flags: &[(&str, String)], f
                 "# 2. The flags of kube-apiserver, in its static Pod (which needs the paths mounted) or its unit:\n",
             );
             for (flag, value) in flags {
-                writeln!(out, "#    --{flag}={value}").expect("a String takes all text");
+                writeln!(out, "#    --{flag}={}", quoted(value)).expect("a String takes all text");
             }
         }
         Some(Distribution::Kubeadm) => {
             out.push_str(
                 "# 2. Into the ClusterConfiguration (`kubectl -n kube-system edit configmap kubeadm-config`), and then on each control plane\n\
-                 #    node `kubeadm init phase control-plane apiserver --config FILE`:\n\
+                 #    node `kubeadm init phase control-plane apiserver --config FILE`. In v1beta3 (before kubeadm 1.31) extraArgs is a map: NAME: VALUE.\n\
                  apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\napiServer:\n  extraArgs:\n",
             );
             for (flag, value) in flags {
@@ -225,7 +259,10 @@ fn place(out: &mut String, on: Option<Distribution>, flags: &[(&str, String)], f
             for (flag, value) in flags {
                 writeln!(out, "- {:?}", format!("{flag}={value}")).expect("a String takes all text");
             }
-            if distribution == Distribution::Rke2 {
+            // RKE2 mounts what a flag names, and not what a file names.
+            let is_named = |path: &str| flags.iter().any(|(_, value)| Path::new(value).starts_with(path));
+            let files: Vec<_> = files.iter().filter(|(_, path, _)| !is_named(path)).collect();
+            if distribution == Distribution::Rke2 && !files.is_empty() {
                 out.push_str("kube-apiserver-extra-mount:\n");
                 for (_, path, reads) in files {
                     let mode = if *reads { ":ro" } else { "" };
@@ -302,14 +339,42 @@ mod tests {
         let paths: Vec<_> = volumes.as_array().unwrap().iter().map(|volume| volume["hostPath"].clone()).collect();
         let names = ["audit-policy.yaml", "audit-webhook.yaml", "decklog-ca.crt", "decklog-token"];
         assert_eq!(paths, names.map(|name| format!("/etc/kubernetes/{name}")));
+        // RKE2 mounts the files of flags by itself, and Kubernetes refuses a path that is mounted twice.
         let text = written(&["file = '/var/log/a/b.log'"], Some(Distribution::Rke2), None);
+        assert_eq!(documents(&text)[0]["kube-apiserver-extra-mount"], serde_json::Value::Null, "{text}");
+        let text = written(&[HOOK], Some(Distribution::Rke2), Some("log.example"));
         assert_eq!(
             documents(&text)[0]["kube-apiserver-extra-mount"],
             serde_json::json!([
-                "/etc/rancher/rke2/audit-policy.yaml:/etc/rancher/rke2/audit-policy.yaml:ro",
-                "/var/log/a:/var/log/a"
-            ])
+                "/etc/rancher/rke2/decklog-ca.crt:/etc/rancher/rke2/decklog-ca.crt:ro",
+                "/etc/rancher/rke2/decklog-token:/etc/rancher/rke2/decklog-token:ro"
+            ]),
+            "{text}"
         );
+    }
+
+    #[test]
+    fn paths_and_hosts_are_what_a_shell_and_a_url_take() {
+        let text = written(&["file = '/var/log/my dir/b.log'"], None, None);
+        assert!(text.contains("mkdir -p '/var/log/my dir'; touch '/var/log/my dir/b.log';"), "{text}");
+        assert!(text.contains("--audit-log-path='/var/log/my dir/b.log'"), "{text}");
+        for (host, is_taken) in [
+            ("log.example", true),
+            ("log.example.", true),
+            ("10.0.0.7", true),
+            ("fd00::7", true),
+            ("[fd00::7]", true),
+            ("foo bar", false),
+            ("https://log.example", false),
+            ("log.example:9466", false),
+            ("", false),
+            ("-a", false),
+        ] {
+            let args = SetupArgs { on: None, host: Some(host.to_owned()) };
+            assert_eq!(setup(&[log(HOOK)], &args).is_ok(), is_taken, "{host:?}");
+        }
+        let two = written(&["file = '/a/a.log'", "name = 'b'\nfile = '/b/b.log'"], None, None);
+        assert_eq!(two.matches("On the control plane node whose kube-apiserver this is").count(), 2, "{two}");
     }
 
     #[test]

@@ -113,7 +113,7 @@ pub(super) const EXAMPLES: [(&str, &[Said]); 21] = [
     (
         "audit",
         &[
-            ("The policy for kube-apiserver:", "decklog audit policy > /etc/kubernetes/audit-policy.yaml"),
+            ("The policy for kube-apiserver:", "decklog audit policy > audit-policy.yaml"),
             ("The flags that go with it:", "decklog audit setup"),
         ],
     ),

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
+use crate::core::k8s::audited::Actor;
 use crate::core::k8s::managed_fields::{By, Manager};
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::Entry;
@@ -34,8 +35,9 @@ pub(super) struct Around<'l> {
     period: (Option<Timestamp>, Option<Timestamp>),
     /// Keeps those that are open.
     is_open_only: bool,
-    /// The driving objects, by the entry with which drifts of a tool began.
-    driven_by: HashMap<(u64, Tool), Vec<DrivenBy>>,
+    /// The entry that was judged last, and the driving objects by tool.
+    judged: u64,
+    driving: HashMap<Tool, Vec<DrivenBy>>,
     notes: BTreeSet<String>,
 }
 
@@ -47,8 +49,8 @@ impl<'l> Around<'l> {
         period: (Option<Timestamp>, Option<Timestamp>),
         is_open_only: bool,
     ) -> Self {
-        let (behind, driven_by) = (Behind::new(reader, clock), HashMap::new());
-        Self { behind, asked, period, is_open_only, driven_by, notes: BTreeSet::new() }
+        let (behind, driving) = (Behind::new(reader, clock), HashMap::new());
+        Self { behind, asked, period, is_open_only, judged: 0, driving, notes: BTreeSet::new() }
     }
 
     /// Returns the sentences about what the log does not know.
@@ -59,7 +61,7 @@ impl<'l> Around<'l> {
     /// Judges a write that names nobody.
     fn of_nobody(&mut self, asked: &Asked<'_>) -> Result<Verdict, Failure> {
         let seq = Seq(asked.entry.seq);
-        if let Some(actor) = object::actor_of(self.behind.reader, seq)? {
+        if let Some(actor) = object::actor_of(self.behind.reader, seq)?.filter(is_readable) {
             return Ok(match sent(&actor) {
                 Sent::Tool(tool) if tool == asked.tool => Verdict::Own,
                 Sent::Autoscaler => Verdict::Autoscaled,
@@ -205,7 +207,7 @@ impl<'l> Around<'l> {
     }
 
     /// Finds the driving objects of a drift that begins, and whether Argo CD ignores it.
-    fn driving(&mut self, asked: &Asked<'_>) -> Result<Verdict, Failure> {
+    fn find_driving(&mut self, asked: &Asked<'_>) -> Result<Verdict, Failure> {
         let (tool, seq, named) = (asked.tool, Seq(asked.entry.seq), named(asked.entry));
         let write = Write {
             group: named.group,
@@ -249,7 +251,11 @@ impl<'l> Around<'l> {
             };
             found.push(DrivenBy { kind: tool.kind().into(), namespace, name: driver.name });
         }
-        self.driven_by.insert((seq.0, tool), found);
+        if self.judged != seq.0 {
+            self.judged = seq.0;
+            self.driving.clear();
+        }
+        self.driving.insert(tool, found);
         for (name, one) in &ignored {
             if let Ignored::Unread(text) = one {
                 self.notes.insert(format!(
@@ -289,13 +295,10 @@ impl<'l> Around<'l> {
         Ok(())
     }
 
-    /// Adds the senders, the driving objects and the runs.
+    /// Adds the senders and the runs.
     pub(super) fn complete(&mut self, drifts: &mut [Drift]) -> Result<(), Failure> {
         for drift in drifts {
             self.name_sender(&mut drift.began)?;
-            if let Some(found) = drift.began.seq.and_then(|seq| self.driven_by.get(&(seq, drift.tool))) {
-                drift.driven_by.clone_from(found);
-            }
             let tool = drift.tool;
             let Some(ended) = &mut drift.ended else { continue };
             self.name_sender(&mut ended.write)?;
@@ -320,6 +323,12 @@ impl<'l> Around<'l> {
     }
 }
 
+/// Reports whether a sender says who it is; one that is redacted may be the tool.
+fn is_readable(actor: &Actor) -> bool {
+    let is_told = |user: &str| !user.is_empty() && !user.starts_with("hmac:");
+    !actor.sender.agent.is_empty() || is_told(&actor.sender.user)
+}
+
 fn named<'e>(entry: &'e Entry<'e>) -> Named<'e> {
     Named {
         group: entry.group(),
@@ -332,7 +341,7 @@ fn named<'e>(entry: &'e Entry<'e>) -> Named<'e> {
 impl World for Around<'_> {
     fn judge(&mut self, asked: &Asked<'_>) -> Result<Verdict, Failure> {
         let verdict = if asked.writers.is_empty() { self.of_nobody(asked)? } else { Verdict::Drift };
-        if verdict == Verdict::Drift { self.driving(asked) } else { Ok(verdict) }
+        if verdict == Verdict::Drift { self.find_driving(asked) } else { Ok(verdict) }
     }
 
     fn with_books(&mut self, seq: Seq) -> Result<Option<Json>, Failure> {
@@ -356,8 +365,12 @@ impl World for Around<'_> {
         Ok(None)
     }
 
-    fn wants(&self, op: EntryType, line: &[u8]) -> bool {
-        self.asked.takes(op, line)
+    fn wants(&mut self, op: EntryType, seq: Seq, line: &[u8]) -> Result<bool, Failure> {
+        self.asked.takes_stored(self.behind.reader, op, seq, line)
+    }
+
+    fn driving(&self, seq: Seq, tool: Tool) -> Option<Vec<DrivenBy>> {
+        self.driving.get(&tool).filter(|_| self.judged == seq.0).cloned()
     }
 
     fn keeps(&self, drift: &Drift) -> bool {

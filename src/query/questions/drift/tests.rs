@@ -261,6 +261,7 @@ async fn a_write_that_gitops_does_not_mind_is_no_drift() {
     let drift = &["replicas 3>5 kubectl-edit: open 3540s"][..];
     check(vec![
         ("an autoscaler", vec![sync(10, "3"), (60, Scale("kube-controller-manager", "5"))], &[]),
+        ("an autoscaler under its own name", vec![sync(10, "3"), (60, Edit("horizontal-pod-autoscaler", "replicas", "5"))], &[]),
         ("KEDA", vec![sync(10, "3"), (60, Edit("keda-operator", "replicas", "5"))], &[]),
         ("KEDA scales to 0, which names nobody", vec![scaler("ScaledObject"), sync(10, "3"), (60, Scale("keda-operator", "0"))], &[]),
         (
@@ -347,6 +348,16 @@ async fn a_deletion_is_a_drift_of_the_whole_object() {
         (
             "while a sync was under way, which may have pruned it",
             vec![sync(10, "3"), (60, Delete), put(64, "applications", synced(58, 63, "b2"))],
+            &[],
+        ),
+        (
+            "the same, by a sender who is redacted",
+            vec![
+                sync(10, "3"),
+                (60, Delete),
+                (60, Actor("hmac:3f2c9ab0d1e2f3a4b5c6d7e8f9a0b1c2", "")),
+                put(64, "applications", synced(58, 63, "b2")),
+            ],
             &[],
         ),
         (
@@ -462,12 +473,13 @@ async fn a_question_chooses_among_drifts() {
             put(5, "applications", application(json!([]))),
             sync(10, "3"),
             (60, Edit("kubectl-edit", "replicas", "0")),
+            (60, Actor("alice", "kubectl/v1.36.0")),
             (100, Edit("lens", "image", "web:2")),
             (120, Sync(ARGO, fields(&[("replicas", "3"), ("image", "web:2"), ("team", "shop")]))),
             (200, Edit("kubectl-edit", "team", "pay")),
         ]
     };
-    let replicas = "replicas 3>0 kubectl-edit: Restored 60s argocd-controller";
+    let replicas = "replicas 3>0 kubectl-edit/alice: Restored 60s argocd-controller";
     let image = "image web:1>web:2 lens: Adopted 20s argocd-controller";
     let team = "label team shop>pay kubectl-edit: open 3400s";
     let only = |only: Filters| Drifting { select: Select { only, ..Select::default() }, open: false };
@@ -476,6 +488,12 @@ async fn a_question_chooses_among_drifts() {
         ("all", Drifting::default(), &[replicas, image, team][..]),
         ("open", Drifting { open: true, ..Drifting::default() }, &[team]),
         ("by", only(Filters { by: vec!["lens".to_owned()], ..Filters::default() }), &[image]),
+        ("by a user", only(Filters { by: vec!["alice".to_owned()], ..Filters::default() }), &[replicas]),
+        (
+            "where the sender",
+            only(Filters { filter: Some("actor.user == \"alice\"".to_owned()), ..Filters::default() }),
+            &[replicas],
+        ),
         ("touched", only(Filters { touched: Some("/spec/replicas".to_owned()), ..Filters::default() }), &[replicas]),
         ("since", only(Filters { since: time(130), ..Filters::default() }), &[team]),
         (

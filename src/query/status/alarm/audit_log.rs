@@ -7,6 +7,20 @@ use super::{AUDIT_LOG_INCOMPLETE, AUDIT_LOG_UNREAD, Alarm, GAP_NEWS_PERIOD, Stat
 /// Largest age of the last read to the end, which comes every few seconds.
 pub(super) const UNREAD_LIMIT: SignedDuration = SignedDuration::from_mins(5);
 
+/// Remedy for files that go too early.
+const KEEP: &str = "keep more rotated files (--audit-log-maxbackup)";
+/// Remedy for events that an API server drops.
+const ROOM: &str =
+    "give the API server's backend room (--audit-webhook-batch-buffer-size), and look at what it sends to";
+
+fn parts(number: u64) -> String {
+    if number == 1 { "1 part".to_owned() } else { format!("{number} parts") }
+}
+
+fn events(number: u64) -> String {
+    if number == 1 { "1 event".to_owned() } else { format!("{number} events") }
+}
+
 /// Returns an alarm for each audit log that the daemon does not read.
 pub(super) fn unread(status: &Status) -> Vec<Alarm> {
     let late = |since: &Timestamp| status.time.duration_since(*since) > UNREAD_LIMIT;
@@ -28,18 +42,17 @@ pub(super) fn unread(status: &Status) -> Vec<Alarm> {
 pub(super) fn incomplete(status: &Status) -> Vec<Alarm> {
     let lost = status.audit_logs.iter().filter_map(|log| {
         let last = log.last_lost.filter(|last| status.time.duration_since(*last) < GAP_NEWS_PERIOD)?;
-        let parts = match log.counts.lost {
-            1 => "1 part of it was gone before it was read".to_owned(),
-            lost => format!("{lost} parts of it were gone before they were read"),
-        };
-        let dropped = match log.counts.dropped {
-            1 => "the API server dropped 1 event".to_owned(),
-            dropped => format!("the API server dropped {dropped} events"),
-        };
+        let parts = format!("{} in all gone before decklog read them", parts(log.counts.lost));
+        let dropped = format!("{} in all dropped by the API server", events(log.counts.dropped));
         let which = match (log.counts.lost, log.counts.dropped) {
             (_, 0) => parts,
             (0, _) => dropped,
-            _ => format!("{parts}, and {dropped}"),
+            _ => format!("{parts}, {dropped}"),
+        };
+        let remedy = match (log.counts.lost, log.counts.dropped) {
+            (_, 0) => KEEP.to_owned(),
+            (0, _) => ROOM.to_owned(),
+            _ => format!("{KEEP}; {ROOM}"),
         };
         let when = log.missing.map_or_else(String::new, |(from, to)| format!(" from {from:.0} to {to:.0}"));
         Some(Alarm {
@@ -49,9 +62,7 @@ pub(super) fn incomplete(status: &Status) -> Vec<Alarm> {
             what: format!(
                 "events of the audit log are missing{when}: {which}; a change of that time may have no sender"
             ),
-            remedy: "keep more rotated files (--audit-log-maxbackup), or give the API server's backend room \
-                     (--audit-webhook-batch-buffer-size) and look at what it sends to"
-                .to_owned(),
+            remedy,
         })
     });
     lost.collect()
