@@ -186,6 +186,29 @@ impl Taken {
 }
 
 impl Shared {
+    /// Returns the keys of places that another cluster has already, with what was found and what is expected.
+    fn taken(&self, config: &Config) -> Vec<(String, String, &'static str)> {
+        let mut taken = Vec::new();
+        for (index, sink) in config.sink.iter().enumerate() {
+            let clash = |taken: &Taken| {
+                taken.sinks.iter().find_map(|other| {
+                    let other_name = format!("the sink {} in {}", other.name, taken.file.display());
+                    sink.kind.clash(&other.kind, &other_name)
+                })
+            };
+            if let Some(clash) = self.clusters.iter().find_map(clash) {
+                taken.push((format!("sink[{index}].{}", clash.key), clash.found, clash.expected));
+            }
+        }
+        for (index, log) in config.audit_log.iter().enumerate() {
+            if let Some(mistake) = self.clusters.iter().find_map(|taken| taken.clash(log)) {
+                let key = format!("audit_log[{index}].{}", mistake.key().unwrap_or_default());
+                taken.push((key, mistake.found(), mistake.expected()));
+            }
+        }
+        taken
+    }
+
     /// Takes in what a file has, or says of it what others have already.
     fn admit(&mut self, one: &mut Found) {
         let Found { name, path, state, given, loaded } = one;
@@ -218,23 +241,8 @@ impl Shared {
                 let found = format!("{:?}, where {} keeps the journal of {}", own, taken.file.display(), taken.name);
                 wrong("state.path".to_owned(), found, "a directory of its own, within that of no other cluster");
             }
-            for (index, sink) in config.sink.iter().enumerate() {
-                let clash = |taken: &Taken| {
-                    let mut others = taken.sinks.iter();
-                    others.find_map(|other| {
-                        let other_name = format!("the sink {} in {}", other.name, taken.file.display());
-                        sink.kind.clash(&other.kind, &other_name)
-                    })
-                };
-                if let Some(clash) = self.clusters.iter().find_map(clash) {
-                    wrong(format!("sink[{index}].{}", clash.key), clash.found, clash.expected);
-                }
-            }
-            for (index, log) in config.audit_log.iter().enumerate() {
-                if let Some(mistake) = self.clusters.iter().find_map(|taken| taken.clash(log)) {
-                    let key = format!("audit_log[{index}].{}", mistake.key().unwrap_or_default());
-                    wrong(key, mistake.found(), mistake.expected());
-                }
+            for (key, found, expected) in self.taken(config) {
+                wrong(key, found, expected);
             }
             let expected =
                 "the same in each file that has it, or in one file alone: it is for all clusters of the directory";
