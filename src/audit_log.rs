@@ -108,7 +108,7 @@ const NEWS: usize = 16;
 pub type Rules = watch::Receiver<Arc<Redactor>>;
 
 /// Reads audit logs, records the senders of changes, and counts requests that wrote nothing, until `stop`. A standby waits until it
-/// leads. What the rules take out of a sender is in no request and no entry. An object whose version the log may lack is handed to
+/// leads. Without any it notes that none is read. What the rules take out of a sender is in no request and no entry. An object whose version the log may lack is handed to
 /// the suspects.
 ///
 /// # Errors
@@ -124,6 +124,10 @@ pub async fn run(
     }
     let names: Vec<String> = logs.iter().map(Settings::name).collect();
     journal.audit_logs(names).await?;
+    if logs.is_empty() {
+        stop.cancelled().await;
+        return Ok(());
+    }
     let rows = journal.reader()?.audit_logs()?;
     let (sender, receiver) = mpsc::channel(NEWS);
     let mut tasks: JoinSet<Result<(), AuditLogError>> = JoinSet::new();

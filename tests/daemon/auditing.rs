@@ -88,19 +88,25 @@ fn senders(entries: &[Value]) -> HashMap<String, Vec<String>> {
     senders
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_change_has_one_sender_whatever_is_killed() {
-    let sim = cluster().await;
+/// A daemon that watches ConfigMaps and reads the audit log of their writers.
+async fn begin(sim: &Sim) -> (Daemon, Audited<'_>) {
     for number in 0..NAMES {
         sim.create("configmaps", objects::config_map("default", &format!("map-{number}"), "0")).unwrap();
     }
-    let mut daemon = Daemon::with(&sim, WATCH, "");
+    let mut daemon = Daemon::with(sim, WATCH, "");
     let file = daemon.path("audit.log");
     fs::write(&file, "").unwrap();
     daemon.configure(&daemon.config(WATCH, &format!("[[audit_log]]\nfile = {file:?}\n")));
-    let mut audited = Audited { sim: &sim, file, rotated: 0, writes: 0, users: HashMap::new() };
+    let audited = Audited { sim, file, rotated: 0, writes: 0, users: HashMap::new() };
     daemon.start();
     daemon.ready().await;
+    (daemon, audited)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_change_has_one_sender_whatever_is_killed() {
+    let sim = cluster().await;
+    let (mut daemon, mut audited) = begin(&sim).await;
     let mut dice = Dice(2_026);
     for round in 0..12 {
         for _ in 0..4 {
@@ -158,16 +164,7 @@ async fn each_change_has_one_sender_whatever_is_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_named_while_events_are_missing() {
     let sim = cluster().await;
-    for number in 0..NAMES {
-        sim.create("configmaps", objects::config_map("default", &format!("map-{number}"), "0")).unwrap();
-    }
-    let mut daemon = Daemon::with(&sim, WATCH, "");
-    let file = daemon.path("audit.log");
-    fs::write(&file, "").unwrap();
-    daemon.configure(&daemon.config(WATCH, &format!("[[audit_log]]\nfile = {file:?}\n")));
-    let mut audited = Audited { sim: &sim, file, rotated: 0, writes: 0, users: HashMap::new() };
-    daemon.start();
-    daemon.ready().await;
+    let (mut daemon, mut audited) = begin(&sim).await;
     let first = audited.write(true, true);
     until("the first sender", async || {
         daemon.must_run();
@@ -207,5 +204,15 @@ async fn nobody_is_named_while_events_are_missing() {
     assert_eq!(senders.get(&proved), Some(&vec![audited.users[&proved].to_owned()]), "its answer proves it");
     assert_eq!(senders.get(&ambiguous), None);
     assert_eq!(senders.len(), 2);
+    daemon.stop().await;
+    // Without it in the configuration there is none, and no alarm about it.
+    daemon.configure(&daemon.config(WATCH, ""));
+    daemon.start();
+    until("no audit log", async || {
+        daemon.must_run();
+        let status = daemon.try_status().await?;
+        if status["audit_logs"].is_null() { Ok(()) } else { Err(log(&status).to_string()) }
+    })
+    .await;
     daemon.stop().await;
 }

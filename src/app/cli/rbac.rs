@@ -260,12 +260,13 @@ fn rules(out: &mut String, rules: &Rules) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::core::model::Resource;
 
-    fn served() -> Discovered {
-        let one = |group: &str, kind: &str, plural: &str, namespaced| Resource {
+    /// What a cluster serves: group, kind, plural name, and whether its objects live in namespaces.
+    pub(in crate::app::cli) fn discovered(resources: &[(&str, &str, &str, bool)]) -> Discovered {
+        let one = |&(group, kind, plural, namespaced): &(&str, &str, &str, bool)| Resource {
             group: group.to_owned(),
             version: "v1".to_owned(),
             kind: kind.to_owned(),
@@ -274,13 +275,16 @@ mod tests {
             short_names: Vec::new(),
             namespaced,
         };
-        let served = vec![
-            one("", "Pod", "pods", true),
-            one("", "Node", "nodes", false),
-            one("apps", "Deployment", "deployments", true),
-            one("example.com", "Widget", "widgets", true),
-        ];
-        Discovered { served, ..Discovered::default() }
+        Discovered { served: resources.iter().map(one).collect(), ..Discovered::default() }
+    }
+
+    fn served() -> Discovered {
+        discovered(&[
+            ("", "Pod", "pods", true),
+            ("", "Node", "nodes", false),
+            ("apps", "Deployment", "deployments", true),
+            ("example.com", "Widget", "widgets", true),
+        ])
     }
 
     fn watch(resources: &[&str], namespaces: &[&str]) -> watch::Settings {

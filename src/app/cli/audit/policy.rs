@@ -224,26 +224,16 @@ fn rule(out: &mut String, level: &str, verbs: &[&str], namespaces: &[String], ru
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::model::Resource;
+    use crate::app::cli::rbac::tests::discovered;
 
     fn served() -> Discovered {
-        let one = |group: &str, kind: &str, plural: &str, namespaced| Resource {
-            group: group.to_owned(),
-            version: "v1".to_owned(),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-            singular: kind.to_lowercase(),
-            short_names: Vec::new(),
-            namespaced,
-        };
-        let served = vec![
-            one("", "Pod", "pods", true),
-            one("", "Secret", "secrets", true),
-            one("", "Event", "events", true),
-            one("apps", "Deployment", "deployments", true),
-            one("example.com", "Widget", "widgets", true),
-        ];
-        Discovered { served, ..Discovered::default() }
+        discovered(&[
+            ("", "Pod", "pods", true),
+            ("", "Secret", "secrets", true),
+            ("", "Event", "events", true),
+            ("apps", "Deployment", "deployments", true),
+            ("example.com", "Widget", "widgets", true),
+        ])
     }
 
     /// The rules of a policy after those that leave out reads and connections: level, verbs, namespaces and resources, or `*`.

@@ -200,7 +200,17 @@ fn is_rotated(path: &Path, file: Option<&File>) -> bool {
 fn search(file: &mut File, rest: &mut Vec<u8>, wanted: &str) -> Option<Heard> {
     /// Bytes of one look.
     const PART: u64 = 16 << 20;
+    /// Bytes of a line, of which longer ones are no events.
+    const LINE: usize = 64 << 20;
+    // Others copy the file and cut it off.
+    if file.metadata().ok()?.len() < file.stream_position().ok()? {
+        file.rewind().ok()?;
+        rest.clear();
+    }
     file.take(PART).read_to_end(rest).ok()?;
+    if rest.len() > LINE {
+        rest.clear();
+    }
     let whole = rest.iter().rposition(|byte| *byte == b'\n')? + 1;
     let mut heard = None;
     for line in rest[..whole].split(|byte| *byte == b'\n') {
@@ -268,6 +278,11 @@ mod tests {
             fs::write(&path, event(second, "ResponseComplete")).unwrap();
             assert_eq!(place.look(NAME), Some(Heard::Ended), "before the rotation: {before}");
         }
+        // It is copied and cut off.
+        fs::write(&path, event("other", "ResponseComplete").repeat(3)).unwrap();
+        let mut place = Place::of(&log, None).unwrap();
+        fs::write(&path, event(NAME, "ResponseComplete")).unwrap();
+        assert_eq!(place.look(NAME), Some(Heard::Ended));
         // It does not exist yet.
         fs::remove_file(&path).unwrap();
         let mut place = Place::of(&log, None).unwrap();

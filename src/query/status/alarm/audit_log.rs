@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{AUDIT_LOG_INCOMPLETE, AUDIT_LOG_UNREAD, Alarm, GAP_NEWS_PERIOD, Status};
+use super::{AUDIT_LOG_INCOMPLETE, AUDIT_LOG_UNREAD, Alarm, GAP_NEWS_PERIOD, Role, Status};
 
 /// Largest age of the last read to the end, which comes every few seconds.
 pub(super) const UNREAD_LIMIT: SignedDuration = SignedDuration::from_mins(5);
@@ -21,8 +21,11 @@ fn events(number: u64) -> String {
     if number == 1 { "1 event".to_owned() } else { format!("{number} events") }
 }
 
-/// Returns an alarm for each audit log that the daemon does not read.
+/// Returns an alarm for each audit log that the daemon does not read. A standby reads none.
 pub(super) fn unread(status: &Status) -> Vec<Alarm> {
+    if status.ha.as_ref().is_some_and(|view| view.role == Role::Standby) {
+        return Vec::new();
+    }
     let late = |since: &Timestamp| status.time.duration_since(*since) > UNREAD_LIMIT;
     let unread = status.audit_logs.iter().filter_map(|log| {
         let since = log.caught_up.max(status.daemon.started).filter(late)?;

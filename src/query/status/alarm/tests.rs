@@ -232,6 +232,14 @@ fn each_alarm_begins_at_its_bound() {
         ("", Box::new(|status| status.audit_logs[0].last_lost = at("2026-11-21T11:00:00Z"))),
         (AUDIT_LOG_UNREAD, Box::new(|status| status.audit_logs[0].caught_up = at("2026-11-21T11:54:59Z"))),
         ("", Box::new(|status| status.audit_logs[0].caught_up = None)),
+        // A standby reads none.
+        (
+            "",
+            Box::new(|status| {
+                status.audit_logs[0].caught_up = at("2026-11-21T11:54:59Z");
+                status.ha.get_or_insert_default().role = Role::Standby;
+            }),
+        ),
         (
             AUDIT_LOG_UNREAD,
             Box::new(|status| {
