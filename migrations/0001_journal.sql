@@ -298,3 +298,25 @@ CREATE TABLE actor (
     seq   INTEGER PRIMARY KEY,       -- the entry of the change
     entry INTEGER NOT NULL           -- its ACTOR entry
 ) STRICT;
+
+-- Trees over the digests of entries ([evidence]), by the first seq. A tree ends with its epoch, and where evidence is switched off.
+CREATE TABLE tree (
+    first  INTEGER PRIMARY KEY,
+    epoch  TEXT NOT NULL,
+    until  INTEGER,                  -- the last seq; NULL while it grows
+    before TEXT,                     -- the last checkpoint of the tree before, whose digest is leaf 0; NULL where there is none
+    note   TEXT                      -- its last signed checkpoint
+) STRICT;
+
+-- Complete blocks of 256 leaves of a tree, by the first seq in them. `root` is the hash over the block.
+CREATE TABLE tree_block (
+    first   INTEGER PRIMARY KEY,
+    root    BLOB NOT NULL,
+    digests BLOB NOT NULL            -- SHA-256 of each line; in the first block of a tree leaf 0 stands before them
+) STRICT;
+
+-- Digests of the entries behind the last complete block, as transactions wrote them, by the first seq.
+CREATE TABLE digest (
+    first   INTEGER PRIMARY KEY,
+    digests BLOB NOT NULL
+) STRICT;

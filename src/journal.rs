@@ -46,6 +46,7 @@ mod source;
 mod state;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tree;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -79,6 +80,7 @@ pub use shared::{Apart, Role, Shared, Sharing};
 pub use sink::{Relabeling, SinkJournal, SinkStart};
 pub use source::{Audit, Found, Inconsistency, Missed, SourceId, SourceJournal, SourceMemory, WatchChange};
 pub use state::{SinkState, SourceState};
+pub use tree::{BLOCK_LEN, TreeRow};
 
 use crate::core::change::redact::Redactor;
 use crate::core::model::{Cluster, Resource, ResourceVersion, Seq, SourceSpec};

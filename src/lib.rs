@@ -36,6 +36,7 @@ pub mod journal;
 pub mod delivery;
 pub mod sink;
 
+pub mod evidence;
 pub mod query;
 pub mod web;
 

@@ -39,6 +39,7 @@ pub mod coverage;
 pub mod demo;
 pub mod diff;
 pub mod drift;
+pub mod evidence;
 pub mod get;
 pub mod init;
 pub mod log;
@@ -46,6 +47,7 @@ pub mod man;
 pub mod output;
 pub mod pager;
 pub mod progress;
+pub mod prove;
 pub mod rbac;
 pub mod remote;
 pub mod replay;
@@ -208,6 +210,10 @@ pub enum Command {
     Audit(audit::AuditArgs),
     /// Prove that the journal is whole and unaltered, or check a copy that a sink wrote
     Verify(verify::VerifyArgs),
+    /// Write the proof of one entry, which anybody can check with the public key
+    Prove(prove::ProveArgs),
+    /// Make the key that signs the log, and print the public one
+    Evidence(evidence::EvidenceArgs),
     /// Deliver entries to a sink again, with the same ids
     Replay(replay::ReplayArgs),
     /// Build the state directory from the shared log that is kept beside a sink
@@ -518,6 +524,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Check(args) => check::main(args, &global),
         Command::Rbac(args) => rbac::main(args, &global),
         Command::Audit(args) => audit::main(args, &global),
+        Command::Prove(args) => prove::main(args, &global),
+        Command::Evidence(args) => evidence::main(args, &global),
         Command::Verify(args) => verify::main(args, &global),
         Command::Replay(args) => replay::main(args, &global),
         Command::Restore(args) => restore::main(args, &global),

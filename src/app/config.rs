@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::ha;
 use crate::audit_log;
+use crate::evidence::settings as evidence;
 use crate::core::change::redact;
 use crate::core::net::is_loopback;
 use crate::core::spelling::nearest;
@@ -340,6 +341,9 @@ pub struct Config {
     /// Sources of the API server's audit log, which says who asked for a change; none means that it is not read.
     #[serde(default)]
     pub audit_log: Vec<audit_log::Settings>,
+    /// Signed checkpoints over the log; absent means off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<evidence::Settings>,
     /// A log that outlives its machine, and a second decklog that takes over; absent means off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ha: Option<ha::Settings>,

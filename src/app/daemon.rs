@@ -12,6 +12,7 @@ mod control;
 mod counters;
 mod descriptors;
 mod error;
+mod evidence;
 mod keeper;
 mod readers;
 mod redaction;
@@ -49,6 +50,7 @@ use control::{Reload, Signals};
 use counters::DaemonCounters;
 pub use error::DaemonError;
 use error::TaskError;
+use evidence::Evidence;
 use sinks::Sinks;
 
 pub use clusters::{MultiCluster, run_several};
@@ -199,6 +201,7 @@ struct Running {
     tasks: Supervisor<TaskError>,
     sinks: Sinks,
     sources: SourceManagerHandle,
+    evidence: Evidence,
     redactor: runtime::watch::Sender<Arc<Redactor>>,
     /// Channel of the state that this process reports.
     live: watch::Sender<Live>,
@@ -286,6 +289,7 @@ impl Running {
     ) -> Result<Self, DaemonError> {
         descriptors::raise();
         let redactor = redaction::redactor(&config)?;
+        let evidence = Evidence::new(&config)?;
         let api = Api::open(&config.cluster, Limits::default()).await?;
         let bound = match &config.http {
             Some(section) => Some(http::bind(section).await?),
@@ -301,6 +305,7 @@ impl Running {
         let mut sinks = Sinks::new(config.ha.as_ref());
         if !journal.is_standby() {
             goes_on(&journal).await?;
+            evidence.begin(&journal).await?;
             deliver(&config, &journal, &mut sinks, &mut tasks).await?;
             sinks.asked().await;
         }
@@ -316,6 +321,7 @@ impl Running {
                 async move { Ok(apiserver_counters::run(api, sources, journal, stop).await?) },
             );
         }
+        evidence.spawn(&journal, &mut tasks);
         let redactor = runtime::watch::Sender::new(redactor);
         audit_logs::read(&config, redactor.subscribe(), &journal, handle.clone(), &mut tasks);
         let live = watch::Sender::new(Live {
@@ -362,7 +368,7 @@ impl Running {
             head = journal.head().borrow().0,
             "decklog has started"
         );
-        Ok(Self { config, journal, tasks, sinks, sources: handle, redactor, live, live_file })
+        Ok(Self { config, journal, tasks, sinks, sources: handle, evidence, redactor, live, live_file })
     }
 
     async fn follow(
@@ -405,7 +411,7 @@ impl Running {
                     match led {
                         Ok(Ok(())) => {
                             taking = None;
-                            if let Err(error) = deliver(&self.config, &self.journal, &mut self.sinks, &mut self.tasks).await {
+                            if let Err(error) = self.lead().await {
                                 failure = Some(error);
                                 break None;
                             }
@@ -445,6 +451,12 @@ impl Running {
         }
         let ended = self.end(reason, writer, control).await;
         (ended.and(failure.map_or(Ok(()), Err)), newest)
+    }
+
+    /// Begins what only a leader does.
+    async fn lead(&mut self) -> Result<(), DaemonError> {
+        self.evidence.begin(&self.journal).await?;
+        deliver(&self.config, &self.journal, &mut self.sinks, &mut self.tasks).await
     }
 
     /// Notes what makes progress, and what is to be said of this process.
@@ -504,6 +516,7 @@ impl Running {
             ("[state]", self.config.state != config.state),
             ("[ha]", self.config.ha != config.ha),
             ("[[audit_log]]", self.config.audit_log != config.audit_log),
+            ("[evidence]", self.config.evidence != config.evidence),
             ("[http]", self.config.http != config.http),
             ("[ui]", self.config.ui != config.ui),
             ("[log] format", self.config.log.format != config.log.format),
@@ -545,7 +558,7 @@ impl Running {
         writer: WriterThread,
         control: &Control,
     ) -> Result<(), DaemonError> {
-        let Self { journal, tasks, sinks, sources, .. } = self;
+        let Self { journal, tasks, sinks, sources, evidence, .. } = self;
         let ending = async move {
             let (failed, late) = tasks.shut_down(STOP_LIMIT).await;
             for ended in failed {
@@ -557,10 +570,12 @@ impl Running {
                 tracing::warn!(tasks = late.join(", "), "did not end in time");
             }
             sources.log_news();
+            drop(sinks);
+            evidence.end(&journal).await;
             // What is copied from here on is known by its mark. It is no reason to stay.
             drop(tokio::time::timeout(MARK_LIMIT, journal.renew_mark()).await);
             let step_down = journal.step_down();
-            drop((sinks, sources, journal));
+            drop((sources, journal));
             // The last handle is gone: the thread commits what it was given, and ends.
             let mut joining = tokio::task::spawn_blocking(move || writer.join());
             let joined = match tokio::time::timeout(SETTLE_LIMIT, &mut joining).await {

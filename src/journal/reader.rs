@@ -11,6 +11,7 @@ mod requests;
 mod status;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod unwritten;
 mod verify;
 

@@ -25,6 +25,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod tree;
 mod truncate;
 pub(super) mod unit;
 mod unread;
@@ -52,7 +53,7 @@ use crate::core::runtime::{self, watch};
 use clock::GuardedClock;
 pub(crate) use moment::{LATE, UNNOTICED_MAX};
 use queue::Woken;
-pub(super) use queue::{Command, OfAuditLog, OfSink, OfSource, Queue, Queued, Reply};
+pub(super) use queue::{Command, OfAuditLog, OfEvidence, OfSink, OfSource, Queue, Queued, Reply};
 use quota::Quota;
 pub(super) use requests::SUPPRESSED;
 use sharing::Replication;
@@ -117,6 +118,8 @@ struct Facts {
     cluster: Cluster,
     head: u64,
     log_start: u64,
+    /// First seq of the tree that grows.
+    tree: Option<u64>,
 }
 
 impl Facts {
@@ -144,11 +147,12 @@ impl Facts {
             cluster,
             head: newest.max(kept),
             log_start: meta.remove("oldest").and_then(|seq| seq.parse().ok()).unwrap_or(1),
+            tree: tree::growing(conn)?,
         })
     }
 
     fn committed(self) -> Committed {
-        Committed::new(self.epoch, self.cluster, self.head, self.log_start)
+        Committed::new(self.epoch, self.cluster, (self.log_start, self.head), self.tree)
     }
 }
 
@@ -483,7 +487,7 @@ impl Transaction<'_> {
         self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('epoch_since', ?)", params![since.to_string()])?;
         self.execute(what, "INSERT INTO epoch VALUES (?, ?)", params![epoch, since])?;
         self.set_epoch(epoch);
-        Ok(())
+        self.begin_next_tree()
     }
 }
 

@@ -18,13 +18,15 @@ impl Command {
             | Self::Coverage(_)
             | Self::Timeline(_)
             | Self::Status(_) => true,
-            Self::Verify(args) => args.files.is_empty(),
+            Self::Verify(args) => args.files.is_empty() && args.evidence.is_none(),
             Self::Run(_)
             | Self::Ui(_)
             | Self::Init(_)
             | Self::Check(_)
             | Self::Rbac(_)
             | Self::Audit(_)
+            | Self::Prove(_)
+            | Self::Evidence(_)
             | Self::Replay(_)
             | Self::Restore(_)
             | Self::Sink(_)
@@ -58,6 +60,8 @@ impl Command {
             | Self::Ui(_)
             | Self::Timeline(_)
             | Self::Init(_)
+            | Self::Prove(_)
+            | Self::Evidence(_)
             | Self::Replay(_)
             | Self::Restore(_)
             | Self::Sink(_)

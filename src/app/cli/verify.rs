@@ -16,9 +16,11 @@ use crate::journal::{Reader, Verified};
 use crate::query::questions::verify::{Item, Verify};
 use crate::sink::registry::SinkKind;
 use copy::{Checker, Copied, Writes};
+use evidence::{Authenticated, Authenticator};
 
 mod chain;
 mod copy;
+mod evidence;
 
 /// Arguments of `decklog verify`.
 #[derive(Args, Debug)]
@@ -29,6 +31,18 @@ pub struct VerifyArgs {
     /// The filter of the sink (its `where`), so that entries it excludes are not reported missing
     #[arg(long = "where", value_name = "CEL", requires = "files")]
     pub filter: Option<String>,
+    /// The directory of [evidence], or a copy of it: each line has to be in a tree that the key has signed
+    #[arg(long, value_name = "DIR", requires = "key", conflicts_with = "proof")]
+    pub evidence: Option<PathBuf>,
+    /// The public key that `decklog evidence key` prints, or a file with it; several after a rotation
+    #[arg(long, value_name = "KEY")]
+    pub key: Vec<String>,
+    /// A checkpoint that you kept: the evidence has to be a later state of it
+    #[arg(long, value_name = "FILE", requires = "evidence")]
+    pub checkpoint: Vec<PathBuf>,
+    /// The proof of the one entry in FILE, as `decklog prove` writes it
+    #[arg(long, value_name = "PROOF", requires_all = ["key", "files"])]
+    pub proof: Option<PathBuf>,
 }
 
 /// The answer as JSON.
@@ -57,7 +71,10 @@ struct JournalFound {
 /// # Errors
 /// Where it cannot be read at all; damage is exit 1 and is listed on standard output.
 pub fn main(args: VerifyArgs, global: &Global) -> Outcome {
-    if args.files.is_empty() { journal(global) } else { files(&args, global) }
+    if !args.key.is_empty() && args.evidence.is_none() && args.proof.is_none() {
+        return Err(Failure::usage("--key needs --evidence DIR, or --proof FILE"));
+    }
+    if args.files.is_empty() && args.evidence.is_none() { journal(global) } else { files(&args, global) }
 }
 
 fn journal(global: &Global) -> Outcome {
@@ -109,6 +126,7 @@ fn journal(global: &Global) -> Outcome {
 fn files(args: &VerifyArgs, global: &Global) -> Outcome {
     let filter = args.filter.as_deref().map(Filter::compile).transpose();
     let filter = filter.map_err(|error| Failure::usage(format!("--where: {error}")))?;
+    let mut authenticator = Authenticator::new(args)?;
     let mut sources = Vec::new();
     for path in &args.files {
         sources.push(Source::open(path)?);
@@ -145,15 +163,29 @@ fn files(args: &VerifyArgs, global: &Global) -> Outcome {
             progress.at(done, total);
             let place = format!("{}, line {number}", source.name);
             match line.strip_suffix(b"\n") {
-                Some(line) => checker.check(&place, line)?,
+                Some(line) => {
+                    checker.check(&place, line)?;
+                    if let Some(authenticator) = &mut authenticator
+                        && let Some(problem) = authenticator.check(line)?
+                    {
+                        checker.problem(format!("{place}: {problem}"));
+                    }
+                }
                 None => checker.problem(format!("{place}: it is cut: it does not end with a line break")),
             }
         }
     }
     drop(progress);
-    let (found, problems) = checker.finish();
+    let (mut found, mut problems) = checker.finish();
+    if let Some((authenticated, wrong)) = authenticator.map(Authenticator::finish) {
+        found.authenticated = Some(authenticated);
+        problems.splice(0..0, wrong);
+    }
     let names: Vec<String> = args.files.iter().map(|path| path.display().to_string()).collect();
-    let names = names.join(" ");
+    let names = match &args.evidence {
+        Some(dir) if names.is_empty() => format!("the evidence in {}", dir.display()),
+        _ => names.join(" "),
+    };
     let verdict = verdict(&names, &found);
     answer(global, &names, &summary(&found, &why_not), found, &problems, verdict)
 }
@@ -175,6 +207,9 @@ fn sink(files: &[PathBuf], reader: &Reader, global: &Global) -> Option<Writes> {
 
 /// Returns the verdict about a copy without errors: no more than what is verified.
 fn verdict(names: &str, found: &Copied) -> Verdict {
+    if let Some(authenticated) = &found.authenticated {
+        return verdict_of_evidence(names, found, authenticated);
+    }
     let range = match (found.epochs.first(), found.epochs.last()) {
         (Some(first), Some(last)) => format!("from entry {} to {}", first.first, last.last),
         _ => {
@@ -217,6 +252,33 @@ fn verdict(names: &str, found: &Copied) -> Verdict {
     Verdict { whole: None, text: format!("{names} is consistent, not authenticated, {range}{all}{open}; {why}") }
 }
 
+/// Returns the verdict about a copy that evidence was given for, and about evidence alone.
+fn verdict_of_evidence(names: &str, found: &Copied, authenticated: &Authenticated) -> Verdict {
+    let Authenticated { proved, beyond, first_beyond, unknown, first_unknown, .. } = authenticated;
+    if found.entries == 0 {
+        return Verdict { whole: Some(true), text: format!("{names} is whole, and signed by the key") };
+    }
+    let why = match (first_unknown, first_beyond) {
+        (Some(seq), _) => format!(
+            "of {}, the first of them entry {seq}, the evidence has no tree: it was off, or its directory is not here",
+            plural(*unknown, "entry", "entries")
+        ),
+        (None, Some(seq)) => format!(
+            "no checkpoint covers {} from entry {seq} on: take a newer copy of the evidence",
+            plural(*beyond, "entry", "entries")
+        ),
+        (None, None) => {
+            let range = match (found.epochs.first(), found.epochs.last()) {
+                (Some(first), Some(last)) => format!(", from entry {} to {}", first.first, last.last),
+                _ => String::new(),
+            };
+            let text = format!("{names} is authentic{range}: every line is as it was logged and signed");
+            return Verdict { whole: Some(true), text };
+        }
+    };
+    Verdict { whole: None, text: format!("{names} is authentic in {}, and no more is proved: {why}", plural(*proved, "entry", "entries")) }
+}
+
 /// Verdict about a copy without errors.
 struct Verdict {
     /// True if it is proved to be whole and unaltered, and none if that is not known.
@@ -236,7 +298,7 @@ fn summary(found: &Copied, why_not: &str) -> Vec<String> {
             part.epoch
         ));
     }
-    if found.entries == 0 {
+    if found.entries == 0 && found.authenticated.is_none() {
         lines.push("no entries".to_owned());
     }
     if found.removed > 0 {
@@ -247,6 +309,25 @@ fn summary(found: &Copied, why_not: &str) -> Vec<String> {
     }
     if found.left_out > 0 {
         lines.push(format!("{} left out by the filter", plural(found.left_out, "entry was", "entries were")));
+    }
+    if let Some(Authenticated { proved, checkpoints, missing, .. }) = &found.authenticated {
+        for checkpoint in checkpoints {
+            let range = match checkpoint.last {
+                Some(last) => format!("entries {} to {last}", checkpoint.first),
+                None => "no entries".to_owned(),
+            };
+            let time = checkpoint.time.as_deref().map_or_else(String::new, |time| format!(", signed at {time}"));
+            lines.push(format!("a checkpoint over {range}{time}: {}", checkpoint.origin));
+        }
+        for origin in missing {
+            lines.push(format!("the tree before, {origin}, is not in the directory: its entries are not proved by it"));
+        }
+        if *proved > 0 {
+            lines.push(format!("{} in a signed tree", plural(*proved, "line is", "lines are")));
+        }
+        if found.compared == 0 {
+            return lines;
+        }
     }
     lines.push(match found.compared {
         0 if !why_not.is_empty() => format!("not compared with the journal: {why_not}"),

@@ -169,7 +169,7 @@ impl Transaction<'_> {
             redacted: &[],
         });
         let blob = self.codec.compress(None, &rendered.line);
-        self.insert(seq, now, EntryType::Actor, source, None, 0, None, &(0..0), &blob)?;
+        self.insert(seq, now, EntryType::Actor, source, None, 0, None, &(0..0), (&rendered.line, &blob))?;
         self.recent.put(seq, Line { op: EntryType::Actor, bytes: rendered.line.into(), object: 0..0, shape: None });
         self.execute(ATTRIBUTE, "INSERT INTO actor VALUES (?, ?)", params![of.0, seq])?;
         Ok(())

@@ -45,6 +45,10 @@ impl Transaction<'_> {
                 self.begin()?;
                 self.perform_of_audit_log(command)?;
             }
+            Command::Evidence(command) => {
+                self.begin()?;
+                self.perform_of_evidence(command)?;
+            }
             Command::Outline(part, data) => {
                 // What was truncated meanwhile has none any more.
                 if *part >= outline::part_of(self.changes.log_start) {

@@ -70,6 +70,7 @@ pub(in crate::journal) enum Command {
     Resources(Vec<Resource>),
     Requests(Result<RequestCounts, String>),
     AuditLog(OfAuditLog),
+    Evidence(OfEvidence),
     /// The outline of a part of the log.
     Outline(u64, Vec<u8>),
     Flush(Reply<()>),
@@ -82,6 +83,14 @@ pub(in crate::journal) enum Command {
     Lead(Reply<Result<(), String>>),
     /// A source of a standby cannot resume from this position: it waits for another one.
     Await(Box<SourceSpec>, Option<ResourceVersion>, Reply<()>),
+}
+
+/// Command about the trees over the entries.
+pub(in crate::journal) enum OfEvidence {
+    /// A tree grows from now on, and the last checkpoint that is known of the tree before; or none does.
+    Configured(Option<Option<String>>, Reply<()>),
+    /// The last signed checkpoint of the tree that begins with this seq.
+    Signed(Seq, String, Reply<()>),
 }
 
 /// Command about the audit logs.
@@ -154,6 +163,7 @@ impl Command {
             Self::Sink(..)
             | Self::Settle(..)
             | Self::Epoch(..)
+            | Self::Evidence(_)
             | Self::Mark(..)
             | Self::Bounds(_)
             | Self::Ping(_)
@@ -193,6 +203,7 @@ impl Command {
             | Self::Resources(_)
             | Self::Requests(_)
             | Self::AuditLog(_)
+            | Self::Evidence(_)
             | Self::Outline(..)
             | Self::Flush(_)
             | Self::Settle(..)

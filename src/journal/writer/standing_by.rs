@@ -443,6 +443,7 @@ impl Writer {
             | Command::Resources(_)
             | Command::Requests(_)
             | Command::AuditLog(_)
+            | Command::Evidence(_)
             | Command::Outline(..)
             | Command::Bounds(_) => Ok(()),
             Command::Register(spec, reply) => self.register_ahead(standby, spec, reply, answers),

@@ -109,7 +109,7 @@ impl Transaction<'_> {
         });
         let (blob, stands_alone) = self.compress_version(base_line.as_ref(), &rendered.line, rendered.object.start);
         let used = base.filter(|_| !stands_alone);
-        self.insert(seq, now, op, source_id, row, previous, used, &rendered.object, &blob)?;
+        self.insert(seq, now, op, source_id, row, previous, used, &rendered.object, (&rendered.line, &blob))?;
         if let Some(since) = moment.late_since {
             self.note_late(seq, since)?;
         }
@@ -149,7 +149,7 @@ impl Transaction<'_> {
         previous: u64,
         base: Option<u64>,
         object: &std::ops::Range<usize>,
-        blob: &[u8],
+        (line, blob): (&[u8], &[u8]),
     ) -> Result {
         self.execute(
             "write an entry",
@@ -158,6 +158,7 @@ impl Transaction<'_> {
         )?;
         // Invariant 4: dense, and never given out again, because the row and this number live and die together.
         self.changes.head = seq;
+        self.note_digest(line);
         Ok(())
     }
 
@@ -237,7 +238,7 @@ impl Transaction<'_> {
             redacted: &[],
         });
         let blob = self.codec.compress(None, &rendered.line);
-        self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), &blob)?;
+        self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), (&rendered.line, &blob))?;
         if good_at > 0 {
             self.note_late(seq, good_at)?;
         }

@@ -18,6 +18,7 @@ use super::sql;
 use super::staging::Staged;
 use crate::core::change::Noise;
 use crate::core::change::redact::Redactor;
+use crate::core::merkle::Hash;
 use crate::core::model::{Checkpoint, Cluster, Resource, ResourceVersion, Why};
 use crate::journal::JournalError;
 use crate::journal::codec::Codec;
@@ -121,10 +122,12 @@ pub(super) struct Committed {
     pub(super) redacted_anew: bool,
     /// The first source, or what it needs, has come.
     pub(super) started: bool,
+    /// First seq of the tree that grows; none without evidence.
+    pub(super) tree: Option<u64>,
 }
 
 impl Committed {
-    pub(super) const fn new(epoch: String, cluster: Cluster, head: u64, log_start: u64) -> Self {
+    pub(super) const fn new(epoch: String, cluster: Cluster, (log_start, head): (u64, u64), tree: Option<u64>) -> Self {
         Self {
             epoch,
             cluster,
@@ -136,6 +139,7 @@ impl Committed {
             rules: None,
             redacted_anew: false,
             started: false,
+            tree,
         }
     }
 
@@ -153,9 +157,11 @@ impl Committed {
             rules,
             redacted_anew,
             started,
+            tree,
+            digests: _,
             notifications,
         } = changes;
-        (self.head, self.log_start) = (head, log_start);
+        (self.head, self.log_start, self.tree) = (head, log_start, tree);
         (self.redacted_anew, self.started) = (redacted_anew, started);
         self.epoch = epoch.unwrap_or_else(|| std::mem::take(&mut self.epoch));
         self.cluster = cluster.unwrap_or_else(|| std::mem::take(&mut self.cluster));
@@ -237,6 +243,10 @@ pub(super) struct Changes {
     pub(super) rules: Option<Rules>,
     pub(super) redacted_anew: bool,
     pub(super) started: bool,
+    /// First seq of the tree that grows.
+    pub(super) tree: Option<u64>,
+    /// Digests of the newest entries, which are not written yet.
+    pub(super) digests: Vec<Hash>,
     notifications: Notifications,
 }
 
@@ -326,8 +336,8 @@ impl Disk {
     /// A transaction, which the database hears of when something is written in it.
     pub(super) fn transaction<'w>(&'w mut self, committed: &'w Committed, quota: &'w Quota) -> Transaction<'w> {
         let Self { conn, codec, recent, bases, packed, data_version, around } = self;
-        let Committed { head, log_start, redacted_anew, started, .. } = *committed;
-        let changes = Changes { head, log_start, redacted_anew, started, ..Changes::default() };
+        let Committed { head, log_start, redacted_anew, started, tree, .. } = *committed;
+        let changes = Changes { head, log_start, redacted_anew, started, tree, ..Changes::default() };
         Transaction {
             conn,
             codec,
@@ -418,6 +428,7 @@ impl Transaction<'_> {
         if self.begun {
             self.write_checkpoints()?;
             self.count_suppressed()?;
+            self.write_digests()?;
             if self.changes.head > self.committed.head {
                 // Beside the entries, so that no seq is given out twice after everything was truncated.
                 self.execute(

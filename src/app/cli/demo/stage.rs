@@ -315,6 +315,8 @@ impl Stage {
             | Said::Check(_)
             | Said::Rbac(_)
             | Said::Audit(_)
+            | Said::Prove(_)
+            | Said::Evidence(_)
             | Said::Verify(_)
             | Said::Replay(_)
             | Said::Restore(_)

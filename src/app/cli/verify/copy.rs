@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::Failure;
 use super::chain::Chain;
+use super::evidence::Authenticated;
 use crate::core::filter::Filter;
 use crate::core::k8s::identity::Identity;
 use crate::core::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
@@ -43,6 +44,9 @@ pub(super) struct Copied {
     pub(super) begin_proved: bool,
     /// … and that nothing which the sink took belongs after it.
     pub(super) end_proved: bool,
+    /// Results of the comparison with evidence, if some was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) authenticated: Option<Authenticated>,
 }
 
 /// The sink whose file is among those of a copy.

@@ -1,0 +1,185 @@
+//! Compares a copy with evidence: a directory of signed trees, or the proof of one entry.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{Failure, VerifyArgs};
+use crate::core::merkle;
+use crate::core::wire::{Header, Payload};
+use crate::evidence::archive::{Archive, Found, Signed, read_signed};
+use crate::evidence::key::VerifierKey;
+use crate::evidence::proof::Proof;
+
+/// Results of the comparison.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Authenticated {
+    /// Lines that are in a signed tree.
+    pub(super) proved: u64,
+    /// Lines behind the end of the last checkpoint.
+    pub(super) beyond: u64,
+    /// The first seq behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) first_beyond: Option<u64>,
+    /// Lines of which no tree is there.
+    pub(super) unknown: u64,
+    /// The first seq of those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) first_unknown: Option<u64>,
+    /// Checkpoints that the lines were compared with.
+    pub(super) checkpoints: Vec<CheckpointFound>,
+    /// Trees that a later one follows and that are not in the directory.
+    pub(super) missing: Vec<String>,
+}
+
+/// A checkpoint.
+#[derive(Debug, Serialize)]
+pub(super) struct CheckpointFound {
+    pub(super) origin: String,
+    pub(super) size: u64,
+    pub(super) first: u64,
+    /// The last entry; none if it covers none.
+    pub(super) last: Option<u64>,
+    /// Time at which it was signed.
+    pub(super) time: Option<String>,
+}
+
+impl CheckpointFound {
+    fn of(signed: &Signed) -> Self {
+        let checkpoint = &signed.checkpoint;
+        let time = signed.time.and_then(|time| i64::try_from(time).ok());
+        Self {
+            origin: checkpoint.origin.to_string(),
+            size: checkpoint.size,
+            first: checkpoint.origin.first,
+            last: checkpoint.last(),
+            time: time.and_then(|time| Timestamp::from_second(time).ok()).map(|time| time.to_string()),
+        }
+    }
+}
+
+/// What lines are compared with.
+enum Against {
+    Archive(Archive),
+    Proof(Proof),
+}
+
+/// Compares the lines of a copy with evidence.
+pub(super) struct Authenticator {
+    against: Against,
+    keys: Vec<VerifierKey>,
+    found: Authenticated,
+    problems: Vec<String>,
+}
+
+impl Authenticator {
+    /// Reads the evidence that the arguments name; none where they name none.
+    pub(super) fn new(args: &VerifyArgs) -> Result<Option<Self>, Failure> {
+        if args.evidence.is_none() && args.proof.is_none() {
+            return Ok(None);
+        }
+        let keys = args.key.iter().map(|text| key(text)).collect::<Result<Vec<_>, _>>()?;
+        let (mut found, mut problems) = (Authenticated::default(), Vec::new());
+        let against = match (&args.evidence, &args.proof) {
+            (Some(dir), _) => {
+                let failed = |error| Failure::io(format!("cannot read the evidence in {}", dir.display()), &error);
+                let mut archive = Archive::read(dir, &keys).map_err(failed)?;
+                if archive.checkpoints().next().is_none() && archive.problems.is_empty() {
+                    return Err(Failure::usage(format!(
+                        "{} has no evidence: give the directory that [evidence] dir names, or a copy of it",
+                        dir.display()
+                    )));
+                }
+                found.missing =
+                    archive.check_order(&keys).map_err(failed)?.iter().map(ToString::to_string).collect();
+                for path in &args.checkpoint {
+                    match read_signed(&read(path)?, &keys) {
+                        Ok(kept) => archive.check_kept(&kept.checkpoint).map_err(failed)?,
+                        Err(why) => problems.push(format!("{}: {why}", path.display())),
+                    }
+                }
+                found.checkpoints = archive.checkpoints().map(CheckpointFound::of).collect();
+                problems.append(&mut archive.problems);
+                Against::Archive(archive)
+            }
+            (None, Some(path)) => {
+                let text = String::from_utf8_lossy(&read(path)?).into_owned();
+                let proof = Proof::parse(&text);
+                Against::Proof(proof.map_err(|why| Failure::usage(format!("{} is no proof: {why}", path.display())))?)
+            }
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Self { against, keys, found, problems }))
+    }
+
+    /// Compares a line, without its line break. Returns what is wrong with it.
+    pub(super) fn check(&mut self, line: &[u8]) -> Result<Option<String>, Failure> {
+        let Ok(header) = Header::parse(line) else { return Ok(None) };
+        let (epoch, seq) = (&*header.epoch, header.seq);
+        match &mut self.against {
+            Against::Archive(archive) => {
+                let failed = |error| Failure::io("cannot read the evidence", &error);
+                match archive.check_line(epoch, seq, &merkle::sha256(&[line])).map_err(failed)? {
+                    Found::Proved => self.found.proved += 1,
+                    Found::Beyond => {
+                        self.found.beyond += 1;
+                        self.found.first_beyond.get_or_insert(seq);
+                    }
+                    Found::Unknown => {
+                        self.found.unknown += 1;
+                        self.found.first_unknown.get_or_insert(seq);
+                    }
+                    Found::Altered => return Ok(Some(altered(seq, line))),
+                }
+                Ok(None)
+            }
+            Against::Proof(proof) => match proof.check(epoch, seq, line, &self.keys) {
+                Ok(signed) => {
+                    self.found.proved += 1;
+                    self.found.checkpoints = vec![CheckpointFound::of(&signed)];
+                    Ok(None)
+                }
+                Err(why) => Ok(Some(why)),
+            },
+        }
+    }
+
+    /// Returns the results, and what is wrong with the evidence itself.
+    pub(super) fn finish(self) -> (Authenticated, Vec<String>) {
+        (self.found, self.problems)
+    }
+}
+
+/// Problem of a line that is not the one in the tree.
+fn altered(seq: u64, line: &[u8]) -> String {
+    let is_full = crate::core::wire::Entry::parse(line)
+        .ok()
+        .and_then(|entry| Payload::of(&entry))
+        .is_none_or(|payload| payload == Payload::Full);
+    if is_full {
+        format!("entry {seq} is not the line that was logged")
+    } else {
+        format!("entry {seq} cannot be proved: its sink delivers less than the whole line (`payload`)")
+    }
+}
+
+/// Reads a key, or the file with it.
+fn key(text: &str) -> Result<VerifierKey, Failure> {
+    let parsed = VerifierKey::parse(text);
+    match parsed {
+        Ok(key) => Ok(key),
+        Err(why) => match fs::read_to_string(text) {
+            Ok(content) => VerifierKey::parse(&content).map_err(|why| Failure::usage(format!("--key {text}: {why}"))),
+            Err(error) if Path::new(text).exists() => Err(Failure::io(format!("cannot read the key {text}"), &error)),
+            Err(_) => Err(Failure::usage(format!(
+                "--key {text}: {why}; and there is no file of this name: give what `decklog evidence key` prints, or a file with it"
+            ))),
+        },
+    }
+}
+
+fn read(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| Failure::io(format!("cannot read {}", path.display()), &error))
+}

@@ -1,0 +1,62 @@
+//! Evidence: begun before anything is delivered, signed while decklog runs, and once more at its end.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::DaemonError;
+use super::error::TaskError;
+use crate::app::config::Config;
+use crate::core::supervise::Supervisor;
+use crate::evidence::publish::{Publisher, Signing};
+use crate::journal::Journal;
+
+/// Time limit for the last checkpoint.
+const LAST_CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The signing of the daemon, if the configuration has some.
+pub(super) struct Evidence {
+    publisher: Option<Publisher>,
+    state: watch::Sender<Signing>,
+}
+
+impl Evidence {
+    /// Reads the keys.
+    pub(super) fn new(config: &Config) -> Result<Self, DaemonError> {
+        let publisher = config.evidence.as_ref().map(Publisher::new).transpose();
+        let publisher = publisher.map_err(|error| DaemonError::Config(error.to_string()))?;
+        Ok(Self { publisher, state: watch::Sender::default() })
+    }
+
+    /// Begins or ends the tree of the journal, which leads. Nothing is delivered before.
+    pub(super) async fn begin(&self, journal: &Journal) -> Result<(), DaemonError> {
+        match &self.publisher {
+            Some(publisher) => Ok(publisher.begin(journal).await?),
+            None if journal.reader()?.trees()?.last().is_some_and(|tree| !tree.is_closed) => Ok(journal.end_tree().await?),
+            None => Ok(()),
+        }
+    }
+
+    /// Signs while the tasks run.
+    pub(super) fn spawn(&self, journal: &Journal, tasks: &mut Supervisor<TaskError>) {
+        if let Some(publisher) = self.publisher.clone() {
+            let (journal, state, stop) = (journal.clone(), self.state.clone(), tasks.stop());
+            tasks.spawn("evidence", async move {
+                publisher.run(&journal, &state, stop).await;
+                Ok(())
+            });
+        }
+    }
+
+    /// Returns how the signing goes; none where nothing is signed.
+    pub(super) fn signing(&self) -> Option<Signing> {
+        self.publisher.as_ref().map(|_| self.state.borrow().clone())
+    }
+
+    /// Signs once more, for what came last.
+    pub(super) async fn end(&self, journal: &Journal) {
+        if let Some(publisher) = &self.publisher {
+            drop(tokio::time::timeout(LAST_CHECKPOINT_TIMEOUT, publisher.sign_and_report(journal, &self.state)).await);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The tree over the digests of entries, in the transaction that writes them.
+//!
+//! # Decision: digests are rows of transactions, and blocks of 256
+//!
+//! Context: Each entry costs time in the writer and bytes on the disk, for as long as somebody may want to prove it.
+//! Decision: The digests of one transaction are one row. Once 256 leaves are there, they and the hash over them are one row, as the tiles
+//! of tlog-tiles have them, and the rows of the transactions go. Whoever signs reads hashes of blocks, not entries.
+//! Cost: A block is written twice; a proof reads one block.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{OfEvidence, Transaction, sql};
+use crate::core::merkle::{self, Hash};
+use crate::journal::error::Result;
+use crate::journal::tree::{BLOCK_LEN, block_first, leaf_of};
+
+const TREE: &str = "write the tree of its entries";
+
+/// Returns the first seq of the tree that grows.
+pub(super) fn growing(conn: &Connection) -> Result<Option<u64>> {
+    conn.query_row("SELECT max(first) FROM tree WHERE until IS NULL", [], |row| row.get(0)).map_err(sql(TREE))
+}
+
+impl Transaction<'_> {
+    pub(super) fn perform_of_evidence(&mut self, command: &OfEvidence) -> Result {
+        match command {
+            OfEvidence::Configured(None, reply) => {
+                self.close_tree()?;
+                self.later(reply, ());
+            }
+            OfEvidence::Configured(Some(before), reply) => {
+                match self.changes.tree {
+                    None => self.begin_tree(before.as_deref())?,
+                    // One without entries that nobody has signed can still commit to a later checkpoint than the journal knew.
+                    Some(first) if first > self.changes.head && before.is_some() => {
+                        let update = "UPDATE tree SET before = ? WHERE first = ? AND note IS NULL";
+                        self.execute(TREE, update, params![before, first])?;
+                    }
+                    Some(_) => {}
+                }
+                self.later(reply, ());
+            }
+            OfEvidence::Signed(first, note, reply) => {
+                self.execute(TREE, "UPDATE tree SET note = ? WHERE first = ?", params![note, first.0])?;
+                self.later(reply, ());
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the tree of a new epoch, where one grew.
+    pub(super) fn begin_next_tree(&mut self) -> Result {
+        let Some(first) = self.changes.tree else { return Ok(()) };
+        let note: Option<String> = self
+            .conn
+            .query_row("SELECT coalesce(note, before) FROM tree WHERE first = ?", [first], |row| row.get(0))
+            .optional()
+            .map_err(sql(TREE))?
+            .flatten();
+        self.close_tree()?;
+        self.begin_tree(note.as_deref())
+    }
+
+    fn begin_tree(&mut self, before: Option<&str>) -> Result {
+        let first = self.changes.head + 1;
+        self.execute(
+            TREE,
+            "INSERT OR REPLACE INTO tree (first, epoch, until, before, note) VALUES (?, ?, NULL, ?, NULL)",
+            params![first, self.epoch(), before],
+        )?;
+        self.changes.tree = Some(first);
+        Ok(())
+    }
+
+    fn close_tree(&mut self) -> Result {
+        self.write_digests()?;
+        self.execute(TREE, "UPDATE tree SET until = ? WHERE until IS NULL", params![self.changes.head])?;
+        self.changes.tree = None;
+        Ok(())
+    }
+
+    /// Notes the digest of the entry that was written last.
+    pub(super) fn note_digest(&mut self, line: &[u8]) {
+        if self.changes.tree.is_some() {
+            self.changes.digests.push(merkle::sha256(&[line]));
+        }
+    }
+
+    /// Writes the digests of the newest entries, and the blocks that they complete.
+    pub(super) fn write_digests(&mut self) -> Result {
+        let digests = std::mem::take(&mut self.changes.digests);
+        let (Some(tree), false) = (self.changes.tree, digests.is_empty()) else { return Ok(()) };
+        let head = self.changes.head;
+        let first = head + 1 - digests.len() as u64;
+        let (block, end) = ((first - tree + 1) / BLOCK_LEN, (head - tree + 2) / BLOCK_LEN);
+        if block == end {
+            return self.write_rest(first, &digests);
+        }
+        let mut leaves = self.begun_block(tree, block, first)?;
+        leaves.extend(digests);
+        let mut blocks = leaves.chunks_exact(usize::try_from(BLOCK_LEN).unwrap_or(usize::MAX));
+        for (number, digests) in (block..).zip(blocks.by_ref()) {
+            let hashes: Vec<Hash> = digests.iter().map(|digest| merkle::leaf(digest)).collect();
+            self.execute(
+                TREE,
+                "INSERT INTO tree_block (first, root, digests) VALUES (?, ?, ?)",
+                params![block_first(tree, number), merkle::root(&hashes), digests.concat()],
+            )?;
+        }
+        let rest = blocks.remainder();
+        self.execute(TREE, "DELETE FROM digest WHERE first >= ?", params![block_first(tree, block)])?;
+        if rest.is_empty() { Ok(()) } else { self.write_rest(block_first(tree, end), rest) }
+    }
+
+    fn write_rest(&self, first: u64, digests: &[Hash]) -> Result {
+        self.execute(TREE, "INSERT INTO digest VALUES (?, ?)", params![first, digests.concat()]).map(drop)
+    }
+
+    /// Returns the leaves of a block before the entry `first`.
+    fn begun_block(&self, tree: u64, block: u64, first: u64) -> Result<Vec<Hash>> {
+        let mut leaves = Vec::new();
+        if block == 0 {
+            let before: Option<String> = self
+                .conn
+                .query_row("SELECT before FROM tree WHERE first = ?", [tree], |row| row.get(0))
+                .map_err(sql(TREE))?;
+            leaves.push(leaf_of(before.as_deref()));
+        }
+        let mut select = self
+            .conn
+            .prepare_cached("SELECT digests FROM digest WHERE first >= ? AND first < ? ORDER BY first")
+            .map_err(sql(TREE))?;
+        let rows = select.query_map([block_first(tree, block), first], |row| row.get::<_, Vec<u8>>(0)).map_err(sql(TREE))?;
+        for digests in rows {
+            leaves.extend(digests.map_err(sql(TREE))?.as_chunks::<32>().0);
+        }
+        Ok(leaves)
+    }
+}
