@@ -305,7 +305,9 @@ CREATE TABLE tree (
     epoch  TEXT NOT NULL,
     until  INTEGER,                  -- the last seq; NULL while it grows
     before TEXT,                     -- the last checkpoint of the tree before, whose digest is leaf 0; NULL where there is none
-    note   TEXT                      -- its last signed checkpoint
+    note   TEXT,                     -- its last signed checkpoint …
+    signed INTEGER NOT NULL DEFAULT 0,    -- … the last seq that it covers …
+    signed_at INTEGER NOT NULL DEFAULT 0  -- … and when it was signed, microseconds since 1970
 ) STRICT;
 
 -- Complete blocks of 256 leaves of a tree, by the first seq in them. `root` is the hash over the block.

@@ -18,13 +18,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::ha;
 use crate::audit_log;
-use crate::evidence::settings as evidence;
 use crate::core::change::redact;
 use crate::core::net::is_loopback;
 use crate::core::spelling::nearest;
 use crate::core::telemetry;
 use crate::core::units::ByteSize;
 use crate::delivery;
+use crate::evidence::settings as evidence;
 use crate::journal;
 use crate::watch;
 use crate::watch::cluster;

@@ -209,7 +209,8 @@ mod tests {
     /// The trees of RFC 6962's reference implementation, whose leaves are the first of these.
     #[test]
     fn roots_are_those_of_the_reference() {
-        let contents = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"];
+        let contents =
+            ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"];
         let byte = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap();
         let bytes = |text: &str| text.as_bytes().chunks(2).map(byte).collect::<Vec<u8>>();
         let leaves: Vec<Hash> = contents.map(|content| leaf(&bytes(content))).to_vec();

@@ -106,7 +106,10 @@ impl Archive {
         let origin = signed.checkpoint.origin.clone();
         let shown = place.path().display().to_string();
         if let Some(other) = self.trees.get(&origin) {
-            let text = format!("{shown} and {} are of one tree, {origin}: one of them is a copy or a forgery", other.place.path().display());
+            let text = format!(
+                "{shown} and {} are of one tree, {origin}: one of them is a copy or a forgery",
+                other.place.path().display()
+            );
             self.problem(text);
             return Ok(());
         }
@@ -131,12 +134,16 @@ impl Archive {
         let (size, shown) = (tree.signed.checkpoint.size, tree.place.path().display().to_string());
         let text = if kept.size > size {
             let (had, has) = (kept.last().unwrap_or(0), tree.signed.checkpoint.last().unwrap_or(0));
-            Some(format!("{shown} was cut off or is an older copy: a checkpoint that was kept reaches to entry {had}, and this one to {has}"))
+            Some(format!(
+                "{shown} was cut off or is an older copy: a checkpoint that was kept reaches to entry {had}, and this one to {has}"
+            ))
         } else if tree.root(kept.size)? == Some(kept.root) {
             None
         } else {
             let last = kept.last().unwrap_or(0);
-            Some(format!("{shown} is another history: up to entry {last} a checkpoint that was kept has another root, so entries up to there were altered, and signed again"))
+            Some(format!(
+                "{shown} is another history: up to entry {last} a checkpoint that was kept has another root, so entries up to there were altered, and signed again"
+            ))
         };
         if let Some(text) = text {
             self.problem(text);
@@ -229,7 +236,11 @@ impl Archived {
                 return Ok(leaf.map(|leaf| merkle::leaf(&leaf)));
             }
             let is_block = end - first == TILE_LEN && first.is_multiple_of(TILE_LEN);
-            Ok::<_, io::Error>(if is_block { self.roots.get(usize::try_from(block).unwrap_or(usize::MAX)).copied() } else { None })
+            Ok::<_, io::Error>(if is_block {
+                self.roots.get(usize::try_from(block).unwrap_or(usize::MAX)).copied()
+            } else {
+                None
+            })
         })?;
         Ok(Some(root).filter(|_| is_whole))
     }
@@ -250,7 +261,10 @@ impl Archived {
             let expected = tile.as_chunks::<32>().0;
             // Either of the two was altered; the leaf is where they part.
             if let Some(at) = (0..hashes.len()).find(|at| expected.get(*at) != hashes.get(*at)) {
-                problems.push(format!("{shown}: the leaf of {} is not the one that its tile has", entry(first + at as u64)));
+                problems.push(format!(
+                    "{shown}: the leaf of {} is not the one that its tile has",
+                    entry(first + at as u64)
+                ));
             }
             if width == TILE_LEN {
                 self.roots.push(merkle::root(&hashes));

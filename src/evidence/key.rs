@@ -3,8 +3,8 @@
 //! A signing key is `PRIVATE+KEY+NAME+ID+BASE64`, a verifier key `NAME+ID+BASE64`. The ID is half of nothing but a hint: it is the first four
 //! bytes of the digest of the name and the key, in hex.
 
-use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rand::SecureRandom as _;
+use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -37,7 +37,9 @@ impl VerifierKey {
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text.starts_with(PRIVATE) {
-            return Err("this is a signing key, which is secret: give the key that `decklog evidence key` prints".to_owned());
+            return Err(
+                "this is a signing key, which is secret: give the key that `decklog evidence key` prints".to_owned()
+            );
         }
         let (name, id, decoded) = parts(text)?;
         let (kind, public) = match &decoded[..] {

@@ -59,7 +59,10 @@ impl Proof {
         let origin = &signed.checkpoint.origin;
         if origin.epoch != epoch || origin.index(seq) != Some(self.index) {
             let of = origin.seq(self.index).unwrap_or(0);
-            return Err(format!("it is of entry {of} of the epoch {}, and the line is entry {seq} of {epoch}", origin.epoch));
+            return Err(format!(
+                "it is of entry {of} of the epoch {}, and the line is entry {seq} of {epoch}",
+                origin.epoch
+            ));
         }
         let leaf = merkle::leaf(&merkle::sha256(&[line]));
         if merkle::is_included(self.index, signed.checkpoint.size, &leaf, &self.hashes, &signed.checkpoint.root) {

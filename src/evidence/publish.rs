@@ -27,7 +27,7 @@ use super::tiles::{self, CHECKPOINT, TILE_LEN};
 use super::tree::Tree;
 use crate::core::model::Seq;
 use crate::core::runtime;
-use crate::journal::{Journal, JournalError, Reader, TreeRow};
+use crate::journal::{Journal, JournalError, Reader, SignedCheckpoint, TreeRow};
 
 /// Interval between checkpoints while entries arrive.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
@@ -107,7 +107,10 @@ impl Publisher {
         let (before, other) = self.with(move |signer| signer.known(&reader)).await?;
         if let Some(epoch) = other {
             let epoch = journal.begin_epoch(Some(&epoch)).await?;
-            tracing::warn!(epoch, "the evidence has entries that the journal has not: it was restored from a copy, and a new epoch begins");
+            tracing::warn!(
+                epoch,
+                "the evidence has entries that the journal has not: it was restored from a copy, and a new epoch begins"
+            );
         }
         journal.grow_tree(before).await?;
         Ok(())
@@ -151,8 +154,8 @@ impl Publisher {
             return Ok(());
         }
         let reader = journal.reader()?;
-        for (first, note) in self.with(move |signer| signer.sign(&reader)).await? {
-            journal.keep_checkpoint(first, note).await?;
+        for signed in self.with(move |signer| signer.sign(&reader)).await? {
+            journal.keep_checkpoint(signed).await?;
         }
         Ok(())
     }
@@ -197,13 +200,14 @@ impl Signer {
     }
 
     /// Signs every tree that has grown since its last checkpoint. Returns their checkpoints.
-    fn sign(&mut self, reader: &Reader) -> Result<Vec<(Seq, String)>, EvidenceError> {
+    fn sign(&mut self, reader: &Reader) -> Result<Vec<SignedCheckpoint>, EvidenceError> {
         let cluster = reader.cluster()?.uid;
         let mut signed = Vec::new();
         for row in reader.trees()? {
-            let (first, known) = (row.first, row.note.clone());
-            let note = self.sign_tree(reader, row, &cluster)?;
-            signed.extend(note.filter(|note| Some(note) != known.as_ref()).map(|note| (first, note)));
+            let (first, last, known) = (row.first, row.last, row.note.clone());
+            let note = self.sign_tree(reader, row, &cluster)?.filter(|note| Some(note) != known.as_ref());
+            let at = runtime::now().as_microsecond();
+            signed.extend(note.map(|note| SignedCheckpoint { first, note, last, at }));
         }
         Ok(signed)
     }
@@ -274,7 +278,9 @@ impl Signer {
             )));
         }
         let failed = self.failed();
-        if published.is_none() && let Some(before) = &tree.row().before {
+        if published.is_none()
+            && let Some(before) = &tree.row().before
+        {
             self.place.put(&format!("{dir}/{BEFORE}"), before.as_bytes()).map_err(&failed)?;
         }
         for tile in tiles::between(published.map_or(0, |published| published.size), size) {
@@ -289,7 +295,10 @@ impl Signer {
         let note = Note::sign(checkpoint.to_string(), &keys, seconds(runtime::now())).render();
         // The tiles are on the disk before the checkpoint that needs them.
         self.place.sync().map_err(&failed)?;
-        self.place.put(&format!("{dir}/{CHECKPOINT}"), note.as_bytes()).and_then(|()| self.place.sync()).map_err(&failed)?;
+        self.place
+            .put(&format!("{dir}/{CHECKPOINT}"), note.as_bytes())
+            .and_then(|()| self.place.sync())
+            .map_err(&failed)?;
         Ok(note)
     }
 

@@ -31,9 +31,13 @@ impl Settings {
     /// # Errors
     /// A sentence that names the file and says what to do.
     pub fn keys(&self) -> Result<Vec<SigningKey>, String> {
-        let files = [Some(("key_file", &self.key_file)), self.previous_key_file.as_ref().map(|path| ("previous_key_file", path))];
+        let files = [
+            Some(("key_file", &self.key_file)),
+            self.previous_key_file.as_ref().map(|path| ("previous_key_file", path)),
+        ];
         let read = |(name, path): (&str, &PathBuf)| {
-            let text = fs::read_to_string(path).map_err(|error| format!("cannot read [evidence] {name} {}: {error}", path.display()))?;
+            let text = fs::read_to_string(path)
+                .map_err(|error| format!("cannot read [evidence] {name} {}: {error}", path.display()))?;
             SigningKey::parse(&text).map_err(|why| format!("[evidence] {name} {}: {why}", path.display()))
         };
         files.into_iter().flatten().map(read).collect()

@@ -19,7 +19,8 @@ use crate::journal::{Journal, SourceJournal, WatchChange, WriterThread};
 /// The example in the documentation of Go's package.
 const SIGNING: &str = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz";
 const VERIFIER: &str = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
-const TEXT: &str = "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
+const TEXT: &str =
+    "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
 const SIGNATURE: &str = "\u{2014} PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n";
 
 #[test]
@@ -49,7 +50,9 @@ fn altered_notes_and_keys_are_refused() {
         let cut = Note::parse(&note.as_bytes()[..place]).is_ok_and(|note| note.is_signed_by(&verifier));
         assert!(!cut, "cut at {place}");
     }
-    for text in ["", "x", SIGNING, "PeterNeumann+c74f20a4+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW", "Peter+c74f20a3+AAAA"] {
+    for text in
+        ["", "x", SIGNING, "PeterNeumann+c74f20a4+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW", "Peter+c74f20a3+AAAA"]
+    {
         assert!(VerifierKey::parse(text).is_err(), "{text}");
     }
     let other = SigningKey::generate("PeterNeumann").unwrap();
@@ -68,10 +71,7 @@ fn tiles_have_the_paths_of_tlog_tiles() {
     assert_eq!(path(Some(2), 999, 1), "tile/2/999.p/1");
     // From 255 leaves to 257 a block becomes full, and the level above gets its first hash.
     let between: Vec<String> = tiles::between(255, 257).iter().map(Tile::path).collect();
-    assert_eq!(
-        between,
-        ["tile/entries/000", "tile/entries/001.p/1", "tile/0/000", "tile/0/001.p/1", "tile/1/000.p/1"]
-    );
+    assert_eq!(between, ["tile/entries/000", "tile/entries/001.p/1", "tile/0/000", "tile/0/001.p/1", "tile/1/000.p/1"]);
     assert!(tiles::between(300, 300).is_empty());
 }
 

@@ -77,7 +77,9 @@ impl Tree {
     /// Where the journal cannot be read, or does not have it.
     pub fn content(&mut self, reader: &Reader, index: u64) -> Result<Hash, JournalError> {
         let found = self.contents(reader, index / BLOCK_LEN)?.get(place(index % BLOCK_LEN)).copied();
-        found.ok_or_else(|| JournalError::Corrupt("a leaf of the tree of its entries is missing; run `decklog verify`".to_owned()))
+        found.ok_or_else(|| {
+            JournalError::Corrupt("a leaf of the tree of its entries is missing; run `decklog verify`".to_owned())
+        })
     }
 
     /// Returns the hash over a range of leaves, where it is known without hashing two others.

@@ -1,8 +1,8 @@
 //! Trees over the digests of entries: what is kept of them, and the handle of whoever signs them.
 
+use super::Journal;
 use super::error::Result;
 use super::writer::{Command, OfEvidence};
-use super::Journal;
 use crate::core::merkle::{self, Hash};
 use crate::core::model::Seq;
 
@@ -25,6 +25,21 @@ pub struct TreeRow {
     pub before: Option<String>,
     /// Its last signed checkpoint.
     pub note: Option<String>,
+    /// The last entry that it covers, 0 for none, and when it was signed, microseconds since 1970.
+    pub signed: (Seq, i64),
+}
+
+/// A checkpoint that was signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedCheckpoint {
+    /// First entry of its tree.
+    pub first: Seq,
+    /// The note.
+    pub note: String,
+    /// The last entry that it covers; one before the first if that is none.
+    pub last: Seq,
+    /// Time at which it was signed, microseconds since 1970.
+    pub at: i64,
 }
 
 impl TreeRow {
@@ -69,11 +84,11 @@ impl Journal {
         self.ask(|reply| Command::Evidence(OfEvidence::Configured(None, reply))).await
     }
 
-    /// Keeps the last signed checkpoint of the tree that begins with this seq. Waits until it is on disk.
+    /// Keeps the last signed checkpoint of a tree. Waits until it is on disk.
     ///
     /// # Errors
     /// Where the writer has stopped.
-    pub async fn keep_checkpoint(&self, first: Seq, note: String) -> Result {
-        self.ask(|reply| Command::Evidence(OfEvidence::Signed(first, note, reply))).await
+    pub async fn keep_checkpoint(&self, signed: SignedCheckpoint) -> Result {
+        self.ask(|reply| Command::Evidence(OfEvidence::Signed(signed, reply))).await
     }
 }

@@ -31,7 +31,7 @@ pub use live::{Because, CacheFault, FILE as LIVE, Jump, Live, Part, Trouble, in_
 use crate::core::model::Seq;
 use crate::core::wire::{Entry, EntryGap};
 use crate::journal::{
-    AuditCounts, AuditLogRow, DeadLetter, JournalError, Reader, SinkRow, SinkState, SourceRow, SourceState,
+    AuditCounts, AuditLogRow, DeadLetter, JournalError, Reader, SinkRow, SinkState, SourceRow, SourceState, TreeRow,
 };
 
 /// Every position at one moment.
@@ -71,6 +71,25 @@ pub struct Status {
     /// Audit logs of the API servers that are configured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audit_logs: Vec<AuditLogStatus>,
+    /// Evidence; absent where entries get none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<EvidenceStatus>,
+}
+
+/// Signed checkpoints over the log.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct EvidenceStatus {
+    /// The first entry that the tree of this epoch covers.
+    pub first: Seq,
+    /// The last entry that is signed; absent while none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed: Option<Seq>,
+    /// Time of the last checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_at: Option<Timestamp>,
+    /// Set while nothing is signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<Trouble>,
 }
 
 /// An audit log of an API server.
@@ -396,6 +415,7 @@ impl Status {
                 .collect(),
             sinks: sinks.into_iter().map(|sink| SinkStatus::of(sink, &refused, &live, head, now)).collect(),
             audit_logs: audit_logs(reader)?,
+            evidence: evidence(reader, live.evidence.take())?,
             waiting: live.waiting,
             waiting_because: live.waiting_because,
             discovery: live.discovery,
@@ -426,6 +446,16 @@ fn audit_logs(reader: &Reader) -> Result<Vec<AuditLogStatus>, JournalError> {
         caught_up: timestamp(row.read_at),
     };
     Ok(rows.map(status).collect())
+}
+
+fn evidence(reader: &Reader, failing: Option<Trouble>) -> Result<Option<EvidenceStatus>, JournalError> {
+    let row = reader.trees()?.pop().filter(|row| !row.is_closed);
+    Ok(row.map(|TreeRow { first, signed: (signed, at), .. }| EvidenceStatus {
+        first,
+        signed: Some(signed).filter(|signed| *signed >= first),
+        signed_at: timestamp(at),
+        failing,
+    }))
 }
 
 impl SourceStatus {

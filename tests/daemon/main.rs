@@ -18,6 +18,7 @@ mod delivering;
 mod disk;
 mod encodings;
 mod engines;
+mod evidence;
 mod faults;
 mod following;
 mod fullness;

@@ -1,8 +1,9 @@
 // Judges of decklog's log that decklog's authors did not write: the validators of etcd's own robustness suite, over etcd's own
-// write-ahead log, and the informers of client-go.
+// write-ahead log, the informers of client-go, and Tessera's checker of transparency logs.
 //
 //	judges inform --kubeconfig FILE --out FILE VERSION/RESOURCE...   runs informers until SIGTERM
 //	judges judge DIR                                                 judges the recording in DIR, and prints what it found as JSON
+//	judges fsck DIR KEY                                              checks every tree of evidence in DIR
 package main
 
 import (
@@ -26,8 +27,10 @@ func run(arguments []string) error {
 		return inform(arguments[1:])
 	case len(arguments) == 2 && arguments[0] == "judge":
 		return judged(arguments[1])
+	case len(arguments) == 3 && arguments[0] == "fsck":
+		return checkEvidence(arguments[1], arguments[2])
 	}
-	return fmt.Errorf("usage: judges inform --kubeconfig FILE --out FILE VERSION/RESOURCE... | judges judge DIR")
+	return fmt.Errorf("usage: judges inform --kubeconfig FILE --out FILE VERSION/RESOURCE... | judges judge DIR | judges fsck DIR KEY")
 }
 
 func judged(dir string) error {

@@ -72,7 +72,9 @@ pub fn main(args: EvidenceArgs, global: &Global) -> Outcome {
 fn configured(global: &Global) -> Result<PathBuf, Failure> {
     let file = if global.has_config() { global.load_for_reading()?.config.evidence } else { None };
     file.map(|evidence| evidence.key_file).ok_or_else(|| {
-        Failure::usage("there is no [evidence] key_file in the configuration: name the file, as in `decklog evidence key FILE`")
+        Failure::usage(
+            "there is no [evidence] key_file in the configuration: name the file, as in `decklog evidence key FILE`",
+        )
     })
 }
 

@@ -36,10 +36,14 @@ fn prove(reader: &Reader, seq: Seq) -> Result<Proof, Failure> {
     let trees = reader.trees()?;
     let no = |why: String| Failure::new(Exit::No, why);
     if trees.is_empty() {
-        return Err(no("nothing of this journal is signed: [evidence] in the configuration switches that on".to_owned()));
+        return Err(no(
+            "nothing of this journal is signed: [evidence] in the configuration switches that on".to_owned()
+        ));
     }
     let Some(row) = trees.into_iter().rev().find(|row| row.first <= seq && seq <= row.last) else {
-        return Err(no(format!("entry {seq} is in no tree: there is no such entry, or evidence was off when it was logged")));
+        return Err(no(format!(
+            "entry {seq} is in no tree: there is no such entry, or evidence was off when it was logged"
+        )));
     };
     let (note, checkpoint) = signed(&row)?
         .filter(|(_, checkpoint)| checkpoint.last().is_some_and(|last| seq.0 <= last))

@@ -265,6 +265,14 @@ fn lines(status: &Status, all: bool, look: TerminalStyle) -> Vec<String> {
         ];
         lines.extend(table(look, &titles, &cells));
     }
+    if let Some(evidence) = &status.evidence {
+        lines.push(String::new());
+        let signed = match (evidence.signed, evidence.signed_at) {
+            (Some(last), Some(at)) => format!("signed from entry {} to {last}, at {}", evidence.first, moment(at)),
+            _ => format!("no entry is signed yet; the first will be entry {}", evidence.first),
+        };
+        lines.push(format!("EVIDENCE  {signed}"));
+    }
     lines
 }
 

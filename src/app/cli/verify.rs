@@ -276,7 +276,10 @@ fn verdict_of_evidence(names: &str, found: &Copied, authenticated: &Authenticate
             return Verdict { whole: Some(true), text };
         }
     };
-    Verdict { whole: None, text: format!("{names} is authentic in {}, and no more is proved: {why}", plural(*proved, "entry", "entries")) }
+    Verdict {
+        whole: None,
+        text: format!("{names} is authentic in {}, and no more is proved: {why}", plural(*proved, "entry", "entries")),
+    }
 }
 
 /// Verdict about a copy without errors.

@@ -10,6 +10,7 @@ use crate::app::config::Config;
 use crate::core::supervise::Supervisor;
 use crate::evidence::publish::{Publisher, Signing};
 use crate::journal::Journal;
+use crate::query::status::{Trouble, in_one_line};
 
 /// Time limit for the last checkpoint.
 const LAST_CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,7 +33,9 @@ impl Evidence {
     pub(super) async fn begin(&self, journal: &Journal) -> Result<(), DaemonError> {
         match &self.publisher {
             Some(publisher) => Ok(publisher.begin(journal).await?),
-            None if journal.reader()?.trees()?.last().is_some_and(|tree| !tree.is_closed) => Ok(journal.end_tree().await?),
+            None if journal.reader()?.trees()?.last().is_some_and(|tree| !tree.is_closed) => {
+                Ok(journal.end_tree().await?)
+            }
             None => Ok(()),
         }
     }
@@ -48,9 +51,10 @@ impl Evidence {
         }
     }
 
-    /// Returns how the signing goes; none where nothing is signed.
-    pub(super) fn signing(&self) -> Option<Signing> {
-        self.publisher.as_ref().map(|_| self.state.borrow().clone())
+    /// Returns the reason why nothing is signed.
+    pub(super) fn failing(&self) -> Option<Trouble> {
+        let Signing { problem, failing_since } = self.state.borrow().clone();
+        problem.zip(failing_since).map(|(why, since)| Trouble { since, why: in_one_line(&why), times: 1 })
     }
 
     /// Signs once more, for what came last.

@@ -90,6 +90,7 @@ impl Running {
         let silent_since = self.sources.silent_since();
         let cache_faults = self.sources.overview().sources.iter().filter_map(cache_fault).collect();
         let paused = self.journal.paused().borrow().clone();
+        let evidence = self.evidence.failing();
         let changed = self.live.send_if_modified(|live| {
             let mut now = Live {
                 ready,
@@ -99,6 +100,7 @@ impl Running {
                 discovery,
                 tries,
                 paused,
+                evidence,
                 silent_since,
                 cache_faults,
                 open_files: files.open,

@@ -18,7 +18,7 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn trees(&self) -> Result<Vec<TreeRow>> {
         let text = "SELECT first, epoch, coalesce(until, (SELECT max(CAST(value AS INTEGER)) FROM meta WHERE key = 'head'), 0),
-                until IS NOT NULL, before, note
+                until IS NOT NULL, before, note, signed, signed_at
             FROM tree ORDER BY first";
         let mut select = self.conn.prepare_cached(text).map_err(sql(TREE))?;
         let rows = select
@@ -31,6 +31,7 @@ impl Reader {
                     is_closed: row.get(3)?,
                     before: row.get(4)?,
                     note: row.get(5)?,
+                    signed: (Seq(row.get(6)?), row.get(7)?),
                 })
             })
             .map_err(sql(TREE))?;
@@ -53,7 +54,9 @@ impl Reader {
         // More may have been completed since `tree` was read.
         roots.truncate(usize::try_from(end.saturating_sub(from)).unwrap_or(usize::MAX));
         if roots.len() as u64 != end.saturating_sub(from) {
-            return Err(JournalError::Corrupt("blocks of the tree of its entries are missing; run `decklog verify`".to_owned()));
+            return Err(JournalError::Corrupt(
+                "blocks of the tree of its entries are missing; run `decklog verify`".to_owned(),
+            ));
         }
         Ok(roots)
     }

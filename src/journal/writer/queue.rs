@@ -19,7 +19,7 @@ use crate::core::model::{Cluster, Observed, Resource, ResourceVersion, Seq, Sour
 use crate::journal::retention::Bounds;
 use crate::journal::{
     Attribution, Audit, AuditBatch, BudgetPermit, Found, JournalError, Missed, Relabeling, RequestCounts, Settled,
-    SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange,
+    SignedCheckpoint, SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange,
 };
 
 /// Sender of an answer, once. It can be sent again, because a command of a transaction that fails is executed and
@@ -89,8 +89,7 @@ pub(in crate::journal) enum Command {
 pub(in crate::journal) enum OfEvidence {
     /// A tree grows from now on, and the last checkpoint that is known of the tree before; or none does.
     Configured(Option<Option<String>>, Reply<()>),
-    /// The last signed checkpoint of the tree that begins with this seq.
-    Signed(Seq, String, Reply<()>),
+    Signed(SignedCheckpoint, Reply<()>),
 }
 
 /// Command about the audit logs.

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{OfEvidence, Transaction, sql};
 use crate::core::merkle::{self, Hash};
 use crate::journal::error::Result;
-use crate::journal::tree::{BLOCK_LEN, block_first, leaf_of};
+use crate::journal::tree::{BLOCK_LEN, SignedCheckpoint, block_first, leaf_of};
 
 const TREE: &str = "write the tree of its entries";
 
@@ -40,8 +40,12 @@ impl Transaction<'_> {
                 }
                 self.later(reply, ());
             }
-            OfEvidence::Signed(first, note, reply) => {
-                self.execute(TREE, "UPDATE tree SET note = ? WHERE first = ?", params![note, first.0])?;
+            OfEvidence::Signed(SignedCheckpoint { first, note, last, at }, reply) => {
+                self.execute(
+                    TREE,
+                    "UPDATE tree SET note = ?, signed = ?, signed_at = ? WHERE first = ?",
+                    params![note, last.0, at, first.0],
+                )?;
                 self.later(reply, ());
             }
         }
@@ -130,7 +134,8 @@ impl Transaction<'_> {
             .conn
             .prepare_cached("SELECT digests FROM digest WHERE first >= ? AND first < ? ORDER BY first")
             .map_err(sql(TREE))?;
-        let rows = select.query_map([block_first(tree, block), first], |row| row.get::<_, Vec<u8>>(0)).map_err(sql(TREE))?;
+        let rows =
+            select.query_map([block_first(tree, block), first], |row| row.get::<_, Vec<u8>>(0)).map_err(sql(TREE))?;
         for digests in rows {
             leaves.extend(digests.map_err(sql(TREE))?.as_chunks::<32>().0);
         }

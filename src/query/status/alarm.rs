@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Alarm {
 }
 
 /// Every name that an alarm can have.
-pub const NAMES: [&str; 30] = [
+pub const NAMES: [&str; 31] = [
     DAEMON_DOWN,
     DAEMON_FAILING,
     CONFIGURATION_REFUSED,
@@ -82,6 +82,7 @@ pub const NAMES: [&str; 30] = [
     GAP_RECORDED,
     AUDIT_LOG_INCOMPLETE,
     AUDIT_LOG_UNREAD,
+    EVIDENCE_FAILING,
     SINK_HALTED,
     SINK_BEHIND,
     SINK_MISSED,
@@ -114,6 +115,7 @@ const RESOURCE_WAITING: &str = "resource-waiting";
 const GAP_RECORDED: &str = "gap-recorded";
 const AUDIT_LOG_INCOMPLETE: &str = "audit-log-incomplete";
 const AUDIT_LOG_UNREAD: &str = "audit-log-unread";
+const EVIDENCE_FAILING: &str = "evidence-failing";
 const SINK_HALTED: &str = "sink-halted";
 const SINK_BEHIND: &str = "sink-behind";
 const SINK_MISSED: &str = "sink-missed";
@@ -157,6 +159,9 @@ pub(super) fn alarms(status: &Status) -> Vec<Alarm> {
         all.extend(audit_log::unread(status));
     }
     all.extend(audit_log::incomplete(status));
+    if status.daemon.running {
+        all.extend(status.evidence.as_ref().and_then(|evidence| evidence.failing.as_ref()).map(evidence_failing));
+    }
     all.extend(sinks(status));
     all
 }
@@ -295,6 +300,18 @@ pub fn failing(failed: &Trouble) -> Alarm {
         remedy:
             "do what it says; decklog begins it again by itself, and the other clusters of the process are not affected"
                 .to_owned(),
+    }
+}
+
+/// Alarm for evidence that is not signed.
+fn evidence_failing(trouble: &Trouble) -> Alarm {
+    Alarm {
+        alarm: EVIDENCE_FAILING,
+        about: String::new(),
+        since: Some(trouble.since),
+        what: format!("no checkpoint is signed, so newer entries cannot be proved yet: {}", trouble.why),
+        remedy: "do what it says; decklog tries again each minute, and the next checkpoint covers all that was logged meanwhile"
+            .to_owned(),
     }
 }
 

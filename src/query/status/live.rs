@@ -82,6 +82,8 @@ pub struct Live {
     pub ha: Option<HaView>,
     /// Set while a newer configuration was refused, and the one before is in force.
     pub refused: Option<Trouble>,
+    /// Set while no evidence is signed.
+    pub evidence: Option<Trouble>,
     /// Set while nothing runs, because the last run ended by an error; it is begun again.
     pub failed: Option<Trouble>,
 }

@@ -192,6 +192,7 @@ fn of_the_journal(
     journal(registry, status, head.0);
     sources(registry, reader, now)?;
     audit_logs(registry, reader)?;
+    evidence(registry, reader)?;
     sinks(registry, &reader.sinks()?, head.0, now);
     reading(registry, process);
     delivering(registry, process);
@@ -306,6 +307,17 @@ const OF_SOURCE: Counts<SourceRow, 5> = [
     ("audits", "Comparisons of the source with the API server", |row| row.audits),
     ("audit_differences", "Objects that an audit found to differ from the log", |row| row.audit_differences),
 ];
+
+/// Registers how far the log is signed.
+fn evidence(registry: &mut Registry, reader: &Reader) -> Result<(), JournalError> {
+    let Some(tree) = reader.trees()?.pop().filter(|tree| !tree.is_closed) else { return Ok(()) };
+    let (signed, at) = tree.signed;
+    let seq: Int = register(registry, "evidence_signed_seq", "Seq of the last entry that a signed checkpoint covers");
+    seq.get_or_create(&Vec::new()).set(i64::try_from(signed.0).unwrap_or(i64::MAX));
+    let time: Float = register(registry, "evidence_signed_timestamp_seconds", "When the last checkpoint was signed");
+    time.get_or_create(&Vec::new()).set(unix(at));
+    Ok(())
+}
 
 /// Registers what is read of each audit log.
 fn audit_logs(registry: &mut Registry, reader: &Reader) -> Result<(), JournalError> {

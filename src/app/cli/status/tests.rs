@@ -56,6 +56,7 @@ fn status(running: bool) -> Status {
             ..DaemonStatus::default()
         },
         ha: None,
+        evidence: None,
         journal: JournalStatus {
             path: "/var/lib/decklog".into(),
             epoch: "0193".into(),

@@ -92,8 +92,7 @@ impl Authenticator {
                         dir.display()
                     )));
                 }
-                found.missing =
-                    archive.check_order(&keys).map_err(failed)?.iter().map(ToString::to_string).collect();
+                found.missing = archive.check_order(&keys).map_err(failed)?.iter().map(ToString::to_string).collect();
                 for path in &args.checkpoint {
                     match read_signed(&read(path)?, &keys) {
                         Ok(kept) => archive.check_kept(&kept.checkpoint).map_err(failed)?,

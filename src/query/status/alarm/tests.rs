@@ -2,8 +2,8 @@ use crate::journal::{Apart, AuditCounts};
 use std::collections::BTreeMap;
 
 use super::super::{
-    AuditLogStatus, ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, Jump, LastGap, PauseStatus, Place, Refused,
-    SinkStatus, SourceStatus,
+    AuditLogStatus, ClusterStatus, DaemonStatus, EvidenceStatus, GapsStatus, JournalStatus, Jump, LastGap, PauseStatus,
+    Place, Refused, SinkStatus, SourceStatus,
 };
 use super::*;
 use crate::core::model::Seq;
@@ -74,6 +74,7 @@ fn well() -> Status {
         waiting: Vec::new(),
         waiting_because: BTreeMap::new(),
         discovery: BTreeMap::new(),
+        evidence: None,
         audit_logs: vec![AuditLogStatus {
             name: "hook".into(),
             read_up_to: None,
@@ -232,6 +233,13 @@ fn each_alarm_begins_at_its_bound() {
         ("", Box::new(|status| status.audit_logs[0].last_lost = at("2026-11-21T11:00:00Z"))),
         (AUDIT_LOG_UNREAD, Box::new(|status| status.audit_logs[0].caught_up = at("2026-11-21T11:54:59Z"))),
         ("", Box::new(|status| status.audit_logs[0].caught_up = None)),
+        (
+            EVIDENCE_FAILING,
+            Box::new(|status| {
+                let trouble = Trouble::new("the disk is full", None);
+                status.evidence = Some(EvidenceStatus { failing: Some(trouble), ..EvidenceStatus::default() });
+            }),
+        ),
         // A standby reads none.
         (
             "",

@@ -1,0 +1,298 @@
+//! Evidence of a daemon that is killed, rotated and restarted, by Tessera's checker of transparency logs, by the script of the documents,
+//! and by `decklog verify`, which names every alteration. It proves the way from the configuration to what an auditor has in hand.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use decklog::sim::{Sim, objects};
+use serde_json::Value;
+
+use crate::support::{Daemon, Dice, cluster, decklog, until};
+
+const WATCH: &str = "resources = [\"configmaps\"]";
+
+/// A daemon with evidence, and its public key.
+struct Signed {
+    daemon: Daemon,
+    key: String,
+}
+
+impl Signed {
+    async fn begin(sim: &Sim) -> Self {
+        let mut daemon = Daemon::with(sim, WATCH, "");
+        let file = daemon.path("evidence.key");
+        let made = decklog(
+            &daemon.path(""),
+            &["evidence", "key", file.to_str().unwrap(), "--name", "audit.example/decklog"],
+            &[],
+        )
+        .await;
+        let key = made.done().trim().to_owned();
+        assert!(key.starts_with("audit.example/decklog+"), "{key}");
+        let section = format!("[evidence]\ndir = {:?}\nkey_file = {file:?}\n", daemon.path("evidence"));
+        daemon.configure(&daemon.config(WATCH, &section));
+        daemon.start();
+        daemon.ready().await;
+        Self { daemon, key }
+    }
+
+    /// Every tree of a directory holds, by a program that is not ours.
+    fn fsck(&self, dir: &Path) -> String {
+        let judges =
+            PathBuf::from(std::env::var_os("DECKLOG_TEST_JUDGES").expect("tests/run sets DECKLOG_TEST_JUDGES"));
+        let judged = Command::new(judges.join("judges")).arg("fsck").arg(dir).arg(&self.key).output().unwrap();
+        assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stderr));
+        String::from_utf8(judged.stdout).unwrap()
+    }
+
+    /// Runs `decklog verify` as an auditor does: with a copy, the evidence and the key, and without the journal.
+    async fn verify(&self, file: &Path, evidence: &Path, more: &[&str]) -> (i32, String) {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let [file, evidence] = [file, evidence].map(|path| path.to_str().unwrap());
+        let arguments = [&["verify", file, "--evidence", evidence, "--key", &self.key][..], more].concat();
+        let answer = decklog(elsewhere.path(), &arguments, &[]).await;
+        (answer.code, format!("{}{}", answer.out, answer.err))
+    }
+}
+
+fn write(sim: &Sim, count: usize) {
+    for _ in 0..count {
+        let number = sim.revision().to_string();
+        sim.update("configmaps", "default", "map", |map| map["data"]["n"] = number.clone().into()).unwrap();
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let to = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            fs::copy(&path, to).unwrap();
+        }
+    }
+}
+
+/// The only tree of a directory.
+fn tree(dir: &Path) -> PathBuf {
+    let found: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_auditor_proves_each_line_and_finds_each_alteration() {
+    let sim = cluster().await;
+    sim.create("configmaps", objects::config_map("default", "map", "0")).unwrap();
+    let mut signed = Signed::begin(&sim).await;
+    let evidence = signed.daemon.path("evidence");
+    let mut dice = Dice(36);
+    let mut kept = Vec::new();
+    for round in 0..5 {
+        write(&sim, 40 + dice.roll(90));
+        let head = signed.daemon.lines() + 1;
+        signed.daemon.reach(head).await;
+        if round % 2 == 0 {
+            signed.daemon.kill().await;
+        } else {
+            signed.daemon.stop().await;
+            signed.fsck(&evidence);
+            kept.push(fs::read(tree(&evidence).join("checkpoint")).unwrap());
+        }
+        signed.daemon.start();
+        signed.daemon.ready().await;
+    }
+    let head = sim.revision();
+    until("the last change", async || {
+        let text = fs::read_to_string(signed.daemon.log()).unwrap_or_default();
+        let last: Value =
+            serde_json::from_str(text.lines().last().ok_or("nothing")?).map_err(|error| error.to_string())?;
+        if last["resourceVersion"] == head.to_string() { Ok(()) } else { Err(last["resourceVersion"].to_string()) }
+    })
+    .await;
+    signed.daemon.stop().await;
+    let lines = fs::read_to_string(signed.daemon.log()).unwrap();
+    let count = lines.lines().count();
+    let judged = signed.fsck(&evidence);
+    assert!(judged.trim().ends_with(&format!(" {}", count + 1)), "{judged}");
+
+    // The script of the documents.
+    let script = signed.daemon.path("verify.py");
+    fs::write(&script, include_str!("../../src/evidence/verify.py")).unwrap();
+    let python =
+        |file: &Path, evidence: &Path| Command::new("python3").arg(&script).arg(evidence).arg(file).output().unwrap();
+    let log = signed.daemon.log();
+    assert!(python(&log, &evidence).status.success(), "{:?}", python(&log, &evidence));
+
+    let mut files = Vec::new();
+    for (number, checkpoint) in kept.iter().enumerate() {
+        let file = signed.daemon.path(&format!("kept-{number}"));
+        fs::write(&file, checkpoint).unwrap();
+        files.push(file.to_str().unwrap().to_owned());
+    }
+    let with_kept: Vec<&str> = files.iter().flat_map(|file| ["--checkpoint", file]).collect();
+    let (code, text) = signed.verify(&log, &evidence, &with_kept).await;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("authentic"), "{text}");
+
+    // The proof of one entry, of what `show` prints.
+    let state = signed.daemon.path("state");
+    let ask = async |arguments: &[&str]| {
+        decklog(&signed.daemon.path(""), &[arguments, &["--state", state.to_str().unwrap()]].concat(), &[]).await.done()
+    };
+    let seq = (count / 2).to_string();
+    let [line, proof] = ["entry.json", "entry.tlog-proof"].map(|name| signed.daemon.path(name));
+    fs::write(&line, ask(&["show", &seq, "-o", "json"]).await).unwrap();
+    fs::write(&proof, ask(&["prove", "--seq", &seq]).await).unwrap();
+    let prove = async || {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let arguments = ["verify", line.to_str().unwrap(), "--proof", proof.to_str().unwrap(), "--key", &signed.key];
+        decklog(elsewhere.path(), &arguments, &[]).await.code
+    };
+    assert_eq!(prove().await, 0);
+    fs::write(&line, fs::read_to_string(&line).unwrap().replace("\"default\"", "\"other\"")).unwrap();
+    assert_eq!(prove().await, 1);
+
+    altered_lines(&signed, &lines, &evidence).await;
+    altered_evidence(&signed, &log, &evidence, &files).await;
+}
+
+/// Lines of the copy that are altered: each is found, by its seq.
+async fn altered_lines(signed: &Signed, lines: &str, evidence: &Path) {
+    let lines: Vec<String> = lines.lines().map(str::to_owned).collect();
+    let at = lines.len() / 2;
+    let forged = lines[at].replacen("\"n\":", "\"m\":", 1);
+    assert_ne!(forged, lines[at]);
+    type Mutate<'a> = &'a dyn Fn(&mut Vec<String>);
+    let mutations: [(&str, Mutate<'_>); 6] = [
+        ("nothing", &|_| {}),
+        ("flip", &|lines| lines[at].clone_from(&forged)),
+        ("drop", &|lines| drop(lines.remove(at))),
+        ("swap", &|lines| lines.swap(at, at + 1)),
+        ("insert", &|lines| lines.insert(at, forged.clone())),
+        ("duplicate", &|lines| lines.insert(at, lines[at].clone())),
+    ];
+    let file = signed.daemon.path("mutated.jsonl");
+    for (name, mutate) in mutations {
+        let (mut mutated, is_found) = (lines.clone(), name != "nothing");
+        mutate(&mut mutated);
+        fs::write(&file, format!("{}\n", mutated.join("\n"))).unwrap();
+        let (code, text) = signed.verify(&file, evidence, &[]).await;
+        assert_eq!(code, i32::from(is_found), "{name}: {text}");
+        let names_it = (at..=at + 2).any(|seq| text.contains(&format!("entry {seq}")));
+        assert!(!is_found || names_it, "{name}: {text}");
+    }
+}
+
+/// Evidence that is altered by somebody who can write it, and by somebody who has the key as well.
+async fn altered_evidence(signed: &Signed, log: &Path, evidence: &Path, kept: &[String]) {
+    let name = tree(evidence).file_name().unwrap().to_owned();
+    let checkpoint = |dir: &Path| fs::read(dir.join(&name).join("checkpoint")).unwrap();
+    let flip = |path: &Path, at: usize| {
+        let mut bytes = fs::read(path).unwrap();
+        bytes[at] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    let last_kept = fs::read(kept.last().unwrap()).unwrap();
+    let other_key = signed.daemon.path("other.key");
+    let other = decklog(
+        &signed.daemon.path(""),
+        &["evidence", "key", other_key.to_str().unwrap(), "--name", "audit.example/decklog"],
+        &[],
+    )
+    .await
+    .done();
+    // Leaf 101 is entry 101, of which the bundle has 34 bytes and the tile 32.
+    let table: [(&str, &dyn Fn(&Path), &str); 8] = [
+        ("a leaf", &|dir| flip(&dir.join(&name).join("tile/entries/000"), 101 * 34 + 5), "entry 101"),
+        ("a hash of a tile", &|dir| flip(&dir.join(&name).join("tile/0/000"), 101 * 32 + 5), "entry 101"),
+        (
+            "a hash above",
+            &|dir| {
+                let above = dir.join(&name).join("tile/1/000.p");
+                for width in fs::read_dir(above).unwrap() {
+                    flip(&width.unwrap().path(), 3);
+                }
+            },
+            "leaf 0 to entry 255",
+        ),
+        ("a missing bundle", &|dir| fs::remove_file(dir.join(&name).join("tile/entries/000")).unwrap(), "leaf 0"),
+        (
+            "the root",
+            &|dir| {
+                let text = String::from_utf8(checkpoint(dir)).unwrap();
+                let size = text.lines().nth(1).unwrap().to_owned();
+                fs::write(dir.join(&name).join("checkpoint"), text.replacen(&size, "257", 1)).unwrap();
+            },
+            "not signed",
+        ),
+        (
+            "an older checkpoint",
+            &|dir| fs::write(dir.join(&name).join("checkpoint"), &last_kept).unwrap(),
+            "no checkpoint covers",
+        ),
+        ("two trees of one origin", &|dir| copy(&dir.join(&name), &dir.join("copy")), "of one tree"),
+        ("nothing", &|_| {}, "authentic"),
+    ];
+    for (what, alter, says) in table {
+        let dir = tempfile::tempdir().unwrap();
+        copy(evidence, dir.path());
+        alter(dir.path());
+        let (code, text) = signed.verify(log, dir.path(), &[]).await;
+        let expected = match what {
+            "nothing" => 0,
+            "an older checkpoint" => 3,
+            _ => 1,
+        };
+        assert_eq!(code, expected, "{what}: {text}");
+        assert!(text.contains(says), "{what}: {text}");
+    }
+    // Another key of the same name has signed nothing here.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let arguments = ["verify", log.to_str().unwrap(), "--evidence", evidence.to_str().unwrap(), "--key", other.trim()];
+    assert_eq!(decklog(elsewhere.path(), &arguments, &[]).await.code, 1);
+    // An older state of everything, against what the auditor kept.
+    let old = tempfile::tempdir().unwrap();
+    copy(evidence, old.path());
+    fs::write(old.path().join(&name).join("checkpoint"), fs::read(&kept[0]).unwrap()).unwrap();
+    let (code, text) = signed.verify(log, old.path(), &["--checkpoint", kept.last().unwrap()]).await;
+    assert!(code == 1 && text.contains("cut off or is an older copy"), "{text}");
+}
+
+/// All is made again and signed with the very key, with one entry altered: what the auditor kept shows it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_history_that_is_signed_again_is_another_one() {
+    let sim = cluster().await;
+    sim.create("configmaps", objects::config_map("default", "map", "0")).unwrap();
+    let mut signed = Signed::begin(&sim).await;
+    write(&sim, 30);
+    signed.daemon.reach(31).await;
+    signed.daemon.stop().await;
+    let evidence = signed.daemon.path("evidence");
+    let kept = signed.daemon.path("kept");
+    fs::copy(tree(&evidence).join("checkpoint"), &kept).unwrap();
+    // Root writes another digest into the journal, and has no evidence that would contradict it.
+    let database = rusqlite::Connection::open(signed.daemon.path("state").join("journal.db")).unwrap();
+    let row: (i64, Vec<u8>) = database
+        .query_row("SELECT first, digests FROM digest ORDER BY first DESC LIMIT 1", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    let mut digests = row.1;
+    digests[0] ^= 1;
+    database.execute("UPDATE digest SET digests = ? WHERE first = ?", rusqlite::params![digests, row.0]).unwrap();
+    drop(database);
+    fs::remove_dir_all(&evidence).unwrap();
+    signed.daemon.start();
+    signed.daemon.ready().await;
+    signed.daemon.stop().await;
+    signed.fsck(&evidence);
+    let (code, text) = signed.verify(&signed.daemon.log(), &evidence, &["--checkpoint", kept.to_str().unwrap()]).await;
+    assert!(code == 1 && text.contains("another history"), "{text}");
+    // Where the first evidence is still there, the daemon does not sign another one over it.
+    let text = fs::read_to_string(tree(&evidence).join("checkpoint")).unwrap();
+    assert!(text.starts_with("audit.example/decklog/"), "{text}");
+}
