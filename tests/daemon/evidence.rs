@@ -156,8 +156,42 @@ async fn an_auditor_proves_each_line_and_finds_each_alteration() {
     fs::write(&line, fs::read_to_string(&line).unwrap().replace("\"default\"", "\"other\"")).unwrap();
     assert_eq!(prove().await, 1);
 
+    bundle(&signed, count as u64).await;
     altered_lines(&signed, &lines, &evidence).await;
     altered_evidence(&signed, &log, &evidence, &files).await;
+}
+
+/// The archive for an auditor, of everything and of some entries, is whole by all three.
+async fn bundle(signed: &Signed, count: u64) {
+    for (select, partial) in [(&[][..], &[][..]), (&["--type", "ADDED"], &["--partial"])] {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = dir.path().join("report.tar.gz");
+        let config = signed.daemon.path("config.toml");
+        let arguments =
+            ["evidence", "report", "--config", config.to_str().unwrap(), "--file", archive.to_str().unwrap()];
+        decklog(dir.path(), &[&arguments[..], select].concat(), &[]).await.done();
+        let unpacked = Command::new("tar").arg("xzf").arg(&archive).arg("-C").arg(dir.path()).status().unwrap();
+        assert!(unpacked.success());
+        let top = dir.path().join("decklog-evidence");
+        signed.fsck(&top.join("evidence"));
+        assert_eq!(fs::read_to_string(top.join("key.pub")).unwrap().trim(), signed.key);
+        let (code, text) = signed.verify(&top.join("entries.jsonl"), &top.join("evidence"), partial).await;
+        assert_eq!(code, 0, "{text}");
+        let python = Command::new("python3")
+            .current_dir(&top)
+            .args(["verify.py", "evidence", "entries.jsonl"])
+            .output()
+            .unwrap();
+        assert!(python.status.success(), "{python:?}");
+        let page = fs::read_to_string(top.join("index.html")).unwrap();
+        assert!(page.contains("GAP") && page.contains("KEY"), "{page}");
+        let complete: Value = serde_json::from_slice(&fs::read(top.join("completeness.json")).unwrap()).unwrap();
+        let versions = complete["configmaps"]["resource_versions"].as_array().unwrap().len() as u64;
+        let gaps = complete["configmaps"]["gaps"].as_array().unwrap().len() as u64;
+        assert_eq!(versions + gaps, count, "{complete}");
+        let coverage: Value = serde_json::from_slice(&fs::read(top.join("coverage.json")).unwrap()).unwrap();
+        assert!(coverage["complete"].is_boolean(), "{coverage}");
+    }
 }
 
 /// Lines of the copy that are altered: each is found, by its seq.

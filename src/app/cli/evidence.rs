@@ -1,4 +1,6 @@
-//! `decklog evidence`: the key that signs checkpoints.
+//! `decklog evidence`: the key that signs checkpoints, and the archive for an auditor.
+
+mod report;
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -10,6 +12,7 @@ use clap::{Args, Subcommand};
 use super::output::Out;
 use super::{Exit, Failure, Global, Outcome, complain};
 use crate::evidence::key::SigningKey;
+pub use report::ReportArgs;
 
 /// Arguments of `decklog evidence`.
 #[derive(Args, Debug)]
@@ -24,6 +27,8 @@ pub struct EvidenceArgs {
 pub enum EvidenceCommand {
     /// Print the public key of a file, and make the key if the file is not there
     Key(KeyArgs),
+    /// Write an archive for an auditor: entries, evidence, coverage, and what to check them with
+    Report(Box<ReportArgs>),
 }
 
 /// Arguments of `decklog evidence key`.
@@ -42,7 +47,14 @@ pub struct KeyArgs {
 /// # Errors
 /// Where a file cannot be read or made.
 pub fn main(args: EvidenceArgs, global: &Global) -> Outcome {
-    let EvidenceCommand::Key(args) = args.command;
+    match args.command {
+        EvidenceCommand::Key(args) => key(args, global),
+        EvidenceCommand::Report(args) => report::main(&args, global),
+    }
+}
+
+/// Prints the public key, of a new key where there is none yet.
+fn key(args: KeyArgs, global: &Global) -> Outcome {
     let file = match args.file {
         Some(file) => file,
         None => configured(global)?,

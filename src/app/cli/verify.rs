@@ -31,6 +31,9 @@ pub struct VerifyArgs {
     /// The filter of the sink (its `where`), so that entries it excludes are not reported missing
     #[arg(long = "where", value_name = "CEL", requires = "files")]
     pub filter: Option<String>,
+    /// FILE has only some of the entries: those that it lacks are no problem
+    #[arg(long, requires = "files", conflicts_with = "filter")]
+    pub partial: bool,
     /// The directory of [evidence], or a copy of it: each line has to be in a tree that the key has signed
     #[arg(long, value_name = "DIR", requires = "key", conflicts_with = "proof")]
     pub evidence: Option<PathBuf>,
@@ -143,7 +146,7 @@ fn files(args: &VerifyArgs, global: &Global) -> Outcome {
     };
     // What the sink has is asked before its file is read, because it goes on.
     let sink = reader.as_ref().and_then(|reader| sink(&args.files, reader, global));
-    let mut checker = Checker::new(reader, sink, filter)?;
+    let mut checker = Checker::new(reader, sink, filter, args.partial)?;
     let mut progress = Progress::new("verify", "bytes");
     let (mut done, mut line) = (0, Vec::new());
     for mut source in sources {
@@ -311,7 +314,8 @@ fn summary(found: &Copied, why_not: &str) -> Vec<String> {
         ));
     }
     if found.left_out > 0 {
-        lines.push(format!("{} left out by the filter", plural(found.left_out, "entry was", "entries were")));
+        let why = if found.partial { "not in this copy" } else { "left out by the filter" };
+        lines.push(format!("{} {why}", plural(found.left_out, "entry was", "entries were")));
     }
     if let Some(Authenticated { proved, checkpoints, missing, .. }) = &found.authenticated {
         for checkpoint in checkpoints {
