@@ -10,10 +10,11 @@
 //! 4. [`delivery`] reads the journal behind the cursor of a sink, and retries, dead-letters or halts.
 //! 5. [`sink`] writes entries to files, HTTP endpoints, Kafka, NATS, databases and others.
 //! 6. [`query`] has the questions about the log and their typed answers, and renders entries and objects for people.
-//! 7. [`web`] serves health, metrics, questions and the timeline page.
-//! 8. [`app`] has the commands and the service, and the election of a leader where several share one log.
-//! 9. [`sim`] is an API server in memory, for the tests and `decklog demo`.
-//! 10. [`core`] is the ground of all: entries, changes, redaction, filters, Kubernetes' words, clock and randomness.
+//! 7. [`evidence`] signs the log, and checks copies of it.
+//! 8. [`web`] serves health, metrics, questions and the timeline page.
+//! 9. [`app`] has the commands and the service, and the election of a leader where several share one log.
+//! 10. [`sim`] is an API server in memory, for the tests and `decklog demo`.
+//! 11. [`core`] is the ground of all: entries, changes, redaction, filters, Kubernetes' words, clock and randomness.
 //!
 //! Each front page says what its room may use, where to begin reading, and has an example where one can stand alone.
 //!

@@ -4,6 +4,7 @@
 //! the reading and the delivery, then the journal's thread, which commits what it was given.
 
 mod audit_logs;
+mod background;
 mod candidate;
 mod changes;
 mod clock;
@@ -43,6 +44,7 @@ use crate::watch::cluster::{self, Api, ClusterError, Limits, Recover};
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
 use crate::web::http::{self, Endpoints};
 use crate::web::ui;
+use background::count_writes;
 use candidate::{Candidate, Course, TAKEOVER_RETRY_DELAY, Taking};
 pub use candidate::{shared_log, sharing};
 use clock::ClockWatch;
@@ -53,6 +55,7 @@ use error::TaskError;
 use evidence::Evidence;
 use sinks::Sinks;
 
+pub use background::EndpointRegistry;
 pub use clusters::{MultiCluster, run_several};
 pub use control::{Asker, Control, control};
 
@@ -83,33 +86,6 @@ pub struct Environment {
     pub telemetry: Telemetry,
     /// Receiver of the endpoints' sources in a process with several clusters.
     pub registry: Option<EndpointRegistry>,
-}
-
-/// Lends what a cluster's daemon has to the endpoints of its process, while it runs.
-#[derive(Clone, Debug)]
-pub struct EndpointRegistry {
-    /// Channel that publishes them.
-    pub endpoints: watch::Sender<Option<Endpoints>>,
-    /// Set if the process has endpoints.
-    pub served: bool,
-}
-
-impl EndpointRegistry {
-    /// Lends it until `stop`, or until this is dropped.
-    async fn lend(self, endpoints: Endpoints, stop: CancellationToken) {
-        let lent = Lent(self.endpoints);
-        lent.0.send_replace(Some(endpoints));
-        stop.cancelled().await;
-    }
-}
-
-/// Revokes the lent endpoints when it is dropped.
-struct Lent(watch::Sender<Option<Endpoints>>);
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.0.send_replace(None);
-    }
 }
 
 /// Runs until SIGTERM or SIGINT; on SIGHUP the configuration is read again by `read_again`.
@@ -219,12 +195,6 @@ fn timings(cluster: &cluster::Settings) -> Timings {
     let dates = cluster.lease_times != Some(false);
     let audit_reads = cluster.audit_reads.budget();
     Timings { audit, audit_reads, recover, dates, version_clock: Some(VERSION_CLOCK_INTERVAL), ..Timings::default() }
-}
-
-/// Notices until `stop` is cancelled that this process does not run.
-async fn keep_heartbeat(sources: SourceManagerHandle, stop: CancellationToken) -> Result<(), TaskError> {
-    sources.keep_heartbeat(stop).await;
-    Ok(())
 }
 
 /// Waits until the value is true; returns false if its sender is gone.
@@ -337,20 +307,16 @@ impl Running {
             live: live.subscribe(),
             churn: Meter::default(),
             counts_requests: config.cluster.request_metrics,
+            evidence: config.evidence.as_ref().map(|evidence| evidence.dir.clone()),
         };
         if bound.is_some() || environment.registry.as_ref().is_some_and(|registry| registry.served) {
-            let (meter, journal, stop) = (endpoints.churn.clone(), journal.clone(), tasks.stop());
-            tasks.spawn("churn", async move { Ok(meter.follow(journal, stop).await?) });
+            count_writes(endpoints.churn.clone(), &journal, &mut tasks);
         }
         if let Some((bound, section)) = page {
             let (state, stop) = (config.state.path.clone(), tasks.stop());
             tasks.spawn("ui", async move { Ok(ui::serve(bound, &section, &state, stop).await?) });
         }
-        if config.ui.is_some() {
-            let (journal, stop) = (journal.clone(), tasks.stop());
-            tasks.spawn("outlines", async move { Ok(ui::keep_outlines(journal, stop).await?) });
-        }
-        tasks.spawn("heartbeat", keep_heartbeat(handle.clone(), tasks.stop()));
+        background::begin(&config, &handle, &journal, &mut tasks);
         let stop = tasks.stop();
         if let Some(bound) = bound {
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });

@@ -6,6 +6,7 @@
 //! the oldest that has asked for nothing yet.
 
 mod counters;
+mod evidence;
 mod members;
 mod metrics;
 pub mod reading;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Path as UrlPath, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -52,6 +53,8 @@ pub struct Endpoints {
     pub churn: Meter,
     /// Set if the API server's own request counters are read.
     pub counts_requests: bool,
+    /// The directory of evidence, if the configuration has one.
+    pub evidence: Option<PathBuf>,
 }
 
 impl Endpoints {
@@ -85,6 +88,7 @@ pub async fn serve(mut bound: Bound, endpoints: Endpoints, stop: CancellationTok
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .route("/status", get(show_status))
+        .route("/evidence/{*path}", get(show_evidence))
         .with_state(Served { endpoints, reads: Arc::new(Semaphore::new(MOST_READS)) })
         .route(
             "/api/v1/{question}",
@@ -153,6 +157,10 @@ const EXPOSITION: &str = "application/openmetrics-text; version=1.0.0; charset=u
 async fn show_status(State(served): State<Served>) -> Response {
     let status = read(&served, |state| Status::gather(&mut Reader::open(state)?, state, Timestamp::now()));
     answer(status.await.map(axum::Json))
+}
+
+async fn show_evidence(State(served): State<Served>, UrlPath(path): UrlPath<String>) -> Response {
+    evidence::file(served.endpoints.evidence, &path).await
 }
 
 /// Reads the journal on a thread that may block.

@@ -105,12 +105,12 @@ async fn an_auditor_proves_each_line_and_finds_each_alteration() {
         signed.daemon.start();
         signed.daemon.ready().await;
     }
-    let head = sim.revision();
+    let head = sim.revision().to_string();
     until("the last change", async || {
         let text = fs::read_to_string(signed.daemon.log()).unwrap_or_default();
         let last: Value =
             serde_json::from_str(text.lines().last().ok_or("nothing")?).map_err(|error| error.to_string())?;
-        if last["resourceVersion"] == head.to_string() { Ok(()) } else { Err(last["resourceVersion"].to_string()) }
+        if last["resourceVersion"] == *head { Ok(()) } else { Err(last["resourceVersion"].to_string()) }
     })
     .await;
     signed.daemon.stop().await;
@@ -121,7 +121,9 @@ async fn an_auditor_proves_each_line_and_finds_each_alteration() {
 
     // The script of the documents.
     let script = signed.daemon.path("verify.py");
-    fs::write(&script, include_str!("../../src/evidence/verify.py")).unwrap();
+    let text = include_str!("../../src/evidence/verify.py");
+    assert!(include_str!("../../docs/signed-log.md").contains(text), "the document has another script");
+    fs::write(&script, text).unwrap();
     let python =
         |file: &Path, evidence: &Path| Command::new("python3").arg(&script).arg(evidence).arg(file).output().unwrap();
     let log = signed.daemon.log();
@@ -240,7 +242,8 @@ async fn altered_evidence(signed: &Signed, log: &Path, evidence: &Path, kept: &[
     .await
     .done();
     // Leaf 101 is entry 101, of which the bundle has 34 bytes and the tile 32.
-    let table: [(&str, &dyn Fn(&Path), &str); 8] = [
+    type Alter<'a> = &'a dyn Fn(&Path);
+    let table: [(&str, Alter<'_>, &str); 8] = [
         ("a leaf", &|dir| flip(&dir.join(&name).join("tile/entries/000"), 101 * 34 + 5), "entry 101"),
         ("a hash of a tile", &|dir| flip(&dir.join(&name).join("tile/0/000"), 101 * 32 + 5), "entry 101"),
         (

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::extract::{DefaultBodyLimit, Path as UrlPath, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::members::{Clusters, Member};
 use super::reading::{self, Logs, Reading};
-use super::{EXPOSITION, LIMITS, answer, metrics, waiting};
+use super::{EXPOSITION, LIMITS, answer, evidence, metrics, waiting};
 use crate::core::net::server::Bound;
 use crate::journal::{JournalError, Reader};
 use crate::query::status::{Alarm, Status};
@@ -42,6 +42,7 @@ pub async fn serve_several(mut bound: Bound, clusters: Clusters, stop: Cancellat
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .route("/status", get(show_status))
+        .route("/evidence/{cluster}/{*path}", get(show_evidence))
         .with_state(clusters)
         .route(
             "/api/v1/{question}",
@@ -53,6 +54,15 @@ pub async fn serve_several(mut bound: Bound, clusters: Clusters, stop: Cancellat
 fn states(clusters: &Clusters) -> BTreeMap<String, PathBuf> {
     let all = clusters.named(None).unwrap_or_default();
     all.into_iter().filter_map(|(name, member)| Some((name, member.state?))).collect()
+}
+
+async fn show_evidence(
+    State(clusters): State<Clusters>,
+    UrlPath((cluster, path)): UrlPath<(String, String)>,
+) -> Response {
+    let member = clusters.named(Some(&cluster)).and_then(|found| found.into_iter().next());
+    let dir = member.and_then(|(_, member)| member.endpoints.borrow().as_ref()?.evidence.clone());
+    evidence::file(dir, &path).await
 }
 
 /// Query that selects one cluster.
