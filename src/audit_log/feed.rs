@@ -1,6 +1,6 @@
 //! The way from one audit log into the journal, and on to the join.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -19,7 +19,7 @@ use super::listen::{Handler, Refusal};
 use super::{Outcome, Received, Rules, Settings, read, read_line, unwritten};
 use crate::core::k8s::audited::AuditedRequest;
 use crate::core::net::server::Peer;
-use crate::journal::{AuditBatch, AuditCounts, Journal, JournalError, Reader};
+use crate::journal::{AuditBatch, AuditCounts, Journal, JournalError, Reader, SourceRow};
 
 /// Interval at which a quiet audit log is said to be read up to now.
 const QUIET_INTERVAL: Duration = Duration::from_secs(1);
@@ -135,12 +135,17 @@ impl Feed {
 
     /// Commits requests with the rest of `batch`, and hands them to the join. Reports whether there is a join.
     async fn commit(&self, sorted: Sorted, batch: AuditBatch, upto: i64) -> Result<bool, JournalError> {
-        let watched = watched(&self.reader())?;
+        let sources = sources(&self.reader())?;
         let is_wanted = |request: &AuditedRequest| request.completed == 0 || request.completed >= self.floor;
         let is_watched = |request: &AuditedRequest| {
             // A definition that goes takes its objects with it.
             request.resource == "customresourcedefinitions"
-                || watched.contains(&(request.group.clone(), request.resource.clone()))
+                || sources.contains_key(&(request.group.clone(), request.resource.clone()))
+        };
+        // What is refused in a namespace that no source watches is for nobody who asks this log.
+        let is_in_place = |request: &AuditedRequest| {
+            let of = sources.get(&(request.group.clone(), request.resource.clone()));
+            of.is_some_and(|of| of.iter().any(|source| source.covers(&request.namespace)))
         };
         let Sorted { mut requests, refused, counts, probe, .. } = sorted;
         requests.retain(|request| is_watched(request) && is_wanted(request));
@@ -150,8 +155,8 @@ impl Feed {
             request
         };
         let requests: Vec<_> = requests.into_iter().map(redacted).collect();
-        let refused =
-            refused.into_iter().filter(is_wanted).filter(is_watched).map(redacted).map(unwritten::refused).collect();
+        let refused = refused.into_iter().filter(is_wanted).filter(is_in_place);
+        let refused = refused.map(redacted).map(unwritten::refused).collect();
         let complete = upto.saturating_sub(micros(self.settings.lag())).max(0);
         let log = self.name.clone();
         let requests_kept = requests.clone();
@@ -281,10 +286,14 @@ fn ticks() -> tokio::time::Interval {
     ticks
 }
 
-/// Resources that are watched or ever were, by group and plural. A daemon that starts knows only once the API server has answered which
-/// of them it still watches, and reads the audit log before.
-fn watched(reader: &Reader) -> Result<BTreeSet<(String, String)>, JournalError> {
-    Ok(reader.sources()?.into_iter().map(|source| (source.resource.group, source.resource.plural)).collect())
+/// Sources that are watched or ever were, by group and plural of the resource. A daemon that starts knows only once the API server has
+/// answered which of them it still watches, and reads the audit log before.
+fn sources(reader: &Reader) -> Result<HashMap<(String, String), Vec<SourceRow>>, JournalError> {
+    let mut sources: HashMap<_, Vec<SourceRow>> = HashMap::new();
+    for source in reader.sources()? {
+        sources.entry((source.resource.group.clone(), source.resource.plural.clone())).or_default().push(source);
+    }
+    Ok(sources)
 }
 
 #[cfg(test)]

@@ -182,6 +182,7 @@ mod tests {
             suppressed,
             scoped: selects,
             selects,
+            excluded: Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::join::{Missing, Version};
 use crate::core::k8s::bookkeeping;
@@ -100,7 +101,12 @@ impl Versions {
         let managers = authors(&entry);
         let moved = managers.iter().filter(|manager| manager.by == Some(By::Moved));
         let moved = moved.filter_map(|manager| manager.time.as_deref()?.parse().ok()).max();
+        // A time that was there before is that of an earlier write.
+        let is_old = |stamp: &Timestamp| change.as_ref().is_some_and(|change| !is_stamped(change, *stamp));
+        let after = moved.filter(is_old).map_or(i64::MIN, Timestamp::as_microsecond);
+        let moved = moved.filter(|stamp| !is_old(stamp));
         let (earliest, latest) = bounds(&entry, moved.or(stamped).filter(|_| is_watched), self.ahead);
+        let earliest = earliest.max(after.min(latest));
         Ok(Some(Version {
             seq: entry.seq,
             op: entry.op,
@@ -122,6 +128,39 @@ impl Versions {
             latest,
         }))
     }
+}
+
+/// Entry of managedFields, as far as its time goes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Stamp {
+    time: Option<String>,
+}
+
+/// Reports whether a change writes a stamp of managedFields that is later than those which it takes away, as the API server does for who
+/// writes. A client that edits managedFields leaves the times as they were: Flux does so to take over what kubectl owns.
+fn is_stamped(change: &Change<'_>, stamp: Timestamp) -> bool {
+    let read = |path: &str, raw: Option<&RawValue>| -> Vec<Timestamp> {
+        let Some(raw) = raw.map(RawValue::get) else { return Vec::new() };
+        let texts = if path.ends_with("/time") {
+            vec![serde_json::from_str(raw).ok()]
+        } else {
+            let entries =
+                serde_json::from_str::<Vec<Stamp>>(raw).or_else(|_| serde_json::from_str(raw).map(|one| vec![one]));
+            entries.unwrap_or_default().into_iter().map(|entry| entry.time).collect()
+        };
+        texts.into_iter().flatten().filter_map(|text: String| text.parse().ok()).collect()
+    };
+    let mut books = change.patch.iter().filter(|op| bookkeeping::is_of_managed_fields(&op.path)).peekable();
+    if books.peek().is_none() {
+        return true;
+    }
+    let (mut is_written, mut before) = (false, None);
+    for op in books {
+        is_written |= read(&op.path, op.value).contains(&stamp);
+        before = before.max(read(&op.path, op.was).into_iter().max());
+    }
+    is_written && before.is_none_or(|before| stamp > before)
 }
 
 /// Metadata of an object, as far as the join needs it.
@@ -218,6 +257,63 @@ mod tests {
             assert_eq!(first.before.as_deref(), wanted, "{name}");
             let next = versions.take(&change(4, "6", "7", "/data/b")).unwrap().unwrap();
             assert_eq!(next.before.as_deref(), Some("6"), "{name}");
+        }
+    }
+
+    /// A stamp that the write did not set says only that the write came after it.
+    #[test]
+    fn a_time_that_was_there_before_is_no_time_of_the_write() {
+        let second = |text: &str| format!("2026-11-28T10:15:{text}Z");
+        let micros = |text: &str| second(text).parse::<Timestamp>().unwrap().as_microsecond();
+        let entry = |name: &str, time: &str| json!({"manager": name, "operation": "Apply", "time": second(time), "fieldsV1": {}});
+        let at = |path: &str| format!("/metadata/managedFields{path}");
+        let rows = [
+            (
+                "its time moved",
+                json!([{"op": "replace", "path": at("/0/time"), "value": second("03"), "was": second("01")}]),
+                "03",
+                ("03", "03.5"),
+            ),
+            ("it is new", json!([{"op": "add", "path": at("/1"), "value": entry("m", "03")}]), "03", ("03", "03.5")),
+            ("the first", json!([{"op": "add", "path": at(""), "value": [entry("m", "03")]}]), "03", ("03", "03.5")),
+            (
+                "the list as a whole",
+                json!([{"op": "replace", "path": at(""), "value": [entry("a", "01"), entry("m", "03")], "was": [entry("a", "01")]}]),
+                "03",
+                ("03", "03.5"),
+            ),
+            (
+                "a client gives it the fields of another",
+                json!([{"op": "add", "path": at("/0/fieldsV1/f:data"), "value": {}}, {"op": "remove", "path": at("/1"), "was": entry("kubectl-edit", "03")}]),
+                "00",
+                ("00", "03.5"),
+            ),
+            (
+                "and they change places",
+                json!([{"op": "replace", "path": at("/0/time"), "value": second("01"), "was": second("02")},
+                    {"op": "replace", "path": at("/1/time"), "value": second("02"), "was": second("01")}]),
+                "02",
+                ("02", "03.5"),
+            ),
+            (
+                "more fields in the same second",
+                json!([{"op": "add", "path": at("/0/fieldsV1/f:data"), "value": {}}]),
+                "03",
+                ("03", "03.5"),
+            ),
+            ("long ago", json!([{"op": "add", "path": at("/0/fieldsV1/f:data"), "value": {}}]), "-9", ("-5", "03.5")),
+        ];
+        for (name, patch, stamp, (earliest, latest)) in rows {
+            let time = |text: &str| match text.strip_prefix('-') {
+                Some(before) => micros("03.5") - before.parse::<i64>().unwrap() * 1_000_000,
+                None => micros(text),
+            };
+            let stamp = Timestamp::from_microsecond(time(stamp)).unwrap().to_string();
+            let manager = json!({"manager": "m", "operation": "Apply", "time": stamp, "by": "moved"});
+            let change = json!({"areas": ["data"], "patch": patch, "managers": [manager]});
+            let more = [("name", json!("a")), ("uid", json!("u")), ("evidence", json!("watched")), ("change", change)];
+            let version = Versions::new(true).take(&line(1, "MODIFIED", &more)).unwrap().unwrap();
+            assert_eq!((version.earliest, version.latest), (time(earliest), time(latest)), "{name}");
         }
     }
 

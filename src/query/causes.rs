@@ -87,16 +87,20 @@ pub(crate) struct Effects {
     pub(crate) objects: BTreeSet<usize>,
     /// Time of the last of them, microseconds since 1970.
     pub(crate) last: i64,
+    /// Number of them that a filter takes.
+    wanted: usize,
 }
 
 impl Effects {
     fn add(&mut self, fact: &Fact) {
+        self.wanted += usize::from(fact.is_wanted);
         self.entries.push(Seq(fact.seq));
         self.objects.insert(fact.object);
         self.last = self.last.max(fact.time);
     }
 
     fn join(&mut self, other: Self) {
+        self.wanted += other.wanted;
         self.entries.extend(other.entries);
         self.entries.sort_unstable();
         self.objects.extend(other.objects);
@@ -149,6 +153,8 @@ pub(crate) struct Groups {
     /// Causes first, the newest of them first.
     pub(crate) groups: Vec<Group>,
     pub(crate) objects: Vec<Object>,
+    /// Number of changes that a filter takes and that no group shows: they follow from changes that it does not take.
+    pub(crate) hidden: usize,
 }
 
 /// Watches of two resources bring what happened at once in any order, within this time, in microseconds.
@@ -247,10 +253,11 @@ impl Facts {
         let rest = leads.attach(&derived);
         let mut groups = repeats::merge(leads.groups, &self.objects);
         groups.extend(rewrites);
+        let hidden = groups.iter().filter(|group| !group.is_wanted).map(|group| group.effects.wanted).sum();
         groups.retain(|group| group.is_wanted);
         groups.sort_by_key(|group| (group.role, std::cmp::Reverse((group.last, group.writes.last().copied()))));
         groups.extend(self.others(rest));
-        Groups { groups, objects: self.objects }
+        Groups { groups, objects: self.objects, hidden }
     }
 
     /// Takes the storage rewrites out of facts that are sorted by their times. Returns a group of each.

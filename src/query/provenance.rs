@@ -94,6 +94,8 @@ pub(crate) struct Write<'w> {
     pub(crate) managers: &'w [Manager],
     /// The reason why they are none.
     pub(crate) unnamed: Option<&'w str>,
+    /// The user who sent it, as the audit log has it, where they are none.
+    pub(crate) sender: Option<&'w str>,
     /// Bounds of its time, where it is the one write that set the field.
     pub(crate) time: Option<(Timestamp, Timestamp)>,
     /// The object right after it.
@@ -208,6 +210,8 @@ impl Provenance {
     }
 }
 
+/// The user as whom the controller of HorizontalPodAutoscalers writes.
+const AUTOSCALER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 const TRACKING: &str = "argocd.argoproj.io/tracking-id";
 /// Labels that Argo CD may be set up to track by; others use the second.
 const INSTANCE: [&str; 2] = ["argocd.argoproj.io/instance", "app.kubernetes.io/instance"];
@@ -217,16 +221,7 @@ pub(crate) fn claim(write: &Write<'_>) -> Claim {
     let names: BTreeSet<&str> = write.managers.iter().map(|one| one.manager.as_str()).collect();
     let mut names_left = names.iter();
     let (Some(&name), None) = (names_left.next(), names_left.next()) else {
-        return Claim::Ends(match write.unnamed {
-            _ if !names.is_empty() => {
-                let names = names.into_iter().collect::<Vec<_>>().join(", ");
-                Ends::at("several", format!("one of {names} set it, and managedFields do not say which"))
-            }
-            Some(why) => {
-                Ends::at("nobody", format!("nobody is named ({why}); the API server's audit log has who asked"))
-            }
-            None => Ends::at("nobody", "managedFields name nobody; the API server's audit log has who asked"),
-        });
+        return if names.is_empty() { unnamed(write) } else { several(names) };
     };
     let is_scaling = write.managers.iter().any(|one| one.subresource.as_deref() == Some("scale"));
     match name {
@@ -258,6 +253,23 @@ pub(crate) fn claim(write: &Write<'_>) -> Claim {
         }
         _ => program(&format!("{name} does not record for whom it writes; the API server's audit log has its user")),
     }
+}
+
+/// A write of which managedFields say nobody. An autoscaler leaves no owner where nobody owned the replicas, as where the manifest
+/// leaves them to it.
+fn unnamed(write: &Write<'_>) -> Claim {
+    if write.sender == Some(AUTOSCALER) && write.path == "/spec/replicas" {
+        return Claim::Tool(Tool::Autoscaler, Vec::new());
+    }
+    let has = if write.sender.is_some() { "has the sender" } else { "has who asked" };
+    let why =
+        write.unnamed.map_or_else(|| "managedFields name nobody".to_owned(), |why| format!("nobody is named ({why})"));
+    Claim::Ends(Ends::at("nobody", format!("{why}; the API server's audit log {has}")))
+}
+
+fn several(names: BTreeSet<&str>) -> Claim {
+    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    Claim::Ends(Ends::at("several", format!("one of {names} set it, and managedFields do not say which")))
 }
 
 fn program(text: &str) -> Claim {

@@ -118,6 +118,51 @@ fn folded_in_json(state: &Path) {
     assert_eq!((seqs.len(), u64::try_from(seqs.len()).unwrap() + leases), (count, u64::try_from(all.len()).unwrap()));
 }
 
+/// What fits and is shown by no line is said, with its number and the flag that shows it, whatever chooses it.
+fn hidden(state: &Path) {
+    for filter in [
+        &["--by", "kube-scheduler"][..],
+        &["--by", "kube-scheduler,kubelet"],
+        &["--by", "kube-controller-manager", "--type", "DELETED"],
+        &["--where", "kind == 'ReplicaSet'"],
+        &["--type", "ADDED", "--where", "kind == 'Pod'"],
+        &["--grep", "ContainersReady"],
+        &["--only", "status"],
+        &["--touched", "status"],
+        &["--by", "kube-scheduler", "--last", "5"],
+        &["--last", "1", "--where", "kind == 'Pod' && type == 'MODIFIED'"],
+    ] {
+        for place in [&[][..], &["-n", "shop"]] {
+            let args = [filter, place].concat();
+            let lines = |more: &[&str]| run(state, &between(&[&args[..], more, &["-o", "json"]].concat()));
+            let all: Vec<Value> =
+                lines(&["--all"]).out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let shown = documents(state, &args);
+            let of = |one: &Value| one["entry"]["seq"].as_u64();
+            let seqs: Vec<u64> = shown
+                .iter()
+                .flat_map(|one| {
+                    one["folded"]
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .filter_map(|entry| entry["seq"].as_u64())
+                        .chain(of(one))
+                })
+                .collect();
+            let missing = all.iter().filter(|one| of(one).is_some_and(|seq| !seqs.contains(&seq))).count();
+            let said = run(state, &between(&args)).err;
+            let is_last = args.contains(&"--last");
+            assert_eq!(said.contains("no change matches"), all.is_empty(), "{args:?}: {said}");
+            let is_hidden = missing > 0 && (!is_last || shown.is_empty());
+            assert_eq!(said.contains("--all shows each"), is_hidden, "{args:?}, {missing} of {}: {said}", all.len());
+            if is_hidden && !is_last {
+                assert!(said.contains(&format!("{missing} ")), "{args:?}, {missing} of {}: {said}", all.len());
+            }
+        }
+    }
+}
+
 /// Each option means what it means for one object.
 fn options(state: &Path) {
     let causes = |args: &[&str]| -> Vec<String> {
@@ -162,6 +207,8 @@ fn options(state: &Path) {
     assert!(typo.err.contains("did you mean spec?"), "{typo:?}");
     let yaml = run(state, &between(&["-n", "shop", "--by", "ci", "-o", "yaml"])).out;
     assert!(yaml.contains("role: cause") && yaml.contains("folded:"), "{yaml}");
+
+    hidden(state);
 
     // Without a time it is the last hour, which is said, and so is that nothing of it is known.
     let default = run(state, &["log", "-n", "shop"]);

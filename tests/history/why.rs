@@ -186,6 +186,9 @@ async fn every_tool_is_found_in_the_log() {
         let app = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": name, "namespace": "argocd", "uid": format!("u-{name}")},
             "status": {"resources": [{"group": "", "version": "v1", "kind": "ConfigMap", "namespace": "shop", "name": listed}],
                 "operationState": {"phase": "Running", "startedAt": "2026-11-20T10:02:12Z", "operation": {"sync": {}}, "syncResult": {"revision": "a1b2"}}}});
+        let mut before = app.clone();
+        before["status"]["operationState"].as_object_mut().unwrap().remove("syncResult");
+        story.put("10:02:12.45", "applications", &before).await;
         story.put("10:02:12.5", "applications", &app).await;
     }
     let argo = "argocd-controller";

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use decklog_testkit::support::free_address;
+use serde_json::Value;
 
 use crate::harness::{Cluster, LIMIT, Process, until};
 use crate::judge::{Entry, Row, Scope, Verdict, judge};
@@ -127,6 +128,22 @@ impl Decklog {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    /// Asks a question over HTTP, as another machine does: its one item.
+    pub fn ask(&self, question: &str, ask: &Value) -> Value {
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        let ask = ask.to_string();
+        let head = format!(
+            "POST /api/v1/{question} HTTP/1.0\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            ask.len()
+        );
+        stream.write_all((head + &ask).as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let frames = answer.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let item = frames.into_iter().find_map(|mut frame| frame.get_mut("item").map(Value::take));
+        item.unwrap_or_else(|| panic!("{ask}: {answer}"))
     }
 
     /// Where the log file is.

@@ -34,6 +34,7 @@ mod rights;
 mod robustness;
 #[cfg(all(feature = "postgres", feature = "s3"))]
 mod sharing;
+mod syncing;
 mod unreadable;
 mod writing;
 
@@ -184,6 +185,12 @@ mod kubernetes_1_36_alone {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_sender_of_a_change_is_named_right_or_not_at_all() {
         Box::pin(crate::naming::scenario(crate::harness::Version::V1_36)).await;
+    }
+
+    /// Argo CD and Flux with their own definitions; people and autoscalers write what they deploy.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn every_sync_is_explained_and_every_drift_is_found() {
+        Box::pin(crate::syncing::scenario(crate::harness::Version::V1_36)).await;
     }
 
     /// What happens while decklog is down, paused, or behind the watch cache is dated by the cluster's own Leases.

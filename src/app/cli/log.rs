@@ -155,6 +155,12 @@ impl<'o> Printer<'o> {
             // There is one.
             Item::Begin(_) => Ok(()),
             Item::One(Line(stored), member) => self.one(stored, member),
+            Item::Doubtful => {
+                if let Some(actor) = &mut self.actor {
+                    object::DOUBTFUL.clone_into(&mut actor.certainty);
+                }
+                Ok(())
+            }
             Item::Origin(origin) => {
                 self.origin = words::lines(&origin, clock());
                 Ok(())

@@ -7,8 +7,10 @@ use crate::audit_log::Sender;
 use crate::audit_log::tests::event;
 use crate::core::change::redact::{Redactor, SenderPart, Settings as Redact};
 use crate::core::k8s::audited::Actor;
-use crate::core::model::{Observed, Redacted, ResourceVersion, Seq, Verb};
+use crate::core::model::{Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
 use crate::core::runtime::{self, watch};
+use crate::core::spelling::Text;
+use crate::core::spelling::kubernetes::NamespacePattern;
 use crate::core::wire::Entry;
 use crate::journal::tests::pods;
 use crate::journal::{Attribution, AuditLogRow, WatchChange};
@@ -121,6 +123,43 @@ async fn nothing_of_a_sender_that_is_redacted_is_on_the_disk() {
         assert_eq!(sender.user.starts_with("hmac:"), parts.contains(&Users), "{sender:?}");
         assert_eq!(sender.addresses.is_empty(), parts.contains(&Addresses), "{sender:?}");
         assert_eq!(sender.agent.is_empty(), parts.contains(&Agents), "{sender:?}");
+    }
+}
+
+/// A refusal counts where a source watches, by resource and namespace.
+#[tokio::test]
+async fn what_is_refused_where_nobody_watches_is_not_counted() {
+    for (watched, excluded, expected) in [
+        (&[""][..], &[][..], &["pay", "shop"][..]),
+        (&["shop"], &[], &["shop"]),
+        (&["pay"], &[], &["pay"]),
+        (&["pay", "shop"], &[], &["pay", "shop"]),
+        (&["web"], &[], &[]),
+        (&[], &[], &[]),
+        (&[""], &["pay"], &["shop"]),
+        (&[""], &["s*", "web"], &["pay"]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, thread) = Journal::open(dir.path()).unwrap();
+        for namespace in watched {
+            let namespace = Some((*namespace).to_owned()).filter(|namespace| !namespace.is_empty());
+            let exclude_namespaces = excluded.iter().map(|text| NamespacePattern::read(text).unwrap()).collect();
+            journal.source(&SourceSpec { namespace, exclude_namespaces, ..pods() }).await.unwrap();
+        }
+        let (_rules, rules) = watch::channel(Arc::new(Redactor::new(&Redact::default(), [7; 32]).unwrap()));
+        let (sender, mut news) = mpsc::channel(1);
+        let feed = Feed::new(journal.clone(), Settings::default(), rules, sender).unwrap();
+        let of_configmaps = refused("9").replace("\"pods\"", "\"configmaps\"");
+        let in_pay = refused("2").replace("\"namespace\":\"shop\"", "\"namespace\":\"pay\"");
+        let events = [refused("1"), in_pay, of_configmaps];
+        feed.receive(events.iter().map(|event| read_line(event.as_bytes())).collect()).await.unwrap();
+        assert!(news.recv().await.is_some());
+        let rows = journal.reader().unwrap().unwritten(i64::MIN / 4, i64::MAX / 4).unwrap();
+        let mut found: Vec<String> = rows.into_iter().map(|row| row.like.namespace).collect();
+        found.sort();
+        assert_eq!(found, expected, "{watched:?} without {excluded:?}");
+        drop((feed, journal));
+        thread.join().unwrap();
     }
 }
 

@@ -2,6 +2,8 @@
 
 use super::{OLDEST, Reader, resource_of, sql};
 use crate::core::model::{Resource, Seq};
+use crate::core::spelling::Text;
+use crate::core::spelling::kubernetes::NamespacePattern;
 use crate::journal::error::Result;
 use crate::journal::{SinkState, SourceId, SourceState};
 
@@ -44,9 +46,18 @@ pub struct SourceRow {
     pub scoped: bool,
     /// A selector takes a part of the objects, which can enter and leave it; excluded namespaces are none.
     pub selects: bool,
+    /// Namespaces that are left out.
+    pub excluded: Vec<NamespacePattern>,
 }
 
 impl SourceRow {
+    /// Reports whether it watches this namespace; of what is in none, the empty one.
+    #[must_use]
+    pub fn covers(&self, namespace: &str) -> bool {
+        (self.namespace.is_empty() || self.namespace == namespace)
+            && !self.excluded.iter().any(|pattern| pattern.covers(namespace))
+    }
+
     /// The name in status and metrics: `deployments.apps` or `deployments.apps/shop`.
     #[must_use]
     pub fn name(&self) -> String {
@@ -99,10 +110,18 @@ pub struct DeadLetter {
     pub time: i64,
 }
 
+/// Fields of a source that leave out a namespace begin so.
+const EXCLUDES: &str = "metadata.namespace!=";
+
+/// Returns the namespaces that the fields of a source leave out.
+fn excluded(fields: &str) -> Vec<NamespacePattern> {
+    let patterns = fields.split(',').filter_map(|field| field.trim().strip_prefix(EXCLUDES));
+    patterns.filter_map(|pattern| NamespacePattern::read(pattern).ok()).collect()
+}
+
 /// Reports whether objects can enter and leave a source with these selectors. Its excluded namespaces are among its fields.
 fn selects(labels: &str, fields: &str) -> bool {
-    !labels.is_empty()
-        || fields.split(',').any(|field| !field.is_empty() && !field.trim_start().starts_with("metadata.namespace!="))
+    !labels.is_empty() || fields.split(',').any(|field| !field.is_empty() && !field.trim_start().starts_with(EXCLUDES))
 }
 
 impl Reader {
@@ -144,6 +163,7 @@ impl Reader {
                     recovered: row.get(16)?,
                     good_since: row.get(17)?,
                     selects: selects(&row.get::<_, String>(18)?, &row.get::<_, String>(19)?),
+                    excluded: excluded(&row.get::<_, String>(19)?),
                 })
             })
             .map_err(sql(what))?;

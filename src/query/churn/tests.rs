@@ -534,6 +534,7 @@ fn what_was_dropped_is_counted_only_where_requests_and_versions_are_of_the_same(
         suppressed: 0,
         scoped,
         selects: false,
+        excluded: Vec::new(),
     };
     let report = |verbs: &[(&str, u64)], modified: u64, gap: bool, suppressed: u64, sources: &[SourceRow]| {
         let mut counted = crate::journal::Requests::default();

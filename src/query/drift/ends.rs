@@ -1,5 +1,7 @@
 //! Ends of drifts: how a later version leaves a field that differed.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::How;
@@ -10,9 +12,28 @@ use crate::core::k8s::bookkeeping::is_book;
 use crate::core::k8s::managed_fields::{By, Manager};
 use crate::query::provenance::Tool;
 
-/// Tells how a version ends the drift of a field; none if it goes on.
+/// Reports whether a tool has written between two versions, by its stamps.
+pub(super) fn has_written(tool: Tool, before: &Value, after: &Value) -> bool {
+    let stamps = |object| -> BTreeSet<Option<String>> {
+        books(object).into_iter().filter(|book| is_of(tool, &book.manager)).map(|book| book.manager.time).collect()
+    };
+    !stamps(after).is_subset(&stamps(before))
+}
+
+/// Reports whether a tool takes a field over from who set it, by an edit of managedFields: Flux does that with all of kubectl's fields
+/// right before it applies its own values. The tool has written no value, so its stamp stays, and the other owner is gone.
+fn is_taken_over(tool: Tool, field: &Differing, before: &Value, after: &Value) -> bool {
+    let owners = |object| -> BTreeSet<Manager> {
+        let owns_it = |set| field.owned.iter().any(|(path, _)| owns(set, path));
+        let others = books(object).into_iter().filter(|book| !is_of(tool, &book.manager) && owns_it(book.set));
+        others.map(|book| book.manager).collect()
+    };
+    !has_written(tool, before, after) && !owners(before).is_subset(&owners(after))
+}
+
+/// Tells how a version ends the drift of a field, given the version before it; none if it goes on.
 pub(super) fn outcome(
-    turn: &Turn<'_>,
+    (turn, before): (&Turn<'_>, Option<&Value>),
     tool: Tool,
     field: &Differing,
     writers: &[Manager],
@@ -25,6 +46,7 @@ pub(super) fn outcome(
     let is_owner = own.iter().any(|book| owns_it(&book.manager, book.set));
     match (hand, field.now(turn.after)) {
         (_, Now::Expected) => Some(How::Restored),
+        (Hand::Tool, Now::Same) if before.is_some_and(|before| is_taken_over(tool, field, before, turn.after)) => None,
         (Hand::Tool, _) if field.redacted => is_owner.then_some(How::Rewritten),
         (Hand::Tool, Now::Other) => Some(How::Replaced),
         (Hand::Tool, Now::Same) if is_owner => Some(How::Adopted),

@@ -62,8 +62,18 @@ pub(crate) struct Named<'n> {
 pub(crate) fn drivers(tool: Tool, named: Named<'_>, object: &Value) -> Vec<Driver> {
     let managers = [Manager { manager: manager_of(tool).to_owned(), ..Manager::default() }];
     let Named { group, kind, namespace, name } = named;
-    let write =
-        Write { group, kind, namespace, name, path: "", managers: &managers, unnamed: None, time: None, object };
+    let write = Write {
+        group,
+        kind,
+        namespace,
+        name,
+        path: "",
+        managers: &managers,
+        unnamed: None,
+        sender: None,
+        time: None,
+        object,
+    };
     match claim(&write) {
         Claim::Tool(_, drivers) => drivers,
         Claim::Ends(_) => Vec::new(),

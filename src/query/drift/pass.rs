@@ -7,7 +7,7 @@ use memchr::memmem;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::ends::{is_note, is_wanted, outcome};
+use super::ends::{has_written, is_note, is_wanted, outcome};
 use super::hands::{Hand, MARKS, drivers, hand, has_other_tool, is_of, tool_of, tools};
 use super::owned::{Differing, Held, Path, Versions, books, is_within, leaves, name_of, owns, resolve};
 use super::turn::{Turn, named};
@@ -220,7 +220,7 @@ impl Pass {
     ) -> Result<(), Failure> {
         let Some(before) = back::before(turn.after, &change.patch) else { return Ok(()) };
         let wanted = self.still_wanted(key, &before, turn.after);
-        let (mut known, again) = self.settle(key, turn, world);
+        let (mut known, again) = self.settle(key, turn, Some(&before), world);
         let own_books = books(&before);
         let mut owners = tools(&own_books);
         let older =
@@ -318,7 +318,13 @@ impl Pass {
     }
 
     /// Ends what a version ends. Returns the paths that were open, and the fields that somebody else set to a third value.
-    fn settle(&mut self, key: &Key, turn: &Turn<'_>, world: &impl World) -> (Vec<Path>, Vec<(Tool, Differing)>) {
+    fn settle(
+        &mut self,
+        key: &Key,
+        turn: &Turn<'_>,
+        before: Option<&Value>,
+        world: &impl World,
+    ) -> (Vec<Path>, Vec<(Tool, Differing)>) {
         let (mut known, mut again) = (Vec::new(), Vec::new());
         for mut open in self.open.remove(key).unwrap_or_default() {
             if open.fields.is_empty() {
@@ -333,7 +339,7 @@ impl Pass {
             for field in std::mem::take(&mut open.fields) {
                 known.push(field.path.clone());
                 let mut writers = turn.writers(&field.path);
-                let Some(how) = outcome(turn, tool, &field, &writers, is_marked) else {
+                let Some(how) = outcome((turn, before), tool, &field, &writers, is_marked) else {
                     stays.push(field);
                     continue;
                 };
@@ -466,7 +472,7 @@ impl Pass {
             since: None,
             now: Some(now),
         };
-        self.settle(&key, &turn, world);
+        self.settle(&key, &turn, None, world);
     }
 
     /// Returns the objects with an open drift of a field: resource, namespace and name.
@@ -509,14 +515,6 @@ fn has_mark(turn: &Turn<'_>, object: &Value) -> bool {
 fn is_marked_still(turn: &Turn<'_>, tool: Tool, before: &Value) -> bool {
     let is_marked = |object: &Value| !drivers(tool, named(&turn.entry.header), object).is_empty();
     is_marked(turn.after) || !is_marked(before)
-}
-
-/// Reports whether a tool has written between two versions, by its stamps.
-fn has_written(tool: Tool, before: &Value, after: &Value) -> bool {
-    let stamps = |object| -> BTreeSet<Option<String>> {
-        books(object).into_iter().filter(|book| is_of(tool, &book.manager)).map(|book| book.manager.time).collect()
-    };
-    !stamps(after).is_subset(&stamps(before))
 }
 
 fn base(turn: &Turn<'_>, tool: Tool, before: &Value, began: Written, world: &mut impl World) -> Result<Base, Failure> {

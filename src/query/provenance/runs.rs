@@ -116,56 +116,100 @@ fn revision(of: &Value) -> String {
     if several.is_empty() { text(of, &["revision"]).unwrap_or_default().to_owned() } else { several.join(", ") }
 }
 
-/// The operations of an Application. One that was seen under way says its revision only with its result; one whose revision
-/// changed on the way is as many as it has.
-fn argo(versions: &[Version]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    let mut add = |run: Run| {
-        let same = |known: &&mut Run| {
-            known.from == run.from
-                && (known.revision.is_empty() || run.revision.is_empty() || known.revision == run.revision)
-        };
-        match runs.iter_mut().find(same) {
-            Some(known) => {
-                if known.revision.is_empty() {
-                    known.revision = run.revision;
-                }
-                if known.to.is_none() && run.to.is_some() {
-                    (known.to, known.seq) = (run.to, run.seq);
-                }
-                if known.started_by.is_empty() {
-                    known.started_by = run.started_by;
-                }
-                known.automated |= run.automated;
-            }
-            None => runs.push(run),
+/// One operation of an Application.
+struct Operation {
+    run: Run,
+    /// Its place in the history: the id and the start.
+    past: Option<(i64, Timestamp)>,
+    /// True if the state of operations said its end.
+    is_over: bool,
+}
+
+impl Operation {
+    /// Takes what another version says of it.
+    fn learn(&mut self, run: Run) {
+        let known = &mut self.run;
+        if known.revision.is_empty() {
+            known.revision = run.revision;
         }
-    };
-    let started = |run: Run, by: Option<&Value>| Run {
-        started_by: by.and_then(|by| text(by, &["username"])).unwrap_or_default().to_owned(),
-        automated: by.and_then(|by| by.get("automated")).and_then(Value::as_bool).unwrap_or(false),
-        ..run
-    };
-    for version in versions {
-        if let Some(state) = at(&version.object, &["status", "operationState"])
-            && at(state, &["operation", "sync", "dryRun"]).and_then(Value::as_bool) != Some(true)
-            && let Some(from) = time(state, &["startedAt"])
-        {
-            let run = Run {
-                revision: state.get("syncResult").map(revision).unwrap_or_default(),
-                to: time(state, &["finishedAt"]),
-                ..Run::of(version, from)
-            };
-            add(started(run, at(state, &["operation", "initiatedBy"])));
+        if known.to.is_none() && run.to.is_some() {
+            (known.to, known.seq) = (run.to, run.seq);
         }
-        for past in list(&version.object, &["status", "history"]) {
-            if let Some(from) = time(past, &["deployStartedAt"]) {
-                let run = Run { revision: revision(past), to: time(past, &["deployedAt"]), ..Run::of(version, from) };
-                add(started(run, past.get("initiatedBy")));
-            }
+        if known.started_by.is_empty() && !known.automated {
+            (known.started_by, known.automated) = (run.started_by, run.automated);
         }
     }
-    runs
+
+    fn can_be(&self, run: &Run) -> bool {
+        let is_revision = |one: &str, other: &str| one.is_empty() || other.is_empty() || one == other;
+        self.run.from == run.from && is_revision(&self.run.revision, &run.revision)
+    }
+}
+
+/// Fills in who started a run. Both a user and the tool itself are what a merge patch leaves of two operations, which says nothing.
+fn started(run: Run, by: Option<&Value>) -> Run {
+    let user = by.and_then(|by| text(by, &["username"])).unwrap_or_default();
+    let automated = by.and_then(|by| by.get("automated")).and_then(Value::as_bool).unwrap_or(false);
+    if automated && !user.is_empty() {
+        return run;
+    }
+    Run { started_by: user.to_owned(), automated, ..run }
+}
+
+/// The operations of an Application. One whose revision changed on the way is as many as it has.
+///
+/// The controller writes the state of an operation as a merge patch over that of the one before (`setOperationState`). Of the one
+/// before stay the result, until there is a new one, and whatever the new operation leaves out. So the operation under way is taken
+/// from `operation`, which is written as a whole, and a result that was there at the start says nothing until the end.
+fn argo(versions: &[Version]) -> Vec<Run> {
+    let mut all: Vec<Operation> = Vec::new();
+    let mut before: Option<Option<&Value>> = None;
+    let (mut current, mut left) = (None, None);
+    for version in versions {
+        for past in list(&version.object, &["status", "history"]) {
+            let Some(from) = time(past, &["deployStartedAt"]) else { continue };
+            let place = Some((past.get("id").and_then(Value::as_i64).unwrap_or_default(), from));
+            if all.iter().any(|one| one.past == place) {
+                continue;
+            }
+            let run = Run { revision: revision(past), to: time(past, &["deployedAt"]), ..Run::of(version, from) };
+            let run = started(run, past.get("initiatedBy"));
+            match all.iter_mut().rev().find(|one| one.past.is_none() && one.can_be(&run)) {
+                Some(known) => {
+                    known.learn(run);
+                    known.past = place;
+                }
+                None => all.push(Operation { run, past: place, is_over: false }),
+            }
+        }
+        let state = at(&version.object, &["status", "operationState"]);
+        let result = state.and_then(|state| state.get("syncResult"));
+        let from = state.and_then(|state| time(state, &["startedAt"]));
+        if current != from {
+            (current, left) = (from, before.unwrap_or(result));
+        }
+        before = Some(result);
+        let Some((state, from)) = state.zip(from) else { continue };
+        let to = time(state, &["finishedAt"]);
+        let whole = version.object.get("operation").filter(|operation| to.is_none() && operation.is_object());
+        let Some(operation) = whole.or_else(|| state.get("operation")) else { continue };
+        let is_dry = at(operation, &["sync", "dryRun"]).and_then(Value::as_bool) == Some(true);
+        if is_dry && (whole.is_some() || !all.iter().any(|one| one.run.from == from)) {
+            continue;
+        }
+        let result = result.filter(|_| to.is_some() || result != left);
+        let run = Run { revision: result.map(revision).unwrap_or_default(), to, ..Run::of(version, from) };
+        let run = started(run, operation.get("initiatedBy"));
+        let is = |one: &&mut Operation| one.can_be(&run) && (!one.is_over || run.to.is_some());
+        match all.iter_mut().rev().find(is) {
+            Some(known) => {
+                known.is_over |= run.to.is_some();
+                known.learn(run);
+            }
+            None => all.push(Operation { past: None, is_over: run.to.is_some(), run }),
+        }
+    }
+    all.into_iter().map(|one| one.run).collect()
 }
 
 /// The reconciliations of a Kustomization: those in its history, and one under way. Before Flux 2.7 there is no history; then

@@ -22,6 +22,7 @@ fn write<'w>(managers: &'w [Manager], path: &'w str, object: &'w Value) -> Write
         path,
         managers,
         unnamed: None,
+        sender: None,
         time,
         object,
     }
@@ -95,6 +96,20 @@ fn a_write_says_which_tool_made_it_and_for_whom() {
         assert_eq!(claimed(&[manager(name, subresource)], path, metadata), expected, "{name} {metadata}");
     }
     assert_eq!(claimed(&[], "/spec/replicas", &both), "nobody");
+    // An autoscaler that managedFields do not name is named by the audit log, and only for what it sets.
+    for (sender, path, expected) in [
+        (AUTOSCALER, "/spec/replicas", "Autoscaler"),
+        (AUTOSCALER, IMAGE, "nobody"),
+        ("alice", "/spec/replicas", "nobody"),
+    ] {
+        let object = json!({"metadata": both});
+        let claim = claim(&Write { sender: Some(sender), ..write(&[], path, &object) });
+        let found = match &claim {
+            Claim::Tool(tool, _) => format!("{tool:?}"),
+            Claim::Ends(ends) => ends.reason.clone().into_owned(),
+        };
+        assert_eq!(found, expected, "{sender} {path}");
+    }
     assert_eq!(claimed(&[manager("argocd-controller", ""), manager("kubectl", "")], IMAGE, &both), "several");
     // One manager that wrote twice is one.
     assert_eq!(
@@ -210,6 +225,7 @@ fn an_application_says_its_operations() {
         // The end was not seen, and the next began.
         (
             vec![
+                ("14:02:11", operation("14:02:11", "", "", alice.clone())),
                 ("14:02:12", operation("14:02:11", "", "a1", alice.clone())),
                 ("14:05:00", operation("14:04:00", "14:04:09", "b2", json!({"automated": true}))),
             ],
@@ -218,6 +234,7 @@ fn an_application_says_its_operations() {
         // Another revision on the way: either is possible.
         (
             vec![
+                ("14:02:11", operation("14:02:11", "", "", alice.clone())),
                 ("14:02:12", operation("14:02:11", "", "a1", alice.clone())),
                 ("14:02:19", operation("14:02:11", "14:02:19", "b2", alice.clone())),
             ],
@@ -225,7 +242,11 @@ fn an_application_says_its_operations() {
         ),
         // It was deleted on the way.
         (
-            vec![("14:02:12", operation("14:02:11", "", "a1", alice.clone())), ("14:02:15", Value::Null)],
+            vec![
+                ("14:02:11", operation("14:02:11", "", "", alice.clone())),
+                ("14:02:12", operation("14:02:11", "", "a1", alice.clone())),
+                ("14:02:15", Value::Null),
+            ],
             vec!["a1 14:02:11-14:02:15 alice"],
         ),
         (vec![("14:10:06", dry)], vec![]),
@@ -234,6 +255,124 @@ fn an_application_says_its_operations() {
     ] {
         let found = spelled(&runs(Tool::ArgoCd, &versions(&objects)));
         assert_eq!(found, expected.iter().map(|one| one.trim_end()).collect::<Vec<_>>(), "{objects:?}");
+    }
+}
+
+/// The controller merges each state of an operation into that of the one before, so that things of that one stay.
+#[test]
+fn what_an_operation_left_behind_is_not_of_the_next() {
+    let user = |name: &str| json!({"username": name});
+    let asked = |mut object: Value, operation: Value| {
+        object["operation"] = operation;
+        object
+    };
+    let mixed = json!({"username": "alice", "automated": true});
+    let past = |mut object: Value, all: &[(i64, &str, &str, &str, Value)]| {
+        let one = |(id, revision, from, to, by): &(i64, &str, &str, &str, Value)| json!({"id": id, "revision": revision, "deployStartedAt": at(from).to_string(), "deployedAt": at(to).to_string(), "initiatedBy": by});
+        object["status"]["history"] = all.iter().map(one).collect::<Vec<_>>().into();
+        object
+    };
+    let first = ("14:02:19", operation("14:02:11", "14:02:19", "a1", user("alice")));
+    let itself = json!({"initiatedBy": {"automated": true}, "sync": {}});
+    let dry = |mut object: Value| {
+        object["status"]["operationState"]["operation"]["sync"]["dryRun"] = true.into();
+        object
+    };
+    for (name, objects, expected) in [
+        (
+            "the result, until there is a new one",
+            vec![first.clone(), ("14:05:00", asked(operation("14:05:00", "", "a1", mixed.clone()), itself.clone()))],
+            vec!["a1 14:02:11-14:02:19 alice", " 14:05:00-… itself"],
+        ),
+        (
+            "a new result on the way, and the end",
+            vec![
+                first.clone(),
+                ("14:05:00", asked(operation("14:05:00", "", "a1", mixed.clone()), itself.clone())),
+                ("14:05:01", asked(operation("14:05:00", "", "b2", mixed.clone()), itself.clone())),
+                ("14:05:03", operation("14:05:00", "14:05:02", "b2", mixed.clone())),
+            ],
+            vec!["a1 14:02:11-14:02:19 alice", "b2 14:05:00-14:05:02 itself"],
+        ),
+        (
+            "the same revision again",
+            vec![
+                first.clone(),
+                ("14:05:00", asked(operation("14:05:00", "", "a1", mixed.clone()), itself.clone())),
+                ("14:05:03", operation("14:05:00", "14:05:02", "a1", mixed.clone())),
+            ],
+            vec!["a1 14:02:11-14:02:19 alice", "a1 14:05:00-14:05:02 itself"],
+        ),
+        (
+            "nothing is known of what was before, so the result may be of that",
+            vec![("14:05:00", operation("14:05:00", "", "a1", user("bob")))],
+            vec![" 14:05:00-… bob"],
+        ),
+        (
+            "a user and the tool itself are two operations",
+            vec![("14:05:03", operation("14:05:00", "14:05:02", "a1", mixed.clone()))],
+            vec!["a1 14:05:00-14:05:02"],
+        ),
+        (
+            "the history says who it was",
+            vec![(
+                "14:05:03",
+                past(
+                    operation("14:05:00", "14:05:02", "a1", mixed.clone()),
+                    &[(0, "a1", "14:02:11", "14:02:19", user("alice")), (1, "a1", "14:05:00", "14:05:02", user("bob"))],
+                ),
+            )],
+            vec!["a1 14:02:11-14:02:19 alice", "a1 14:05:00-14:05:02 bob"],
+        ),
+        (
+            "two operations of one second",
+            vec![
+                (
+                    "14:05:00.5",
+                    past(
+                        operation("14:05:00", "14:05:00", "a1", user("bob")),
+                        &[(0, "a1", "14:05:00", "14:05:00", user("bob"))],
+                    ),
+                ),
+                ("14:05:00.9", asked(operation("14:05:00", "", "a1", mixed.clone()), itself.clone())),
+                (
+                    "14:05:03",
+                    past(
+                        operation("14:05:00", "14:05:02", "a1", mixed.clone()),
+                        &[
+                            (0, "a1", "14:05:00", "14:05:00", user("bob")),
+                            (1, "a1", "14:05:00", "14:05:02", json!({"automated": true})),
+                        ],
+                    ),
+                ),
+            ],
+            vec!["a1 14:05:00-14:05:00 bob", "a1 14:05:00-14:05:02 itself"],
+        ),
+        (
+            "that it was a dry run",
+            vec![
+                (
+                    "14:04:00",
+                    asked(
+                        dry(operation("14:04:00", "", "", user("bob"))),
+                        json!({"initiatedBy": {"username": "bob"}, "sync": {"dryRun": true}}),
+                    ),
+                ),
+                ("14:04:02", dry(operation("14:04:00", "14:04:02", "a1", user("bob")))),
+                (
+                    "14:05:00",
+                    asked(
+                        dry(operation("14:05:00", "", "a1", user("bob"))),
+                        json!({"initiatedBy": {"username": "bob"}, "sync": {}}),
+                    ),
+                ),
+                ("14:05:03", dry(operation("14:05:00", "14:05:02", "b2", user("bob")))),
+            ],
+            vec!["b2 14:05:00-14:05:02 bob"],
+        ),
+    ] {
+        let found = spelled(&runs(Tool::ArgoCd, &versions(&objects)));
+        assert_eq!(found, expected, "{name}: {objects:?}");
     }
 }
 
@@ -346,7 +485,9 @@ fn a_write_is_of_the_one_run_that_it_can_be_of() {
     let object = json!({});
     let known = |name: &str, times: &[(&str, &str)]| {
         let run = |(from, to): &(&str, &str)| operation(from, to, &from[3..], json!({}));
-        let objects: Vec<(&str, Value)> = times.iter().map(|times| ("15:00:00", run(times))).collect();
+        let begin = ("14:00:00", json!({}));
+        let objects: Vec<(&str, Value)> =
+            std::iter::once(begin).chain(times.iter().map(|times| ("15:00:00", run(times)))).collect();
         Known { namespace: "argocd".into(), name: name.into(), runs: runs(Tool::ArgoCd, &versions(&objects)) }
     };
     for (drivers, certainty, reason, revisions) in [

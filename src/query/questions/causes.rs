@@ -14,6 +14,7 @@ use crate::query::coverage::Uncovered;
 use crate::query::coverage_notes::About;
 use crate::query::line::Line;
 use crate::query::ownership;
+use crate::query::render::row::plural;
 use crate::query::render::{Failure, object};
 use crate::query::rewrites::{MANY, Rewrite};
 use crate::query::select::{Conditions, Filters, Select, Selection};
@@ -187,7 +188,7 @@ impl Question for Causes {
         learn_owners(&mut reader, &mut read.facts)?;
         let resources = reader.resources()?.into_iter().map(|(_, resource)| resource).collect();
         put(Item::Begin { head, resources })?;
-        let count = self.put(&mut reader, &mut read, put)?;
+        let (count, hidden) = self.put(&mut reader, &mut read, put)?;
         if let Some(cut) = read.cut {
             log.remark(&format!(
                 "showing the newest {MOST_READ} entries, from entry {cut} on; use a later --since or a namespace to read less"
@@ -199,7 +200,9 @@ impl Question for Causes {
                 object::nearest_or_all(wanted, &read.areas)
             ));
         }
-        if count == 0 && self.last != Some(0) {
+        if hidden > 0 && self.last != Some(0) {
+            note_hidden(hidden, count == 0, log);
+        } else if count == 0 && self.last != Some(0) {
             if head == Seq(0) {
                 log.note("the journal has no entries yet");
             } else {
@@ -216,6 +219,20 @@ impl Question for Causes {
         others.try_for_each(|one| put(Item::Unknown(Box::new(one))))?;
         coverage.remark(log);
         Ok(())
+    }
+}
+
+/// Says how many changes fit and are not shown, because they follow from others or have no known cause.
+fn note_hidden(hidden: usize, is_all: bool, log: &Log<'_>) {
+    let count = plural(hidden as u64, "change", "changes");
+    let they = if hidden == 1 { "it follows" } else { "they follow" };
+    if is_all {
+        log.note(&format!(
+            "{count} of controllers match, and no cause: {they} from other changes; --all shows each change by itself"
+        ));
+    } else {
+        let more = plural(hidden as u64, "more change", "more changes");
+        log.remark(&format!("{more} of controllers match, and are not shown: {they} from changes that do not match; --all shows each change by itself"));
     }
 }
 
@@ -313,13 +330,14 @@ impl Causes {
         self.only.picks() || !self.only.types.is_empty() || !self.areas.is_empty()
     }
 
-    /// Hands out the lines. Returns their number.
-    fn put(&self, reader: &mut Reader, read: &mut Read, put: &mut Put<'_, Item>) -> Result<usize, Failure> {
+    /// Hands out the lines. Returns their number, and the number of changes that fit and are shown neither by a line nor below one.
+    fn put(&self, reader: &mut Reader, read: &mut Read, put: &mut Put<'_, Item>) -> Result<(usize, usize), Failure> {
         let facts = std::mem::take(&mut read.facts);
         if self.all {
-            return self.put_all(reader, &facts.wanted(), &read.gaps, put);
+            return Ok((self.put_all(reader, &facts.wanted(), &read.gaps, put)?, 0));
         }
         let found = facts.groups();
+        let mut hidden = found.hidden;
         let mut lines: Vec<(Seq, Shown<'_>)> = read.gaps.iter().map(|gap| (gap.seq, Shown::Gap(gap))).collect();
         let (mut causes, mut others) = (Vec::new(), Vec::new());
         for group in &found.groups {
@@ -333,6 +351,10 @@ impl Causes {
         lines.extend(causes.into_iter().map(|(seq, group)| (seq, Shown::Group(group))));
         lines.sort_by_key(|(seq, _)| std::cmp::Reverse(*seq));
         if let Some(last) = self.last {
+            // Where there are causes, the newest of them are all that is asked for.
+            if lines.is_empty() {
+                hidden += others.iter().map(|(_, group)| group.writes.len()).sum::<usize>();
+            }
             lines.truncate(last);
             others.clear();
         }
@@ -349,7 +371,7 @@ impl Causes {
         if read.leases > 0 && self.last.is_none() {
             put(Item::Group(Box::new(renewals(read.leases))))?;
         }
-        Ok(lines.len() + read.leases)
+        Ok((lines.len() + read.leases, hidden))
     }
 
     /// Hands out each change by itself.

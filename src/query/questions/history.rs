@@ -52,6 +52,8 @@ pub(crate) enum Item {
     Begin(Family),
     /// An entry, and the place of its object in the family; none for a GAP. The ACTOR of an entry comes right before it.
     One(Line, Option<usize>),
+    /// The ACTOR before it is doubtful: events of the time of its entry are missing in the audit log.
+    Doubtful,
     /// What is behind the entry that comes next, as `why` has it.
     Origin(Box<Provenance>),
     /// Several changes of the status, or storage rewrites.
@@ -382,7 +384,15 @@ impl Walk<'_> {
         if row.is_some()
             && let Some(actor) = reader.actor_of(stored.seq)?
         {
+            let sender = object::parse(&actor)?.actor();
+            let is_doubtful = match &sender {
+                Some(sender) => object::is_doubtful(reader, &stored, sender)?,
+                None => false,
+            };
             put(Item::One(actor.into(), member))?;
+            if is_doubtful {
+                put(Item::Doubtful)?;
+            }
         }
         if !is_wanted {
             return Ok(());

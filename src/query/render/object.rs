@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::Failure;
 use super::clock::Clock;
 use super::names::{At, Named, Spellings};
-use crate::core::k8s::audited::Actor;
+use crate::core::k8s::audited::{Actor, Certainty};
 use crate::core::model::{EntryType, Seq};
 use crate::core::spelling::{nearest, nearest_by};
 use crate::core::wire::Entry;
@@ -370,7 +370,46 @@ pub(crate) fn parse(stored: &StoredEntry) -> Result<Entry<'_>, Failure> {
 /// Where the journal cannot be read.
 pub(crate) fn actor_of(reader: &mut Reader, seq: Seq) -> Result<Option<Actor>, Failure> {
     let Some(stored) = reader.actor_of(seq)? else { return Ok(None) };
-    Ok(parse(&stored)?.actor())
+    let Some(mut actor) = parse(&stored)?.actor() else { return Ok(None) };
+    if !proves_itself(&actor)
+        && has_doubts(reader)?
+        && let Some(target) = reader.entry(seq)?
+        && is_doubtful(reader, &target, &actor)?
+    {
+        DOUBTFUL.clone_into(&mut actor.certainty);
+    }
+    Ok(Some(actor))
+}
+
+/// Certainty, in answers, of a sender who was named before it was known that events of that time are missing.
+pub(crate) const DOUBTFUL: &str = "doubtful";
+
+/// Reports whether a sender rests on no request but his own: the answer to a creation or an update says that it made the version. That to
+/// a patch or a deletion that changes nothing has the version of somebody else.
+fn proves_itself(actor: &Actor) -> bool {
+    actor.certainty == Certainty::Exact.as_str() && matches!(actor.verb.as_str(), "create" | "update")
+}
+
+fn has_doubts(reader: &Reader) -> Result<bool, Failure> {
+    Ok(reader.audit_logs()?.iter().any(|log| log.doubt.is_some()))
+}
+
+/// Reports whether events of an audit log are missing of the time of a change, so that its sender may be another than the one who is
+/// named: the request that made it may be among those.
+///
+/// # Errors
+/// Where the journal cannot be read, or the entry is damaged.
+pub(crate) fn is_doubtful(reader: &Reader, target: &StoredEntry, actor: &Actor) -> Result<bool, Failure> {
+    if proves_itself(actor) {
+        return Ok(false);
+    }
+    let doubts: Vec<(i64, i64)> = reader.audit_logs()?.into_iter().filter_map(|log| log.doubt).collect();
+    if doubts.is_empty() {
+        return Ok(false);
+    }
+    let span = Span::of(&parse(target)?.header);
+    let (earliest, latest) = (span.earliest.as_microsecond(), span.latest.as_microsecond());
+    Ok(doubts.into_iter().any(|(from, until)| earliest <= until && from <= latest))
 }
 
 /// Error for a damaged entry.

@@ -1,5 +1,6 @@
 //! Owners of a value by managedFields: a hint, not proof.
 
+use super::object::DOUBTFUL;
 use super::row::{Ink, printable};
 use super::tree::{Node, Step};
 use crate::core::k8s::audited::{Actor, Sender};
@@ -59,7 +60,8 @@ pub(crate) fn sender(actor: &Actor) -> String {
         text.push_str(part);
         text.push_str(", ");
     }
-    text.push_str(&format!("audit: {})", actor.certainty));
+    let why = if actor.certainty == DOUBTFUL { ", events of that time are missing" } else { "" };
+    text.push_str(&format!("audit: {}{why})", actor.certainty));
     printable(&text).into_owned()
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::core::k8s::audited::{Actor, Sender};
-use crate::journal::Attribution;
+use crate::journal::{Attribution, AuditBatch, AuditCounts};
 use crate::query::select::{Filters, Select};
 
 /// Records the sender of the newest entry.
@@ -227,4 +227,59 @@ async fn the_page_has_the_sender_beside_the_change() {
     let file = asked(dir.path(), embed::Timeline { window, max_bytes: 1 << 20 }).0;
     let text = serde_json::to_string(&file).unwrap();
     assert!(text.contains(r#""impersonated_by":"bob@example.com""#), "{text}");
+}
+
+/// Who was named before it was known that events of that time are missing is doubtful, unless the request proves itself.
+#[tokio::test(start_paused = true)]
+async fn a_sender_of_a_time_of_which_events_are_missing_is_doubtful() {
+    for (certainty, verb, is_within, expected) in [
+        ("exact", "update", true, "exact"),
+        ("exact", "create", true, "exact"),
+        // Their answers have the version also where they changed nothing.
+        ("exact", "patch", true, "doubtful"),
+        ("exact", "apply", true, "doubtful"),
+        ("exact", "delete", true, "doubtful"),
+        ("successor", "update", true, "doubtful"),
+        ("created", "create", true, "doubtful"),
+        ("field", "patch", true, "doubtful"),
+        ("deleted", "delete", true, "doubtful"),
+        ("collection", "deletecollection", true, "doubtful"),
+        ("field", "patch", false, "field"),
+        ("successor", "update", false, "successor"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        Story::play(dir.path(), &[], async |story| {
+            story.write("configmaps", "shop/flags", "helm", |map| map["data"] = json!({"a": "1"})).await;
+            let of = *story.journal.head().borrow();
+            let sender = Sender { user: "alice".to_owned(), ..Sender::default() };
+            let (verb, certainty) = (verb.to_owned(), certainty.to_owned());
+            let actor = Actor { sender, verb, subresource: String::new(), audit_ids: Vec::new(), certainty };
+            let attribution = Attribution { actors: vec![(of, actor)], upto: of, ..Attribution::default() };
+            story.journal.attribute(attribution).await.unwrap();
+            let now = crate::core::runtime::now().as_microsecond();
+            let doubt = if is_within { (now - 20_000_000, now) } else { (now + 1_000_000, now + 20_000_000) };
+            let lost = AuditCounts { lost: 1, ..AuditCounts::default() };
+            let batch =
+                AuditBatch { log: "audit".to_owned(), counts: lost, doubt: Some(doubt), ..AuditBatch::default() };
+            story.journal.audited(batch).await.unwrap();
+        })
+        .await;
+        let what = format!("{certainty} {verb} {is_within}");
+        let why = questions::why::Why {
+            object: "configmaps/flags".to_owned(),
+            paths: vec!["/data/a".to_owned()],
+            namespaces: Vec::new(),
+            at: None,
+        };
+        let (why, _) = asked(dir.path(), why);
+        assert_eq!(why[0]["writes"][0]["actor"]["certainty"], expected, "{what}");
+        let history = questions::history::History { object: "configmaps/flags".to_owned(), ..Default::default() };
+        let (items, _) = asked(dir.path(), history);
+        assert_eq!(items.contains(&json!("doubtful")), expected == "doubtful", "{what}: {items:?}");
+        // The log itself is as it was written.
+        let actor = items.iter().find(|item| item["one"][0]["type"] == "ACTOR").unwrap();
+        assert_eq!(actor["one"][0]["actor"]["certainty"], certainty, "{what}");
+        let (entry, _) = asked(dir.path(), OneEntry { seq: Seq(1), neighbours: false });
+        assert_eq!(entry[0]["summary"]["actor"]["certainty"], expected, "{what}");
+    }
 }

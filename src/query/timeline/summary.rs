@@ -14,6 +14,7 @@ use crate::journal::{JournalError, Reader, StoredEntry, StoredRow};
 use crate::query::churn::Classes;
 use crate::query::render::clock::Clock;
 use crate::query::render::line::Lines;
+use crate::query::render::object;
 use crate::query::render::row::cut;
 use crate::query::rewrites::Rewrite;
 use crate::query::{Word, stamp};
@@ -156,7 +157,14 @@ impl Summaries {
         let mut summary = self.of(stored);
         if stored.op.is_change() {
             match reader.actor_of(stored.seq) {
-                Ok(Some(actor)) => summary.actor = Entry::parse(&actor.line).ok().and_then(|entry| entry.actor()),
+                Ok(Some(actor)) => {
+                    let actor = Entry::parse(&actor.line).ok().and_then(|entry| entry.actor());
+                    let is_doubtful = |actor: &Actor| object::is_doubtful(reader, stored, actor).unwrap_or_default();
+                    summary.actor = actor.map(|actor| match is_doubtful(&actor) {
+                        true => Actor { certainty: object::DOUBTFUL.to_owned(), ..actor },
+                        false => actor,
+                    });
+                }
                 Ok(None) | Err(JournalError::Corrupt(_)) => {}
                 Err(error) => return Err(error),
             }

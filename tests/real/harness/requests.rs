@@ -22,7 +22,12 @@ impl Cluster {
 
     /// Sends a request with a body of this type as the administrator.
     pub async fn send(&self, method: &str, path: &str, kind: &str, body: Option<&Value>) -> (u16, Value) {
-        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string().into_bytes()));
+        self.send_text(method, path, kind, &body.map(Value::to_string).unwrap_or_default()).await
+    }
+
+    /// Sends a request with a body that is in words as the administrator.
+    pub async fn send_text(&self, method: &str, path: &str, kind: &str, body: &str) -> (u16, Value) {
+        let body = if body.is_empty() { Body::empty() } else { Body::from(body.as_bytes().to_vec()) };
         let request =
             http::Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
         let answer = self.client.get().unwrap().send(request).await;

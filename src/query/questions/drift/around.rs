@@ -217,6 +217,7 @@ impl<'l> Around<'l> {
             path: asked.pointer,
             managers: &[],
             unnamed: None,
+            sender: None,
             time: None,
             object: asked.before,
         };

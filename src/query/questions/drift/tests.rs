@@ -232,6 +232,21 @@ async fn a_tool_ends_a_drift_by_its_own_revision_too() {
             &["label team shop>pay kubectl-edit: Restored 540s kustomize-controller"],
         ),
         (
+            "Flux takes over what kubectl owns before it restores",
+            vec![flux(10, "3"), (60, Edit("kubectl-edit", "team", "pay")), (600, TakeOver(FLUX)), flux(601, "3")],
+            &["label team shop>pay kubectl-edit: Restored 541s kustomize-controller"],
+        ),
+        (
+            "and before it sets a third value, all within a second",
+            vec![flux(10, "3"), (10, Edit("kubectl-edit", "replicas", "5")), (10, TakeOver(FLUX)), flux(10, "9")],
+            &["replicas 3>5 kubectl-edit: Replaced 0s kustomize-controller"],
+        ),
+        (
+            "and stops there",
+            vec![flux(10, "3"), (60, Edit("kubectl-edit", "replicas", "5")), (600, TakeOver(FLUX))],
+            &["replicas 3>5 kubectl-edit: open 3540s"],
+        ),
+        (
             "Helm restores with an upgrade only",
             vec![
                 (10, Update(HELM, web())),

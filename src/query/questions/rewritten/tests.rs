@@ -140,7 +140,9 @@ async fn every_question_says_a_storage_rewrite_in_one_line_and_leaves_changes_wh
     let items = asked(dir, &one).into_iter().filter_map(|item| match item {
         history::Item::One(line, _) => Some(spelled(&line.0)),
         history::Item::Run(run) => Some(format!("{} {} of {}", spelled(&run.newest.0), run.is_rewrite, run.count)),
-        history::Item::Begin(_) | history::Item::Removed(_) | history::Item::Origin(_) => None,
+        history::Item::Begin(_) | history::Item::Removed(_) | history::Item::Doubtful | history::Item::Origin(_) => {
+            None
+        }
     });
     assert_eq!(items.collect::<Vec<_>>(), ["60 MODIFIED m7", "52 MODIFIED m7 true of 1", "8 ADDED m7"]);
     let one = history::History { object: "configmaps/c0".to_owned(), folds: true, ..history::History::default() };

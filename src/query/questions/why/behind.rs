@@ -19,7 +19,7 @@ use crate::query::provenance::{
 use crate::query::render::blame::{Field, Found, Set, trace};
 use crate::query::render::clock::Clock;
 use crate::query::render::names::unwatched;
-use crate::query::render::object::{Moment, damaged, happened_by, parse};
+use crate::query::render::object::{Moment, actor_of, damaged, happened_by, parse};
 use crate::query::render::{Exit, Failure};
 
 /// Number of owners that a chain goes up.
@@ -220,6 +220,8 @@ impl<'l> Behind<'l> {
             None => self.reader.entry_at(row, Seq(u64::MAX))?,
         };
         let object = stored.as_ref().map(parse).transpose()?.map_or(Json::Null, |entry| json_of(&entry));
+        let seq = field.seq.filter(|_| field.managers.is_empty() && field.set == Set::At);
+        let sender = seq.map_or(Ok(None), |seq| actor_of(self.reader, Seq(seq)))?;
         let write = Write {
             group: &row.resource.group,
             kind: &row.resource.kind,
@@ -228,6 +230,7 @@ impl<'l> Behind<'l> {
             path: &field.path,
             managers: &field.managers,
             unnamed: field.unnamed.as_deref(),
+            sender: sender.as_ref().map(|actor| actor.sender.user.as_str()),
             time: bounds(&field.managers, field.set, &field.time),
             object: &object,
         };

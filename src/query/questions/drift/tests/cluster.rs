@@ -37,6 +37,8 @@ pub(super) enum Do {
     /// A value that the API server sets.
     Default(&'static str, &'static str),
     Delete,
+    /// A tool makes the fields of every kubectl its own in managedFields, and writes no value.
+    TakeOver(&'static str),
     /// Somebody clears managedFields.
     Clear,
     /// The object is tracked by a label from here on.
@@ -191,6 +193,15 @@ impl Deployment {
         }
         let is_same = before.fields == self.fields && had.1 == wanted;
         self.books.insert(writer.clone(), (if is_same { had.0 } else { now }, wanted));
+    }
+
+    fn take_over(&mut self, manager: &str) {
+        let of_kubectl: Vec<Writer> =
+            self.books.keys().filter(|(name, _, _)| name.starts_with("kubectl")).cloned().collect();
+        let fields: Vec<String> =
+            of_kubectl.iter().filter_map(|writer| self.books.remove(writer)).flat_map(|(_, fields)| fields).collect();
+        let (_, own) = self.books.get_mut(&(manager.to_owned(), "Apply", "")).unwrap();
+        own.extend(fields);
     }
 
     fn json(&self, label: Option<&str>) -> Value {
@@ -369,6 +380,7 @@ impl Cluster {
             Do::Default(field, value) => {
                 self.write(|object, _| drop(object.fields.insert(field.to_owned(), value.to_owned()))).await;
             }
+            Do::TakeOver(manager) => self.write(move |object, _| object.take_over(manager)).await,
             Do::Clear => self.write(|object, _| object.books.clear()).await,
             Do::Label(label) => self.label = Some(label),
             Do::Put(source, object) => self.tell(source, Verb::Upsert, &object).await,
