@@ -120,6 +120,7 @@ fn folded_in_json(state: &Path) {
 
 /// What fits and is shown by no line is said, with its number and the flag that shows it, whatever chooses it.
 fn hidden(state: &Path) {
+    let (mut some, mut none) = (0, 0);
     for filter in [
         &["--by", "kube-scheduler"][..],
         &["--by", "kube-scheduler,kubelet"],
@@ -156,11 +157,14 @@ fn hidden(state: &Path) {
             assert_eq!(said.contains("no change matches"), all.is_empty(), "{args:?}: {said}");
             let is_hidden = missing > 0 && (!is_last || shown.is_empty());
             assert_eq!(said.contains("--all shows each"), is_hidden, "{args:?}, {missing} of {}: {said}", all.len());
+            some += usize::from(is_hidden && !shown.is_empty());
+            none += usize::from(is_hidden && shown.is_empty());
             if is_hidden && !is_last {
                 assert!(said.contains(&format!("{missing} ")), "{args:?}, {missing} of {}: {said}", all.len());
             }
         }
     }
+    assert!(some > 0 && none > 0, "{some} beside lines, {none} alone");
 }
 
 /// Each option means what it means for one object.

@@ -59,7 +59,7 @@ pub async fn scenario(version: Version) {
     let entries: Vec<Value> =
         fs::read_to_string(daemon.log()).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let mut judged = Judged::default();
-    let writes = record.writes.lock().unwrap();
+    let writes = std::mem::take(&mut *record.writes.lock().unwrap());
     let known = targets(&entries, &writes);
     for (entry, truth) in &known {
         judged.take(&daemon, entry, truth);
@@ -136,7 +136,7 @@ impl Judged {
             None => *self.counts.entry("no sender".to_owned()).or_default() += 1,
             Some(user) if user == truth.user => *self.counts.entry("sender".to_owned()).or_default() += 1,
             Some(user) => {
-                self.wrong.push(format!("{object} in entry {} of {truth:?} was not sent by {user}", entry["seq"]))
+                self.wrong.push(format!("{object} in entry {} of {truth:?} was not sent by {user}", entry["seq"]));
             }
         }
     }

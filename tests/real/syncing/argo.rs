@@ -152,7 +152,7 @@ impl<'c> App<'c> {
         let argo = &self.cast.argo;
         if self.is_server_side {
             let path = format!("{one}?fieldManager=argocd-controller&force=true");
-            argo.write("PATCH", &path, APPLY, &manifest, by, field).await;
+            argo.write(("PATCH", &path, APPLY), &manifest, by, field).await;
             return;
         }
         let applied = format!("{manifest}\n");
@@ -167,7 +167,7 @@ impl<'c> App<'c> {
                 return;
             }
         }
-        argo.write("PATCH", &format!("{one}?fieldManager=argocd-controller"), STRATEGIC, &manifest, by, field).await;
+        argo.write(("PATCH", &format!("{one}?fieldManager=argocd-controller"), STRATEGIC), &manifest, by, field).await;
     }
 
     /// No two Applications have the same.
@@ -184,14 +184,14 @@ impl<'c> App<'c> {
         if self.has_replicas && self.dice.percent(50) {
             let count = 10 + round;
             let body = json!({"spec": {"replicas": count}});
-            person.write("PATCH", &format!("{one}/scale"), MERGE, &body, By::Person, REPLICAS).await;
+            person.write(("PATCH", &format!("{one}/scale"), MERGE), &body, By::Person, REPLICAS).await;
             let (path, expected, got) = (REPLICAS.to_owned(), "3".to_owned(), count.to_string());
             let (ended, revision) = (String::new(), String::new());
             return Drifted { object, path, expected, got, user: person.user.clone(), ended, revision };
         }
         let image = format!("registry.example/by-hand:{}-{round}", self.number);
         let body = json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}});
-        person.write("PATCH", &format!("{one}?fieldManager=kubectl-edit"), STRATEGIC, &body, By::Person, IMAGE).await;
+        person.write(("PATCH", &format!("{one}?fieldManager=kubectl-edit"), STRATEGIC), &body, By::Person, IMAGE).await;
         let (path, expected) = (IMAGE.to_owned(), self.image(&self.hash()));
         let (ended, revision) = (String::new(), String::new());
         Drifted { object, path, expected, got: image, user: person.user.clone(), ended, revision }
@@ -204,6 +204,6 @@ impl<'c> App<'c> {
         let (_, mut scale) = scaler.ask("GET", &path, "application/json", &Value::Null).await;
         scale["spec"]["replicas"] = (2 + round).into();
         let by = By::Autoscaler(format!("hpa-{}", self.number));
-        scaler.write("PUT", &path, "application/json", &scale, by, REPLICAS).await;
+        scaler.write(("PUT", &path, "application/json"), &scale, by, REPLICAS).await;
     }
 }

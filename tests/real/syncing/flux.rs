@@ -81,9 +81,9 @@ impl<'c> Driver<'c> {
                 self.revision += 1;
             }
             if self.is_helm {
-                self.release(round).await
+                self.release(round).await;
             } else {
-                self.reconcile(edit.is_some()).await
+                self.reconcile(edit.is_some()).await;
             }
             if let Some(drift) = edit.take() {
                 let ended = if is_repair { "restored" } else { "replaced" };
@@ -105,7 +105,7 @@ impl<'c> Driver<'c> {
         let person = self.dice.pick(&cast.people);
         let got = format!("by hand {round}");
         let one = format!("{MAPS}/{}?fieldManager=kubectl-edit", self.map());
-        person.write("PATCH", &one, STRATEGIC, &json!({"data": {"value": got}}), By::Person, VALUE).await;
+        person.write(("PATCH", &one, STRATEGIC), &json!({"data": {"value": got}}), By::Person, VALUE).await;
         Drifted {
             object: format!("configmaps/{}", self.map()),
             path: VALUE.to_owned(),
@@ -163,7 +163,7 @@ impl<'c> Driver<'c> {
         if is_edited {
             self.take_over(&one, &existing).await;
         }
-        controller.write("PATCH", &apply, APPLY, &manifest, self.by(), VALUE).await;
+        controller.write(("PATCH", &apply, APPLY), &manifest, self.by(), VALUE).await;
         pass(self.dice.between(0, 700)).await;
         let now = Timestamp::now();
         let took = format!("{}ms", now.duration_since(self.begun).as_millis());
@@ -196,7 +196,7 @@ impl<'c> Driver<'c> {
         rest.push(own);
         let patch = json!([{"op": "replace", "path": "/metadata/managedFields", "value": rest}]);
         let path = format!("{one}?fieldManager=kustomize-controller");
-        self.controller().write("PATCH", &path, "application/json-patch+json", &patch, By::Books, VALUE).await;
+        self.controller().write(("PATCH", &path, "application/json-patch+json"), &patch, By::Books, VALUE).await;
     }
 
     async fn release(&mut self, round: usize) {
@@ -225,7 +225,7 @@ impl<'c> Driver<'c> {
             _ => ("PATCH", format!("{MAPS}/{}", self.map()), STRATEGIC),
         };
         let path = format!("{path}?fieldManager=helm-controller");
-        controller.write(method, &path, kind, &manifest, self.by(), VALUE).await;
+        controller.write((method, &path, kind), &manifest, self.by(), VALUE).await;
         pass(held).await;
         let one = format!("{secrets}/sh.helm.release.v1.{}.v{number}?fieldManager=helm-controller", self.name());
         controller.send("PATCH", &one, MERGE, &secret("deployed")).await;

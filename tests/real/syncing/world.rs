@@ -107,7 +107,7 @@ impl Writer<'_> {
     }
 
     /// Changes an object, and records who that was.
-    pub async fn write(&self, method: &str, path: &str, kind: &str, body: &Value, by: By, field: &str) -> Value {
+    pub async fn write(&self, (method, path, kind): (&str, &str, &str), body: &Value, by: By, field: &str) -> Value {
         let answer = self.send(method, path, kind, body).await;
         self.recorded(&answer, by, field);
         answer
