@@ -9,7 +9,6 @@ use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublic
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::note::Signature;
 use crate::core::merkle::sha256;
 
 /// Type of a key that signs the text of a note.
@@ -18,6 +17,17 @@ const PLAIN: u8 = 1;
 const TIMED: u8 = 4;
 /// Start of a signing key.
 const PRIVATE: &str = "PRIVATE+KEY+";
+
+/// A signature of a note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// Name of the key.
+    pub name: String,
+    /// First four bytes of the digest of the key and its name.
+    pub id: [u8; 4],
+    /// The rest, whose format depends on the key.
+    pub bytes: Vec<u8>,
+}
 
 /// The public half of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]

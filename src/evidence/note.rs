@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
+pub use super::key::Signature;
 use super::key::{SigningKey, VerifierKey};
 
 /// Start of a line with a signature.
@@ -13,17 +14,6 @@ const DASH: &str = "\u{2014} ";
 const NOTE_LEN_MAX: usize = 64 << 10;
 /// Signatures of one note at most.
 const SIGNATURES_MAX: usize = 100;
-
-/// A signature of a note.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Signature {
-    /// Name of the key.
-    pub name: String,
-    /// First four bytes of the digest of the key and its name.
-    pub id: [u8; 4],
-    /// The rest, whose format depends on the key.
-    pub bytes: Vec<u8>,
-}
 
 /// A text with signatures. Nothing says that they are good: [`Note::is_signed_by`] does.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //!
 //! # Decision: the place is asked before anything is signed
 //!
-//! Context: One origin must never sign two histories, and a journal that was put back from a copy has another one.
+//! Context: One origin must never sign two histories, and a journal that was restored from a copy has another one.
 //! Decision: The last checkpoint in the place is read each time. Its tree has to be the beginning of the journal's, else nothing is signed;
 //! at the start of decklog a new epoch, and so a new tree, begins instead.
 //! Cost: One small file is read a minute.
@@ -97,7 +97,7 @@ impl Publisher {
         runtime::blocking(move || work(&mut signer.lock().unwrap_or_else(PoisonError::into_inner))).await
     }
 
-    /// Begins: entries get digests from here on. Where the place has signed another history than the journal's, the journal was put back from
+    /// Begins: entries get digests from here on. Where the place has signed another history than the journal's, the journal was restored from
     /// a copy, and a new epoch begins. It has to be called before anything is delivered.
     ///
     /// # Errors

@@ -11,6 +11,7 @@
 //! Cost: A file beside the journal.
 
 mod alarm;
+mod evidence;
 mod ha;
 mod live;
 
@@ -25,13 +26,14 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use alarm::{Alarm, NAMES as ALARMS, failing, refused};
+pub use evidence::EvidenceStatus;
 pub use ha::{HaView, Role};
 pub use live::{Because, CacheFault, FILE as LIVE, Jump, Live, Part, Trouble, in_one_line};
 
 use crate::core::model::Seq;
 use crate::core::wire::{Entry, EntryGap};
 use crate::journal::{
-    AuditCounts, AuditLogRow, DeadLetter, JournalError, Reader, SinkRow, SinkState, SourceRow, SourceState, TreeRow,
+    AuditCounts, AuditLogRow, DeadLetter, JournalError, Reader, SinkRow, SinkState, SourceRow, SourceState,
 };
 
 /// Every position at one moment.
@@ -74,22 +76,6 @@ pub struct Status {
     /// Evidence; absent where entries get none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceStatus>,
-}
-
-/// Signed checkpoints over the log.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct EvidenceStatus {
-    /// The first entry that the tree of this epoch covers.
-    pub first: Seq,
-    /// The last entry that is signed; absent while none is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signed: Option<Seq>,
-    /// Time of the last checkpoint.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signed_at: Option<Timestamp>,
-    /// Set while nothing is signed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failing: Option<Trouble>,
 }
 
 /// An audit log of an API server.
@@ -415,7 +401,7 @@ impl Status {
                 .collect(),
             sinks: sinks.into_iter().map(|sink| SinkStatus::of(sink, &refused, &live, head, now)).collect(),
             audit_logs: audit_logs(reader)?,
-            evidence: evidence(reader, live.evidence.take())?,
+            evidence: evidence::evidence(reader, live.evidence.take())?,
             waiting: live.waiting,
             waiting_because: live.waiting_because,
             discovery: live.discovery,
@@ -446,16 +432,6 @@ fn audit_logs(reader: &Reader) -> Result<Vec<AuditLogStatus>, JournalError> {
         caught_up: timestamp(row.read_at),
     };
     Ok(rows.map(status).collect())
-}
-
-fn evidence(reader: &Reader, failing: Option<Trouble>) -> Result<Option<EvidenceStatus>, JournalError> {
-    let row = reader.trees()?.pop().filter(|row| !row.is_closed);
-    Ok(row.map(|TreeRow { first, signed: (signed, at), .. }| EvidenceStatus {
-        first,
-        signed: Some(signed).filter(|signed| *signed >= first),
-        signed_at: timestamp(at),
-        failing,
-    }))
 }
 
 impl SourceStatus {

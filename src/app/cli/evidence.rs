@@ -101,7 +101,7 @@ fn make(file: &Path, name: Option<String>) -> Result<SigningKey, Failure> {
     let mut made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
     made.write_all(key.render().as_bytes()).and_then(|()| made.sync_all()).map_err(failed)?;
     complain(&format!(
-        "a new key is in {}: keep a copy where the machine of decklog cannot reach it, and give the public key to whoever checks the log",
+        "a new key is in {}: keep a copy where the machine of decklog cannot reach it, and give the public key to those who check the log",
         file.display()
     ));
     Ok(key)

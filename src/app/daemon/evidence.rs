@@ -44,7 +44,7 @@ impl Evidence {
     pub(super) fn spawn(&self, journal: &Journal, tasks: &mut Supervisor<TaskError>) {
         if let Some(publisher) = self.publisher.clone() {
             let (journal, state, stop) = (journal.clone(), self.state.clone(), tasks.stop());
-            tasks.spawn("evidence", async move {
+            tasks.spawn("signing", async move {
                 publisher.run(&journal, &state, stop).await;
                 Ok(())
             });

@@ -4,7 +4,7 @@
 //!
 //! Context: Each entry costs time in the writer and bytes on the disk, for as long as somebody may want to prove it.
 //! Decision: The digests of one transaction are one row. Once 256 leaves are there, they and the hash over them are one row, as the tiles
-//! of tlog-tiles have them, and the rows of the transactions go. Whoever signs reads hashes of blocks, not entries.
+//! of tlog-tiles have them, and the rows of the transactions go. The signing reads hashes of blocks, not entries.
 //! Cost: A block is written twice; a proof reads one block.
 
 use rusqlite::{Connection, OptionalExtension, params};

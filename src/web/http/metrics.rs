@@ -2,6 +2,9 @@
 //! that they say what is on disk and a restart does not set them back. Only the counters of requests and of what
 //! waits are of this process.
 
+mod audit_log;
+mod evidence;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -15,9 +18,7 @@ use prometheus_client::registry::Registry;
 
 use super::Endpoints;
 use super::counters::{SinkCounts, SourceCounts};
-use crate::journal::{
-    AuditCounts, JournalError, PauseReason, Reader, Requests, SinkRow, SinkState, SourceRow, SourceState,
-};
+use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SinkState, SourceRow, SourceState};
 use crate::query::churn::OfResource;
 use crate::query::status::{ALARMS, Alarm, HaView, Live, Part, Role, Status};
 
@@ -191,8 +192,8 @@ fn of_the_journal(
     }
     journal(registry, status, head.0);
     sources(registry, reader, now)?;
-    audit_logs(registry, reader)?;
-    evidence(registry, reader)?;
+    audit_log::register_all(registry, reader)?;
+    evidence::register_all(registry, reader)?;
     sinks(registry, &reader.sinks()?, head.0, now);
     reading(registry, process);
     delivering(registry, process);
@@ -307,45 +308,6 @@ const OF_SOURCE: Counts<SourceRow, 5> = [
     ("audits", "Comparisons of the source with the API server", |row| row.audits),
     ("audit_differences", "Objects that an audit found to differ from the log", |row| row.audit_differences),
 ];
-
-/// Registers how far the log is signed.
-fn evidence(registry: &mut Registry, reader: &Reader) -> Result<(), JournalError> {
-    let Some(tree) = reader.trees()?.pop().filter(|tree| !tree.is_closed) else { return Ok(()) };
-    let (signed, at) = tree.signed;
-    let seq: Int = register(registry, "evidence_signed_seq", "Seq of the last entry that a signed checkpoint covers");
-    seq.get_or_create(&Vec::new()).set(i64::try_from(signed.0).unwrap_or(i64::MAX));
-    let time: Float = register(registry, "evidence_signed_timestamp_seconds", "When the last checkpoint was signed");
-    time.get_or_create(&Vec::new()).set(unix(at));
-    Ok(())
-}
-
-/// Registers what is read of each audit log.
-fn audit_logs(registry: &mut Registry, reader: &Reader) -> Result<(), JournalError> {
-    let rows: Vec<_> = reader.audit_logs()?.into_iter().filter(|row| row.active).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
-    let events: Count = register(registry, "audit_log_events", "Events of the audit log, by what became of them");
-    let upto: Float =
-        register(registry, "audit_log_read_timestamp_seconds", "When the audit log was last read to its end");
-    for row in rows {
-        let AuditCounts { read, cut, unreadable, foreign, lost, dropped } = row.counts;
-        let outcomes = [
-            ("read", read),
-            ("cut", cut),
-            ("unreadable", unreadable),
-            ("foreign", foreign),
-            ("lost", lost),
-            ("dropped", dropped),
-        ];
-        for (outcome, number) in outcomes {
-            let labels = vec![("audit_log", row.name.clone()), ("outcome", outcome.to_owned())];
-            events.get_or_create(&labels).inc_by(number);
-        }
-        upto.get_or_create(&vec![("audit_log", row.name)]).set(unix(row.read_at));
-    }
-    Ok(())
-}
 
 fn sources(registry: &mut Registry, reader: &Reader, now: Timestamp) -> Result<(), JournalError> {
     let state: Int = register(registry, "source_state", "1 for the state that the source is in");

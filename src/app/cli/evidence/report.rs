@@ -331,7 +331,7 @@ fn page(contents: &Contents) -> String {
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>Evidence of decklog</title>\n\
          <style>body{{font:16px/1.5 system-ui;max-width:48rem;margin:2rem auto;padding:0 1rem}}code{{overflow-wrap:anywhere}}</style>\n\
          <h1>Evidence of decklog</h1>\n<p>{entries}{range}.</p>\n{types}\n{selected}\n\
-         <h2>Check it</h2>\n<p>Take the public key from whoever runs this log, not from this archive, and run one of these in its directory:</p>\n\
+         <h2>Check it</h2>\n<p>Take the public key from those who run this log, not from this archive, and run one of these in its directory:</p>\n\
          <pre>decklog verify entries.jsonl --evidence evidence --key KEY{partial}\npython3 verify.py evidence entries.jsonl</pre>\n\
          <p>Both prove that no line was altered, dropped or inserted after it was logged. The first checks the signatures as well.</p>\n\
          <h2>Signed checkpoints</h2>\n{checkpoints}\n\
