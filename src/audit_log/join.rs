@@ -30,6 +30,8 @@ mod fact;
 mod ground;
 mod limits;
 mod object;
+mod order;
+mod pool;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -49,6 +51,9 @@ pub use version::Version;
 
 use crate::core::k8s::audited::AuditedRequest;
 use crate::core::model::EntryType;
+
+/// Most times that what is due at once is looked at together.
+const ROUNDS_MAX: usize = 4;
 
 /// State of the join.
 #[derive(Debug)]
@@ -178,7 +183,15 @@ impl Joiner {
     pub fn advance(&mut self, requests: i64, versions: i64) {
         self.ground.mark = self.ground.mark.max(requests.min(versions));
         let stale = requests.max(versions).saturating_sub(self.ground.limits.age);
+        let mut due = Vec::new();
         while let Some(names) = self.pop(self.ground.mark.max(stale)) {
+            if let Some(object) = self.objects.get_mut(&names) {
+                object.due = None;
+            }
+            due.push(names);
+        }
+        self.measure(&due);
+        for names in due {
             let Some(object) = self.objects.get_mut(&names) else { continue };
             object.due = object.settle(&names, &mut self.ground, &mut self.out);
             if object.due.is_some_and(|due| due <= stale) {
@@ -193,6 +206,20 @@ impl Joiner {
         if self.ground.mark >= self.tidy_at {
             self.ground.tidy(false);
             self.tidy_at = self.ground.mark + self.ground.limits.answer;
+        }
+    }
+
+    /// Bounds the times of what is due by each other, until nothing new comes of it.
+    fn measure(&mut self, due: &[Arc<Names>]) {
+        let mut open: Vec<&Arc<Names>> = due.iter().collect();
+        for _ in 0..ROUNDS_MAX {
+            let known = self.ground.orders.news;
+            let (objects, ground) = (&mut self.objects, &mut self.ground);
+            open.retain(|names| objects.get_mut(*names).is_some_and(|object| object.measure(names, ground)));
+            ground.narrow_pools(open.iter().map(|names| &***names));
+            if open.is_empty() || ground.orders.news == known {
+                return;
+            }
         }
     }
 

@@ -105,7 +105,7 @@ impl Versions {
         let is_old = |stamp: &Timestamp| change.as_ref().is_some_and(|change| !is_stamped(change, *stamp));
         let after = moved.filter(is_old).map_or(i64::MIN, Timestamp::as_microsecond);
         let moved = moved.filter(|stamp| !is_old(stamp));
-        let (earliest, latest) = bounds(&entry, moved.or(stamped).filter(|_| is_watched), self.ahead);
+        let [earliest, latest, stored_by] = bounds(&entry, moved.or(stamped).filter(|_| is_watched), self.ahead);
         let earliest = earliest.max(after.min(latest));
         Ok(Some(Version {
             seq: entry.seq,
@@ -126,6 +126,7 @@ impl Versions {
             labels: metadata.map(|metadata| metadata.labels.unwrap_or_default()),
             earliest,
             latest,
+            stored_by,
         }))
     }
 }
@@ -183,9 +184,9 @@ impl Metadata {
     }
 }
 
-/// Bounds of the time at which a version was written, microseconds since 1970. A stamp of the API server counts where it agrees with
+/// Bounds of the time at which a version was written, and the time by which it was stored, microseconds since 1970. A stamp of the API server counts where it agrees with
 /// the time of journaling: a restored object has the stamps of another time.
-fn bounds(entry: &Entry<'_>, stamp: Option<Timestamp>, ahead: SignedDuration) -> (i64, i64) {
+fn bounds(entry: &Entry<'_>, stamp: Option<Timestamp>, ahead: SignedDuration) -> [i64; 3] {
     let read = |text: &str| text.parse::<Timestamp>().ok();
     let time = read(&entry.time).unwrap_or(Timestamp::MIN);
     let between = entry.happened_between.as_ref().and_then(|[earliest, latest]| read(earliest).zip(read(latest)));
@@ -193,10 +194,11 @@ fn bounds(entry: &Entry<'_>, stamp: Option<Timestamp>, ahead: SignedDuration) ->
     let widened = |by: SignedDuration| move |time: Timestamp| time.saturating_add(by).unwrap_or(time);
     let (earliest, latest) = (earliest.checked_sub(WATCH_LAG_MAX).unwrap_or(earliest), widened(ahead)(latest));
     // A stamp is cut to the second.
-    match stamp.filter(|stamp| (earliest..=latest).contains(stamp)) {
-        Some(stamp) => (stamp.as_microsecond(), widened(CUT_MAX)(stamp).min(latest).as_microsecond()),
-        None => (earliest.as_microsecond(), latest.as_microsecond()),
-    }
+    let (earliest, stamped_by) = match stamp.filter(|stamp| (earliest..=latest).contains(stamp)) {
+        Some(stamp) => (stamp, widened(CUT_MAX)(stamp).min(latest)),
+        None => (earliest, latest),
+    };
+    [earliest, stamped_by, latest].map(Timestamp::as_microsecond)
 }
 
 #[cfg(test)]

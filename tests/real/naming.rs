@@ -351,6 +351,12 @@ pub async fn scenario(version: Version) {
         })
         .await;
     }
+    if let Some(keep) = std::env::var_os("A1_KEEP") {
+        for (daemon, name) in daemons.iter().zip(["whole", "metadata", "azure"]) {
+            fs::copy(daemon.log(), Path::new(&keep).join(format!("{name}.entries"))).unwrap();
+            fs::copy(file(&format!("{name}.log")), Path::new(&keep).join(format!("{name}.log"))).unwrap();
+        }
+    }
     let truth = Truth::read(&file("whole.log"));
     let wanted = unwritten_of_people(&truth.unwritten);
     // A source that is quiet says by its next bookmark that nothing was missing.

@@ -8,10 +8,18 @@
 pub(super) struct Slot {
     pub(super) earliest: i64,
     pub(super) latest: i64,
+    /// Time by which the API server had the version before it, where it is known from a stamp.
+    pub(super) stamped_by: i64,
     /// Requests that can have made it, by the two alone.
     pub(super) candidates: Vec<usize>,
     /// Reports that something else can have made it: what is not among the requests, or what makes several versions.
     pub(super) free: bool,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self { earliest: i64::MIN, latest: i64::MAX, stamped_by: i64::MAX, candidates: Vec::new(), free: false }
+    }
 }
 
 /// Request, with bounds of its time by a reference clock.
@@ -111,6 +119,9 @@ impl Search<'_> {
     fn choose(&mut self, now: i64) -> bool {
         let place = self.chosen.len();
         let Some(slot) = self.run.get(place) else { return true };
+        if now > slot.stamped_by {
+            return false;
+        }
         let now = now.max(slot.earliest);
         if now > slot.latest {
             return false;

@@ -95,6 +95,8 @@ pub(super) struct Fact {
     pub(super) due: i64,
     /// It came after its time: what it made may be decided.
     pub(super) late: bool,
+    /// Number in its pool, where it names no object.
+    pub(super) number: u64,
     /// Seq of the version that it made.
     pub(super) made: Option<u64>,
     /// It may have made a version that could not be decided.
@@ -140,6 +142,7 @@ impl Fact {
             completed,
             due: known + limits.answer,
             late: known + limits.answer <= mark,
+            number: 0,
             made: None,
             contested: false,
         })

@@ -5,9 +5,10 @@ use std::hash::Hash;
 
 use super::fact::{Fact, Verb};
 use super::limits::Limits;
+use super::order::{Bounds, Orders};
+use super::pool::Pool;
 use super::verdict::{Actor, Certainty, Unresolved};
 use super::version::Version;
-use crate::core::model::EntryType;
 
 /// Resource in a namespace, or object where `name` is not empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -31,7 +32,9 @@ pub(super) struct Ground {
     /// Times in which requests may be missing.
     doubts: VecDeque<(i64, i64)>,
     /// Requests that name no object.
-    pools: HashMap<Names, Pool>,
+    pub(super) pools: HashMap<Names, Pool>,
+    /// Times of versions by their order.
+    pub(super) orders: Orders,
     /// Who asked for the deletion of an object, by uid.
     pub(super) askers: Recent<Box<str>, Result<Actor, Unresolved>>,
     /// Definitions that were deleted, `PLURAL.GROUP`, and when.
@@ -89,12 +92,6 @@ pub(super) enum Covered {
     No,
 }
 
-#[derive(Debug)]
-struct Pool {
-    facts: VecDeque<Fact>,
-    forgotten: i64,
-}
-
 /// Most intervals of doubt; the oldest two become one.
 const DOUBTS_MAX: usize = 64;
 /// Most times of which versions are missing; the oldest are forgotten.
@@ -113,6 +110,7 @@ impl Ground {
             bytes: 0,
             doubts: VecDeque::new(),
             pools: HashMap::new(),
+            orders: Orders::default(),
             askers: Recent::default(),
             definitions: Recent::default(),
             holes: Recent::default(),
@@ -145,6 +143,47 @@ impl Ground {
         self.missing.push_back(missing);
     }
 
+    /// Bounds of the time of a version by itself, by a reference clock.
+    fn alone(&self, version: &Version) -> Bounds {
+        let skew = self.limits.skew;
+        Bounds { from: version.earliest - skew, to: version.stored_by + skew }
+    }
+
+    /// Bounds of the time of a version, by itself and by what is known of others, by a reference clock.
+    pub(super) fn when(&self, version: &Version) -> Bounds {
+        let alone = self.alone(version);
+        let Some(number) = version.number() else { return alone };
+        let all = alone.within(self.orders.bounds(&version.group, &version.resource, number));
+        if all.from <= all.to { all } else { alone }
+    }
+
+    /// Reports whether a request ran at a time of these bounds. What failed may be stored after its answer.
+    pub(super) const fn ran(&self, fact: &Fact, when: Bounds) -> bool {
+        let skew = self.limits.skew;
+        let end = if fact.unsure { fact.completed.saturating_add(self.limits.answer) } else { fact.completed };
+        fact.received - skew <= when.to && end + skew >= when.from
+    }
+
+    /// Takes the order of a version, as it comes.
+    pub(super) fn order(&mut self, version: &Version) {
+        if let Some(number) = version.number().filter(|_| version.is_one_write()) {
+            let alone = self.alone(version);
+            self.orders.add(&version.group, &version.resource, number, alone);
+        }
+    }
+
+    /// Takes it that one of these requests made this version, and no other one did.
+    pub(super) fn narrow(&mut self, version: &Version, (from, to): (i64, i64)) {
+        if let Some(number) = version.number() {
+            let skew = self.limits.skew;
+            let alone = self.alone(version);
+            let bounds = alone.within(Bounds { from: from - skew, to: to.saturating_add(skew) });
+            if bounds.from <= bounds.to {
+                self.orders.note(&version.group, &version.resource, number, bounds);
+            }
+        }
+    }
+
     /// Returns what the log covers of a request for an object.
     pub(super) fn covered(&self, names: &Names, fact: &Fact) -> Covered {
         let Some(covers) = &self.covers else { return Covered::Yes };
@@ -168,56 +207,6 @@ impl Ground {
             Some(_) => Covered::Yes,
             None => Covered::No,
         }
-    }
-
-    /// Keeps a request that names no object; a repeat changes nothing.
-    pub(super) fn pool(&mut self, scope: Names, fact: Fact) {
-        let pool = self.pools.entry(scope).or_insert_with(|| Pool { facts: VecDeque::new(), forgotten: i64::MIN });
-        if pool.facts.iter().all(|known| !known.is(&fact)) {
-            self.bytes += fact.bytes();
-            pool.facts.push_back(fact);
-        }
-    }
-
-    fn pool_of(&self, names: &Names) -> Option<&Pool> {
-        let scope = Names { name: Box::default(), ..names.clone() };
-        self.pools.get(&scope)
-    }
-
-    /// Requests without a name that can have made this version.
-    pub(super) fn pooled<'a>(&'a self, names: &Names, version: &'a Version) -> impl Iterator<Item = &'a Fact> {
-        let facts = self.pool_of(names).into_iter().flat_map(|pool| &pool.facts);
-        facts.filter(move |fact| {
-            let is_generated = fact.verb != Verb::Create || version.generated;
-            version.is_one_write() && is_generated && fact.may_have_made(version)
-        })
-    }
-
-    /// Reports whether requests of the version's time are forgotten or were never read.
-    pub(super) fn is_forgotten(&self, names: &Names, version: &Version) -> bool {
-        let by_pool = (version.is_deletion() || version.op == EntryType::Added)
-            && self.pool_of(names).is_some_and(|pool| version.earliest <= pool.forgotten);
-        by_pool || version.earliest <= self.forgotten
-    }
-
-    /// Drops requests without a name after their time, or the older half of them all.
-    pub(super) fn tidy(&mut self, all: bool) {
-        let (mark, limits) = (self.mark, &self.limits);
-        let keep = 2 * limits.request + limits.answer;
-        for pool in self.pools.values_mut() {
-            let half = if all { pool.facts.len().div_ceil(2) } else { 0 };
-            let mut place = 0;
-            pool.facts.retain(|fact| {
-                place += 1;
-                let stays = place > half && fact.due + keep > mark;
-                if !stays {
-                    self.bytes -= fact.bytes();
-                    pool.forgotten = pool.forgotten.max(fact.completed.min(fact.due));
-                }
-                stays
-            });
-        }
-        self.pools.retain(|_, pool| !pool.facts.is_empty() || pool.forgotten + keep + limits.age > mark);
     }
 
     /// Notes that a request deletes a definition, if it does.

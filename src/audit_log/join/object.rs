@@ -1,6 +1,7 @@
 //! Requests and versions of one object name, and what follows from them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::assign::{self, Slot, Span};
 use super::fact::{Fact, Verb};
@@ -22,10 +23,17 @@ pub(super) struct Object {
 
 #[derive(Debug)]
 struct Known {
-    version: Version,
+    version: Arc<Version>,
     late: bool,
     decided: bool,
+    /// Set once all requests of its time are known, and others of the order have been bounded by them.
+    measured: bool,
+    /// Set if no request can have made it then.
+    lonely: bool,
 }
+
+/// Time for which a version waits for what others of about its time say of it: a second, in microseconds.
+const NEIGHBOURS_WAIT: i64 = 1_000_000;
 
 /// Number of requests of one object that wait for its source; the oldest go first.
 const HELD_MAX: usize = 4096;
@@ -54,7 +62,8 @@ impl Object {
         }
         ground.bytes += fact.bytes();
         self.facts.push(fact);
-        self.prove(out);
+        self.versions.iter_mut().for_each(|known| known.lonely = false);
+        self.prove(ground, out);
     }
 
     /// Adds a version; a repeat changes nothing.
@@ -64,19 +73,66 @@ impl Object {
             return;
         }
         ground.bytes += weight(&version);
+        ground.order(&version);
         let late = version.latest + 2 * ground.limits.skew < ground.mark;
-        self.versions.insert(place, Known { version, late, decided: false });
-        self.prove(out);
+        let version = Arc::new(version);
+        self.versions.insert(place, Known { version, late, decided: false, measured: false, lonely: false });
+        self.prove(ground, out);
     }
 
     /// Decides at once what a request proves by itself.
-    fn prove(&mut self, out: &mut Settled) {
+    fn prove(&mut self, ground: &mut Ground, out: &mut Settled) {
         for known in self.versions.iter_mut().filter(|known| !known.decided) {
             let Some(fact) = self.facts.iter_mut().find(|fact| fact.proves(&known.version)) else { continue };
             fact.made = Some(known.version.seq);
             known.decided = true;
+            ground.narrow(&known.version, (fact.received, fact.completed));
+            ground.close(&known.version, None);
             out.verdicts.push(Verdict { seq: known.version.seq, actor: unite(&known.version, [&*fact].into_iter()) });
         }
+    }
+
+    /// Bounds the time of the versions of which all requests are known, and of what stands before and behind them. Reports whether one
+    /// of them is left with several requests, so that more is to be had from others.
+    pub(super) fn measure(&mut self, names: &Names, ground: &mut Ground) -> bool {
+        let is_ripe = |known: &Known| !known.decided && known.version.latest + ground.limits.answer <= ground.mark;
+        if !self.versions.iter().any(is_ripe) {
+            return false;
+        }
+        let candidates = self.candidates(names, ground);
+        let mut is_open = false;
+        for (place, candidates) in candidates.iter().enumerate() {
+            let Known { version, late, decided, .. } = &self.versions[place];
+            if *decided || version.latest + ground.limits.answer > ground.mark {
+                continue;
+            }
+            let version = Arc::clone(version);
+            let is_sure = !late
+                && version.is_one_write()
+                && !candidates.contradicted
+                && !ground.is_forgotten(names, &version)
+                && !ground.is_doubted(&version)
+                && !ground.has_hole(names, &version);
+            if candidates.closed {
+                ground.close(&version, None);
+            } else {
+                ground.open(&version, !is_sure || !candidates.facts.is_empty());
+            }
+            let named = candidates.facts.iter().map(|&fact| &self.facts[fact]);
+            let all = named.chain(ground.pooled(names, &version).filter(|_| !candidates.closed));
+            let (mut number, mut is_shown, mut span) = (0, true, (i64::MAX, i64::MIN));
+            for fact in all {
+                number += 1;
+                is_shown &= fact.is_shown_by(&version) && !fact.unsure;
+                span = (span.0.min(fact.received), span.1.max(fact.completed));
+            }
+            (self.versions[place].measured, self.versions[place].lonely) = (true, number == 0);
+            is_open |= number > 1;
+            if is_sure && is_shown && number > 0 {
+                ground.narrow(&version, span);
+            }
+        }
+        is_open
     }
 
     /// Settles what is due, and returns the time at which the next is.
@@ -110,8 +166,12 @@ impl Object {
         let open = self.versions.iter().filter(|known| !known.decided);
         let open = open.map(|known| {
             let first = known.version.latest + limits.answer;
-            let may = || self.facts.iter().any(|fact| fact.may_have_made(&known.version));
-            if first > ground.mark || may() { first } else { known.version.latest + limits.request }
+            let may = || !known.lonely && self.facts.iter().any(|fact| fact.may_have_made(&known.version));
+            match (known.measured, first > ground.mark || may()) {
+                (false, true) => first,
+                (true, true) => first + NEIGHBOURS_WAIT,
+                (_, false) => known.version.latest + limits.request,
+            }
         });
         let kept = self.versions.iter().filter(|known| known.decided);
         let kept = kept.map(|known| known.version.latest + 2 * limits.request + limits.answer).min();
@@ -130,7 +190,7 @@ impl Object {
             !earlier.decided && earlier.version.deletion_requested && earlier.version.uid == version.uid
         });
         let long = version.is_deletion() && candidates[place].facts.is_empty();
-        let wait = if long { ground.limits.request } else { ground.limits.answer };
+        let wait = if long { ground.limits.request } else { ground.limits.answer + NEIGHBOURS_WAIT };
         !decided && version.latest + wait <= ground.mark && !(asked && asking)
     }
 
@@ -148,12 +208,15 @@ impl Object {
                 || ground.is_forgotten(names, version)
                 || ground.is_doubted(version)
                 || ground.has_hole(names, version);
-            let (earliest, latest) = if version.is_one_write() {
-                (version.earliest - skew, version.latest + skew)
-            } else {
-                (i64::MIN, i64::MAX)
-            };
-            slots.push(Slot { earliest, latest, candidates: std::mem::take(&mut candidates.facts), free });
+            let (mut slot, when) = (Slot::default(), ground.when(version));
+            if version.is_one_write() {
+                (slot.earliest, slot.latest) = (when.from, when.to);
+            }
+            // The API server makes the stamp of a change when it has read the version before.
+            if version.is_one_write() && version.op == EntryType::Modified {
+                slot.stamped_by = version.latest + skew;
+            }
+            slots.push(Slot { candidates: std::mem::take(&mut candidates.facts), free, ..slot });
         }
         let span = |fact: &Fact| Span {
             received: fact.received - skew,
@@ -180,7 +243,10 @@ impl Object {
         if *decided || !version.is_one_write() {
             return Candidates::default();
         }
-        let may = |fact: &Fact| (fact.made.is_none() || self.makes_several(fact)) && fact.may_have_made(version);
+        let when = ground.when(version);
+        let may = |fact: &Fact| {
+            (fact.made.is_none() || self.makes_several(fact)) && fact.may_have_made(version) && ground.ran(fact, when)
+        };
         let mut facts: Vec<usize> = (0..self.facts.len()).filter(|&fact| may(&self.facts[fact])).collect();
         // An answer that carries the version was given when it was there: what was asked later did not make it.
         let carries = |fact: &&Fact| version.op != EntryType::Deleted && *fact.after == *version.version;
@@ -264,6 +330,10 @@ impl Object {
         } else if version.deletion_requested {
             ground.askers.insert(version.uid.as_str().into(), actor.clone());
         }
+        let mut pooled = ground.pooled(names, version);
+        let only = pooled.next().filter(|_| certain && candidates.facts.is_empty()).map(|fact| fact.number);
+        drop(pooled);
+        ground.close(version, only);
         out.verdicts.push(Verdict { seq: version.seq, actor });
     }
 
@@ -277,8 +347,8 @@ impl Object {
     ) -> (Result<Actor, Unresolved>, bool) {
         let Known { version, late, .. } = &self.versions[place];
         let made = self.maker(version, *late, candidates, names, ground);
-        let pooled = || !candidates.closed && ground.pooled(names, version).next().is_some();
-        let certain = made.is_ok() && candidates.facts.len() == 1 && !pooled();
+        let pooled = if candidates.closed { 0 } else { ground.pooled(names, version).take(2).count() };
+        let certain = made.is_ok() && candidates.facts.len() + pooled == 1;
         let ends = version.op == EntryType::Deleted;
         let asker = ends.then(|| ground.asker(version)).flatten();
         // The request for the deletion came before anything that is known.
@@ -340,7 +410,7 @@ impl Object {
         let mark = ground.mark;
         let versions = &self.versions;
         let known: HashSet<&str> = versions.iter().map(|known| known.version.version.as_str()).collect();
-        let open: Vec<&Version> = versions.iter().filter(|known| !known.decided).map(|known| &known.version).collect();
+        let open: Vec<&Version> = versions.iter().filter(|known| !known.decided).map(|known| &*known.version).collect();
         let keep = 2 * ground.limits.request;
         let mut held = self.facts.len();
         self.facts.retain(|fact| {
@@ -372,6 +442,7 @@ impl Object {
         for known in self.versions.iter_mut().filter(|known| !known.decided) {
             if facts || known.version.latest + ground.limits.answer <= until {
                 known.decided = true;
+                ground.close(&known.version, None);
                 let actor = ground.asker(&known.version).filter(|_| known.version.op == EntryType::Deleted);
                 let actor = actor.unwrap_or(Err(Unresolved::OutsideOfItsTime));
                 out.verdicts.push(Verdict { seq: known.version.seq, actor });

@@ -49,9 +49,16 @@ pub struct Version {
     pub earliest: i64,
     /// The later bound, which counts as part of the time.
     pub latest: i64,
+    /// Time by which it was stored. The API server makes a stamp before it stores the object, so that this may be later than the second of that.
+    pub stored_by: i64,
 }
 
 impl Version {
+    /// Its place in the order of an etcd; none where it has no number.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.version.parse().ok()
+    }
+
     /// Managers that made this version for certain. Ownership alone is a hint: it stays with who wrote the value first.
     pub(super) fn movers(&self) -> impl Iterator<Item = &Manager> {
         let created = self.op == EntryType::Added;

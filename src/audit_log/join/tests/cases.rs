@@ -44,6 +44,7 @@ fn version(seq: u64, op: EntryType, version: &str, second: i64) -> Version {
         deleting: false,
         earliest: second,
         latest: second + SECOND - 1,
+        stored_by: second + 2 * SECOND,
     }
 }
 

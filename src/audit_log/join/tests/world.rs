@@ -428,6 +428,7 @@ impl World {
                 deleting: was_asked,
                 earliest,
                 latest,
+                stored_by: seen + SECOND / 2,
             },
         });
         state.hidden = suppressed;
