@@ -117,6 +117,7 @@ macro_rules! alike {
             use crate::electing;
             use crate::excluding;
             use crate::harness::Version::$version;
+            use crate::naming;
             use crate::outages;
             use crate::returning;
             use crate::rights;
@@ -125,6 +126,11 @@ macro_rules! alike {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn careless_writers_fights_races_and_subresources() {
                 Box::pin(churning::scenario($version)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn the_sender_of_a_change_is_named_right_or_not_at_all() {
+                Box::pin(naming::scenario($version)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -182,11 +188,6 @@ mod kubernetes_1_33_shared {
 }
 
 mod kubernetes_1_36_alone {
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_sender_of_a_change_is_named_right_or_not_at_all() {
-        Box::pin(crate::naming::scenario(crate::harness::Version::V1_36)).await;
-    }
-
     /// Argo CD and Flux with their own definitions; people and autoscalers write what they deploy.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_sync_is_explained_and_every_drift_is_found() {

@@ -118,7 +118,11 @@ impl Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kin {
     /// So many of its versions agree since one with this time and number.
-    Unknown { agreed: u32, since: i64, first: u64 },
+    Unknown {
+        agreed: u32,
+        since: i64,
+        first: u64,
+    },
     Shared,
     /// One of its versions contradicts it.
     Alien,
@@ -131,13 +135,21 @@ struct Resource {
     group: Box<str>,
     order: Order,
     kin: Kin,
+    /// Version that came last: those of others behind it come later.
+    last: Option<(u64, Bounds)>,
+}
+
+type Resources = HashMap<Box<str>, Vec<Resource>>;
+
+fn find<'a>(resources: &'a mut Resources, group: &str, resource: &str) -> Option<&'a mut Resource> {
+    resources.get_mut(resource)?.iter_mut().find(|known| *known.group == *group)
 }
 
 /// The orders of all resources.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     /// By plural name; few groups share one.
-    resources: HashMap<Box<str>, Vec<Resource>>,
+    resources: Resources,
     /// Order of the resource with which others are compared, and of those that agree.
     common: Order,
     /// Plural name of that resource, which is of the core group.
@@ -168,11 +180,14 @@ impl Orders {
                 self.first = Some(resource.into());
             }
             let kin = if is_first { Kin::Shared } else { UNKNOWN };
-            let known = Resource { group: group.into(), order: Order::default(), kin };
+            let known = Resource { group: group.into(), order: Order::default(), kin, last: None };
             self.resources.entry(resource.into()).or_default().push(known);
         }
         self.note(group, resource, version, bounds);
-        self.compare(group, resource, version, bounds);
+        let last = find(&mut self.resources, group, resource).and_then(|known| known.last.replace((version, bounds)));
+        for (version, bounds) in [last, Some((version, bounds))].into_iter().flatten() {
+            self.compare(group, resource, version, bounds);
+        }
         if self.len() > PIVOTS_MAX {
             self.each(Order::halve);
         }
@@ -182,10 +197,7 @@ impl Orders {
     /// missing.
     pub(super) fn note(&mut self, group: &str, resource: &str, version: u64, bounds: Bounds) {
         let is_first = group.is_empty() && self.first.as_deref() == Some(resource);
-        let Some(known) = self.resources.get_mut(resource).and_then(|all| all.iter_mut().find(|known| *known.group == *group))
-        else {
-            return;
-        };
+        let Some(known) = find(&mut self.resources, group, resource) else { return };
         let (own, common) = (known.order.bounds(version), self.common.bounds(version));
         let is_shared = known.kin == Kin::Shared;
         if !own.meets(bounds) {
@@ -198,10 +210,7 @@ impl Orders {
                 others.for_each(|known| known.kin = UNKNOWN);
             }
         }
-        let Some(known) = self.resources.get_mut(resource).and_then(|all| all.iter_mut().find(|known| *known.group == *group))
-        else {
-            return;
-        };
+        let Some(known) = find(&mut self.resources, group, resource) else { return };
         if is_shared && !common.meets(bounds) {
             known.kin = if is_first { Kin::Shared } else { Kin::Alien };
         }
@@ -215,10 +224,7 @@ impl Orders {
     /// Compares a version with the common order.
     fn compare(&mut self, group: &str, resource: &str, version: u64, bounds: Bounds) {
         let common = self.common.bounds(version);
-        let Some(known) = self.resources.get_mut(resource).and_then(|all| all.iter_mut().find(|known| *known.group == *group))
-        else {
-            return;
-        };
+        let Some(known) = find(&mut self.resources, group, resource) else { return };
         let Kin::Unknown { agreed, since, first } = known.kin else { return };
         if !common.meets(bounds) {
             known.kin = Kin::Alien;
@@ -252,7 +258,8 @@ impl Orders {
         self.resources.values_mut().flatten().for_each(|known| change(&mut known.order));
     }
 
-    fn len(&self) -> usize {
+    /// Number of bounds that are kept.
+    pub(super) fn len(&self) -> usize {
         self.common.len() + self.resources.values().flatten().map(|known| known.order.len()).sum::<usize>()
     }
 

@@ -36,13 +36,7 @@ const OPEN_MAX: usize = 4096;
 
 impl Pool {
     fn new() -> Self {
-        Self {
-            facts: VecDeque::new(),
-            forgotten: i64::MIN,
-            next: 0,
-            open: BTreeMap::new(),
-            narrowed: HashMap::new(),
-        }
+        Self { facts: VecDeque::new(), forgotten: i64::MIN, next: 0, open: BTreeMap::new(), narrowed: HashMap::new() }
     }
 }
 
@@ -91,7 +85,9 @@ impl Ground {
 
     /// Takes a creation into the pool of its namespace. `free` says that something else can have made it.
     pub(super) fn open(&mut self, version: &Arc<Version>, free: bool) {
-        let Some(number) = version.number().filter(|_| version.op == EntryType::Added && version.generated) else { return };
+        let Some(number) = version.number().filter(|_| version.op == EntryType::Added && version.generated) else {
+            return;
+        };
         if let Some(pool) = self.pools.get_mut(&scope_of(version))
             && pool.open.len() < OPEN_MAX
         {
@@ -129,8 +125,10 @@ impl Ground {
 
     fn narrowed(&self, pool: &Pool) -> HashMap<u64, (Vec<u64>, u64)> {
         let skew = self.limits.skew;
-        let facts: Vec<&Fact> = pool.facts.iter().filter(|fact| fact.verb == Verb::Create && fact.made.is_none()).collect();
-        let span = |fact: &&Fact| Span { received: fact.received - skew, completed: fact.completed + skew, several: false };
+        let facts: Vec<&Fact> =
+            pool.facts.iter().filter(|fact| fact.verb == Verb::Create && fact.made.is_none()).collect();
+        let span =
+            |fact: &&Fact| Span { received: fact.received - skew, completed: fact.completed + skew, several: false };
         let spans: Vec<Span> = facts.iter().map(span).collect();
         let slot = |open: &Open| {
             let when = self.when(&open.version);

@@ -1,6 +1,7 @@
 //! Tests of the join: a table of cases, and a world whose truth is known.
 
 mod cases;
+mod orders;
 mod random;
 mod world;
 

@@ -111,7 +111,7 @@ fn the_envelope_has_the_time_of_what_has_none() {
 fn a_cut_event_is_read_in_its_envelope() {
     let line = recorded().into_iter().find(|line| line.contains("kubectl-label")).unwrap();
     let cut = &line[..line.find(r#""managedFields""#).unwrap()];
-    let expected = "patch configmaps/shop/plain alice@kubectl-label 200";
+    let expected = "patch configmaps/shop/plain alice@kubectl-label 200 ->209";
     let marked = format!("{cut}[Truncated...]");
     for bytes in [
         cut.as_bytes().to_vec(),

@@ -77,15 +77,37 @@ fn what_is_sorted_is_not_read_where_it_is_cut() {
 }
 
 #[test]
-fn a_body_that_was_cut_names_nothing() {
+fn an_answer_that_was_cut_names_what_is_whole_of_its_head() {
     let line = recorded().into_iter().find(|line| line.contains("kubectl-label")).unwrap();
     let at = |text: &str| line.find(text).unwrap();
     let read = |end: usize| match outcomes(read(&line.as_bytes()[..end], Some(TIME))).remove(0) {
         Outcome::Request(request) => *request,
         other @ (Outcome::Other(_) | Outcome::Unreadable(_)) => panic!("{}", told(&other)),
     };
-    let cut = read(at(r#""managedFields""#));
-    assert_eq!((cut.uid.as_str(), cut.after.as_str(), cut.received, cut.completed), ("", "", 0, TIME));
+    let answer = at(r#""responseObject""#);
+    let behind = |text: &str, length: usize| answer + line[answer..].find(text).unwrap() + length;
+    for (end, uid, after) in [
+        (behind(r#""uid":"#, 5), "", ""),
+        (behind(r#","resourceVersion""#, 0), "whole", ""),
+        (behind(r#""209""#, 4), "whole", ""),
+        (behind(r#""209""#, 6), "whole", "209"),
+        (behind(r#""managedFields""#, 0), "whole", "209"),
+    ] {
+        let cut = read(end);
+        let whole = if cut.uid.is_empty() { "" } else { "whole" };
+        assert_eq!(
+            (whole, cut.after.as_str(), cut.received, cut.completed),
+            (uid, after, 0, TIME),
+            "{}",
+            &line[answer..end]
+        );
+    }
+    let asked = read(at(r#""requestObject""#) + 40);
+    assert_eq!(
+        (asked.uid.as_str(), asked.after.as_str()),
+        ("", ""),
+        "what was asked for says nothing of what was written"
+    );
     let body = read(at(r#","requestReceivedTimestamp""#));
     assert_eq!((body.uid.is_empty(), body.after.as_str(), body.received, body.completed), (false, "209", 0, TIME));
     let late = read(at(r#","annotations""#));

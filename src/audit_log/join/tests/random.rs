@@ -62,9 +62,20 @@ enum Item {
 
 /// Gives both sides to a join, late, shuffled and repeated, and judges its answers. `audited` says whose requests the audit log has.
 fn judge(world: &World, level: Level, seed: u64, score: &mut Score, audited: impl Fn(usize) -> bool) {
+    judge_skewed(world, level, (seed, SECOND / 5, 60 * SECOND), score, audited);
+}
+
+/// The same where clocks differ by `skew`, and requests and versions are late by `late` at most.
+fn judge_skewed(
+    world: &World,
+    level: Level,
+    (seed, skew, late): (u64, i64, i64),
+    score: &mut Score,
+    audited: impl Fn(usize) -> bool,
+) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut items: Vec<(i64, Item)> = Vec::new();
-    let delays = [random.i64(1..60 * SECOND), random.i64(1..60 * SECOND)];
+    let delays = [random.i64(1..late), random.i64(1..60 * SECOND)];
     for (place, sent) in world.sent.iter().enumerate().filter(|(_, sent)| audited(sent.writer)) {
         for _ in 0..random.u8(1..3) {
             items.push((sent.at + random.i64(0..delays[0]), Item::Request(place)));
@@ -95,7 +106,7 @@ fn judge(world: &World, level: Level, seed: u64, score: &mut Score, audited: imp
         };
         complete[order][side] = complete[order][side].min(at - 1);
     }
-    let mut joiner = Joiner::new(Limits { skew: SECOND / 5, ..Limits::default() }, START - 60 * SECOND);
+    let mut joiner = Joiner::new(Limits { skew, ..Limits::default() }, START - 60 * SECOND);
     let mut settled = Settled::default();
     let mut gather = |joiner: &mut Joiner| {
         let more = joiner.take();
@@ -217,6 +228,31 @@ fn no_actor_is_wrong_and_most_are_known() {
         assert!(score.wrong.is_empty(), "{} wrong, such as {}", score.wrong.len(), score.wrong[0]);
         if shares.iter().zip(floor).any(|(share, floor)| *share < floor) {
             short.push((level, pace, shares));
+        }
+    }
+    assert!(short.is_empty(), "too few are named: {short:?}");
+}
+
+/// Two resources whose versions bound each other, on clocks that agree and on others, and one with an etcd of its own whose versions have numbers of the same size.
+#[test]
+fn versions_bound_each_other_where_they_are_of_one_etcd_and_nowhere_else() {
+    let mut short = Vec::new();
+    for (level, skew, pace, floor) in [
+        (Level::Metadata, 0, SECOND / 10, [999, 978, 820]),
+        (Level::Metadata, 0, SECOND / 50, [999, 955, 700]),
+        (Level::Mixed, 0, SECOND / 20, [999, 840, 285]),
+        (Level::Metadata, SECOND / 5, SECOND / 10, [999, 940, 685]),
+    ] {
+        let mut score = Score::default();
+        for seed in 0..WORLDS / 3 {
+            let world = World::of_two_etcds(seed, (800, pace), skew);
+            judge_skewed(&world, level, (seed, skew, 600 * SECOND), &mut score, |_| true);
+        }
+        let shares = [score.own, score.shared, score.hidden].map(thousandths);
+        println!("two etcds, {level:?}, skew {skew}, {pace} µs apart: {shares:?} thousandths of {score:?}");
+        assert!(score.wrong.is_empty(), "{} wrong, such as {}", score.wrong.len(), score.wrong[0]);
+        if shares.iter().zip(floor).any(|(share, floor)| *share < floor) {
+            short.push((level, skew, pace, shares));
         }
     }
     assert!(short.is_empty(), "too few are named: {short:?}");

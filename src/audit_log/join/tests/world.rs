@@ -81,7 +81,10 @@ pub(super) struct World {
     objects: BTreeMap<String, State>,
     askers: BTreeMap<String, usize>,
     skews: [i64; 2],
-    rv: u64,
+    /// The newest version of each etcd.
+    rv: [u64; 2],
+    /// Reports that the objects are of three resources, one of which has an etcd of its own.
+    is_split: bool,
     pending: BinaryHeap<Reverse<(i64, usize)>>,
     requests: Vec<Option<Pending>>,
 }
@@ -117,8 +120,19 @@ fn writers() -> Vec<Writer> {
 impl World {
     /// Runs a number of requests. `pace` is the mean time between two, microseconds.
     pub(super) fn run(seed: u64, requests: usize, pace: i64) -> Self {
+        Self::of(seed, (requests, pace), SECOND / 5, false)
+    }
+
+    /// The same over two resources of one etcd, and a third one whose versions have other numbers of about the same size. `skew` is the
+    /// most that a clock differs.
+    pub(super) fn of_two_etcds(seed: u64, much: (usize, i64), skew: i64) -> Self {
+        Self::of(seed, much, skew, true)
+    }
+
+    fn of(seed: u64, (requests, pace): (usize, i64), skew: i64, is_split: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let skews = [random.i64(-SECOND / 5..=SECOND / 5), random.i64(-SECOND / 5..=SECOND / 5)];
+        let skews = [random.i64(-skew..=skew), random.i64(-skew..=skew)];
+        let rv = [100, if is_split { random.u64(60..140) } else { 100 }];
         let mut world = Self {
             random,
             writers: writers(),
@@ -127,7 +141,8 @@ impl World {
             objects: BTreeMap::new(),
             askers: BTreeMap::new(),
             skews,
-            rv: 100,
+            rv,
+            is_split,
             pending: BinaryHeap::new(),
             requests: Vec::new(),
         };
@@ -139,6 +154,16 @@ impl World {
         }
         world.commit_until(i64::MAX);
         world
+    }
+
+    /// Group and plural name of the resource of an object, and its etcd.
+    fn place_of(&self, name: &str) -> (&'static str, &'static str, usize) {
+        match name.as_bytes().first() {
+            _ if !self.is_split => ("example.io", "things", 0),
+            Some(b'c') => ("", "secrets", 0),
+            Some(b'd' | b'e') => ("example.io", "things", 1),
+            _ => ("", "configmaps", 0),
+        }
     }
 
     fn fields(&mut self, status: bool) -> BTreeMap<Field, u32> {
@@ -205,10 +230,11 @@ impl World {
         let place = self.sent.len();
         let skew = self.skews[pending.server];
         let writer = &self.writers[pending.writer];
+        let (group, resource, _) = self.place_of(&pending.name);
         let mut request = AuditedRequest {
             id: format!("id-{place}"),
-            group: "example.io".to_owned(),
-            resource: "things".to_owned(),
+            group: group.to_owned(),
+            resource: resource.to_owned(),
             namespace: "shop".to_owned(),
             name: pending.name.clone(),
             manager: writer.manager.to_owned(),
@@ -250,7 +276,8 @@ impl World {
 
     fn collect(&mut self, place: usize, at: i64, pending: &Pending) -> u16 {
         self.sent[place].request.name.clear();
-        let names: Vec<String> = self.objects.keys().cloned().collect();
+        let of = self.place_of(&pending.name);
+        let names: Vec<String> = self.objects.keys().filter(|name| self.place_of(name) == of).cloned().collect();
         for (number, name) in names.into_iter().enumerate() {
             let one = Pending { name, act: Act::Delete, ..*pending };
             if !pending.dry_run {
@@ -384,8 +411,9 @@ impl World {
         op: EntryType,
         stamp: Option<i64>,
     ) {
-        self.rv += self.random.u64(1..3);
-        state.rv = self.rv;
+        let (group, resource, etcd) = self.place_of(&pending.name);
+        self.rv[etcd] += self.random.u64(1..3);
+        state.rv = self.rv[etcd];
         let managers = managers(before, &state, op);
         let moved =
             managers.iter().find(|manager| manager.by == Some(By::Moved)).and_then(|manager| manager.time.as_ref());
@@ -399,7 +427,7 @@ impl World {
         let was_asked = before.is_some_and(|before| before.asked.is_some());
         let request = &mut self.sent[place].request;
         let silent = matches!(pending.act, Act::Evict | Act::Bind) || op == EntryType::Deleted;
-        request.after = if silent { String::new() } else { self.rv.to_string() };
+        request.after = if silent { String::new() } else { state.rv.to_string() };
         request.uid.clone_from(&state.uid);
         let hidden = before.is_some_and(|before| before.hidden);
         let actor = if op == EntryType::Deleted { *self.askers.get(&state.uid).unwrap_or(&place) } else { place };
@@ -416,12 +444,12 @@ impl World {
                 seq: self.made.len() as u64 + 1,
                 op,
                 evidence: Evidence::Watched,
-                group: "example.io".to_owned(),
-                resource: "things".to_owned(),
+                group: group.to_owned(),
+                resource: resource.to_owned(),
                 namespace: "shop".to_owned(),
                 name: pending.name.clone(),
                 uid: state.uid.clone(),
-                version: self.rv.to_string(),
+                version: state.rv.to_string(),
                 before: before.filter(|_| !hidden).map(|before| before.rv.to_string()),
                 managers: if op == EntryType::Deleted { Vec::new() } else { managers },
                 deletion_requested: asked && !was_asked,
