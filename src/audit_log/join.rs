@@ -5,11 +5,13 @@
 //! all versions of a name together, as soon as both are complete up to a time ([`Joiner::advance`]), and removes what cannot be:
 //!
 //! - A request makes a version of its sort: a POST an ADDED, a DELETE a deletion (`fact`).
-//! - The version was written between the request's receipt and its answer.
+//! - The version was written between the request's receipt and its answer. When that was is known to the second from its stamp, and
+//!   often to milliseconds from the versions before and behind it (`order`).
 //! - A PUT follows the version that it names.
 //! - Where managedFields show a writer, it is the manager of the request, through the same subresource.
 //! - An answer that carries a version was given after that version was written.
-//! - A request makes one version at most, each version has one maker, and versions have an order (`assign`).
+//! - A request makes one version at most, each version has one maker, and versions have an order (`assign`). That holds also for
+//!   creations whose name the API server makes up, over a namespace (`pool`).
 //!
 //! A version gets an actor if one user remains. **A wrong actor is worse than none**: where several do, it says so.
 //!

@@ -2,12 +2,10 @@
 //!
 //! # Decision: versions bound each other's time
 //!
-//! Context: A stamp says the second of a write, and in a second many requests run. The numbers of versions are the order of the writes
-//! of an etcd.
-//! Decision: A version was made no earlier than the first of the requests that can have made it, and no later than the last answer of
-//! them. Each version before it was made by then, and each version behind it no earlier. Resources share an order once enough of their
-//! versions have agreed, and never where one has not: an etcd of its own (`--etcd-servers-overrides`) and the server of an aggregated API count
-//! by themselves.
+//! Context: A stamp says the second of a write, and many requests run in one. resourceVersions are the order of an etcd.
+//! Decision: A version was made between the first receipt and the last answer of the requests that can have made it. Each version before
+//! it was made by then, and each one behind it no earlier. Resources share an order once enough of their versions have agreed, and never
+//! again where one has not: an etcd of its own (`--etcd-servers-overrides`) and an aggregated API count by themselves.
 //! Cost: Up to four pairs of numbers for each millisecond of a busy time, and a second look at each version.
 
 use std::collections::{BTreeMap, HashMap};
