@@ -2,7 +2,8 @@
 //!
 //! The journal keeps the digest of each line, in the transaction that writes the entry. [`publish`] signs the tree over them and writes
 //! it as static files. [`archive`] checks such a directory, and [`proof`] a single entry, without a journal. [`note`], [`key`],
-//! [`checkpoint`] and [`tiles`] are formats of others (c2sp.org); [`tree`] is what the journal has.
+//! [`checkpoint`] and [`tiles`] are formats of others (c2sp.org); [`tree`] is what the journal has. [`submit`] asks witnesses to cosign, and
+//! [`witness`] cosigns for other logs.
 //!
 //! It may use `core` and `journal`. Begin with [`publish::Publisher`] and [`archive::Archive`].
 //!
@@ -26,8 +27,10 @@ pub mod place;
 pub mod proof;
 pub mod publish;
 pub mod settings;
+pub mod submit;
 pub mod tiles;
 pub mod tree;
+pub mod witness;
 
 #[cfg(test)]
 mod tests;

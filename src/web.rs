@@ -1,6 +1,6 @@
 //! What is served beside the log: health, metrics and questions on [`http`], and the timeline page on [`ui`].
 //!
-//! It may use `core`, `journal` and `query`. It computes no answer: it lets in who may ask, asks, and writes the answer as JSON.
+//! It may use `core`, `evidence`, `journal` and `query`. It computes no answer: it lets in who may ask, asks, and writes the answer as JSON.
 //!
 //! Begin with [`http`], which has the listener of both.
 //!

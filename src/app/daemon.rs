@@ -308,6 +308,7 @@ impl Running {
             churn: Meter::default(),
             counts_requests: config.cluster.request_metrics,
             evidence: config.evidence.as_ref().map(|evidence| evidence.dir.clone()),
+            witness: evidence.witness.clone(),
         };
         if bound.is_some() || environment.registry.as_ref().is_some_and(|registry| registry.served) {
             count_writes(endpoints.churn.clone(), &journal, &mut tasks);

@@ -70,6 +70,12 @@ impl VerifierKey {
         Self { kind: TIMED, ..self.clone() }
     }
 
+    /// Reports whether it signs with the time.
+    #[must_use]
+    pub const fn is_timed(&self) -> bool {
+        self.kind == TIMED
+    }
+
     fn id(&self, kind: u8) -> [u8; 4] {
         let digest = sha256(&[self.name.as_bytes(), b"\n", &[kind], &self.public]);
         [digest[0], digest[1], digest[2], digest[3]]

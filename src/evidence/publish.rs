@@ -23,6 +23,7 @@ use super::key::SigningKey;
 use super::note::Note;
 use super::place::Directory;
 use super::settings::Settings;
+use super::submit::Witnesses;
 use super::tiles::{self, CHECKPOINT, TILE_LEN};
 use super::tree::Tree;
 use crate::core::model::Seq;
@@ -60,6 +61,8 @@ pub struct Signing {
     pub problem: Option<String>,
     /// Time of the first failure in a row.
     pub failing_since: Option<Timestamp>,
+    /// Time since when not every witness has cosigned, and the reasons.
+    pub unwitnessed: Option<(Timestamp, String)>,
 }
 
 /// Signs the trees of a journal, in its own thread.
@@ -70,6 +73,7 @@ pub struct Publisher(Arc<Mutex<Signer>>);
 struct Signer {
     keys: Vec<SigningKey>,
     place: Directory,
+    witnesses: Witnesses,
     /// The tree that was signed last, as far as it was read.
     tree: Option<Tree>,
 }
@@ -87,7 +91,8 @@ impl Publisher {
     /// Where one cannot be read.
     pub fn new(settings: &Settings) -> Result<Self, EvidenceError> {
         let keys = settings.keys().map_err(EvidenceError::Refused)?;
-        let signer = Signer { keys, place: Directory::new(settings.dir.clone()), tree: None };
+        let place = Directory::new(settings.dir.clone());
+        let signer = Signer { keys, place, witnesses: Witnesses::new(settings), tree: None };
         Ok(Self(Arc::new(Mutex::new(signer))))
     }
 
@@ -118,6 +123,8 @@ impl Publisher {
 
     /// Signs until `stop`.
     pub async fn run(&self, journal: &Journal, state: &watch::Sender<Signing>, stop: CancellationToken) {
+        let until = stop.clone();
+        self.with(move |signer| signer.witnesses.end_with(until)).await;
         loop {
             self.sign_and_report(journal, state).await;
             tokio::select! {
@@ -131,6 +138,8 @@ impl Publisher {
     pub async fn sign_and_report(&self, journal: &Journal, state: &watch::Sender<Signing>) {
         let signed = self.sign(journal).await;
         let problem = signed.err().map(|error| error.to_string());
+        let unwitnessed = self.with(|signer| signer.witnesses.problem()).await;
+        state.send_if_modified(|state| std::mem::replace(&mut state.unwitnessed, unwitnessed.clone()) != unwitnessed);
         state.send_if_modified(|state| {
             if state.problem == problem {
                 return false;
@@ -247,14 +256,14 @@ impl Signer {
         Ok(Some(signed))
     }
 
-    /// Reports whether a checkpoint is signed by all of today's keys, and not long ago.
+    /// Reports whether a checkpoint is signed by all of today's keys and witnesses, and not long ago.
     fn is_recent(&self, published: &Published) -> bool {
         let Ok(note) = Note::parse(published.note.as_bytes()) else { return false };
         let now = seconds(runtime::now());
         self.keys.iter().all(|key| {
             let seen = note.seen_by(&key.verifier().timed());
             seen.is_some_and(|seen| now.saturating_sub(seen) < SILENCE_MAX.as_secs())
-        })
+        }) && self.witnesses.have_cosigned(&note)
     }
 
     fn publish(
@@ -292,7 +301,8 @@ impl Signer {
         }
         let checkpoint = tree.checkpoint(reader, origin, size)?;
         let keys: Vec<&SigningKey> = self.keys.iter().collect();
-        let note = Note::sign(checkpoint.to_string(), &keys, seconds(runtime::now())).render();
+        let note = Note::sign(checkpoint.to_string(), &keys, seconds(runtime::now()));
+        let note = self.witnesses.cosign(note, &checkpoint, |old| tree.prove_consistency(reader, old, size)).render();
         // The tiles are on the disk before the checkpoint that needs them.
         self.place.sync().map_err(&failed)?;
         self.place

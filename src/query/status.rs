@@ -401,7 +401,7 @@ impl Status {
                 .collect(),
             sinks: sinks.into_iter().map(|sink| SinkStatus::of(sink, &refused, &live, head, now)).collect(),
             audit_logs: audit_logs(reader)?,
-            evidence: evidence::evidence(reader, live.evidence.take())?,
+            evidence: evidence::evidence(reader, live.evidence.take(), live.unwitnessed.take())?,
             waiting: live.waiting,
             waiting_because: live.waiting_because,
             discovery: live.discovery,

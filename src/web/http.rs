@@ -12,6 +12,7 @@ mod metrics;
 pub mod reading;
 mod settings;
 mod several;
+mod witness;
 
 pub use members::{Clusters, Member};
 pub use settings::Settings;
@@ -32,6 +33,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::core::net::server::{self, BindError, Bound, Limits};
+use crate::evidence::witness::Witness;
 use crate::journal::{Backlog, JournalError, Reader, SourceState};
 use crate::query::churn::Meter;
 use crate::query::status::{HaView, Live, Status};
@@ -55,6 +57,8 @@ pub struct Endpoints {
     pub counts_requests: bool,
     /// The directory of evidence, if the configuration has one.
     pub evidence: Option<PathBuf>,
+    /// The witness of other logs; none where no log is witnessed.
+    pub witness: Option<Arc<Witness>>,
 }
 
 impl Endpoints {
@@ -83,6 +87,7 @@ pub async fn serve(mut bound: Bound, endpoints: Endpoints, stop: CancellationTok
     let gate = bound.gate.take();
     let state = Arc::clone(&endpoints.state);
     let reading = Reading::new(move || Logs { state: state.to_path_buf(), ..Logs::default() }, gate);
+    let witness = endpoints.witness.clone().map(witness::routes).unwrap_or_default();
     let router = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -93,7 +98,8 @@ pub async fn serve(mut bound: Bound, endpoints: Endpoints, stop: CancellationTok
         .route(
             "/api/v1/{question}",
             post(reading::read).layer(DefaultBodyLimit::max(reading::MOST_ASKED)).with_state(Arc::new(reading)),
-        );
+        )
+        .merge(witness);
     bound.answer(router, LIMITS, stop).await
 }
 

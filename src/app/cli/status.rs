@@ -272,6 +272,9 @@ fn lines(status: &Status, all: bool, look: TerminalStyle) -> Vec<String> {
             _ => format!("no entry is signed yet; the first will be entry {}", evidence.first),
         };
         lines.push(format!("EVIDENCE  {signed}"));
+        if let Some(Trouble { since, why, .. }) = &evidence.unwitnessed {
+            lines.push(format!("WITNESS   not every one has cosigned since {}: {why}", moment(*since)));
+        }
     }
     lines
 }

@@ -13,6 +13,7 @@ use crate::core::net::server;
 use crate::core::spelling::{Format, Wrong, kubernetes};
 use crate::core::telemetry;
 use crate::core::units;
+use crate::evidence::settings as evidence;
 use crate::sink::registry;
 
 /// The format of this name.
@@ -21,6 +22,7 @@ fn format(name: &str) -> Option<&'static Format> {
         units::FORMATS,
         kubernetes::FORMATS,
         change::FORMATS,
+        evidence::FORMATS,
         filter::FORMATS,
         ha::FORMATS,
         server::FORMATS,

@@ -1,5 +1,6 @@
 //! Evidence: begun before anything is delivered, signed while decklog runs, and once more at its end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -9,6 +10,7 @@ use super::error::TaskError;
 use crate::app::config::Config;
 use crate::core::supervise::Supervisor;
 use crate::evidence::publish::{Publisher, Signing};
+use crate::evidence::witness::Witness;
 use crate::journal::Journal;
 use crate::query::status::{Trouble, in_one_line};
 
@@ -19,6 +21,8 @@ const LAST_CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Evidence {
     publisher: Option<Publisher>,
     state: watch::Sender<Signing>,
+    /// The witness of other logs, if some are configured.
+    pub(super) witness: Option<Arc<Witness>>,
 }
 
 impl Evidence {
@@ -26,7 +30,9 @@ impl Evidence {
     pub(super) fn new(config: &Config) -> Result<Self, DaemonError> {
         let publisher = config.evidence.as_ref().map(Publisher::new).transpose();
         let publisher = publisher.map_err(|error| DaemonError::Config(error.to_string()))?;
-        Ok(Self { publisher, state: watch::Sender::default() })
+        let witness = config.evidence.as_ref().map(|settings| Witness::open(settings, &config.state.path)).transpose();
+        let witness = witness.map_err(DaemonError::Config)?.flatten().map(Arc::new);
+        Ok(Self { publisher, state: watch::Sender::default(), witness })
     }
 
     /// Begins or ends the tree of the journal, which leads. Nothing is delivered before.
@@ -53,8 +59,14 @@ impl Evidence {
 
     /// Returns the reason why nothing is signed.
     pub(super) fn failing(&self) -> Option<Trouble> {
-        let Signing { problem, failing_since } = self.state.borrow().clone();
+        let Signing { problem, failing_since, .. } = self.state.borrow().clone();
         problem.zip(failing_since).map(|(why, since)| Trouble { since, why: in_one_line(&why), times: 1 })
+    }
+
+    /// Returns the reason why not every witness has cosigned the last checkpoint.
+    pub(super) fn unwitnessed(&self) -> Option<Trouble> {
+        let (since, why) = self.state.borrow().unwitnessed.clone()?;
+        Some(Trouble { since, why: in_one_line(&why), times: 1 })
     }
 
     /// Signs once more, for what came last.

@@ -21,15 +21,23 @@ pub struct EvidenceStatus {
     /// Set while nothing is signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<Trouble>,
+    /// Set while not every witness has cosigned the last checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unwitnessed: Option<Trouble>,
 }
 
 /// Returns the progress of the tree that grows; none without one.
-pub(super) fn evidence(reader: &Reader, failing: Option<Trouble>) -> Result<Option<EvidenceStatus>, JournalError> {
+pub(super) fn evidence(
+    reader: &Reader,
+    failing: Option<Trouble>,
+    unwitnessed: Option<Trouble>,
+) -> Result<Option<EvidenceStatus>, JournalError> {
     let row = reader.trees()?.pop().filter(|row| !row.is_closed);
     Ok(row.map(|TreeRow { first, signed: (signed, at), .. }| EvidenceStatus {
         first,
         signed: Some(signed).filter(|signed| *signed >= first),
         signed_at: timestamp(at),
         failing,
+        unwitnessed,
     }))
 }

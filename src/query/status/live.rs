@@ -84,6 +84,8 @@ pub struct Live {
     pub refused: Option<Trouble>,
     /// Set while no evidence is signed.
     pub evidence: Option<Trouble>,
+    /// Set while not every witness has cosigned the last checkpoint.
+    pub unwitnessed: Option<Trouble>,
     /// Set while nothing runs, because the last run ended by an error; it is begun again.
     pub failed: Option<Trouble>,
 }

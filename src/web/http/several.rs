@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::members::{Clusters, Member};
 use super::reading::{self, Logs, Reading};
-use super::{EXPOSITION, LIMITS, answer, evidence, metrics, waiting};
+use super::{EXPOSITION, LIMITS, answer, evidence, metrics, waiting, witness};
 use crate::core::net::server::Bound;
 use crate::journal::{JournalError, Reader};
 use crate::query::status::{Alarm, Status};
@@ -37,6 +37,7 @@ pub async fn serve_several(mut bound: Bound, clusters: Clusters, stop: Cancellat
     let gate = bound.gate.take();
     let known = clusters.clone();
     let reading = Reading::new(move || Logs { clusters: states(&known), ..Logs::default() }, gate);
+    let witness = witness::routes_of_several(clusters.clone());
     let router = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -47,7 +48,8 @@ pub async fn serve_several(mut bound: Bound, clusters: Clusters, stop: Cancellat
         .route(
             "/api/v1/{question}",
             post(reading::read).layer(DefaultBodyLimit::max(reading::MOST_ASKED)).with_state(Arc::new(reading)),
-        );
+        )
+        .merge(witness);
     bound.answer(router, LIMITS, stop).await
 }
 
