@@ -3,7 +3,7 @@
 //! Everything is hashed again from the bundles of leaves up to the signed root; the tiles of hashes serve to find the leaf that was altered.
 //! Memory: 32 bytes for 256 entries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,14 @@ pub struct Signed {
     pub time: Option<u64>,
     /// The note as it is stored.
     pub note: String,
+}
+
+impl Signed {
+    /// Returns the latest time at which a witness has seen it, in seconds since 1970; none if it has not cosigned it.
+    #[must_use]
+    pub fn seen_by(&self, witness: &VerifierKey) -> Option<u64> {
+        Note::parse(self.note.as_bytes()).ok()?.seen_by(witness)
+    }
 }
 
 /// Reads a signed checkpoint, which one of the keys has to have signed.
@@ -328,5 +336,37 @@ impl Archive {
             self.check_kept(&before)?;
         }
         Ok(missing)
+    }
+}
+
+impl Archive {
+    /// Returns the trees that a witness has not seen: it has cosigned neither their checkpoints nor a tree whose leaf 0 is the digest of that.
+    ///
+    /// # Errors
+    /// Where the directory cannot be read.
+    pub fn unwitnessed(&self, witness: &VerifierKey) -> io::Result<Vec<Origin>> {
+        let mut unseen: BTreeSet<&Origin> = BTreeSet::new();
+        let mut seen = Vec::new();
+        for (origin, tree) in &self.trees {
+            if tree.signed.seen_by(witness).is_some() {
+                seen.push(tree);
+            } else {
+                unseen.insert(origin);
+            }
+        }
+        // That leaf 0 is of the checkpoint in the file was found out when the tree was read.
+        while let Some(tree) = seen.pop() {
+            let before = tree.place.get(BEFORE)?.unwrap_or_default();
+            let Some((_, before)) = Note::parse(&before).ok().and_then(|note| {
+                let checkpoint = Checkpoint::parse(&note.text).ok()?;
+                self.trees.get_key_value(&checkpoint.origin).filter(|(_, tree)| tree.signed.checkpoint == checkpoint)
+            }) else {
+                continue;
+            };
+            if unseen.remove(&before.signed.checkpoint.origin) {
+                seen.push(before);
+            }
+        }
+        Ok(unseen.into_iter().cloned().collect())
     }
 }

@@ -40,6 +40,9 @@ pub struct KeyArgs {
     /// Name of a new key, which says whose log it signs [default: HOST/decklog]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+    /// Print the key as that of a witness, which signs with the time, for programs other than decklog
+    #[arg(long)]
+    pub witness: bool,
 }
 
 /// Does it.
@@ -75,7 +78,8 @@ fn key(args: KeyArgs, global: &Global) -> Outcome {
         Err(error) => return Err(Failure::io(format!("cannot read {}", file.display()), &error)),
     };
     let mut out = Out::new(global);
-    out.bytes(format!("{}\n", key.verifier()).as_bytes())?;
+    let verifier = if args.witness { key.verifier().timed() } else { key.verifier().clone() };
+    out.bytes(format!("{verifier}\n").as_bytes())?;
     out.flush()?;
     Ok(Exit::Done)
 }

@@ -16,7 +16,7 @@ use crate::journal::{Reader, Verified};
 use crate::query::questions::verify::{Item, Verify};
 use crate::sink::registry::SinkKind;
 use copy::{Checker, Copied, Writes};
-use evidence::{Authenticated, Authenticator};
+use evidence::{Authenticated, Authenticator, Cosigned};
 
 mod chain;
 mod copy;
@@ -40,6 +40,9 @@ pub struct VerifyArgs {
     /// The public key that `decklog evidence key` prints, or a file with it; several after a rotation
     #[arg(long, value_name = "KEY")]
     pub key: Vec<String>,
+    /// The public key of a witness, or a file with it: it has to have cosigned each tree, or one that follows it; several for several
+    #[arg(long, value_name = "KEY", requires = "key")]
+    pub witness: Vec<String>,
     /// A checkpoint that you kept: the evidence has to be a later state of it
     #[arg(long, value_name = "FILE", requires = "evidence")]
     pub checkpoint: Vec<PathBuf>,
@@ -325,6 +328,9 @@ fn summary(found: &Copied, why_not: &str) -> Vec<String> {
             };
             let time = checkpoint.time.as_deref().map_or_else(String::new, |time| format!(", signed at {time}"));
             lines.push(format!("a checkpoint over {range}{time}: {}", checkpoint.origin));
+            for Cosigned { name, time } in &checkpoint.witnesses {
+                lines.push(format!("witnessed by {name} at {time}"));
+            }
         }
         for origin in missing {
             lines.push(format!("the tree before, {origin}, is not in the directory: its entries are not proved by it"));

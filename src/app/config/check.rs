@@ -1,6 +1,7 @@
 //! The checker: walks the tree along the schema and reports every problem at once.
 
 mod audit_log;
+mod evidence;
 mod ha;
 mod ui;
 mod wording;
@@ -41,6 +42,7 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     checker.page(root);
     checker.audit_logs(root);
     checker.shared_log(root, &kinds);
+    checker.witnesses(root);
     checker.problems
 }
 

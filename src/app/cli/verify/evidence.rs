@@ -44,18 +44,37 @@ pub(super) struct CheckpointFound {
     pub(super) last: Option<u64>,
     /// Time at which it was signed.
     pub(super) time: Option<String>,
+    /// Witnesses, of those that were asked for, that have cosigned it.
+    pub(super) witnesses: Vec<Cosigned>,
+}
+
+/// A cosignature.
+#[derive(Debug, Serialize)]
+pub(super) struct Cosigned {
+    /// Name of the witness.
+    pub(super) name: String,
+    /// Time at which it says that it has seen the checkpoint.
+    pub(super) time: String,
+}
+
+/// A time in seconds since 1970, for people; none where no calendar has it.
+fn shown(time: u64) -> Option<String> {
+    Some(Timestamp::from_second(i64::try_from(time).ok()?).ok()?.to_string())
 }
 
 impl CheckpointFound {
-    fn of(signed: &Signed) -> Self {
+    fn of(signed: &Signed, witnesses: &[VerifierKey]) -> Self {
         let checkpoint = &signed.checkpoint;
-        let time = signed.time.and_then(|time| i64::try_from(time).ok());
+        let cosigned = |key: &VerifierKey| {
+            Some(Cosigned { name: key.name.clone(), time: shown(signed.seen_by(key)?)? })
+        };
         Self {
+            witnesses: witnesses.iter().filter_map(cosigned).collect(),
             origin: checkpoint.origin.to_string(),
             size: checkpoint.size,
             first: checkpoint.origin.first,
             last: checkpoint.last(),
-            time: time.and_then(|time| Timestamp::from_second(time).ok()).map(|time| time.to_string()),
+            time: signed.time.and_then(shown),
         }
     }
 }
@@ -70,6 +89,7 @@ enum Against {
 pub(super) struct Authenticator {
     against: Against,
     keys: Vec<VerifierKey>,
+    witnesses: Vec<VerifierKey>,
     found: Authenticated,
     problems: Vec<String>,
 }
@@ -80,7 +100,9 @@ impl Authenticator {
         if args.evidence.is_none() && args.proof.is_none() {
             return Ok(None);
         }
-        let keys = args.key.iter().map(|text| key(text)).collect::<Result<Vec<_>, _>>()?;
+        let read_all = |flag, texts: &[String]| texts.iter().map(|text| key(flag, text)).collect::<Result<Vec<_>, _>>();
+        let keys = read_all("--key", &args.key)?;
+        let witnesses: Vec<VerifierKey> = read_all("--witness", &args.witness)?.iter().map(VerifierKey::timed).collect();
         let (mut found, mut problems) = (Authenticated::default(), Vec::new());
         let against = match (&args.evidence, &args.proof) {
             (Some(dir), _) => {
@@ -99,7 +121,13 @@ impl Authenticator {
                         Err(why) => problems.push(format!("{}: {why}", path.display())),
                     }
                 }
-                found.checkpoints = archive.checkpoints().map(CheckpointFound::of).collect();
+                for witness in &witnesses {
+                    for origin in archive.unwitnessed(witness).map_err(failed)? {
+                        problems.push(unwitnessed(&origin.to_string(), witness));
+                    }
+                }
+                found.checkpoints =
+                    archive.checkpoints().map(|signed| CheckpointFound::of(signed, &witnesses)).collect();
                 problems.append(&mut archive.problems);
                 Against::Archive(archive)
             }
@@ -110,7 +138,7 @@ impl Authenticator {
             }
             (None, None) => return Ok(None),
         };
-        Ok(Some(Self { against, keys, found, problems }))
+        Ok(Some(Self { against, keys, witnesses, found, problems }))
     }
 
     /// Compares a line, without its line break. Returns what is wrong with it.
@@ -137,8 +165,9 @@ impl Authenticator {
             Against::Proof(proof) => match proof.check(epoch, seq, line, &self.keys) {
                 Ok(signed) => {
                     self.found.proved += 1;
-                    self.found.checkpoints = vec![CheckpointFound::of(&signed)];
-                    Ok(None)
+                    self.found.checkpoints = vec![CheckpointFound::of(&signed, &self.witnesses)];
+                    let missing = self.witnesses.iter().find(|witness| signed.seen_by(witness).is_none());
+                    Ok(missing.map(|witness| unwitnessed(&signed.checkpoint.origin.to_string(), witness)))
                 }
                 Err(why) => Ok(Some(why)),
             },
@@ -149,6 +178,15 @@ impl Authenticator {
     pub(super) fn finish(self) -> (Authenticated, Vec<String>) {
         (self.found, self.problems)
     }
+}
+
+/// Problem of a tree that a witness has not cosigned.
+fn unwitnessed(origin: &str, witness: &VerifierKey) -> String {
+    format!(
+        "the checkpoint of {origin} has no good cosignature of the witness {}: it had not answered, or has seen another history; take a newer \
+         copy of the evidence, and ask those who run the witness if that has none either",
+        witness.name
+    )
 }
 
 /// Problem of a line that is not the one in the tree.
@@ -165,15 +203,15 @@ fn altered(seq: u64, line: &[u8]) -> String {
 }
 
 /// Reads a key, or the file with it.
-fn key(text: &str) -> Result<VerifierKey, Failure> {
+fn key(flag: &str, text: &str) -> Result<VerifierKey, Failure> {
     let parsed = VerifierKey::parse(text);
     match parsed {
         Ok(key) => Ok(key),
         Err(why) => match fs::read_to_string(text) {
-            Ok(content) => VerifierKey::parse(&content).map_err(|why| Failure::usage(format!("--key {text}: {why}"))),
+            Ok(content) => VerifierKey::parse(&content).map_err(|why| Failure::usage(format!("{flag} {text}: {why}"))),
             Err(error) if Path::new(text).exists() => Err(Failure::io(format!("cannot read the key {text}"), &error)),
             Err(_) => Err(Failure::usage(format!(
-                "--key {text}: {why}; and there is no file of this name: give what `decklog evidence key` prints, or a file with it"
+                "{flag} {text}: {why}; and there is no file of this name: give what `decklog evidence key` prints, or a file with it"
             ))),
         },
     }
