@@ -1,5 +1,7 @@
 //! Keys and notes beside those of Go's `golang.org/x/mod/sumdb/note`, and directories of evidence beside the journals that they are of.
 
+mod witness;
+
 use std::fs;
 use std::path::Path;
 
@@ -90,7 +92,9 @@ impl Log {
         if !key_file.exists() {
             fs::write(&key_file, SIGNING).unwrap();
         }
-        let settings = Settings { dir: dir.join("evidence"), key_file, previous_key_file: None };
+        let dir_of_evidence = dir.join("evidence");
+        let settings: Settings =
+            toml::from_str(&format!("dir = {dir_of_evidence:?}\nkey_file = {key_file:?}\n")).unwrap();
         let (journal, thread) = Journal::open(&dir.join("state")).unwrap();
         let publisher = Publisher::new(&settings).unwrap();
         publisher.begin(&journal).await.unwrap();

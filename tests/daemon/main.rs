@@ -35,5 +35,6 @@ mod service;
 mod sharing;
 mod timelines;
 mod ui;
+mod witnessing;
 use decklog_testkit::judge;
 use decklog_testkit::support;

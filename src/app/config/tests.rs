@@ -1,5 +1,6 @@
 mod audit_log;
 mod environment;
+mod evidence;
 mod ha;
 mod reference;
 mod sinks;

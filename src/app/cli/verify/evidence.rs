@@ -65,9 +65,8 @@ fn shown(time: u64) -> Option<String> {
 impl CheckpointFound {
     fn of(signed: &Signed, witnesses: &[VerifierKey]) -> Self {
         let checkpoint = &signed.checkpoint;
-        let cosigned = |key: &VerifierKey| {
-            Some(Cosigned { name: key.name.clone(), time: shown(signed.seen_by(key)?)? })
-        };
+        let cosigned =
+            |key: &VerifierKey| Some(Cosigned { name: key.name.clone(), time: shown(signed.seen_by(key)?)? });
         Self {
             witnesses: witnesses.iter().filter_map(cosigned).collect(),
             origin: checkpoint.origin.to_string(),
@@ -102,7 +101,8 @@ impl Authenticator {
         }
         let read_all = |flag, texts: &[String]| texts.iter().map(|text| key(flag, text)).collect::<Result<Vec<_>, _>>();
         let keys = read_all("--key", &args.key)?;
-        let witnesses: Vec<VerifierKey> = read_all("--witness", &args.witness)?.iter().map(VerifierKey::timed).collect();
+        let witnesses: Vec<VerifierKey> =
+            read_all("--witness", &args.witness)?.iter().map(VerifierKey::timed).collect();
         let (mut found, mut problems) = (Authenticated::default(), Vec::new());
         let against = match (&args.evidence, &args.proof) {
             (Some(dir), _) => {

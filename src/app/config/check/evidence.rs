@@ -7,37 +7,44 @@ use super::{Checker, MISSING};
 
 /// Witnesses that are asked at most: a note has room for their cosignatures.
 const WITNESSES_MAX: usize = 16;
+/// Witnesses that are asked.
+const WITNESS: &str = "evidence.witness";
+/// Logs that are witnessed.
+const WITNESSED: &str = "evidence.witnessed";
 
 impl Checker<'_> {
     pub(super) fn witnesses(&mut self, root: &Node) {
-        let Some(evidence) = root.get("evidence") else { return };
-        self.one_key_twice(evidence, "witness");
-        self.one_key_twice(evidence, "witnessed");
-        let of = |key: &str| evidence.get(key).map_or(&[][..], Node::elements);
-        if let Some(more) = of("witness").get(WITNESSES_MAX) {
-            let found = format!("{} witnesses", of("witness").len());
-            self.report(&more.place, "evidence.witness", found, format!("at most {WITNESSES_MAX}"));
+        let of = |path: &str| path.split('.').try_fold(root, Node::get).map_or(&[][..], Node::elements);
+        let (asked, witnessed) = (of(WITNESS), of(WITNESSED));
+        self.one_key_twice(WITNESS, asked);
+        self.one_key_twice(WITNESSED, witnessed);
+        if let Some(more) = asked.get(WITNESSES_MAX) {
+            let found = format!("{} witnesses", asked.len());
+            self.report(&more.place, WITNESS, found, format!("at most {WITNESSES_MAX}"));
         }
-        let Some(first) = of("witnessed").first() else { return };
+        let Some(first) = witnessed.first() else { return };
         if root.get("http").is_none() {
-            let expected = "an [http] section in this file: it serves POST /witness/add-checkpoint, which other decklogs send to";
+            let expected =
+                "an [http] section in this file: it serves POST /witness/add-checkpoint, which other decklogs send to";
             self.report(&first.place, "http", MISSING, expected);
         }
         if root.get("ha").is_some() {
             let found = "a log to witness beside [ha]";
             let expected = "no [[evidence.witnessed]] beside [ha]: what was cosigned is remembered on one machine, and another \
                             replica would cosign what this one has refused";
-            self.report(&first.place, "evidence.witnessed", found, expected);
+            self.report(&first.place, WITNESSED, found, expected);
         }
     }
 
-    fn one_key_twice(&mut self, evidence: &Node, list: &str) {
+    fn one_key_twice(&mut self, list: &str, tables: &[Node]) {
         let mut seen: HashMap<&str, usize> = HashMap::new();
-        for (index, element) in evidence.get(list).map_or(&[][..], Node::elements).iter().enumerate() {
-            let Some((node, key)) = element.get("key").and_then(|node| Some((node, node.text()?.trim()))) else { continue };
+        for (index, element) in tables.iter().enumerate() {
+            let Some((node, key)) = element.get("key").and_then(|node| Some((node, node.text()?.trim()))) else {
+                continue;
+            };
             if let Some(first) = seen.get(key) {
-                let found = format!("the key of evidence.{list}[{first}]");
-                self.report(&node.place, &format!("evidence.{list}[{index}].key"), found, "each key once");
+                let found = format!("the key of {list}[{first}]");
+                self.report(&node.place, &format!("{list}[{index}].key"), found, "each key once");
             } else {
                 seen.insert(key, index);
             }
