@@ -12,7 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -228,7 +228,7 @@ impl Witness {
     /// # Errors
     /// As [`Witness::add`].
     pub async fn add_checkpoint(
-        self: std::sync::Arc<Self>,
+        self: Arc<Self>,
         request: impl AsRef<[u8]> + Send + 'static,
     ) -> Result<String, Refusal> {
         let added = runtime::blocking(move || self.add(request.as_ref(), runtime::now())).await;

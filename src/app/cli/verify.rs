@@ -40,7 +40,7 @@ pub struct VerifyArgs {
     /// The public key that `decklog evidence key` prints, or a file with it; several after a rotation
     #[arg(long, value_name = "KEY")]
     pub key: Vec<String>,
-    /// The public key of a witness, or a file with it: it has to have cosigned each tree, or one that follows it; several for several
+    /// The public key of a witness, or a file with it: each tree, or one that follows it, has to be cosigned by it
     #[arg(long, value_name = "KEY", requires = "key")]
     pub witness: Vec<String>,
     /// A checkpoint that you kept: the evidence has to be a later state of it

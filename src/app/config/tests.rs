@@ -319,7 +319,7 @@ fn a_key_of_another_section_is_reported_with_where_it_belongs() {
         report(&format!("listen = '127.0.0.1:1'\n{LEAST}where = 'true'\n")), @"
         config.toml:1:1: listen
             found     an unknown key here (it is one of [[audit_log]] and [http] and [ui])
-            expected  one of audit_log, cluster, ha, http, log, redact, sink, state, ui, watch
+            expected  one of audit_log, cluster, evidence, ha, http, log, redact, sink, state, ui, watch
         config.toml:4:1: watch[0].where
             found     an unknown key here (it is one of [[sink]])
             expected  one of exclude, exclude_namespaces, field_selector, first_list, ignore, label_selector, namespaces, resources

@@ -30,6 +30,13 @@ impl Evidence {
     pub(super) fn new(config: &Config) -> Result<Self, DaemonError> {
         let publisher = config.evidence.as_ref().map(Publisher::new).transpose();
         let publisher = publisher.map_err(|error| DaemonError::Config(error.to_string()))?;
+        if config.ha.is_some() && config.evidence.as_ref().is_some_and(|settings| !settings.witnessed.is_empty()) {
+            return Err(DaemonError::Config(
+                "remove [[evidence.witnessed]] or [ha]: a witness remembers on one machine what it has cosigned, and another replica \
+                 would cosign what this one refuses"
+                    .to_owned(),
+            ));
+        }
         let witness = config.evidence.as_ref().map(|settings| Witness::open(settings, &config.state.path)).transpose();
         let witness = witness.map_err(DaemonError::Config)?.flatten().map(Arc::new);
         Ok(Self { publisher, state: watch::Sender::default(), witness })

@@ -243,6 +243,10 @@ fn serve(answers: Vec<(u16, String)>) -> (String, mpsc::Receiver<String>) {
             // One that has more than is read is closed in the middle.
             drop(stream.write_all(format!("{head}{body}").as_bytes()));
         }
+        // Who is silent does not hang up either.
+        while !held.is_empty() {
+            thread::park();
+        }
     });
     (url, receiver)
 }
@@ -351,4 +355,41 @@ async fn witnesses_are_asked_at_once_and_from_the_size_that_they_know() {
     stop.cancel();
     cosign(&witnesses, &tree, 20).await;
     assert!(witnesses.problem().unwrap().1.contains("when decklog ended"));
+}
+
+/// A tree is witnessed where its checkpoint is cosigned, or a later tree whose leaf 0 is of that very checkpoint.
+#[tokio::test]
+async fn a_cosigned_tree_covers_the_trees_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::open(dir.path(), 0).await;
+    for epoch in 0..3 {
+        if epoch > 0 {
+            log.journal.begin_epoch(None).await.unwrap();
+        }
+        log.append(10).await;
+        log.publisher.sign(&log.journal).await.unwrap();
+    }
+    let (key, other) = (witness_key(), witness_key());
+    let archive = whole(dir.path());
+    let origins: Vec<Origin> = archive.checkpoints().map(|signed| signed.checkpoint.origin.clone()).collect();
+    let by_age = |origin: &Origin| origins.iter().filter(|other| other.first < origin.first).count();
+    let path = |origin: &Origin| dir.path().join("evidence").join(origin.directory()).join("checkpoint");
+    let table: [(&[usize], &[usize]); 5] =
+        [(&[], &[0, 1, 2]), (&[0], &[1, 2]), (&[1], &[2]), (&[2], &[]), (&[0, 2], &[])];
+    for (signed, unwitnessed) in table {
+        for origin in &origins {
+            let mut note = Note::parse(&fs::read(path(origin)).unwrap()).unwrap();
+            note.signatures.truncate(2);
+            if signed.contains(&by_age(origin)) {
+                note.signatures.push(key.cosign(note.text.as_bytes(), 1_800_000_000));
+            }
+            fs::write(path(origin), note.render()).unwrap();
+        }
+        let archive = whole(dir.path());
+        let mut found: Vec<usize> = archive.unwitnessed(&key.verifier().timed()).unwrap().iter().map(by_age).collect();
+        found.sort_unstable();
+        assert_eq!(found, unwitnessed, "cosigned: {signed:?}");
+        assert_eq!(archive.unwitnessed(&other.verifier().timed()).unwrap().len(), 3);
+    }
+    log.close().await;
 }

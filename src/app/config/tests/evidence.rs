@@ -35,7 +35,6 @@ fn everything_that_is_wrong_with_witnesses_is_said() {
     let timed = crate::evidence::key::VerifierKey::parse(LOG).unwrap().timed();
     let witnessed = |key: &str| with(&format!("[[evidence.witnessed]]\nkey = '{key}'\n"));
     let twice = |key: &str| format!("[[evidence.witness]]\nurl = 'https://w.example'\nkey = '{key}'\n").repeat(2);
-    let ha = format!("{}[http]\n[ha]\nlog = 'x'\nlease = 'a/b'\n", witnessed(LOG));
     let many: String = (0..17).map(|_| twice("")).collect();
     let table = [
         (witness("http://w.example/", LOG), "evidence.witness[0].url: a URL of another machine without TLS"),
@@ -54,7 +53,6 @@ fn everything_that_is_wrong_with_witnesses_is_said() {
         (witnessed(LOG), "http: missing"),
         (witnessed(&timed.to_string()), "evidence.witnessed[0].key: a key of a witness"),
         (witnessed(SIGNING), "evidence.witnessed[0].key: a string that is no public key"),
-        (ha, "evidence.witnessed: a log to witness beside [ha]"),
         (with("[evidence.witnessed]\nkey = 'x'\n"), "evidence.witnessed: a table → [[evidence.witnessed]]"),
     ];
     for (text, says) in table {
