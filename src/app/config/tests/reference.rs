@@ -66,7 +66,8 @@ fn config_toml_names_every_key_with_its_default() {
             assert!(!defaults.is_empty(), "{path}: no such key");
             let same = defaults.contains(&Some(&serde_json::to_value(&value).unwrap()));
             let must = defaults.iter().any(Option::is_none)
-                && ["name", "type", "path", "url", "resources", "addresses", "stream"].contains(&key);
+                && ["name", "type", "path", "url", "resources", "addresses", "stream", "key", "key_file"]
+                    .contains(&key);
             let stated = comment.contains("Default: ");
             assert!(same || must || stated, "{path}: the defaults are {defaults:?}, and config.toml says {value}");
             named.insert(path);
