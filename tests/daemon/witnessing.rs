@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use decklog::sim::{Sim, objects};
 use serde_json::Value;
 
-use crate::support::{Daemon, cluster, decklog, free_address};
+use crate::support::{Daemon, cluster, decklog, free_address, until};
 
 const WATCH: &str = "resources = [\"configmaps\"]";
 
@@ -147,12 +147,18 @@ async fn two_logs_witness_each_other_and_another_history_is_refused() {
     assert_eq!(a.verify(&b, "line").await.0, 0);
 
     // The whole disk goes back, so that decklog cannot notice: what it signs then is another history under the same name.
+    let lines = a.daemon.lines();
     restore(&whole_disk, &before);
     a.start().await;
-    a.daemon.says("a witness has not cosigned").await;
-    let status = decklog(&a.daemon.path(""), &["status", "-c", "config.toml"], &[]).await;
+    a.daemon.reach(lines).await;
     a.daemon.stop().await;
-    assert!(status.out.contains("WITNESS   not every one has cosigned"), "{status:?}");
+    a.start().await;
+    until("the status to show it", async || {
+        let status = decklog(&a.daemon.path(""), &["status", "-c", "config.toml"], &[]).await.done();
+        if status.contains("WITNESS   not every one has cosigned") { Ok(()) } else { Err(status) }
+    })
+    .await;
+    a.daemon.stop().await;
     assert!(a.daemon.said().contains("somebody else signs with this key"), "{}", a.daemon.last_words());
     let (code, text) = a.verify(&b, "line").await;
     assert!(code == 1 && text.contains("no good cosignature of the witness b.example/decklog"), "{text}");
