@@ -2,7 +2,7 @@
 //!
 //! [`model`] has the words of Kubernetes (positions, resources, observations), [`wire`] the JSON of entries, [`change`] the
 //! comparison of two versions and redaction, [`filter`] the expressions of `where`, and [`shared_log`] the contract of an engine
-//! that replicates the journal. [`json`] and [`k8s`] read objects as bytes, [`merkle`] hashes trees. [`runtime`] is clock and randomness, which a
+//! that replicates the journal, [`bucket`] the objects of a bucket. [`json`] and [`k8s`] read objects as bytes, [`merkle`] hashes trees. [`runtime`] is clock and randomness, which a
 //! simulation replaces. The rest reads what people write ([`spelling`], [`units`]), connects ([`net`]), waits ([`backoff`]),
 //! keeps tasks ([`supervise`]) and speaks to people ([`telemetry`], [`terminal`]).
 //!
@@ -21,6 +21,7 @@
 //! ```
 
 pub mod backoff;
+pub mod bucket;
 pub mod change;
 pub(crate) mod credential_files;
 pub mod filter;

@@ -21,6 +21,7 @@
 
 pub mod archive;
 pub mod checkpoint;
+mod copy;
 pub mod key;
 pub mod note;
 pub mod place;

@@ -24,7 +24,7 @@ use crate::core::spelling::nearest;
 use crate::core::telemetry;
 use crate::core::units::ByteSize;
 use crate::delivery;
-use crate::evidence::settings as evidence;
+use crate::evidence::settings::Settings as Evidence;
 use crate::journal;
 use crate::watch;
 use crate::watch::cluster;
@@ -34,6 +34,7 @@ use crate::web::ui;
 mod check;
 mod directory;
 mod environment;
+pub mod evidence;
 mod format;
 mod problem;
 mod reference;
@@ -343,7 +344,7 @@ pub struct Config {
     pub audit_log: Vec<audit_log::Settings>,
     /// Signed checkpoints over the log; absent means off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evidence: Option<evidence::Settings>,
+    pub evidence: Option<Evidence>,
     /// A log that outlives its machine, and a second decklog that takes over; absent means off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ha: Option<ha::Settings>,

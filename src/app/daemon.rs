@@ -307,7 +307,7 @@ impl Running {
             live: live.subscribe(),
             churn: Meter::default(),
             counts_requests: config.cluster.request_metrics,
-            evidence: config.evidence.as_ref().map(|evidence| evidence.dir.clone()),
+            evidence: config.evidence.as_ref().and_then(|evidence| evidence.dir.clone()),
             witness: evidence.witness.clone(),
         };
         if bound.is_some() || environment.registry.as_ref().is_some_and(|registry| registry.served) {

@@ -3,6 +3,7 @@
 pub mod proxy;
 pub mod server;
 pub mod tls;
+pub mod url;
 
 use std::net::IpAddr;
 use std::sync::Arc;

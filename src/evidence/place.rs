@@ -1,9 +1,15 @@
-//! Places of evidence: a directory, whose files others copy or read over HTTP.
+//! Places of evidence: a directory, or a bucket. Others copy them, or read them over HTTP.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use rustix::fs::{Access, access};
+
+use crate::core::bucket::Objects;
+use crate::core::runtime;
 
 /// A directory with a directory for each tree.
 #[derive(Clone, Debug)]
@@ -35,10 +41,7 @@ impl Directory {
     }
 
     /// Writes a file, whole or not at all. It is on the disk after [`Directory::sync`].
-    ///
-    /// # Errors
-    /// Where it cannot be written.
-    pub fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.0.join(name);
         let parent = path.parent().unwrap_or(&self.0);
         fs::create_dir_all(parent)?;
@@ -49,21 +52,135 @@ impl Directory {
     }
 
     /// Waits until everything that was written is on the disk.
-    ///
-    /// # Errors
-    /// Where the disk refuses.
-    pub fn sync(&self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(File::open(&self.0)?)?)
     }
 
     /// Removes the partial versions of a tile that is complete.
-    ///
-    /// # Errors
-    /// Where they cannot be removed.
-    pub fn remove_partial(&self, tile: &str) -> io::Result<()> {
+    fn remove_partial(&self, tile: &str) -> io::Result<()> {
         match fs::remove_dir_all(self.0.join(format!("{tile}.p"))) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
+
+    /// Checks that it can be written to, or made.
+    fn check(&self) -> io::Result<()> {
+        if !self.0.exists() {
+            let above = self.0.ancestors().find(|path| path.is_dir()).unwrap_or_else(|| Path::new("."));
+            return Ok(access(above, Access::WRITE_OK | Access::EXEC_OK)?);
+        }
+        let file = self.0.join(".decklog-check");
+        fs::write(&file, "")?;
+        fs::remove_file(file)
+    }
+}
+
+/// A place. The sentences of its errors name it.
+#[derive(Debug)]
+pub enum Place {
+    /// A directory.
+    Directory(Directory),
+    /// A bucket.
+    Bucket(Box<dyn Objects>),
+}
+
+impl Place {
+    /// Returns its name, for people.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Directory(directory) => directory.path().display().to_string(),
+            Self::Bucket(objects) => objects.shown(),
+        }
+    }
+
+    /// Reads a file; none where there is none.
+    pub(super) async fn get(&mut self, name: &str) -> Result<Option<Bytes>, String> {
+        let file = name.to_owned();
+        match self {
+            Self::Directory(directory) => {
+                in_directory(directory, move |directory| Ok(directory.get(&file)?.map(Bytes::from))).await
+            }
+            Self::Bucket(objects) => objects.get(name).await,
+        }
+    }
+
+    /// Writes a file. Where the machine may end at any time it is there after [`Place::sync`].
+    pub(super) async fn put(&mut self, name: &str, bytes: Bytes) -> Result<(), String> {
+        let file = name.to_owned();
+        match self {
+            Self::Directory(directory) => in_directory(directory, move |directory| directory.put(&file, &bytes)).await,
+            Self::Bucket(objects) => objects.put(name, bytes).await,
+        }
+    }
+
+    /// Writes complete tiles. A bucket, which others may lock, never gets one over another.
+    pub(super) async fn put_complete(&mut self, tiles: Vec<(String, Bytes)>) -> Result<(), String> {
+        match self {
+            Self::Directory(directory) => {
+                let write = move |directory: &Directory| {
+                    tiles.iter().try_for_each(|(name, bytes)| {
+                        directory.put(name, bytes)?;
+                        directory.remove_partial(name)
+                    })
+                };
+                in_directory(directory, write).await
+            }
+            Self::Bucket(objects) => {
+                let there = objects.create(tiles.clone()).await?;
+                match there.iter().find(|known| !tiles.contains(known)) {
+                    None => Ok(()),
+                    Some((name, _)) => Err(format!(
+                        "{name} in {} is there with other contents, which no checkpoint there covers: somebody else writes there with this \
+                         configuration, or the journal was restored from a copy before a checkpoint was written; stop the other one, then \
+                         remove that object",
+                        objects.shown()
+                    )),
+                }
+            }
+        }
+    }
+
+    /// Waits until everything that was written stays there.
+    pub(super) async fn sync(&mut self) -> Result<(), String> {
+        match self {
+            Self::Directory(directory) => in_directory(directory, Directory::sync).await,
+            Self::Bucket(_) => Ok(()),
+        }
+    }
+
+    /// Removes the partial versions of a tile that is complete, as far as that can be done: they are no harm.
+    pub(super) async fn remove_partial(&mut self, tile: &str) {
+        if let Self::Bucket(objects) = self
+            && let Err(error) = objects.remove_below(&format!("{tile}.p")).await
+        {
+            tracing::debug!("partial versions of {tile} stay: {error}");
+        }
+    }
+
+    /// Checks that it can be written to. It leaves nothing there.
+    ///
+    /// # Errors
+    /// A sentence that names the place and says what stands in the way.
+    pub async fn check(&mut self) -> Result<(), String> {
+        match self {
+            Self::Directory(directory) => in_directory(directory, Directory::check).await,
+            Self::Bucket(objects) => objects.check().await,
+        }
+    }
+}
+
+async fn in_directory<T: Send + 'static>(
+    directory: &Directory,
+    work: impl FnOnce(&Directory) -> io::Result<T> + Send + 'static,
+) -> Result<T, String> {
+    let directory = directory.clone();
+    runtime::blocking(move || {
+        let shown = directory.path().display().to_string();
+        work(&directory).map_err(|error| {
+            format!("cannot use the evidence in {shown}: {error}; let decklog's user read and write it, and its disk have room")
+        })
+    })
+    .await
 }

@@ -1,32 +1,31 @@
 //! Signing: a checkpoint a minute while something is new, one an hour in any case, and one at the end.
 //!
-//! A checkpoint covers what the journal has on disk, and never more: a reader sees only what is committed.
+//! A checkpoint covers what the journal has on disk, and never more: a reader sees only what is committed. It is signed once, for all places.
 //!
-//! # Decision: the place is asked before anything is signed
+//! # Decision: the places are asked before anything is signed
 //!
 //! Context: One origin must never sign two histories, and a journal that was restored from a copy has another one.
-//! Decision: The last checkpoint in the place is read each time. Its tree has to be the beginning of the journal's, else nothing is signed;
-//! at the start of decklog a new epoch, and so a new tree, begins instead.
-//! Cost: One small file is read a minute.
+//! Decision: The last checkpoint in each place is read each time. Its tree has to be the beginning of the journal's, else nothing is signed;
+//! at the start of decklog a new epoch, and so a new tree, begins instead. A place that does not answer holds up nobody: the others
+//! get the checkpoint, and the alarm stays until all have the newest.
+//! Cost: One small file of each place is read a minute, and what a place has that is away is not known.
 
-use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::archive::BEFORE;
 use super::checkpoint::{Checkpoint, Origin};
+use super::copy::{Copy, Held, Published, Source, directory};
 use super::key::SigningKey;
 use super::note::Note;
-use super::place::Directory;
-use super::settings::Settings;
+use super::place::Place;
 use super::submit::Witnesses;
-use super::tiles::{self, CHECKPOINT, TILE_LEN};
 use super::tree::Tree;
-use crate::core::model::Seq;
 use crate::core::runtime;
 use crate::journal::{Journal, JournalError, Reader, SignedCheckpoint, TreeRow};
 
@@ -35,20 +34,28 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest time without a checkpoint: an hour in which nothing happened is told from one that was cut off.
 const SILENCE_MAX: Duration = Duration::from_secs(3600);
 
-/// Reason why nothing was signed.
+/// Time that a place gets in a round, so that one that does not answer holds up no other.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Time limit for its last checkpoint.
+    pub(super) look: Duration,
+    /// Time limit for what it lacks of a tree. What takes longer goes on in the next round.
+    pub(super) write: Duration,
+}
+
+impl Pace {
+    /// That of a round each minute.
+    pub const USUAL: Self = Self { look: Duration::from_secs(10), write: Duration::from_secs(30) };
+    /// That at the end, which is within five seconds.
+    pub const LAST: Self = Self { look: Duration::from_secs(2), write: Duration::from_millis(2500) };
+}
+
+/// Reason why nothing was signed, or why not every place has it.
 #[derive(Debug, thiserror::Error)]
 pub enum EvidenceError {
-    /// The configuration, or what is in the place, is not what it has to be. The text says what to do.
+    /// The places, or what is in them, are not what they have to be. The text names them and says what to do.
     #[error("{0}")]
-    Refused(String),
-    /// The place cannot be read or written.
-    #[error("cannot use the evidence in {dir}: {source}")]
-    Place {
-        /// The directory.
-        dir: String,
-        /// The cause.
-        source: io::Error,
-    },
+    Places(String),
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -57,7 +64,7 @@ pub enum EvidenceError {
 /// State of the signing, for status and alarms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signing {
-    /// Reason why nothing is signed.
+    /// Reason why nothing is signed, or why not every place has the newest checkpoint.
     pub problem: Option<String>,
     /// Time of the first failure in a row.
     pub failing_since: Option<Timestamp>,
@@ -65,51 +72,37 @@ pub struct Signing {
     pub unwitnessed: Option<(Timestamp, String)>,
 }
 
-/// Signs the trees of a journal, in its own thread.
+/// Signs the trees of a journal.
 #[derive(Clone, Debug)]
 pub struct Publisher(Arc<Mutex<Signer>>);
 
 #[derive(Debug)]
 struct Signer {
     keys: Vec<SigningKey>,
-    place: Directory,
     witnesses: Witnesses,
+    copies: Vec<Copy>,
+    /// Directories of trees that have ended and of which a place has another history: nothing more of them is signed.
+    parted: BTreeSet<String>,
     /// The tree that was signed last, as far as it was read.
     tree: Option<Tree>,
 }
 
-/// A checkpoint that the place has.
-struct Published {
-    note: String,
-    checkpoint: Checkpoint,
-}
-
 impl Publisher {
-    /// Reads the keys of the configuration.
-    ///
-    /// # Errors
-    /// Where one cannot be read.
-    pub fn new(settings: &Settings) -> Result<Self, EvidenceError> {
-        let keys = settings.keys().map_err(EvidenceError::Refused)?;
-        let place = Directory::new(settings.dir.clone());
-        let signer = Signer { keys, place, witnesses: Witnesses::new(settings), tree: None };
-        Ok(Self(Arc::new(Mutex::new(signer))))
+    /// Signs with these keys, of which the first names new trees, for these places and with these witnesses.
+    #[must_use]
+    pub fn new(keys: Vec<SigningKey>, places: Vec<Place>, witnesses: Witnesses) -> Self {
+        let copies = places.into_iter().map(Copy::new).collect();
+        Self(Arc::new(Mutex::new(Signer { keys, witnesses, copies, parted: BTreeSet::new(), tree: None })))
     }
 
-    /// Does something with the signer where it may block.
-    async fn with<T: Send + 'static>(&self, work: impl FnOnce(&mut Signer) -> T + Send + 'static) -> T {
-        let signer = Arc::clone(&self.0);
-        runtime::blocking(move || work(&mut signer.lock().unwrap_or_else(PoisonError::into_inner))).await
-    }
-
-    /// Begins: entries get digests from here on. Where the place has signed another history than the journal's, the journal was restored from
+    /// Begins: entries get digests from here on. Where a place has signed another history than the journal's, the journal was restored from
     /// a copy, and a new epoch begins. It has to be called before anything is delivered.
     ///
     /// # Errors
     /// Where the journal cannot be read or written.
     pub async fn begin(&self, journal: &Journal) -> Result<(), JournalError> {
-        let reader = journal.reader()?;
-        let (before, other) = self.with(move |signer| signer.known(&reader)).await?;
+        let mut signer = self.0.lock().await;
+        let (before, other) = signer.known(&Source::new(journal.reader()?, None)).await?;
         if let Some(epoch) = other {
             let epoch = journal.begin_epoch(Some(&epoch)).await?;
             tracing::warn!(
@@ -124,29 +117,35 @@ impl Publisher {
     /// Signs until `stop`.
     pub async fn run(&self, journal: &Journal, state: &watch::Sender<Signing>, stop: CancellationToken) {
         let until = stop.clone();
-        self.with(move |signer| signer.witnesses.end_with(until)).await;
+        self.0.lock().await.witnesses.end_with(until);
         loop {
-            self.sign_and_report(journal, state).await;
+            let round = async {
+                self.sign_and_report(journal, state, Pace::USUAL).await;
+                tokio::time::sleep(CHECKPOINT_INTERVAL).await;
+            };
+            // A place that does not answer holds up no end either: what was begun is found in the places the next time.
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(CHECKPOINT_INTERVAL) => {}
+                () = round => {}
             }
         }
     }
 
     /// Signs what there is, and reports how it went.
-    pub async fn sign_and_report(&self, journal: &Journal, state: &watch::Sender<Signing>) {
-        let signed = self.sign(journal).await;
+    pub async fn sign_and_report(&self, journal: &Journal, state: &watch::Sender<Signing>, pace: Pace) {
+        let signed = self.sign(journal, pace).await;
         let problem = signed.err().map(|error| error.to_string());
-        let unwitnessed = self.with(|signer| signer.witnesses.problem()).await;
+        let unwitnessed = self.0.lock().await.witnesses.problem();
         state.send_if_modified(|state| std::mem::replace(&mut state.unwitnessed, unwitnessed.clone()) != unwitnessed);
         state.send_if_modified(|state| {
             if state.problem == problem {
                 return false;
             }
             match &problem {
-                Some(problem) => tracing::error!("no evidence is signed: {problem}; it is tried again each minute"),
-                None => tracing::info!("evidence is signed again"),
+                Some(problem) => {
+                    tracing::error!("a place lacks the newest evidence: {problem}; it is tried again each minute");
+                }
+                None => tracing::info!("every place has the newest evidence again"),
             }
             state.failing_since = problem.as_ref().map(|_| state.failing_since.unwrap_or_else(Timestamp::now));
             state.problem = problem;
@@ -154,39 +153,39 @@ impl Publisher {
         });
     }
 
-    /// Signs every tree that has grown since its last checkpoint, or was not signed for an hour.
+    /// Signs every tree that has grown since its last checkpoint, or was not signed for an hour, and gives each place what it lacks.
     ///
     /// # Errors
-    /// Where the place or the journal cannot be read or written.
-    pub async fn sign(&self, journal: &Journal) -> Result<(), EvidenceError> {
+    /// Where the journal cannot be read or written, or a place has not everything then.
+    pub async fn sign(&self, journal: &Journal, pace: Pace) -> Result<(), EvidenceError> {
         if journal.is_standby() {
             return Ok(());
         }
-        let reader = journal.reader()?;
-        for signed in self.with(move |signer| signer.sign(&reader)).await? {
-            journal.keep_checkpoint(signed).await?;
-        }
-        Ok(())
+        let mut signer = self.0.lock().await;
+        let source = Source::new(journal.reader()?, signer.tree.take());
+        let signed = signer.sign_all(&source, journal, pace).await;
+        signer.tree = source.take_tree();
+        signed
     }
 }
 
 impl Signer {
-    fn failed(&self) -> impl Fn(io::Error) -> EvidenceError {
-        let dir = self.place.path().display().to_string();
-        move |source| EvidenceError::Place { dir: dir.clone(), source }
-    }
-
-    /// Returns the last checkpoint of the tree before the next one, and the epoch of which the place has another history than the journal.
-    fn known(&self, reader: &Reader) -> Result<(Option<String>, Option<String>), JournalError> {
-        let trees = reader.trees()?;
+    /// Returns the last checkpoint of the tree before the next one, and the epoch of which a place has another history than the journal.
+    async fn known(&mut self, source: &Source) -> Result<(Option<String>, Option<String>), JournalError> {
+        let trees = source.ask(Reader::trees).await?;
         let mut rows = trees.iter().rev();
         let Some(row) = rows.next() else { return Ok((None, None)) };
-        let published = self.look(row);
-        if let Some(published) = &published
-            && !is_beginning(&mut Tree::read(reader, row.clone())?, reader, &published.checkpoint)?
-        {
-            return Ok((Some(published.note.clone()), Some(row.epoch.clone())));
+        let mut others = Vec::new();
+        let published = self.look(row).await;
+        for known in &published {
+            if !is_beginning(source, row, &known.checkpoint).await? {
+                others.push(known.clone());
+            }
         }
+        if let Some(other) = newest(others) {
+            return Ok((Some(other.note), Some(row.epoch.clone())));
+        }
+        let published = newest(published);
         let last_of = |row: &TreeRow, published: Option<Published>| {
             published.map(|published| published.note).or_else(|| row.note.clone()).or_else(|| row.before.clone())
         };
@@ -194,66 +193,160 @@ impl Signer {
             return Ok((last_of(row, published), None));
         }
         // One that was never signed can still commit to a later checkpoint than the journal knew.
-        let is_unsigned = row.note.is_none() && published.is_none();
-        let before = rows.next().filter(|_| is_unsigned).and_then(|before| last_of(before, self.look(before)));
-        Ok((before, None))
-    }
-
-    /// Returns the checkpoint that the place has of a tree. Where it cannot be read, the log goes on, and nothing is signed until that is
-    /// mended, because each attempt to sign looks again.
-    fn look(&self, row: &TreeRow) -> Option<Published> {
-        self.published(&row.epoch, row.first).unwrap_or_else(|error| {
-            tracing::error!("the evidence cannot be compared with the journal: {error}");
-            None
-        })
-    }
-
-    /// Signs every tree that has grown since its last checkpoint. Returns their checkpoints.
-    fn sign(&mut self, reader: &Reader) -> Result<Vec<SignedCheckpoint>, EvidenceError> {
-        let cluster = reader.cluster()?.uid;
-        let mut signed = Vec::new();
-        for row in reader.trees()? {
-            let (first, last, known) = (row.first, row.last, row.note.clone());
-            let note = self.sign_tree(reader, row, &cluster)?.filter(|note| Some(note) != known.as_ref());
-            let at = runtime::now().as_microsecond();
-            signed.extend(note.map(|note| SignedCheckpoint { first, note, last, at }));
+        match rows.next().filter(|_| row.note.is_none() && published.is_none()) {
+            Some(before) => Ok((last_of(before, newest(self.look(before).await)), None)),
+            None => Ok((None, None)),
         }
-        Ok(signed)
     }
 
-    /// Signs a tree, where it has grown or was not signed for long. Returns its last checkpoint.
-    fn sign_tree(&mut self, reader: &Reader, row: TreeRow, cluster: &str) -> Result<Option<String>, EvidenceError> {
-        let size = row.size();
-        let last = row.note.as_deref().and_then(|text| read(text.as_bytes()).ok());
-        if row.is_closed && (size == 1 || last.as_ref().is_some_and(|last| last.checkpoint.size == size)) {
+    /// Returns the checkpoints that the places have of a tree. Where one cannot be read, the log goes on, and each attempt to sign looks
+    /// again.
+    async fn look(&mut self, row: &TreeRow) -> Vec<Published> {
+        let tree = directory(row);
+        let looks = self.copies.iter_mut().map(async |copy| {
+            copy.begin();
+            let held = copy.look(&tree, Pace::USUAL.look).await;
+            if let Some(why) = copy.problem() {
+                tracing::error!("the evidence cannot be compared with the journal: {why}");
+            }
+            match held {
+                Held::Checkpoint(published) => published,
+                Held::Unknown | Held::Whole => None,
+            }
+        });
+        join_all(looks).await.into_iter().flatten().collect()
+    }
+
+    async fn sign_all(&mut self, source: &Source, journal: &Journal, pace: Pace) -> Result<(), EvidenceError> {
+        let (cluster, rows) = source.ask(|reader| Ok((reader.cluster()?.uid, reader.trees()?))).await?;
+        self.copies.iter_mut().for_each(Copy::begin);
+        let mut problems = Vec::new();
+        for row in rows {
+            match self.sign_tree(source, &row, &cluster, pace).await {
+                Ok(Some(note)) if Some(&note) != row.note.as_ref() => {
+                    let at = runtime::now().as_microsecond();
+                    journal.keep_checkpoint(SignedCheckpoint { first: row.first, note, last: row.last, at }).await?;
+                }
+                Ok(_) => {}
+                Err(EvidenceError::Places(why)) => problems.push(why),
+                Err(error @ EvidenceError::Journal(_)) => return Err(error),
+            }
+        }
+        problems.extend(self.copies.iter().filter_map(|copy| copy.problem().map(str::to_owned)));
+        if problems.is_empty() { Ok(()) } else { Err(EvidenceError::Places(problems.join("; "))) }
+    }
+
+    /// Signs a tree, where it has grown or was not signed for long, and gives each place what it lacks of it. Returns its last checkpoint, where
+    /// a place has it.
+    async fn sign_tree(
+        &mut self,
+        source: &Source,
+        row: &TreeRow,
+        cluster: &str,
+        pace: Pace,
+    ) -> Result<Option<String>, EvidenceError> {
+        let (tree, size) = (directory(row), row.size());
+        if (row.is_closed && size == 1) || self.parted.contains(&tree) {
             return Ok(None);
         }
-        let published = self.published(&row.epoch, row.first)?;
-        let origin = published.as_ref().or(last.as_ref()).map_or_else(
-            || Origin {
-                log: self.keys.first().map(|key| key.verifier().name.clone()).unwrap_or_default(),
-                cluster: cluster.to_owned(),
-                epoch: row.epoch.clone(),
-                first: row.first.0,
-            },
-            |known| known.checkpoint.origin.clone(),
-        );
-        if let Some(published) = &published
-            && published.checkpoint.size == size
-            && self.is_recent(published)
-        {
-            return Ok(Some(published.note.clone()));
+        let held = join_all(self.copies.iter_mut().map(|copy| copy.look(&tree, pace.look))).await;
+        if !held.iter().any(|held| matches!(held, Held::Checkpoint(_))) {
+            return Ok(None);
         }
-        let mut tree = match self.tree.take().filter(|tree| tree.row().first == row.first) {
-            Some(mut tree) => {
-                tree.advance(reader, row)?;
-                tree
+        let last = row.note.as_deref().and_then(|text| Published::read(text.as_bytes()).ok());
+        let known: Vec<(Option<usize>, Published)> = places(&held).chain(last.map(|last| (None, last))).collect();
+        let mut current = None;
+        for (place, known) in &known {
+            let (is_here, is_kept) = (known.checkpoint.size == size, row.note.as_ref() == Some(&known.note));
+            let is_beginning =
+                (is_here && is_kept && place.is_some()) || is_beginning(source, row, &known.checkpoint).await?;
+            match place {
+                // The epoch that followed commits to it.
+                Some(place) if !is_beginning && row.is_closed => {
+                    let shown = self.copies.get(*place).map(Copy::shown).unwrap_or_default();
+                    tracing::warn!("{tree} in {shown} has entries that the journal has not, and stays as it is");
+                    self.parted.insert(tree);
+                    return Ok(None);
+                }
+                Some(place) if !is_beginning => return Err(self.other_history(*place, known)),
+                _ if !is_here || !is_beginning || current.is_some() => {}
+                _ if self.is_recent(known) || (row.is_closed && is_kept) => current = Some(known.clone()),
+                _ => {}
             }
-            None => Tree::read(reader, row)?,
+        }
+        let published = match current {
+            Some(current) => current,
+            None => {
+                // That of the journal's own checkpoint, where it has one.
+                let origin = known.last().map_or_else(
+                    || Origin {
+                        log: self.keys.first().map(|key| key.verifier().name.clone()).unwrap_or_default(),
+                        cluster: cluster.to_owned(),
+                        epoch: row.epoch.clone(),
+                        first: row.first.0,
+                    },
+                    |(_, known)| known.checkpoint.origin.clone(),
+                );
+                let checkpoint = source.with(row, move |reader, tree| tree.checkpoint(reader, origin, size)).await?;
+                self.sign(source, row, checkpoint).await?
+            }
         };
-        let signed = self.publish(reader, &mut tree, origin, published.map(|it| it.checkpoint))?;
-        self.tree = Some(tree);
-        Ok(Some(signed))
+        let is_there = self.write(source, row, held, &published, pace).await?;
+        Ok(Some(published.note).filter(|_| is_there))
+    }
+
+    /// Signs a checkpoint, and asks the witnesses.
+    async fn sign(
+        &mut self,
+        source: &Source,
+        row: &TreeRow,
+        checkpoint: Checkpoint,
+    ) -> Result<Published, JournalError> {
+        let keys: Vec<&SigningKey> = self.keys.iter().collect();
+        let note = Note::sign(checkpoint.to_string(), &keys, seconds(runtime::now()));
+        let (witnesses, signed) = (self.witnesses.clone(), checkpoint.clone());
+        let cosign = move |reader: &Reader, tree: &mut Tree| {
+            Ok(witnesses.cosign(note, &signed, |old| tree.prove_consistency(reader, old, signed.size)).render())
+        };
+        Ok(Published { note: source.with(row, cosign).await?, checkpoint })
+    }
+
+    /// Gives each place that answers what it lacks, all at once. Returns whether one of them has the checkpoint.
+    async fn write(
+        &mut self,
+        source: &Source,
+        row: &TreeRow,
+        held: Vec<Held>,
+        published: &Published,
+        pace: Pace,
+    ) -> Result<bool, JournalError> {
+        let writes = self.copies.iter_mut().zip(held).map(async |(copy, held)| {
+            let is_there = match held {
+                Held::Unknown => false,
+                Held::Whole => true,
+                Held::Checkpoint(Some(known)) if known.note == published.note => true,
+                Held::Checkpoint(known) => {
+                    let had = known.map_or(0, |known| known.checkpoint.size);
+                    copy.write(source, row, had, published, pace.write).await?
+                }
+            };
+            if is_there && row.is_closed {
+                copy.is_whole(directory(row));
+            }
+            Ok(is_there)
+        });
+        let written: Result<Vec<bool>, JournalError> = join_all(writes).await.into_iter().collect();
+        Ok(written?.contains(&true))
+    }
+
+    fn other_history(&self, place: usize, known: &Published) -> EvidenceError {
+        EvidenceError::Places(format!(
+            "{} has a checkpoint over {} leaves of the epoch {} that the journal does not have so: it was restored from a copy, or \
+             somebody else signs with this key; restart decklog, which begins a new epoch",
+            self.copies.get(place).map(Copy::shown).unwrap_or_default(),
+            known.checkpoint.size,
+            known.checkpoint.origin.epoch
+        ))
     }
 
     /// Reports whether a checkpoint is signed by all of today's keys and witnesses, and not long ago.
@@ -265,74 +358,28 @@ impl Signer {
             seen.is_some_and(|seen| now.saturating_sub(seen) < SILENCE_MAX.as_secs())
         }) && self.witnesses.have_cosigned(&note)
     }
-
-    fn publish(
-        &self,
-        reader: &Reader,
-        tree: &mut Tree,
-        origin: Origin,
-        published: Option<Checkpoint>,
-    ) -> Result<String, EvidenceError> {
-        let size = tree.row().size();
-        let dir = origin.directory();
-        if let Some(published) = &published
-            && !is_beginning(tree, reader, published)?
-        {
-            return Err(EvidenceError::Refused(format!(
-                "{} has a checkpoint over {} leaves of the epoch {} that the journal does not have so: it was restored from a copy, or \
-                 somebody else signs with this key; restart decklog, which begins a new epoch",
-                self.place.path().display(),
-                published.size,
-                origin.epoch
-            )));
-        }
-        let failed = self.failed();
-        if published.is_none()
-            && let Some(before) = &tree.row().before
-        {
-            self.place.put(&format!("{dir}/{BEFORE}"), before.as_bytes()).map_err(&failed)?;
-        }
-        for tile in tiles::between(published.map_or(0, |published| published.size), size) {
-            let path = format!("{dir}/{}", tile.path());
-            self.place.put(&path, &tree.tile(reader, tile)?).map_err(&failed)?;
-            if tile.width == TILE_LEN {
-                self.place.remove_partial(&path).map_err(&failed)?;
-            }
-        }
-        let checkpoint = tree.checkpoint(reader, origin, size)?;
-        let keys: Vec<&SigningKey> = self.keys.iter().collect();
-        let note = Note::sign(checkpoint.to_string(), &keys, seconds(runtime::now()));
-        let note = self.witnesses.cosign(note, &checkpoint, |old| tree.prove_consistency(reader, old, size)).render();
-        // The tiles are on the disk before the checkpoint that needs them.
-        self.place.sync().map_err(&failed)?;
-        self.place
-            .put(&format!("{dir}/{CHECKPOINT}"), note.as_bytes())
-            .and_then(|()| self.place.sync())
-            .map_err(&failed)?;
-        Ok(note)
-    }
-
-    /// Returns the checkpoint that the place has of a tree.
-    fn published(&self, epoch: &str, first: Seq) -> Result<Option<Published>, EvidenceError> {
-        let path = format!("{epoch}-{first}/{CHECKPOINT}");
-        let Some(bytes) = self.place.get(&path).map_err(self.failed())? else { return Ok(None) };
-        read(&bytes).map(Some).map_err(|why| {
-            EvidenceError::Refused(format!(
-                "{}/{path} is no checkpoint of decklog, {why}: put the right one back, or remove its directory",
-                self.place.path().display()
-            ))
-        })
-    }
 }
 
-fn read(bytes: &[u8]) -> Result<Published, String> {
-    let note = Note::parse(bytes)?;
-    Ok(Published { checkpoint: Checkpoint::parse(&note.text)?, note: note.render() })
+/// Returns the checkpoints that places have, by their numbers.
+fn places(held: &[Held]) -> impl Iterator<Item = (Option<usize>, Published)> {
+    held.iter().enumerate().filter_map(|(place, held)| match held {
+        Held::Checkpoint(published) => published.clone().map(|published| (Some(place), published)),
+        Held::Unknown | Held::Whole => None,
+    })
+}
+
+/// Returns the checkpoint over the most leaves.
+fn newest(published: Vec<Published>) -> Option<Published> {
+    published.into_iter().max_by_key(|published| published.checkpoint.size)
 }
 
 /// Reports whether the tree of a checkpoint is the beginning of a tree.
-fn is_beginning(tree: &mut Tree, reader: &Reader, checkpoint: &Checkpoint) -> Result<bool, JournalError> {
-    Ok(checkpoint.size <= tree.row().size() && tree.root(reader, checkpoint.size)? == checkpoint.root)
+async fn is_beginning(source: &Source, row: &TreeRow, checkpoint: &Checkpoint) -> Result<bool, JournalError> {
+    let (size, root) = (checkpoint.size, checkpoint.root);
+    if size > row.size() {
+        return Ok(false);
+    }
+    source.with(row, move |reader, tree| Ok(tree.root(reader, size)? == root)).await
 }
 
 fn seconds(time: Timestamp) -> u64 {

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::key::{SigningKey, VerifierKey};
+use crate::core::bucket;
 use crate::core::net::is_loopback;
 use crate::core::spelling::{Format, Text, Wrong, text_value};
 
@@ -21,9 +22,13 @@ pub const FORMATS: &[Format] = &[Format::of::<WitnessUrl>(), Format::of::<Witnes
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Evidence")]
 pub struct Settings {
-    /// The directory of the checkpoints and tiles.
+    /// The directory of the checkpoints and tiles. It, or `s3`, or both.
     #[schemars(extend("format" = "path"))]
-    pub dir: PathBuf,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dir: Option<PathBuf>,
+    /// A bucket for the checkpoints and tiles, beside the directory or instead of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3: Option<bucket::Settings>,
     /// A file with the key that signs, made by `decklog evidence key`.
     #[schemars(extend("format" = "readable-file"))]
     pub key_file: PathBuf,

@@ -1,5 +1,6 @@
 //! Keys and notes beside those of Go's `golang.org/x/mod/sumdb/note`, and directories of evidence beside the journals that they are of.
 
+mod places;
 mod witness;
 
 use std::fs;
@@ -8,8 +9,10 @@ use std::path::Path;
 use super::archive::{Archive, Found, read_signed};
 use super::key::{SigningKey, VerifierKey};
 use super::note::Note;
-use super::publish::Publisher;
+use super::place::{Directory, Place};
+use super::publish::{Pace, Publisher};
 use super::settings::Settings;
+use super::submit::Witnesses;
 use super::tiles::{self, Tile};
 use super::tree::Tree;
 use crate::core::merkle::{self, Hash};
@@ -72,9 +75,13 @@ fn tiles_have_the_paths_of_tlog_tiles() {
     assert_eq!(path(None, 1_234, 17), "tile/entries/x001/234.p/17");
     assert_eq!(path(Some(2), 999, 1), "tile/2/999.p/1");
     // From 255 leaves to 257 a block becomes full, and the level above gets its first hash.
-    let between: Vec<String> = tiles::between(255, 257).iter().map(Tile::path).collect();
-    assert_eq!(between, ["tile/entries/000", "tile/entries/001.p/1", "tile/0/000", "tile/0/001.p/1", "tile/1/000.p/1"]);
-    assert!(tiles::between(300, 300).is_empty());
+    let paths = |tiles: Vec<Tile>| tiles.iter().map(Tile::path).collect::<Vec<_>>();
+    assert_eq!(paths(tiles::complete(255, 257).collect()), ["tile/entries/000", "tile/0/000"]);
+    let partial = paths(tiles::partial(255, 257).collect());
+    assert_eq!(partial, ["tile/entries/001.p/1", "tile/0/001.p/1", "tile/1/000.p/1"]);
+    assert_eq!(paths(tiles::completed(255, 257).collect()), ["tile/entries/000", "tile/0/000"]);
+    assert_eq!(paths(tiles::completed(256, 65536).collect()), ["tile/1/000"]);
+    assert_eq!(tiles::complete(300, 300).chain(tiles::partial(300, 300)).count(), 0);
 }
 
 /// A journal that is signed.
@@ -88,15 +95,13 @@ struct Log {
 
 impl Log {
     async fn open(dir: &Path, version: u64) -> Self {
-        let key_file = dir.join("key");
-        if !key_file.exists() {
-            fs::write(&key_file, SIGNING).unwrap();
-        }
-        let dir_of_evidence = dir.join("evidence");
-        let settings: Settings =
-            toml::from_str(&format!("dir = {dir_of_evidence:?}\nkey_file = {key_file:?}\n")).unwrap();
+        Self::with(dir, version, vec![Place::Directory(Directory::new(dir.join("evidence")))]).await
+    }
+
+    async fn with(dir: &Path, version: u64, places: Vec<Place>) -> Self {
         let (journal, thread) = Journal::open(&dir.join("state")).unwrap();
-        let publisher = Publisher::new(&settings).unwrap();
+        let settings: Settings = toml::from_str("key_file = \"key\"").unwrap();
+        let publisher = Publisher::new(vec![SigningKey::parse(SIGNING).unwrap()], places, Witnesses::new(&settings));
         publisher.begin(&journal).await.unwrap();
         let (source, _) = journal.source(&pods()).await.unwrap();
         Self { journal, thread, source, publisher, version }
@@ -109,6 +114,10 @@ impl Log {
         let change = |version| WatchChange { verb: Verb::Upsert, object: pod(version) };
         self.source.append(versions.map(change).collect()).await.unwrap();
         self.journal.flush().await.unwrap();
+    }
+
+    async fn sign(&self) -> Result<(), String> {
+        self.publisher.sign(&self.journal, Pace::USUAL).await.map_err(|error| error.to_string())
     }
 
     async fn close(self) -> u64 {
@@ -140,6 +149,14 @@ fn keys() -> Vec<VerifierKey> {
     vec![VerifierKey::parse(VERIFIER).unwrap()]
 }
 
+fn copied(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for file in fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
 /// Reads the directory, and expects nothing wrong in it.
 fn whole(dir: &Path) -> Archive {
     let mut archive = Archive::read(&dir.join("evidence"), &keys()).unwrap();
@@ -166,7 +183,7 @@ async fn each_checkpoint_covers_what_is_on_disk() {
         if batch > 0 {
             log.append(batch).await;
         }
-        log.publisher.sign(&log.journal).await.unwrap();
+        log.sign().await.unwrap();
         let mut archive = whole(dir.path());
         for (epoch, seq, digest) in log.lines() {
             assert_eq!(archive.check_line(&epoch, seq, &digest).unwrap(), Found::Proved, "entry {seq} in step {step}");
@@ -189,7 +206,7 @@ async fn each_entry_has_a_proof() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::open(dir.path(), 0).await;
     log.append(700).await;
-    log.publisher.sign(&log.journal).await.unwrap();
+    log.sign().await.unwrap();
     let mut reader = log.journal.reader().unwrap();
     let row = reader.trees().unwrap().pop().unwrap();
     let note = row.note.clone().unwrap();
@@ -216,27 +233,20 @@ async fn a_journal_put_back_from_a_copy_begins_another_tree() {
     let state = dir.path().join("state");
     let mut log = Log::open(dir.path(), 0).await;
     log.append(300).await;
-    log.publisher.sign(&log.journal).await.unwrap();
+    log.sign().await.unwrap();
     let version = log.close().await;
     let copy = dir.path().join("copy");
-    let copied = |from: &Path, to: &Path| {
-        fs::create_dir_all(to).unwrap();
-        for file in fs::read_dir(from).unwrap() {
-            let file = file.unwrap();
-            fs::copy(file.path(), to.join(file.file_name())).unwrap();
-        }
-    };
     copied(&state, &copy);
     let mut log = Log::open(dir.path(), version).await;
     log.append(100).await;
-    log.publisher.sign(&log.journal).await.unwrap();
+    log.sign().await.unwrap();
     let last = log.journal.reader().unwrap().trees().unwrap().pop().unwrap().note.unwrap();
     log.close().await;
     fs::remove_dir_all(&state).unwrap();
     copied(&copy, &state);
     let mut log = Log::open(dir.path(), version + 1000).await;
     log.append(50).await;
-    log.publisher.sign(&log.journal).await.unwrap();
+    log.sign().await.unwrap();
     let trees = log.journal.reader().unwrap().trees().unwrap();
     assert_eq!(trees.len(), 2);
     assert_eq!(trees[1].before.as_deref(), Some(&*last), "the new tree commits to what was signed last");
@@ -253,12 +263,12 @@ async fn entries_of_a_time_without_evidence_are_unknown() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::open(dir.path(), 0).await;
     log.append(10).await;
-    log.publisher.sign(&log.journal).await.unwrap();
+    log.sign().await.unwrap();
     log.journal.end_tree().await.unwrap();
     log.append(10).await;
     log.publisher.begin(&log.journal).await.unwrap();
     log.append(10).await;
-    log.publisher.sign(&log.journal).await.unwrap();
+    log.sign().await.unwrap();
     log.append(10).await;
     let mut archive = whole(dir.path());
     let found: Vec<Found> =

@@ -34,22 +34,43 @@ impl Tile {
     }
 }
 
-/// Returns the tiles that a tree of `size` leaves has and one of its first `old` has not, those that others stand on first.
+/// Returns the levels of a tree of `size` leaves, and how many hashes each has, and had with the first `old` leaves.
+fn levels(old: u64, size: u64) -> impl Iterator<Item = (Option<u8>, u64, u64)> {
+    let levels = [None].into_iter().chain((0..8).map(Some));
+    let counts = move |level: Option<u8>| {
+        let shift = u32::from(level.unwrap_or(0)) * 8;
+        (level, old >> shift, size >> shift)
+    };
+    levels.map(counts).take_while(|(_, _, has)| *has > 0)
+}
+
+/// Returns the tiles that a tree of `size` leaves has and one of its first `old` has not.
 #[must_use]
 pub fn between(old: u64, size: u64) -> Vec<Tile> {
-    let mut tiles = Vec::new();
-    for level in [None].into_iter().chain((0..8).map(Some)) {
-        let shift = u32::from(level.unwrap_or(0)) * 8;
-        let (had, has) = (old >> shift, size >> shift);
-        if has == 0 {
-            break;
-        }
-        tiles.extend((had / TILE_LEN..has / TILE_LEN).map(|number| Tile { level, number, width: TILE_LEN }));
-        if has % TILE_LEN > 0 && has != had {
-            tiles.push(Tile { level, number: has / TILE_LEN, width: has % TILE_LEN });
-        }
-    }
-    tiles
+    complete(old, size).chain(partial(old, size)).collect()
+}
+
+/// Returns the complete tiles that a tree of `size` leaves has and one of its first `old` has not.
+pub fn complete(old: u64, size: u64) -> impl Iterator<Item = Tile> {
+    levels(old, size).flat_map(|(level, had, has)| {
+        (had / TILE_LEN..has / TILE_LEN).map(move |number| Tile { level, number, width: TILE_LEN })
+    })
+}
+
+/// Returns the tiles of a tree of `size` leaves that are not complete, and that one of its first `old` does not have so.
+pub fn partial(old: u64, size: u64) -> impl Iterator<Item = Tile> {
+    levels(old, size).filter(|(_, had, has)| has % TILE_LEN > 0 && has != had).map(|(level, _, has)| Tile {
+        level,
+        number: has / TILE_LEN,
+        width: has % TILE_LEN,
+    })
+}
+
+/// Returns the tiles of which a tree of the first `old` leaves has a part, and one of `size` everything.
+pub fn completed(old: u64, size: u64) -> impl Iterator<Item = Tile> {
+    levels(old, size)
+        .filter(|(_, had, has)| had % TILE_LEN > 0 && had / TILE_LEN < has / TILE_LEN)
+        .map(|(level, had, _)| Tile { level, number: had / TILE_LEN, width: TILE_LEN })
 }
 
 /// Renders a bundle: leaves behind their lengths.

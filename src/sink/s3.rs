@@ -24,6 +24,7 @@
 
 mod client;
 mod folder;
+mod objects;
 mod segment;
 mod settings;
 mod shared;
@@ -31,7 +32,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use settings::{BucketUrl, Partition, Settings};
+pub use settings::{BucketUrl, Partition, Settings, objects};
 pub use shared::S3Log;
 
 use std::collections::{BTreeMap, BTreeSet};

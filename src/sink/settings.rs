@@ -6,7 +6,6 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::path::PathBuf;
 
 use ipnet::IpNet;
 use reqwest::Url;
@@ -14,6 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Sink, Template};
+pub use crate::core::net::tls::Files as Tls;
+pub use crate::core::net::url::HttpUrl;
 use crate::core::shared_log::SharedLog;
 use crate::core::spelling::{Format, Text, Wrong, text_value};
 use crate::core::units::Span;
@@ -100,23 +101,6 @@ pub struct Clash {
     pub expected: &'static str,
 }
 
-/// TLS: whom a sink trusts, and its own certificate. The files are PEM and are read again when they change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Tls {
-    /// A PEM file with the certificate authorities to trust. Default: the system's.
-    #[serde(default)]
-    #[schemars(extend("format" = "readable-file"))]
-    pub ca_file: Option<PathBuf>,
-    /// A PEM file with decklog's own certificate and what it was signed with, for servers that ask for one.
-    #[serde(default)]
-    #[schemars(extend("format" = "readable-file"))]
-    pub cert_file: Option<PathBuf>,
-    /// A PEM file with the private key of `cert_file`.
-    #[serde(default)]
-    #[schemars(extend("format" = "readable-file"))]
-    pub key_file: Option<PathBuf>,
-}
-
 /// Compression of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -127,55 +111,6 @@ pub enum Gzip {
     /// Not at all.
     None,
 }
-
-/// URL of an HTTP server: a host, without user and password.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpUrl(Url);
-
-impl Deref for HttpUrl {
-    type Target = Url;
-
-    fn deref(&self) -> &Url {
-        &self.0
-    }
-}
-
-impl fmt::Display for HttpUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Text for HttpUrl {
-    const FORMAT: &'static str = "http-url";
-    const EXPECTED: &'static str =
-        "an http:// or https:// URL without user and password (for those: the keys that end in _file)";
-
-    fn read(text: &str) -> Result<Self, Wrong> {
-        // The text is not shown: a URL may carry a token.
-        let url = match Url::parse(text) {
-            Ok(url) => url,
-            Err(error) => {
-                let mended = format!("https://{text}");
-                let wrong = Wrong::from(format!("a string that is no URL ({error})"));
-                let plain = !text.contains(['@', '?', ' ']) && text.contains('.');
-                return Err(if plain && Self::read(&mended).is_ok() { wrong.near(mended) } else { wrong });
-            }
-        };
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!("a URL with the scheme {:?}", url.scheme()).into());
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err("a URL with a user or password, which would show in logs".into());
-        }
-        if url.host_str().is_none_or(str::is_empty) {
-            return Err("a URL without a host".into());
-        }
-        Ok(Self(url))
-    }
-}
-
-text_value!(HttpUrl);
 
 /// A network that a sink may connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

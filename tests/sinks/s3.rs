@@ -1,5 +1,6 @@
 //! Segments in a bucket, and in a folder.
 
+mod evidence;
 mod log;
 
 pub(crate) use decklog_testkit::servers::s3 as start;

@@ -1,6 +1,7 @@
 //! `decklog check`: everything that is wrong, at once.
 
 mod audit_log;
+mod evidence;
 mod state;
 
 use std::collections::BTreeMap;
@@ -167,6 +168,7 @@ fn look(
         sinks(config, running, &mut found).await;
         shared_log(config, cluster.as_ref(), &mut found).await;
         found.audit_logs(config, running).await;
+        found.evidence(config).await;
         if let Some(section) = http
             && !running
         {

@@ -41,6 +41,7 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     checker.remote_listener(root);
     checker.page(root);
     checker.audit_logs(root);
+    checker.places_of_evidence(root);
     checker.shared_log(root, &kinds);
     checker.witnesses(root);
     checker.problems

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::Files;
 use crate::app::ha;
+use crate::core::bucket;
 use crate::core::change;
 use crate::core::filter;
 use crate::core::net::server;
@@ -19,6 +20,7 @@ use crate::sink::registry;
 /// The format of this name.
 fn format(name: &str) -> Option<&'static Format> {
     let rooms = [
+        bucket::FORMATS,
         units::FORMATS,
         kubernetes::FORMATS,
         change::FORMATS,

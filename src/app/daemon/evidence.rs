@@ -7,9 +7,10 @@ use tokio::sync::watch;
 
 use super::DaemonError;
 use super::error::TaskError;
-use crate::app::config::Config;
+use crate::app::config::{self, Config};
 use crate::core::supervise::Supervisor;
-use crate::evidence::publish::{Publisher, Signing};
+use crate::evidence::publish::{Pace, Publisher, Signing};
+use crate::evidence::submit::Witnesses;
 use crate::evidence::witness::Witness;
 use crate::journal::Journal;
 use crate::query::status::{Trouble, in_one_line};
@@ -26,10 +27,12 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Reads the keys.
+    /// Reads the keys, and opens the places.
     pub(super) fn new(config: &Config) -> Result<Self, DaemonError> {
-        let publisher = config.evidence.as_ref().map(Publisher::new).transpose();
-        let publisher = publisher.map_err(|error| DaemonError::Config(error.to_string()))?;
+        let publisher = config.evidence.as_ref().map(|settings| {
+            Ok(Publisher::new(settings.keys()?, config::evidence::places(settings)?, Witnesses::new(settings)))
+        });
+        let publisher = publisher.transpose().map_err(DaemonError::Config)?;
         if config.ha.is_some() && config.evidence.as_ref().is_some_and(|settings| !settings.witnessed.is_empty()) {
             return Err(DaemonError::Config(
                 "remove [[evidence.witnessed]] or [ha]: a witness remembers on one machine what it has cosigned, and another replica \
@@ -64,7 +67,7 @@ impl Evidence {
         }
     }
 
-    /// Returns the reason why nothing is signed.
+    /// Returns the reason why a place lacks the newest checkpoint.
     pub(super) fn failing(&self) -> Option<Trouble> {
         let Signing { problem, failing_since, .. } = self.state.borrow().clone();
         problem.zip(failing_since).map(|(why, since)| Trouble { since, why: in_one_line(&why), times: 1 })
@@ -79,7 +82,13 @@ impl Evidence {
     /// Signs once more, for what came last.
     pub(super) async fn end(&self, journal: &Journal) {
         if let Some(publisher) = &self.publisher {
-            drop(tokio::time::timeout(LAST_CHECKPOINT_TIMEOUT, publisher.sign_and_report(journal, &self.state)).await);
+            drop(
+                tokio::time::timeout(
+                    LAST_CHECKPOINT_TIMEOUT,
+                    publisher.sign_and_report(journal, &self.state, Pace::LAST),
+                )
+                .await,
+            );
         }
     }
 }

@@ -30,6 +30,8 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 pub use pem::certificates;
 pub use words::{Place, sentence};
@@ -37,6 +39,24 @@ pub use words::{Place, sentence};
 use self::chain::{Refusal, Search};
 use self::x509::Certificate;
 use super::crypto_provider;
+
+/// TLS: whom decklog trusts at a server, and its own certificate. The files are PEM and are read again when they change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Tls")]
+pub struct Files {
+    /// A PEM file with the certificate authorities to trust. Default: the system's.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub ca_file: Option<PathBuf>,
+    /// A PEM file with decklog's own certificate and what it was signed with, for servers that ask for one.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub cert_file: Option<PathBuf>,
+    /// A PEM file with the private key of `cert_file`.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub key_file: Option<PathBuf>,
+}
 
 /// Time for which a file of authorities is not read again.
 const AUTHORITIES_MAX_AGE: Duration = Duration::from_secs(60);

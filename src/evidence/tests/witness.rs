@@ -367,7 +367,7 @@ async fn a_cosigned_tree_covers_the_trees_before() {
             log.journal.begin_epoch(None).await.unwrap();
         }
         log.append(10).await;
-        log.publisher.sign(&log.journal).await.unwrap();
+        log.publisher.sign(&log.journal, Pace::USUAL).await.unwrap();
     }
     let (key, other) = (witness_key(), witness_key());
     let archive = whole(dir.path());

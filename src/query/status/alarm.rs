@@ -303,13 +303,13 @@ pub fn failing(failed: &Trouble) -> Alarm {
     }
 }
 
-/// Alarm for evidence that is not signed.
+/// Alarm for evidence that is not signed, or lacks in a place.
 fn evidence_failing(trouble: &Trouble) -> Alarm {
     Alarm {
         alarm: EVIDENCE_FAILING,
         about: String::new(),
         since: Some(trouble.since),
-        what: format!("no checkpoint is signed, so newer entries cannot be proved yet: {}", trouble.why),
+        what: format!("a place lacks the newest checkpoint, so newer entries cannot be proved there yet: {}", trouble.why),
         remedy: "do what it says; decklog tries again each minute, and the next checkpoint covers all that was logged meanwhile"
             .to_owned(),
     }

@@ -82,7 +82,7 @@ pub struct Live {
     pub ha: Option<HaView>,
     /// Set while a newer configuration was refused, and the one before is in force.
     pub refused: Option<Trouble>,
-    /// Set while no evidence is signed.
+    /// Set while a place lacks the newest evidence.
     pub evidence: Option<Trouble>,
     /// Set while not every witness has cosigned the last checkpoint.
     pub unwitnessed: Option<Trouble>,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::core::bucket::{self, Objects, S3Url};
 use crate::core::shared_log::SharedLog;
 use crate::core::spelling::{Format, Text, Wrong, text_value};
 use crate::core::units::{ByteSize, Span};
@@ -101,19 +102,8 @@ impl Text for BucketUrl {
                 false => Err("a file:// URL whose path does not begin with \"/\"".into()),
             };
         }
-        let Some(rest) = text.strip_prefix("s3://") else { return Err("a URL of another kind".into()) };
-        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-        if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(fits) {
-            return Err("a bucket whose name has not 3 to 63 lower-case letters, digits, \"-\" and \".\" alone".into());
-        }
-        // As object_store reads a path, which this build may not have.
-        let prefix = prefix.strip_prefix('/').unwrap_or(prefix).trim_end_matches('/');
-        let odd = |part: &str| matches!(part, "" | "." | "..") || part.contains(|c: char| c.is_ascii_control());
-        if !prefix.is_empty() && prefix.split('/').any(odd) {
-            return Err("a prefix that no object can have".into());
-        }
-        Ok(Self::Bucket { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
+        let S3Url { bucket, prefix } = S3Url::read(text)?;
+        Ok(Self::Bucket { bucket, prefix })
     }
 }
 
@@ -162,6 +152,35 @@ impl SinkSettings for Settings {
     fn formats() -> &'static [Format] {
         const { &[Format::of::<BucketUrl>()] }
     }
+}
+
+/// Opens the objects of a bucket for something else than a sink. Nothing is connected yet.
+///
+/// # Errors
+/// A sentence, where it can never work.
+pub fn objects(bucket: &bucket::Settings) -> Result<Box<dyn Objects>, String> {
+    let bucket::Settings { url, endpoint, region, credentials_file, tls, timeout } = bucket.clone();
+    let S3Url { bucket, prefix } = url;
+    let settings = Settings {
+        url: BucketUrl::Bucket { bucket, prefix },
+        endpoint,
+        region,
+        credentials_file,
+        partition: Partition::default(),
+        segment_size: segment_size(),
+        segment_age: segment_age(),
+        tls,
+        timeout,
+    };
+    opened(&settings)
+}
+
+#[cfg_attr(not(feature = "s3"), allow(unused_variables, reason = "the client uses them"))]
+fn opened(settings: &Settings) -> Result<Box<dyn Objects>, String> {
+    with_feature!(
+        "s3",
+        crate::sink::s3::objects::S3Objects::new(settings).map(|objects| Box::new(objects) as Box<dyn Objects>)
+    )
 }
 
 #[cfg(test)]

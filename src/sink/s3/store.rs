@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, Checksum};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
@@ -50,6 +50,8 @@ pub(super) struct Store {
     tls: Tls,
     route: Route,
     timeout: Duration,
+    /// Each object has its checksum in its headers, without which a bucket with retention takes none.
+    pub(super) has_checksums: bool,
     open: Option<Open>,
 }
 
@@ -81,6 +83,7 @@ impl Store {
             tls: Tls::new(&config.tls)?,
             route: route(config),
             timeout: *config.timeout,
+            has_checksums: false,
             open: None,
         })
     }
@@ -156,6 +159,9 @@ impl Store {
             .with_bucket_name(bucket)
             .with_retry(retry)
             .with_http_connector(Connector(client));
+        if self.has_checksums {
+            builder = builder.with_checksum_algorithm(Checksum::SHA256);
+        }
         if let Some(endpoint) = &self.endpoint {
             builder = builder
                 .with_endpoint(endpoint)
@@ -370,7 +376,7 @@ impl AccessKey {
 }
 
 /// Returns the error in one line: code and text of S3's answer, or the reason why there was none.
-fn said(error: &object_store::Error) -> String {
+pub(super) fn said(error: &object_store::Error) -> String {
     code(&chain(error)).unwrap_or_else(|| link::cause(error))
 }
 

@@ -1,4 +1,4 @@
-//! `[evidence]`: who cosigns for whom.
+//! `[evidence]`: it needs a place, and says who cosigns for whom.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,20 @@ const WITNESS: &str = "evidence.witness";
 /// Logs that are witnessed.
 const WITNESSED: &str = "evidence.witnessed";
 
+/// The section, as it stands in the file.
+const SECTION: &str = "[evidence]";
+
 impl Checker<'_> {
+    pub(super) fn places_of_evidence(&mut self, root: &Node) {
+        let key = SECTION.trim_matches(['[', ']']);
+        if let Some(table) = root.get(key)
+            && ["dir", "s3"].iter().all(|key| table.get(key).is_none())
+        {
+            let expected = "dir, a directory for the checkpoints, or [evidence.s3], a bucket, or both";
+            self.report(&table.place, key, "neither dir nor s3", expected);
+        }
+    }
+
     pub(super) fn witnesses(&mut self, root: &Node) {
         let of = |path: &str| path.split('.').try_fold(root, Node::get).map_or(&[][..], Node::elements);
         let (asked, witnessed) = (of(WITNESS), of(WITNESSED));

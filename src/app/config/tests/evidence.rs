@@ -1,4 +1,4 @@
-//! What is said of witnesses in `[evidence]`.
+//! What is said of `[evidence]`.
 
 use super::*;
 
@@ -59,5 +59,35 @@ fn everything_that_is_wrong_with_witnesses_is_said() {
         let said = briefly(&text);
         assert!(said.iter().any(|line| line.contains(says)), "{says}: {said:?}");
         assert!(!said.concat().contains("geheim") && !said.concat().contains("AYEKFALV"), "{said:?}");
+    }
+}
+
+#[test]
+fn evidence_has_a_directory_or_a_bucket_or_both() {
+    let with = |keys: &str| format!("{LEAST}\n[evidence]\nkey_file = '/dev/urandom'\n{keys}\n");
+    for right in ["dir = '/e'", "s3 = { url = 's3://logs/e' }", "dir = '/e'\n[evidence.s3]\nurl = 's3://logs'"] {
+        parse(&with(right)).unwrap_or_else(|problems| panic!("{right}: {problems}"));
+    }
+    for (wrong, says) in [
+        ("", "4:1 evidence: neither dir nor s3"),
+        ("s3 = {}", "6:6 evidence.s3.url: missing"),
+        ("s3 = 's3://logs'", "6:6 evidence.s3: the string"),
+        ("[evidence.s3]\nurl = 'file:///x'", "7:7 evidence.s3.url: a URL of another kind"),
+        ("[evidence.s3]\nurl = 's3://L'", "7:7 evidence.s3.url: a bucket whose name has not"),
+        ("[evidence.s3]\nurl = 's3://logs'\npartition = 'day'", "8:1 evidence.s3.partition: an unknown key"),
+    ] {
+        let found = briefly(&with(wrong));
+        assert!(found.len() == 1 && found[0].starts_with(says), "{wrong}: {found:?}");
+    }
+}
+
+/// A build without the client says so where the place is opened.
+#[test]
+fn a_bucket_needs_its_client() {
+    let text = format!("{LEAST}\n[evidence]\nkey_file = '/dev/urandom'\ns3 = {{ url = 's3://logs/e' }}\n");
+    let settings = parse(&text).unwrap().config.evidence.unwrap();
+    match crate::app::config::evidence::places(&settings) {
+        Ok(places) => assert!(cfg!(feature = "s3") && places[0].shown() == "the bucket logs"),
+        Err(why) => assert!(!cfg!(feature = "s3") && why.contains("without the cargo feature `s3`"), "{why}"),
     }
 }

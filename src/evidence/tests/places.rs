@@ -1,0 +1,307 @@
+//! Buckets beside directories: each goes on from what it has, and none holds up another.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tempfile::TempDir;
+
+use super::*;
+use crate::core::bucket::Objects;
+
+/// What a bucket has, and how it fails.
+#[derive(Debug, Default)]
+struct Inner {
+    objects: BTreeMap<String, Bytes>,
+    /// Names that were written, in their order.
+    written: Vec<String>,
+    is_away: bool,
+    /// Reads do not end.
+    is_silent: bool,
+    /// Creations that end; the others do not.
+    creations_left: Option<usize>,
+}
+
+/// A bucket in memory.
+#[derive(Clone, Debug, Default)]
+struct Bucket(Arc<Mutex<Inner>>);
+
+impl Bucket {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap()
+    }
+
+    fn place(&self) -> Place {
+        Place::Bucket(Box::new(self.clone()))
+    }
+
+    /// What an auditor finds who downloads it, and the directory of that.
+    fn archive(&self) -> (Archive, TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bytes) in &self.inner().objects {
+            let path = dir.path().join("evidence").join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+        (whole(dir.path()), dir)
+    }
+
+    /// Notes of the trees, in their order.
+    fn notes(&self) -> Vec<String> {
+        self.archive().0.checkpoints().map(|signed| signed.note.clone()).collect()
+    }
+
+    fn answers(&self) -> Result<MutexGuard<'_, Inner>, String> {
+        let inner = self.inner();
+        if inner.is_away { Err("the bucket logs is away".to_owned()) } else { Ok(inner) }
+    }
+}
+
+impl Objects for Bucket {
+    fn shown(&self) -> String {
+        "the bucket logs".to_owned()
+    }
+
+    fn get<'a>(&'a mut self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, String>> {
+        if self.inner().is_silent {
+            return pending().boxed();
+        }
+        async { Ok(self.answers()?.objects.get(key).cloned()) }.boxed()
+    }
+
+    fn put<'a>(&'a mut self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<(), String>> {
+        async {
+            let mut inner = self.answers()?;
+            inner.written.push(key.to_owned());
+            inner.objects.insert(key.to_owned(), bytes);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn create(&mut self, objects: Vec<(String, Bytes)>) -> BoxFuture<'_, Result<Vec<(String, Bytes)>, String>> {
+        async move {
+            let mut there = Vec::new();
+            for (key, bytes) in objects {
+                let left = self.inner().creations_left;
+                match left {
+                    Some(0) => pending().await,
+                    left => self.inner().creations_left = left.map(|left| left - 1),
+                }
+                let mut inner = self.answers()?;
+                match inner.objects.get(&key) {
+                    Some(known) => there.push((key, known.clone())),
+                    None => {
+                        inner.written.push(key.clone());
+                        inner.objects.insert(key, bytes);
+                    }
+                }
+            }
+            Ok(there)
+        }
+        .boxed()
+    }
+
+    fn remove_below<'a>(&'a mut self, key: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        async move {
+            self.answers()?.objects.retain(|name, _| !name.starts_with(&format!("{key}/")));
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn check(&mut self) -> BoxFuture<'_, Result<(), String>> {
+        async { self.answers().map(drop) }.boxed()
+    }
+}
+
+fn directory(dir: &Path) -> Place {
+    Place::Directory(Directory::new(dir.join("evidence")))
+}
+
+/// Notes of the trees in the directory, in their order.
+fn notes(dir: &Path) -> Vec<String> {
+    whole(dir).checkpoints().map(|signed| signed.note.clone()).collect()
+}
+
+/// Over restarts, new epochs and ends of blocks: no tile is written twice, and nothing partial stays beside what is complete.
+#[tokio::test]
+async fn a_bucket_goes_on_from_its_own_checkpoint() {
+    let (dir, bucket) = (tempfile::tempdir().unwrap(), Bucket::default());
+    let mut version = 0;
+    for batch in [1, 254, 1, 255, 300, 1000, 0, 5000, 3] {
+        let mut log = Log::with(dir.path(), version, vec![bucket.place()]).await;
+        if batch > 0 {
+            log.append(batch).await;
+        }
+        log.sign().await.unwrap();
+        let (mut archive, _copy) = bucket.archive();
+        for (epoch, seq, digest) in log.lines() {
+            assert_eq!(archive.check_line(&epoch, seq, &digest).unwrap(), Found::Proved, "entry {seq}");
+        }
+        let last = bucket.inner().written.last().unwrap().clone();
+        assert!(last.ends_with("/checkpoint"), "{last} is written behind the checkpoint");
+        if batch == 300 {
+            log.journal.begin_epoch(None).await.unwrap();
+        }
+        version = log.close().await;
+    }
+    let inner = bucket.inner();
+    let mut tiles: Vec<&String> = inner.written.iter().filter(|name| name.contains("/tile/")).collect();
+    let count = tiles.len();
+    tiles.sort();
+    tiles.dedup();
+    assert_eq!(tiles.len(), count, "a tile was written twice");
+    for part in inner.objects.keys().filter_map(|name| name.split_once(".p/")) {
+        assert!(!inner.objects.contains_key(part.0), "{part:?} is beside the complete one");
+    }
+}
+
+/// A bucket is away, silent, slow, or has something else in the place of a tile. The directory gets every checkpoint, the alarm names
+/// the bucket, and once it is well, it gets everything, with the same note.
+#[tokio::test]
+async fn a_place_that_fails_holds_up_no_other() {
+    type Change = fn(&mut Inner, &str);
+    let table: [(&str, Change, Change, &str); 5] = [
+        ("away", |bucket, _| bucket.is_away = true, |bucket, _| bucket.is_away = false, "the bucket logs is away"),
+        ("silent", |bucket, _| bucket.is_silent = true, |bucket, _| bucket.is_silent = false, "did not answer within"),
+        (
+            "slow",
+            |bucket, _| bucket.creations_left = Some(40),
+            |bucket, _| bucket.creations_left = None,
+            "the bucket logs is behind",
+        ),
+        (
+            "another tile",
+            |bucket, tree| drop(bucket.objects.insert(format!("{tree}/tile/entries/009"), "else".into())),
+            |bucket, tree| drop(bucket.objects.remove(&format!("{tree}/tile/entries/009"))),
+            "tile/entries/009 in the bucket logs is there with other contents",
+        ),
+        (
+            "no checkpoint",
+            |bucket, tree| drop(bucket.objects.insert(format!("{tree}/checkpoint"), "else".into())),
+            |bucket, tree| drop(bucket.objects.remove(&format!("{tree}/checkpoint"))),
+            "is no checkpoint of decklog",
+        ),
+    ];
+    let pace = Pace { look: Duration::from_millis(100), write: Duration::from_secs(2) };
+    for (name, fail, mend, says) in table {
+        let (dir, bucket) = (tempfile::tempdir().unwrap(), Bucket::default());
+        let mut log = Log::with(dir.path(), 0, vec![bucket.place(), directory(dir.path())]).await;
+        log.append(1000).await;
+        log.sign().await.unwrap();
+        let tree = bucket.inner().written[0].split_once('/').unwrap().0.to_owned();
+        fail(&mut bucket.inner(), &tree);
+        let damaged = bucket.inner().objects.clone();
+        for batch in [6000, 100] {
+            log.append(batch).await;
+            let why = log.publisher.sign(&log.journal, pace).await.unwrap_err().to_string();
+            assert!(why.contains(says) && why.contains("the bucket logs"), "{name}: {why}");
+            let here = notes(dir.path());
+            let last = read_signed(here[0].as_bytes(), &keys()).unwrap().checkpoint.last();
+            assert_eq!(last, Some(log.version), "{name}");
+            assert_eq!(log.journal.reader().unwrap().trees().unwrap()[0].note.as_ref(), here.first(), "{name}");
+        }
+        for (key, bytes) in &damaged {
+            assert_eq!(bucket.inner().objects.get(key), Some(bytes), "{name}: {key} was written over");
+        }
+        mend(&mut bucket.inner(), &tree);
+        log.sign().await.unwrap();
+        assert_eq!(bucket.notes(), notes(dir.path()), "{name}");
+        let written = bucket.inner().written.len();
+        log.sign().await.unwrap();
+        assert_eq!(bucket.inner().written.len(), written, "{name}: nothing is missing, and something was written");
+        log.close().await;
+    }
+}
+
+/// What a slow place got in one round is not written again in the next one.
+#[tokio::test]
+async fn a_slow_place_comes_nearer_with_each_round() {
+    let (dir, bucket) = (tempfile::tempdir().unwrap(), Bucket::default());
+    let mut log = Log::with(dir.path(), 0, vec![bucket.place()]).await;
+    log.append(20_000).await;
+    let pace = Pace { look: Duration::from_secs(2), write: Duration::from_millis(300) };
+    for _ in 0..3 {
+        bucket.inner().creations_left = Some(50);
+        let why = log.publisher.sign(&log.journal, pace).await.unwrap_err().to_string();
+        assert!(why.contains("is behind"), "{why}");
+        log.append(10).await;
+    }
+    assert!(log.journal.reader().unwrap().trees().unwrap()[0].note.is_none(), "no place has a checkpoint");
+    // Each round finishes 32 tiles, and begins others.
+    let count = bucket.inner().written.len();
+    assert!(count > 100, "{count} tiles after three rounds");
+    bucket.inner().creations_left = None;
+    log.sign().await.unwrap();
+    bucket.archive();
+}
+
+/// A bucket that is added later gets what was signed before, also the trees that have ended.
+#[tokio::test]
+async fn a_place_that_is_added_gets_everything() {
+    let (dir, bucket) = (tempfile::tempdir().unwrap(), Bucket::default());
+    let mut log = Log::open(dir.path(), 0).await;
+    for batch in [700, 1, 300] {
+        log.append(batch).await;
+        log.sign().await.unwrap();
+        log.journal.begin_epoch(None).await.unwrap();
+    }
+    log.append(5).await;
+    let version = log.close().await;
+    let mut log = Log::with(dir.path(), version, vec![directory(dir.path()), bucket.place()]).await;
+    log.append(5).await;
+    log.sign().await.unwrap();
+    assert_eq!(bucket.notes(), notes(dir.path()));
+    assert_eq!(bucket.notes().len(), 4);
+    // In its turn it is enough for a directory that was lost.
+    let version = log.close().await;
+    fs::remove_dir_all(dir.path().join("evidence")).unwrap();
+    let log = Log::with(dir.path(), version, vec![directory(dir.path()), bucket.place()]).await;
+    log.sign().await.unwrap();
+    assert_eq!(bucket.notes(), notes(dir.path()));
+}
+
+/// A journal that was restored from a copy, and one place of two that knows what came behind the copy, at the start or later.
+#[tokio::test]
+async fn nothing_is_signed_beside_a_history_that_any_place_has() {
+    for is_away in [false, true] {
+        let (dir, bucket) = (tempfile::tempdir().unwrap(), Bucket::default());
+        let places = || vec![directory(dir.path()), bucket.place()];
+        let (state, copy) = (dir.path().join("state"), dir.path().join("copy"));
+        let mut log = Log::with(dir.path(), 0, places()).await;
+        log.append(300).await;
+        log.sign().await.unwrap();
+        let version = log.close().await;
+        copied(&state, &copy);
+        let mut log = Log::with(dir.path(), version, places()).await;
+        log.append(100).await;
+        log.sign().await.unwrap();
+        let last = bucket.notes().pop().unwrap();
+        log.close().await;
+        fs::remove_dir_all(&state).unwrap();
+        fs::remove_dir_all(dir.path().join("evidence")).unwrap();
+        copied(&copy, &state);
+        bucket.inner().is_away = is_away;
+        let mut log = Log::with(dir.path(), version + 1000, places()).await;
+        bucket.inner().is_away = false;
+        log.append(50).await;
+        if is_away {
+            let why = log.sign().await.unwrap_err();
+            assert!(why.starts_with("the bucket logs has a checkpoint over 401 leaves"), "{why}");
+            assert!(!dir.path().join("evidence").exists(), "something was signed");
+            let version = log.close().await;
+            log = Log::with(dir.path(), version, places()).await;
+        }
+        log.append(1).await;
+        log.sign().await.unwrap();
+        let trees = log.journal.reader().unwrap().trees().unwrap();
+        assert_eq!(trees.last().unwrap().before.as_deref(), Some(&*last), "{is_away}");
+        assert!(bucket.notes().contains(&last), "{is_away}");
+        assert_eq!(bucket.notes().len(), 2, "{is_away}");
+    }
+}
