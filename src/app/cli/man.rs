@@ -244,12 +244,20 @@ mod tests {
     #[test]
     fn every_key_of_config_toml_is_in_its_page() {
         let text = page("decklog-config.5");
-        let (mut header, mut word, mut seen) = (String::new(), String::new(), 0);
+        let (mut header, mut prefix, mut word, mut seen) = (String::new(), String::new(), String::new(), 0);
         for line in include_str!("../../../config.toml").lines() {
             let line = line.strip_prefix('#').unwrap_or(line);
             if line.starts_with('[') {
                 header = line.trim_matches(['[', ']']).to_owned();
                 word.clear();
+                // A table below a section stands in that: `witness[].key` for `[[evidence.witness]]`.
+                let (section, below) = header.split_once('.').unwrap_or((&header, ""));
+                prefix = match (below, line.starts_with("[[")) {
+                    ("", _) => String::new(),
+                    (below, true) => format!("{below}[]."),
+                    (below, false) => format!("{below}."),
+                };
+                header = section.to_owned();
             }
             let Some((key, value)) = line.split_once(" = ") else { continue };
             if !key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
@@ -269,8 +277,11 @@ mod tests {
                 .split(".SS ")
                 .find(|part| !word.is_empty() && part.starts_with(&format!("\"Sinks of type {word}\"")));
             let all = common.split(".SS ").next().unwrap();
-            let term = format!(".TP\n{}", in_bold(key));
-            assert!(all.contains(&term) || own.is_some_and(|own| own.contains(&term)), "{header}.{key} of {word:?}");
+            let term = format!(".TP\n{}", in_bold(&format!("{prefix}{key}")));
+            assert!(
+                all.contains(&term) || own.is_some_and(|own| own.contains(&term)),
+                "{header}.{prefix}{key} of {word:?}"
+            );
             seen += 1;
         }
         assert!(seen > 100, "{seen} keys");

@@ -31,6 +31,8 @@ fn every_command_of_this_version_is_there() {
             "rbac",
             "audit",
             "verify",
+            "prove",
+            "evidence",
             "replay",
             "restore",
             "sink",

@@ -97,7 +97,7 @@ async fn an_unfinished_list_of_the_last_daemon_makes_nothing_forgotten() {
             open.watch(vec![WatchChange { verb: Verb::Upsert, object }]).await;
         }
         open.source.list_begin().await.unwrap();
-        open.source.list_page(page(&mut noise, 10_000, 1100)).await.unwrap();
+        open.source.list_page(page(&mut noise, 10_000, 1060)).await.unwrap();
         open.journal.flush().await.unwrap();
         open.close();
     }

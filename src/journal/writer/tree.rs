@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{OfEvidence, Transaction, sql};
 use crate::core::merkle::{self, Hash};
 use crate::journal::error::Result;
-use crate::journal::tree::{BLOCK_LEN, SignedCheckpoint, block_first, leaf_of};
+use crate::journal::{BLOCK_LEN, SignedCheckpoint, block_first, leaf_of};
 
 const TREE: &str = "write the tree of its entries";
 

@@ -233,13 +233,6 @@ fn each_alarm_begins_at_its_bound() {
         ("", Box::new(|status| status.audit_logs[0].last_lost = at("2026-11-21T11:00:00Z"))),
         (AUDIT_LOG_UNREAD, Box::new(|status| status.audit_logs[0].caught_up = at("2026-11-21T11:54:59Z"))),
         ("", Box::new(|status| status.audit_logs[0].caught_up = None)),
-        (
-            EVIDENCE_FAILING,
-            Box::new(|status| {
-                let trouble = Trouble::new("the disk is full", None);
-                status.evidence = Some(EvidenceStatus { failing: Some(trouble), ..EvidenceStatus::default() });
-            }),
-        ),
         // A standby reads none.
         (
             "",
@@ -260,6 +253,13 @@ fn each_alarm_begins_at_its_bound() {
             Box::new(|status| {
                 let times = (at("2026-11-21T10:00:00Z"), at("2026-11-21T11:59:00Z"));
                 (status.audit_logs[0].caught_up, status.daemon.started) = times;
+            }),
+        ),
+        (
+            EVIDENCE_FAILING,
+            Box::new(|status| {
+                let trouble = Trouble::new("the disk is full", None);
+                status.evidence = Some(EvidenceStatus { failing: Some(trouble), ..EvidenceStatus::default() });
             }),
         ),
         (SINK_HALTED, Box::new(|status| status.sinks[0].state = SinkState::Halted(String::new()))),
