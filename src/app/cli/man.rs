@@ -250,13 +250,9 @@ mod tests {
             if line.starts_with('[') {
                 header = line.trim_matches(['[', ']']).to_owned();
                 word.clear();
-                // A table below a section stands in that: `witness[].key` for `[[evidence.witness]]`.
+                // A table below a section stands in that: `witness.key` for `[[evidence.witness]]`.
                 let (section, below) = header.split_once('.').unwrap_or((&header, ""));
-                prefix = match (below, line.starts_with("[[")) {
-                    ("", _) => String::new(),
-                    (below, true) => format!("{below}[]."),
-                    (below, false) => format!("{below}."),
-                };
+                prefix = if below.is_empty() { String::new() } else { format!("{below}.") };
                 header = section.to_owned();
             }
             let Some((key, value)) = line.split_once(" = ") else { continue };
