@@ -349,7 +349,7 @@ async fn objects_of_very_many_values_are_kept_and_shown_within_the_bound() {
             });
         }
     });
-    let peak = peak_mib(&mut daemon);
+    let peak = peak_mib(&daemon);
     println!("objects of very many values, shown to four at once: {peak} MiB resident at most");
     assert!(peak < SHOWN_BOUND, "objects of very many values, shown to four at once: {peak} MiB");
     daemon.stop().await;
