@@ -196,8 +196,8 @@ fn of_concurrent_requests_one_is_cosigned() {
         let start = Arc::new(Barrier::new(8));
         let ask = |number: usize| {
             let (witness, start) = (Arc::clone(&witness), Arc::clone(&start));
-            thread::spawn(move || {
-                let request = Tree::new(40, u8::from(number % 2 == 0)).request(0, 10 + number);
+            spawn(move || {
+                let request = Tree::new(40, u8::from(number.is_multiple_of(2))).request(0, 10 + number);
                 start.wait();
                 cosigned(&witness, &request)
             })
@@ -216,7 +216,7 @@ fn serve(answers: Vec<(u16, String)>) -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/prefix", listener.local_addr().unwrap());
     let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
+    spawn(move || {
         let mut held: Vec<TcpStream> = Vec::new();
         for (status, body) in answers {
             let (mut stream, _) = listener.accept().unwrap();
@@ -264,7 +264,8 @@ async fn a_checkpoint_is_published_whatever_a_witness_answers() {
     let good = by(&key, &note);
     let text = |text: &str| text.to_owned();
     type Answers = Vec<(u16, String)>;
-    let table: Vec<(&str, Answers, &[u64], Result<(), &str>)> = vec![
+    type Row<'r> = (&'r str, Answers, &'r [u64], Result<(), &'r str>);
+    let table: Vec<Row<'_>> = vec![
         ("good", vec![(200, good.clone())], &[0], Ok(())),
         ("good among others", vec![(200, format!("{}{good}", by(&stranger, &note)))], &[0], Ok(())),
         ("another size", vec![(409, text("7\n")), (200, good.clone())], &[0, 7], Ok(())),
@@ -392,4 +393,9 @@ async fn a_cosigned_tree_covers_the_trees_before() {
         assert_eq!(archive.unwitnessed(&other.verifier().timed()).unwrap().len(), 3);
     }
     log.close().await;
+}
+
+/// Begins a thread with a name.
+fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    thread::Builder::new().name("witness".to_owned()).spawn(work).unwrap()
 }
