@@ -34,7 +34,7 @@ pub struct VerifyArgs {
     /// FILE has only some of the entries: those that it lacks are no problem
     #[arg(long, requires = "files", conflicts_with = "filter")]
     pub partial: bool,
-    /// The directory of [evidence], or a copy of it: each line has to be in a tree that the key has signed
+    /// The directory of the evidence, or a copy of it: each line has to be in a tree that the key has signed
     #[arg(long, value_name = "DIR", requires = "key", conflicts_with = "proof")]
     pub evidence: Option<PathBuf>,
     /// The public key that `decklog evidence key` prints, or a file with it; several after a rotation
