@@ -80,6 +80,8 @@ const OF_ONE: usize = 2;
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// A read that takes longer is one whose disk hangs: it keeps its turn at its journal, and takes none from the others.
 const HUNG_READ_LIMIT: Duration = Duration::from_secs(6);
+/// Questions that have to hold whole objects.
+const OF_OBJECTS: [&str; 5] = ["entry", "diff", "object", "state", "changes"];
 /// Limit of entries in a request.
 const MOST_ENTRIES: usize = 1000;
 
@@ -95,6 +97,8 @@ pub(crate) struct JournalView {
     /// The newest seq, as long as somebody follows.
     head: watch::Sender<u64>,
     reads: Arc<Semaphore>,
+    /// One question at a time that has to hold whole objects, whose values may take a hundred megabytes.
+    objects: Arc<Semaphore>,
     /// One looks at a time how long the log is.
     look: Arc<Semaphore>,
 }
@@ -106,6 +110,7 @@ impl JournalView {
             index: Index::default(),
             head: watch::Sender::new(0),
             reads: Arc::new(Semaphore::new(OF_ONE)),
+            objects: Arc::new(Semaphore::new(1)),
             look: Arc::new(Semaphore::new(1)),
         }
     }
@@ -341,7 +346,7 @@ impl Site {
             Ok::<_, AcquireError>((of_one, Arc::clone(&self.reads).acquire_owned().await?))
         };
         let Ok(Ok((of_one, of_all))) = tokio::time::timeout(TURN_TIMEOUT, turns).await else {
-            return Err(Problem::busy("too much is asked for at once; try again in a moment"));
+            return Err(busy());
         };
         let (state, index) = (view.state.clone(), view.index.clone());
         let (reads, done) = oneshot::channel::<()>();
@@ -357,6 +362,10 @@ impl Site {
         })
         .await
     }
+}
+
+fn busy() -> Problem {
+    Problem::busy("too much is asked for at once; try again in a moment")
 }
 
 /// Splits a path into the name of a cluster, if any, and the rest.
@@ -415,7 +424,18 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
         return Ok(response);
     }
     let what = what.to_owned();
-    site.read(&view, move |log| api(log, &what, &query)).await
+    let turn = async {
+        match OF_OBJECTS.contains(&&*what) {
+            true => Arc::clone(&view.objects).acquire_owned().await.map(Some),
+            false => Ok(None),
+        }
+    };
+    let Ok(Ok(turn)) = tokio::time::timeout(TURN_TIMEOUT, turn).await else { return Err(busy()) };
+    site.read(&view, move |log| {
+        let _turn = turn;
+        api(log, &what, &query)
+    })
+    .await
 }
 
 /// Takes the token out of the address, and leads to the page.

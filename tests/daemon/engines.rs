@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use decklog::sim::{Sim, objects};
 
 use crate::sharing::{EVERYTHING, ends_with, has_role, shared, starts_as};
-use crate::support::{Daemon, cluster, http_get, until};
+use crate::support::{Daemon, cluster, copy, http_get, until};
 
 /// The files of the units in a shared log, in their order.
 fn units(bucket: &Path) -> Vec<PathBuf> {
@@ -29,19 +29,6 @@ fn units(bucket: &Path) -> Vec<PathBuf> {
 
 fn number(unit: &Path) -> u64 {
     unit.file_name().unwrap().to_str().unwrap().parse().unwrap()
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let to = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &to);
-        } else {
-            fs::copy(&path, &to).unwrap();
-        }
-    }
 }
 
 /// Creates objects one by one, each of which is a unit by itself, and waits until these daemons have them.

@@ -8,7 +8,7 @@ use std::process::Command;
 use decklog::sim::{Sim, objects};
 use serde_json::Value;
 
-use crate::support::{Daemon, Dice, cluster, decklog, until};
+use crate::support::{Daemon, Dice, cluster, copy, decklog, until};
 
 const WATCH: &str = "resources = [\"configmaps\"]";
 
@@ -60,19 +60,6 @@ fn write(sim: &Sim, count: usize) {
     for _ in 0..count {
         let number = sim.revision().to_string();
         sim.update("configmaps", "default", "map", |map| map["data"]["n"] = number.clone().into()).unwrap();
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let to = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &to);
-        } else {
-            fs::copy(&path, to).unwrap();
-        }
     }
 }
 

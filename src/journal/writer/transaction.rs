@@ -196,17 +196,17 @@ impl Committed {
 
     /// Moves an operation that removes unneeded rows to the front. Reports whether there is one.
     pub(super) fn clear_first(&mut self) -> bool {
-        let place = self.jobs.iter().position(|job| job.work == Work::Begin && (self.started || !job.recovered));
+        let place = self.jobs.iter().position(|job| job.work == Work::Begin);
         if let Some(place) = place {
             self.jobs.rotate_left(place);
         }
         place.is_some()
     }
 
-    /// Reports whether the next operation may continue. Those of the previous daemon wait until the sinks have looked at the
-    /// journal and the redaction rules are known.
+    /// Reports whether the next operation may continue. Lists of the previous daemon wait until the sinks have looked at the
+    /// journal and the redaction rules are known. What only removes rows waits for neither: without its room no source could begin.
     pub(super) fn may_step(&self) -> bool {
-        self.jobs.front().is_some_and(|job| self.started || !job.recovered)
+        self.jobs.front().is_some_and(|job| self.started || !job.recovered || job.work == Work::Begin)
     }
 }
 

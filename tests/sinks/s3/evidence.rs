@@ -10,7 +10,7 @@ use decklog::sink::registry::SinkKind;
 use serde_json::json;
 
 use super::start::{KEY, S3, SECRET};
-use crate::support::{Daemon, until};
+use crate::support::{Daemon, copy, until};
 
 const WATCH: &str = "resources = [\"configmaps\"]";
 
@@ -18,19 +18,6 @@ fn write(sim: &Sim, count: usize) {
     for _ in 0..count {
         let name = format!("map-{}", sim.revision());
         sim.create("configmaps", objects::config_map("default", &name, "0")).unwrap();
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let to = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &to);
-        } else {
-            fs::copy(&path, to).unwrap();
-        }
     }
 }
 
