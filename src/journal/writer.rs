@@ -331,8 +331,9 @@ impl Writer {
             }
         };
         // What makes room goes on also where nothing is taken from sources.
-        let open = self.quota.open.sources || self.quota.has_wal() && self.committed.clear_first();
-        if open && self.committed.may_step() {
+        let open = self.quota.open.sources;
+        let clears = !open && self.quota.has_wal() && self.committed.clear_first();
+        if clears || open && self.committed.may_step() {
             match self.transact(|transaction| transaction.step()) {
                 Ok(done) => {
                     self.quota.fitted();
@@ -343,7 +344,7 @@ impl Writer {
                 // It is done again as it was.
                 Err(error) => self.full(error, Some(self.quota.sizes.group))?,
             }
-            busy |= self.committed.may_step();
+            busy |= clears || self.committed.may_step();
         }
         Ok(busy)
     }

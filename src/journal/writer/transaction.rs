@@ -194,7 +194,8 @@ impl Committed {
         self.staged.values().map(|staged| staged.bytes).sum()
     }
 
-    /// Moves an operation that removes unneeded rows to the front. Reports whether there is one.
+    /// Moves an operation that removes unneeded rows to the front. Reports whether there is one. It waits for no source: without its
+    /// room none could begin.
     pub(super) fn clear_first(&mut self) -> bool {
         let place = self.jobs.iter().position(|job| job.work == Work::Begin);
         if let Some(place) = place {
@@ -203,10 +204,10 @@ impl Committed {
         place.is_some()
     }
 
-    /// Reports whether the next operation may continue. Lists of the previous daemon wait until the sinks have looked at the
-    /// journal and the redaction rules are known. What only removes rows waits for neither: without its room no source could begin.
+    /// Reports whether the next operation may continue. Those of the previous daemon wait until the sinks have looked at the
+    /// journal and the redaction rules are known.
     pub(super) fn may_step(&self) -> bool {
-        self.jobs.front().is_some_and(|job| self.started || !job.recovered || job.work == Work::Begin)
+        self.jobs.front().is_some_and(|job| self.started || !job.recovered)
     }
 }
 
