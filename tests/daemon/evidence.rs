@@ -298,6 +298,8 @@ async fn a_history_that_is_signed_again_is_another_one() {
     let evidence = signed.daemon.path("evidence");
     let kept = signed.daemon.path("kept");
     fs::copy(tree(&evidence).join("checkpoint"), &kept).unwrap();
+    let first = signed.daemon.path("first");
+    copy(&evidence, &first);
     // Root writes another digest into the journal, and has no evidence that would contradict it.
     let database = rusqlite::Connection::open(signed.daemon.path("state").join("journal.db")).unwrap();
     let row: (i64, Vec<u8>) = database
@@ -316,7 +318,13 @@ async fn a_history_that_is_signed_again_is_another_one() {
     signed.fsck(&evidence);
     let (code, text) = signed.verify(&signed.daemon.log(), &evidence, &["--checkpoint", kept.to_str().unwrap()]).await;
     assert!(code == 1 && text.contains("another history"), "{text}");
-    // Where the first evidence is still there, the daemon does not sign another one over it.
-    let text = fs::read_to_string(tree(&evidence).join("checkpoint")).unwrap();
-    assert!(text.starts_with("audit.example/decklog/"), "{text}");
+    // Where the first evidence is still there, the daemon signs nothing over it, and begins another tree.
+    fs::remove_dir_all(&evidence).unwrap();
+    copy(&first, &evidence);
+    let signed_first = tree(&evidence).join("checkpoint");
+    signed.daemon.start();
+    signed.daemon.ready().await;
+    signed.daemon.stop().await;
+    assert_eq!(fs::read(signed_first).unwrap(), fs::read(&kept).unwrap());
+    assert_eq!(fs::read_dir(&evidence).unwrap().count(), 2, "the tree of another epoch");
 }
