@@ -225,10 +225,20 @@ impl Decklog {
         lines[lines.len().saturating_sub(25)..].join("\n")
     }
 
-    /// The most memory that it has had since it was started.
+    /// The most memory that it has had resident since it was started, in bytes.
     pub fn memory(&self) -> u64 {
+        self.bytes_of("VmHWM:")
+    }
+
+    /// The same without the pages of its program and of other files: of a build with debug assertions these are as many as the
+    /// rest, and each new feature adds to them.
+    pub fn anonymous_memory(&self) -> u64 {
+        self.memory() - self.bytes_of("RssFile:")
+    }
+
+    fn bytes_of(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.running.as_ref().unwrap().id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
     }
 
