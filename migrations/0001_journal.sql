@@ -250,10 +250,16 @@ CREATE TABLE audit_log (
     counts   TEXT NOT NULL DEFAULT '{}',  -- JSON: events read, cut, unreadable, of another cluster, lost, dropped
     lost_at  INTEGER NOT NULL DEFAULT 0,  -- when a part of it was found to be gone unread, microseconds since 1970
     read_at  INTEGER NOT NULL DEFAULT 0,  -- when all of it was last read, microseconds since 1970
-    doubt_from  INTEGER,             -- the last time of which events are missing, microseconds since 1970
-    doubt_until INTEGER,
     probe    TEXT,                   -- object of the last request by which `decklog check` asked whether events arrive
     active   INTEGER NOT NULL DEFAULT 0   -- configured when the daemon last ran
+) STRICT, WITHOUT ROWID;
+
+-- Times of which events of an audit log are missing, microseconds since 1970. They neither overlap nor stand close together.
+CREATE TABLE audit_doubt (
+    log   TEXT NOT NULL,
+    since INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    PRIMARY KEY (log, since)
 ) STRICT, WITHOUT ROWID;
 
 -- Requests of the audit logs that no entry has a sender of yet.

@@ -7,9 +7,12 @@
 #![allow(clippy::too_many_lines, reason = "what it shares with tests tells a story in one place")]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to the terminal")]
 
+mod auditing;
 mod baseline;
 mod change;
 mod clusters;
+mod drift;
+mod evidence;
 mod filter;
 mod growth;
 mod ingest;
@@ -59,6 +62,15 @@ fn main() {
             }
             if wanted("path") {
                 path::compare(&mut table);
+            }
+            if wanted("evidence") {
+                evidence::compare(&mut table);
+            }
+            if wanted("auditing") {
+                auditing::compare(&mut table);
+            }
+            if wanted("drift") {
+                drift::compare(&mut table);
             }
             if wanted("change") {
                 change::compare(&mut table);

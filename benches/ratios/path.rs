@@ -7,7 +7,7 @@ use decklog::journal::Reader;
 use decklog::sim::Sim;
 use tokio::runtime::Runtime;
 
-use super::process::{Daemon, last_number, seconds_of, spawn};
+use super::process::{Daemon, file_sink, last_number, seconds_of, spawn};
 use super::table::Table;
 use super::{ROUNDS, median};
 
@@ -22,10 +22,9 @@ pub(super) fn compare(table: &mut Table) {
         single.push(with_cluster(&runtime, |runtime, sim, dir, kubeconfig| textbook(runtime, sim, dir, kubeconfig, 1)));
         batched
             .push(with_cluster(&runtime, |runtime, sim, dir, kubeconfig| textbook(runtime, sim, dir, kubeconfig, 100)));
-        ours.push(with_cluster(&runtime, decklog));
+        ours.push(daemon(&runtime, file_sink));
     }
     let (ours, single, batched) = (median(ours), median(single), median(batched));
-    let each = |seconds: f64| seconds / (PODS + EVENTS) as f64 * 1e6;
     let mut row = |what: &str, how: &str, theirs: f64, target: &str| {
         table.row(
             what,
@@ -37,6 +36,16 @@ pub(super) fn compare(table: &mut Table) {
     };
     row("whole path to a file, processor time for an event of 8 KB", "event by event", single, "1/8");
     row("the same", "100 events to a transaction", batched, "1/4");
+}
+
+/// Microseconds for an event, of the seconds for all.
+pub(super) fn each(seconds: f64) -> f64 {
+    seconds / (PODS + EVENTS) as f64 * 1e6
+}
+
+/// The processor seconds of a daemon with these sinks and sections.
+pub(super) fn daemon(runtime: &Runtime, sections: impl Fn(&Path) -> String) -> f64 {
+    with_cluster(runtime, |runtime, sim, dir, kubeconfig| decklog(runtime, sim, dir, kubeconfig, &sections(dir)))
 }
 
 fn with_cluster(runtime: &Runtime, measure: impl FnOnce(&Runtime, &Sim, &Path, &Path) -> f64) -> f64 {
@@ -57,8 +66,8 @@ fn textbook(runtime: &Runtime, sim: &Sim, dir: &Path, kubeconfig: &Path, batch: 
     last_number(&mut child)
 }
 
-fn decklog(runtime: &Runtime, sim: &Sim, dir: &Path, kubeconfig: &Path) -> f64 {
-    let daemon = Daemon::start(dir, kubeconfig, true);
+fn decklog(runtime: &Runtime, sim: &Sim, dir: &Path, kubeconfig: &Path, sections: &str) -> f64 {
+    let daemon = Daemon::with(dir, kubeconfig, "pods", sections);
     runtime.block_on(sim.wait_for_watches("pods", 1)).expect("it watches");
     sim.touch_bulk(EVENTS);
     let begun = Instant::now();

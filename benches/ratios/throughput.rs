@@ -208,7 +208,7 @@ pub(super) fn config_maps() -> Resource {
 }
 
 /// Something small that changes often.
-fn config_map(number: usize) -> Observed {
+pub(super) fn config_map(number: usize) -> Observed {
     let (name, version) = (format!("m{}", number % 200), ResourceVersion::new((1_000_000 + number).to_string()));
     let uid = format!("5f1c1a1e-0000-4000-8000-{:012}", number % 200);
     let body = serde_json::json!({

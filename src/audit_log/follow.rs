@@ -81,7 +81,7 @@ struct Follower {
     suspects: Suspects,
     noted: Instant,
     /// Time of which each audit log lacks events, microseconds since 1970.
-    doubts: BTreeMap<String, (i64, i64)>,
+    doubts: BTreeSet<(i64, i64)>,
 }
 
 /// Taker of objects whose versions the log may lack.
@@ -195,18 +195,18 @@ impl Follower {
             wasted: Vec::new(),
             suspects,
             noted: Instant::now(),
-            doubts: BTreeMap::new(),
+            doubts: BTreeSet::new(),
         })
     }
 
     /// Takes the times of which events are missing, also those that were lost before a restart.
     fn doubt(&mut self, reader: &Reader) -> Result<(), JournalError> {
-        for row in reader.audit_logs()? {
-            let Some(doubt) = row.doubt.filter(|_| row.active) else { continue };
-            if self.doubts.insert(row.name, doubt) != Some(doubt) {
-                self.joiner.doubt(doubt.0, doubt.1);
-            }
+        let active = reader.audit_logs()?.into_iter().filter(|row| row.active);
+        let doubts: BTreeSet<(i64, i64)> = active.flat_map(|row| row.doubts).collect();
+        for &(from, to) in doubts.difference(&self.doubts) {
+            self.joiner.doubt(from, to);
         }
+        self.doubts = doubts;
         Ok(())
     }
 

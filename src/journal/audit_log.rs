@@ -82,8 +82,8 @@ pub struct AuditLogRow {
     pub lost_at: i64,
     /// Time at which all of it was last read, microseconds since 1970; 0 for never.
     pub read_at: i64,
-    /// The last time in which events are missing, microseconds since 1970.
-    pub doubt: Option<(i64, i64)>,
+    /// Times in which events are missing, in order, microseconds since 1970.
+    pub doubts: Vec<(i64, i64)>,
     /// Object of the last request by which `decklog check` asked whether events arrive.
     pub probe: Option<String>,
     /// Reports whether it is configured.

@@ -29,7 +29,7 @@ const CREATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_journal.sql")];
 
 /// The number of the first schema, which is `user_version` of the database. Lower ones are of decklogs before 0.1.0.
-pub(super) const FIRST: usize = 19;
+pub(super) const FIRST: usize = 20;
 
 /// The number of the schema that this decklog writes.
 pub(super) const CURRENT: usize = FIRST + MIGRATIONS.len() - 1;

@@ -428,7 +428,7 @@ fn audit_logs(reader: &Reader) -> Result<Vec<AuditLogStatus>, JournalError> {
         attributed,
         counts: row.counts,
         last_lost: timestamp(row.lost_at),
-        missing: row.doubt.and_then(|(from, to)| timestamp(from).zip(timestamp(to))),
+        missing: row.doubts.last().and_then(|&(from, to)| timestamp(from).zip(timestamp(to))),
         caught_up: timestamp(row.read_at),
     };
     Ok(rows.map(status).collect())

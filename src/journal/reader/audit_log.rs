@@ -18,8 +18,7 @@ impl Reader {
         let mut select = self
             .conn
             .prepare_cached(
-                "SELECT name, position, complete, counts, lost_at, probe, active, read_at,
-                     doubt_from, doubt_until FROM audit_log ORDER BY name",
+                "SELECT name, position, complete, counts, lost_at, probe, active, read_at FROM audit_log ORDER BY name",
             )
             .map_err(sql(what))?;
         let rows = select
@@ -34,11 +33,20 @@ impl Reader {
                     probe: row.get(5)?,
                     active: row.get(6)?,
                     read_at: row.get(7)?,
-                    doubt: row.get::<_, Option<i64>>(8)?.zip(row.get(9)?),
+                    doubts: Vec::new(),
                 })
             })
             .map_err(sql(what))?;
-        rows.collect::<Result<_, _>>().map_err(sql(what))
+        let mut logs: Vec<AuditLogRow> = rows.collect::<Result<_, _>>().map_err(sql(what))?;
+        let mut select = self
+            .conn
+            .prepare_cached("SELECT since, until FROM audit_doubt WHERE log = ? ORDER BY since")
+            .map_err(sql(what))?;
+        for log in &mut logs {
+            let doubts = select.query_map([&log.name], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql(what))?;
+            log.doubts = doubts.collect::<Result<_, _>>().map_err(sql(what))?;
+        }
+        Ok(logs)
     }
 
     /// Returns the requests of the audit logs that no entry has a sender of yet, in the order of their answers.

@@ -61,7 +61,7 @@ async fn a_change_has_one_sender_for_ever() {
     assert_whole(&mut reader);
 }
 
-/// Losses of one hour are one time; a later one takes its place.
+/// Losses of one hour are one time; each other has its own, up to a bound, beyond which the oldest become one.
 #[tokio::test]
 async fn losses_of_audit_logs_are_kept_with_their_time() {
     const HOUR: i64 = 3_600_000_000;
@@ -75,19 +75,30 @@ async fn losses_of_audit_logs_are_kept_with_their_time() {
     let rows = async |open: &Open| {
         open.journal.audited(batch("2", &[])).await.unwrap();
         let rows = open.journal.reader().unwrap().audit_logs().unwrap();
-        let row = |row: &AuditLogRow| (row.counts.lost, row.counts.dropped, row.doubt, row.lost_at > 0);
+        let row = |row: &AuditLogRow| (row.counts.lost, row.counts.dropped, row.doubts.clone(), row.lost_at > 0);
         rows.iter().map(row).collect::<Vec<_>>()
     };
-    assert_eq!(rows(&open).await, [(0, 0, None, false), (0, 0, None, false)]);
+    assert_eq!(rows(&open).await, [(0, 0, vec![], false), (0, 0, vec![], false)]);
     open.journal.audited(loses((10, 20))).await.unwrap();
-    assert_eq!(rows(&open).await, [(1, 0, Some((10, 20)), true), (0, 0, None, false)]);
+    assert_eq!(rows(&open).await, [(1, 0, vec![(10, 20)], true), (0, 0, vec![], false)]);
     open.journal.audit_dropped(5, (5, 15)).await.unwrap();
-    assert_eq!(rows(&open).await, [(1, 5, Some((5, 20)), true), (0, 5, Some((5, 15)), true)]);
+    assert_eq!(rows(&open).await, [(1, 5, vec![(5, 20)], true), (0, 5, vec![(5, 15)], true)]);
     open.journal.audit_dropped(2, (HOUR, HOUR + 30)).await.unwrap();
-    assert_eq!(rows(&open).await, [(1, 7, Some((5, HOUR + 30)), true), (0, 7, Some((5, HOUR + 30)), true)]);
-    open.journal.audited(loses((3 * HOUR, 3 * HOUR + 1))).await.unwrap();
+    let one = vec![(5, HOUR + 30)];
+    assert_eq!(rows(&open).await, [(1, 7, one.clone(), true), (0, 7, one.clone(), true)]);
+    open.journal.audited(loses((9 * HOUR, 9 * HOUR + 1))).await.unwrap();
+    open.journal.audited(loses((5 * HOUR, 5 * HOUR + 1))).await.unwrap();
     open.close();
     let open = Open::at(dir.path()).await;
-    assert_eq!(rows(&open).await[0], (2, 7, Some((3 * HOUR, 3 * HOUR + 1)), true));
+    let three = [(5, HOUR + 30), (5 * HOUR, 5 * HOUR + 1), (9 * HOUR, 9 * HOUR + 1)];
+    assert_eq!(rows(&open).await[0], (3, 7, three.to_vec(), true));
+    // One that reaches from the first to the second.
+    open.journal.audited(loses((2 * HOUR, 4 * HOUR))).await.unwrap();
+    assert_eq!(rows(&open).await[0], (4, 7, vec![(5, 5 * HOUR + 1), three[2]], true));
+    for later in 0..1_000 {
+        open.journal.audited(loses(((20 + 3 * later) * HOUR, (21 + 3 * later) * HOUR))).await.unwrap();
+    }
+    let doubts = rows(&open).await.swap_remove(0).2;
+    assert_eq!((doubts.len(), doubts[0], doubts[1]), (1_000, (5, 21 * HOUR), (23 * HOUR, 24 * HOUR)));
     open.close();
 }

@@ -14,6 +14,8 @@ use crate::journal::{Attribution, AuditBatch, AuditCounts, JournalError, REQUEST
 const NOTE: &str = "note what an audit log has";
 /// Two losses with less between them, in microseconds, are one.
 const DOUBT_GAP_MAX: i64 = 3_600_000_000;
+/// Most times of which events of one audit log are missing.
+const DOUBTS_MAX: i64 = 1_000;
 const ATTRIBUTE: &str = "record the sender of a change";
 
 impl Transaction<'_> {
@@ -86,7 +88,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Adds to the counts of an audit log, and notes of which time events are missing. Of losses within an hour it keeps one time.
+    /// Adds to the counts of an audit log, and notes of which time events are missing.
     fn count_audited(&mut self, name: &str, new: &AuditCounts, doubt: Option<(i64, i64)>) -> Result {
         let before: Option<String> = self
             .conn
@@ -99,12 +101,35 @@ impl Transaction<'_> {
         let lost_at = if new.lost + new.dropped > 0 { micros(runtime::now()) } else { 0 };
         self.execute(
             NOTE,
-            "UPDATE audit_log SET counts = ?2, lost_at = max(lost_at, ?3),
-                 doubt_from = CASE WHEN ?4 IS NULL THEN doubt_from WHEN doubt_until >= ?4 - ?6 THEN min(doubt_from, ?4) ELSE ?4 END,
-                 doubt_until = CASE WHEN ?5 IS NULL THEN doubt_until ELSE max(coalesce(doubt_until, ?5), ?5) END
-             WHERE name = ?1",
-            params![name, text, lost_at, doubt.map(|doubt| doubt.0), doubt.map(|doubt| doubt.1), DOUBT_GAP_MAX],
+            "UPDATE audit_log SET counts = ?2, lost_at = max(lost_at, ?3) WHERE name = ?1",
+            params![name, text, lost_at],
         )?;
+        doubt.map_or(Ok(()), |doubt| self.note_doubt(name, doubt))
+    }
+
+    /// Notes that events of this time are missing. Times that are close together become one, as do the oldest two of too many.
+    fn note_doubt(&mut self, name: &str, (since, until): (i64, i64)) -> Result {
+        const NEAR: &str = "log = ?1 AND since <= ?3 + ?4 AND until >= ?2 - ?4";
+        let near = params![name, since, until, DOUBT_GAP_MAX];
+        let whole: (i64, i64) = self
+            .conn
+            .prepare_cached(&format!(
+                "SELECT min(?2, coalesce(min(since), ?2)), max(?3, coalesce(max(until), ?3)) FROM audit_doubt WHERE {NEAR}"
+            ))
+            .and_then(|mut select| select.query_row(near, |row| Ok((row.get(0)?, row.get(1)?))))
+            .map_err(sql(NOTE))?;
+        self.execute(NOTE, &format!("DELETE FROM audit_doubt WHERE {NEAR}"), near)?;
+        self.execute(NOTE, "INSERT INTO audit_doubt VALUES (?, ?, ?)", params![name, whole.0, whole.1])?;
+        let oldest: Vec<(i64, i64)> = self
+            .conn
+            .prepare_cached("SELECT since, until FROM audit_doubt WHERE log = ?1 ORDER BY since LIMIT (SELECT iif(count(*) > ?2, 2, 0) FROM audit_doubt WHERE log = ?1)")
+            .and_then(|mut select| select.query_map(params![name, DOUBTS_MAX], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
+            .map_err(sql(NOTE))?;
+        if let [first, second] = oldest[..] {
+            self.execute(NOTE, "DELETE FROM audit_doubt WHERE log = ? AND since = ?", params![name, second.0])?;
+            let widen = "UPDATE audit_doubt SET until = ? WHERE log = ? AND since = ?";
+            self.execute(NOTE, widen, params![second.1, name, first.0])?;
+        }
         Ok(())
     }
 

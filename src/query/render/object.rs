@@ -391,7 +391,7 @@ fn proves_itself(actor: &Actor) -> bool {
 }
 
 fn has_doubts(reader: &Reader) -> Result<bool, Failure> {
-    Ok(reader.audit_logs()?.iter().any(|log| log.doubt.is_some()))
+    Ok(reader.audit_logs()?.iter().any(|log| !log.doubts.is_empty()))
 }
 
 /// Reports whether events of an audit log are missing of the time of a change, so that its sender may be another than the one who is
@@ -403,7 +403,7 @@ pub(crate) fn is_doubtful(reader: &Reader, target: &StoredEntry, actor: &Actor) 
     if proves_itself(actor) {
         return Ok(false);
     }
-    let doubts: Vec<(i64, i64)> = reader.audit_logs()?.into_iter().filter_map(|log| log.doubt).collect();
+    let doubts: Vec<(i64, i64)> = reader.audit_logs()?.into_iter().flat_map(|log| log.doubts).collect();
     if doubts.is_empty() {
         return Ok(false);
     }

@@ -1,0 +1,207 @@
+//! The watch path beside 10,000 audit events a second, and the memory of a daemon that reads them for a minute.
+//!
+//! The events are those of a cluster at work at `Metadata`: of ten, eight are reads of kubelets and controllers and writes of Leases,
+//! which no source watches; one is a write of a Pod's status, which the join keeps for a while; one is of the Pods that change. The
+//! baseline is the same writer of events, whose file nobody reads, so that what the writing costs is on both sides.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use decklog::journal::Reader;
+use decklog::sim::Sim;
+use jiff::Timestamp;
+use tokio::runtime::Runtime;
+
+use super::process::{Daemon, file_sink, resident_mib, seconds_of};
+use super::table::Table;
+use super::{ROUNDS, median};
+
+const RATE: usize = 10_000;
+const PODS: usize = 2_000;
+/// How many changes come in a second, for so many seconds: what a large cluster has.
+const CHANGES: usize = 500;
+const SECONDS: usize = 20;
+/// For how many seconds memory is watched.
+const LONG: usize = 60;
+const PATIENCE: Duration = Duration::from_secs(300);
+
+pub(super) fn compare(table: &mut Table) {
+    let runtime = Runtime::new().expect("a runtime");
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        without.push(burst(&runtime, false));
+        with.push(burst(&runtime, true));
+    }
+    let (with, without) = (median(with), median(without));
+    table.row(
+        &format!("changes in a second to a file, beside {RATE} audit events a second"),
+        format!("{with:.0}"),
+        &format!("whose file nobody reads: {without:.0}"),
+        format!("{:.2}", with / without),
+        "0.9",
+    );
+    memory(table, &runtime);
+}
+
+/// A daemon, a cluster of Pods, and somebody who writes an audit log.
+struct Stage {
+    sim: Sim,
+    daemon: Daemon,
+    noise: Noise,
+    dir: tempfile::TempDir,
+}
+
+impl Stage {
+    fn begin(runtime: &Runtime, is_read: bool) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let kubeconfig = dir.path().join("kubeconfig");
+        let sim = runtime.block_on(Sim::start()).expect("a port");
+        sim.bulk_pods(PODS).expect("Pods are served");
+        sim.write_kubeconfig(&kubeconfig).expect("space");
+        let file = dir.path().join("audit.log");
+        fs::write(&file, "").expect("space");
+        let section = if is_read { format!("[[audit_log]]\nfile = {file:?}\n") } else { String::new() };
+        let daemon = Daemon::with(dir.path(), &kubeconfig, "pods", &format!("{}{section}", file_sink(dir.path())));
+        runtime.block_on(sim.wait_for_watches("pods", 1)).expect("it watches");
+        let stage = Self { sim, daemon, noise: Noise::begin(file), dir };
+        stage.delivered(PODS);
+        stage
+    }
+
+    /// Waits until the sink has so many entries.
+    fn delivered(&self, entries: usize) {
+        let begun = Instant::now();
+        let has = || {
+            let reader = Reader::open(&self.dir.path().join("state")).ok()?;
+            let cursor = reader.sinks().ok()?.first()?.cursor.0;
+            (cursor >= entries as u64).then_some(())
+        };
+        while has().is_none() {
+            assert!(begun.elapsed() < PATIENCE, "decklog does not get there");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// How many changes reach the file in a second, when they come all at once.
+fn burst(runtime: &Runtime, is_read: bool) -> f64 {
+    let stage = Stage::begin(runtime, is_read);
+    let changes = CHANGES * SECONDS;
+    let begun = Instant::now();
+    stage.sim.touch_bulk(changes);
+    // Entries of type ACTOR come on top, and are not counted: the cursor passes them, so it has to pass the changes.
+    stage.delivered(PODS + changes);
+    changes as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// The memory after a third of a minute, and after the whole of it, under the same rate of changes.
+fn memory(table: &mut Table, runtime: &Runtime) {
+    let stage = Stage::begin(runtime, true);
+    let mut early = 0.0;
+    let begun = Instant::now();
+    for second in 0..LONG {
+        stage.sim.touch_bulk(CHANGES);
+        let next = begun + Duration::from_secs(second as u64 + 1);
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+        if second + 1 == LONG / 3 {
+            early = resident_mib(stage.daemon.pid());
+        }
+    }
+    let late = resident_mib(stage.daemon.pid());
+    let load = seconds_of(stage.daemon.pid()) / begun.elapsed().as_secs_f64();
+    let written = stage.noise.written();
+    table.row(
+        &format!("memory beside {RATE} audit events a second, after {LONG} s"),
+        format!("{late:.0} MiB, with {:.0} % of a processor and {written} events", load * 100.0),
+        &format!("after {} s: {early:.0} MiB", LONG / 3),
+        format!("{:.2}", late / early),
+        "flat",
+    );
+}
+
+/// A thread that writes an audit log until it is dropped. As the API server does, it begins another file after 100 MB.
+struct Noise {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<usize>>,
+    file: PathBuf,
+}
+
+impl Noise {
+    fn begin(file: PathBuf) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ended, path) = (Arc::clone(&stop), file.clone());
+        let thread = thread::Builder::new().name("audit noise".to_owned()).spawn(move || write(&path, &ended));
+        Self { stop, thread: Some(thread.expect("a thread")), file }
+    }
+
+    /// Bytes of the files, as millions of events would be too many to count again.
+    fn written(&self) -> usize {
+        let dir = self.file.parent().expect("a directory");
+        let names = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+        let logs = names.filter(|path| path.to_string_lossy().contains("audit"));
+        logs.map(|path| bytecount(&path)).sum()
+    }
+}
+
+fn bytecount(path: &Path) -> usize {
+    let bytes = fs::read(path).expect("a file");
+    bytes.iter().filter(|byte| **byte == b'\n').count()
+}
+
+impl Drop for Noise {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it writes to the end");
+        }
+    }
+}
+
+fn write(path: &Path, stop: &AtomicBool) -> usize {
+    const TENTH: usize = RATE / 10;
+    let open = |path: &Path| OpenOptions::new().create(true).append(true).open(path).expect("space");
+    let (mut file, mut size, mut written, mut files) = (open(path), 0, 0, 0);
+    let begun = Instant::now();
+    let mut text = String::new();
+    while !stop.load(Relaxed) {
+        text.clear();
+        let now = Timestamp::now();
+        for number in written..written + TENTH {
+            event(&mut text, number, now);
+        }
+        File::write_all(&mut file, text.as_bytes()).expect("space");
+        (written, size) = (written + TENTH, size + text.len());
+        if size > 100_000_000 {
+            files += 1;
+            fs::rename(path, path.with_file_name(format!("audit-2026-01-01T00-00-00.{files:03}.log"))).expect("a name");
+            (file, size) = (open(path), 0);
+        }
+        let next = begun + Duration::from_millis(100) * u32::try_from(written / TENTH).expect("minutes");
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    written
+}
+
+/// Appends the event of a request at the level `Metadata`.
+fn event(out: &mut String, number: usize, now: Timestamp) {
+    let pod = format!("bulk-{:07}", number / 10 % PODS);
+    let (verb, user, path, reference) = match number % 10 {
+        0 => ("patch", "system:node:worker-3", format!("bulk/pods/{pod}/status"), format!(r#""resource":"pods","namespace":"bulk","name":"{pod}","apiVersion":"v1","subresource":"status""#)),
+        1 => ("patch", "alice", format!("bulk/pods/{pod}"), format!(r#""resource":"pods","namespace":"bulk","name":"{pod}","apiVersion":"v1""#)),
+        2 | 3 => ("update", "system:node:worker-7", "kube-node-lease/leases/worker-7".to_owned(), r#""resource":"leases","namespace":"kube-node-lease","name":"worker-7","apiGroup":"coordination.k8s.io","apiVersion":"v1""#.to_owned()),
+        4 => ("watch", "system:kube-controller-manager", "shop/secrets".to_owned(), r#""resource":"secrets","namespace":"shop","apiVersion":"v1""#.to_owned()),
+        _ => ("get", "system:serviceaccount:shop:operator", "shop/configmaps/settings".to_owned(), r#""resource":"configmaps","namespace":"shop","name":"settings","apiVersion":"v1""#.to_owned()),
+    };
+    writeln!(
+        out,
+        r#"{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"00000000-0000-4000-8000-{number:012}","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/{path}","verb":"{verb}","user":{{"username":"{user}","groups":["system:authenticated"]}},"sourceIPs":["10.0.0.7"],"userAgent":"kubelet/v1.36.0 (linux/amd64) kubernetes/3f9d1aa","objectRef":{{{reference}}},"responseStatus":{{"metadata":{{}},"code":200}},"requestReceivedTimestamp":"{now}","stageTimestamp":"{now}","annotations":{{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"RBAC: allowed by ClusterRoleBinding of the Group"}}}}"#
+    )
+    .expect("a string takes it");
+}
