@@ -10,7 +10,7 @@
 //! The journal decides whether a watch line is new, changed, replayed or another incarnation of the object: only the stored
 //! state, read in the same transaction, can tell. `watch` decides what the source does next.
 //!
-//! It may use `core`. Begin with [`Journal::open`] and [`Reader`]; `writer` is the one thread, and `schema` opens the database and runs `migrations/`.
+//! It may use `core`. Begin with [`Journal::open`] and [`Reader`]; `writer` is the one thread (its page has its parts), and `schema` opens the database and runs `migrations/`.
 //!
 //! # Examples
 //!

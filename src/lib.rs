@@ -1,6 +1,6 @@
 //! decklog keeps the log of everything that happens to the objects of a Kubernetes cluster, and delivers it in order.
 //!
-//! A room is a folder of `src` with a front page. They stand here in the order in which a change passes them; ARCHITECTURE.md
+//! A room is a folder of `src` with a front page. They stand here along the way of a change, with the rooms beside it; ARCHITECTURE.md
 //! draws which may use which.
 //!
 //! 1. [`watch`] connects to the API server, lists and watches each resource, resumes from a stored resourceVersion, and recovers

@@ -5,7 +5,7 @@
 //! answers it from its own journal; the timeline page gets the same answers as JSON. So all of them say the same.
 //!
 //! It may use `core` and `journal`. Begin with `Question`, and with `questions::show`, which is the shortest; `timeline` has
-//! the questions of the page. [`churn`] and [`status`] count and collect, and [`render`] writes entries and objects for people.
+//! the questions of the page. [`churn`] and [`status`] count and collect, and [`render`] writes entries and objects for people, and also finds the object that a question names (`object`) and walks back through its history for `blame`.
 //!
 //! # Examples
 //!

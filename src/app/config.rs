@@ -3,7 +3,8 @@
 //! Only this module knows files, places in files, and the environment. What can be set, what a text has to look like and
 //! what the default is stand with the room that it is for (`watch::Settings`, `sink::redis::Settings`); here they are put
 //! together, and no room below knows of this one. The types are also the only description of the file: the JSON Schema is
-//! derived from them, and the checker walks that schema, so that a key exists in the file, in the schema and in the
+//! derived from them (`schema`), a key's doc comment is its documentation (`reference`; `docs/keys.md` is made of it), and `check`
+//! walks that schema, so that a key exists in the file, in the schema and in the
 //! messages or in none of them.
 //!
 //! A wrong configuration is never half taken. Every problem in it is found in one reading and reported at once, each

@@ -13,7 +13,8 @@
 //! - A request makes one version at most, each version has one maker, and versions have an order (`assign`). That holds also for
 //!   creations whose name the API server makes up, over a namespace (`pool`).
 //!
-//! A version gets an actor if one user remains. **A wrong actor is worse than none**: where several do, it says so.
+//! A version gets an actor if one user remains. **A wrong actor is worse than none**: where several do, it says so. How surely it is known
+//! is the tier of its request (`Certainty`, the surest first; `fact` sets it); of several requests of one user the weakest counts (`object`).
 //!
 //! What it does not see: it does not evaluate the selectors of a deleted collection, so that every collection of the namespace is a
 //! candidate. A version that the log suppresses is to be given as well, or its request counts as one that made none. A request that takes longer than

@@ -1,4 +1,4 @@
-//! Limits of the journal's size, and the amount to truncate: arithmetic without any I/O.
+//! Limits of the journal's size, and how it is divided: arithmetic without any I/O. `writer/truncate` finds what is truncated, and removes it.
 //!
 //! `max_size` is split: the write-ahead log has a part of its own, and the database the rest. Both are held by counting
 //! before anything is taken from a source, so that the writer stops reading the cluster in time; SQLite's own bound on

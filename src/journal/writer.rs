@@ -2,6 +2,9 @@
 //!
 //! A command is decided and recorded in a [`Transaction`](transaction::Transaction); what that brings becomes the writer's
 //! own knowledge, and visible to others, with the commit and never before.
+//!
+//! `perform` executes each command, and moves cursors; `change` and `listing` decide what is new, `desync` what contradicts the
+//! journal. `store` and `actor` give an entry its seq and write it; `transaction` commits; `truncate` removes the oldest.
 
 mod actor;
 mod apart;

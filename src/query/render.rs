@@ -1,5 +1,6 @@
 //! The log in words: what people call objects and moments, an entry on a line, an object as YAML, what changed in it, and
-//! who did it. Commands print it, and the timeline page shows it.
+//! who did it. Commands print it, and the timeline page shows it. It also has what several questions share: the object
+//! that is meant (`object`), and who set each field (`blame::trace`).
 
 #[cfg(test)]
 mod agreement;

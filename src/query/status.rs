@@ -6,7 +6,7 @@
 //! # Decision: alarms are one function of the status
 //!
 //! Context: `status`, `/status` and metrics must agree, also when the daemon hangs.
-//! Decision: Alarms are derived in one place, from the journal and a small file of the daemon (`daemon.json`), which is kept
+//! Decision: Alarms are derived in one place (`alarm`, with their names), from the journal and a small file of the daemon (`daemon.json`), which is kept
 //! open, because one alarm is that no file can be opened.
 //! Cost: A file beside the journal.
 

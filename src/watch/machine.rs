@@ -1,12 +1,12 @@
 //! Decisions of a source: a pure state machine.
 //!
 //! It holds no clock, no randomness and does no I/O. Every input carries the time at which it came (since any fixed
-//! moment), every effect is data, and the driver in [`super`] carries it out and brings the answer back. Exactly one of
-//! the effects of a step is an [action](Effect::is_action) while the source has nothing to do, and none while a watch
-//! is open: so the source is always doing one thing.
+//! moment), every effect is data, and the driver (`source`) carries it out and brings the answer back. An
+//! [action](Effect::is_action) is an effect that an input answers: a step has exactly one, or none where the watch stays open.
+//! So the source is always doing one thing.
 //!
-//! What may be concluded from what is decided here and nowhere else: when a list is needed (a *desync*), which gap it
-//! declares, when a resource is gone, and how long to wait. Every failure leads to a wait, and whatever is asked keeps
+//! Only this machine decides for a source: when a list is needed (a *desync*), the reason of the gap that it
+//! declares (the journal adds its own, where a change contradicts it), when a resource is gone, and how long to wait. Every failure leads to a wait, and whatever is asked keeps
 //! to a pace, so that no answer of a server can make a hot loop.
 //!
 //! # Decision: the position stays behind the newest version
