@@ -106,7 +106,7 @@ async fn write(state: &Path, file: &Path, key: SigningKey, evidence: PathBuf) {
     let cluster = Cluster { name: "bench".into(), uid: "0b0e5d3c-8f27-4c8e-9d51-2f9d0c1a7e44".into() };
     journal.set_cluster(cluster).await.expect("the first cluster");
     let places = vec![Place::Directory(Directory::new(evidence))];
-    let settings: Settings = serde_json::from_str("{}").expect("every key can be left out");
+    let settings: Settings = serde_json::from_str(r#"{"key_file": "/"}"#).expect("the other keys can be left out");
     let publisher = Publisher::new(vec![key], places, Witnesses::new(&settings));
     publisher.begin(&journal).await.expect("a journal");
     let source = journal.source(&spec(config_maps())).await.expect("a source").0;

@@ -1,10 +1,13 @@
 //! Follows each object of a copy through its changes: each patch leads from the entry before to this one.
 
 use std::collections::HashMap;
+use std::io;
 
 use json_patch::{Patch, PatchOperation};
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
+use zstd::bulk::{Compressor, Decompressor};
 
 use crate::core::model::EntryType;
 use crate::core::wire::{Change, Entry};
@@ -14,19 +17,58 @@ const MOST_BYTES: usize = 64 << 20;
 /// Number of characters of a value in a sentence.
 const MOST_SHOWN: usize = 60;
 
+/// Level of the compression, which is for the number of objects that can be kept.
+const LEVEL: i32 = 1;
+
 /// The objects of a copy as their last entries have them.
-#[derive(Debug, Default)]
 pub(super) struct Chain {
     /// Compressed JSON by object; none if it was not kept.
-    objects: HashMap<u64, Option<Vec<u8>>>,
+    objects: HashMap<u64, Option<Packed>>,
     bytes: usize,
+    packing: Packing,
     /// Changes that were followed.
     pub(super) followed: u64,
     /// Changes that were not, because their objects were too many to keep.
     pub(super) unfollowed: u64,
 }
 
+/// A compressed object.
+struct Packed {
+    bytes: Vec<u8>,
+    /// Number of bytes of its JSON.
+    len: usize,
+}
+
+/// The state of compression, which costs more to make than an object to compress.
+struct Packing {
+    compressor: Compressor<'static>,
+    decompressor: Decompressor<'static>,
+}
+
+impl Packing {
+    fn new() -> io::Result<Self> {
+        Ok(Self { compressor: Compressor::new(LEVEL)?, decompressor: Decompressor::new()? })
+    }
+
+    fn pack(&mut self, json: &str) -> Option<Packed> {
+        Some(Packed { bytes: self.compressor.compress(json.as_bytes()).ok()?, len: json.len() })
+    }
+
+    fn unpack(&mut self, packed: &Packed) -> Option<Value> {
+        let json = self.decompressor.decompress(&packed.bytes, packed.len).ok()?;
+        serde_json::from_slice(&json).ok()
+    }
+}
+
 impl Chain {
+    /// A chain without objects.
+    ///
+    /// # Errors
+    /// Where there is no memory for the compression.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { objects: HashMap::new(), bytes: 0, packing: Packing::new()?, followed: 0, unfollowed: 0 })
+    }
+
     /// Forgets every object, as where another epoch begins.
     pub(super) fn clear(&mut self) {
         self.objects.clear();
@@ -39,37 +81,35 @@ impl Chain {
     /// Where its change does not lead from the entry before to this one, as the end of a sentence.
     pub(super) fn follow(&mut self, object: u64, entry: &Entry<'_>) -> Result<(), String> {
         let before = self.objects.remove(&object);
-        self.bytes -= before.iter().flatten().map(Vec::len).sum::<usize>();
-        let own = entry.object.and_then(|own| serde_json::from_str::<Value>(own.get()).ok());
-        let (mut now, mut led) = (own, Ok(()));
+        self.bytes -= before.iter().flatten().map(|packed| packed.bytes.len()).sum::<usize>();
+        let mut led = Ok(());
+        // The object that a patch leads to, where the entry does not have it.
+        let mut reached = None;
         if entry.op == EntryType::Deleted {
             return Ok(());
         }
         if entry.op == EntryType::Modified
             && let Some(before) = before
         {
-            match before.and_then(|packed| unpack(&packed)) {
+            match before.and_then(|packed| self.packing.unpack(&packed)) {
                 Some(before) => {
                     self.followed += 1;
-                    match lead(before, entry, now.as_ref()) {
-                        Ok(after) => now = now.or(after),
+                    let own = entry.object.and_then(|own| serde_json::from_str::<Value>(own.get()).ok());
+                    match lead(before, entry, own.as_ref()) {
+                        Ok(after) => reached = after.filter(|_| entry.object.is_none()).map(|after| after.to_string()),
                         Err(why) => led = Err(why),
                     }
                 }
                 None => self.unfollowed += 1,
             }
         }
-        let packed = now.and_then(|now| zstd::bulk::compress(now.to_string().as_bytes(), 1).ok());
-        let kept = packed.filter(|packed| self.bytes + packed.len() <= MOST_BYTES);
-        self.bytes += kept.as_ref().map_or(0, Vec::len);
+        let now = entry.object.map(RawValue::get).or(reached.as_deref());
+        let packed = now.and_then(|now| self.packing.pack(now));
+        let kept = packed.filter(|packed| self.bytes + packed.bytes.len() <= MOST_BYTES);
+        self.bytes += kept.as_ref().map_or(0, |packed| packed.bytes.len());
         self.objects.insert(object, kept);
         led
     }
-}
-
-fn unpack(packed: &[u8]) -> Option<Value> {
-    let json = zstd::stream::decode_all(packed).ok()?;
-    serde_json::from_slice(&json).ok()
 }
 
 /// Applies the change of an entry to the object before it. Returns the object after it; none if the entry has no patch.
@@ -158,7 +198,7 @@ mod tests {
     }
 
     fn follow(lines: &[String]) -> Result<(), String> {
-        let mut chain = Chain::default();
+        let mut chain = Chain::new().unwrap();
         lines.iter().try_for_each(|line| chain.follow(7, &Entry::parse(line.as_bytes()).unwrap()))
     }
 

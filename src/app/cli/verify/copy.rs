@@ -101,7 +101,7 @@ impl Checker {
             filter,
             hasher: RandomState::new(),
             objects: HashMap::new(),
-            chain: Chain::default(),
+            chain: Chain::new().map_err(|error| Failure::io("cannot follow the changes of objects", &error))?,
             payload: None,
             found: Copied { partial, ..Copied::default() },
             problems: Vec::new(),
