@@ -40,14 +40,25 @@ impl Directory {
         }
     }
 
-    /// Writes a file, whole or not at all. It is on the disk after [`Directory::sync`].
+    /// Writes a file, whole or not at all, also where the power goes: what is in it is on the disk before its name is. The name is after
+    /// [`Directory::sync`].
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.write(name, bytes, File::sync_data)
+    }
+
+    /// Writes a file, which is whole after [`Directory::sync`].
+    fn put_unsynced(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.write(name, bytes, |_| Ok(()))
+    }
+
+    fn write(&self, name: &str, bytes: &[u8], sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
         let path = self.0.join(name);
         let parent = path.parent().unwrap_or(&self.0);
         fs::create_dir_all(parent)?;
         let made = path.with_file_name(format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy()));
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&made)?;
         file.write_all(bytes)?;
+        sync(&file)?;
         fs::rename(&made, &path)
     }
 
@@ -58,10 +69,15 @@ impl Directory {
 
     /// Removes the partial versions of a tile that is complete.
     fn remove_partial(&self, tile: &str) -> io::Result<()> {
-        match fs::remove_dir_all(self.0.join(format!("{tile}.p"))) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        let parts = self.0.join(format!("{tile}.p"));
+        let files = match fs::read_dir(&parts) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            files => files?,
+        };
+        for file in files {
+            fs::remove_file(file?.path())?;
         }
+        fs::remove_dir(parts)
     }
 
     /// Checks that it can be written to, or made.
@@ -115,15 +131,13 @@ impl Place {
         }
     }
 
-    /// Writes complete tiles. A bucket, which others may lock, never gets one over another.
+    /// Writes complete tiles. In a directory they are whole after [`Place::sync`], and their partial versions stay until then, because the
+    /// checkpoint that is there needs them. A bucket, which others may lock, never gets one over another.
     pub(super) async fn put_complete(&mut self, tiles: Vec<(String, Bytes)>) -> Result<(), String> {
         match self {
             Self::Directory(directory) => {
                 let write = move |directory: &Directory| {
-                    tiles.iter().try_for_each(|(name, bytes)| {
-                        directory.put(name, bytes)?;
-                        directory.remove_partial(name)
-                    })
+                    tiles.iter().try_for_each(|(name, bytes)| directory.put_unsynced(name, bytes))
                 };
                 in_directory(directory, write).await
             }
@@ -152,9 +166,14 @@ impl Place {
 
     /// Removes the partial versions of a tile that is complete, as far as that can be done: they are no harm.
     pub(super) async fn remove_partial(&mut self, tile: &str) {
-        if let Self::Bucket(objects) = self
-            && let Err(error) = objects.remove_below(&format!("{tile}.p")).await
-        {
+        let removed = match self {
+            Self::Directory(directory) => {
+                let tile = tile.to_owned();
+                in_directory(directory, move |directory| directory.remove_partial(&tile)).await
+            }
+            Self::Bucket(objects) => objects.remove_below(&format!("{tile}.p")).await,
+        };
+        if let Err(error) = removed {
             tracing::debug!("partial versions of {tile} stay: {error}");
         }
     }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use decklog::sim::{Sim, objects};
-use serde_json::Value;
+use decklog_testkit::tessera;
+use serde_json::{Value, json};
 
 use crate::support::{Daemon, Dice, cluster, copy, decklog, until};
 
@@ -39,11 +40,19 @@ impl Signed {
 
     /// Every tree of a directory holds, by a program that is not ours.
     fn fsck(&self, dir: &Path) -> String {
-        let judges =
-            PathBuf::from(std::env::var_os("DECKLOG_TEST_JUDGES").expect("tests/run sets DECKLOG_TEST_JUDGES"));
-        let judged = Command::new(judges.join("judges")).arg("fsck").arg(dir).arg(&self.key).output().unwrap();
-        assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stderr));
-        String::from_utf8(judged.stdout).unwrap()
+        tessera::fsck(dir, &self.key).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Unpacks the archive for an auditor, of these entries. Returns its directory.
+    async fn report(&self, dir: &Path, select: &[&str]) -> PathBuf {
+        let archive = dir.join("report.tar.gz");
+        let config = self.daemon.path("config.toml");
+        let arguments =
+            ["evidence", "report", "--config", config.to_str().unwrap(), "--file", archive.to_str().unwrap()];
+        decklog(dir, &[&arguments[..], select].concat(), &[]).await.done();
+        let unpacked = Command::new("tar").arg("xzf").arg(&archive).arg("-C").arg(dir).status().unwrap();
+        assert!(unpacked.success());
+        dir.join("decklog-evidence")
     }
 
     /// Runs `decklog verify` as an auditor does: with a copy, the evidence and the key, and without the journal.
@@ -154,14 +163,7 @@ async fn an_auditor_proves_each_line_and_finds_each_alteration() {
 async fn bundle(signed: &Signed, count: u64) {
     for (select, partial) in [(&[][..], &[][..]), (&["--type", "ADDED"], &["--partial"])] {
         let dir = tempfile::tempdir().unwrap();
-        let archive = dir.path().join("report.tar.gz");
-        let config = signed.daemon.path("config.toml");
-        let arguments =
-            ["evidence", "report", "--config", config.to_str().unwrap(), "--file", archive.to_str().unwrap()];
-        decklog(dir.path(), &[&arguments[..], select].concat(), &[]).await.done();
-        let unpacked = Command::new("tar").arg("xzf").arg(&archive).arg("-C").arg(dir.path()).status().unwrap();
-        assert!(unpacked.success());
-        let top = dir.path().join("decklog-evidence");
+        let top = signed.report(dir.path(), select).await;
         signed.fsck(&top.join("evidence"));
         assert_eq!(fs::read_to_string(top.join("key.pub")).unwrap().trim(), signed.key);
         let (code, text) = signed.verify(&top.join("entries.jsonl"), &top.join("evidence"), partial).await;
@@ -327,4 +329,77 @@ async fn a_history_that_is_signed_again_is_another_one() {
     signed.daemon.stop().await;
     assert_eq!(fs::read(signed_first).unwrap(), fs::read(&kept).unwrap());
     assert_eq!(fs::read_dir(&evidence).unwrap().count(), 2, "the tree of another epoch");
+}
+
+/// A history that lacks one change from the beginning, and is signed with the real key: it holds by itself, and what etcd has shows which
+/// revision it lacks, and where.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_was_removed_before_it_was_signed_is_found_by_the_revisions_of_etcd() {
+    let types = [Some("ADDED"), Some("MODIFIED"), Some("DELETED")];
+    for (lacks, at_end) in types.into_iter().flat_map(|lacks| [(lacks, false), (lacks, true)]).chain([(None, false)]) {
+        let name = format!("{lacks:?}, at the end: {at_end}");
+        let sim = cluster().await;
+        sim.create("configmaps", objects::config_map("default", "map", "0")).unwrap();
+        if lacks != Some("ADDED") {
+            sim.create("configmaps", objects::config_map("default", "target", "0")).unwrap();
+        }
+        let mut signed = Signed::begin(&sim).await;
+        let begun = sim.revision();
+        write(&sim, 5);
+        signed.daemon.reach(if lacks == Some("ADDED") { 6 } else { 7 }).await;
+        if lacks.is_some() {
+            sim.lose("configmaps", 1);
+        }
+        match lacks {
+            Some("ADDED") => drop(sim.create("configmaps", objects::config_map("default", "target", "0")).unwrap()),
+            Some("DELETED") => drop(sim.delete("configmaps", "default", "target").unwrap()),
+            _ => drop(sim.patch("configmaps", "default", "target", &json!({"data": {"n": "1"}})).unwrap()),
+        }
+        let lost = sim.revision();
+        if !at_end {
+            write(&sim, 5);
+            let head = signed.daemon.lines() + 5 + usize::from(lacks.is_none());
+            signed.daemon.reach(head).await;
+        }
+        signed.daemon.stop().await;
+
+        let dir = tempfile::tempdir().unwrap();
+        let top = signed.report(dir.path(), &[]).await;
+        signed.fsck(&top.join("evidence"));
+        let (entries, evidence) = (top.join("entries.jsonl"), top.join("evidence"));
+        let (code, text) = signed.verify(&entries, &evidence, &[]).await;
+        assert_eq!(code, 0, "{name}: the history holds by itself: {text}");
+
+        // What etcd says.
+        let rows = sim.history_of("configmaps");
+        let truth: Vec<u64> = rows.iter().map(|row| row.revision).filter(|revision| *revision > begun).collect();
+        assert!(truth.contains(&lost));
+        let complete: Value = serde_json::from_slice(&fs::read(top.join("completeness.json")).unwrap()).unwrap();
+        let versions = complete["configmaps"]["resource_versions"].as_array().unwrap();
+        let missing: Vec<u64> =
+            truth.iter().copied().filter(|revision| !versions.contains(&revision.to_string().into())).collect();
+        assert_eq!(missing, lacks.map(|_| lost).into_iter().collect::<Vec<_>>(), "{name}");
+
+        let list = top.join("revisions.txt");
+        let text: String = truth.iter().map(|revision| format!("configmaps {revision}\n")).collect();
+        fs::write(&list, text).unwrap();
+        let (code, text) = signed.verify(&entries, &evidence, &["--revisions", list.to_str().unwrap()]).await;
+        let lines = fs::read_to_string(&entries).unwrap();
+        let before = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let version = |entry: &Value| entry["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+        let last = before.filter(|entry| version(entry) < lost).last().unwrap();
+        if lacks.is_some() {
+            assert_eq!(code, 1, "{name}: {text}");
+            let says = format!(
+                "revision {lost} of configmaps is in no entry and in no GAP, after entry {}, which is version {}",
+                last["seq"],
+                version(&last)
+            );
+            assert!(text.contains(&says) && text.contains("1 problem"), "{name}: {text}");
+        } else {
+            assert_eq!(code, 0, "{name}: {text}");
+            let says = format!("of {} revisions that etcd has, {} in an entry", truth.len(), truth.len());
+            assert!(text.contains(&says), "{name}: {text}");
+        }
+    }
 }

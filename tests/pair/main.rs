@@ -8,6 +8,7 @@
 #![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod evidence;
 mod node;
 mod places;
 
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use decklog::core::model::Seq;
 use decklog::core::runtime;
-use decklog::core::wire::Entry;
+use decklog::core::wire::{Entry, Header};
 use decklog::journal::{Reader, Role};
 use decklog::sim::shared_log::Engine;
 use decklog::sim::{self, Sim, objects};
@@ -64,9 +65,11 @@ enum Trouble {
     /// Somebody deletes the Lease, again and again.
     NobodysLease,
     Clock,
+    /// What every output has leaves the journals.
+    Truncated,
 }
 
-const TROUBLES: [Trouble; 16] = [
+const TROUBLES: [Trouble; 17] = [
     Trouble::Kill,
     Trouble::KillStandby,
     Trouble::Stop,
@@ -83,6 +86,7 @@ const TROUBLES: [Trouble; 16] = [
     Trouble::Held,
     Trouble::NobodysLease,
     Trouble::Clock,
+    Trouble::Truncated,
 ];
 
 struct Run {
@@ -97,6 +101,8 @@ struct Run {
     struck: BTreeMap<Trouble, usize>,
     /// The revisions that there were.
     revisions: Vec<(Instant, u64)>,
+    /// The log when something was last removed from the journals.
+    kept: Vec<String>,
 }
 
 /// What came of a seed.
@@ -106,6 +112,8 @@ struct Outcome {
     struck: BTreeMap<Trouble, usize>,
     terms: u64,
     entries: usize,
+    /// Checkpoints that were published.
+    checkpoints: usize,
 }
 
 impl Run {
@@ -131,6 +139,7 @@ impl Run {
             told: Vec::new(),
             struck: BTreeMap::new(),
             revisions: Vec::new(),
+            kept: Vec::new(),
         }
     }
 
@@ -171,6 +180,9 @@ impl Run {
             {
                 let number = self.nodes[leader].number();
                 if self.nodes.iter().all(|node| node.number() == number && node.has_seen(&self.sim)) {
+                    for node in &self.nodes {
+                        self.places.evidence.look(node.name, &node.dir);
+                    }
                     return Ok(());
                 }
             }
@@ -184,9 +196,44 @@ impl Run {
         }
     }
 
+    /// What every output has is removed from the journal of the leader, and so from the other one's.
+    async fn truncate(&mut self, leader: usize) -> Result<(), String> {
+        self.delivered().await?;
+        self.keep(leader);
+        let oldest = |run: &Self| Reader::open(&run.nodes[leader].dir).unwrap().retained().unwrap().oldest;
+        let (before, until) = (oldest(self), Instant::now() + SETTLES);
+        self.nodes[leader].truncate(true).await;
+        while oldest(self) == before {
+            if Instant::now() > until {
+                return Err(self.problem("nothing is removed"));
+            }
+            self.world.step();
+            sleep(Duration::from_secs(1)).await;
+            self.keep(leader);
+        }
+        self.nodes[leader].truncate(false).await;
+        sleep(Duration::from_secs(1)).await;
+        self.keep(leader);
+        Ok(())
+    }
+
+    /// Keeps the log as it is now.
+    fn keep(&mut self, node: usize) {
+        self.kept = self.log(node);
+        self.places.evidence.know(&self.kept);
+    }
+
+    /// The whole log of a node: what was removed, and what it has.
+    fn log(&self, node: usize) -> Vec<String> {
+        let lines = lines(&self.nodes[node].dir);
+        let first = lines.first().map_or(1, |line| Header::parse(line.as_bytes()).unwrap().seq);
+        let removed = self.kept.iter().take(usize::try_from(first).unwrap() - 1);
+        removed.cloned().chain(lines).collect()
+    }
+
     /// Waits until every output has the whole log, which takes it no longer than [`DELIVERS`].
     async fn delivered(&self) -> Result<(), String> {
-        let head = lines(&self.nodes[self.leader().unwrap_or(0)].dir).len() as u64;
+        let head = self.log(self.leader().unwrap_or(0)).len() as u64;
         let until = Instant::now() + DELIVERS;
         loop {
             let behind = self.places.outputs().into_iter().find(|(_, output)| output.end() < head);
@@ -377,6 +424,7 @@ impl Run {
                     sleep(self.dice.millis(0, 10_000)).await;
                 }
             }
+            Trouble::Truncated => self.truncate(leader).await?,
             Trouble::Clock => {
                 let by = SignedDuration::from_secs(i64::from(self.dice.percent(50)) * 7200 - 3600);
                 self.simulation.jump(by);
@@ -390,6 +438,8 @@ impl Run {
         let result = self.troubles().await;
         let mut problems: Vec<String> = result.err().into_iter().collect();
         let (mut terms, mut entries) = (0, 0);
+        let (checkpoints, wrong) = self.places.evidence.judge();
+        problems.extend(wrong.into_iter().map(|text| self.problem(&text)));
         if problems.is_empty() {
             match self.judge() {
                 Ok((told, count)) => (terms, entries) = (told, count),
@@ -399,7 +449,7 @@ impl Run {
         for node in &mut self.nodes {
             node.kill().await;
         }
-        Outcome { seed: self.seed, problems, struck: self.struck, terms, entries }
+        Outcome { seed: self.seed, problems, struck: self.struck, terms, entries, checkpoints }
     }
 
     async fn troubles(&mut self) -> Result<(), String> {
@@ -415,15 +465,27 @@ impl Run {
         self.live(20).await;
         self.settle().await?;
         self.delivered().await?;
-        // What is at least once comes to an end a moment later.
-        sleep(Duration::from_secs(60)).await;
-        self.settle().await
+        // What is at least once comes to an end a moment later, and all of it is signed.
+        sleep(Duration::from_secs(150)).await;
+        self.settle().await?;
+        self.signed()
+    }
+
+    /// All is signed, in the tree of the last epoch.
+    fn signed(&self) -> Result<(), String> {
+        let log = self.log(self.leader().unwrap_or(0));
+        let last = Header::parse(log.last().unwrap().as_bytes()).unwrap();
+        let signed = self.places.evidence.newest();
+        if signed.as_ref() == Some(&(last.epoch.to_string(), last.seq)) {
+            return Ok(());
+        }
+        Err(self.problem(&format!("{signed:?} is signed of entries to {}, of epoch {}", last.seq, last.epoch)))
     }
 
     /// Both logs are one, and are what happened; the consumers have each entry once, or by their class.
     fn judge(&self) -> Result<(u64, usize), Vec<String>> {
         let mut problems = Vec::new();
-        let logs: Vec<Vec<String>> = self.nodes.iter().map(|node| lines(&node.dir)).collect();
+        let logs: Vec<Vec<String>> = (0..self.nodes.len()).map(|node| self.log(node)).collect();
         if logs[0] != logs[1] {
             problems.push(format!("the two logs differ: {} and {} entries", logs[0].len(), logs[1].len()));
         }
@@ -530,7 +592,8 @@ fn whatever_the_seed_two_have_one_log() {
         }
     }
     let entries: usize = outcomes.iter().map(|outcome| outcome.entries).sum();
-    println!("{entries} entries, {struck:?}");
+    let checkpoints: usize = outcomes.iter().map(|outcome| outcome.checkpoints).sum();
+    println!("{entries} entries, {checkpoints} checkpoints judged by Tessera, {struck:?}");
     let known: BTreeSet<u64> = outcomes.iter().map(|outcome| outcome.seed).collect();
     assert_eq!(known.len() as u64, last - first + 1);
     if known.len() as u64 >= SEEDS {

@@ -12,14 +12,17 @@ use decklog::core::change::redact::{self, Redactor};
 use decklog::core::runtime::Signal;
 use decklog::core::units::Span;
 use decklog::delivery::{self, OnRefused};
-use decklog::journal::{Journal, JournalError, Reader, Role, Shared, Sharing, SinkStart};
+use decklog::journal::{Bounds, Journal, JournalError, Reader, Role, Shared, Sharing, SinkStart};
 use decklog::sim::Sim;
 use decklog::watch::cluster::{Api, Limits, RecoverBounds};
 use decklog::watch::{Plan, SourceManager, SourceManagerHandle, Timings};
+use futures::FutureExt;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::evidence;
 use super::places::{Places, Side, Switches, is};
 use super::world::WATCHED;
 
@@ -98,10 +101,11 @@ impl Node {
         std::fs::create_dir(&dir).unwrap();
         if let Some(old) = old {
             // What a crash leaves: the dead process still holds the files that were there.
-            for file in std::fs::read_dir(old).unwrap() {
+            for file in std::fs::read_dir(&old).unwrap() {
                 let file = file.unwrap().path();
                 std::fs::copy(&file, dir.join(file.file_name().unwrap())).unwrap();
             }
+            evidence::copy(&old, &dir);
         }
         let (switches, view, stop) =
             (Arc::<Switches>::default(), Arc::<Mutex<View>>::default(), CancellationToken::new());
@@ -193,6 +197,15 @@ impl Node {
         switch.store(cut, Ordering::Relaxed);
     }
 
+    /// Has what every output has taken removed, or keeps everything again.
+    pub(crate) async fn truncate(&self, removes: bool) {
+        // Nothing goes before somebody has seen it.
+        let max_age = if removes { Duration::from_secs(5) } else { Duration::from_secs(1 << 30) };
+        let journal = self.view.lock().unwrap().journal.clone();
+        let Some(journal) = journal else { return };
+        drop(journal.bound(Bounds { max_size: 1 << 40, max_age, drop_oldest: false }).await);
+    }
+
     /// SIGSTOP and SIGCONT.
     pub(crate) fn pause(&self, paused: bool) {
         self.switches.paused.store(paused, Ordering::Relaxed);
@@ -260,7 +273,7 @@ impl Life {
         writer.spawn(gated(Arc::clone(&self.switches), writing));
         let api = Api::with_client(self.places.client(&self.switches), "sim", Limits::default()).await.unwrap();
         let redactor = Arc::new(Redactor::new(&redact::Settings::default(), [7; 32]).unwrap());
-        let watch = decklog::watch::Settings {
+        let watched = decklog::watch::Settings {
             resources: WATCHED.iter().map(|name| (*name).to_owned()).collect(),
             ..decklog::watch::Settings::default()
         };
@@ -270,12 +283,19 @@ impl Life {
             definitions: false,
             ..Timings::default()
         };
-        let plan = Plan { watch: vec![watch], redactor };
+        let plan = Plan { watch: vec![watched], redactor };
         let (manager, sources) = SourceManager::new(api, journal.clone(), plan, timings);
+        let publisher = self.places.evidence.publisher(self.name, &self.dir, &self.switches);
         let (stop, reopen) = (CancellationToken::new(), Signal::default());
         let mut tasks: JoinSet<Result<(), String>> = JoinSet::new();
         let stopping = stop.clone();
         tasks.spawn(async move { manager.run(stopping).await.map_err(|error| error.to_string()) });
+        {
+            let (publisher, journal, stopping) = (publisher.clone(), journal.clone(), stop.clone());
+            let signing = async move { publisher.run(&journal, &watch::Sender::default(), stopping).await };
+            let signing = gated(Arc::clone(&self.switches), Box::pin(signing));
+            tasks.spawn(signing.map(Ok));
+        }
         {
             let mut view = self.view.lock().unwrap();
             view.journal = Some(journal.clone());
@@ -318,6 +338,7 @@ impl Life {
                         break Some(Ok(Err(JournalError::Superseded("the Lease".to_owned()))));
                     }
                     if std::mem::take(&mut delivers) {
+                        publisher.begin(&journal).await?;
                         self.deliver(&journal, &mut tasks, &reopen, &stop).await?;
                     }
                 }

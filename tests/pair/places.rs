@@ -19,6 +19,8 @@ use http_body_util::{BodyExt, BodyStream, StreamBody};
 use kube::client::Body;
 use tokio::time::{Instant, sleep};
 
+use super::evidence::Evidence;
+
 /// How many entries a batch has at most, and so how many may come again.
 const MOST: usize = 50;
 /// Time for which an entry of the archive waits for others.
@@ -65,6 +67,7 @@ impl Switches {
 pub(crate) struct Places {
     pub(crate) engine: Engine,
     pub(crate) lease: Lease,
+    pub(crate) evidence: Evidence,
     pub(crate) sim: Sim,
     pub(crate) exact: Output,
     /// As `exact`, but that its entries wait for others, as those of an archive do.
@@ -77,7 +80,8 @@ impl Places {
     pub(crate) fn new(engine: Engine, lease: Lease, sim: Sim) -> Self {
         let exact = Output { exact: true, ..Output::default() };
         let archive = Output { exact: true, linger: LINGER, ..Output::default() };
-        Self { engine, lease, sim, exact, archive, repeated: Output::default(), began: Instant::now() }
+        let (evidence, began) = (Evidence::new(), Instant::now());
+        Self { engine, lease, evidence, sim, exact, archive, repeated: Output::default(), began }
     }
 
     pub(crate) fn outputs(&self) -> [(&'static str, &Output); 3] {

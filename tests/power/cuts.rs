@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::collector::Collector;
 use crate::disk::{Image, Left};
+use crate::evidence;
 use crate::record::{self, Recorded, SMALL_WAL};
 use crate::scratch;
 use crate::setting;
@@ -24,7 +25,7 @@ use crate::support::{Daemon, Dice, scope, tries, until};
 use crate::trace::Op;
 
 /// The state directory of a recorded run.
-const STATE: &str = "var/lib/state";
+pub(crate) const STATE: &str = "var/lib/state";
 
 /// What had been seen from outside when the power went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -127,6 +128,8 @@ struct Truth<'a> {
     run: &'a Recorded,
     told: Vec<Told>,
     sinks: Vec<delivery::Settings>,
+    /// Evidence of the images.
+    states: evidence::Distinct,
 }
 
 impl<'a> Truth<'a> {
@@ -140,7 +143,7 @@ impl<'a> Truth<'a> {
         let rotated = serde_json::json!({"rotate_size": "6KiB", "keep": 1000, "compress": "zstd"});
         let sinks =
             vec![sink("file", "log.jsonl", serde_json::json!({})), sink("rotated", "copies/log.jsonl", rotated)];
-        Self { run, told, sinks }
+        Self { run, told, sinks, states: evidence::Distinct::new(run) }
     }
 
     /// Everything that is wrong with what a power cut left, as the library finds it when it starts from there.
@@ -163,6 +166,7 @@ impl<'a> Truth<'a> {
         if state.join("journal.db").exists() && head > 0 {
             self.positions(&state, head, cut, &held)?;
         }
+        evidence::judge(self.run, cut.image.files.iter(), head, &self.states, &cut.to_string())?;
         runtime.block_on(self.go_on(dir.path(), head))
     }
 
@@ -362,7 +366,7 @@ pub(crate) fn output(path: &Path, cut: bool) -> Result<Vec<u8>, String> {
     Ok(files.into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>().concat())
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
@@ -387,7 +391,9 @@ fn search(run: &Recorded, ops: &[Op], count: usize, seed: u64, samples: usize) -
         }
         enough
     });
-    (judged, wrong.into_inner().unwrap(), kept.into_inner().unwrap())
+    let mut wrong = wrong.into_inner().unwrap();
+    wrong.extend(truth.states.finish());
+    (judged, wrong, kept.into_inner().unwrap())
 }
 
 /// What a power cut leaves is in the very files that were there; what is laid out here is in others, as in a copy. What the
@@ -409,7 +415,7 @@ async fn start_again(run: &Recorded, cut: &Cut) {
     cut.image.lay(&root);
     forget_mark(&root.join(STATE));
     fs::create_dir_all(root.join("copies")).unwrap();
-    record::configure(&daemon, &root, &collector.sink("http"));
+    record::configure(&daemon, &root, &collector.sink("http"), &run.key.0);
     daemon.start();
     daemon.ready().await;
     let done = scope(&run.sim, run.started, &["configmaps", "pods"]);
@@ -426,6 +432,7 @@ async fn start_again(run: &Recorded, cut: &Cut) {
     .await;
     daemon.stop().await;
     daemon.judged(&run.sim, &done).await;
+    evidence::goes_on(run, cut.image.files.iter(), &root, &cut.to_string());
     let lines: Vec<&str> = std::str::from_utf8(&log).unwrap().lines().collect();
     let mut next = cut.visible.http + 1;
     for (seq, line) in collector.entries() {
@@ -436,7 +443,7 @@ async fn start_again(run: &Recorded, cut: &Cut) {
 }
 
 /// Whether a journal has its schema.
-fn is_made(state: &Path) -> bool {
+pub(crate) fn is_made(state: &Path) -> bool {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let journal = rusqlite::Connection::open_with_flags(state.join("journal.db"), flags);
     let version =
@@ -453,7 +460,7 @@ fn power_cuts_lose_repeat_and_tear_nothing() {
     let (mut judged, mut started) = (0, 0);
     for seed in first..first + runs as u64 {
         let runtime = runtime();
-        let run = runtime.block_on(record::run(seed, &SMALL_WAL));
+        let run = runtime.block_on(record::run(seed, &SMALL_WAL, 0));
         let (images, wrong, samples) = search(&run, &run.ops, count, seed, setting("DECKLOG_POWER_STARTS", 20) / runs);
         assert!(wrong.is_empty(), "DECKLOG_POWER_SEED={seed}: {} of {images}:\n{}", wrong.len(), few(&wrong));
         judged += images;
@@ -470,14 +477,14 @@ fn power_cuts_lose_repeat_and_tear_nothing() {
 }
 
 /// The first few of many.
-fn few(wrong: &[String]) -> String {
+pub(crate) fn few(wrong: &[String]) -> String {
     wrong[..wrong.len().min(10)].join("\n")
 }
 
 /// The judge is not blind: with one sort of sync taken out of the trace, entries are lost.
 #[test]
 fn a_missing_sync_is_found() {
-    let run = runtime().block_on(record::run(7, &SMALL_WAL));
+    let run = runtime().block_on(record::run(7, &SMALL_WAL, 0));
     let state = run.root.join(STATE);
     let inodes = |path: &Path| -> HashSet<u64> {
         let of = |op: &Op| {
@@ -520,7 +527,7 @@ fn a_missing_sync_is_found() {
 fn weaker_settings_of_sqlite_are_found() {
     const HARMLESS: &str = "UPDATE source SET active = 0; UPDATE sink SET active = 0;";
     for pragma in ["PRAGMA synchronous = NORMAL;", "PRAGMA synchronous = OFF;"] {
-        let run = runtime().block_on(record::run(8, &[SMALL_WAL[0], SMALL_WAL[1], (HARMLESS, pragma)]));
+        let run = runtime().block_on(record::run(8, &[SMALL_WAL[0], SMALL_WAL[1], (HARMLESS, pragma)], 0));
         let (images, wrong, _) = search(&run, &run.ops, 300, 8, 0);
         println!(
             "with {pragma} {} of the first {images} images are wrong, such as\n  {}",

@@ -171,15 +171,8 @@ impl Disk {
                 let length = usize::try_from(*length).unwrap();
                 self.file(*inode).pending.push(Change::Truncate(length));
             }
-            Op::Sync { inode } => {
-                let file = self.file(*inode);
-                for change in std::mem::take(&mut file.pending) {
-                    match change {
-                        Change::Write(at, data) => write(&mut file.durable, at, &data),
-                        Change::Truncate(length) => file.durable.resize(length, 0),
-                    }
-                }
-            }
+            Op::Sync { inode } => self.file(*inode).sync(),
+            Op::SyncAll { path } => self.sync_below(path),
             Op::SyncDir { path } => {
                 // The world around the root is not modelled: it is there.
                 let Some(dir) = self.dirs.get_mut(path) else { return };
@@ -198,6 +191,19 @@ impl Disk {
                 self.dirs.insert(path.clone(), Dir::default());
             }
             Op::Mark(_) | Op::Step(_) => {}
+        }
+    }
+
+    /// As syncfs does, where nothing else is on that file system.
+    fn sync_below(&mut self, path: &Path) {
+        let Some(dir) = self.dirs.get_mut(path) else { return };
+        dir.durable = dir.after(dir.pending.len());
+        dir.pending.clear();
+        for (name, node) in dir.durable.clone() {
+            match node {
+                Node::Dir => self.sync_below(&path.join(name)),
+                Node::File(id) => self.files[id].sync(),
+            }
         }
     }
 
@@ -235,6 +241,15 @@ impl Disk {
 }
 
 impl File {
+    fn sync(&mut self) {
+        for change in std::mem::take(&mut self.pending) {
+            match change {
+                Change::Write(at, data) => write(&mut self.durable, at, &data),
+                Change::Truncate(length) => self.durable.resize(length, 0),
+            }
+        }
+    }
+
     fn image(&self, left: Left, dice: &mut Dice) -> Vec<u8> {
         let mut bytes = self.durable.clone();
         let kept = match left {

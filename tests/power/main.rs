@@ -11,6 +11,7 @@ mod calls;
 mod collector;
 mod cuts;
 mod disk;
+mod evidence;
 mod kills;
 mod record;
 
@@ -26,4 +27,5 @@ fn scratch() -> tempfile::TempDir {
 }
 use decklog_testkit::judge;
 use decklog_testkit::support;
+use decklog_testkit::tessera;
 use decklog_testkit::trace;

@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use decklog::core::model::Seq;
+use decklog::evidence::key::{SigningKey, VerifierKey};
 use decklog::journal::Reader;
 use decklog::sim::{Sim, objects};
 use serde_json::json;
@@ -14,6 +15,7 @@ use serde_json::json;
 use crate::collector::Collector;
 use crate::disk::{Disk, Left};
 use crate::support::{Daemon, Dice, cluster, scope, until};
+use crate::tessera;
 use crate::trace::{self, Op, under_shim};
 
 const WATCH: &str = "resources = [\"configmaps\", \"pods\"]";
@@ -26,20 +28,25 @@ pub(crate) struct Recorded {
     pub(crate) root: PathBuf,
     pub(crate) ops: Vec<Op>,
     pub(crate) epoch: String,
+    /// The key that signs, and its public half.
+    pub(crate) key: (SigningKey, VerifierKey),
     /// The log: entry 1 first.
     pub(crate) lines: Vec<String>,
     pub(crate) _daemon: Daemon,
 }
 
 /// A plain file, one that rotates, and the collector. Gives the state directory, which is not beside the files of the
-/// sinks: what makes these durable would make it so too.
-pub(crate) fn configure(daemon: &Daemon, root: &Path, http: &str) -> PathBuf {
+/// sinks: what makes these durable would make it so too. The log is signed.
+pub(crate) fn configure(daemon: &Daemon, root: &Path, http: &str, key: &SigningKey) -> PathBuf {
     // The shim wants whole paths.
     let (state, copies) = (root.join("var/lib/state"), root.join("copies/log.jsonl"));
     let rotated = format!(
         "[[sink]]\nname = \"rotated\"\ntype = \"file\"\npath = {copies:?}\nrotate_size = \"6KiB\"\nkeep = 1000\ncompress = \"zstd\"\n"
     );
-    let config = daemon.config(WATCH, &format!("{http}{rotated}"));
+    let (key_file, evidence) = (daemon.path("evidence.key"), root.join("evidence"));
+    fs::write(&key_file, key.render()).unwrap();
+    let signed = format!("[evidence]\ndir = {evidence:?}\nkey_file = {key_file:?}\n");
+    let config = daemon.config(WATCH, &format!("{http}{rotated}{signed}"));
     daemon.configure(&config.replace(&format!("{:?}", daemon.state()), &format!("{state:?}")));
     state
 }
@@ -105,8 +112,9 @@ async fn kill(daemon: &mut Daemon) {
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&daemon.end().await), Some(9));
 }
 
-/// A first list, load, a clean stop, a start, load, a kill, a server that forgot, a start, load.
-pub(crate) async fn run(seed: u64, patches: &[(&str, &str)]) -> Recorded {
+/// A first list, load, a clean stop, a start, load, a kill, a server that forgot, a start, load, a clean stop, a start,
+/// a kill. The list after that has so many objects more.
+pub(crate) async fn run(seed: u64, patches: &[(&str, &str)], more: usize) -> Recorded {
     let sim = cluster().await;
     let mut dice = Dice(seed);
     let started = sim.revision();
@@ -119,7 +127,8 @@ pub(crate) async fn run(seed: u64, patches: &[(&str, &str)]) -> Recorded {
     let collector = Collector::start(Some(trace.clone())).await;
     let mut daemon = Daemon::with(&sim, WATCH, "");
     let root = daemon.path("").canonicalize().unwrap();
-    let state = configure(&daemon, &root, &collector.sink("http"));
+    let key = tessera::key();
+    let state = configure(&daemon, &root, &collector.sink("http"), &key.0);
     fs::create_dir(root.join("copies")).unwrap();
     let start = |daemon: &mut Daemon| {
         daemon.start_by(Command::new(&binary), |command| under_shim(command, &root).env("DECKLOG_SHIM_LOG", &trace));
@@ -165,9 +174,17 @@ pub(crate) async fn run(seed: u64, patches: &[(&str, &str)]) -> Recorded {
                 for _ in 0..6 {
                     live(&sim, &mut dice);
                 }
+                for number in 0..more {
+                    sim.create("configmaps", objects::config_map("default", &format!("b{number}"), "1")).unwrap();
+                }
                 sim.compact_all();
             }
-            _ => kill(&mut daemon).await,
+            _ => {
+                daemon.stop().await;
+                start(&mut daemon);
+                daemon.ready().await;
+                kill(&mut daemon).await;
+            }
         }
         if round < 3 {
             start(&mut daemon);
@@ -182,7 +199,7 @@ pub(crate) async fn run(seed: u64, patches: &[(&str, &str)]) -> Recorded {
     let lines: Vec<String> = entries.iter().map(|entry| String::from_utf8(entry.line.to_vec()).unwrap()).collect();
     let whole = fs::read_to_string(daemon.log()).unwrap();
     assert!(whole.lines().eq(lines.iter().map(String::as_str)), "the file has what the journal has");
-    let recorded = Recorded { sim, started, root, ops, epoch, lines, _daemon: daemon };
+    let recorded = Recorded { sim, started, root, ops, epoch, key, lines, _daemon: daemon };
     recorded.nothing_was_missed();
     recorded
 }
@@ -226,7 +243,8 @@ impl Recorded {
                     wals.push(*inode);
                 }
                 Op::Write { inode, at: 0, .. } if wals.contains(inode) => begun += 1,
-                Op::Create { .. } | Op::Write { .. } | Op::Truncate { .. } | Op::Sync { .. } | Op::SyncDir { .. } => {}
+                Op::Create { .. } | Op::Write { .. } | Op::Truncate { .. } | Op::Sync { .. } => {}
+                Op::SyncDir { .. } | Op::SyncAll { .. } => {}
                 Op::Rename { .. } | Op::Unlink { .. } | Op::Mkdir { .. } | Op::Mark(_) | Op::Step(_) => {}
             }
         }

@@ -17,10 +17,12 @@ use crate::query::questions::verify::{Item, Verify};
 use crate::sink::registry::SinkKind;
 use copy::{Checker, Copied, Writes};
 use evidence::{Authenticated, Authenticator, Cosigned};
+use revisions::{Counted, Revisions};
 
 mod chain;
 mod copy;
 mod evidence;
+mod revisions;
 
 /// Arguments of `decklog verify`.
 #[derive(Args, Debug)]
@@ -46,6 +48,9 @@ pub struct VerifyArgs {
     /// A checkpoint that you kept: the evidence has to be a later state of it
     #[arg(long, value_name = "FILE", requires = "evidence")]
     pub checkpoint: Vec<PathBuf>,
+    /// A list of what etcd has, a resource and a revision on each line: each has to be in FILE, or inside a GAP of it
+    #[arg(long, value_name = "LIST", requires = "files", conflicts_with_all = ["filter", "partial"])]
+    pub revisions: Option<PathBuf>,
     /// The proof of the one entry in FILE, as `decklog prove` writes it
     #[arg(long, value_name = "PROOF", requires_all = ["key", "files"])]
     pub proof: Option<PathBuf>,
@@ -133,6 +138,7 @@ fn files(args: &VerifyArgs, global: &Global) -> Outcome {
     let filter = args.filter.as_deref().map(Filter::compile).transpose();
     let filter = filter.map_err(|error| Failure::usage(format!("--where: {error}")))?;
     let mut authenticator = Authenticator::new(args)?;
+    let mut revisions = args.revisions.as_deref().map(Revisions::read).transpose()?;
     let mut sources = Vec::new();
     for path in &args.files {
         sources.push(Source::open(path)?);
@@ -171,6 +177,9 @@ fn files(args: &VerifyArgs, global: &Global) -> Outcome {
             match line.strip_suffix(b"\n") {
                 Some(line) => {
                     checker.check(&place, line)?;
+                    if let Some(revisions) = &mut revisions {
+                        revisions.see(line);
+                    }
                     if let Some(authenticator) = &mut authenticator
                         && let Some(problem) = authenticator.check(line)?
                     {
@@ -186,6 +195,10 @@ fn files(args: &VerifyArgs, global: &Global) -> Outcome {
     if let Some((authenticated, wrong)) = authenticator.map(Authenticator::finish) {
         found.authenticated = Some(authenticated);
         problems.splice(0..0, wrong);
+    }
+    if let Some((counted, wrong)) = revisions.map(Revisions::finish) {
+        found.revisions = Some(counted);
+        problems.extend(wrong);
     }
     let names: Vec<String> = args.files.iter().map(|path| path.display().to_string()).collect();
     let names = match &args.evidence {
@@ -338,9 +351,14 @@ fn summary(found: &Copied, why_not: &str) -> Vec<String> {
         if *proved > 0 {
             lines.push(format!("{} in a signed tree", plural(*proved, "line is", "lines are")));
         }
-        if found.compared == 0 {
-            return lines;
-        }
+    }
+    if let Some(Counted { revisions, recorded, in_gaps, .. }) = &found.revisions {
+        let gaps = if *in_gaps > 0 { format!(", {} inside a GAP", count(*in_gaps)) } else { String::new() };
+        let all = plural(*revisions, "revision", "revisions");
+        lines.push(format!("of {all} that etcd has, {} in an entry{gaps}", count(*recorded)));
+    }
+    if found.authenticated.is_some() && found.compared == 0 {
+        return lines;
     }
     lines.push(match found.compared {
         0 if !why_not.is_empty() => format!("not compared with the journal: {why_not}"),

@@ -16,6 +16,7 @@ pub mod simulation;
 pub mod story;
 pub mod support;
 pub mod tale;
+pub mod tessera;
 pub mod trace;
 pub mod world;
 

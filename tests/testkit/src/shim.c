@@ -16,6 +16,9 @@
  *
  * One lock is held over each change and its record, so that the order in the log is the order in which it happened.
  * The index of the WAL (-shm) is not looked at: SQLite builds it anew.
+ *
+ * syncfs is called past libc, on a directory that is opened for that alone: where a directory "evidence" is closed that was never synced
+ * by fsync, everything below it is.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,7 +38,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { CREATE = 1, WRITE, TRUNCATE, SYNC, SYNC_DIR, RENAME, UNLINK, MKDIR, MARK, STEP };
+enum { CREATE = 1, WRITE, TRUNCATE, SYNC, SYNC_DIR, RENAME, UNLINK, MKDIR, MARK, STEP, SYNC_FS };
 enum { MAX_FD = 4096, MAX_PATH = 512, MAX_RULES = 8 };
 
 struct record {
@@ -62,6 +65,7 @@ static volatile sig_atomic_t dying;
 static struct rule rules[MAX_RULES];
 static int rule_count;
 static char paths[MAX_FD][MAX_PATH]; /* of the open files below the root; empty for all others */
+static char whole[MAX_FD]; /* of these, directories whose file system is synced */
 
 static void die(void) {
     syscall(SYS_kill, syscall(SYS_getpid), SIGKILL);
@@ -191,6 +195,8 @@ static int opened(const char *path, int flags, mode_t mode) {
         if (fd >= MAX_FD) abort();
         if (fd >= 0) {
             strcpy(paths[fd], path);
+            size_t length = strlen(path);
+            whole[fd] = length > 9 && !strcmp(path + length - 9, "/evidence") && (flags & O_ACCMODE) == O_RDONLY;
             if (made) record(CREATE, inode_of(fd), 0, path, NULL, 0);
             else if (flags & O_TRUNC) record(TRUNCATE, inode_of(fd), 0, NULL, NULL, 0);
         }
@@ -220,8 +226,11 @@ int openat(int dir, const char *path, int flags, ...) {
 int close(int fd) {
     if (fd >= 0 && fd < MAX_FD && paths[fd][0]) {
         pthread_mutex_lock(&lock);
-        paths[fd][0] = 0;
+        long step = whole[fd] ? before("sync", paths[fd]) : 0;
+        if (whole[fd]) record(SYNC_FS, 0, 0, paths[fd], NULL, 0);
+        paths[fd][0] = whole[fd] = 0;
         int done = (int)syscall(SYS_close, fd);
+        if (step) after(step);
         release();
         return done;
     }
@@ -376,6 +385,7 @@ static int synced(int fd, long call) {
         struct stat meta;
         long step = before("sync", paths[fd]);
         done = (int)syscall(call, fd);
+        whole[fd] = 0;
         if (!done && !fstat(fd, &meta)) {
             if (S_ISDIR(meta.st_mode)) record(SYNC_DIR, meta.st_ino, 0, paths[fd], NULL, 0);
             else record(SYNC, meta.st_ino, 0, NULL, NULL, 0);
@@ -406,4 +416,5 @@ int fdatasync(int fd) { return synced(fd, SYS_fdatasync); }
 
 int rename(const char *from, const char *to) { RENAMING("rename", RENAME, from, to, strlen(to), syscall(SYS_rename, from, to)); }
 int unlink(const char *path) { RENAMING("unlink", UNLINK, path, NULL, 0, syscall(SYS_unlink, path)); }
+int rmdir(const char *path) { RENAMING("unlink", UNLINK, path, NULL, 0, syscall(SYS_rmdir, path)); }
 int mkdir(const char *path, mode_t mode) { RENAMING("mkdir", MKDIR, path, NULL, 0, syscall(SYS_mkdir, path, mode)); }

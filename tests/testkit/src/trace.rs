@@ -47,6 +47,10 @@ pub enum Op {
     SyncDir {
         path: PathBuf,
     },
+    /// Everything below a directory.
+    SyncAll {
+        path: PathBuf,
+    },
     Rename {
         from: PathBuf,
         to: PathBuf,
@@ -102,6 +106,7 @@ pub fn read(path: &Path) -> Vec<Op> {
             8 => Op::Mkdir { path: first.into() },
             MARK => Op::Mark(first),
             10 => Op::Step(first),
+            11 => Op::SyncAll { path: first.into() },
             other => panic!("a record of the kind {other}"),
         });
         rest = &rest[32 + length..];

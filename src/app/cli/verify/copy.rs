@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::Failure;
 use super::chain::Chain;
 use super::evidence::Authenticated;
+use super::revisions::Counted;
 use crate::core::filter::Filter;
 use crate::core::k8s::identity::Identity;
 use crate::core::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
@@ -50,6 +51,9 @@ pub(super) struct Copied {
     /// Results of the comparison with evidence, if some was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) authenticated: Option<Authenticated>,
+    /// Results of the comparison with revisions, if some were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) revisions: Option<Counted>,
 }
 
 /// The sink whose file is among those of a copy.
