@@ -80,13 +80,15 @@ impl Evidence {
         lines.iter().for_each(|line| inner.know(line.as_bytes()));
     }
 
-    /// The last entry and the epoch of what was signed last.
-    pub(crate) fn newest(&self) -> Option<(String, u64)> {
+    /// All is signed, in the tree of the last epoch.
+    pub(crate) fn has_all(&self, log: &[String]) -> Result<(), String> {
+        let last = Header::parse(log.last().unwrap().as_bytes()).unwrap();
         let inner = self.inner.lock().unwrap();
-        inner
-            .newest
-            .as_ref()
-            .map(|signed| (signed.checkpoint.origin.epoch.clone(), signed.checkpoint.last().unwrap_or(0)))
+        let signed = inner.newest.as_ref().map(|signed| (&signed.checkpoint.origin.epoch, signed.checkpoint.last()));
+        if signed == Some((&last.epoch.to_string(), Some(last.seq))) {
+            return Ok(());
+        }
+        Err(format!("{signed:?} is signed of entries to {}, of epoch {}", last.seq, last.epoch))
     }
 
     /// How many checkpoints there were, and what is wrong with them by a checker that is not ours.

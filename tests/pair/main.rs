@@ -468,18 +468,7 @@ impl Run {
         // What is at least once comes to an end a moment later, and all of it is signed.
         sleep(Duration::from_secs(150)).await;
         self.settle().await?;
-        self.signed()
-    }
-
-    /// All is signed, in the tree of the last epoch.
-    fn signed(&self) -> Result<(), String> {
-        let log = self.log(self.leader().unwrap_or(0));
-        let last = Header::parse(log.last().unwrap().as_bytes()).unwrap();
-        let signed = self.places.evidence.newest();
-        if signed.as_ref() == Some(&(last.epoch.to_string(), last.seq)) {
-            return Ok(());
-        }
-        Err(self.problem(&format!("{signed:?} is signed of entries to {}, of epoch {}", last.seq, last.epoch)))
+        self.places.evidence.has_all(&self.log(self.leader().unwrap_or(0))).map_err(|why| self.problem(&why))
     }
 
     /// Both logs are one, and are what happened; the consumers have each entry once, or by their class.
