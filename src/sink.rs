@@ -68,6 +68,7 @@ use futures::future::BoxFuture;
 
 use crate::core::credential_files::FileError;
 use crate::core::model::{Cluster, EntryType, Seq};
+use crate::core::notary::Notary;
 use crate::core::wire::{self, EntryError, Header};
 pub use template::Template;
 
@@ -313,6 +314,10 @@ pub trait Sink: Send {
     /// Called before the first use, with the sink's name and the cluster as far as it is known. Sinks that share a place
     /// with others keep what is theirs apart by it.
     fn bind(&mut self, _sink: &str, _cluster: &Cluster) {}
+
+    /// Called before the first use where the log is signed. A sink whose output is files or objects asks for a checkpoint when one is
+    /// finished, and never waits for it.
+    fn sign_with(&mut self, _notary: &Notary) {}
 
     /// Switches to a replay: it repeats entries that may be there already, and moves no stored position.
     fn enter_replay(&mut self) {}

@@ -1,4 +1,5 @@
-//! Signing: a checkpoint a minute while something is new, one an hour in any case, and one at the end.
+//! Signing: a checkpoint a minute while something is new, one soon after a sink has finished a file or an object, one an hour in any case, and
+//! one at the end.
 //!
 //! A checkpoint covers what the journal has on disk, and never more: a reader sees only what is committed. It is signed once, for all places.
 //!
@@ -24,13 +25,16 @@ use super::copy::{Copy, Held, Published, Source, directory};
 use super::key::SigningKey;
 use super::note::Note;
 use super::place::Place;
-use super::submit::Witnesses;
+use super::submit::{Progress, Witnesses};
 use super::tree::Tree;
+use crate::core::notary::Notary;
 use crate::core::runtime;
 use crate::journal::{Journal, JournalError, Reader, SignedCheckpoint, TreeRow};
 
 /// Interval between checkpoints while entries arrive.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
+/// Shortest time between a checkpoint and one that a sink asks for: files may be finished many times a second.
+const ASKED_WAIT: Duration = Duration::from_secs(5);
 /// Longest time without a checkpoint: an hour in which nothing happened is told from one that was cut off.
 const SILENCE_MAX: Duration = Duration::from_secs(3600);
 
@@ -68,13 +72,13 @@ pub struct Signing {
     pub problem: Option<String>,
     /// Time of the first failure in a row.
     pub failing_since: Option<Timestamp>,
-    /// Time since when not every witness has cosigned, and the reasons.
-    pub unwitnessed: Option<(Timestamp, String)>,
+    /// Progress of each witness.
+    pub witnesses: Vec<Progress>,
 }
 
 /// Signs the trees of a journal.
 #[derive(Clone, Debug)]
-pub struct Publisher(Arc<Mutex<Signer>>);
+pub struct Publisher(Arc<Mutex<Signer>>, Notary);
 
 #[derive(Debug)]
 struct Signer {
@@ -85,6 +89,7 @@ struct Signer {
     parted: BTreeSet<String>,
     /// The tree that was signed last, as far as it was read.
     tree: Option<Tree>,
+    notary: Notary,
 }
 
 impl Publisher {
@@ -92,7 +97,15 @@ impl Publisher {
     #[must_use]
     pub fn new(keys: Vec<SigningKey>, places: Vec<Place>, witnesses: Witnesses) -> Self {
         let copies = places.into_iter().map(Copy::new).collect();
-        Self(Arc::new(Mutex::new(Signer { keys, witnesses, copies, parted: BTreeSet::new(), tree: None })))
+        let notary = Notary::signing();
+        let signer = Signer { keys, witnesses, copies, parted: BTreeSet::new(), tree: None, notary: notary.clone() };
+        Self(Arc::new(Mutex::new(signer)), notary)
+    }
+
+    /// Returns the handle for those who want a checkpoint, or the newest one.
+    #[must_use]
+    pub fn notary(&self) -> Notary {
+        self.1.clone()
     }
 
     /// Begins: entries get digests from here on. Where a place has signed another history than the journal's, the journal was restored from
@@ -102,7 +115,16 @@ impl Publisher {
     /// Where the journal cannot be read or written.
     pub async fn begin(&self, journal: &Journal) -> Result<(), JournalError> {
         let mut signer = self.0.lock().await;
-        let (before, other) = signer.known(&Source::new(journal.reader()?, None)).await?;
+        let source = Source::new(journal.reader()?, None);
+        let (before, other) = signer.known(&source).await?;
+        for row in source.ask(Reader::trees).await? {
+            if let Some(note) = &row.note {
+                self.1.note(row.first, note);
+                if let Ok(note) = Note::parse(note.as_bytes()) {
+                    signer.witnesses.note(&note);
+                }
+            }
+        }
         if let Some(epoch) = other {
             let epoch = journal.begin_epoch(Some(&epoch)).await?;
             tracing::warn!(
@@ -121,7 +143,7 @@ impl Publisher {
         loop {
             let round = async {
                 self.sign_and_report(journal, state, Pace::USUAL).await;
-                tokio::time::sleep(CHECKPOINT_INTERVAL).await;
+                until_next(&self.1).await;
             };
             // A place that does not answer holds up no end either: what was begun is found in the places the next time.
             tokio::select! {
@@ -135,8 +157,8 @@ impl Publisher {
     pub async fn sign_and_report(&self, journal: &Journal, state: &watch::Sender<Signing>, pace: Pace) {
         let signed = self.sign(journal, pace).await;
         let problem = signed.err().map(|error| error.to_string());
-        let unwitnessed = self.0.lock().await.witnesses.problem();
-        state.send_if_modified(|state| std::mem::replace(&mut state.unwitnessed, unwitnessed.clone()) != unwitnessed);
+        let witnesses = self.0.lock().await.witnesses.progress();
+        state.send_if_modified(|state| std::mem::replace(&mut state.witnesses, witnesses.clone()) != witnesses);
         state.send_if_modified(|state| {
             if state.problem == problem {
                 return false;
@@ -158,10 +180,11 @@ impl Publisher {
     /// # Errors
     /// Where the journal cannot be read or written, or a place has not everything then.
     pub async fn sign(&self, journal: &Journal, pace: Pace) -> Result<(), EvidenceError> {
+        let mut signer = self.0.lock().await;
         if journal.is_standby() {
+            signer.witnesses.rest();
             return Ok(());
         }
-        let mut signer = self.0.lock().await;
         let source = Source::new(journal.reader()?, signer.tree.take());
         let signed = signer.sign_all(&source, journal, pace).await;
         signer.tree = source.take_tree();
@@ -225,7 +248,9 @@ impl Signer {
             match self.sign_tree(source, &row, &cluster, pace).await {
                 Ok(Some(note)) if Some(&note) != row.note.as_ref() => {
                     let at = runtime::now().as_microsecond();
-                    journal.keep_checkpoint(SignedCheckpoint { first: row.first, note, last: row.last, at }).await?;
+                    let (first, kept) = (row.first, note.clone());
+                    journal.keep_checkpoint(SignedCheckpoint { first, note, last: row.last, at }).await?;
+                    self.notary.note(first, &kept);
                 }
                 Ok(_) => {}
                 Err(EvidenceError::Places(why)) => problems.push(why),
@@ -357,6 +382,15 @@ impl Signer {
             let seen = note.seen_by(&key.verifier().timed());
             seen.is_some_and(|seen| now.saturating_sub(seen) < SILENCE_MAX.as_secs())
         }) && self.witnesses.have_cosigned(&note)
+    }
+}
+
+/// Waits for the time of the next round.
+pub(super) async fn until_next(notary: &Notary) {
+    tokio::time::sleep(ASKED_WAIT).await;
+    tokio::select! {
+        () = notary.asked() => {}
+        () = tokio::time::sleep(CHECKPOINT_INTERVAL - ASKED_WAIT) => {}
     }
 }
 

@@ -17,6 +17,10 @@ use crate::core::spelling::{Format, Text, Wrong, text_value};
 /// Formats of the settings.
 pub const FORMATS: &[Format] = &[Format::of::<WitnessUrl>(), Format::of::<WitnessKey>(), Format::of::<LogKey>()];
 
+/// Expectation where a decklog that has replicas is to be a witness.
+pub const ALONE: &str = "either [[evidence.witnessed]] or [ha], so remove one of them: a witness remembers on one machine what it has cosigned, and \
+     another replica would cosign what this one refuses";
+
 /// Signed checkpoints over the log, and where they go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

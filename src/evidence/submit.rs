@@ -3,8 +3,8 @@
 //! # Decision: nobody waits for a witness
 //!
 //! Context: A cosignature is worth something where the witness is run by somebody else, whose machine may be down or far away.
-//! Decision: A witness that does not cosign within 10 s, or refuses, is a problem that is shown; the checkpoint is published without it, and
-//! the next one, a minute later, is sent again.
+//! Decision: A witness that does not cosign within 10 s, or refuses, is a problem that is shown, and an alarm after some checkpoints; the
+//! checkpoint is published without it, and the next one, a minute later, is sent again.
 //! Cost: An auditor who asks for the cosignature of each witness may have to take a newer copy.
 
 use std::collections::BTreeMap;
@@ -55,12 +55,27 @@ struct Inner {
     state: Mutex<State>,
 }
 
+/// Progress of a witness.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Name in its key.
+    pub name: String,
+    /// Its URL.
+    pub url: String,
+    /// Time at which it cosigned last, as it says; none where that was before this start and not the last checkpoint.
+    pub signed: Option<Timestamp>,
+    /// Checkpoints in a row that it has not cosigned.
+    pub missed: u32,
+    /// Time of the first of them, and the reason of the last one.
+    pub failing: Option<(Timestamp, String)>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     /// Tree that each witness has cosigned last, as far as is known.
     known: BTreeMap<usize, (Origin, u64)>,
-    /// Time of the first failure in a row, and the reasons.
-    problem: Option<(Timestamp, String)>,
+    /// Progress of each witness.
+    progress: Vec<Progress>,
 }
 
 /// Answer of a witness.
@@ -80,8 +95,13 @@ impl Witnesses {
 
     /// Witnesses that have so long for their answers.
     pub(super) fn within(settings: &Settings, within: Duration) -> Self {
-        let (settings, stop, state) = (settings.witness.clone(), OnceLock::new(), Mutex::default());
-        Self(Arc::new(Inner { settings, within, stop, state }))
+        let begin = |witness: &Witness| {
+            let (name, url) = (witness.key.name.clone(), witness.url.to_string());
+            Progress { name, url, ..Progress::default() }
+        };
+        let progress = settings.witness.iter().map(begin).collect();
+        let state = Mutex::new(State { known: BTreeMap::new(), progress });
+        Self(Arc::new(Inner { settings: settings.witness.clone(), within, stop: OnceLock::new(), state }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -93,10 +113,24 @@ impl Witnesses {
         drop(self.0.stop.set(stop));
     }
 
-    /// Returns since when not every witness has cosigned, and the reasons.
+    /// Returns the progress of each witness, in the order of the configuration.
     #[must_use]
-    pub fn problem(&self) -> Option<(Timestamp, String)> {
-        self.state().problem.clone()
+    pub fn progress(&self) -> Vec<Progress> {
+        self.state().progress.clone()
+    }
+
+    /// Notes the cosignatures of a checkpoint, as of one that was signed before this start.
+    pub fn note(&self, note: &Note) {
+        for (witness, progress) in self.0.settings.iter().zip(&mut self.state().progress) {
+            progress.signed = progress.signed.max(seen(note, witness));
+        }
+    }
+
+    /// Forgets what failed: nobody is asked while another replica signs.
+    pub fn rest(&self) {
+        for progress in &mut self.state().progress {
+            (progress.missed, progress.failing) = (0, None);
+        }
     }
 
     /// Reports whether every witness has cosigned a note.
@@ -159,7 +193,7 @@ impl Witnesses {
                 self.state().known.insert(*index, (checkpoint.origin.clone(), knows));
             }
         }
-        self.report(problems);
+        self.report(&note, &problems);
         note
     }
 
@@ -189,26 +223,34 @@ impl Witnesses {
         }
     }
 
-    /// Keeps and logs the problems of the last checkpoint.
-    fn report(&self, problems: Vec<(usize, String)>) {
-        let named = problems.into_iter().filter_map(|(index, why)| {
-            let Witness { url, key, .. } = self.0.settings.get(index)?;
-            Some(format!("{} at {url}: {why}", key.name))
-        });
-        let text = named.collect::<Vec<String>>().join("; ");
+    /// Keeps and logs how it went with a checkpoint.
+    fn report(&self, note: &Note, problems: &[(usize, String)]) {
         let mut state = self.state();
-        let known = state.problem.take();
-        if text.is_empty() {
-            if known.is_some() {
-                tracing::info!("every witness cosigns again");
+        for (index, (witness, progress)) in self.0.settings.iter().zip(&mut state.progress).enumerate() {
+            let Progress { name, url, .. } = &*progress;
+            let Some((_, why)) = problems.iter().find(|(of, _)| *of == index) else {
+                if progress.failing.is_some() {
+                    tracing::info!("the witness {name} at {url} cosigns again");
+                }
+                progress.signed = progress.signed.max(seen(note, witness));
+                (progress.missed, progress.failing) = (0, None);
+                continue;
+            };
+            if progress.failing.as_ref().is_none_or(|(_, known)| known != why) {
+                tracing::warn!(
+                    "the witness {name} at {url} has not cosigned, and the checkpoint is published without it: {why}"
+                );
             }
-            return;
+            let since = progress.failing.take().map_or_else(runtime::now, |(since, _)| since);
+            progress.failing = Some((since, why.clone()));
+            progress.missed = progress.missed.saturating_add(1);
         }
-        if known.as_ref().is_none_or(|(_, known)| *known != text) {
-            tracing::warn!("a witness has not cosigned, and the checkpoint is published without it: {text}");
-        }
-        state.problem = Some((known.map_or_else(runtime::now, |(since, _)| since), text));
     }
+}
+
+/// Returns the time at which a witness has cosigned a checkpoint; none where it has not.
+fn seen(note: &Note, witness: &Witness) -> Option<Timestamp> {
+    Timestamp::from_second(i64::try_from(note.seen_by(&witness.key)?).ok()?).ok()
 }
 
 /// Problem of a witness that knows a tree of another size than it was asked from; none where that can be proved.

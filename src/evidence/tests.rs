@@ -1,10 +1,12 @@
 //! Keys and notes beside those of Go's `golang.org/x/mod/sumdb/note`, and directories of evidence beside the journals that they are of.
 
+mod asking;
 mod places;
 mod witness;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use super::archive::{Archive, Found, read_signed};
 use super::key::{SigningKey, VerifierKey};
@@ -17,6 +19,7 @@ use super::tiles::{self, Tile};
 use super::tree::Tree;
 use crate::core::merkle::{self, Hash};
 use crate::core::model::{Observed, Redacted, ResourceVersion, Seq, Verb};
+use crate::core::notary::Notary;
 use crate::core::wire::Header;
 use crate::journal::tests::pods;
 use crate::journal::{Journal, SourceJournal, WatchChange, WriterThread};
@@ -99,9 +102,13 @@ impl Log {
     }
 
     async fn with(dir: &Path, version: u64, places: Vec<Place>) -> Self {
+        Self::witnessed(dir, version, places, &toml::from_str("key_file = \"key\"").unwrap()).await
+    }
+
+    /// A log whose settings name witnesses.
+    async fn witnessed(dir: &Path, version: u64, places: Vec<Place>, settings: &Settings) -> Self {
         let (journal, thread) = Journal::open(&dir.join("state")).unwrap();
-        let settings: Settings = toml::from_str("key_file = \"key\"").unwrap();
-        let publisher = Publisher::new(vec![SigningKey::parse(SIGNING).unwrap()], places, Witnesses::new(&settings));
+        let publisher = Publisher::new(vec![SigningKey::parse(SIGNING).unwrap()], places, Witnesses::new(settings));
         publisher.begin(&journal).await.unwrap();
         let (source, _) = journal.source(&pods()).await.unwrap();
         Self { journal, thread, source, publisher, version }
@@ -198,6 +205,54 @@ async fn each_checkpoint_covers_what_is_on_disk() {
         assert_eq!(archive.checkpoints().filter_map(|signed| signed.checkpoint.last()).max().unwrap_or(0), head);
     }
     assert_eq!(kept.last().unwrap().last(), Some(log.version));
+}
+
+/// A sink that asks waits for a few seconds at most, however often it asks; without a question it takes a minute.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_is_soon_where_somebody_asks() {
+    let notary = Notary::signing();
+    for (asks, seconds) in [(&[][..], 60), (&[0][..], 5), (&[0, 1, 4], 5), (&[5], 5), (&[20], 20), (&[59, 59], 59)] {
+        let began = tokio::time::Instant::now();
+        let asking = async {
+            for at in asks {
+                tokio::time::sleep_until(began + Duration::from_secs(*at)).await;
+                notary.ask();
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = asking => {}
+            () = super::publish::until_next(&notary) => {}
+        }
+        assert_eq!(began.elapsed().as_secs(), seconds, "{asks:?}");
+    }
+}
+
+/// The sinks get the checkpoint that the journal keeps: of the newest tree, over restarts, and nothing before the first signature.
+#[tokio::test]
+async fn sinks_get_the_checkpoint_that_the_journal_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::open(dir.path(), 0).await;
+    let kept = |log: &Log| log.journal.reader().unwrap().trees().unwrap().into_iter().rev().find_map(|row| row.note);
+    assert_eq!(log.publisher.notary().newest(), None);
+    for step in 0..6 {
+        log.append(3).await;
+        log.sign().await.unwrap();
+        let newest = log.publisher.notary().newest().unwrap();
+        assert_eq!(Some(&*newest), kept(&log).as_deref(), "in step {step}");
+        let checkpoint = read_signed(newest.as_bytes(), &keys()).unwrap().checkpoint;
+        assert_eq!(checkpoint.last(), Some(log.version), "in step {step}");
+        match step % 3 {
+            0 => drop(log.journal.begin_epoch(None).await.unwrap()),
+            1 => {
+                let version = log.close().await;
+                log = Log::open(dir.path(), version).await;
+                assert_eq!(log.publisher.notary().newest().as_deref(), kept(&log).as_deref(), "in step {step}");
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Every entry of a log has a proof, and it is of that line, that seq and that epoch alone.

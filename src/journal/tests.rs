@@ -13,6 +13,7 @@ mod trust;
 mod unwritten;
 
 use jiff::Timestamp;
+pub(crate) use retention::until;
 use rusqlite::Connection;
 use scopes::{one_namespace, pod_in};
 use std::path::Path;

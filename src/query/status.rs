@@ -26,7 +26,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use alarm::{Alarm, NAMES as ALARMS, failing, refused};
-pub use evidence::EvidenceStatus;
+pub use evidence::{EvidenceStatus, WitnessStatus};
 pub use ha::{HaView, Role};
 pub use live::{Because, CacheFault, FILE as LIVE, Jump, Live, Part, Trouble, in_one_line};
 
@@ -401,7 +401,7 @@ impl Status {
                 .collect(),
             sinks: sinks.into_iter().map(|sink| SinkStatus::of(sink, &refused, &live, head, now)).collect(),
             audit_logs: audit_logs(reader)?,
-            evidence: evidence::evidence(reader, live.evidence.take(), live.unwitnessed.take())?,
+            evidence: evidence::evidence(reader, live.evidence.take(), std::mem::take(&mut live.witnesses))?,
             waiting: live.waiting,
             waiting_because: live.waiting_because,
             discovery: live.discovery,

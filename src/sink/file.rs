@@ -35,6 +35,7 @@ use rustix::fs::{Access, FlockOperation, access, flock};
 
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError, note_first};
 use crate::core::model::Seq;
+use crate::core::notary::Notary;
 use crate::core::runtime;
 use layout::Layout;
 use tidy::Tidy;
@@ -127,6 +128,7 @@ struct Writer {
     /// A write into this file failed: what stands after this length was never acknowledged and is not to be believed.
     cut: Option<((u64, u64), u64)>,
     tidy: Option<Tidy>,
+    notary: Notary,
     /// Buffer in which a batch is assembled; kept between batches.
     buffer: Vec<u8>,
 }
@@ -143,6 +145,7 @@ impl Writer {
             written: None,
             cut: None,
             tidy: None,
+            notary: Notary::default(),
             buffer: Vec::new(),
         }
     }
@@ -264,6 +267,10 @@ impl Writer {
                     self.layout.path.display()
                 )))
             }
+            (None, Some(known)) if known.seq.0 > 0 => {
+                self.notary.ask();
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -346,6 +353,7 @@ impl Writer {
             .rename(&self.layout.path, &to)
             .and_then(|()| self.disk.sync_dir(&self.layout.dir))
             .map_err(|error| self.trouble("rotate", &error))?;
+        self.notary.ask();
         self.reopen()?;
         if let Some(tidy) = &self.tidy {
             tidy.wake();
@@ -486,6 +494,10 @@ impl Sink for FileSink {
     fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         let cursor = cursor.clone();
         self.blocking(move |writer| writer.position(&cursor)).boxed()
+    }
+
+    fn sign_with(&mut self, notary: &Notary) {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).notary = notary.clone();
     }
 
     fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {

@@ -24,6 +24,7 @@
 
 mod client;
 mod folder;
+mod manifest;
 mod objects;
 mod segment;
 mod settings;
@@ -45,9 +46,11 @@ use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError, note_first};
 use crate::core::model::{Cluster, Seq};
+use crate::core::notary::Notary;
 use crate::core::runtime;
 use crate::core::wire::EntryError;
-use segment::{Ends, Manifest};
+use manifest::Manifest;
+use segment::Ends;
 use store::Store;
 
 /// Number of entries of a segment, however small they are.
@@ -72,6 +75,7 @@ pub struct S3Sink {
     /// The latest epoch that was there then.
     latest: String,
     again: bool,
+    notary: Notary,
 }
 
 /// State of an epoch.
@@ -123,6 +127,7 @@ impl S3Sink {
             newest: String::new(),
             latest: String::new(),
             again: false,
+            notary: Notary::default(),
         })
     }
 
@@ -146,7 +151,8 @@ impl S3Sink {
             (Some(first), Some((_, newest))) => {
                 let last = self.ends(&newest).await?.last;
                 let (epoch, segments) = (epoch.to_owned(), listed.count);
-                Some((Manifest { v: 1, epoch, segments, first: first.0, last: last.seq.0, newest }, last))
+                let (first, checkpoint) = (first.0, None);
+                Some((Manifest { v: 1, epoch, segments, first, last: last.seq.0, newest, checkpoint }, last))
             }
             _ => None,
         };
@@ -163,13 +169,6 @@ impl S3Sink {
             epochs.extend(segment::epoch_of(key.as_ref()).map(str::to_owned));
         }
         Ok(epochs)
-    }
-
-    async fn manifest(&mut self, epoch: &str) -> Result<Option<Manifest>, SinkError> {
-        let Some(bytes) = self.get(&Manifest::key(epoch)).await? else { return Ok(None) };
-        // One that says something else is no help: the segments themselves are looked at.
-        let manifest = serde_json::from_slice(&bytes).ok();
-        Ok(manifest.filter(|manifest: &Manifest| manifest.v == 1 && manifest.epoch == epoch))
     }
 
     /// Lists segments: all of them, or those from a key on.
@@ -338,19 +337,18 @@ impl S3Sink {
             Ok(false) => self.held_by(&key, &items).await.map_err(nothing)?,
             Err(error) => return Err(nothing(error)),
         };
-        let manifest = match self.at.take().and_then(|at| at.manifest) {
-            Some(before) => Manifest { segments: before.segments + 1, last: last.0, newest: key, ..before },
-            None => {
-                Manifest { v: 1, epoch: epoch.clone(), segments: 1, first: begins.seq.0, last: last.0, newest: key }
-            }
-        };
-        let text = serde_json::to_vec(&manifest).expect("texts and numbers always serialise");
+        self.notary.ask();
+        let before = self.at.take().and_then(|at| at.manifest);
+        let (segments, first) = before.map_or((0, begins.seq.0), |before| (before.segments, before.first));
+        let checkpoint = self.notary.newest().map(|checkpoint| checkpoint.to_string());
+        let (v, epoch, segments) = (1, epoch.clone(), segments + 1);
+        let manifest = Manifest { v, epoch, segments, first, last: last.0, newest: key, checkpoint };
         let stored = items.partition_point(|item| item.seq <= last);
         // The entries are stored, whatever becomes of this. Where that is not known, all is looked at again.
-        let written = self.put_manifest(&Manifest::key(&epoch), text.into()).await;
+        let written = self.put_manifest(&manifest).await;
         written.map_err(|error| Failure { taken: stored, error })?;
         self.remove_next(&next).await;
-        self.at = Some(At { epoch, noted: last.0, manifest: Some(manifest) });
+        self.at = Some(At { epoch: manifest.epoch.clone(), noted: last.0, manifest: Some(manifest) });
         Ok(stored)
     }
 
@@ -387,27 +385,6 @@ impl S3Sink {
             "{} holds segments of the epoch {epoch}, which is later than what is delivered, and is compared with the journal",
             self.store.shown
         ))
-    }
-
-    /// Looks whether the manifest is as it was left. Nothing is written behind a gap, or beside another decklog.
-    async fn as_it_was_left(&mut self, epoch: &str) -> Result<(), SinkError> {
-        let known = self.latest.as_str().max(epoch).to_owned();
-        if let Some(later) = self.epochs().await?.into_iter().next_back().filter(|later| *later > known) {
-            return Err(self.later(&later));
-        }
-        let noted = self.manifest(epoch).await?.map_or(0, |manifest| manifest.last);
-        let Some(at) = &self.at else { return Ok(()) };
-        let last = at.manifest.as_ref().map_or(0, |manifest| manifest.last);
-        if noted == at.noted || noted == last {
-            return Ok(());
-        }
-        if noted > last {
-            return Err(self.another());
-        }
-        Err(SinkError::lost(format!(
-            "{} holds less than before: it was restored to an earlier state, or something else is mounted there, and gets the rest again",
-            self.store.shown
-        )))
     }
 
     fn another(&self) -> SinkError {
@@ -473,19 +450,6 @@ impl S3Sink {
         let mut epochs = BTreeMap::new();
         self.each_segment(None, |_, begins| note_first(&mut epochs, [begins])).await?;
         Ok(epochs)
-    }
-
-    /// Writes the manifest. The first time it is then written once more as nothing may be that is there already: a
-    /// server that does so all the same would write over segments.
-    async fn put_manifest(&mut self, key: &str, text: PutPayload) -> Result<(), SinkError> {
-        self.put_bytes(key, text.clone(), PutMode::Overwrite).await?;
-        if !self.keeps_conditions {
-            if self.put_bytes(key, text, PutMode::Create).await? {
-                return Err(self.store.keeps_no_conditions());
-            }
-            self.keeps_conditions = true;
-        }
-        Ok(())
     }
 
     /// Stores a segment. Returns whether there was none of this name.
@@ -571,6 +535,10 @@ impl Sink for S3Sink {
         self.store.renew();
         self.at = None;
         self.keeps_conditions = false;
+    }
+
+    fn sign_with(&mut self, notary: &Notary) {
+        self.notary = notary.clone();
     }
 
     fn enter_replay(&mut self) {

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use decklog::sim::{Sim, objects};
 use decklog_testkit::tessera;
@@ -21,6 +22,11 @@ struct Signed {
 
 impl Signed {
     async fn begin(sim: &Sim) -> Self {
+        Self::with(sim, "").await
+    }
+
+    /// One whose file sink has more keys.
+    async fn with(sim: &Sim, keys: &str) -> Self {
         let mut daemon = Daemon::with(sim, WATCH, "");
         let file = daemon.path("evidence.key");
         let made = decklog(
@@ -31,7 +37,7 @@ impl Signed {
         .await;
         let key = made.done().trim().to_owned();
         assert!(key.starts_with("audit.example/decklog+"), "{key}");
-        let section = format!("[evidence]\ndir = {:?}\nkey_file = {file:?}\n", daemon.path("evidence"));
+        let section = format!("{keys}[evidence]\ndir = {:?}\nkey_file = {file:?}\n", daemon.path("evidence"));
         daemon.configure(&daemon.config(WATCH, &section));
         daemon.start();
         daemon.ready().await;
@@ -402,4 +408,54 @@ async fn a_change_that_was_removed_before_it_was_signed_is_found_by_the_revision
             assert!(text.contains(&says), "{name}: {text}");
         }
     }
+}
+
+/// A file that was rotated and a segment of a bucket are signed soon, though a minute has not passed, and the manifest has a checkpoint that
+/// the key has signed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_sink_has_finished_is_signed_soon() {
+    let sim = cluster().await;
+    sim.create("configmaps", objects::config_map("default", "map", "0")).unwrap();
+    let archive = tempfile::tempdir().unwrap();
+    let keys = format!(
+        "rotate_size = \"8KiB\"\nkeep = 1000\ncompress = \"none\"\n[[sink]]\nname = \"archive\"\ntype = \"s3\"\nurl = \"file://{}\"\n\
+         segment_age = \"1s\"\n",
+        archive.path().display()
+    );
+    let mut signed = Signed::with(&sim, &keys).await;
+    let (evidence, log) = (signed.daemon.path("evidence"), signed.daemon.log());
+    // The last entry that a checkpoint covers.
+    let covers = |note: &str| -> u64 { note.lines().nth(1).map_or(0, |size| size.parse::<u64>().unwrap() - 1) };
+    let last = |path: &Path| -> u64 {
+        let text = fs::read_to_string(path).unwrap();
+        serde_json::from_str::<Value>(text.lines().last().unwrap()).unwrap()["seq"].as_u64().unwrap()
+    };
+    let rotated = || -> u64 {
+        let files = fs::read_dir(log.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+        let files = files.filter(|path| *path != log && path.extension().is_some_and(|end| end == "jsonl"));
+        files.map(|path| last(&path)).max().unwrap_or(0)
+    };
+    let began = Instant::now();
+    let mut before = 0;
+    for round in 0..4 {
+        write(&sim, 60);
+        until("a rotated file that is signed", async || {
+            let note = fs::read_to_string(tree(&evidence).join("checkpoint")).map_err(|error| error.to_string())?;
+            let (rotated, signed) = (rotated(), covers(&note));
+            if rotated > before && signed >= rotated { Ok(()) } else { Err(format!("{rotated} {signed} in {round}")) }
+        })
+        .await;
+        before = rotated();
+    }
+    assert!(began.elapsed() < Duration::from_secs(120), "as slow as one a minute");
+    signed.daemon.stop().await;
+    let mut manifests = fs::read_dir(archive.path().join("manifest")).unwrap().map(|entry| entry.unwrap().path());
+    let manifest = manifests.find(|path| path.extension().is_some_and(|end| end == "json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&fs::read(manifest).unwrap()).unwrap();
+    let note = manifest["checkpoint"].as_str().unwrap();
+    assert!(covers(note) >= 60, "{note}");
+    let kept = signed.daemon.path("kept");
+    fs::write(&kept, note).unwrap();
+    let (code, text) = signed.verify(&log, &evidence, &["--checkpoint", kept.to_str().unwrap()]).await;
+    assert_eq!(code, 0, "{text}");
 }

@@ -155,7 +155,7 @@ async fn two_logs_witness_each_other_and_another_history_is_refused() {
     a.start().await;
     until("the status to show it", async || {
         let status = decklog(&a.daemon.path(""), &["status", "-c", "config.toml"], &[]).await.done();
-        if status.contains("WITNESS   not every one has cosigned") { Ok(()) } else { Err(status) }
+        if status.contains("WITNESS   b.example/decklog has not cosigned") { Ok(()) } else { Err(status) }
     })
     .await;
     a.daemon.stop().await;

@@ -16,7 +16,9 @@ use super::output::{Ink, Out, Row, TerminalStyle, count, plural, printable, sent
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::journal::{AuditCounts, SinkState, SourceState};
 use crate::query::questions::status::{Report, Statuses, Unread};
-use crate::query::status::{self, Alarm, AuditLogStatus, HaView, Role, SinkStatus, SourceStatus, Status, Trouble};
+use crate::query::status::{
+    self, Alarm, AuditLogStatus, HaView, Role, SinkStatus, SourceStatus, Status, Trouble, WitnessStatus,
+};
 
 /// Arguments of `decklog status`.
 #[derive(Args, Debug, Default)]
@@ -272,11 +274,21 @@ fn lines(status: &Status, all: bool, look: TerminalStyle) -> Vec<String> {
             _ => format!("no entry is signed yet; the first will be entry {}", evidence.first),
         };
         lines.push(format!("EVIDENCE  {signed}"));
-        if let Some(Trouble { since, why, .. }) = &evidence.unwitnessed {
-            lines.push(format!("WITNESS   not every one has cosigned since {}: {why}", moment(*since)));
-        }
+        lines.extend(evidence.witnesses.iter().map(|witness| format!("WITNESS   {}", of_witness(witness))));
     }
     lines
+}
+
+fn of_witness(WitnessStatus { name, signed_at, failing, .. }: &WitnessStatus) -> String {
+    let last = signed_at.map(|at| format!("last at {}", moment(at)));
+    match failing {
+        None => format!("{name} cosigns, {}", last.as_deref().unwrap_or("and was not asked yet")),
+        Some(Trouble { since, why, times }) => {
+            let last = last.unwrap_or_else(|| "nothing since decklog began".to_owned());
+            let missed = if *times == 1 { "the last checkpoint".to_owned() } else { format!("{times} checkpoints") };
+            format!("{name} has not cosigned {missed} since {} ({last}): {why}", moment(*since))
+        }
+    }
 }
 
 fn audit_log_row(log: &AuditLogStatus) -> Vec<Cell> {

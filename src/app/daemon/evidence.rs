@@ -8,12 +8,14 @@ use tokio::sync::watch;
 use super::DaemonError;
 use super::error::TaskError;
 use crate::app::config::{self, Config};
+use crate::core::notary::Notary;
 use crate::core::supervise::Supervisor;
 use crate::evidence::publish::{Pace, Publisher, Signing};
-use crate::evidence::submit::Witnesses;
+use crate::evidence::settings::ALONE;
+use crate::evidence::submit::{Progress, Witnesses};
 use crate::evidence::witness::Witness;
 use crate::journal::Journal;
-use crate::query::status::{Trouble, in_one_line};
+use crate::query::status::{Trouble, WitnessStatus, in_one_line};
 
 /// Time limit for the last checkpoint.
 const LAST_CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,15 +36,16 @@ impl Evidence {
         });
         let publisher = publisher.transpose().map_err(DaemonError::Config)?;
         if config.ha.is_some() && config.evidence.as_ref().is_some_and(|settings| !settings.witnessed.is_empty()) {
-            return Err(DaemonError::Config(
-                "remove [[evidence.witnessed]] or [ha]: a witness remembers on one machine what it has cosigned, and another replica \
-                 would cosign what this one refuses"
-                    .to_owned(),
-            ));
+            return Err(DaemonError::Config(ALONE.to_owned()));
         }
         let witness = config.evidence.as_ref().map(|settings| Witness::open(settings, &config.state.path)).transpose();
         let witness = witness.map_err(DaemonError::Config)?.flatten().map(Arc::new);
         Ok(Self { publisher, state: watch::Sender::default(), witness })
+    }
+
+    /// Returns the handle of the signing for the sinks.
+    pub(super) fn notary(&self) -> Notary {
+        self.publisher.as_ref().map(Publisher::notary).unwrap_or_default()
     }
 
     /// Begins or ends the tree of the journal, which leads. Nothing is delivered before.
@@ -73,10 +76,19 @@ impl Evidence {
         problem.zip(failing_since).map(|(why, since)| Trouble { since, why: in_one_line(&why), times: 1 })
     }
 
-    /// Returns the reason why not every witness has cosigned the last checkpoint.
-    pub(super) fn unwitnessed(&self) -> Option<Trouble> {
-        let (since, why) = self.state.borrow().unwitnessed.clone()?;
-        Some(Trouble { since, why: in_one_line(&why), times: 1 })
+    /// Returns the progress of the witnesses.
+    pub(super) fn witnesses(&self) -> Vec<WitnessStatus> {
+        let status = |Progress { name, url, signed, missed, failing }: &Progress| WitnessStatus {
+            name: name.clone(),
+            url: url.clone(),
+            signed_at: *signed,
+            failing: failing.as_ref().map(|(since, why)| Trouble {
+                since: *since,
+                why: in_one_line(why),
+                times: *missed,
+            }),
+        };
+        self.state.borrow().witnesses.iter().map(status).collect()
     }
 
     /// Signs once more, for what came last.

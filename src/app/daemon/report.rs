@@ -90,7 +90,7 @@ impl Running {
         let silent_since = self.sources.silent_since();
         let cache_faults = self.sources.overview().sources.iter().filter_map(cache_fault).collect();
         let paused = self.journal.paused().borrow().clone();
-        let (evidence, unwitnessed) = (self.evidence.failing(), self.evidence.unwitnessed());
+        let (evidence, witnesses) = (self.evidence.failing(), self.evidence.witnesses());
         let changed = self.live.send_if_modified(|live| {
             let mut now = Live {
                 ready,
@@ -101,7 +101,7 @@ impl Running {
                 tries,
                 paused,
                 evidence,
-                unwitnessed,
+                witnesses,
                 silent_since,
                 cache_faults,
                 open_files: files.open,

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{DaemonError, TaskError};
 use crate::core::model::Cluster;
+use crate::core::notary::Notary;
 use crate::core::runtime::Signal;
 use crate::core::supervise::{Ended, Supervisor};
 use crate::delivery::{self, Settings, SinkCounters};
@@ -35,6 +36,8 @@ pub(super) struct Sinks {
     counters: Arc<Mutex<SinkCounters>>,
     /// With `[ha]`: what this machine is called, and the sink that the shared log is kept beside.
     ha: Option<(String, String)>,
+    /// Handle of the signing.
+    notary: Notary,
 }
 
 struct Running {
@@ -54,9 +57,9 @@ struct Opened {
 }
 
 impl Sinks {
-    /// Creates the sinks of a daemon with this part in a shared log.
-    pub(super) fn new(ha: Option<&crate::app::ha::Settings>) -> Self {
-        Self { ha: ha.map(|ha| (ha.machine(), ha.log.clone())), ..Self::default() }
+    /// Creates the sinks of a daemon with this part in a shared log, whose log is signed by `notary`.
+    pub(super) fn new(ha: Option<&crate::app::ha::Settings>, notary: Notary) -> Self {
+        Self { ha: ha.map(|ha| (ha.machine(), ha.log.clone())), notary, ..Self::default() }
     }
 
     /// Opens the sinks of a daemon that begins to deliver.
@@ -148,7 +151,8 @@ impl Sinks {
 
     fn open_one(&self, config: &Settings, cluster: &Cluster) -> Result<Opened, DaemonError> {
         let sink = config.open(cluster);
-        let sink = sink.map_err(|text| DaemonError::Config(format!("the sink {}: {text}", config.name)))?;
+        let mut sink = sink.map_err(|text| DaemonError::Config(format!("the sink {}: {text}", config.name)))?;
+        sink.sign_with(&self.notary);
         // Beside the shared log everybody has one output.
         let ha = self.ha.as_ref().filter(|(_, log)| *log != config.name && config.kind.settings().is_local());
         let machine = ha.map(|(machine, _)| machine.clone());

@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::core::bucket::Objects;
+use crate::journal::Bounds;
+use crate::journal::tests::until;
 
 /// What a bucket has, and how it fails.
 #[derive(Debug, Default)]
@@ -304,4 +306,62 @@ async fn nothing_is_signed_beside_a_history_that_any_place_has() {
         assert!(bucket.notes().contains(&last), "{is_away}");
         assert_eq!(bucket.notes().len(), 2, "{is_away}");
     }
+}
+
+/// The journal keeps of truncated entries 32 bytes of each and 32 of each block of 256: enough to sign on, to prove old copies, and
+/// to make a place again that was lost or is new, to the byte.
+#[tokio::test]
+async fn what_is_truncated_is_still_proved_in_a_place_that_is_made_again() {
+    let (dir, bucket) = (tempfile::tempdir().unwrap(), Bucket::default());
+    let mut log = Log::open(dir.path(), 0).await;
+    log.append(1500).await;
+    log.sign().await.unwrap();
+    let lines = log.lines();
+    log.journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, drop_oldest: false }).await.unwrap();
+    let oldest = || log.journal.reader().unwrap().retained().unwrap().oldest;
+    until("all but the newest to be truncated", || oldest() == 1500).await;
+    let journal = rusqlite::Connection::open(dir.path().join("state/journal.db")).unwrap();
+    let (blocks, bytes): (u64, u64) = journal
+        .query_row("SELECT count(*), sum(length(root) + length(digests)) FROM tree_block", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    assert_eq!((blocks, bytes), (1501 / 256, 1501 / 256 * (256 * 32 + 32)));
+    let before = fs::read_dir(dir.path().join("evidence")).unwrap().count();
+    let version = log.close().await;
+    let made = files_below(&dir.path().join("evidence"));
+    fs::remove_dir_all(dir.path().join("evidence")).unwrap();
+    let mut log = Log::with(dir.path(), version, vec![directory(dir.path()), bucket.place()]).await;
+    log.sign().await.unwrap();
+    assert_eq!(fs::read_dir(dir.path().join("evidence")).unwrap().count(), before);
+    let again = files_below(&dir.path().join("evidence"));
+    for (name, bytes) in made.iter().filter(|(name, _)| name.contains("/tile/")) {
+        assert_eq!(again.get(name), Some(bytes), "{name}");
+    }
+    assert_eq!(bucket.notes(), notes(dir.path()));
+    log.append(300).await;
+    log.sign().await.unwrap();
+    for mut archive in [whole(dir.path()), bucket.archive().0] {
+        for (epoch, seq, digest) in lines.iter().chain(&log.lines()) {
+            assert_eq!(archive.check_line(epoch, *seq, digest).unwrap(), Found::Proved, "entry {seq}");
+        }
+    }
+    log.close().await;
+}
+
+/// Every file below a directory, by its path.
+fn files_below(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(at) = open.pop() {
+        for path in fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let name = path.strip_prefix(dir).unwrap().display().to_string();
+                files.insert(name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    files
 }

@@ -53,7 +53,7 @@ pub(super) fn by_age() -> Bounds {
 }
 
 /// Waits until it is so; nothing here takes long.
-pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..20_000 {
         if is_so() {
             return;

@@ -4,6 +4,7 @@
 //! for Prometheus.
 
 mod audit_log;
+mod evidence;
 #[cfg(test)]
 mod tests;
 
@@ -55,7 +56,7 @@ impl<'de> Deserialize<'de> for Alarm {
 }
 
 /// Every name that an alarm can have.
-pub const NAMES: [&str; 31] = [
+pub const NAMES: [&str; 32] = [
     DAEMON_DOWN,
     DAEMON_FAILING,
     CONFIGURATION_REFUSED,
@@ -83,6 +84,7 @@ pub const NAMES: [&str; 31] = [
     AUDIT_LOG_INCOMPLETE,
     AUDIT_LOG_UNREAD,
     EVIDENCE_FAILING,
+    WITNESS_SILENT,
     SINK_HALTED,
     SINK_BEHIND,
     SINK_MISSED,
@@ -116,6 +118,7 @@ const GAP_RECORDED: &str = "gap-recorded";
 const AUDIT_LOG_INCOMPLETE: &str = "audit-log-incomplete";
 const AUDIT_LOG_UNREAD: &str = "audit-log-unread";
 const EVIDENCE_FAILING: &str = "evidence-failing";
+const WITNESS_SILENT: &str = "witness-silent";
 const SINK_HALTED: &str = "sink-halted";
 const SINK_BEHIND: &str = "sink-behind";
 const SINK_MISSED: &str = "sink-missed";
@@ -160,7 +163,7 @@ pub(super) fn alarms(status: &Status) -> Vec<Alarm> {
     }
     all.extend(audit_log::incomplete(status));
     if status.daemon.running {
-        all.extend(status.evidence.as_ref().and_then(|evidence| evidence.failing.as_ref()).map(evidence_failing));
+        all.extend(evidence::of(status));
     }
     all.extend(sinks(status));
     all
@@ -300,18 +303,6 @@ pub fn failing(failed: &Trouble) -> Alarm {
         remedy:
             "do what it says; decklog begins it again by itself, and the other clusters of the process are not affected"
                 .to_owned(),
-    }
-}
-
-/// Alarm for evidence that is not signed, or lacks in a place.
-fn evidence_failing(trouble: &Trouble) -> Alarm {
-    Alarm {
-        alarm: EVIDENCE_FAILING,
-        about: String::new(),
-        since: Some(trouble.since),
-        what: format!("a place lacks the newest checkpoint, so newer entries cannot be proved there yet: {}", trouble.why),
-        remedy: "do what it says; decklog tries again each minute, and the next checkpoint covers all that was logged meanwhile"
-            .to_owned(),
     }
 }
 

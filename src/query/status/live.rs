@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::HaView;
+use super::{HaView, WitnessStatus};
 use crate::journal::Pause;
 
 /// The file in the state directory that the daemon leaves it in.
@@ -84,8 +84,8 @@ pub struct Live {
     pub refused: Option<Trouble>,
     /// Set while a place lacks the newest evidence.
     pub evidence: Option<Trouble>,
-    /// Set while not every witness has cosigned the last checkpoint.
-    pub unwitnessed: Option<Trouble>,
+    /// Witnesses of the evidence.
+    pub witnesses: Vec<WitnessStatus>,
     /// Set while nothing runs, because the last run ended by an error; it is begun again.
     pub failed: Option<Trouble>,
 }

@@ -2,8 +2,6 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-use serde::{Deserialize, Serialize};
-
 use super::Partition;
 use crate::core::model::Seq;
 use crate::core::wire::Entry;
@@ -15,30 +13,6 @@ const LEVEL: i32 = 3;
 /// No entry is longer: an object of the most bytes that decklog keeps, with a patch that replaces all of it. What is read
 /// from elsewhere is not believed to be one.
 const LONGEST: u64 = 64 << 20;
-
-/// Manifest of an epoch, for readers of the segments and for the next start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Manifest {
-    /// Version of this form: 1.
-    pub(super) v: u64,
-    /// The journal.
-    pub(super) epoch: String,
-    /// Number of segments.
-    pub(super) segments: u64,
-    /// The first seq of the oldest.
-    pub(super) first: u64,
-    /// The last seq of the newest: everything up to it is there.
-    pub(super) last: u64,
-    /// The newest.
-    pub(super) newest: String,
-}
-
-impl Manifest {
-    /// Returns the key of the manifest.
-    pub(super) fn key(epoch: &str) -> String {
-        format!("{MANIFESTS}/{epoch}.json")
-    }
-}
 
 /// The folder of the manifests.
 pub(super) const MANIFESTS: &str = "manifest";

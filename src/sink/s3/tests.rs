@@ -113,7 +113,8 @@ async fn a_batch_is_a_segment_and_the_manifest_names_the_newest() {
     folder.deliver(1..=3).await;
     folder.deliver(4..=9).await;
     assert_eq!(folder.files(), [segment(1), segment(4), "manifest/e.json".to_owned()]);
-    let manifest = Manifest { v: 1, epoch: "e".into(), segments: 2, first: 1, last: 9, newest: segment(4) };
+    let (newest, checkpoint) = (segment(4), None);
+    let manifest = Manifest { v: 1, epoch: "e".into(), segments: 2, first: 1, last: 9, newest, checkpoint };
     assert_eq!(folder.manifest(), manifest);
     folder.restart();
     assert_eq!(folder.position().await, ("e".into(), 9));
@@ -156,8 +157,58 @@ async fn a_segment_that_nobody_knows_of_counts() {
     folder.deliver(10..=10).await;
     assert_eq!(
         folder.manifest(),
-        Manifest { segments: 5, first: 1, last: 10, newest: segment(10), v: 1, epoch: "e".into() }
+        Manifest { segments: 5, first: 1, last: 10, newest: segment(10), v: 1, epoch: "e".into(), checkpoint: None }
     );
+}
+
+/// Each segment asks for a checkpoint, and the manifest has the newest that there is. One that is written again after a crash has
+/// another one, or none: that is no conflict, and neither is what an older decklog wrote, or reads.
+#[tokio::test]
+async fn a_manifest_has_the_newest_checkpoint_and_nothing_depends_on_it() {
+    let mut folder = Folder::new();
+    let notary = Notary::signing();
+    folder.sink.sign_with(&notary);
+    folder.position().await;
+    let path = folder.dir.path().join("manifest/e.json");
+    for (seq, noted) in
+        [(1, None), (2, Some("log/c/e/1\n2\nroot\n\n\u{2014} log AAAA\n")), (3, None), (4, Some("later\n"))]
+    {
+        if let Some(note) = noted {
+            notary.note(Seq(1), note);
+        }
+        folder.deliver(seq..=seq).await;
+        assert!(notary.asked().now_or_never().is_some(), "segment {seq} asks");
+        assert_eq!(folder.manifest().checkpoint.as_deref(), notary.newest().as_deref());
+        assert_eq!(folder.manifest().last, seq);
+    }
+    // Fields of an older decklog, in their order, are what its readers find.
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.starts_with(r#"{"v":1,"epoch":"e","segments":4,"first":1,"last":4,"newest":"date="#), "{text}");
+    // A crash behind the segment and before the manifest, or another answer of whoever signs, in the same life and in the next one.
+    let known = folder.manifest();
+    let (mut seq, forms) = (5, [None, Some("other\n".to_owned()), Some(String::new())]);
+    for restarts in [false, true] {
+        for checkpoint in &forms {
+            let manifest = Manifest { checkpoint: checkpoint.clone(), ..folder.manifest() };
+            fs::write(&path, serde_json::to_vec(&manifest).unwrap()).unwrap();
+            if restarts {
+                folder.restart();
+                folder.sink.sign_with(&notary);
+                assert_eq!(folder.position().await, ("e".into(), seq - 1));
+            }
+            folder.deliver(seq..=seq).await;
+            let expected = Manifest { segments: seq, last: seq, newest: segment(seq), ..known.clone() };
+            assert_eq!(folder.manifest(), expected);
+            seq += 1;
+        }
+    }
+    // Evidence is off: nobody asks, and the field is gone.
+    folder.restart();
+    folder.position().await;
+    folder.deliver(seq..=seq).await;
+    assert!(notary.asked().now_or_never().is_some(), "of the segment before");
+    assert!(!fs::read_to_string(&path).unwrap().contains("checkpoint"));
+    assert_eq!(folder.seqs(), (1..=seq).collect::<Vec<_>>());
 }
 
 #[tokio::test]

@@ -193,7 +193,7 @@ fn of_the_journal(
     journal(registry, status, head.0);
     sources(registry, reader, now)?;
     audit_log::register_all(registry, reader)?;
-    evidence::register_all(registry, reader)?;
+    evidence::register_all(registry, reader, status)?;
     sinks(registry, &reader.sinks()?, head.0, now);
     reading(registry, process);
     delivering(registry, process);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::super::tree::Node;
 use super::{Checker, MISSING};
+use crate::evidence::settings::ALONE;
 
 /// Witnesses that are asked at most: a note has room for their cosignatures.
 const WITNESSES_MAX: usize = 16;
@@ -36,6 +37,9 @@ impl Checker<'_> {
             self.report(&more.place, WITNESS, found, format!("at most {WITNESSES_MAX}"));
         }
         let Some(first) = witnessed.first() else { return };
+        if root.get("ha").is_some() {
+            self.report(&first.place, WITNESSED, "a log to witness beside [ha]", ALONE);
+        }
         if root.get("http").is_none() {
             let expected =
                 "an [http] section in this file: it serves POST /witness/add-checkpoint, which other decklogs send to";

@@ -62,6 +62,23 @@ fn everything_that_is_wrong_with_witnesses_is_said() {
     }
 }
 
+/// A witness beside replicas is refused where the configuration is read, with the sentence that a daemon would say.
+#[test]
+fn a_witness_has_no_replicas() {
+    let ha = format!(
+        "[redact]\nkey_file = '{KEY_FILE}'\n[ha]\nlog = 'archive'\n[[sink]]\nname = 'archive'\ntype = 's3'\nurl = 'file:///segments'\n"
+    );
+    for (is_witness, has_replicas) in [(true, false), (false, true), (true, true)] {
+        let witnessed = format!("[[evidence.witnessed]]\nkey = '{LOG}'\n[http]\n");
+        let rest = [(is_witness, &witnessed), (has_replicas, &ha)];
+        let rest: String = rest.into_iter().filter(|(is, _)| *is).map(|(_, text)| text.as_str()).collect();
+        let problems = parse(&with(&rest)).err().map(|problems| problems.to_string()).unwrap_or_default();
+        let is_refused = is_witness && has_replicas;
+        assert_eq!(problems.contains(crate::evidence::settings::ALONE), is_refused, "{problems}");
+        assert!(is_refused || problems.is_empty(), "{problems}");
+    }
+}
+
 #[test]
 fn evidence_has_a_directory_or_a_bucket_or_both() {
     let with = |keys: &str| format!("{LEAST}\n[evidence]\nkey_file = '/dev/urandom'\n{keys}\n");

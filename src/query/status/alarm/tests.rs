@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 use super::super::{
     AuditLogStatus, ClusterStatus, DaemonStatus, EvidenceStatus, GapsStatus, JournalStatus, Jump, LastGap, PauseStatus,
-    Place, Refused, SinkStatus, SourceStatus,
+    Place, Refused, SinkStatus, SourceStatus, WitnessStatus,
 };
 use super::*;
 use crate::core::model::Seq;
@@ -108,6 +108,13 @@ fn at(text: &str) -> Option<Timestamp> {
 
 fn unknown(since: &str) -> Trouble {
     Trouble { since: time(since), why: "its server does not answer the API server".into(), times: 1 }
+}
+
+/// Evidence whose witness has missed so many checkpoints since then.
+fn witnessed(missed: u32, since: &str) -> EvidenceStatus {
+    let failing = Some(Trouble { times: missed, ..unknown(since) });
+    let witnesses = vec![WitnessStatus { failing, ..WitnessStatus::default() }, WitnessStatus::default()];
+    EvidenceStatus { witnesses, ..EvidenceStatus::default() }
 }
 
 #[test]
@@ -262,6 +269,10 @@ fn each_alarm_begins_at_its_bound() {
                 status.evidence = Some(EvidenceStatus { failing: Some(trouble), ..EvidenceStatus::default() });
             }),
         ),
+        (WITNESS_SILENT, Box::new(|status| status.evidence = Some(witnessed(3, "2026-11-21T11:57:00Z")))),
+        // It has just been restarted; it misses what is asked every few seconds.
+        ("", Box::new(|status| status.evidence = Some(witnessed(2, "2026-11-21T11:00:00Z")))),
+        ("", Box::new(|status| status.evidence = Some(witnessed(30, "2026-11-21T11:57:01Z")))),
         (SINK_HALTED, Box::new(|status| status.sinks[0].state = SinkState::Halted(String::new()))),
         (SINK_BEHIND, Box::new(|status| status.sinks[0].lag_seconds += 1)),
         (SINK_MISSED, Box::new(|status| status.sinks[0].last_missed = Some(time("2026-11-21T11:00:01Z")))),

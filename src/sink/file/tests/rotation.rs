@@ -78,3 +78,28 @@ fn a_rotated_file_is_compressed_in_the_background() {
             .all(|file| { file.unwrap().metadata().unwrap().permissions().mode() & 0o777 == 0o640 })
     );
 }
+
+/// A file that is finished, by size or by somebody who moves it away, asks for a checkpoint once its lines are on the disk.
+/// Nobody who signs has to be there.
+#[test]
+fn a_finished_file_asks_for_a_checkpoint() {
+    let length = |count: u64| (1..=count).map(|seq| item(seq).line.len() as u64 + 1).sum();
+    let mut place = Place::new(Settings { rotate_size: Some(ByteSize(length(6))), ..PLAIN });
+    let mut writer = place.writer();
+    let notary = Notary::signing();
+    writer.notary = notary.clone();
+    for (upto, moves, asks) in
+        [(3, false, false), (6, false, false), (7, false, true), (9, false, false), (10, true, true)]
+    {
+        if moves {
+            fs::rename(place.path(), place.dir.path().join("events.jsonl.1")).unwrap();
+        }
+        for seq in place.cursor + 1..=upto {
+            writer.known.get_or_insert(LogPosition::before("e"));
+            writer.deliver(&[item(seq)]).unwrap();
+            place.cursor = seq;
+        }
+        assert_eq!(notary.asked().now_or_never().is_some(), asks, "up to {upto}");
+    }
+    place.assert_exact(10, "with somebody who signs");
+}
