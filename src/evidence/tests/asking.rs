@@ -115,7 +115,8 @@ async fn round(log: &Log, state: &watch::Sender<Signing>) -> Vec<Progress> {
 /// restart too, and nothing of it is left once it is back.
 #[tokio::test]
 async fn a_witness_that_does_not_cosign_is_counted_until_it_is_back() {
-    let table: [(&str, Option<(u16, &str)>, &str); 5] = [
+    type Row<'r> = (&'r str, Option<(u16, &'r str)>, &'r str);
+    let table: [Row<'_>; 5] = [
         ("down", None, "refused"),
         ("conflict", Some((409, "0\n")), "it has cosigned another tree of 0 leaves under this name"),
         ("forbidden", Some((403, "")), "it has another key for this log"),
@@ -217,7 +218,8 @@ async fn a_witness_over_tls_has_a_certificate_of_the_configured_authority() {
     let (own, stranger) = (untrusted("own"), untrusted("stranger"));
     let missing = format!("cannot read {}: No such file or directory (os error 2)", at("missing.pem").display());
     let nothing = format!("{} holds no PEM certificate", at("empty.pem").display());
-    let table: [(Option<&str>, Option<&str>, Result<(), &str>); 7] = [
+    type Row<'r> = (Option<&'r str>, Option<&'r str>, Result<(), &'r str>);
+    let table: [Row<'_>; 7] = [
         (Some("own"), Some("own.pem"), Ok(())),
         (Some("own"), Some("stranger.pem"), Err(&own)),
         (Some("own"), None, Err(&own)),
