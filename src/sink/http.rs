@@ -1,4 +1,4 @@
-//! CloudEvents over HTTP: at least once, in order, one request at a time.
+//! CloudEvents over HTTP, or what a template makes of each entry: at least once, in order, one request at a time.
 //!
 //! A 2xx answer means taken. Everything that may work later is tried again, and a lost answer is a repeat with the same
 //! id and the same bytes. Redirects are not followed: a log with redacted but private facts goes only where the
@@ -6,29 +6,37 @@
 
 mod settings;
 mod sign;
+mod template;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
 
 pub use super::link::Transport;
 use super::link::{HttpClient, HttpEndpoint, Login, first_part};
+use super::settings::Clash;
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
 use crate::core::runtime;
 use crate::core::wire::cloudevents::Event;
-pub use settings::{CloudEvents, Settings};
+pub use settings::{BodyFormat, Settings};
 use sign::Signer;
+pub use template::Escape;
+use template::Template;
 
 /// About how many bytes of entries that go one by one are read at once.
 const READ_BYTES: usize = 1 << 20;
 
 /// Bytes of an answer that are read: enough for the text of an error, and for a short answer to leave the connection usable.
 const ANSWER_BYTES: usize = 4 << 10;
+
+/// Header of a body that a template made: the same at every try of an entry.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// Remedy for rejected credentials.
 const HEAL: &str = "renew the credentials in `bearer_file`, `headers_file` or `headers`";
@@ -41,12 +49,46 @@ enum Answer {
     Error(SinkError),
 }
 
-/// A server that takes CloudEvents.
+/// A template, and what it was made of.
+#[derive(Debug)]
+struct Templated {
+    config: Settings,
+    content_type: HeaderValue,
+    template: Template,
+    /// Set to read its file again before the next use.
+    is_stale: bool,
+}
+
+impl Templated {
+    fn new(config: &Settings) -> Result<Option<Self>, String> {
+        let Some(template) = config.template().map_err(|clash| told(&clash))? else { return Ok(None) };
+        let content_type = HeaderValue::from_str(config.content_type()).map_err(|_| "content_type is no header")?;
+        Ok(Some(Self { config: config.clone(), content_type, template, is_stale: false }))
+    }
+
+    fn refresh(&mut self) -> Result<(), String> {
+        if self.is_stale
+            && let Some(template) = self.config.template().map_err(|clash| told(&clash))?
+        {
+            self.template = template;
+            self.is_stale = false;
+        }
+        Ok(())
+    }
+}
+
+/// A sentence about a key.
+fn told(Clash { key, found, expected }: &Clash) -> String {
+    format!("{key}: {found}; expected {expected}")
+}
+
+/// A server that takes CloudEvents, or bodies of its own.
 #[derive(Debug)]
 pub struct HttpSink {
     link: HttpClient,
     signer: Option<Signer>,
-    format: CloudEvents,
+    format: BodyFormat,
+    template: Option<Templated>,
     batch_size: usize,
     batch_bytes: usize,
     batch_age: Duration,
@@ -72,6 +114,7 @@ impl HttpSink {
             link,
             signer: config.signing_key_file.as_deref().map(Signer::new),
             format: config.format,
+            template: Templated::new(config)?,
             batch_size: config.batch_size.max(1),
             batch_bytes: config.batch_bytes.in_memory(),
             batch_age: config.batch_age.map_or(Duration::ZERO, |age| *age),
@@ -95,6 +138,9 @@ impl HttpSink {
         if let Some(signer) = &mut self.signer {
             signer.refresh().await?;
         }
+        if let Some(template) = &mut self.template {
+            template.refresh().map_err(SinkError::retry)?;
+        }
         Ok(())
     }
 
@@ -103,7 +149,7 @@ impl HttpSink {
         self.refresh().await.map_err(|error| Failure { taken: 0, error })?;
         let mut taken = 0;
         // Halved when the server refuses several entries together, until the one that it means stands alone.
-        let mut most = if self.format == CloudEvents::Batched { self.batch_size } else { 1 };
+        let mut most = if self.format == BodyFormat::Batched { self.batch_size } else { 1 };
         while taken < batch.len() {
             let part = first_part(&batch[taken..], most, self.batch_bytes);
             match self.post(part).await {
@@ -116,40 +162,58 @@ impl HttpSink {
         Ok(())
     }
 
-    /// One request.
-    async fn post(&self, part: &[Item]) -> Answer {
+    /// Makes the headers and the body of a request; none where the template makes nothing of the entry.
+    ///
+    /// # Errors
+    /// A sentence, where these entries can never be sent.
+    fn made(&self, part: &[Item]) -> Result<Option<(HeaderMap, Bytes)>, String> {
         let mut headers = HeaderMap::new();
+        if let (Some(made), [item]) = (&self.template, part) {
+            let told = |error| format!("the template has no body for it: {error}");
+            let Some(body) = made.template.body(item).map_err(told)? else { return Ok(None) };
+            headers.insert(CONTENT_TYPE, made.content_type.clone());
+            // As a quoted string, which is what the header is to hold.
+            let name = HeaderValue::try_from(format!("\"{}\"", name_of(part)));
+            headers.extend(name.ok().map(|name| (HeaderName::from_static(IDEMPOTENCY_KEY), name)));
+            return Ok(Some((headers, body)));
+        }
         let mut body = Vec::with_capacity(part.iter().map(|item| item.line.len() + 512).sum());
         for item in part {
-            let event = match item.header() {
-                Ok(header) => Event::of(header, &item.line),
-                Err(error) => return Answer::Refused(format!("it is {error}")),
-            };
+            let event = item.header().map(|header| Event::of(header, &item.line)).map_err(|e| format!("it is {e}"))?;
             match self.format {
-                CloudEvents::Binary => {
+                BodyFormat::Binary => {
                     for (name, value) in event.headers() {
                         let value = HeaderValue::try_from(value).expect("an encoded attribute is printable ASCII");
                         headers.insert(name, value);
                     }
                     body.extend_from_slice(&item.line);
                 }
-                CloudEvents::Structured => event.write_structured(&mut body),
-                CloudEvents::Batched => {
+                BodyFormat::Structured | BodyFormat::Template => event.write_structured(&mut body),
+                BodyFormat::Batched => {
                     body.push(if body.is_empty() { b'[' } else { b',' });
                     event.write_structured(&mut body);
                 }
             }
         }
         let content_type = match self.format {
-            CloudEvents::Binary => "application/json",
-            CloudEvents::Structured => "application/cloudevents+json",
-            CloudEvents::Batched => {
+            BodyFormat::Binary => "application/json",
+            BodyFormat::Structured | BodyFormat::Template => "application/cloudevents+json",
+            BodyFormat::Batched => {
                 body.push(b']');
                 "application/cloudevents-batch+json"
             }
         };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        let body = bytes::Bytes::from(body);
+        Ok(Some((headers, body.into())))
+    }
+
+    /// One request, or none for an entry that the template passes over.
+    async fn post(&self, part: &[Item]) -> Answer {
+        let (mut headers, body) = match self.made(part) {
+            Ok(Some(made)) => made,
+            Ok(None) => return Answer::Taken,
+            Err(text) => return Answer::Refused(text),
+        };
         if let Some(signer) = &self.signer {
             let seconds = runtime::now().as_second();
             headers.extend(signer.headers(&name_of(part), seconds, &body));
@@ -189,12 +253,10 @@ impl Sink for HttpSink {
     fn limits(&self) -> Limits {
         match self.format {
             // Few, because what is taken is acknowledged only when the whole batch is: a crash repeats at most these.
-            CloudEvents::Binary | CloudEvents::Structured => {
+            BodyFormat::Binary | BodyFormat::Structured | BodyFormat::Template => {
                 Limits { entries: 32, bytes: READ_BYTES, linger: Duration::ZERO }
             }
-            CloudEvents::Batched => {
-                Limits { entries: self.batch_size, bytes: self.batch_bytes, linger: self.batch_age }
-            }
+            BodyFormat::Batched => Limits { entries: self.batch_size, bytes: self.batch_bytes, linger: self.batch_age },
         }
     }
 
@@ -209,6 +271,7 @@ impl Sink for HttpSink {
     fn reopen(&mut self) {
         self.link.renew();
         self.signer.iter_mut().for_each(Signer::forget);
+        self.template.iter_mut().for_each(|template| template.is_stale = true);
     }
 
     fn through(&self) -> String {

@@ -62,6 +62,11 @@ pub trait SinkSettings {
         None
     }
 
+    /// Returns the mistakes of keys that are right each by itself. Files are read where `files` is true.
+    fn mistakes(&self, _files: bool) -> Vec<Clash> {
+        Vec::new()
+    }
+
     /// Returns the conflict with another sink of the same type in one configuration that would write to the same place. `name`
     /// is the name of the other sink.
     fn clash(&self, _other: &Self, _name: &str) -> Option<Clash>
@@ -90,7 +95,7 @@ pub trait SinkSettings {
     }
 }
 
-/// Two sinks write to one place.
+/// A key of a sink that does not go with others: with its own, or where two sinks write to one place with those of the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clash {
     /// The key that has to be another.

@@ -26,6 +26,7 @@ mod host;
 mod hostile;
 mod matrix;
 mod memory;
+mod messages;
 mod operation;
 mod reading;
 mod restarts;

@@ -35,6 +35,7 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     checker.duplicate_names(root);
     let kinds = checker.kinds_of_sinks(root);
     checker.one_place_twice(root, &kinds);
+    checker.keys_of_sinks(root, &kinds);
     checker.whole_objects(root);
     checker.one_resource_twice(root);
     checker.nothing_left(root);
@@ -340,6 +341,18 @@ impl Checker<'_> {
                 others.filter_map(clash).next()
             });
             if let Some(Clash { key, found, expected }) = clash {
+                let place = &sinks[index].get(key).unwrap_or(&sinks[index]).place;
+                self.report(place, &format!("sink[{index}].{key}"), found, expected);
+            }
+        }
+    }
+
+    /// The keys of one sink that need or exclude each other, where each is right by itself.
+    fn keys_of_sinks(&mut self, root: &Node, kinds: &[Option<SinkKind>]) {
+        let sinks = root.get("sink").map_or(&[][..], Node::elements);
+        for (index, kind) in kinds.iter().enumerate() {
+            let mistakes = kind.as_ref().map(|kind| kind.settings().mistakes(self.files == Files::Check));
+            for Clash { key, found, expected } in mistakes.into_iter().flatten() {
                 let place = &sinks[index].get(key).unwrap_or(&sinks[index]).place;
                 self.report(place, &format!("sink[{index}].{key}"), found, expected);
             }

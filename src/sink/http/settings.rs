@@ -9,20 +9,35 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::HttpSink;
+use super::template::{Escape, Source, Template};
 use crate::core::units::{ByteSize, Span};
 use crate::sink::Sink;
-use crate::sink::settings::{HttpUrl, Network, SinkSettings, Tls, batch_size, timeout};
+use crate::sink::settings::{Clash, HttpUrl, Network, SinkSettings, Tls, batch_size, timeout};
 
-/// CloudEvents over HTTP.
+/// CloudEvents over HTTP, or a body that a template makes of each entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "HttpSink")]
 pub struct Settings {
-    /// URL to which events are POSTed; http or https.
+    /// URL to which requests are POSTed; http or https.
     #[schemars(extend("writeOnly" = true))]
     pub url: HttpUrl,
-    /// The CloudEvents content mode.
+    /// Contents of a request: a content mode of CloudEvents, or what a template makes.
     #[serde(default)]
-    pub format: CloudEvents,
+    pub format: BodyFormat,
+    /// The template of a body, at most 64 KiB, with format = "template"; the fields are those of an entry. Nothing is sent for an entry of which it makes nothing.
+    #[serde(default)]
+    #[schemars(extend("writeOnly" = true))]
+    pub body: Option<String>,
+    /// A file with the template, instead of `body`; read again at SIGHUP.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub body_file: Option<PathBuf>,
+    /// Content type of the body of a template: JSON, or a text. Default: "application/json".
+    #[serde(default)]
+    pub content_type: Option<String>,
+    /// Receiver of the values in the body of a template. There is no default; JSON stays right with each of them.
+    #[serde(default)]
+    pub escape: Option<Escape>,
     /// Maximum number of entries in one batched request.
     #[serde(default = "batch_size")]
     #[schemars(range(min = 1, max = 10_000))]
@@ -60,10 +75,10 @@ pub struct Settings {
     pub timeout: Span,
 }
 
-/// The CloudEvents content mode.
+/// Contents of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum CloudEvents {
+pub enum BodyFormat {
     /// One entry a request, attributes in headers.
     Binary,
     /// One entry a request, attributes around it.
@@ -71,6 +86,92 @@ pub enum CloudEvents {
     Structured,
     /// Many entries a request.
     Batched,
+    /// One entry a request, as `body` or `body_file` makes it.
+    Template,
+}
+
+/// The content type of a template's body, where none is given.
+const JSON: &str = "application/json";
+
+impl Settings {
+    /// Content type of the body of a template.
+    pub(super) fn content_type(&self) -> &str {
+        self.content_type.as_deref().unwrap_or(JSON)
+    }
+
+    /// The source of the template.
+    pub(super) fn source(&self) -> Option<Source> {
+        let text = self.body.clone().map(Source::Text);
+        text.or_else(|| self.body_file.clone().map(Source::File))
+    }
+
+    /// Reads and tries the template; none where the format is another one.
+    ///
+    /// # Errors
+    /// The mistake.
+    pub(super) fn template(&self) -> Result<Option<Template>, Clash> {
+        if self.format != BodyFormat::Template {
+            return Ok(None);
+        }
+        let (Some(source), Some(escape), Some(is_json)) = (self.source(), self.escape, is_json(self.content_type()))
+        else {
+            return Err(Clash { key: "format", found: "no template".to_owned(), expected: "`body` and `escape`" });
+        };
+        let key = if self.body.is_some() { "body" } else { "body_file" };
+        let read = source.text().and_then(|text| Template::read(&text, is_json, escape));
+        read.map(Some).map_err(|found| Clash {
+            key,
+            found,
+            expected: "a template that is right for entries of every type",
+        })
+    }
+
+    /// The mistakes of keys that need or exclude each other.
+    fn keys_together(&self) -> Vec<Clash> {
+        let clash = |key, found: &str, expected| Clash { key, found: found.to_owned(), expected };
+        let given = [
+            ("body", self.body.is_some()),
+            ("body_file", self.body_file.is_some()),
+            ("content_type", self.content_type.is_some()),
+            ("escape", self.escape.is_some()),
+        ];
+        if self.format != BodyFormat::Template {
+            let wrong = given.into_iter().filter(|(_, given)| *given);
+            return wrong
+                .map(|(key, _)| clash(key, "a key of templates", "format = \"template\" beside it, or leave it out"))
+                .collect();
+        }
+        let mut found = Vec::new();
+        match (&self.body, &self.body_file) {
+            (None, None) => found.push(clash("format", "\"template\" without one", "`body` or `body_file` beside it")),
+            (Some(_), Some(_)) => found.push(clash("body_file", "body_file beside body", "one of both")),
+            (Some(_), None) | (None, Some(_)) => {}
+        }
+        if self.escape.is_none() {
+            found.push(clash(
+                "format",
+                "\"template\" without `escape`",
+                "escape = \"slack\", \"discord\", \"markdown\", \"html\" or \"text\", or \"none\" where no reader obeys a character",
+            ));
+        }
+        if is_json(self.content_type()).is_none() {
+            let text = format!("{:?}, whose text decklog cannot escape", self.content_type());
+            found.push(clash(
+                "content_type",
+                &text,
+                "\"application/json\", another one that ends in +json, or one of text/",
+            ));
+        }
+        found
+    }
+}
+
+/// Reports whether a body of this type is JSON; none where it is neither that nor text.
+fn is_json(content_type: &str) -> Option<bool> {
+    http::HeaderValue::from_str(content_type).ok()?;
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let json = essence == JSON || essence.ends_with("+json");
+    (json || essence.starts_with("text/")).then_some(json)
 }
 
 const fn batch_bytes() -> ByteSize {
@@ -80,6 +181,14 @@ const fn batch_bytes() -> ByteSize {
 impl SinkSettings for Settings {
     fn open(&self) -> Result<Box<dyn Sink>, String> {
         Ok(Box::new(HttpSink::new(self)?))
+    }
+
+    fn mistakes(&self, files: bool) -> Vec<Clash> {
+        let found = self.keys_together();
+        if !found.is_empty() || (self.body.is_none() && !files) {
+            return found;
+        }
+        self.template().err().into_iter().collect()
     }
 
     fn credentials_to(&self) -> Option<&Url> {

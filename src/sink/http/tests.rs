@@ -1,6 +1,7 @@
 //! Against a real HTTP server on loopback that answers by a script.
 
 mod credentials;
+mod templated;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -132,10 +133,14 @@ async fn answer(does: Does) -> Result<hyper::Response<Body>, std::io::Error> {
     .unwrap())
 }
 
-fn config(url: &str, format: CloudEvents) -> Settings {
+fn config(url: &str, format: BodyFormat) -> Settings {
     Settings {
         url: url.parse().unwrap(),
         format,
+        body: None,
+        body_file: None,
+        content_type: None,
+        escape: None,
         batch_size: 100,
         batch_bytes: ByteSize(1 << 20),
         batch_age: None,
@@ -149,7 +154,7 @@ fn config(url: &str, format: CloudEvents) -> Settings {
     }
 }
 
-fn sink(server: &Server, format: CloudEvents) -> HttpSink {
+fn sink(server: &Server, format: BodyFormat) -> HttpSink {
     HttpSink::new(&config(&server.url, format)).unwrap()
 }
 
@@ -160,7 +165,7 @@ fn items(seqs: std::ops::RangeInclusive<u64>) -> Vec<Item> {
 #[tokio::test]
 async fn binary_mode_has_the_attributes_in_headers_and_the_entry_as_body() {
     let server = Server::start(|_, _| Does::Answers(202)).await;
-    sink(&server, CloudEvents::Binary).deliver(&items(1..=2)).await.unwrap();
+    sink(&server, BodyFormat::Binary).deliver(&items(1..=2)).await.unwrap();
     let seen = server.seen();
     let names = ["ce-specversion", "ce-id", "ce-source", "ce-type", "ce-subject", "ce-time", "content-type"];
     let values = names.map(|name| seen[1].header(name).to_owned());
@@ -183,8 +188,8 @@ async fn binary_mode_has_the_attributes_in_headers_and_the_entry_as_body() {
 #[tokio::test]
 async fn structured_and_batched_modes_carry_the_entry_byte_for_byte() {
     let server = Server::start(|_, _| Does::Answers(204)).await;
-    sink(&server, CloudEvents::Structured).deliver(&items(1..=1)).await.unwrap();
-    sink(&server, CloudEvents::Batched).deliver(&items(2..=4)).await.unwrap();
+    sink(&server, BodyFormat::Structured).deliver(&items(1..=1)).await.unwrap();
+    sink(&server, BodyFormat::Batched).deliver(&items(2..=4)).await.unwrap();
     let seen = server.seen();
     assert_eq!(seen[0].header("content-type"), "application/cloudevents+json");
     assert_eq!(seen[1].header("content-type"), "application/cloudevents-batch+json");
@@ -198,7 +203,7 @@ async fn structured_and_batched_modes_carry_the_entry_byte_for_byte() {
 #[tokio::test]
 async fn an_entry_is_read_once() {
     let server = Server::start(|_, _| Does::Answers(200)).await;
-    for format in [CloudEvents::Binary, CloudEvents::Structured, CloudEvents::Batched] {
+    for format in [BodyFormat::Binary, BodyFormat::Structured, BodyFormat::Batched] {
         let (batch, mut sink, before) = (items(1..=3), sink(&server, format), parsed());
         // As after an answer that was lost.
         for _ in 0..2 {
@@ -211,7 +216,7 @@ async fn an_entry_is_read_once() {
 #[tokio::test]
 async fn batches_are_bounded_by_count_and_by_bytes() {
     let server = Server::start(|_, _| Does::Answers(200)).await;
-    let config = Settings { batch_size: 3, ..config(&server.url, CloudEvents::Batched) };
+    let config = Settings { batch_size: 3, ..config(&server.url, BodyFormat::Batched) };
     HttpSink::new(&config).unwrap().deliver(&items(1..=7)).await.unwrap();
     assert_eq!(server.seqs(), [vec![1, 2, 3], vec![4, 5, 6], vec![7]]);
     let mut large = items(1..=3);
@@ -234,7 +239,7 @@ async fn each_status_means_what_the_contract_says() {
         200, 201, 202, 204, 299, 300, 301, 302, 307, 308, 400, 401, 403, 404, 407, 408, 409, 410, 413, 415, 422, 425,
         429, 500, 501, 502, 503, 504, 599,
     ] {
-        let mut config = config(&server.url, CloudEvents::Binary);
+        let mut config = config(&server.url, BodyFormat::Binary);
         config.headers = [("ask".to_owned(), status.to_string())].into();
         let answer = HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.map_err(|failure| failure.error);
         let right = match status {
@@ -264,7 +269,7 @@ async fn the_server_says_how_long_to_wait() {
         Does::Says(503, "Retry-After", value, String::new())
     })
     .await;
-    let mut sink = sink(&server, CloudEvents::Binary);
+    let mut sink = sink(&server, BodyFormat::Binary);
     let mut waits = Vec::new();
     for _ in 0..4 {
         let error = sink.deliver(&items(1..=1)).await.unwrap_err().error;
@@ -280,7 +285,7 @@ async fn the_server_says_how_long_to_wait() {
 #[tokio::test]
 async fn a_lost_answer_is_followed_by_the_same_id_and_the_same_bytes() {
     let server = Server::start(|number, _| if number == 1 { Does::Cuts } else { Does::Answers(200) }).await;
-    let mut sink = sink(&server, CloudEvents::Binary);
+    let mut sink = sink(&server, BodyFormat::Binary);
     let batch = items(1..=3);
     let failure = sink.deliver(&batch).await.unwrap_err();
     assert!(matches!(failure, Failure { taken: 1, error: SinkError::Retry { .. } }), "{failure}");
@@ -296,7 +301,7 @@ async fn redirects_are_not_followed() {
     let other = Server::start(|_, _| Does::Answers(200)).await;
     let to = format!("{}?token=hidden", other.url);
     let server = Server::start(move |_, _| Does::Says(307, "Location", to.clone(), String::new())).await;
-    let failure = sink(&server, CloudEvents::Structured).deliver(&items(1..=1)).await.unwrap_err();
+    let failure = sink(&server, BodyFormat::Structured).deliver(&items(1..=1)).await.unwrap_err();
     let text = failure.error.to_string();
     assert!(matches!(failure.error, SinkError::Halt { .. }), "{text}");
     let to = other.url.replace("/in", "/…");
@@ -307,7 +312,7 @@ async fn redirects_are_not_followed() {
 #[tokio::test]
 async fn a_batch_that_is_too_large_is_split_in_order() {
     let server = Server::start(|_, seen| Does::Answers(if seen.seqs().len() > 3 { 413 } else { 200 })).await;
-    sink(&server, CloudEvents::Batched).deliver(&items(1..=10)).await.unwrap();
+    sink(&server, BodyFormat::Batched).deliver(&items(1..=10)).await.unwrap();
     let taken: Vec<u64> = server.seqs().into_iter().filter(|seqs| seqs.len() <= 3).flatten().collect();
     assert_eq!(taken, (1..=10).collect::<Vec<_>>());
 }
@@ -316,7 +321,7 @@ async fn a_batch_that_is_too_large_is_split_in_order() {
 #[tokio::test]
 async fn the_entry_that_a_server_refuses_is_found_in_a_batch() {
     let server = Server::start(|_, seen| Does::Answers(if seen.seqs().contains(&6) { 400 } else { 200 })).await;
-    let mut sink = sink(&server, CloudEvents::Batched);
+    let mut sink = sink(&server, BodyFormat::Batched);
     let failure = sink.deliver(&items(1..=9)).await.unwrap_err();
     assert!(matches!(failure, Failure { taken: 5, error: SinkError::Refused { .. } }), "{failure}");
     sink.deliver(&items(7..=9)).await.unwrap();
@@ -325,7 +330,7 @@ async fn the_entry_that_a_server_refuses_is_found_in_a_batch() {
 #[tokio::test]
 async fn an_answer_without_an_end_is_not_read_to_its_end() {
     let server = Server::start(|number, _| Does::Babbles(if number == 0 { 500 } else { 200 })).await;
-    let mut sink = sink(&server, CloudEvents::Binary);
+    let mut sink = sink(&server, BodyFormat::Binary);
     let error = sink.deliver(&items(1..=1)).await.unwrap_err().error.to_string();
     assert!(error.len() < 400, "{error}");
     sink.deliver(&items(1..=1)).await.unwrap();
@@ -335,7 +340,7 @@ async fn an_answer_without_an_end_is_not_read_to_its_end() {
 #[tokio::test]
 async fn a_server_that_hangs_is_left_after_the_timeout() {
     let server = Server::start(|_, _| Does::Hangs).await;
-    let config = Settings { timeout: Duration::from_millis(50).into(), ..config(&server.url, CloudEvents::Binary) };
+    let config = Settings { timeout: Duration::from_millis(50).into(), ..config(&server.url, BodyFormat::Binary) };
     let error = HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.unwrap_err().error;
     assert!(matches!(&error, SinkError::Retry { text, .. } if text.contains("did not answer within 50ms")), "{error}");
 }
@@ -343,7 +348,7 @@ async fn a_server_that_hangs_is_left_after_the_timeout() {
 #[tokio::test]
 async fn check_asks_without_delivering() {
     let server = Server::start(|number, _| Does::Answers([405, 501, 301, 401, 503][number])).await;
-    let mut sink = sink(&server, CloudEvents::Binary);
+    let mut sink = sink(&server, BodyFormat::Binary);
     sink.check().await.unwrap();
     sink.check().await.unwrap();
     assert!(matches!(sink.check().await, Err(SinkError::Halt { .. })));
@@ -366,7 +371,7 @@ async fn what_can_never_work_is_refused_at_once() {
     }
     let ca_file = Some(Path::new("/dev/null").to_owned());
     let tls = settings::Tls { ca_file, ..settings::Tls::default() };
-    let config = Settings { tls, ..config("https://127.0.0.1:1/", CloudEvents::Binary) };
+    let config = Settings { tls, ..config("https://127.0.0.1:1/", BodyFormat::Binary) };
     let error = HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.unwrap_err().error;
     assert!(error.to_string().contains("holds no PEM certificate"), "{error}");
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::core::wire::Payload;
 use crate::delivery::OnRefused;
-use crate::sink::http::CloudEvents;
+use crate::sink::http::BodyFormat;
 
 #[test]
 fn sinks_have_the_keys_of_their_type() {
@@ -26,7 +26,7 @@ timeout = '5s'
     let sink = &config.sink[0];
     assert_eq!((sink.from, sink.payload, sink.on_refused), (From::Seq(17), Payload::Metadata, OnRefused::DeadLetter));
     let SinkKind::Http(http) = &sink.kind else { panic!("{sink:?}") };
-    assert_eq!((http.format, http.batch_size, http.timeout), (CloudEvents::Batched, 100, Span::from_secs(5)));
+    assert_eq!((http.format, http.batch_size, http.timeout), (BodyFormat::Batched, 100, Span::from_secs(5)));
     assert_eq!(http.headers["X-A"], "b");
 
     let text = format!(
@@ -285,4 +285,36 @@ url = 'http://x.example:4317'
     let loaded = Config::parse(&format!("{LEAST}{clear}"), "c", &[], Files::Ignore).unwrap();
     assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
     assert!(loaded.warnings[0].contains("the sink \"a\" sends its credentials over http://"), "{:?}", loaded.warnings);
+}
+
+#[test]
+fn a_template_is_tried_and_needs_its_keys() {
+    let sink = |keys: &str| {
+        let text = format!("{LEAST}[[sink]]\nname = 'a'\ntype = 'http'\nurl = 'https://x.example/'\n{keys}\n");
+        parse(&text).map_or_else(|problems| brief(&problems).join("\n"), |_| String::new())
+    };
+    let template = "format = 'template'\n";
+    for (keys, found) in [
+        ("body = '[]'", "8:8 sink[0].body: a key of templates"),
+        ("format = 'batched'\nescape = 'none'", "9:10 sink[0].escape: a key of templates"),
+        (&format!("{template}escape = 'text'"), r#"8:10 sink[0].format: "template" without one"#),
+        (&format!("{template}body = '[]'"), r#"8:10 sink[0].format: "template" without `escape`"#),
+        (&format!("{template}body = '[]'\nescape = 'slak'"), r#"10:10 sink[0].escape: "slak" → slack"#),
+        (
+            &format!("{template}body = 'a=1'\nescape = 'none'\ncontent_type = 'application/x-www-form-urlencoded'"),
+            r#"11:16 sink[0].content_type: "application/x-www-form-urlencoded", whose text decklog cannot escape"#,
+        ),
+        (
+            &format!("{template}body = '[]'\nescape = 'none'\nbody_file = '/dev/zero'"),
+            "11:13 sink[0].body_file: body_file beside body",
+        ),
+        (
+            &format!("{template}escape = 'none'\nbody = '["{{{{ nmae }}}}"]'"),
+            "10:8 sink[0].body: line 1: unknown field nmae (did you mean name?)",
+        ),
+        (&format!("{template}escape = 'none'\nbody = '[\"{{{{ name }}}}\"]'"), ""),
+        (&format!("{template}escape = 'none'\nbody = '{{{{ name }}}}'\ncontent_type = 'text/plain'"), ""),
+    ] {
+        assert_eq!(sink(keys), found, "{keys}");
+    }
 }

@@ -12,7 +12,7 @@ async fn credentials_are_read_again_and_survive_a_moment_without_a_file() {
     .await;
     let dir = tempfile::tempdir().unwrap();
     let (bearer, headers) = (dir.path().join("token"), dir.path().join("headers"));
-    let mut config = config(&server.url, CloudEvents::Binary);
+    let mut config = config(&server.url, BodyFormat::Binary);
     (config.bearer_file, config.headers_file) = (Some(bearer.clone()), Some(headers.clone()));
     let mut sink = HttpSink::new(&config).unwrap();
     let error = sink.deliver(&items(1..=1)).await.unwrap_err().error.to_string();
@@ -38,7 +38,7 @@ async fn no_text_tells_more_of_a_url_than_its_server() {
         "schema mismatch in hook",
     ];
     let server = Server::start(move |number, _| Does::Says(400, "x", "y".into(), texts[number % 6].to_owned())).await;
-    let mut config = config(&server.url, CloudEvents::Binary);
+    let mut config = config(&server.url, BodyFormat::Binary);
     config.url = server.url.replace("/in", "/hook/T0Ex/q7Zp0Lw4Xv9Tn2Rk?token=s3cret&n=a%2Fbcd").parse().unwrap();
     let mut sink = HttpSink::new(&config).unwrap();
     let mut told = Vec::new();
@@ -73,7 +73,7 @@ async fn no_text_tells_a_secret_or_what_was_sent() {
         Does::Says(400, "x", "y".into(), text)
     })
     .await;
-    let mut config = config(&server.url, CloudEvents::Binary);
+    let mut config = config(&server.url, BodyFormat::Binary);
     config.url = format!("{}?key=s3cret", config.url.as_str()).parse().unwrap();
     config.headers = [
         ("authorization".to_owned(), "Bearer abcdef123".to_owned()),
@@ -118,7 +118,7 @@ async fn requests_are_signed_with_every_key_of_the_file() {
     let server = Server::start(|number, _| Does::Answers([503, 200][number.min(1)])).await;
     let keys = tempfile::NamedTempFile::new().unwrap();
     let line = |key: [u8; 32]| format!("whsec_{}\n", BASE64_STANDARD.encode(key));
-    for (format, id) in [(CloudEvents::Binary, "e_1"), (CloudEvents::Batched, "e_1_3")] {
+    for (format, id) in [(BodyFormat::Binary, "e_1"), (BodyFormat::Batched, "e_1_3")] {
         let mut config = config(&server.url, format);
         config.signing_key_file = Some(keys.path().to_owned());
         let mut sink = HttpSink::new(&config).unwrap();
@@ -143,7 +143,7 @@ async fn requests_are_signed_with_every_key_of_the_file() {
         assert!(!is_signed(&Seen { body: "x".into(), ..requests[0].clone() }, &[1; 32]));
     }
     std::fs::write(keys.path(), "none").unwrap();
-    let mut config = config(&server.url, CloudEvents::Binary);
+    let mut config = config(&server.url, BodyFormat::Binary);
     config.signing_key_file = Some(keys.path().to_owned());
     let before = server.seen().len();
     HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.unwrap_err();
@@ -216,7 +216,7 @@ async fn a_server_that_asks_for_a_certificate_gets_the_one_that_is_there_now() {
             std::fs::copy(path(&format!("{name}.{kind}")), path(&format!("own.{kind}"))).unwrap();
         }
     };
-    let mut config = config(&url, CloudEvents::Structured);
+    let mut config = config(&url, BodyFormat::Structured);
     config.tls.ca_file = Some(path("ca.pem"));
     let error = HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.unwrap_err().error;
     assert!(matches!(error, SinkError::Retry { .. }), "without a certificate: {error}");
