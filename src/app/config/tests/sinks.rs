@@ -309,7 +309,7 @@ fn a_template_is_tried_and_needs_its_keys() {
             "11:13 sink[0].body_file: body_file beside body",
         ),
         (
-            &format!("{template}escape = 'none'\nbody = '["{{{{ nmae }}}}"]'"),
+            &format!("{template}escape = 'none'\nbody = '[\"{{{{ nmae }}}}\"]'"),
             "10:8 sink[0].body: line 1: unknown field nmae (did you mean name?)",
         ),
         (&format!("{template}escape = 'none'\nbody = '[\"{{{{ name }}}}\"]'"), ""),
