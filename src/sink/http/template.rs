@@ -279,7 +279,8 @@ fn engine(pen: &Pen, escape: Escape) -> Environment<'static> {
     engine.set_fuel(Some(FUEL));
     engine.set_recursion_limit(MOST_LEVELS);
     REFUSED_FILTERS.iter().for_each(|name| engine.remove_filter(name));
-    engine.remove_global("debug");
+    // An entry has a member of the second name.
+    ["debug", "namespace"].iter().for_each(|name| engine.remove_global(name));
     engine.add_filter("unescaped", |text: String| Value::from_safe_string(text));
     engine.add_filter("truncate", truncate);
     engine.add_filter("urlencode", |text: Cow<'_, str>| {

@@ -295,22 +295,25 @@ fn a_template_is_tried_and_needs_its_keys() {
     };
     let template = "format = 'template'\n";
     for (keys, found) in [
-        ("body = '[]'", "8:8 sink[0].body: a key of templates"),
-        ("format = 'batched'\nescape = 'none'", "9:10 sink[0].escape: a key of templates"),
-        (&format!("{template}escape = 'text'"), r#"8:10 sink[0].format: "template" without one"#),
-        (&format!("{template}body = '[]'"), r#"8:10 sink[0].format: "template" without `escape`"#),
-        (&format!("{template}body = '[]'\nescape = 'slak'"), r#"10:10 sink[0].escape: "slak" → slack"#),
+        ("body = '[]'", "7:8 sink[0].body: a key of templates"),
+        ("format = 'batched'\nescape = 'none'", "8:10 sink[0].escape: a key of templates"),
+        (&format!("{template}escape = 'text'"), r#"7:10 sink[0].format: "template" without one"#),
+        (&format!("{template}body = '[]'"), r#"7:10 sink[0].format: "template" without `escape`"#),
+        (
+            &format!("{template}body = '[]'\nescape = 'slak'"),
+            "7:10 sink[0].format: \"template\" without `escape`\n9:10 sink[0].escape: the string \"slak\" → slack",
+        ),
         (
             &format!("{template}body = 'a=1'\nescape = 'none'\ncontent_type = 'application/x-www-form-urlencoded'"),
-            r#"11:16 sink[0].content_type: "application/x-www-form-urlencoded", whose text decklog cannot escape"#,
+            r#"10:16 sink[0].content_type: "application/x-www-form-urlencoded", whose text decklog cannot escape"#,
         ),
         (
             &format!("{template}body = '[]'\nescape = 'none'\nbody_file = '/dev/zero'"),
-            "11:13 sink[0].body_file: body_file beside body",
+            "10:13 sink[0].body_file: body_file beside body",
         ),
         (
             &format!("{template}escape = 'none'\nbody = '[\"{{{{ nmae }}}}\"]'"),
-            "10:8 sink[0].body: line 1: unknown field nmae (did you mean name?)",
+            "9:8 sink[0].body: line 1: unknown field nmae (did you mean name?)",
         ),
         (&format!("{template}escape = 'none'\nbody = '[\"{{{{ name }}}}\"]'"), ""),
         (&format!("{template}escape = 'none'\nbody = '{{{{ name }}}}'\ncontent_type = 'text/plain'"), ""),
