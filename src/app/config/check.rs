@@ -350,7 +350,8 @@ impl Checker<'_> {
     /// The keys of one sink that need or exclude each other, where each is right by itself.
     fn keys_of_sinks(&mut self, root: &Node, kinds: &[Option<SinkKind>]) {
         let sinks = root.get("sink").map_or(&[][..], Node::elements);
-        for (index, kind) in kinds.iter().enumerate() {
+        let wrong = self.wrong_keys_of_sinks();
+        for (index, kind) in kinds.iter().enumerate().filter(|(index, _)| !wrong.contains_key(index)) {
             let mistakes = kind.as_ref().map(|kind| kind.settings().mistakes(self.files == Files::Check));
             for Clash { key, found, expected } in mistakes.into_iter().flatten() {
                 let place = &sinks[index].get(key).unwrap_or(&sinks[index]).place;

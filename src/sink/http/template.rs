@@ -181,22 +181,26 @@ fn for_type(error: &str, op: EntryType) -> String {
 
 /// A sentence about an error of the engine. The details of some quote values.
 fn sentence(error: &Error) -> String {
-    let text = match error.kind() {
-        ErrorKind::OutOfFuel => "it takes too many steps, or makes too much text".to_owned(),
-        ErrorKind::InvalidOperation => {
-            let why = error.detail().filter(|detail| !detail.contains(['"', '\'']));
-            why.map_or_else(|| "it does with a value what that cannot be used for".to_owned(), str::to_owned)
-        }
-        kind @ (ErrorKind::SyntaxError
-        | ErrorKind::UnknownFilter
-        | ErrorKind::UnknownFunction
-        | ErrorKind::UnknownTest
-        | ErrorKind::TooManyArguments
-        | ErrorKind::MissingArgument) => {
-            let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
-            format!("{kind}{detail}").replace(char::is_control, " ")
-        }
-        kind => kind.to_string(),
+    // Of these the detail is about the template alone.
+    const OF_THE_TEMPLATE: [ErrorKind; 6] = [
+        ErrorKind::SyntaxError,
+        ErrorKind::UnknownFilter,
+        ErrorKind::UnknownFunction,
+        ErrorKind::UnknownTest,
+        ErrorKind::TooManyArguments,
+        ErrorKind::MissingArgument,
+    ];
+    let kind = error.kind();
+    let text = if kind == ErrorKind::OutOfFuel {
+        "it takes too many steps, or makes too much text".to_owned()
+    } else if kind == ErrorKind::InvalidOperation {
+        let why = error.detail().filter(|detail| !detail.contains(['"', '\'']));
+        why.map_or_else(|| "it does with a value what that cannot be used for".to_owned(), str::to_owned)
+    } else if OF_THE_TEMPLATE.contains(&kind) {
+        let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+        format!("{kind}{detail}").replace(char::is_control, " ")
+    } else {
+        kind.to_string()
     };
     at(error.line(), &text)
 }
@@ -306,13 +310,13 @@ fn engine(pen: &Pen, escape: Escape) -> Environment<'static> {
 
 /// The text of a value, escaped.
 fn escaped(value: &Value, escape: Escape) -> Result<Cow<'_, str>, Error> {
-    match value.kind() {
-        ValueKind::Undefined | ValueKind::None => Ok(Cow::Borrowed("")),
-        ValueKind::String => {
-            let text = value.as_str().unwrap_or_default();
-            Ok(if value.is_safe() { Cow::Borrowed(text) } else { escape.apply(text) })
-        }
-        _ => Ok(Cow::Owned(escape.apply(&json(value)?.to_string()).into_owned())),
+    if matches!(value.kind(), ValueKind::Undefined | ValueKind::None) {
+        return Ok(Cow::Borrowed(""));
+    }
+    match value.as_str() {
+        Some(text) if value.is_safe() => Ok(Cow::Borrowed(text)),
+        Some(text) => Ok(escape.apply(text)),
+        None => Ok(Cow::Owned(escape.apply(&json(value)?.to_string()).into_owned())),
     }
 }
 

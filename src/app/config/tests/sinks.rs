@@ -299,10 +299,7 @@ fn a_template_is_tried_and_needs_its_keys() {
         ("format = 'batched'\nescape = 'none'", "8:10 sink[0].escape: a key of templates"),
         (&format!("{template}escape = 'text'"), r#"7:10 sink[0].format: "template" without one"#),
         (&format!("{template}body = '[]'"), r#"7:10 sink[0].format: "template" without `escape`"#),
-        (
-            &format!("{template}body = '[]'\nescape = 'slak'"),
-            "7:10 sink[0].format: \"template\" without `escape`\n9:10 sink[0].escape: the string \"slak\" → slack",
-        ),
+        (&format!("{template}body = '[]'\nescape = 'slak'"), "9:10 sink[0].escape: the string \"slak\" → slack"),
         (
             &format!("{template}body = 'a=1'\nescape = 'none'\ncontent_type = 'application/x-www-form-urlencoded'"),
             r#"10:16 sink[0].content_type: "application/x-www-form-urlencoded", whose text decklog cannot escape"#,

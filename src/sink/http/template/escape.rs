@@ -83,5 +83,5 @@ fn shown(c: char) -> char {
 /// Reports whether an `@` between these may mention somebody; that of an address does not.
 fn is_mention(before: Option<char>, after: &str) -> bool {
     let everybody = |name: &&str| after.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
-    !before.is_some_and(char::is_alphanumeric) || EVERYBODY.iter().any(|name| everybody(&name))
+    !before.is_some_and(char::is_alphanumeric) || EVERYBODY.iter().any(everybody)
 }
