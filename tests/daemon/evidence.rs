@@ -391,9 +391,9 @@ async fn a_change_that_was_removed_before_it_was_signed_is_found_by_the_revision
         fs::write(&list, text).unwrap();
         let (code, text) = signed.verify(&entries, &evidence, &["--revisions", list.to_str().unwrap()]).await;
         let lines = fs::read_to_string(&entries).unwrap();
-        let before = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let mut before = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let version = |entry: &Value| entry["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
-        let last = before.filter(|entry| version(entry) < lost).last().unwrap();
+        let last = before.rfind(|entry| version(entry) < lost).unwrap();
         if lacks.is_some() {
             assert_eq!(code, 1, "{name}: {text}");
             let says = format!(

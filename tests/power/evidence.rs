@@ -20,10 +20,13 @@ use crate::trace::Op;
 /// Where a recorded run has its evidence.
 const EVIDENCE: &str = "evidence";
 
+/// The last entry that a tree claims, and its root.
+type Claim = (u64, merkle::Hash);
+
 /// Evidence of many images, each state of a tree once.
 pub(crate) struct Distinct {
     states: States,
-    seen: Mutex<BTreeMap<u64, Result<(u64, merkle::Hash), String>>>,
+    seen: Mutex<BTreeMap<u64, Result<Claim, String>>>,
 }
 
 /// The files of each tree in an image, by their paths in its directory.
@@ -44,8 +47,8 @@ impl Distinct {
         Self { states: States::new(run.key.1.clone()), seen: Mutex::default() }
     }
 
-    /// The last entry that a tree claims, and its root.
-    fn add(&self, name: &str, files: &[(&Path, &[u8])]) -> Result<(u64, merkle::Hash), String> {
+    /// Adds a tree, where it is another one.
+    fn add(&self, name: &str, files: &[(&Path, &[u8])]) -> Result<Claim, String> {
         let mut hasher = DefaultHasher::new();
         files.hash(&mut hasher);
         let add = || {
@@ -117,7 +120,8 @@ fn search(run: &Recorded, ops: &[Op], each: usize, seed: u64) -> (usize, usize, 
         let is_evidence = match op {
             Op::Create { inode, path } => {
                 // A number can be used again, by another file.
-                if path.starts_with(&below) { inodes.insert(*inode) } else { inodes.remove(inode) && false }
+                inodes.remove(inode);
+                path.starts_with(&below) && inodes.insert(*inode)
             }
             Op::Write { inode, .. } | Op::Truncate { inode, .. } | Op::Sync { inode } => inodes.contains(inode),
             Op::SyncDir { path } | Op::SyncAll { path } | Op::Unlink { path } | Op::Mkdir { path } => {
