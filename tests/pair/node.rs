@@ -338,7 +338,10 @@ impl Life {
                         break Some(Ok(Err(JournalError::Superseded("the Lease".to_owned()))));
                     }
                     if std::mem::take(&mut delivers) {
-                        publisher.begin(&journal).await?;
+                        // As everything that ends this part: what is open is closed before another one begins.
+                        if let Err(error) = publisher.begin(&journal).await {
+                            break Some(Ok(Err(error)));
+                        }
                         self.deliver(&journal, &mut tasks, &reopen, &stop).await?;
                     }
                 }
