@@ -1,4 +1,4 @@
-//! Reads the identity of an object in one pass and leaves its bytes alone. A line of a watch is read by [`line`], an element of a
+//! Reads the identity of an object in one pass and leaves its bytes alone. A line of a watch is read by [`line`](fn@line), an element of a
 //! list by [`item`].
 //!
 //! Nothing is decoded that decklog does not need, so that an object of any shape, from any version of the API, is kept
