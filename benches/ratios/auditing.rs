@@ -6,11 +6,11 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -20,16 +20,18 @@ use jiff::Timestamp;
 use tokio::runtime::Runtime;
 
 use super::process::{Daemon, file_sink, resident_mib, seconds_of};
-use super::table::Table;
+use super::table::{Table, thousands};
 use super::{ROUNDS, median};
 
 const RATE: usize = 10_000;
 const PODS: usize = 2_000;
-/// How many changes come in a second, for so many seconds: what a large cluster has.
+/// How many changes come at once.
+const BURST: usize = 40_000;
+/// How many changes come in a second while memory is watched, and for how many seconds.
 const CHANGES: usize = 500;
-const SECONDS: usize = 20;
-/// For how many seconds memory is watched.
 const LONG: usize = 60;
+/// Bytes at the end of the sink's file that are looked at: more than come between two looks.
+const END: u64 = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(super) fn compare(table: &mut Table) {
@@ -90,15 +92,33 @@ impl Stage {
     }
 }
 
+impl Stage {
+    /// Waits until the change of this revision is in the file. Entries of type ACTOR are in it too, so that its seq is not known.
+    fn written(&self, revision: u64) {
+        let (begun, path) = (Instant::now(), self.dir.path().join("events.jsonl"));
+        let wanted = format!("\"resourceVersion\":\"{revision}\"");
+        let has = || {
+            let mut file = File::open(&path)?;
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(END)))?;
+            let mut end = Vec::new();
+            file.take(END).read_to_end(&mut end)?;
+            std::io::Result::Ok(String::from_utf8_lossy(&end).contains(&wanted))
+        };
+        while !has().expect("the sink's file") {
+            assert!(begun.elapsed() < PATIENCE, "decklog does not get there");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
 /// How many changes reach the file in a second, when they come all at once.
 fn burst(runtime: &Runtime, is_read: bool) -> f64 {
     let stage = Stage::begin(runtime, is_read);
-    let changes = CHANGES * SECONDS;
     let begun = Instant::now();
-    stage.sim.touch_bulk(changes);
-    // Entries of type ACTOR come on top, and are not counted: the cursor passes them, so it has to pass the changes.
-    stage.delivered(PODS + changes);
-    changes as f64 / begun.elapsed().as_secs_f64()
+    stage.sim.touch_bulk(BURST);
+    stage.written(stage.sim.revision());
+    BURST as f64 / begun.elapsed().as_secs_f64()
 }
 
 /// The memory after a third of a minute, and after the whole of it, under the same rate of changes.
@@ -116,7 +136,7 @@ fn memory(table: &mut Table, runtime: &Runtime) {
     }
     let late = resident_mib(stage.daemon.pid());
     let load = seconds_of(stage.daemon.pid()) / begun.elapsed().as_secs_f64();
-    let written = stage.noise.written();
+    let written = thousands(stage.noise.written.load(Relaxed));
     table.row(
         &format!("memory beside {RATE} audit events a second, after {LONG} s"),
         format!("{late:.0} MiB, with {:.0} % of a processor and {written} events", load * 100.0),
@@ -129,30 +149,18 @@ fn memory(table: &mut Table, runtime: &Runtime) {
 /// A thread that writes an audit log until it is dropped. As the API server does, it begins another file after 100 MB.
 struct Noise {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<usize>>,
-    file: PathBuf,
+    written: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Noise {
     fn begin(file: PathBuf) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (ended, path) = (Arc::clone(&stop), file.clone());
-        let thread = thread::Builder::new().name("audit noise".to_owned()).spawn(move || write(&path, &ended));
-        Self { stop, thread: Some(thread.expect("a thread")), file }
+        let written = Arc::<AtomicUsize>::default();
+        let (ended, count) = (Arc::clone(&stop), Arc::clone(&written));
+        let thread = thread::Builder::new().name("audit noise".to_owned()).spawn(move || write(&file, &ended, &count));
+        Self { stop, written, thread: Some(thread.expect("a thread")) }
     }
-
-    /// Bytes of the files, as millions of events would be too many to count again.
-    fn written(&self) -> usize {
-        let dir = self.file.parent().expect("a directory");
-        let names = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
-        let logs = names.filter(|path| path.to_string_lossy().contains("audit"));
-        logs.map(|path| bytecount(&path)).sum()
-    }
-}
-
-fn bytecount(path: &Path) -> usize {
-    let bytes = fs::read(path).expect("a file");
-    bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
 impl Drop for Noise {
@@ -164,7 +172,7 @@ impl Drop for Noise {
     }
 }
 
-fn write(path: &Path, stop: &AtomicBool) -> usize {
+fn write(path: &Path, stop: &AtomicBool, count: &AtomicUsize) {
     const TENTH: usize = RATE / 10;
     let open = |path: &Path| OpenOptions::new().create(true).append(true).open(path).expect("space");
     let (mut file, mut size, mut written, mut files) = (open(path), 0, 0, 0);
@@ -178,6 +186,7 @@ fn write(path: &Path, stop: &AtomicBool) -> usize {
         }
         File::write_all(&mut file, text.as_bytes()).expect("space");
         (written, size) = (written + TENTH, size + text.len());
+        count.store(written, Relaxed);
         if size > 100_000_000 {
             files += 1;
             fs::rename(path, path.with_file_name(format!("audit-2026-01-01T00-00-00.{files:03}.log"))).expect("a name");
@@ -186,7 +195,6 @@ fn write(path: &Path, stop: &AtomicBool) -> usize {
         let next = begun + Duration::from_millis(100) * u32::try_from(written / TENTH).expect("minutes");
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-    written
 }
 
 /// Appends the event of a request at the level `Metadata`.

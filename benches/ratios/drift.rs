@@ -49,7 +49,7 @@ pub(super) fn compare(table: &mut Table) {
 
 fn change(index: usize) -> WatchChange {
     let (object, turn, version) = (index % OBJECTS, index / OBJECTS, index + 1);
-    // The value of the tool is the same all the time; a timestamp beside it changes.
+    // The value of the tool is the same all the time; one beside it, of nobody, changes with each version.
     let (value, manager, operation) = if turn % FOREIGN == FOREIGN - 1 {
         ("by hand", "kubectl-edit", "Update")
     } else {

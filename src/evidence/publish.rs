@@ -78,7 +78,10 @@ pub struct Signing {
 
 /// Signs the trees of a journal.
 #[derive(Clone, Debug)]
-pub struct Publisher(Arc<Mutex<Signer>>, Notary);
+pub struct Publisher {
+    signer: Arc<Mutex<Signer>>,
+    notary: Notary,
+}
 
 #[derive(Debug)]
 struct Signer {
@@ -99,13 +102,13 @@ impl Publisher {
         let copies = places.into_iter().map(Copy::new).collect();
         let notary = Notary::signing();
         let signer = Signer { keys, witnesses, copies, parted: BTreeSet::new(), tree: None, notary: notary.clone() };
-        Self(Arc::new(Mutex::new(signer)), notary)
+        Self { signer: Arc::new(Mutex::new(signer)), notary }
     }
 
     /// Returns the handle for those who want a checkpoint, or the newest one.
     #[must_use]
     pub fn notary(&self) -> Notary {
-        self.1.clone()
+        self.notary.clone()
     }
 
     /// Begins: entries get digests from here on. Where a place has signed another history than the journal's, the journal was restored from
@@ -114,12 +117,12 @@ impl Publisher {
     /// # Errors
     /// Where the journal cannot be read or written.
     pub async fn begin(&self, journal: &Journal) -> Result<(), JournalError> {
-        let mut signer = self.0.lock().await;
+        let mut signer = self.signer.lock().await;
         let source = Source::new(journal.reader()?, None);
         let (before, other) = signer.known(&source).await?;
         for row in source.ask(Reader::trees).await? {
             if let Some(note) = &row.note {
-                self.1.note(row.first, note);
+                self.notary.note(row.first, note);
                 if let Ok(note) = Note::parse(note.as_bytes()) {
                     signer.witnesses.note(&note);
                 }
@@ -139,11 +142,11 @@ impl Publisher {
     /// Signs until `stop`.
     pub async fn run(&self, journal: &Journal, state: &watch::Sender<Signing>, stop: CancellationToken) {
         let until = stop.clone();
-        self.0.lock().await.witnesses.end_with(until);
+        self.signer.lock().await.witnesses.end_with(until);
         loop {
             let round = async {
                 self.sign_and_report(journal, state, Pace::USUAL).await;
-                until_next(&self.1).await;
+                until_next(&self.notary).await;
             };
             // A place that does not answer holds up no end either: what was begun is found in the places the next time.
             tokio::select! {
@@ -157,7 +160,7 @@ impl Publisher {
     pub async fn sign_and_report(&self, journal: &Journal, state: &watch::Sender<Signing>, pace: Pace) {
         let signed = self.sign(journal, pace).await;
         let problem = signed.err().map(|error| error.to_string());
-        let witnesses = self.0.lock().await.witnesses.progress();
+        let witnesses = self.signer.lock().await.witnesses.progress();
         state.send_if_modified(|state| std::mem::replace(&mut state.witnesses, witnesses.clone()) != witnesses);
         state.send_if_modified(|state| {
             if state.problem == problem {
@@ -180,7 +183,7 @@ impl Publisher {
     /// # Errors
     /// Where the journal cannot be read or written, or a place has not everything then.
     pub async fn sign(&self, journal: &Journal, pace: Pace) -> Result<(), EvidenceError> {
-        let mut signer = self.0.lock().await;
+        let mut signer = self.signer.lock().await;
         if journal.is_standby() {
             signer.witnesses.rest();
             return Ok(());

@@ -15,9 +15,9 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// How many objects go at once.
 const MANY: usize = 20_000;
 /// What decklog may take at most to list them; they have about 45 MB, and it takes 34 MiB.
-const MEMORY: u64 = 64 << 20;
+const MEMORY: u64 = 48 << 20;
 /// What it may take at most to find that they are gone, and to ask about the past; it takes 72 MiB.
-const FOUND: u64 = 96 << 20;
+const FOUND: u64 = 88 << 20;
 
 /// See the module.
 pub async fn scenario(version: Version) {

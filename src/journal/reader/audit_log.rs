@@ -49,6 +49,17 @@ impl Reader {
         Ok(logs)
     }
 
+    /// Reports whether events of an audit log are missing of a time between two, microseconds since 1970.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn audit_events_missing(&self, earliest: i64, latest: i64) -> Result<bool> {
+        self.conn
+            .prepare_cached("SELECT EXISTS (SELECT 1 FROM audit_doubt WHERE since <= ?2 AND until >= ?1)")
+            .and_then(|mut select| select.query_row([earliest, latest], |row| row.get(0)))
+            .map_err(sql("audit logs"))
+    }
+
     /// Returns the requests of the audit logs that no entry has a sender of yet, in the order of their answers.
     ///
     /// # Errors

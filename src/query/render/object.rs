@@ -391,7 +391,7 @@ fn proves_itself(actor: &Actor) -> bool {
 }
 
 fn has_doubts(reader: &Reader) -> Result<bool, Failure> {
-    Ok(reader.audit_logs()?.iter().any(|log| !log.doubts.is_empty()))
+    Ok(reader.audit_events_missing(i64::MIN, i64::MAX)?)
 }
 
 /// Reports whether events of an audit log are missing of the time of a change, so that its sender may be another than the one who is
@@ -403,13 +403,11 @@ pub(crate) fn is_doubtful(reader: &Reader, target: &StoredEntry, actor: &Actor) 
     if proves_itself(actor) {
         return Ok(false);
     }
-    let doubts: Vec<(i64, i64)> = reader.audit_logs()?.into_iter().flat_map(|log| log.doubts).collect();
-    if doubts.is_empty() {
+    if !has_doubts(reader)? {
         return Ok(false);
     }
     let span = Span::of(&parse(target)?.header);
-    let (earliest, latest) = (span.earliest.as_microsecond(), span.latest.as_microsecond());
-    Ok(doubts.into_iter().any(|(from, until)| earliest <= until && from <= latest))
+    Ok(reader.audit_events_missing(span.earliest.as_microsecond(), span.latest.as_microsecond())?)
 }
 
 /// Error for a damaged entry.
