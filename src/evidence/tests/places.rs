@@ -96,7 +96,7 @@ impl Objects for Bucket {
                 match left {
                     Some(0) => {
                         self.inner().stalled.notify_one();
-                        pending().await
+                        pending::<()>().await;
                     }
                     left => self.inner().creations_left = left.map(|left| left - 1),
                 }
@@ -233,7 +233,7 @@ async fn a_slow_place_comes_nearer_with_each_round() {
     let (dir, bucket) = (tempfile::tempdir().unwrap(), Bucket::default());
     let mut log = Log::with(dir.path(), 0, vec![bucket.place()]).await;
     log.append(20_000).await;
-    let stalled = bucket.inner().stalled.clone();
+    let stalled = Arc::clone(&bucket.inner().stalled);
     for _ in 0..3 {
         bucket.inner().creations_left = Some(50);
         // The time of the round is over once the bucket takes no more, however fast the machine is.
