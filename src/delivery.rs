@@ -14,6 +14,7 @@
 //! assert_eq!(OnRefused::default(), OnRefused::Halt, "nothing is left out unless somebody says so");
 //! ```
 
+mod incidents;
 mod machine;
 mod pace;
 mod position;
@@ -39,7 +40,9 @@ use crate::core::model::Seq;
 use crate::core::runtime::{self, Listener, watch};
 use crate::core::wire::Shape;
 use crate::journal::{self, Journal, JournalError, Reader, Relabeling, SinkJournal, SinkStart, SinkState, StoredEntry};
+use crate::sink::notify::Notify;
 use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
+use incidents::{Incidents, Pause};
 use machine::{Effect, Input, SinkOffset, State};
 pub(crate) use pace::Pace;
 pub use settings::{From, OnRefused, Settings};
@@ -91,6 +94,8 @@ pub struct Plan {
     pub stats: Arc<SinkStats>,
     /// Set once the output was asked what it holds, whatever came of it.
     pub position_known: PositionKnown,
+    /// What the sink notifies of; none where every entry is for it.
+    pub notify: Option<Notify>,
     /// Name of this machine in the shared log, in which each machine has a local output of its own.
     pub machine: Option<String>,
 }
@@ -125,6 +130,7 @@ impl Plan {
             on_refused: config.on_refused,
             stats: Arc::default(),
             position_known: Arc::new(watch::Sender::new(false)),
+            notify: config.kind.settings().notify(),
             machine: None,
         }
     }
@@ -165,6 +171,7 @@ pub fn run(
         entry_bytes: 1,
         whole: Vec::new(),
         acknowledged: Instant::now(),
+        pause: None,
         held: None,
         epochs: None,
         position_known: Arc::clone(&plan.position_known),
@@ -176,7 +183,8 @@ pub fn run(
 }
 
 async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
-    let Plan { name, kind, start, filter, shape, rate: _, on_refused, stats: _, position_known: _, machine } = plan;
+    let Plan { name, kind, start, filter, shape, rate: _, on_refused, stats: _, position_known: _, notify, machine } =
+        plan;
     let (journal, cursor) = driver.journal.sink(&name, kind, start).await?;
     let reader = driver.journal.reader()?;
     let row = reader.sinks()?.into_iter().find(|row| row.name == name);
@@ -186,7 +194,8 @@ async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
         let delivered = reader.delivered_on(&name, &machine)?;
         driver.local = Some(Local { machine, delivered });
     }
-    driver.feed = Some(Feed { reader, begins, relabelings, filter, shape });
+    let incidents = notify.map(Incidents::new);
+    driver.feed = Some(Feed { reader, begins, relabelings, filter, shape, incidents });
     let (mut state, mut effects) = State::start(&name, on_refused, cursor, written);
     loop {
         let mut input = None;
@@ -218,6 +227,8 @@ struct Feed {
     relabelings: Vec<Relabeling>,
     filter: Option<Wanted>,
     shape: Shape,
+    /// None where every entry is for the sink.
+    incidents: Option<Incidents>,
 }
 
 /// Entries that were read from the journal.
@@ -232,10 +243,17 @@ struct Batch {
     own: usize,
     /// Each of them as it was before it was shaped.
     whole: Vec<Bytes>,
+    /// Wait before the next read, where what was read is not decided yet.
+    pause: Option<Pause>,
 }
 
 impl Feed {
-    fn read(&mut self, after: Seq, limits: Limits) -> Result<Batch, JournalError> {
+    fn read(&mut self, after: Seq, limits: Limits, now: (i64, Instant)) -> Result<Batch, JournalError> {
+        if let Some(mut incidents) = self.incidents.take() {
+            let batch = self.read_incidents(&mut incidents, after, limits, now);
+            self.incidents = Some(incidents);
+            return batch;
+        }
         let choice = self.filter.as_ref().and_then(Wanted::of_row);
         let page = self.reader.deliverable_after(after, limits.entries.max(1), limits.bytes, choice)?;
         let upto = page.looked_at.map(|(_, last)| last);
@@ -251,16 +269,20 @@ impl Feed {
         };
         let (mut items, mut whole) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
         for entry in entries.into_iter().filter(wanted) {
-            let line = line_for(&self.relabelings, entry.seq, entry.line.clone())
-                .and_then(|line| self.shape.apply(entry.op, &line));
-            let line = line.map_err(|error| {
-                JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq))
-            })?;
-            items.push(Item::new(entry.seq, entry.op, line));
+            items.push(self.item(&entry)?);
             whole.push(entry.line);
         }
         let own = page.own.map_or(0, |last| items.partition_point(|item| item.seq <= last));
-        Ok(Batch { upto, hole, entry_bytes, items, own, whole })
+        Ok(Batch { upto, hole, entry_bytes, items, own, whole, pause: None })
+    }
+
+    /// Makes of an entry what the sink gets.
+    fn item(&self, entry: &StoredEntry) -> Result<Item, JournalError> {
+        let line = line_for(&self.relabelings, entry.seq, entry.line.clone())
+            .and_then(|line| self.shape.apply(entry.op, &line));
+        let line = line
+            .map_err(|error| JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq)))?;
+        Ok(Item::new(entry.seq, entry.op, line))
     }
 }
 
@@ -288,6 +310,8 @@ struct Driver {
     /// The entries of the batch as they are dead-lettered where the sink refuses them: whole.
     whole: Vec<Bytes>,
     acknowledged: Instant,
+    /// Wait before the next read.
+    pause: Option<Pause>,
     /// Last entry of the output when it was last queried.
     held: Option<LogPosition>,
     /// See [`Sink::epochs`]; not asked again until the position is.
@@ -468,6 +492,9 @@ impl Driver {
     /// Waits until the next batch may be read: the rate allows it, and it is as large as the sink wants it, or has
     /// waited long enough to become so. Gives what came in between.
     async fn gather(&mut self, after: Seq) -> Option<Outcome> {
+        if let Some(pause) = self.pause.take() {
+            return self.undecided(pause).await;
+        }
         let limits = self.limits();
         let mut head = self.journal.head();
         // Nobody knows their size before they are read; they are about as large as those before them.
@@ -492,6 +519,19 @@ impl Driver {
             () = self.stop.cancelled() => Some(Outcome::Stop),
             () = self.reopen.notified() => Some(Outcome::Input(Input::Reopen)),
             () = ready => None,
+        }
+    }
+
+    /// Waits until more is known of what was read. Gives what came in between.
+    async fn undecided(&mut self, Pause { after, until }: Pause) -> Option<Outcome> {
+        let mut head = self.journal.head();
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Some(Outcome::Stop),
+            () = self.reopen.notified() => Some(Outcome::Input(Input::Reopen)),
+            // A head that never moves again is the end of the writer, which a later wait reports.
+            Ok(_) = head.wait_for(|head| *head > after) => None,
+            () = tokio::time::sleep_until(until) => None,
         }
     }
 
@@ -533,12 +573,14 @@ impl Driver {
 
     async fn read(&mut self, name: &str, after: Seq) -> Result<Input, DeliveryError> {
         let limits = self.limits();
-        let batch = match self.reading(move |feed| feed.read(after, limits)).await {
+        let now = (runtime::now().as_microsecond(), Instant::now());
+        let batch = match self.reading(move |feed| feed.read(after, limits, now)).await {
             Ok(batch) => batch,
             // A damaged entry stops the sinks that need it, and nothing else.
             Err(JournalError::Corrupt(text)) => return Ok(Input::Unreadable(text)),
             Err(error) => return Err(error.into()),
         };
+        self.pause = batch.pause;
         let Some(upto) = batch.upto else { return Ok(Input::Nothing) };
         self.entry_bytes = batch.entry_bytes.max(1);
         if batch.hole {

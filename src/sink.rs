@@ -31,6 +31,7 @@ pub mod nats;
 #[cfg(not(feature = "nats"))]
 #[path = "sink/nats/settings.rs"]
 pub mod nats;
+pub mod notify;
 pub mod otlp;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -59,7 +60,7 @@ pub(crate) mod tls;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -70,6 +71,7 @@ use crate::core::credential_files::FileError;
 use crate::core::model::{Cluster, EntryType, Seq};
 use crate::core::notary::Notary;
 use crate::core::wire::{self, EntryError, Header};
+use notify::Incident;
 pub use template::Template;
 
 /// Placeholder for the name of a sink in a sentence before [`Sink::bind`] has set it.
@@ -153,6 +155,8 @@ pub struct Item {
     pub op: EntryType,
     /// The entry after `payload`, without a newline: the same bytes at every delivery.
     pub line: Bytes,
+    /// The incident that a message is about, where the sink notifies.
+    pub incident: Option<Arc<Incident>>,
     /// Read when somebody asks for it, and then once.
     header: OnceLock<Result<Header<'static>, EntryError>>,
 }
@@ -164,7 +168,13 @@ impl Item {
     /// An entry to be delivered.
     #[must_use]
     pub const fn new(seq: Seq, op: EntryType, line: Bytes) -> Self {
-        Self { seq, op, line, header: OnceLock::new() }
+        Self { seq, op, line, incident: None, header: OnceLock::new() }
+    }
+
+    /// The same, with the incident that a message is about.
+    #[must_use]
+    pub fn about(self, incident: Option<Incident>) -> Self {
+        Self { incident: incident.map(Arc::new), ..self }
     }
 
     /// Returns the header of the entry. It is parsed once at the first call: a sink that only needs bytes costs no parsing.

@@ -14,6 +14,7 @@ pub mod cloudevents;
 mod entry;
 mod payload;
 mod render;
+mod revert;
 mod scan;
 mod schema;
 #[cfg(test)]

@@ -95,6 +95,7 @@ impl World {
             on_refused: OnRefused::Halt,
             stats: Arc::default(),
             position_known: Arc::new(runtime::watch::Sender::new(false)),
+            notify: None,
             machine: None,
         }
     }

@@ -11,7 +11,6 @@
 //! the expected one. A drift ends if that value is back, if the tool sets another, owns the foreign one, or gives the field up.
 //! Cost: A drift that is older than the log is known only where the tool left what it applied in an annotation.
 
-mod back;
 mod ends;
 pub(crate) mod hands;
 pub(crate) mod ignored;

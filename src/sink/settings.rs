@@ -12,6 +12,7 @@ use reqwest::Url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::notify::Notify;
 use super::{Sink, Template};
 pub use crate::core::net::tls::Files as Tls;
 pub use crate::core::net::url::HttpUrl;
@@ -54,6 +55,11 @@ pub trait SinkSettings {
 
     /// The URL that credentials are sent to; none where there are none.
     fn credentials_to(&self) -> Option<&Url> {
+        None
+    }
+
+    /// Returns what the sink notifies of; none where it takes every entry.
+    fn notify(&self) -> Option<Notify> {
         None
     }
 

@@ -13,6 +13,7 @@ use super::output::plural;
 use super::progress::Progress;
 use super::{Exit, Failure, Global, Outcome, complain, configured};
 use crate::core::model::{Cluster, Seq};
+use crate::core::wire::EntryError;
 use crate::delivery::{self, Pace, Settings, line_for};
 use crate::journal::{Journal, JournalError, Reader, Settled};
 use crate::sink::registry::SinkKind;
@@ -100,6 +101,7 @@ async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, m
     let (mut after, mut delivered, mut refused) = (Seq(from.0 - 1), 0_u64, 0_u64);
     let mut pace = config.rate.map(Pace::new);
     let (wanted, relabelings) = (config.wanted(), reader.relabelings(&config.name)?);
+    let notify = config.kind.settings().notify();
     while after < to {
         let mut limits = sink.limits();
         if let Some(pace) = &pace {
@@ -125,12 +127,17 @@ async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, m
         let mut items = Vec::with_capacity(entries.len());
         for entry in entries.into_iter().filter(|entry| entry.seq <= to) {
             if wanted.as_ref().is_none_or(|wanted| wanted.is(&entry.line)) {
+                let broken = |error: EntryError| {
+                    Failure::new(Exit::Io, format!("entry {} is {error}; run `decklog verify`", entry.seq))
+                };
+                // Each is an incident by itself: what came before it may be long ago.
+                let incident = notify.as_ref().map(|notify| notify.alone(&entry.line)).transpose().map_err(broken)?;
+                if incident == Some(None) {
+                    continue;
+                }
                 let line = line_for(&relabelings, entry.seq, entry.line)
                     .and_then(|line| config.shape().apply(entry.op, &line));
-                let line = line.map_err(|error| {
-                    Failure::new(Exit::Io, format!("entry {} is {error}; run `decklog verify`", entry.seq))
-                })?;
-                items.push(Item::new(entry.seq, entry.op, line));
+                items.push(Item::new(entry.seq, entry.op, line.map_err(broken)?).about(incident.flatten()));
             }
         }
         refused += deliver(sink.as_mut(), &items, &mut taken).await.map_err(wrong)?;

@@ -11,7 +11,7 @@ use super::ends::{has_written, is_note, is_wanted, outcome};
 use super::hands::{Hand, MARKS, drivers, hand, has_other_tool, is_of, tool_of, tools};
 use super::owned::{Differing, Held, Path, Versions, books, is_within, leaves, name_of, owns, resolve};
 use super::turn::{Turn, named};
-use super::{Drift, DrivenBy, Ended, Field, How, LeftOut, MOST, Written, back};
+use super::{Drift, DrivenBy, Ended, Field, How, LeftOut, MOST, Written};
 use crate::core::k8s::bookkeeping::{LAST_APPLIED, is_book};
 use crate::core::k8s::managed_fields::Manager;
 use crate::core::model::{EntryType, Seq};
@@ -218,7 +218,7 @@ impl Pass {
         change: &Change<'_>,
         world: &mut impl World,
     ) -> Result<(), Failure> {
-        let Some(before) = back::before(turn.after, &change.patch) else { return Ok(()) };
+        let Some(before) = change.before(turn.after) else { return Ok(()) };
         let wanted = self.still_wanted(key, &before, turn.after);
         let (mut known, again) = self.settle(key, turn, Some(&before), world);
         let own_books = books(&before);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use reqwest::Url;
 
@@ -11,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::HttpSink;
 use super::template::{Escape, Source, Template};
 use crate::core::units::{ByteSize, Span};
+use crate::core::spelling::Format;
 use crate::sink::Sink;
+use crate::sink::notify::{self, Notify, Rule};
 use crate::sink::settings::{Clash, HttpUrl, Network, SinkSettings, Tls, batch_size, timeout};
 
 /// CloudEvents over HTTP, or a body that a template makes of each entry.
@@ -38,6 +41,19 @@ pub struct Settings {
     /// Receiver of the values in the body of a template. There is no default; JSON stays right with each of them.
     #[serde(default)]
     pub escape: Option<Escape>,
+    /// What is worth a message, with format = "template": ready-made rules, and "NAME: CEL"; the most important first, because an entry is of the first that selects it. Default: every entry is a message.
+    #[serde(default)]
+    pub notify: Vec<Rule>,
+    /// Time without an entry after which the same object and rule are a new incident, with `notify`. Default: "10m".
+    #[serde(default)]
+    pub group: Option<Span>,
+    /// Time for which incidents are collected before they are sent, with `notify`. Default: "10s".
+    #[serde(default)]
+    pub group_wait: Option<Span>,
+    /// Number of incidents collected in one `group_wait` that have a message each, with `notify`; the rest have one together. Default: 10.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1000))]
+    pub digest: Option<u32>,
     /// Maximum number of entries in one batched request.
     #[serde(default = "batch_size")]
     #[schemars(range(min = 1, max = 10_000))]
@@ -90,6 +106,15 @@ pub enum BodyFormat {
     Template,
 }
 
+/// Time without an entry after which an incident is over, where none is given: longer than Kubernetes waits in a crash loop.
+const GROUP_DEFAULT: Duration = Duration::from_secs(600);
+
+/// Length of the windows whose incidents are told together, where none is given.
+const GROUP_WAIT: Duration = Duration::from_secs(10);
+
+/// Incidents of a window that have a message each, where it is not given.
+const DIGEST: usize = 10;
+
 /// The content type of a template's body, where none is given.
 const JSON: &str = "application/json";
 
@@ -129,7 +154,19 @@ impl Settings {
     /// The mistakes of keys that need or exclude each other.
     fn keys_together(&self) -> Vec<Clash> {
         let clash = |key, found: &str, expected| Clash { key, found: found.to_owned(), expected };
+        let notifies = !self.notify.is_empty();
+        let of_incidents = [
+            ("group", self.group.is_some()),
+            ("group_wait", self.group_wait.is_some()),
+            ("digest", self.digest.is_some()),
+        ];
+        let mut found: Vec<Clash> = of_incidents
+            .into_iter()
+            .filter(|(_, given)| *given && !notifies)
+            .map(|(key, _)| clash(key, "a key of incidents", "`notify` beside it, or leave it out"))
+            .collect();
         let given = [
+            ("notify", notifies),
             ("body", self.body.is_some()),
             ("body_file", self.body_file.is_some()),
             ("content_type", self.content_type.is_some()),
@@ -137,11 +174,14 @@ impl Settings {
         ];
         if self.format != BodyFormat::Template {
             let wrong = given.into_iter().filter(|(_, given)| *given);
-            return wrong
-                .map(|(key, _)| clash(key, "a key of templates", "format = \"template\" beside it, or leave it out"))
-                .collect();
+            found.extend(wrong.map(|(key, _)| {
+                clash(key, "a key of templates", "format = \"template\" beside it, or leave it out")
+            }));
+            return found;
         }
-        let mut found = Vec::new();
+        if let Some(again) = repeated(&self.notify) {
+            found.push(clash("notify", &format!("two rules with the name {again:?}"), "each rule once, with a name of its own"));
+        }
         match (&self.body, &self.body_file) {
             (None, None) => found.push(clash("format", "\"template\" without one", "`body` or `body_file` beside it")),
             (Some(_), Some(_)) => found.push(clash("body_file", "body_file beside body", "one of both")),
@@ -164,6 +204,12 @@ impl Settings {
         }
         found
     }
+}
+
+/// Returns the name of a rule that stands there twice.
+fn repeated(rules: &[Rule]) -> Option<&str> {
+    let is_again = |(at, rule): &(usize, &Rule)| rules[..*at].iter().any(|other| other.name() == rule.name());
+    rules.iter().enumerate().find(is_again).map(|(_, rule)| rule.name())
 }
 
 /// Reports whether a body of this type is JSON; none where it is neither that nor text.
@@ -189,6 +235,20 @@ impl SinkSettings for Settings {
             return found;
         }
         self.template().err().into_iter().collect()
+    }
+
+    fn notify(&self) -> Option<Notify> {
+        let rules = self.notify.clone();
+        (!rules.is_empty()).then(|| Notify {
+            rules,
+            group: self.group.map_or(GROUP_DEFAULT, |group| *group),
+            wait: self.group_wait.map_or(GROUP_WAIT, |wait| *wait),
+            digest: self.digest.map_or(DIGEST, |most| most as usize),
+        })
+    }
+
+    fn formats() -> &'static [Format] {
+        notify::FORMATS
     }
 
     fn credentials_to(&self) -> Option<&Url> {

@@ -31,6 +31,7 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::spelling::nearest;
 use crate::core::wire::Header;
 use crate::sink::Item;
+use crate::sink::notify::{Incident, NAMED};
 pub use escape::Escape;
 use place::{BODY_BYTES, Pen, Sheet, Tag, with_lines};
 use values::Fields;
@@ -126,8 +127,10 @@ impl Template {
             for line in [line.to_owned(), line.replace("\"web\"", &format!("\"{HOSTILE}\""))] {
                 let header = Header::parse(line.as_bytes()).map_err(|error| error.to_string())?;
                 let (seq, op) = (Seq(header.seq), header.op);
-                let item = Item::new(seq, op, Bytes::from(line.clone().into_bytes()));
-                template.body(&item).map_err(|error| for_type(&error, op))?;
+                for incident in incidents(&header) {
+                    let item = Item::new(seq, op, Bytes::from(line.clone().into_bytes())).about(incident);
+                    template.body(&item).map_err(|error| for_type(&error, op))?;
+                }
             }
         }
         Ok(template)
@@ -151,6 +154,18 @@ impl Template {
             Ok(()) => Ok(Some(sheet.body.into())),
         }
     }
+}
+
+/// What a message may be about: nothing, an incident, a digest.
+fn incidents(entry: &Header<'_>) -> [Option<Incident>; 3] {
+    let title = format!("{} {}: image changed", entry.kind, entry.name.as_deref().unwrap_or_default());
+    let (key, rule) = ("0a53/image-changed/Deployment.apps/shop/web".to_owned(), "image-changed".to_owned());
+    let log = "decklog show 1".to_owned();
+    let (first, last) = (entry.seq, entry.seq);
+    let one = Incident { key, rule, title, count: 1, first, last, log, digest: Vec::new() };
+    let causes = [("image changed".to_owned(), 27)];
+    let digest = Incident::digest(vec![one.clone(); NAMED], &causes, "0a53");
+    [None, Some(one), Some(digest)]
 }
 
 fn too_large(sheet: &Sheet) -> String {

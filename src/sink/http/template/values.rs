@@ -8,9 +8,13 @@ use serde_json::value::Value as Json;
 use crate::core::json::weight::{MANY, Weight};
 use crate::core::wire::{self, Entry, entry_schema};
 use crate::sink::Item;
+use crate::sink::notify::Incident;
 
 /// Names of the managers that wrote an entry, beside the members that it has.
 const BY: &str = "by";
+
+/// The incident that a message is about, where the sink notifies.
+const INCIDENT: &str = "incident";
 
 /// The members of an entry that have known members of their own, and those; the names of all others.
 pub(super) struct Fields(Json);
@@ -19,6 +23,8 @@ impl Fields {
     pub(super) fn new() -> Self {
         let mut schema = entry_schema()["properties"].take();
         schema[BY] = Json::Object(serde_json::Map::new());
+        let members = serde_json::to_value(Incident::default()).expect("texts and numbers are JSON");
+        schema[INCIDENT] = serde_json::json!({ "properties": members });
         Self(schema)
     }
 
@@ -46,6 +52,9 @@ pub(super) fn read(item: &Item) -> Result<Value, String> {
     };
     let by = Entry::parse(&item.line).map(|entry| wire::authors(&entry)).unwrap_or_default();
     entry[BY] = by.into_iter().map(|author| Json::String(author.manager)).collect();
+    if let Some(incident) = &item.incident {
+        entry[INCIDENT] = serde_json::to_value(&**incident).map_err(|_| "an incident that is no JSON")?;
+    }
     Ok(value(entry))
 }
 

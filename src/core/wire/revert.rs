@@ -3,25 +3,28 @@
 use serde_json::Value;
 
 use crate::core::json::pointer::unescape;
-use crate::core::wire::Op;
+use super::Change;
 
-/// Returns the version before; none where the patch does not fit.
-pub(super) fn before(after: &Value, patch: &[Op<'_>]) -> Option<Value> {
-    let mut object = after.clone();
-    for op in patch.iter().rev() {
-        let was = op.was.map(|was| serde_json::from_str::<Value>(was.get())).transpose().ok()?;
-        match &*op.op {
-            "add" => drop(take(&mut object, &op.path)?),
-            "remove" => insert(&mut object, &op.path, was?)?,
-            "replace" => *at(&mut object, &op.path)? = was?,
-            "move" => {
-                let moved = take(&mut object, &op.path)?;
-                insert(&mut object, op.from.as_deref()?, moved)?;
+impl Change<'_> {
+    /// Returns the version of the object before the change; none where the patch does not fit.
+    #[must_use]
+    pub fn before(&self, after: &Value) -> Option<Value> {
+        let mut object = after.clone();
+        for op in self.patch.iter().rev() {
+            let was = op.was.map(|was| serde_json::from_str::<Value>(was.get())).transpose().ok()?;
+            match &*op.op {
+                "add" => drop(take(&mut object, &op.path)?),
+                "remove" => insert(&mut object, &op.path, was?)?,
+                "replace" => *at(&mut object, &op.path)? = was?,
+                "move" => {
+                    let moved = take(&mut object, &op.path)?;
+                    insert(&mut object, op.from.as_deref()?, moved)?;
+                }
+                _ => return None,
             }
-            _ => return None,
         }
+        Some(object)
     }
-    Some(object)
 }
 
 fn at<'v>(object: &'v mut Value, pointer: &str) -> Option<&'v mut Value> {

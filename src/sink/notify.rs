@@ -1,0 +1,180 @@
+//! Notifications: which entries are worth a message, and what is one incident.
+//!
+//! A [`Rule`] selects entries; its name is the cause. [`Object`] is what an incident is about: the controller at the top of what
+//! the entry is of. [`Incident`] is what a template says of it. Which entries are one incident is decided by `delivery`, which
+//! reads the log.
+//!
+//! # Decision: notifications are keys of a sink
+//!
+//! Context: A message needs a template, credentials, a rate, retries, dead letters, `check`, `replay` and a cursor.
+//! Decision: `notify` is a key of an `http` sink with a template, and `where` still narrows it. What an incident is follows from the
+//! log alone: an entry begins one where none of the same key came in the `group` before it, by the times of the entries. So nothing
+//! is stored but the cursor, and a restart, or another replica with the same log, comes to the same messages with the same keys.
+//! Cost: After a start the log of `group` before the cursor is read again; where it is truncated, an incident that goes on is told twice.
+
+mod object;
+mod ready;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::core::model::EntryType;
+use crate::core::wire::{Entry, EntryError, Header};
+pub use object::Object;
+use ready::Case;
+pub use rule::{FORMATS, Rule};
+
+/// Longest key of an incident, in bytes: PagerDuty's `dedup_key` has at most 255.
+const KEY_BYTES: usize = 200;
+
+/// What a sink notifies of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notify {
+    /// The rules, the most important first: an entry is of the first one that selects it.
+    pub rules: Vec<Rule>,
+    /// Time without an entry after which the same object and cause are a new incident.
+    pub group: Duration,
+    /// Length of the windows whose incidents are told together.
+    pub wait: Duration,
+    /// Number of incidents of a window that have a message of their own.
+    pub digest: usize,
+}
+
+/// An entry that a rule selects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selected {
+    /// Place of the rule among those of the sink.
+    pub rule: usize,
+    /// The incident that it would begin, of this entry alone.
+    pub incident: Incident,
+    /// Uid of the cluster, else its name.
+    pub cluster: String,
+    /// True of a GAP.
+    pub is_gap: bool,
+}
+
+/// An incident, as a template sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Incident {
+    /// Cluster, cause and object: the same whenever the same comes again. At most 200 bytes.
+    pub key: String,
+    /// Name of the rule; empty for a digest.
+    pub rule: String,
+    /// The incident in a line.
+    pub title: String,
+    /// Number of its entries in the window; of a digest, the number of its incidents.
+    pub count: u64,
+    /// Seq of its first entry.
+    pub first: u64,
+    /// Seq of its last entry in the window.
+    pub last: u64,
+    /// The command that shows it.
+    pub log: String,
+    /// The incidents of a digest, in the order of the log: at most 20; empty for an incident.
+    pub digest: Vec<Incident>,
+}
+
+/// Incidents that a digest names.
+pub const NAMED: usize = 20;
+
+impl Notify {
+    /// Returns the time at which an entry was journaled, in microseconds since 1970, and what it is to the rules; none where none
+    /// selects it.
+    ///
+    /// # Errors
+    /// Where the line is not an entry.
+    pub fn select(&self, line: &[u8]) -> Result<(i64, Option<Selected>), EntryError> {
+        let entry = Entry::parse(line)?;
+        let time = entry.time.parse::<Timestamp>().map_err(|_| EntryError::Part("time"))?.as_microsecond();
+        let case = Case::new(&entry, line);
+        let selected = self.rules.iter().position(|rule| rule.selects(&case)).map(|rule| Selected {
+            rule,
+            incident: begun(&self.rules[rule], &entry, &Object::of(&entry, case.after())),
+            cluster: cluster(&entry).to_owned(),
+            is_gap: entry.op == EntryType::Gap,
+        });
+        Ok((time, selected))
+    }
+
+    /// Returns the message for an entry by itself, as `replay` sends it; none where no rule selects it.
+    ///
+    /// # Errors
+    /// As for [`Notify::select`].
+    pub fn alone(&self, line: &[u8]) -> Result<Option<Incident>, EntryError> {
+        Ok(self.select(line)?.1.map(|selected| selected.incident))
+    }
+}
+
+impl Incident {
+    /// Makes one of several, which come in the order of the log. `more` are those that it counts and does not name, by the titles of
+    /// their rules.
+    #[must_use]
+    pub fn digest(incidents: Vec<Self>, causes: &[(String, u64)], cluster: &str) -> Self {
+        let count: u64 = causes.iter().map(|(_, count)| count).sum();
+        let named: Vec<String> = causes.iter().map(|(cause, count)| format!("{count} {cause}")).collect();
+        Self {
+            key: format!("{cluster}/digest"),
+            rule: String::new(),
+            title: format!("{count} more: {}", named.join(", ")),
+            count,
+            first: incidents.first().map_or(0, |one| one.first),
+            last: incidents.iter().map(|one| one.last).max().unwrap_or_default(),
+            log: "decklog log".to_owned(),
+            digest: incidents,
+        }
+    }
+}
+
+/// The incident that begins with an entry.
+fn begun(rule: &Rule, entry: &Header<'_>, object: &Object) -> Incident {
+    Incident {
+        key: key(&[cluster(entry), rule.name(), &object.to_string()].join("/")),
+        rule: rule.name().to_owned(),
+        title: format!("{}: {}", object.title(), rule.title()),
+        count: 1,
+        first: entry.seq,
+        last: entry.seq,
+        log: command(entry),
+        digest: Vec::new(),
+    }
+}
+
+/// Identity of the cluster: its uid, else its name.
+fn cluster<'h>(entry: &'h Header<'_>) -> &'h str {
+    if entry.cluster.uid.is_empty() { &entry.cluster.name } else { &entry.cluster.uid }
+}
+
+/// A key of bounded length: the end of one that is longer is a digest.
+fn key(text: &str) -> String {
+    use sha2::{Digest, Sha256};
+    if text.len() <= KEY_BYTES {
+        return text.to_owned();
+    }
+    let digest: String = Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let kept = (0..=KEY_BYTES - digest.len() - 1).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    format!("{}-{digest}", &text[..kept])
+}
+
+/// The command that shows an entry and what came after it.
+fn command(entry: &Header<'_>) -> String {
+    let Some(name) = entry.name.as_deref().filter(|_| entry.op.is_change()) else {
+        return format!("decklog show {}", entry.seq);
+    };
+    let namespace = entry.namespace.as_deref().map(|namespace| format!(" -n {}", word(namespace))).unwrap_or_default();
+    let between = entry.happened_between.as_ref().map(|[earliest, _]| earliest);
+    let since = between.or(entry.happened.as_ref()).unwrap_or(&entry.time);
+    // From the second in which it happened.
+    let second = since.split('.').next().unwrap_or_default().trim_end_matches('Z');
+    format!("decklog log {}{namespace} --since {second}Z", word(&format!("{}/{name}", entry.full_resource())))
+}
+
+/// A word of a shell.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
