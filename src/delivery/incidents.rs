@@ -17,8 +17,8 @@ use super::{Batch, Feed, Seq};
 use crate::core::filter::Wanted;
 use crate::core::model::EntryType;
 use crate::journal::{JournalError, StoredEntry};
-use crate::sink::notify::{Incident, NAMED, Notify, Selected};
 use crate::sink::Limits;
+use crate::sink::notify::{Incident, NAMED, Notify, Selected};
 
 /// Time that an entry may take from its stamp to the log.
 const LATE_MAX: Duration = Duration::from_secs(1);

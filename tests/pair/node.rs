@@ -387,6 +387,7 @@ impl Life {
                 on_refused: OnRefused::Halt,
                 stats: Arc::default(),
                 position_known: Arc::default(),
+                notify: None,
                 machine: None,
             };
             delivery::register(journal, vec![plan.registration()])

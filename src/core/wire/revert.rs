@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::core::json::pointer::unescape;
 use super::Change;
+use crate::core::json::pointer::unescape;
 
 impl Change<'_> {
     /// Returns the version of the object before the change; none where the patch does not fit.

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::HttpSink;
 use super::template::{Escape, Source, Template};
-use crate::core::units::{ByteSize, Span};
 use crate::core::spelling::Format;
+use crate::core::units::{ByteSize, Span};
 use crate::sink::Sink;
 use crate::sink::notify::{self, Notify, Rule};
 use crate::sink::settings::{Clash, HttpUrl, Network, SinkSettings, Tls, batch_size, timeout};
@@ -174,13 +174,19 @@ impl Settings {
         ];
         if self.format != BodyFormat::Template {
             let wrong = given.into_iter().filter(|(_, given)| *given);
-            found.extend(wrong.map(|(key, _)| {
-                clash(key, "a key of templates", "format = \"template\" beside it, or leave it out")
-            }));
+            found.extend(
+                wrong.map(|(key, _)| {
+                    clash(key, "a key of templates", "format = \"template\" beside it, or leave it out")
+                }),
+            );
             return found;
         }
         if let Some(again) = repeated(&self.notify) {
-            found.push(clash("notify", &format!("two rules with the name {again:?}"), "each rule once, with a name of its own"));
+            found.push(clash(
+                "notify",
+                &format!("two rules with the name {again:?}"),
+                "each rule once, with a name of its own",
+            ));
         }
         match (&self.body, &self.body_file) {
             (None, None) => found.push(clash("format", "\"template\" without one", "`body` or `body_file` beside it")),

@@ -28,11 +28,7 @@ pub(super) const ALL: [Ready; 8] = [
     Ready { name: "image-changed", title: "image changed", selects: image_changed },
     Ready { name: "scaled-to-0", title: "scaled to 0", selects: scaled_to_0 },
     Ready { name: "rbac-widened", title: "RBAC widened", selects: rbac_widened },
-    Ready {
-        name: "gitops-edited-by-hand",
-        title: "GitOps-owned field edited by hand",
-        selects: gitops_edited_by_hand,
-    },
+    Ready { name: "gitops-edited-by-hand", title: "GitOps-owned field edited by hand", selects: gitops_edited_by_hand },
     Ready { name: "deleted-by-a-person", title: "deleted by a person", selects: deleted_by_a_person },
     Ready { name: "secret-rotated", title: "Secret rotated", selects: secret_rotated },
     Ready { name: "crash-loop", title: "crash loop", selects: crash_loop },
@@ -108,7 +104,8 @@ impl<'e> Case<'e> {
 
     /// Reports whether a controller keeps the object for another one.
     fn is_controlled(&self) -> bool {
-        let owners = self.after().and_then(|after| after.pointer("/metadata/ownerReferences")).and_then(Value::as_array);
+        let owners =
+            self.after().and_then(|after| after.pointer("/metadata/ownerReferences")).and_then(Value::as_array);
         owners.into_iter().flatten().any(|owner| owner.get("controller") == Some(&Value::Bool(true)))
     }
 }
@@ -193,7 +190,8 @@ fn covers(held: &[&Value], rule: &Value) -> bool {
     if !urls.is_empty() {
         return verbs.iter().all(|verb| {
             urls.iter().all(|url| {
-                held.iter().any(|one| has(list(Some(one), "verbs"), verb) && has_url(list(Some(one), "nonResourceURLs"), url))
+                held.iter()
+                    .any(|one| has(list(Some(one), "verbs"), verb) && has_url(list(Some(one), "nonResourceURLs"), url))
             })
         });
     }
@@ -234,9 +232,9 @@ fn has_part(list: &[Value], resource: &Value) -> bool {
 /// Reports whether a list has a path, or one with `*` at its end that begins it.
 fn has_url(list: &[Value], url: &Value) -> bool {
     let url = url.as_str().unwrap_or_default();
-    list.iter().filter_map(Value::as_str).any(|one| {
-        one == url || one.strip_suffix('*').is_some_and(|beginning| url.starts_with(beginning))
-    })
+    list.iter()
+        .filter_map(Value::as_str)
+        .any(|one| one == url || one.strip_suffix('*').is_some_and(|beginning| url.starts_with(beginning)))
 }
 
 /// A client that people use has changed or removed a field that a delivery tool owned.
@@ -310,9 +308,7 @@ fn steps<'v>(object: &'v Value, pointer: &str) -> Option<Vec<Step<'v>>> {
 fn find(index: &Index, step: &Step<'_>) -> Option<crate::core::json::tree::Id> {
     match step {
         Step::Member(name) => index.member(name),
-        Step::Element(element) => {
-            index.element(|name| element.get(name).map(Value::to_string), || element.to_string())
-        }
+        Step::Element(element) => index.element(|name| element.get(name).map(Value::to_string), || element.to_string()),
     }
 }
 
@@ -332,7 +328,10 @@ fn secret_rotated(case: &Case<'_>) -> bool {
         let kind = case.after().and_then(|after| after.get("type")).and_then(Value::as_str);
         kind.is_some_and(|kind| kind.starts_with("helm.sh/release"))
     };
-    case.is_modified() && case.is("", "Secret") && case.change().areas.iter().any(|area| area == "data") && !is_release()
+    case.is_modified()
+        && case.is("", "Secret")
+        && case.change().areas.iter().any(|area| area == "data")
+        && !is_release()
 }
 
 /// A container of a Pod waits to be started again, and did not before.

@@ -42,7 +42,10 @@ impl Rule {
         match self {
             Self::Ready(ready) => (ready.selects)(case),
             Self::Cel(name, filter) => filter.selects(case.line).unwrap_or_else(|error| {
-                tracing::debug!(rule = name, "`notify` cannot be evaluated for an entry, which is passed over: {error}");
+                tracing::debug!(
+                    rule = name,
+                    "`notify` cannot be evaluated for an entry, which is passed over: {error}"
+                );
                 false
             }),
         }

@@ -269,6 +269,7 @@ fn sinks(place: &Surroundings, out: &Path, alive: &Arc<AtomicBool>) -> Result<Op
         on_refused: place.setup.on_refused,
         stats: Arc::default(),
         position_known: Arc::default(),
+        notify: None,
         machine: None,
     };
     let (setup, stage) = (&place.setup, &place.stage);
