@@ -27,6 +27,7 @@ mod hostile;
 mod matrix;
 mod memory;
 mod messages;
+mod notifying;
 mod operation;
 mod reading;
 mod restarts;

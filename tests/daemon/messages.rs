@@ -93,7 +93,7 @@ fn list<'v>(body: &'v Value, pointer: &str) -> Result<&'v Vec<Value>, String> {
 }
 
 /// The rules of each API, as its documentation has them.
-fn is_right(name: &str, headers: &HeaderMap, body: &Value) -> Result<(), String> {
+pub(crate) fn is_right(name: &str, headers: &HeaderMap, body: &Value) -> Result<(), String> {
     must(headers["content-type"] == "application/json", "the content type")?;
     match name {
         "slack" => {
@@ -173,10 +173,33 @@ fn is_right(name: &str, headers: &HeaderMap, body: &Value) -> Result<(), String>
 }
 
 /// The configurations of the page, by the names of their sinks.
-fn recipes() -> BTreeMap<String, String> {
+fn pages() -> BTreeMap<String, String> {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/messages.md")).unwrap();
     let blocks = page.split("```toml\n").skip(1).map(|rest| rest.split("```\n").next().unwrap());
     blocks.map(|block| (block.split('"').nth(1).unwrap().to_owned(), block.to_owned())).collect()
+}
+
+/// Reports whether a configuration notifies of incidents.
+fn notifies(recipe: &str) -> bool {
+    recipe.contains("\nnotify = ")
+}
+
+/// Those with a message for each entry.
+fn recipes() -> BTreeMap<String, String> {
+    pages().into_iter().filter(|(_, recipe)| !notifies(recipe)).collect()
+}
+
+/// Value of a key, as TOML, for the sink of a name.
+pub(crate) type ForSink<'f> = &'f dyn Fn(&str) -> String;
+
+/// Those with a message for each incident, with other values of some keys.
+pub(crate) fn notifying(changed: &[(&str, ForSink<'_>)]) -> Vec<String> {
+    let line = |name: &str, line: &str| {
+        let key = changed.iter().find(|(key, _)| line.starts_with(&format!("{key} = ")));
+        key.map_or_else(|| format!("{line}\n"), |(key, value)| format!("{key} = {}\n", value(name)))
+    };
+    let of = |(name, recipe): (String, String)| recipe.lines().map(|one| line(&name, one)).collect();
+    pages().into_iter().filter(|(_, recipe)| notifies(recipe)).map(of).collect()
 }
 
 /// The place that a recipe has for one of these keys, put in.

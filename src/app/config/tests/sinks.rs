@@ -312,6 +312,28 @@ fn a_template_is_tried_and_needs_its_keys() {
             &format!("{template}escape = 'none'\nbody = '[\"{{{{ nmae }}}}\"]'"),
             "9:8 sink[0].body: line 1: unknown field nmae (did you mean name?)",
         ),
+        ("notify = ['gap']", "7:10 sink[0].notify: a key of templates"),
+        ("group = '1m'", "7:9 sink[0].group: a key of incidents"),
+        (
+            &format!("{template}escape = 'none'\nbody = '[]'\ndigest = 3\ngroup_wait = '1s'"),
+            "10:14 sink[0].group_wait: a key of incidents\n9:10 sink[0].digest: a key of incidents",
+        ),
+        (
+            &format!("{template}escape = 'none'\nbody = '[]'\nnotify = ['gap', 'image-chnged', 'x: kindd']"),
+            "10:18 sink[0].notify[1]: no ready-made rule \"image-chnged\", and no name before an expression → image-changed\n10:34 sink[0].notify[2]: an entry has no \"kindd\"",
+        ),
+        (
+            &format!("{template}escape = 'none'\nbody = '[]'\nnotify = ['gap', 'x: true', 'gap']"),
+            "10:10 sink[0].notify: two rules with the name \"gap\"",
+        ),
+        (
+            &format!("{template}escape = 'none'\nbody = '[\"{{{{ incident.title }}}}\"]'\nnotify = ['gap', 'x: true']"),
+            "",
+        ),
+        (
+            &format!("{template}escape = 'none'\nbody = '[\"{{{{ incident.titel }}}}\"]'"),
+            "9:8 sink[0].body: line 1: unknown field incident.titel (did you mean incident.title?)",
+        ),
         (&format!("{template}escape = 'none'\nbody = '[\"{{{{ name }}}}\"]'"), ""),
         (&format!("{template}escape = 'none'\nbody = '{{{{ name }}}}'\ncontent_type = 'text/plain'"), ""),
     ] {

@@ -1,0 +1,325 @@
+//! Notifications of the `http` sink: from everything that a busy cluster does, a message for each incident, to servers on a bad
+//! day and over restarts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::IntoResponse;
+use decklog::sim::{Sim, objects};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::messages::{is_right, notifying};
+use crate::support::{Daemon, cluster, until};
+
+const STATUS_CHANGES: usize = 10_000;
+const PODS: usize = 20;
+const ROLLOUTS: usize = 50;
+const EDITS: usize = 5;
+const LOOPS: usize = 3;
+/// Each of these, and a node that flaps.
+const INCIDENTS: usize = ROLLOUTS + EDITS + LOOPS + 1;
+
+/// Rules of the test, the most important first.
+const RULES: &str = r#"["gitops-edited-by-hand", "crash-loop", "image-changed", 'node-not-ready: kind == "Node" && change.patch.exists(p, p.path.startsWith("/status/conditions"))']"#;
+
+const DEPLOYMENTS: &str = "deployments.apps";
+
+/// What came to one place.
+#[derive(Default)]
+struct Came {
+    requests: usize,
+    /// The key and the body of each that was accepted, in order.
+    taken: Vec<(String, Bytes)>,
+    wrong: Vec<String>,
+}
+
+type All = Arc<Mutex<BTreeMap<String, Came>>>;
+
+/// Answers 429, 503, and not at all after the message was accepted; and most of the time well.
+async fn take(
+    State(all): State<All>,
+    method: Method,
+    at: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> axum::response::Response {
+    if method == Method::OPTIONS {
+        return StatusCode::METHOD_NOT_ALLOWED.into_response();
+    }
+    let name = at.path().trim_start_matches('/').to_owned();
+    let mut all = all.lock().unwrap();
+    let came = all.entry(name.clone()).or_default();
+    let request = came.requests;
+    came.requests += 1;
+    match request % 16 {
+        3 => return (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")], "slow down").into_response(),
+        8 => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        _ => {}
+    }
+    let parsed: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    let right = match name.as_str() {
+        "incidents" => is_right("slack", &headers, &parsed),
+        "pager" => is_right("pagerduty", &headers, &parsed),
+        _ => Ok(()),
+    };
+    if let Err(why) = right {
+        came.wrong.push(format!("{why}: {parsed}"));
+        return (StatusCode::BAD_REQUEST, why).into_response();
+    }
+    came.taken.push((headers["idempotency-key"].to_str().unwrap().to_owned(), body));
+    if request % 16 == 12 {
+        drop(all);
+        // hyper ends the connection without an answer; nobody prints it.
+        std::panic::resume_unwind(Box::new("cut"));
+    }
+    StatusCode::OK.into_response()
+}
+
+/// The messages as a receiver has them that knows keys: each once. One that came again is what it was.
+fn known(came: &Came) -> Vec<(String, Value)> {
+    assert!(came.wrong.is_empty(), "{:?}", came.wrong);
+    let mut known: Vec<(String, Bytes)> = Vec::new();
+    for (key, body) in &came.taken {
+        match known.iter().find(|(other, _)| other == key) {
+            Some((_, other)) => assert!(other == body, "{key} came twice, and not alike"),
+            None => known.push((key.clone(), body.clone())),
+        }
+    }
+    known.into_iter().map(|(key, body)| (key, serde_json::from_slice(&body).unwrap())).collect()
+}
+
+fn deployments(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{prefix}{number}")).collect()
+}
+
+fn looping(pod: &mut Value, is_looping: bool) {
+    let state = if is_looping {
+        json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off restarting failed container"}})
+    } else {
+        json!({"running": {"startedAt": "2026-11-21T10:15:00Z"}})
+    };
+    pod["status"]["containerStatuses"][0]["state"] = state.clone();
+    let name = pod["status"]["containerStatuses"][0]["name"].clone();
+    let set = json!({"containerStatuses": [{"name": name, "state": state}]});
+    objects::touch(pod, "kubelet", "Update", "v1", "status", &set);
+}
+
+fn pod_of(app: &str, name: &str, hash: &str) -> Value {
+    let mut pod = objects::pod("shop", name, app, Some((&format!("{app}-{hash}"), "set")), "registry.example/web:1");
+    pod["metadata"]["labels"]["pod-template-hash"] = hash.into();
+    objects::schedule(&mut pod, "n1");
+    objects::run(&mut pod, "10.0.0.7", true);
+    pod
+}
+
+/// What is there before decklog is.
+fn furnish(sim: &Sim) {
+    sim.create("nodes", objects::node("n1")).unwrap();
+    for name in deployments("web", ROLLOUTS).iter().chain(&deployments("loop", LOOPS)) {
+        sim.create(DEPLOYMENTS, objects::deployment("shop", name, 1, "registry.example/web:1")).unwrap();
+    }
+    for name in deployments("git", EDITS) {
+        let mut own = objects::deployment("shop", &name, 1, "registry.example/web:1");
+        own["metadata"]["managedFields"][0]["manager"] = "argocd-controller".into();
+        sim.create(DEPLOYMENTS, own).unwrap();
+    }
+    for number in 0..PODS {
+        sim.create("pods", pod_of("busy", &format!("busy-{number}"), "5d4f")).unwrap();
+    }
+    for name in deployments("loop", LOOPS) {
+        for pod in ["a", "b"] {
+            sim.create("pods", pod_of(&name, &format!("{name}-5d4f-{pod}"), "5d4f")).unwrap();
+        }
+    }
+}
+
+fn roll_out(sim: &Sim, name: &str) {
+    let image =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": name, "image": "registry.example/web:2"}]}}}});
+    sim.update(DEPLOYMENTS, "shop", name, |object| {
+        object["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/web:2".into();
+        objects::touch(object, "kubectl-set", "Update", "apps/v1", "", &image);
+    })
+    .unwrap();
+    let (old, new) = (format!("{name}-old"), format!("{name}-new"));
+    sim.create("pods", pod_of(name, &new, "77aa")).unwrap();
+    sim.create("pods", pod_of(name, &old, "5d4f")).unwrap();
+    sim.delete("pods", "shop", &old).unwrap();
+    for replicas in [0, 1] {
+        sim.update(DEPLOYMENTS, "shop", name, |object| {
+            object["status"]["updatedReplicas"] = replicas.into();
+            objects::touch(
+                object,
+                "kube-controller-manager",
+                "Update",
+                "apps/v1",
+                "status",
+                &json!({"updatedReplicas": replicas}),
+            );
+        })
+        .unwrap();
+    }
+}
+
+fn edit(sim: &Sim, name: &str, replicas: usize) {
+    sim.update(DEPLOYMENTS, "shop", name, |object| {
+        object["spec"]["replicas"] = replicas.into();
+        objects::touch(object, "kubectl-edit", "Update", "apps/v1", "", &json!({"spec": {"replicas": replicas}}));
+    })
+    .unwrap();
+}
+
+/// Turn `turn` of so many: of everything that happens, as much as belongs there.
+fn live(sim: &Sim, turn: usize, turns: usize) {
+    let of = |count: usize| count * turn / turns..count * (turn + 1) / turns;
+    for change in of(STATUS_CHANGES) {
+        let name = format!("busy-{}", change % PODS);
+        sim.update("pods", "shop", &name, |pod| {
+            let condition = json!({"type": "Ready", "status": "True", "message": change.to_string()});
+            pod["status"]["conditions"][1] = condition.clone();
+            objects::touch(pod, "kubelet", "Update", "v1", "status", &json!({"conditions": [condition]}));
+        })
+        .unwrap();
+    }
+    of(ROLLOUTS).for_each(|number| roll_out(sim, &format!("web{number}")));
+    of(EDITS * 2).for_each(|number| edit(sim, &format!("git{}", number / 2), 3 + number));
+    for time in of(LOOPS * 12) {
+        let (number, pod) = (time % LOOPS, ["a", "b"][time / LOOPS % 2]);
+        let name = format!("loop{number}-5d4f-{pod}");
+        sim.update("pods", "shop", &name, |pod| looping(pod, time / LOOPS / 2 % 2 == 0)).unwrap();
+    }
+    for time in of(40) {
+        sim.update("nodes", "", "n1", |node| {
+            node["status"]["conditions"][0]["status"] = if time % 2 == 0 { "False" } else { "True" }.into();
+        })
+        .unwrap();
+    }
+}
+
+/// The titles of all incidents, and of those that nobody may miss.
+fn expected() -> (BTreeSet<String>, BTreeSet<String>) {
+    let titles = |prefix: &str, count, cause: &str| -> BTreeSet<String> {
+        deployments(prefix, count).iter().map(|name| format!("Deployment shop/{name}: {cause}")).collect()
+    };
+    let mut important = titles("git", EDITS, "GitOps-owned field edited by hand");
+    important.extend(titles("loop", LOOPS, "crash loop"));
+    let mut all = titles("web", ROLLOUTS, "image changed");
+    all.extend(important.iter().cloned());
+    all.insert("Node n1: node-not-ready".to_owned());
+    (all, important)
+}
+
+/// Incidents that a place has been told of so far, those in digests counted.
+fn told(came: &Came) -> usize {
+    let counts = |(_, body): &(String, Value)| match body.pointer("/incident") {
+        Some(incident) if incident["digest"].as_array().is_some_and(|digest| !digest.is_empty()) => {
+            usize::try_from(incident["count"].as_u64().unwrap()).unwrap()
+        }
+        _ => 1,
+    };
+    known(came).iter().map(counts).sum()
+}
+
+/// Seqs of the messages, out of `"EPOCH_SEQ"`.
+fn seqs(messages: &[(String, Value)]) -> Vec<u64> {
+    messages.iter().map(|(key, _)| key.trim_matches('"').rsplit_once('_').unwrap().1.parse().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
+    let sim = cluster().await;
+    furnish(&sim);
+    let all = All::default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let router = Router::new().fallback(take).with_state(Arc::clone(&all));
+    let mut serving = JoinSet::new();
+    serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let watch = "resources = [\"deployments\", \"pods\", \"nodes\"]";
+    let mut daemon = Daemon::with(&sim, watch, "");
+    let recipes = notifying(&[
+        ("url", &|name| format!("\"http://{at}/{name}\"")),
+        ("notify", &|_| RULES.to_owned()),
+        ("rate", &|_| "1000".to_owned()),
+    ]);
+    assert_eq!(recipes.len(), 2);
+    let own = |name: &str, digest: usize| {
+        format!(
+            "[[sink]]\nname = \"{name}\"\ntype = \"http\"\nurl = \"http://{at}/{name}\"\nformat = \"template\"\nescape = \"none\"\n\
+             from = \"now\"\nnotify = {RULES}\nbody = '{{ \"incident\": {{{{ incident }}}} }}'\ngroup_wait = \"1s\"\ndigest = {digest}\n\n"
+        )
+    };
+    let recipes: Vec<String> = recipes.into_iter().map(|one| one + "group_wait = \"1s\"\ndigest = 100\n").collect();
+    daemon.configure(&daemon.config(watch, &(own("few", 5) + &own("one", 100) + &recipes.join("\n"))));
+    daemon.start();
+    daemon.ready().await;
+    until("the first list", async || {
+        let lines = daemon.lines();
+        if lines >= ROLLOUTS + EDITS + PODS + LOOPS * 3 + 1 { Ok(()) } else { Err(lines.to_string()) }
+    })
+    .await;
+    const TURNS: usize = 8;
+    for turn in 0..TURNS {
+        live(&sim, turn, TURNS);
+        if turn == 2 {
+            daemon.kill().await;
+            daemon.start();
+        }
+        if turn == 5 {
+            daemon.stop().await;
+            daemon.start();
+        }
+    }
+    daemon.ready().await;
+    until("every incident", async || {
+        daemon.must_run();
+        let all = all.lock().unwrap();
+        let told: BTreeMap<&String, usize> = all.iter().map(|(name, came)| (name, told(came))).collect();
+        let right = told.len() == 4 && told.values().all(|told| *told >= INCIDENTS);
+        if right { Ok(()) } else { Err(format!("{told:?}: {}", daemon.last_words())) }
+    })
+    .await;
+    let commands: BTreeMap<String, String> = {
+        let all = all.lock().unwrap();
+        let incident = |(_, body): (String, Value)| body["incident"].clone();
+        let text = |value: &Value, key: &str| value[key].as_str().unwrap().to_owned();
+        known(&all["one"]).into_iter().map(incident).map(|one| (text(&one, "rule"), text(&one, "log"))).collect()
+    };
+    assert_eq!(commands.len(), 4);
+    for command in commands.values() {
+        let words: Vec<&str> = command.split(' ').collect();
+        let answer = daemon.command(&words[1..]).await.done();
+        assert!(answer.lines().count() >= 1 && answer.contains("20"), "{command}: {answer}");
+    }
+    daemon.stop().await;
+    let all = all.lock().unwrap();
+    let (titles, important) = expected();
+    for name in ["one", "incidents", "pager"] {
+        let messages = known(&all[name]);
+        let seqs = seqs(&messages);
+        assert!(messages.len() <= 60 && seqs.is_sorted(), "{name}: {} messages, {seqs:?}", messages.len());
+        let of = |body: &Value| match name {
+            "one" => body["incident"]["title"].as_str().unwrap().to_owned(),
+            "incidents" => body["text"].as_str().unwrap().to_owned(),
+            _ => body["payload"]["summary"].as_str().unwrap().to_owned(),
+        };
+        let told: Vec<String> = messages.iter().map(|(_, body)| of(body)).collect();
+        assert_eq!(told.iter().cloned().collect::<BTreeSet<_>>(), titles, "{name}");
+        assert_eq!(told.len(), titles.len(), "{name}: one is told twice");
+    }
+    let keys: BTreeSet<String> = known(&all["pager"]).iter().map(|(_, body)| body["dedup_key"].to_string()).collect();
+    assert_eq!(keys.len(), INCIDENTS);
+    // Few messages: what is important has its own, and the rest is in digests, each once.
+    let messages = known(&all["few"]);
+    assert!(messages.len() < INCIDENTS && seqs(&messages).is_sorted(), "{} messages", messages.len());
+    let own: BTreeSet<String> =
+        messages.iter().map(|(_, body)| body["incident"]["title"].as_str().unwrap().to_owned()).collect();
+    assert!(own.is_superset(&important), "{own:?}");
+    assert_eq!(told(&all["few"]), INCIDENTS);
+}
