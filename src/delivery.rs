@@ -14,6 +14,7 @@
 //! assert_eq!(OnRefused::default(), OnRefused::Halt, "nothing is left out unless somebody says so");
 //! ```
 
+mod feed;
 mod incidents;
 mod machine;
 mod pace;
@@ -39,10 +40,11 @@ use crate::core::filter::Wanted;
 use crate::core::model::Seq;
 use crate::core::runtime::{self, Listener, watch};
 use crate::core::wire::Shape;
-use crate::journal::{self, Journal, JournalError, Reader, Relabeling, SinkJournal, SinkStart, SinkState, StoredEntry};
+use crate::journal::{self, Journal, JournalError, Relabeling, SinkJournal, SinkStart, SinkState};
 use crate::sink::notify::Notify;
 use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
-use incidents::{Incidents, Pause};
+use feed::{Feed, Pause};
+use incidents::Incidents;
 use machine::{Effect, Input, SinkOffset, State};
 pub(crate) use pace::Pace;
 pub use settings::{From, OnRefused, Settings};
@@ -216,74 +218,6 @@ enum Outcome {
     Input(Input),
     Nothing,
     Stop,
-}
-
-/// Reads entries and makes of them what the sink gets. Moved to a blocking thread and back.
-struct Feed {
-    reader: Reader,
-    /// First seq that this sink gets.
-    begins: Seq,
-    /// Ranges of entries that are delivered under a later epoch.
-    relabelings: Vec<Relabeling>,
-    filter: Option<Wanted>,
-    shape: Shape,
-    /// None where every entry is for the sink.
-    incidents: Option<Incidents>,
-}
-
-/// Entries that were read from the journal.
-struct Batch {
-    upto: Option<Seq>,
-    /// Set if entries are missing before the first one.
-    hole: bool,
-    /// Average size of the entries that were read, in bytes.
-    entry_bytes: usize,
-    items: Vec<Item>,
-    /// Number of leading GAPs that are of this sink alone.
-    own: usize,
-    /// Each of them as it was before it was shaped.
-    whole: Vec<Bytes>,
-    /// Wait before the next read, where what was read is not decided yet.
-    pause: Option<Pause>,
-}
-
-impl Feed {
-    fn read(&mut self, after: Seq, limits: Limits, now: (i64, Instant)) -> Result<Batch, JournalError> {
-        if let Some(mut incidents) = self.incidents.take() {
-            let batch = self.read_incidents(&mut incidents, after, limits, now);
-            self.incidents = Some(incidents);
-            return batch;
-        }
-        let choice = self.filter.as_ref().and_then(Wanted::of_row);
-        let page = self.reader.deliverable_after(after, limits.entries.max(1), limits.bytes, choice)?;
-        let upto = page.looked_at.map(|(_, last)| last);
-        let hole = page.looked_at.is_some_and(|(first, _)| first > after.next());
-        let entries = page.entries;
-        let looked_at = page.looked_at.map_or(1, |(first, last)| last.0 - first.0 + 1);
-        let bytes = entries.iter().map(|entry| entry.line.len() as u64).sum::<u64>();
-        let entry_bytes = usize::try_from(bytes / looked_at).unwrap_or(usize::MAX);
-        let wanted = |entry: &StoredEntry| {
-            let is_own = page.own.is_some_and(|last| entry.seq <= last);
-            entry.seq >= self.begins
-                && (is_own || self.filter.as_ref().is_none_or(|filter| filter.of_entry(&entry.line)))
-        };
-        let (mut items, mut whole) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
-        for entry in entries.into_iter().filter(wanted) {
-            items.push(self.item(&entry)?);
-            whole.push(entry.line);
-        }
-        let own = page.own.map_or(0, |last| items.partition_point(|item| item.seq <= last));
-        Ok(Batch { upto, hole, entry_bytes, items, own, whole, pause: None })
-    }
-
-    /// Makes of an entry what the sink gets.
-    fn item(&self, entry: &StoredEntry) -> Result<Item, JournalError> {
-        let line = line_for(&self.relabelings, entry.seq, entry.line.clone())
-            .and_then(|line| self.shape.apply(entry.op, &line));
-        let line = line
-            .map_err(|error| JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq)))?;
-        Ok(Item::new(entry.seq, entry.op, line))
-    }
 }
 
 /// The output of this machine, where each has its own.

@@ -13,21 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Batch, Feed, Seq};
-use crate::core::filter::Wanted;
-use crate::core::model::EntryType;
-use crate::journal::{JournalError, StoredEntry};
-use crate::sink::Limits;
+use crate::core::model::Seq;
 use crate::sink::notify::{Incident, NAMED, Notify, Selected};
 
 /// Time that an entry may take from its stamp to the log.
 const LATE_MAX: Duration = Duration::from_secs(1);
-
-/// Entries and bytes that are read at once.
-const PAGE: (usize, usize) = (1000, 4 << 20);
-
-/// Pages of one read.
-const PAGES: usize = 8;
 
 /// Incidents of a window that are remembered; of more, only their number.
 const MOST: usize = 10_000;
@@ -37,11 +27,11 @@ const MOST_KEYS: usize = 200_000;
 
 /// An incident of the window, and the rule of its entries.
 #[derive(Clone, Debug)]
-struct Begun {
+pub(super) struct Begun {
     rule: usize,
-    incident: Incident,
+    pub(super) incident: Incident,
     /// The entry, where it is a GAP: one of this sink alone is not in the log.
-    line: Option<Bytes>,
+    pub(super) line: Option<Bytes>,
 }
 
 /// A window with incidents.
@@ -57,30 +47,23 @@ struct Window {
     since: Instant,
 }
 
-/// Pause of a read until there are entries after a seq, or until a moment.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pause {
-    pub(super) after: Seq,
-    pub(super) until: Instant,
-}
-
 /// The incidents of one sink.
 #[derive(Debug)]
 pub(super) struct Incidents {
-    notify: Notify,
+    pub(super) notify: Notify,
     /// The last entry that was looked at.
-    position: Seq,
+    pub(super) position: Seq,
     /// The sink has what came up to here.
     sent: Seq,
     /// The entry after which the next read begins, unless delivery begins again.
-    next: Option<Seq>,
+    pub(super) next: Option<Seq>,
     /// Time of the last entry of each key, microseconds since 1970.
     recent: HashMap<String, i64>,
     /// Number of the window of the last entry: its time divided by the length. It never falls, whatever the clock does.
     number: i64,
     window: Option<Window>,
     /// Messages of windows that are over.
-    ready: VecDeque<Begun>,
+    pub(super) ready: VecDeque<Begun>,
 }
 
 fn micros(span: Duration) -> i64 {
@@ -102,18 +85,18 @@ impl Incidents {
     }
 
     /// Begins again: the sink has what came up to `sent`, and the log is read from after `position`.
-    fn begin(&mut self, position: Seq, sent: Seq) {
+    pub(super) fn begin(&mut self, position: Seq, sent: Seq) {
         *self = Self { position, sent, ..Self::new(self.notify.clone()) };
     }
 
     /// Returns the time before which no entry decides about messages after one with this time.
-    fn looks_back_to(&self, time: i64) -> i64 {
+    pub(super) fn looks_back_to(&self, time: i64) -> i64 {
         let wait = micros(self.notify.wait);
         (time.div_euclid(wait) * wait).saturating_sub(micros(self.notify.group))
     }
 
     /// Takes the next entry.
-    fn take(&mut self, time: i64, selected: Option<Selected>, line: &Bytes, now: Instant) {
+    pub(super) fn take(&mut self, time: i64, selected: Option<Selected>, line: &Bytes, now: Instant) {
         let number = time.div_euclid(micros(self.notify.wait)).max(self.number);
         if number > self.number {
             self.close();
@@ -190,7 +173,7 @@ impl Incidents {
     }
 
     /// Ends the window where nothing of it comes any more, and returns until when it is waited for otherwise.
-    fn close_by_clock(&mut self, clock: i64, now: Instant) -> Option<Instant> {
+    pub(super) fn close_by_clock(&mut self, clock: i64, now: Instant) -> Option<Instant> {
         let since = self.window.as_ref()?.since;
         let ends = (self.number.saturating_add(1)).saturating_mul(micros(self.notify.wait));
         // A clock that was set back makes nobody wait for longer than a window.
@@ -206,87 +189,11 @@ impl Incidents {
     }
 
     /// The last entry before those that messages to come are about.
-    fn settled(&self) -> Seq {
+    pub(super) fn settled(&self) -> Seq {
         let first = self.window.as_ref().and_then(|window| window.begun.first());
         let first = first.map(|begun| Seq(begun.incident.first - 1));
         first.map_or(self.position, |before| before.min(self.position))
     }
-}
-
-impl Feed {
-    /// Reads what is worth a message: as [`Feed::read`], and what waits for the end of its window is read later.
-    pub(super) fn read_incidents(
-        &mut self,
-        incidents: &mut Incidents,
-        after: Seq,
-        limits: Limits,
-        (clock, now): (i64, Instant),
-    ) -> Result<Batch, JournalError> {
-        if incidents.next != Some(after) {
-            let position = match self.reader.time_of(after)? {
-                Some(time) => self.reader.last_before(incidents.looks_back_to(time))?.min(after),
-                None => after,
-            };
-            incidents.begin(position, after);
-        }
-        let (mut hole, mut pause) = (false, None);
-        for _ in 0..PAGES {
-            if !incidents.ready.is_empty() {
-                break;
-            }
-            match self.look(incidents, now)? {
-                Some(first) => hole |= incidents.next.is_some() && first > after.next(),
-                None => {
-                    pause = incidents.close_by_clock(clock, now);
-                    break;
-                }
-            }
-        }
-        let (mut items, mut whole) = (Vec::new(), Vec::new());
-        while items.len() < limits.entries.max(1)
-            && let Some(Begun { incident, line, .. }) = incidents.ready.pop_front()
-        {
-            let seq = Seq(incident.first);
-            let entry = match line {
-                Some(line) => Some(StoredEntry { seq, op: EntryType::Gap, line }),
-                None => self.reader.entry(seq)?,
-            };
-            // One that was dropped meanwhile is in the GAP of this sink.
-            let Some(entry) = entry else { continue };
-            items.push(self.item(&entry)?.about(Some(incident)));
-            whole.push(entry.line);
-        }
-        let upto = match items.last() {
-            Some(last) if !incidents.ready.is_empty() => last.seq,
-            _ => incidents.settled().max(after),
-        };
-        incidents.next = Some(upto);
-        let pause = pause.filter(|_| items.is_empty()).map(|until| Pause { after: incidents.position, until });
-        let upto = Some(upto).filter(|upto| *upto > after || !items.is_empty());
-        Ok(Batch { upto, hole, entry_bytes: 1, items, own: 0, whole, pause })
-    }
-
-    /// Looks at the next page of the log. Gives its first seq; none where there is no more.
-    fn look(&mut self, incidents: &mut Incidents, now: Instant) -> Result<Option<Seq>, JournalError> {
-        let choice = self.filter.as_ref().and_then(Wanted::of_row);
-        let page = self.reader.deliverable_after(incidents.position, PAGE.0, PAGE.1, choice)?;
-        let Some((first, last)) = page.looked_at else { return Ok(None) };
-        for entry in page.entries {
-            let is_own = page.own.is_some_and(|last| entry.seq <= last);
-            let is_wanted = is_own || self.filter.as_ref().is_none_or(|filter| filter.of_entry(&entry.line));
-            if entry.seq < self.begins || !is_wanted {
-                continue;
-            }
-            let (time, selected) = incidents.notify.select(&entry.line).map_err(|error| damaged(entry.seq, error))?;
-            incidents.take(time, selected, &entry.line, now);
-        }
-        incidents.position = last;
-        Ok(Some(first))
-    }
-}
-
-fn damaged(seq: Seq, error: impl std::fmt::Display) -> JournalError {
-    JournalError::Corrupt(format!("entry {seq} is {error}; run `decklog verify`"))
 }
 
 #[cfg(test)]

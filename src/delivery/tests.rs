@@ -1,6 +1,7 @@
 //! Delivery from a real journal, to sinks of the test and to a real file.
 
 mod files;
+mod incidents;
 mod pace;
 mod timelines;
 

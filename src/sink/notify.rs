@@ -7,10 +7,10 @@
 //! # Decision: notifications are keys of a sink
 //!
 //! Context: A message needs a template, credentials, a rate, retries, dead letters, `check`, `replay` and a cursor.
-//! Decision: `notify` is a key of an `http` sink with a template, and `where` still narrows it. What an incident is follows from the
-//! log alone: an entry begins one where none of the same key came in the `group` before it, by the times of the entries. So nothing
+//! Decision: `notify` is a key of an `http` sink with a template, and `where` still narrows it. The log alone decides what an
+//! incident is: an entry begins one where none of the same key came in the `group` before it, by the times of the entries. So nothing
 //! is stored but the cursor, and a restart, or another replica with the same log, comes to the same messages with the same keys.
-//! Cost: After a start the log of `group` before the cursor is read again; where it is truncated, an incident that goes on is told twice.
+//! Cost: After a start the log of `group` before the cursor is read again; where it is truncated, an incident that goes on is sent twice.
 
 mod object;
 mod ready;

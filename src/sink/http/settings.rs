@@ -106,8 +106,8 @@ pub enum BodyFormat {
     Template,
 }
 
-/// Time without an entry after which an incident is over, where none is given: longer than Kubernetes waits in a crash loop.
-const GROUP_DEFAULT: Duration = Duration::from_secs(600);
+/// Time without an entry within an incident, where none is given: longer than Kubernetes waits in a crash loop.
+const QUIET_MAX: Duration = Duration::from_secs(600);
 
 /// Length of the windows whose incidents are told together, where none is given.
 const GROUP_WAIT: Duration = Duration::from_secs(10);
@@ -247,7 +247,7 @@ impl SinkSettings for Settings {
         let rules = self.notify.clone();
         (!rules.is_empty()).then(|| Notify {
             rules,
-            group: self.group.map_or(GROUP_DEFAULT, |group| *group),
+            group: self.group.map_or(QUIET_MAX, |group| *group),
             wait: self.group_wait.map_or(GROUP_WAIT, |wait| *wait),
             digest: self.digest.map_or(DIGEST, |most| most as usize),
         })

@@ -316,7 +316,7 @@ fn a_template_is_tried_and_needs_its_keys() {
         ("group = '1m'", "7:9 sink[0].group: a key of incidents"),
         (
             &format!("{template}escape = 'none'\nbody = '[]'\ndigest = 3\ngroup_wait = '1s'"),
-            "10:14 sink[0].group_wait: a key of incidents\n9:10 sink[0].digest: a key of incidents",
+            "10:10 sink[0].digest: a key of incidents\n11:14 sink[0].group_wait: a key of incidents",
         ),
         (
             &format!("{template}escape = 'none'\nbody = '[]'\nnotify = ['gap', 'image-chnged', 'x: kindd']"),

@@ -1,0 +1,178 @@
+//! Reading of the log for one sink.
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::incidents::{Begun, Incidents};
+use super::timeline::line_for;
+use crate::core::filter::Wanted;
+use crate::core::model::{EntryType, Seq};
+use crate::core::wire::Shape;
+use crate::journal::{JournalError, Reader, Relabeling, StoredEntry};
+use crate::sink::{Item, Limits};
+
+/// Entries and bytes that are read at once.
+const PAGE: (usize, usize) = (1000, 4 << 20);
+
+/// Pages of one read.
+const PAGES: usize = 8;
+
+/// Pause of a read until there are entries after a seq, or until a moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pause {
+    pub(super) after: Seq,
+    pub(super) until: Instant,
+}
+
+/// Reads entries and makes of them what the sink gets. Moved to a blocking thread and back.
+pub(super) struct Feed {
+    pub(super) reader: Reader,
+    /// First seq that this sink gets.
+    pub(super) begins: Seq,
+    /// Ranges of entries that are delivered under a later epoch.
+    pub(super) relabelings: Vec<Relabeling>,
+    pub(super) filter: Option<Wanted>,
+    pub(super) shape: Shape,
+    /// None where every entry is for the sink.
+    pub(super) incidents: Option<Incidents>,
+}
+
+/// Entries that were read from the journal.
+pub(super) struct Batch {
+    pub(super) upto: Option<Seq>,
+    /// Set if entries are missing before the first one.
+    pub(super) hole: bool,
+    /// Average size of the entries that were read, in bytes.
+    pub(super) entry_bytes: usize,
+    pub(super) items: Vec<Item>,
+    /// Number of leading GAPs that are of this sink alone.
+    pub(super) own: usize,
+    /// Each of them as it was before it was shaped.
+    pub(super) whole: Vec<Bytes>,
+    /// Wait before the next read, where what was read is not decided yet.
+    pub(super) pause: Option<Pause>,
+}
+
+impl Feed {
+    pub(super) fn read(&mut self, after: Seq, limits: Limits, now: (i64, Instant)) -> Result<Batch, JournalError> {
+        if let Some(mut incidents) = self.incidents.take() {
+            let batch = self.read_incidents(&mut incidents, after, limits, now);
+            if batch.is_err() {
+                incidents.next = None;
+            }
+            self.incidents = Some(incidents);
+            return batch;
+        }
+        let choice = self.filter.as_ref().and_then(Wanted::of_row);
+        let page = self.reader.deliverable_after(after, limits.entries.max(1), limits.bytes, choice)?;
+        let upto = page.looked_at.map(|(_, last)| last);
+        let hole = page.looked_at.is_some_and(|(first, _)| first > after.next());
+        let entries = page.entries;
+        let looked_at = page.looked_at.map_or(1, |(first, last)| last.0 - first.0 + 1);
+        let bytes = entries.iter().map(|entry| entry.line.len() as u64).sum::<u64>();
+        let entry_bytes = usize::try_from(bytes / looked_at).unwrap_or(usize::MAX);
+        let wanted = |entry: &StoredEntry| {
+            let is_own = page.own.is_some_and(|last| entry.seq <= last);
+            entry.seq >= self.begins
+                && (is_own || self.filter.as_ref().is_none_or(|filter| filter.of_entry(&entry.line)))
+        };
+        let (mut items, mut whole) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
+        for entry in entries.into_iter().filter(wanted) {
+            items.push(self.item(&entry)?);
+            whole.push(entry.line);
+        }
+        let own = page.own.map_or(0, |last| items.partition_point(|item| item.seq <= last));
+        Ok(Batch { upto, hole, entry_bytes, items, own, whole, pause: None })
+    }
+
+    /// Makes of an entry what the sink gets.
+    fn item(&self, entry: &StoredEntry) -> Result<Item, JournalError> {
+        let line = line_for(&self.relabelings, entry.seq, entry.line.clone())
+            .and_then(|line| self.shape.apply(entry.op, &line));
+        let line = line
+            .map_err(|error| JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq)))?;
+        Ok(Item::new(entry.seq, entry.op, line))
+    }
+}
+
+impl Feed {
+    /// Reads what is worth a message: as [`Feed::read`], and what waits for the end of its window is read later.
+    fn read_incidents(
+        &mut self,
+        incidents: &mut Incidents,
+        after: Seq,
+        limits: Limits,
+        (clock, now): (i64, Instant),
+    ) -> Result<Batch, JournalError> {
+        if incidents.next != Some(after) {
+            let position = match self.reader.time_of(after)? {
+                Some(time) => self.reader.last_before(incidents.looks_back_to(time))?.min(after),
+                None => after,
+            };
+            incidents.begin(position, after);
+        }
+        let (mut hole, mut pause) = (false, None);
+        for _ in 0..PAGES {
+            if !incidents.ready.is_empty() {
+                break;
+            }
+            let expected = incidents.position.next();
+            match self.look(incidents, now)? {
+                Some(first) => hole |= first > expected,
+                None => {
+                    pause = incidents.close_by_clock(clock, now);
+                    break;
+                }
+            }
+        }
+        let (mut items, mut whole, mut is_dropped) = (Vec::new(), Vec::new(), false);
+        while items.len() < limits.entries.max(1)
+            && let Some(Begun { incident, line, .. }) = incidents.ready.pop_front()
+        {
+            let seq = Seq(incident.first);
+            let entry = match line {
+                Some(line) => Some(StoredEntry { seq, op: EntryType::Gap, line }),
+                None => self.reader.entry(seq)?,
+            };
+            let Some(entry) = entry else {
+                is_dropped = true;
+                break;
+            };
+            items.push(self.item(&entry)?.about(Some(incident)));
+            whole.push(entry.line);
+        }
+        let last: Option<Seq> = items.last().map(|item| item.seq);
+        let upto = match last {
+            // The log was truncated: what is read again has a GAP instead.
+            last if is_dropped => last.unwrap_or(after),
+            Some(last) if !incidents.ready.is_empty() => last,
+            _ => incidents.settled().max(after),
+        };
+        incidents.next = Some(upto).filter(|_| !is_dropped);
+        let pause = pause.filter(|_| items.is_empty()).map(|until| Pause { after: incidents.position, until });
+        let upto = Some(upto).filter(|upto| *upto > after || !items.is_empty());
+        Ok(Batch { upto, hole, entry_bytes: 1, items, own: 0, whole, pause })
+    }
+
+    /// Looks at the next page of the log. Gives its first seq; none where there is no more.
+    fn look(&mut self, incidents: &mut Incidents, now: Instant) -> Result<Option<Seq>, JournalError> {
+        let choice = self.filter.as_ref().and_then(Wanted::of_row);
+        let page = self.reader.deliverable_after(incidents.position, PAGE.0, PAGE.1, choice)?;
+        let Some((first, last)) = page.looked_at else { return Ok(None) };
+        for entry in page.entries {
+            let is_own = page.own.is_some_and(|last| entry.seq <= last);
+            let is_wanted = is_own || self.filter.as_ref().is_none_or(|filter| filter.of_entry(&entry.line));
+            if entry.seq < self.begins || !is_wanted {
+                continue;
+            }
+            let (time, selected) = incidents.notify.select(&entry.line).map_err(|error| damaged(entry.seq, error))?;
+            incidents.take(time, selected, &entry.line, now);
+        }
+        incidents.position = last;
+        Ok(Some(first))
+    }
+}
+
+fn damaged(seq: Seq, error: impl std::fmt::Display) -> JournalError {
+    JournalError::Corrupt(format!("entry {seq} is {error}; run `decklog verify`"))
+}
