@@ -93,9 +93,7 @@ impl Feed {
             .map_err(|error| JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq)))?;
         Ok(Item::new(entry.seq, entry.op, line))
     }
-}
 
-impl Feed {
     /// Reads what is worth a message: as [`Feed::read`], and what waits for the end of its window is read later.
     fn read_incidents(
         &mut self,

@@ -8,9 +8,9 @@
 //!
 //! Context: A message needs a template, credentials, a rate, retries, dead letters, `check`, `replay` and a cursor.
 //! Decision: `notify` is a key of an `http` sink with a template, and `where` still narrows it. The log alone decides what an
-//! incident is: an entry begins one where none of the same key came in the `group` before it, by the times of the entries. So nothing
-//! is stored but the cursor, and a restart, or another replica with the same log, comes to the same messages with the same keys.
-//! Cost: After a start the log of `group` before the cursor is read again; where it is truncated, an incident that goes on is sent twice.
+//! incident is: an entry begins one where none of the same key came in the `group` before it, by the times of entries. Nothing is
+//! stored but the cursor, and a restart, or a replica with the same log, comes to the same messages with the same keys.
+//! Cost: After a start the log of `group` before the cursor is read again; where it is truncated, an incident may be sent twice.
 
 mod object;
 mod ready;
@@ -111,8 +111,8 @@ impl Notify {
 }
 
 impl Incident {
-    /// Makes one of several, which come in the order of the log. `more` are those that it counts and does not name, by the titles of
-    /// their rules.
+    /// Makes one message of several incidents, which come in the order of the log. `causes` counts all of them by the titles of their
+    /// rules, also those that are not named.
     #[must_use]
     pub fn digest(incidents: Vec<Self>, causes: &[(String, u64)], cluster: &str) -> Self {
         let count: u64 = causes.iter().map(|(_, count)| count).sum();

@@ -17,6 +17,8 @@ use tokio::task::JoinSet;
 use crate::messages::{is_right, notifying};
 use crate::support::{Daemon, cluster, until};
 
+/// Parts of the test, between which decklog is killed, and stopped.
+const TURNS: usize = 8;
 const STATUS_CHANGES: usize = 10_000;
 const PODS: usize = 20;
 const ROLLOUTS: usize = 50;
@@ -264,7 +266,6 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
         if lines >= ROLLOUTS + EDITS + PODS + LOOPS * 3 + 1 { Ok(()) } else { Err(lines.to_string()) }
     })
     .await;
-    const TURNS: usize = 8;
     for turn in 0..TURNS {
         live(&sim, turn, TURNS);
         if turn == 2 {

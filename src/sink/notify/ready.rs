@@ -3,15 +3,17 @@
 //! Each looks at what an entry says: the object before and after a change, and who made it. What a first list found is no change.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use memchr::memmem;
 use serde_json::Value;
 
 use crate::core::json::pointer::unescape;
+use crate::core::json::tree::Id;
+use crate::core::json::weight::{MANY, Weight};
 use crate::core::k8s::managed_fields::{By, Index, ManagedFields};
 use crate::core::model::{EntryType, Evidence};
-use crate::core::wire::{Change, Entry};
+use crate::core::wire::{Change, Entry, Op};
 
 /// A ready-made rule.
 #[derive(Debug)]
@@ -67,9 +69,10 @@ impl<'e> Case<'e> {
         self.change.get_or_init(|| Change::of(self.entry).ok().flatten().unwrap_or_default())
     }
 
-    /// The object after the change.
+    /// The object after the change; none where the entry has more values than are read.
     pub(super) fn after(&self) -> Option<&Value> {
-        let read = || self.entry.object.and_then(|object| serde_json::from_str(object.get()).ok());
+        let object = || self.entry.object.filter(|_| !Weight::is_beyond(self.line, MANY));
+        let read = || object().and_then(|object| serde_json::from_str(object.get()).ok());
         self.after.get_or_init(read).as_ref()
     }
 
@@ -145,77 +148,65 @@ fn scaled_to_0(case: &Case<'_>) -> bool {
     is_0(after) && !is_0(before)
 }
 
-/// A role allows more than before, or a binding has another subject.
+/// A role allows more than before, or a binding has another subject. One that is too large to compare counts as wider.
 fn rbac_widened(case: &Case<'_>) -> bool {
     let entry = case.entry;
-    if entry.group() != RBAC || !(case.is_modified() || case.is_new()) {
+    if entry.group() != RBAC || !(case.is_new() || case.touches("/rules") || case.touches("/subjects")) {
         return false;
     }
-    let Some(after) = case.after() else { return false };
-    let before = case.before();
+    let (before, Some(after)) = (case.before(), case.after()) else { return true };
     if before.is_none() && case.is_modified() {
-        return false;
+        return true;
     }
-    match &*entry.kind {
-        "Role" | "ClusterRole" => {
-            let held = rules(before);
-            rules(Some(after)).into_iter().any(|rule| !held.contains(&rule) && !covers(&held, rule))
-        }
-        "RoleBinding" | "ClusterRoleBinding" => {
-            let subjects = |object: Option<&Value>| list(object, "subjects").to_vec();
-            let held = subjects(before);
-            subjects(Some(after)).iter().any(|subject| !held.contains(subject))
-        }
-        _ => false,
-    }
+    let (before, member) = match &*entry.kind {
+        "Role" | "ClusterRole" => (list(before, "rules"), "rules"),
+        "RoleBinding" | "ClusterRoleBinding" => (list(before, "subjects"), "subjects"),
+        _ => return false,
+    };
+    let held: HashSet<String> = before.iter().map(Value::to_string).collect();
+    let mut more = list(Some(after), member).iter().filter(|one| !held.contains(&one.to_string()));
+    let mut left = COMPARISONS;
+    more.any(|one| member == "subjects" || !covers(before, one, &mut left))
 }
 
 fn list<'v>(object: Option<&'v Value>, key: &str) -> &'v [Value] {
     object.and_then(|object| object.get(key)).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn rules(object: Option<&Value>) -> Vec<&Value> {
-    list(object, "rules").iter().collect()
-}
+/// Comparisons of one permission with one rule, for each entry.
+const COMPARISONS: usize = 200_000;
 
-/// Combinations of one rule that are compared; more of them count as wider.
-const GRANTS: usize = 20_000;
-
-/// Reports whether everything that a rule allows is allowed by others.
-fn covers(held: &[&Value], rule: &Value) -> bool {
-    let all = [Value::from("*")];
+/// Reports whether everything that a rule allows is allowed by others. `left` is the number of comparisons that are left.
+fn covers(held: &[Value], rule: &Value, left: &mut usize) -> bool {
     let none = [Value::Null];
-    let part = |key: &str| -> Vec<Value> { list(Some(rule), key).to_vec() };
+    let part = |key: &str| list(Some(rule), key);
     let (verbs, urls) = (part("verbs"), part("nonResourceURLs"));
+    let names: &[Value] = if part("resourceNames").is_empty() { &none } else { part("resourceNames") };
+    let (groups, resources) = (part("apiGroups"), part("resources"));
+    let sizes = [groups.len().max(1), resources.len().max(urls.len()), verbs.len(), names.len(), held.len().max(1)];
+    let cost = sizes.iter().fold(1_usize, |cost, size| cost.saturating_mul(*size));
+    let Some(rest) = left.checked_sub(cost) else { return false };
+    *left = rest;
     if !urls.is_empty() {
-        return verbs.iter().all(|verb| {
-            urls.iter().all(|url| {
-                held.iter()
-                    .any(|one| has(list(Some(one), "verbs"), verb) && has_url(list(Some(one), "nonResourceURLs"), url))
-            })
-        });
-    }
-    let (groups, resources, names) = (part("apiGroups"), part("resources"), part("resourceNames"));
-    let names: &[Value] = if names.is_empty() { &none } else { &names };
-    if groups.len() * resources.len() * verbs.len() * names.len() > GRANTS {
-        return false;
+        let by = |one: &Value, verb, url| {
+            has(list(Some(one), "verbs"), verb) && has_url(list(Some(one), "nonResourceURLs"), url)
+        };
+        return verbs.iter().all(|verb| urls.iter().all(|url| held.iter().any(|one| by(one, verb, url))));
     }
     let covered = |group: &Value, resource: &Value, verb: &Value, name: &Value| {
         held.iter().any(|one| {
-            let names = list(Some(one), "resourceNames");
-            let of_name = names.is_empty() || (!name.is_null() && names.contains(name));
-            of_name
-                && has(list(Some(one), "verbs"), verb)
-                && has(list(Some(one), "apiGroups"), group)
-                && (has(list(Some(one), "resources"), resource) || has_part(list(Some(one), "resources"), resource))
+            let part = |key: &str| list(Some(one), key);
+            let names = part("resourceNames");
+            (names.is_empty() || names.contains(name))
+                && has(part("verbs"), verb)
+                && has(part("apiGroups"), group)
+                && (has(part("resources"), resource) || has_part(part("resources"), resource))
         })
     };
-    let groups: &[Value] = if groups.is_empty() { &all } else { &groups };
-    groups.iter().all(|group| {
-        resources
-            .iter()
-            .all(|resource| verbs.iter().all(|verb| names.iter().all(|name| covered(group, resource, verb, name))))
-    })
+    let of_resource = |group: &Value, resource: &Value| {
+        verbs.iter().all(|verb| names.iter().all(|name| covered(group, resource, verb, name)))
+    };
+    groups.iter().all(|group| resources.iter().all(|resource| of_resource(group, resource)))
 }
 
 /// Reports whether a list has a word, or `*` for each.
@@ -256,7 +247,7 @@ fn gitops_edited_by_hand(case: &Case<'_>) -> bool {
         let owners = books.owners(&steps, find);
         owners.iter().any(|owner| owner.subresource.is_none() && TOOLS.contains(&&*owner.manager))
     };
-    let moved = |op: &crate::core::wire::Op<'_>| op.from.as_deref().unwrap_or(&op.path).to_owned();
+    let moved = |op: &Op<'_>| op.from.as_deref().unwrap_or(&op.path).to_owned();
     changed.map(moved).any(|path| is_owned(&path))
 }
 
@@ -305,7 +296,7 @@ fn steps<'v>(object: &'v Value, pointer: &str) -> Option<Vec<Step<'v>>> {
     Some(steps)
 }
 
-fn find(index: &Index, step: &Step<'_>) -> Option<crate::core::json::tree::Id> {
+fn find(index: &Index, step: &Step<'_>) -> Option<Id> {
     match step {
         Step::Member(name) => index.member(name),
         Step::Element(element) => index.element(|name| element.get(name).map(Value::to_string), || element.to_string()),
