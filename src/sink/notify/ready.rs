@@ -280,17 +280,14 @@ fn steps<'v>(object: &'v Value, pointer: &str) -> Option<Vec<Step<'v>>> {
     let mut steps = Vec::new();
     for segment in pointer.split('/').skip(1) {
         let name = unescape(segment)?.into_owned();
-        at = match at {
-            Value::Array(items) => {
-                let element = items.get(name.parse::<usize>().ok()?)?;
-                steps.push(Step::Element(element));
-                element
-            }
-            other => {
-                let member = other.get(&name)?;
-                steps.push(Step::Member(name));
-                member
-            }
+        at = if let Value::Array(items) = at {
+            let element = items.get(name.parse::<usize>().ok()?)?;
+            steps.push(Step::Element(element));
+            element
+        } else {
+            let member = at.get(&name)?;
+            steps.push(Step::Member(name));
+            member
         };
     }
     Some(steps)

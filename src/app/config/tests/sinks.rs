@@ -320,7 +320,7 @@ fn a_template_is_tried_and_needs_its_keys() {
         ),
         (
             &format!("{template}escape = 'none'\nbody = '[]'\nnotify = ['gap', 'image-chnged', 'x: kindd']"),
-            "10:18 sink[0].notify[1]: no ready-made rule \"image-chnged\", and no name before an expression → image-changed\n10:34 sink[0].notify[2]: an entry has no \"kindd\"",
+            "10:18 sink[0].notify[1]: no ready-made rule \"image-chnged\", and no name before an expression → image-changed\n10:34 sink[0].notify[2]: an entry has no \"kindd\", at character 1 of \"kindd\" → kind",
         ),
         (
             &format!("{template}escape = 'none'\nbody = '[]'\nnotify = ['gap', 'x: true', 'gap']"),
