@@ -317,6 +317,7 @@ impl Bench<'_> {
             on_refused: OnRefused::Halt,
             stats: Arc::clone(&stats),
             position_known: Arc::new(decklog::core::runtime::watch::Sender::new(false)),
+            notify: None,
             machine: None,
         };
         let stop = CancellationToken::new();
