@@ -313,13 +313,19 @@ CREATE TABLE tree (
     before TEXT,                     -- the last checkpoint of the tree before, whose digest is leaf 0; NULL where there is none
     note   TEXT,                     -- its last signed checkpoint …
     signed INTEGER NOT NULL DEFAULT 0,    -- … the last seq that it covers …
-    signed_at INTEGER NOT NULL DEFAULT 0  -- … and when it was signed, microseconds since 1970
+    signed_at INTEGER NOT NULL DEFAULT 0, -- … and when it was signed, microseconds since 1970
+    placed INTEGER NOT NULL DEFAULT 0     -- the last seq that every place has
 ) STRICT;
 
 -- Complete blocks of 256 leaves of a tree, by the first seq in them. `root` is the hash over the block.
 CREATE TABLE tree_block (
     first   INTEGER PRIMARY KEY,
-    root    BLOB NOT NULL,
+    root    BLOB NOT NULL
+) STRICT;
+
+-- Leaves of complete blocks, until their entries are truncated and every place has them.
+CREATE TABLE tree_leaves (
+    first   INTEGER PRIMARY KEY,
     digests BLOB NOT NULL            -- SHA-256 of each line; in the first block of a tree leaf 0 stands before them
 ) STRICT;
 

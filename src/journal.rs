@@ -80,8 +80,8 @@ pub use shared::{Apart, Role, Shared, Sharing};
 pub use sink::{Relabeling, SinkJournal, SinkStart};
 pub use source::{Audit, Found, Inconsistency, Missed, SourceId, SourceJournal, SourceMemory, WatchChange};
 pub use state::{SinkState, SourceState};
-pub use tree::{BLOCK_LEN, SignedCheckpoint, TreeRow};
-use tree::{block_first, leaf_of};
+use tree::leaf_of;
+pub use tree::{BLOCK_LEN, SignedCheckpoint, TreeRow, block_first};
 
 use crate::core::change::redact::Redactor;
 use crate::core::model::{Cluster, Resource, ResourceVersion, Seq, SourceSpec};

@@ -35,6 +35,13 @@ pub trait Objects: fmt::Debug + Send {
     /// Where it cannot be written.
     fn put<'a>(&'a mut self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<(), String>>;
 
+    /// Writes an object over the one that [`Objects::get`] of this handle has read last under its key, or where that found none. Returns
+    /// false, and writes nothing, where another one is there by now. A server without conditional writes writes in any case.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    fn replace<'a>(&'a mut self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<bool, String>>;
+
     /// Writes objects, several at once, and none over one that is there. Returns those that were there.
     ///
     /// # Errors

@@ -3,9 +3,10 @@
 //! # Decision: each place goes on from its own checkpoint
 //!
 //! Context: A bucket can be away for days, and one that is added later has nothing of the years before.
-//! Decision: What a place lacks follows from the checkpoint in it and from nothing that decklog remembers. Tiles are made from the journal, some
-//! at a time, and the checkpoint is written behind them. What takes longer than a round goes on in the next one.
-//! Cost: One small file of each place is read a minute.
+//! Decision: What a place lacks follows from the checkpoint in it and from nothing that decklog remembers. Tiles are made from the journal,
+//! and from the directory where the journal has removed the digests of truncated entries, some at a time, and the checkpoint is written
+//! behind them. What takes longer than a round goes on in the next one.
+//! Cost: One small file of each place is read a minute. Without a directory a new bucket needs a copy of the old one.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +17,7 @@ use bytes::Bytes;
 use super::archive::BEFORE;
 use super::checkpoint::Checkpoint;
 use super::note::Note;
-use super::place::Place;
+use super::place::{Directory, Place};
 use super::tiles::{self, CHECKPOINT, TILE_LEN, Tile};
 use super::tree::Tree;
 use crate::core::runtime;
@@ -42,16 +43,20 @@ impl Published {
 
 /// The journal as it was when a round began, and the tree that was read last. It may block.
 #[derive(Clone, Debug)]
-pub(super) struct Source(Arc<Mutex<(Reader, Option<Tree>)>>);
+pub(super) struct Source {
+    read: Arc<Mutex<(Reader, Option<Tree>)>>,
+    /// The directories among the places.
+    directories: Vec<Directory>,
+}
 
 impl Source {
-    pub(super) fn new(reader: Reader, tree: Option<Tree>) -> Self {
-        Self(Arc::new(Mutex::new((reader, tree))))
+    pub(super) fn new(reader: Reader, tree: Option<Tree>, directories: Vec<Directory>) -> Self {
+        Self { read: Arc::new(Mutex::new((reader, tree))), directories }
     }
 
     /// Takes the tree that was read last.
     pub(super) fn take_tree(&self) -> Option<Tree> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1.take()
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).1.take()
     }
 
     /// Does something with the journal where it may block.
@@ -59,7 +64,7 @@ impl Source {
         &self,
         work: impl FnOnce(&Reader) -> Result<T, JournalError> + Send + 'static,
     ) -> Result<T, JournalError> {
-        let source = Arc::clone(&self.0);
+        let source = Arc::clone(&self.read);
         runtime::blocking(move || work(&source.lock().unwrap_or_else(PoisonError::into_inner).0)).await
     }
 
@@ -69,7 +74,7 @@ impl Source {
         row: &TreeRow,
         work: impl FnOnce(&Reader, &mut Tree) -> Result<T, JournalError> + Send + 'static,
     ) -> Result<T, JournalError> {
-        let (source, row) = (Arc::clone(&self.0), row.clone());
+        let (source, row, directories) = (Arc::clone(&self.read), row.clone(), self.directories.clone());
         runtime::blocking(move || {
             let (reader, known) = &mut *source.lock().unwrap_or_else(PoisonError::into_inner);
             let tree = match known.take() {
@@ -78,7 +83,7 @@ impl Source {
                     tree.advance(reader, row)?;
                     tree
                 }
-                _ => Tree::read(reader, row)?,
+                _ => Tree::read(reader, row, directories)?,
             };
             work(reader, known.insert(tree))
         })
@@ -125,6 +130,17 @@ pub(super) enum Held {
     Checkpoint(Option<Published>),
 }
 
+impl Held {
+    /// Returns the last entry that is there, 0 for none; none where that is not known.
+    pub(super) fn last(&self) -> Option<u64> {
+        match self {
+            Self::Unknown => None,
+            Self::Whole => Some(u64::MAX),
+            Self::Checkpoint(known) => Some(known.as_ref().and_then(|known| known.checkpoint.last()).unwrap_or(0)),
+        }
+    }
+}
+
 /// A place, and what is known of it.
 #[derive(Debug)]
 pub(super) struct Copy {
@@ -144,6 +160,19 @@ impl Copy {
     /// Returns the name of the place, for people.
     pub(super) fn shown(&self) -> String {
         self.place.shown()
+    }
+
+    /// Returns the directory that it is; none of a bucket.
+    pub(super) fn as_directory(&self) -> Option<&Directory> {
+        match &self.place {
+            Place::Directory(directory) => Some(directory),
+            Place::Bucket(_) => None,
+        }
+    }
+
+    /// Notes why it does not have all.
+    pub(super) fn fails(&mut self, why: String) {
+        self.problem = Some(why);
     }
 
     /// Begins a round, and forgets what was wrong.
@@ -239,7 +268,7 @@ impl Copy {
         }
         // The tiles are there for good before the checkpoint that needs them.
         self.place.sync().await?;
-        self.place.put(&format!("{tree}/{CHECKPOINT}"), published.note.clone().into()).await?;
+        self.place.put_checkpoint(&format!("{tree}/{CHECKPOINT}"), published.note.clone().into()).await?;
         self.place.sync().await?;
         self.progress = None;
         for tile in tiles::completed(had, size) {
@@ -263,6 +292,10 @@ impl From<String> for Failure {
 
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
-        Self::Journal(error)
+        match error {
+            // One that has gone back behind what the journal still has.
+            error @ JournalError::Placed { .. } => Self::Place(error.to_string()),
+            error => Self::Journal(error),
+        }
     }
 }

@@ -131,6 +131,21 @@ impl Place {
         }
     }
 
+    /// Writes a checkpoint over the one that was read last. In a bucket it is not written where another one is there by now: a leader that was
+    /// paused while it wrote would put an old one in the place of its successor's.
+    pub(super) async fn put_checkpoint(&mut self, name: &str, bytes: Bytes) -> Result<(), String> {
+        match self {
+            Self::Directory(_) => self.put(name, bytes).await,
+            Self::Bucket(objects) => match objects.replace(name, bytes).await? {
+                true => Ok(()),
+                false => Err(format!(
+                    "{name} in {} was written by somebody else since it was read, and is read again in the next minute",
+                    objects.shown()
+                )),
+            },
+        }
+    }
+
     /// Writes complete tiles. In a directory they are whole after [`Place::sync`], and their partial versions stay until then, because the
     /// checkpoint that is there needs them. A bucket, which others may lock, never gets one over another.
     pub(super) async fn put_complete(&mut self, tiles: Vec<(String, Bytes)>) -> Result<(), String> {

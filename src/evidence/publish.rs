@@ -24,9 +24,10 @@ use super::checkpoint::{Checkpoint, Origin};
 use super::copy::{Copy, Held, Published, Source, directory};
 use super::key::SigningKey;
 use super::note::Note;
-use super::place::Place;
+use super::place::{Directory, Place};
 use super::submit::{Progress, Witnesses};
 use super::tree::Tree;
+use crate::core::model::Seq;
 use crate::core::notary::Notary;
 use crate::core::runtime;
 use crate::journal::{Journal, JournalError, Reader, SignedCheckpoint, TreeRow};
@@ -118,7 +119,7 @@ impl Publisher {
     /// Where the journal cannot be read or written.
     pub async fn begin(&self, journal: &Journal) -> Result<(), JournalError> {
         let mut signer = self.signer.lock().await;
-        let source = Source::new(journal.reader()?, None);
+        let source = Source::new(journal.reader()?, None, signer.directories());
         let (before, other) = signer.known(&source).await?;
         for row in source.ask(Reader::trees).await? {
             if let Some(note) = &row.note {
@@ -188,14 +189,27 @@ impl Publisher {
             signer.witnesses.rest();
             return Ok(());
         }
-        let source = Source::new(journal.reader()?, signer.tree.take());
+        let source = Source::new(journal.reader()?, signer.tree.take(), signer.directories());
         let signed = signer.sign_all(&source, journal, pace).await;
         signer.tree = source.take_tree();
         signed
     }
 }
 
+/// Result of signing a tree.
+struct TreeSigned {
+    /// Its last checkpoint, where a place has it.
+    note: Option<String>,
+    /// The last entry that every place has of it.
+    placed: Seq,
+}
+
 impl Signer {
+    /// Returns the directories among the places.
+    fn directories(&self) -> Vec<Directory> {
+        self.copies.iter().filter_map(Copy::as_directory).cloned().collect()
+    }
+
     /// Returns the last checkpoint of the tree before the next one, and the epoch of which a place has another history than the journal.
     async fn known(&mut self, source: &Source) -> Result<(Option<String>, Option<String>), JournalError> {
         let trees = source.ask(Reader::trees).await?;
@@ -204,8 +218,12 @@ impl Signer {
         let mut others = Vec::new();
         let published = self.look(row).await;
         for known in &published {
-            if !is_beginning(source, row, &known.checkpoint).await? {
-                others.push(known.clone());
+            match is_beginning(source, row, &known.checkpoint).await {
+                // An old copy, which each attempt to sign compares again.
+                Err(JournalError::Placed { .. }) => {}
+                Err(error) => return Err(error),
+                Ok(true) => {}
+                Ok(false) => others.push(known.clone()),
             }
         }
         if let Some(other) = newest(others) {
@@ -249,13 +267,18 @@ impl Signer {
         let mut problems = Vec::new();
         for row in rows {
             match self.sign_tree(source, &row, &cluster, pace).await {
-                Ok(Some(note)) if Some(&note) != row.note.as_ref() => {
-                    let at = runtime::now().as_microsecond();
-                    let (first, kept) = (row.first, note.clone());
-                    journal.keep_checkpoint(SignedCheckpoint { first, note, last: row.last, at }).await?;
-                    self.notary.note(first, &kept);
+                Ok(TreeSigned { note, placed }) => {
+                    let first = row.first;
+                    if let Some(note) = note.filter(|note| Some(note) != row.note.as_ref()) {
+                        let at = runtime::now().as_microsecond();
+                        let kept = note.clone();
+                        journal.keep_checkpoint(SignedCheckpoint { first, note, last: row.last, at }).await?;
+                        self.notary.note(first, &kept);
+                    }
+                    if placed != row.placed {
+                        journal.note_placed(first, placed).await?;
+                    }
                 }
-                Ok(_) => {}
                 Err(EvidenceError::Places(why)) => problems.push(why),
                 Err(error @ EvidenceError::Journal(_)) => return Err(error),
             }
@@ -264,22 +287,23 @@ impl Signer {
         if problems.is_empty() { Ok(()) } else { Err(EvidenceError::Places(problems.join("; "))) }
     }
 
-    /// Signs a tree, where it has grown or was not signed for long, and gives each place what it lacks of it. Returns its last checkpoint, where
-    /// a place has it.
+    /// Signs a tree, where it has grown or was not signed for long, and gives each place what it lacks of it.
     async fn sign_tree(
         &mut self,
         source: &Source,
         row: &TreeRow,
         cluster: &str,
         pace: Pace,
-    ) -> Result<Option<String>, EvidenceError> {
+    ) -> Result<TreeSigned, EvidenceError> {
         let (tree, size) = (directory(row), row.size());
+        let nothing = TreeSigned { note: None, placed: row.placed };
         if (row.is_closed && size == 1) || self.parted.contains(&tree) {
-            return Ok(None);
+            return Ok(nothing);
         }
-        let held = join_all(self.copies.iter_mut().map(|copy| copy.look(&tree, pace.look))).await;
+        let mut held = join_all(self.copies.iter_mut().map(|copy| copy.look(&tree, pace.look))).await;
+        self.leave_out_unreadable(source, row, &mut held).await?;
         if !held.iter().any(|held| matches!(held, Held::Checkpoint(_))) {
-            return Ok(None);
+            return Ok(nothing);
         }
         let last = row.note.as_deref().and_then(|text| Published::read(text.as_bytes()).ok());
         let known: Vec<(Option<usize>, Published)> = places(&held).chain(last.map(|last| (None, last))).collect();
@@ -294,7 +318,7 @@ impl Signer {
                     let shown = self.copies.get(*place).map(Copy::shown).unwrap_or_default();
                     tracing::warn!("{tree} in {shown} has entries that the journal has not, and stays as it is");
                     self.parted.insert(tree);
-                    return Ok(None);
+                    return Ok(nothing);
                 }
                 Some(place) if !is_beginning => return Err(self.other_history(*place, known)),
                 _ if !is_here || !is_beginning || current.is_some() => {}
@@ -319,8 +343,33 @@ impl Signer {
                 self.sign(source, row, checkpoint).await?
             }
         };
-        let is_there = self.write(source, row, held, &published, pace).await?;
-        Ok(Some(published.note).filter(|_| is_there))
+        let had: Vec<Option<u64>> = held.iter().map(Held::last).collect();
+        let there = self.write(source, row, held, &published, pace).await?;
+        let last = published.checkpoint.last().unwrap_or(0);
+        // One that does not answer had what was noted before.
+        let has = |(had, is_there): (Option<u64>, &bool)| if *is_there { last } else { had.unwrap_or(row.placed.0) };
+        let placed = Seq(had.into_iter().zip(&there).map(has).min().unwrap_or(0));
+        Ok(TreeSigned { placed, note: Some(published.note).filter(|_| there.contains(&true)) })
+    }
+
+    /// Leaves places out of a round of which the checkpoint cannot be compared any more: it is older than what the journal has removed.
+    async fn leave_out_unreadable(
+        &mut self,
+        source: &Source,
+        row: &TreeRow,
+        held: &mut [Held],
+    ) -> Result<(), JournalError> {
+        for (copy, held) in self.copies.iter_mut().zip(held) {
+            let Held::Checkpoint(Some(known)) = held else { continue };
+            match is_beginning(source, row, &known.checkpoint).await {
+                Err(error @ JournalError::Placed { .. }) => {
+                    copy.fails(format!("{} has an old checkpoint: {error}", copy.shown()));
+                    *held = Held::Unknown;
+                }
+                compared => drop(compared?),
+            }
+        }
+        Ok(())
     }
 
     /// Signs a checkpoint, and asks the witnesses.
@@ -339,7 +388,7 @@ impl Signer {
         Ok(Published { note: source.with(row, cosign).await?, checkpoint })
     }
 
-    /// Gives each place that answers what it lacks, all at once. Returns whether one of them has the checkpoint.
+    /// Gives each place that answers what it lacks, all at once. Returns of each whether it has the checkpoint.
     async fn write(
         &mut self,
         source: &Source,
@@ -347,7 +396,7 @@ impl Signer {
         held: Vec<Held>,
         published: &Published,
         pace: Pace,
-    ) -> Result<bool, JournalError> {
+    ) -> Result<Vec<bool>, JournalError> {
         let writes = self.copies.iter_mut().zip(held).map(async |(copy, held)| {
             let is_there = match held {
                 Held::Unknown => false,
@@ -363,8 +412,7 @@ impl Signer {
             }
             Ok(is_there)
         });
-        let written: Result<Vec<bool>, JournalError> = join_all(writes).await.into_iter().collect();
-        Ok(written?.contains(&true))
+        join_all(writes).await.into_iter().collect()
     }
 
     fn other_history(&self, place: usize, known: &Published) -> EvidenceError {

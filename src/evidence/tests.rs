@@ -266,7 +266,7 @@ async fn each_entry_has_a_proof() {
     let row = reader.trees().unwrap().pop().unwrap();
     let note = row.note.clone().unwrap();
     let signed = read_signed(note.as_bytes(), &keys()).unwrap();
-    let mut tree = Tree::read(&reader, row).unwrap();
+    let mut tree = Tree::read(&reader, row, Vec::new()).unwrap();
     for stored in reader.entries_after(Seq(0), 10_000, usize::MAX).unwrap().into_iter().step_by(37) {
         let (seq, epoch) = (stored.seq.0, signed.checkpoint.origin.epoch.clone());
         let index = signed.checkpoint.origin.index(seq).unwrap();

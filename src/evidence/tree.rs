@@ -1,9 +1,12 @@
 //! A tree of the journal: its root at any size, and proofs.
 
 use super::checkpoint::{Checkpoint, Origin};
+use super::copy::directory;
+use super::place::Directory;
 use super::tiles::{self, TILE_LEN, Tile};
 use crate::core::merkle::{self, Hash};
-use crate::journal::{BLOCK_LEN, JournalError, Reader, TreeRow};
+use crate::core::model::Seq;
+use crate::journal::{BLOCK_LEN, JournalError, Reader, TreeRow, block_first};
 
 /// A tree over the entries of an epoch, as far as the journal has it on disk. It holds the hashes of complete blocks: 32 bytes for 256
 /// entries.
@@ -14,6 +17,8 @@ pub struct Tree {
     levels: Vec<Vec<Hash>>,
     /// Number of a block, and the contents of its leaves.
     block: Option<(u64, Vec<Hash>)>,
+    /// Directories of evidence, which have the leaves that the journal has removed.
+    directories: Vec<Directory>,
 }
 
 /// An index as the place in a vector.
@@ -22,12 +27,12 @@ fn place(index: u64) -> usize {
 }
 
 impl Tree {
-    /// Reads a tree.
+    /// Reads a tree. Leaves that the journal has removed are read from the first directory that has them.
     ///
     /// # Errors
     /// Where the journal cannot be read, or lacks a part of it.
-    pub fn read(reader: &Reader, row: TreeRow) -> Result<Self, JournalError> {
-        let mut tree = Self { row: row.clone(), levels: Vec::new(), block: None };
+    pub fn read(reader: &Reader, row: TreeRow, directories: Vec<Directory>) -> Result<Self, JournalError> {
+        let mut tree = Self { row: row.clone(), levels: Vec::new(), block: None, directories };
         tree.advance(reader, row)?;
         Ok(tree)
     }
@@ -66,9 +71,29 @@ impl Tree {
     /// Returns the contents of the leaves of a block.
     fn contents(&mut self, reader: &Reader, block: u64) -> Result<&[Hash], JournalError> {
         if self.block.as_ref().is_none_or(|(number, _)| *number != block) {
-            self.block = Some((block, reader.tree_leaves(&self.row, block)?));
+            let leaves = match reader.tree_leaves(&self.row, block)? {
+                Some(leaves) => leaves,
+                None => self.placed(block)?,
+            };
+            self.block = Some((block, leaves));
         }
         Ok(self.block.as_ref().map_or(&[], |(_, leaves)| leaves))
+    }
+
+    /// Reads the leaves of a complete block from the directories: those over which the hash is the one that the journal has.
+    fn placed(&self, block: u64) -> Result<Vec<Hash>, JournalError> {
+        let tree = directory(&self.row);
+        let tile = Tile { level: None, number: block, width: TILE_LEN }.path();
+        let root = self.levels.first().and_then(|level| level.get(place(block)));
+        let is_right = |leaves: &Vec<Hash>| {
+            let hashes: Vec<Hash> = leaves.iter().map(|leaf| merkle::leaf(leaf)).collect();
+            leaves.len() as u64 == BLOCK_LEN && Some(&merkle::root(&hashes)) == root
+        };
+        let read = |directory: &Directory| directory.get(&format!("{tree}/{tile}")).ok().flatten();
+        let found = self.directories.iter().filter_map(read).filter_map(|bundle| tiles::leaves(&bundle)).find(is_right);
+        let first = block_first(self.row.first.0, block);
+        let last = Seq(block_first(self.row.first.0, block + 1) - 1);
+        found.ok_or(JournalError::Placed { first: Seq(first), last, tree, tile })
     }
 
     /// Returns the content of a leaf: the digest of an entry's line.

@@ -32,6 +32,21 @@ pub enum JournalError {
         /// The newest schema that this build knows.
         known: usize,
     },
+    /// The journal has removed digests of truncated entries, and no directory of evidence has them.
+    #[error(
+        "the digests of the entries {first} to {last} are truncated with them, and no directory of [evidence] has them in {tile}; copy what is \
+         below {tree} from another place of the evidence to the one that lacks it, or to a directory that [evidence] dir names"
+    )]
+    Placed {
+        /// The first entry.
+        first: Seq,
+        /// The last one.
+        last: Seq,
+        /// Directory of the tree.
+        tree: String,
+        /// The bundle that has them.
+        tile: String,
+    },
     /// There is no journal.
     #[error("there is no journal in {}; start `decklog run`, or name the right directory in [state] path", .0.display())]
     Missing(PathBuf),
@@ -97,6 +112,7 @@ impl JournalError {
             Self::Locked { .. }
             | Self::Newer { .. }
             | Self::Missing(_)
+            | Self::Placed { .. }
             | Self::OtherCluster { .. }
             | Self::Io { .. }
             | Self::Corrupt(_)

@@ -27,6 +27,8 @@ pub struct TreeRow {
     pub note: Option<String>,
     /// The last entry that it covers, 0 for none, and when it was signed, microseconds since 1970.
     pub signed: (Seq, i64),
+    /// The last entry that every place has; 0 for none.
+    pub placed: Seq,
 }
 
 /// A checkpoint that was signed.
@@ -62,7 +64,8 @@ pub(super) fn leaf_of(before: Option<&str>) -> Hash {
 }
 
 /// Returns the first seq in a block of the tree that begins with a seq.
-pub(super) const fn block_first(tree: u64, block: u64) -> u64 {
+#[must_use]
+pub const fn block_first(tree: u64, block: u64) -> u64 {
     if block == 0 { tree } else { tree + block * BLOCK_LEN - 1 }
 }
 
@@ -90,5 +93,14 @@ impl Journal {
     /// Where the writer has stopped.
     pub async fn keep_checkpoint(&self, signed: SignedCheckpoint) -> Result {
         self.ask(|reply| Command::Evidence(OfEvidence::Signed(signed, reply))).await
+    }
+
+    /// Notes that every place has a tree, given by its first entry, up to an entry. The digests of truncated entries up to there are removed.
+    /// Waits until it is on disk.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn note_placed(&self, first: Seq, last: Seq) -> Result {
+        self.ask(|reply| Command::Evidence(OfEvidence::Placed(first, last, reply))).await
     }
 }

@@ -59,7 +59,13 @@ impl Evidence {
 
     /// The signing of a node, which goes to the bucket and to a directory beside its journal.
     pub(crate) fn publisher(&self, name: &'static str, state: &Path, switches: &Arc<Switches>) -> Publisher {
-        let way = Way { name, state: state.to_owned(), evidence: self.clone(), switches: Arc::clone(switches) };
+        let way = Way {
+            name,
+            state: state.to_owned(),
+            evidence: self.clone(),
+            switches: Arc::clone(switches),
+            known: BTreeMap::new(),
+        };
         let places = vec![Place::Bucket(Box::new(way)), Place::Directory(Directory::new(directory(state)))];
         let settings: Settings = toml::from_str("key_file = \"key\"").unwrap();
         let key = SigningKey::parse(self.key.0.render().trim()).unwrap();
@@ -183,6 +189,8 @@ struct Way {
     state: PathBuf,
     evidence: Evidence,
     switches: Arc<Switches>,
+    /// Objects as they were read or replaced last.
+    known: BTreeMap<String, Option<Bytes>>,
 }
 
 impl std::fmt::Debug for Way {
@@ -221,7 +229,9 @@ impl Objects for Way {
     fn get<'a>(&'a mut self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, String>> {
         async {
             self.reach().await?;
-            Ok(self.evidence.inner.lock().unwrap().objects.get(key).cloned())
+            let there = self.evidence.inner.lock().unwrap().objects.get(key).cloned();
+            self.known.insert(key.to_owned(), there.clone());
+            Ok(there)
         }
         .boxed()
     }
@@ -231,6 +241,20 @@ impl Objects for Way {
             self.reach().await?;
             Self::put(self, key, bytes);
             Ok(())
+        }
+        .boxed()
+    }
+
+    fn replace<'a>(&'a mut self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<bool, String>> {
+        async {
+            self.reach().await?;
+            let known = self.known.remove(key).expect("it was read before");
+            if self.evidence.inner.lock().unwrap().objects.get(key) != known.as_ref() {
+                return Ok(false);
+            }
+            Self::put(self, key, bytes.clone());
+            self.known.insert(key.to_owned(), Some(bytes));
+            Ok(true)
         }
         .boxed()
     }

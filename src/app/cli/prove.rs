@@ -7,6 +7,7 @@ use super::{Exit, Failure, Global, Outcome};
 use crate::core::model::Seq;
 use crate::evidence::checkpoint::Checkpoint;
 use crate::evidence::note::Note;
+use crate::evidence::place::Directory;
 use crate::evidence::proof::Proof;
 use crate::evidence::tree::Tree;
 use crate::journal::{Reader, TreeRow};
@@ -25,14 +26,21 @@ pub struct ProveArgs {
 /// Exit 1 where no signed checkpoint covers the entry.
 pub fn main(args: ProveArgs, global: &Global) -> Outcome {
     let (reader, _) = global.reader()?;
-    let proof = prove(&reader, Seq(args.seq))?;
+    let proof = prove(&reader, Seq(args.seq), directories(global))?;
     let mut out = Out::new(global);
     out.bytes(proof.render().as_bytes())?;
     out.flush()?;
     Ok(Exit::Done)
 }
 
-fn prove(reader: &Reader, seq: Seq) -> Result<Proof, Failure> {
+/// Returns the directory of evidence that the configuration names, if it names one.
+pub(super) fn directories(global: &Global) -> Vec<Directory> {
+    let loaded = global.load_for_reading().ok();
+    let dir = loaded.and_then(|loaded| loaded.config.evidence).and_then(|evidence| evidence.dir);
+    dir.map(Directory::new).into_iter().collect()
+}
+
+fn prove(reader: &Reader, seq: Seq, directories: Vec<Directory>) -> Result<Proof, Failure> {
     let trees = reader.trees()?;
     let no = |why: String| Failure::new(Exit::No, why);
     if trees.is_empty() {
@@ -50,7 +58,7 @@ fn prove(reader: &Reader, seq: Seq) -> Result<Proof, Failure> {
         .ok_or_else(|| no(format!("no checkpoint covers entry {seq} yet: decklog signs one a minute while it runs")))?;
     let index = checkpoint.origin.index(seq.0).unwrap_or(0);
     let size = checkpoint.size;
-    let mut tree = Tree::read(reader, row)?;
+    let mut tree = Tree::read(reader, row, directories)?;
     if tree.root(reader, size)? != checkpoint.root {
         return Err(Failure::internal("the tree of the journal is not the one that was signed; run `decklog verify`"));
     }

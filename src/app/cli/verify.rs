@@ -15,10 +15,12 @@ use crate::delivery::From;
 use crate::journal::{Reader, Verified};
 use crate::query::questions::verify::{Item, Verify};
 use crate::sink::registry::SinkKind;
+use batch::Batch;
 use copy::{Checker, Copied, Writes};
-use evidence::{Authenticated, Authenticator, Cosigned};
-use revisions::{Counted, Revisions};
+use evidence::{Authenticated, Cosigned};
+use revisions::Counted;
 
+mod batch;
 mod chain;
 mod copy;
 mod evidence;
@@ -137,8 +139,6 @@ fn journal(global: &Global) -> Outcome {
 fn files(args: &VerifyArgs, global: &Global) -> Outcome {
     let filter = args.filter.as_deref().map(Filter::compile).transpose();
     let filter = filter.map_err(|error| Failure::usage(format!("--where: {error}")))?;
-    let mut authenticator = Authenticator::new(args)?;
-    let mut revisions = args.revisions.as_deref().map(Revisions::read).transpose()?;
     let mut sources = Vec::new();
     for path in &args.files {
         sources.push(Source::open(path)?);
@@ -155,51 +155,29 @@ fn files(args: &VerifyArgs, global: &Global) -> Outcome {
     };
     // What the sink has is asked before its file is read, because it goes on.
     let sink = reader.as_ref().and_then(|reader| sink(&args.files, reader, global));
-    let mut checker = Checker::new(reader, sink, filter, args.partial)?;
+    let mut checker = Checker::new(reader, sink, filter, args)?;
     let mut progress = Progress::new("verify", "bytes");
-    let (mut done, mut line) = (0, Vec::new());
+    let mut done = 0;
     for mut source in sources {
-        let mut number = 0;
+        let mut batch = Batch::new(source.name.clone());
         loop {
-            line.clear();
-            match source.lines.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
-                Ok(0) => break,
-                Ok(_) => number += 1,
+            let more = batch.fill(&mut source.lines);
+            checker.check(&batch)?;
+            done += batch.size();
+            progress.at(done, total);
+            match more {
+                Ok(true) => {}
+                Ok(false) => break,
                 Err(error) if source.compressed => {
-                    checker.problem(format!("{}, after line {number}: {error}", source.name));
+                    checker.problem(format!("{}, after line {}: {error}", source.name, batch.last_line()));
                     break;
                 }
                 Err(error) => return Err(Failure::io(format!("cannot read {}", source.name), &error)),
             }
-            done += line.len() as u64;
-            progress.at(done, total);
-            let place = format!("{}, line {number}", source.name);
-            match line.strip_suffix(b"\n") {
-                Some(line) => {
-                    checker.check(&place, line)?;
-                    if let Some(revisions) = &mut revisions {
-                        revisions.see(line);
-                    }
-                    if let Some(authenticator) = &mut authenticator
-                        && let Some(problem) = authenticator.check(line)?
-                    {
-                        checker.problem(format!("{place}: {problem}"));
-                    }
-                }
-                None => checker.problem(format!("{place}: it is cut: it does not end with a line break")),
-            }
         }
     }
     drop(progress);
-    let (mut found, mut problems) = checker.finish();
-    if let Some((authenticated, wrong)) = authenticator.map(Authenticator::finish) {
-        found.authenticated = Some(authenticated);
-        problems.splice(0..0, wrong);
-    }
-    if let Some((counted, wrong)) = revisions.map(Revisions::finish) {
-        found.revisions = Some(counted);
-        problems.extend(wrong);
-    }
+    let (found, problems) = checker.finish();
     let names: Vec<String> = args.files.iter().map(|path| path.display().to_string()).collect();
     let names = match &args.evidence {
         Some(dir) if names.is_empty() => format!("the evidence in {}", dir.display()),
@@ -425,9 +403,6 @@ fn answer(
         None => Exit::Unknown,
     })
 }
-
-/// No line of a copy is longer; the journal takes no larger entry either.
-const LONGEST: u64 = 256 << 20;
 
 /// One file of a copy.
 struct Source {

@@ -29,15 +29,21 @@ struct Inner {
     creations_left: Option<usize>,
     /// Told of a creation that does not end.
     stalled: Arc<Notify>,
+    /// Object that somebody else writes before the next one is replaced.
+    meanwhile: Option<Bytes>,
 }
 
-/// A bucket in memory.
+/// A bucket in memory, as one decklog has it.
 #[derive(Clone, Debug, Default)]
-struct Bucket(Arc<Mutex<Inner>>);
+struct Bucket {
+    inner: Arc<Mutex<Inner>>,
+    /// Objects as they were read or replaced last.
+    known: BTreeMap<String, Option<Bytes>>,
+}
 
 impl Bucket {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap()
+        self.inner.lock().unwrap()
     }
 
     fn place(&self) -> Place {
@@ -75,7 +81,12 @@ impl Objects for Bucket {
         if self.inner().is_silent {
             return pending().boxed();
         }
-        async { Ok(self.answers()?.objects.get(key).cloned()) }.boxed()
+        async {
+            let there = self.answers()?.objects.get(key).cloned();
+            self.known.insert(key.to_owned(), there.clone());
+            Ok(there)
+        }
+        .boxed()
     }
 
     fn put<'a>(&'a mut self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<(), String>> {
@@ -84,6 +95,23 @@ impl Objects for Bucket {
             inner.written.push(key.to_owned());
             inner.objects.insert(key.to_owned(), bytes);
             Ok(())
+        }
+        .boxed()
+    }
+
+    fn replace<'a>(&'a mut self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<bool, String>> {
+        async {
+            let known = self.known.remove(key).expect("it was read before");
+            let other = self.inner().meanwhile.take();
+            if let Some(other) = other {
+                self.inner().objects.insert(key.to_owned(), other);
+            }
+            if self.answers()?.objects.get(key) != known.as_ref() {
+                return Ok(false);
+            }
+            self.put(key, bytes.clone()).await?;
+            self.known.insert(key.to_owned(), Some(bytes));
+            Ok(true)
         }
         .boxed()
     }
@@ -227,6 +255,28 @@ async fn a_place_that_fails_holds_up_no_other() {
     }
 }
 
+/// A leader that was paused while it wrote does not put an old checkpoint in the place of its successor's.
+#[tokio::test]
+async fn a_checkpoint_is_not_written_over_one_that_came_meanwhile() {
+    let (dir, bucket) = (tempfile::tempdir().unwrap(), Bucket::default());
+    let mut log = Log::with(dir.path(), 0, vec![bucket.place()]).await;
+    log.append(1000).await;
+    log.sign().await.unwrap();
+    let name = bucket.inner().written.last().unwrap().clone();
+    let before = bucket.inner().objects.clone();
+    log.append(10).await;
+    log.sign().await.unwrap();
+    let newer = std::mem::replace(&mut bucket.inner().objects, before)[&name].clone();
+    log.append(10).await;
+    bucket.inner().meanwhile = Some(newer.clone());
+    let why = log.sign().await.unwrap_err().to_string();
+    assert!(why.contains("the bucket logs was written by somebody else since it was read"), "{why}");
+    assert_eq!(bucket.inner().objects[&name], newer);
+    log.sign().await.unwrap();
+    assert_eq!(bucket.archive().0.checkpoints().next().unwrap().checkpoint.last(), Some(log.version));
+    log.close().await;
+}
+
 /// What a slow place got in one round is not written again in the next one.
 #[tokio::test]
 async fn a_slow_place_comes_nearer_with_each_round() {
@@ -322,8 +372,8 @@ async fn nothing_is_signed_beside_a_history_that_any_place_has() {
     }
 }
 
-/// The journal keeps of truncated entries 32 bytes of each and 32 of each block of 256: enough to sign on, to prove old copies, and
-/// to make a place again that was lost or is new, to the byte.
+/// The journal keeps of truncated entries 32 bytes for each block of 256 once every place has their digests: enough to sign on. A new
+/// place is made from a directory, to the byte, but never from what is not what was logged; without one the problem says what to copy.
 #[tokio::test]
 async fn what_is_truncated_is_still_proved_in_a_place_that_is_made_again() {
     let (dir, bucket) = (tempfile::tempdir().unwrap(), Bucket::default());
@@ -331,29 +381,42 @@ async fn what_is_truncated_is_still_proved_in_a_place_that_is_made_again() {
     log.append(1500).await;
     log.sign().await.unwrap();
     let lines = log.lines();
-    log.journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, drop_oldest: false }).await.unwrap();
-    let oldest = || log.journal.reader().unwrap().retained().unwrap().oldest;
-    until("all but the newest to be truncated", || oldest() == 1500).await;
-    let journal = rusqlite::Connection::open(dir.path().join("state/journal.db")).unwrap();
-    let (blocks, bytes): (u64, u64) = journal
-        .query_row("SELECT count(*), sum(length(root) + length(digests)) FROM tree_block", [], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
-        .unwrap();
-    assert_eq!((blocks, bytes), (1501 / 256, 1501 / 256 * (256 * 32 + 32)));
-    let before = fs::read_dir(dir.path().join("evidence")).unwrap().count();
+    truncate(&log, 1500).await;
+    until("digests to be removed", || leaves(dir.path()) == 0).await;
     let version = log.close().await;
-    let made = files_below(&dir.path().join("evidence"));
-    fs::remove_dir_all(dir.path().join("evidence")).unwrap();
+    let evidence = dir.path().join("evidence");
+    let made = files_below(&evidence);
+    let tree = only_tree(&evidence);
+
+    let bundle = evidence.join(&tree).join("tile/entries/001");
+    let right = fs::read(&bundle).unwrap();
+    let wrong: Vec<u8> = right.iter().map(|byte| byte ^ 1).collect();
+    fs::write(&bundle, wrong).unwrap();
     let mut log = Log::with(dir.path(), version, vec![directory(dir.path()), bucket.place()]).await;
+    log.append(10).await;
+    let why = log.sign().await.unwrap_err().to_string();
+    assert!(why.contains("the digests of the entries 256 to 511 are truncated with them"), "{why}");
+    assert!(why.contains(&format!("copy what is below {tree} from another place")), "{why}");
+    fs::write(&bundle, right).unwrap();
     log.sign().await.unwrap();
-    assert_eq!(fs::read_dir(dir.path().join("evidence")).unwrap().count(), before);
-    let again = files_below(&dir.path().join("evidence"));
-    for (name, bytes) in made.iter().filter(|(name, _)| name.contains("/tile/")) {
-        assert_eq!(again.get(name), Some(bytes), "{name}");
-    }
     assert_eq!(bucket.notes(), notes(dir.path()));
+    for (name, bytes) in made.iter().filter(|(name, _)| name.contains("/tile/") && !name.contains(".p/")) {
+        let name = name.trim_start_matches('/');
+        assert_eq!(bucket.inner().objects.get(name).map(|object| &**object), Some(&**bytes), "{name}");
+    }
+
+    let version = log.close().await;
+    fs::remove_dir_all(&evidence).unwrap();
+    let mut log = Log::with(dir.path(), version, vec![directory(dir.path()), bucket.place()]).await;
     log.append(300).await;
+    let why = log.sign().await.unwrap_err().to_string();
+    assert!(why.contains("the digests of the entries 1 to 255 are truncated with them"), "{why}");
+    let last = |note: &str| read_signed(note.as_bytes(), &keys()).unwrap().checkpoint.last();
+    assert_eq!(last(&bucket.notes()[0]), Some(log.version), "the other place gets what is new");
+    for (name, bytes) in &bucket.inner().objects {
+        fs::create_dir_all(evidence.join(name).parent().unwrap()).unwrap();
+        fs::write(evidence.join(name), bytes).unwrap();
+    }
     log.sign().await.unwrap();
     for mut archive in [whole(dir.path()), bucket.archive().0] {
         for (epoch, seq, digest) in lines.iter().chain(&log.lines()) {
@@ -361,6 +424,63 @@ async fn what_is_truncated_is_still_proved_in_a_place_that_is_made_again() {
         }
     }
     log.close().await;
+}
+
+/// Digests of truncated entries stay while a place lacks them, whether it is away or new, and their room is free once it has them.
+#[tokio::test]
+async fn digests_of_truncated_entries_stay_until_every_place_has_them() {
+    let (dir, bucket) = (tempfile::tempdir().unwrap(), Bucket::default());
+    let mut log = Log::with(dir.path(), 0, vec![directory(dir.path()), bucket.place()]).await;
+    log.append(600).await;
+    log.sign().await.unwrap();
+    bucket.inner().is_away = true;
+    log.append(900).await;
+    log.sign().await.unwrap_err();
+    truncate(&log, 1500).await;
+    until("what both have to be removed", || leaves(dir.path()) == 3).await;
+    log.journal.flush().await.unwrap();
+    assert_eq!(leaves(dir.path()), 3, "the bucket lacks these");
+    bucket.inner().is_away = false;
+    log.sign().await.unwrap();
+    until("digests to be removed", || leaves(dir.path()) == 0).await;
+    let version = log.close().await;
+
+    let other = Bucket::default();
+    other.inner().is_away = true;
+    let places = vec![directory(dir.path()), bucket.place(), other.place()];
+    let mut log = Log::with(dir.path(), version, places).await;
+    log.append(600).await;
+    log.sign().await.unwrap_err();
+    other.inner().is_away = false;
+    other.inner().creations_left = Some(4);
+    let pace = Pace { look: Duration::from_secs(5), write: Duration::from_millis(500) };
+    log.publisher.sign(&log.journal, pace).await.unwrap_err();
+    truncate(&log, 2100).await;
+    log.journal.flush().await.unwrap();
+    assert!(leaves(dir.path()) > 0, "a new place has none of them");
+    other.inner().creations_left = None;
+    log.sign().await.unwrap();
+    until("digests to be removed", || leaves(dir.path()) == 0).await;
+    assert_eq!(other.notes(), bucket.notes());
+    log.close().await;
+}
+
+/// Truncates all but the newest entry.
+async fn truncate(log: &Log, newest: u64) {
+    log.journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, drop_oldest: false }).await.unwrap();
+    let oldest = || log.journal.reader().unwrap().retained().unwrap().oldest;
+    until("all but the newest to be truncated", || oldest() == newest).await;
+}
+
+/// Number of complete blocks of which the journal has the digests.
+fn leaves(dir: &Path) -> u64 {
+    let journal = rusqlite::Connection::open(dir.join("state/journal.db")).unwrap();
+    journal.query_row("SELECT count(*) FROM tree_leaves", [], |row| row.get(0)).unwrap()
+}
+
+/// Name of the only tree in a directory.
+fn only_tree(evidence: &Path) -> String {
+    fs::read_dir(evidence).unwrap().next().unwrap().unwrap().file_name().into_string().unwrap()
 }
 
 /// Every file below a directory, by its path.

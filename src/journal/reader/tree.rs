@@ -18,7 +18,7 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn trees(&self) -> Result<Vec<TreeRow>> {
         let text = "SELECT first, epoch, coalesce(until, (SELECT max(CAST(value AS INTEGER)) FROM meta WHERE key = 'head'), 0),
-                until IS NOT NULL, before, note, signed, signed_at
+                until IS NOT NULL, before, note, signed, signed_at, placed
             FROM tree ORDER BY first";
         let mut select = self.conn.prepare_cached(text).map_err(sql(TREE))?;
         let rows = select
@@ -32,6 +32,7 @@ impl Reader {
                     before: row.get(4)?,
                     note: row.get(5)?,
                     signed: (Seq(row.get(6)?), row.get(7)?),
+                    placed: Seq(row.get(8)?),
                 })
             })
             .map_err(sql(TREE))?;
@@ -61,19 +62,22 @@ impl Reader {
         Ok(roots)
     }
 
-    /// Returns the contents of the leaves of a block of a tree, as far as they are there: 256, or fewer of the last block.
+    /// Returns the contents of the leaves of a block of a tree, as far as they are there: 256, or fewer of the last block. None where the
+    /// entries are truncated and only the places have them.
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn tree_leaves(&self, tree: &TreeRow, block: u64) -> Result<Vec<Hash>> {
+    pub fn tree_leaves(&self, tree: &TreeRow, block: u64) -> Result<Option<Vec<Hash>>> {
         let first = block_first(tree.first.0, block);
-        let whole: Option<Vec<u8>> = self
+        let whole: Option<Option<Vec<u8>>> = self
             .conn
-            .prepare_cached("SELECT digests FROM tree_block WHERE first = ?")
+            .prepare_cached(
+                "SELECT (SELECT digests FROM tree_leaves WHERE first = ?1) FROM tree_block WHERE first = ?1",
+            )
             .and_then(|mut select| select.query_row([first], |row| row.get(0)).optional())
             .map_err(sql(TREE))?;
         if let Some(digests) = whole {
-            return Ok(digests.as_chunks::<32>().0.to_vec());
+            return Ok(digests.map(|digests| digests.as_chunks::<32>().0.to_vec()));
         }
         let mut leaves = if block == 0 { vec![tree.leaf()] } else { Vec::new() };
         let mut select = self
@@ -86,6 +90,6 @@ impl Reader {
         }
         let size = tree.size().saturating_sub(block * BLOCK_LEN).min(BLOCK_LEN);
         leaves.truncate(usize::try_from(size).unwrap_or(usize::MAX));
-        Ok(leaves)
+        Ok(Some(leaves))
     }
 }

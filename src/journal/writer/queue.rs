@@ -90,6 +90,8 @@ pub(in crate::journal) enum OfEvidence {
     /// A tree grows from now on, and the last checkpoint that is known of the tree before; or none does.
     Configured(Option<Option<String>>, Reply<()>),
     Signed(SignedCheckpoint, Reply<()>),
+    /// Every place has the tree that begins with the first entry, up to the second.
+    Placed(Seq, Seq, Reply<()>),
 }
 
 /// Command about the audit logs.

@@ -124,6 +124,8 @@ pub(super) struct Committed {
     pub(super) started: bool,
     /// First seq of the tree that grows; none without evidence.
     pub(super) tree: Option<u64>,
+    /// There may be leaves of trees that can be removed.
+    pub(super) leaves_leave: bool,
 }
 
 impl Committed {
@@ -140,6 +142,7 @@ impl Committed {
             redacted_anew: false,
             started: false,
             tree,
+            leaves_leave: true,
         }
     }
 
@@ -158,11 +161,13 @@ impl Committed {
             redacted_anew,
             started,
             tree,
+            leaves_leave,
             digests: _,
             notifications,
         } = changes;
         (self.head, self.log_start, self.tree) = (head, log_start, tree);
         (self.redacted_anew, self.started) = (redacted_anew, started);
+        self.leaves_leave = leaves_leave;
         self.epoch = epoch.unwrap_or_else(|| std::mem::take(&mut self.epoch));
         self.cluster = cluster.unwrap_or_else(|| std::mem::take(&mut self.cluster));
         self.rules = rules.or_else(|| self.rules.take());
@@ -246,6 +251,8 @@ pub(super) struct Changes {
     pub(super) started: bool,
     /// First seq of the tree that grows.
     pub(super) tree: Option<u64>,
+    /// There may be leaves of trees that can be removed.
+    pub(super) leaves_leave: bool,
     /// Digests of the newest entries, which are not written yet.
     pub(super) digests: Vec<Hash>,
     notifications: Notifications,
@@ -337,8 +344,8 @@ impl Disk {
     /// A transaction, which the database hears of when something is written in it.
     pub(super) fn transaction<'w>(&'w mut self, committed: &'w Committed, quota: &'w Quota) -> Transaction<'w> {
         let Self { conn, codec, recent, bases, packed, data_version, around } = self;
-        let Committed { head, log_start, redacted_anew, started, tree, .. } = *committed;
-        let changes = Changes { head, log_start, redacted_anew, started, tree, ..Changes::default() };
+        let Committed { head, log_start, redacted_anew, started, tree, leaves_leave, .. } = *committed;
+        let changes = Changes { head, log_start, redacted_anew, started, tree, leaves_leave, ..Changes::default() };
         Transaction {
             conn,
             codec,

@@ -3,9 +3,10 @@
 //! # Decision: digests are rows of transactions, and blocks of 256
 //!
 //! Context: Each entry costs time in the writer and bytes on the disk, for as long as somebody may want to prove it.
-//! Decision: The digests of one transaction are one row. Once 256 leaves are there, they and the hash over them are one row, as the tiles
-//! of tlog-tiles have them, and the rows of the transactions go. The signing reads hashes of blocks, not entries.
-//! Cost: A block is written twice; a proof reads one block.
+//! Decision: The digests of one transaction are one row. Once 256 leaves are there, they are one row and the hash over them another, as
+//! the tiles of tlog-tiles have them, and the rows of the transactions go. The signing reads hashes of blocks, not entries. The leaves
+//! of truncated entries go once every place has them: else the log would end when its digests fill `max_size`.
+//! Cost: A block is written twice; a proof reads one block; a place that lost old tiles gets them from another place.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -15,6 +16,9 @@ use crate::journal::error::Result;
 use crate::journal::{BLOCK_LEN, SignedCheckpoint, block_first, leaf_of};
 
 const TREE: &str = "write the tree of its entries";
+
+/// Blocks whose leaves are removed in one transaction.
+const SLICE_BLOCKS: u64 = 64;
 
 /// Returns the first seq of the tree that grows.
 pub(super) fn growing(conn: &Connection) -> Result<Option<u64>> {
@@ -46,6 +50,11 @@ impl Transaction<'_> {
                     "UPDATE tree SET note = ?, signed = ?, signed_at = ? WHERE first = ?",
                     params![note, last.0, at, first.0],
                 )?;
+                self.later(reply, ());
+            }
+            OfEvidence::Placed(first, last, reply) => {
+                self.execute(TREE, "UPDATE tree SET placed = ? WHERE first = ?", params![last.0, first.0])?;
+                self.changes.leaves_leave = true;
                 self.later(reply, ());
             }
         }
@@ -105,15 +114,40 @@ impl Transaction<'_> {
         let mut blocks = leaves.chunks_exact(usize::try_from(BLOCK_LEN).unwrap_or(usize::MAX));
         for (number, digests) in (block..).zip(blocks.by_ref()) {
             let hashes: Vec<Hash> = digests.iter().map(|digest| merkle::leaf(digest)).collect();
-            self.execute(
-                TREE,
-                "INSERT INTO tree_block (first, root, digests) VALUES (?, ?, ?)",
-                params![block_first(tree, number), merkle::root(&hashes), digests.concat()],
-            )?;
+            let first = block_first(tree, number);
+            self.execute(TREE, "INSERT INTO tree_block VALUES (?, ?)", params![first, merkle::root(&hashes)])?;
+            self.execute(TREE, "INSERT INTO tree_leaves VALUES (?, ?)", params![first, digests.concat()])?;
         }
         let rest = blocks.remainder();
         self.execute(TREE, "DELETE FROM digest WHERE first >= ?", params![block_first(tree, block)])?;
         if rest.is_empty() { Ok(()) } else { self.write_rest(block_first(tree, end), rest) }
+    }
+
+    /// Removes leaves of blocks whose entries are truncated and that every place has, some at a time.
+    pub(super) fn drop_leaves(&mut self) -> Result {
+        let trees: Vec<(u64, u64)> = {
+            let text = "SELECT first, placed FROM tree WHERE placed > 0 ORDER BY first";
+            let mut select = self.conn.prepare_cached(text).map_err(sql(TREE))?;
+            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql(TREE))?;
+            rows.collect::<Result<_, _>>().map_err(sql(TREE))?
+        };
+        let (mut left, log_start) = (SLICE_BLOCKS, self.changes.log_start);
+        for (first, placed) in trees {
+            // The first seq of the last block that ends before both.
+            let last = log_start.min(placed + 1).saturating_sub(BLOCK_LEN);
+            let removed = self.execute(
+                TREE,
+                "DELETE FROM tree_leaves WHERE first IN
+                 (SELECT first FROM tree_leaves WHERE first >= ? AND first <= ? ORDER BY first LIMIT ?)",
+                params![first, last, left],
+            )?;
+            left = left.saturating_sub(removed as u64);
+            if left == 0 {
+                break;
+            }
+        }
+        self.changes.leaves_leave = left == 0;
+        Ok(())
     }
 
     fn write_rest(&self, first: u64, digests: &[Hash]) -> Result {

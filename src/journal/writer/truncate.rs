@@ -57,6 +57,13 @@ impl Writer {
             })?;
             return Ok(true);
         }
+        if self.committed.leaves_leave {
+            self.transact(|transaction| {
+                transaction.begin()?;
+                transaction.drop_leaves()
+            })?;
+            return Ok(true);
+        }
         // Some pages stay: what is written next takes them again.
         let keep = (self.quota.used / PAGE / 16).max(64);
         if self.quota.free_pages > keep {
@@ -194,7 +201,7 @@ impl Transaction<'_> {
         self.execute(what, "DELETE FROM outline WHERE part < ?", params![outline::part_of(log_start)])?;
         self.forget_unwritten(log_start)?;
         self.changes.log_start = log_start;
-        Ok(())
+        self.drop_leaves()
     }
 
     /// The rows of one slice.

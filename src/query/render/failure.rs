@@ -133,6 +133,7 @@ impl From<JournalError> for Failure {
             JournalError::Io { .. }
             | JournalError::Sqlite { .. }
             | JournalError::NoRoom { .. }
+            | JournalError::Placed { .. }
             | JournalError::Corrupt(_) => Exit::Io,
             JournalError::Stopped(_) | JournalError::Superseded(_) => Exit::Internal,
         };

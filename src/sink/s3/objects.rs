@@ -4,11 +4,13 @@
 //! added. So the default retention of the bucket is what counts. A bucket that has one takes no object without a checksum in its headers,
 //! and each object gets one.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 
 use super::Settings;
 use super::store::{Store, said};
@@ -23,21 +25,25 @@ const OBJECT_LEN_MAX: u64 = 1 << 20;
 
 /// Objects in a bucket.
 #[derive(Debug)]
-pub(super) struct S3Objects(Store);
+pub(super) struct S3Objects {
+    store: Store,
+    /// Version of each object as it was read or replaced last; none where there was no object.
+    known: BTreeMap<String, Option<UpdateVersion>>,
+}
 
 impl S3Objects {
     /// Objects where the configuration says; nothing is connected yet.
     pub(super) fn new(config: &Settings) -> Result<Self, String> {
         let mut store = Store::new(config)?;
         store.has_checksums = true;
-        Ok(Self(store))
+        Ok(Self { store, known: BTreeMap::new() })
     }
 
     /// Returns a sentence about what failed.
     fn failed(&self, what: &str, error: &Error) -> String {
-        let (shown, said) = (format!("{}{}", self.0.shown, self.0.through()), said(error));
+        let (shown, said) = (format!("{}{}", self.store.shown, self.store.through()), said(error));
         if said.contains("NoSuchBucket") {
-            return format!("{shown} does not exist; make it: {}", self.0.needs().trim_end());
+            return format!("{shown} does not exist; make it: {}", self.store.needs().trim_end());
         }
         let all = chain(error);
         let is_refused = matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. });
@@ -47,14 +53,14 @@ impl S3Objects {
             );
         }
         // That the machine gives no access key is said there, and so on.
-        self.0.failed(what, error).to_string()
+        self.store.failed(what, error).to_string()
     }
 
     async fn objects(&mut self) -> Result<std::sync::Arc<dyn ObjectStore>, String> {
-        self.0.objects().await.map_err(|error| error.to_string())
+        self.store.objects().await.map_err(|error| error.to_string())
     }
 
-    async fn read(&self, objects: &dyn ObjectStore, key: &str) -> Result<Option<Bytes>, String> {
+    async fn read(&self, objects: &dyn ObjectStore, key: &str) -> Result<Option<(Bytes, UpdateVersion)>, String> {
         let object = match objects.get(&Path::from(key)).await {
             Ok(object) => object,
             // A bucket that is not there has no object either.
@@ -64,10 +70,12 @@ impl S3Objects {
         if object.meta.size > OBJECT_LEN_MAX {
             return Err(format!(
                 "{key} in {} has {} bytes and cannot be of decklog: move it away",
-                self.0.shown, object.meta.size
+                self.store.shown, object.meta.size
             ));
         }
-        object.bytes().await.map(Some).map_err(|error| self.failed("read", &error))
+        let version = UpdateVersion { e_tag: object.meta.e_tag.clone(), version: object.meta.version.clone() };
+        let bytes = object.bytes().await.map_err(|error| self.failed("read", &error))?;
+        Ok(Some((bytes, version)))
     }
 
     /// Writes an object where there is none. Returns it where there is one.
@@ -82,12 +90,12 @@ impl S3Objects {
             Ok(_) => Ok(None),
             Err(Error::AlreadyExists { .. }) => {
                 let there = self.read(objects, &key).await?;
-                let there = there.ok_or_else(|| format!("{key} in {} was there and is not", self.0.shown))?;
+                let (there, _) = there.ok_or_else(|| format!("{key} in {} was there and is not", self.store.shown))?;
                 Ok(Some((key, there)))
             }
             // A server without conditional writes is asked first.
-            Err(error) if ["NotImplemented", "501 "].iter().any(|word| chain(&error).contains(word)) => {
-                if let Some(there) = self.read(objects, &key).await? {
+            Err(error) if keeps_no_conditions(&error) => {
+                if let Some((there, _)) = self.read(objects, &key).await? {
                     return Ok(Some((key, there)));
                 }
                 let written = objects.put(&path, bytes.into()).await;
@@ -100,13 +108,15 @@ impl S3Objects {
 
 impl Objects for S3Objects {
     fn shown(&self) -> String {
-        self.0.shown.clone()
+        self.store.shown.clone()
     }
 
     fn get<'a>(&'a mut self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, String>> {
         async move {
             let objects = self.objects().await?;
-            self.read(&*objects, key).await
+            let (bytes, version) = self.read(&*objects, key).await?.unzip();
+            self.known.insert(key.to_owned(), version);
+            Ok(bytes)
         }
         .boxed()
     }
@@ -116,6 +126,33 @@ impl Objects for S3Objects {
             let objects = self.objects().await?;
             let written = objects.put(&Path::from(key), bytes.into()).await;
             written.map(drop).map_err(|error| self.failed("write to", &error))
+        }
+        .boxed()
+    }
+
+    fn replace<'a>(&'a mut self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<bool, String>> {
+        async move {
+            let objects = self.objects().await?;
+            // Until the answer is there nothing is known of it.
+            let mode = match self.known.remove(key) {
+                Some(Some(version)) => PutMode::Update(version),
+                Some(None) => PutMode::Create,
+                None => PutMode::Overwrite,
+            };
+            let path = Path::from(key);
+            let mut written = objects.put_opts(&path, bytes.clone().into(), PutOptions::from(mode)).await;
+            if written.as_ref().is_err_and(keeps_no_conditions) {
+                written = objects.put(&path, bytes.into()).await;
+            }
+            match written {
+                Ok(put) => {
+                    let version = UpdateVersion { e_tag: put.e_tag, version: put.version };
+                    self.known.insert(key.to_owned(), Some(version));
+                    Ok(true)
+                }
+                Err(Error::Precondition { .. } | Error::AlreadyExists { .. }) => Ok(false),
+                Err(error) => Err(self.failed("write to", &error)),
+            }
         }
         .boxed()
     }
@@ -155,10 +192,16 @@ impl Objects for S3Objects {
             if let Some(Err(error)) = objects.list(None).next().await {
                 return Err(self.failed("list", &error));
             }
-            self.0.verify().await.map_err(|error| error.to_string())
+            self.store.verify().await.map_err(|error| error.to_string())
         }
         .boxed()
     }
+}
+
+/// Reports whether a server, or a folder, has no conditional writes of this sort.
+fn keeps_no_conditions(error: &Error) -> bool {
+    matches!(error, Error::NotImplemented { .. })
+        || ["NotImplemented", "501 "].iter().any(|word| chain(error).contains(word))
 }
 
 #[cfg(test)]
@@ -184,6 +227,10 @@ mod tests {
         objects.remove_below("a/7.p").await.unwrap();
         assert_eq!(objects.get("a/7.p/1").await, Ok(None));
         assert_eq!(objects.get("a/7").await, Ok(Some(Bytes::from("put"))));
+        // A folder has no conditions.
+        assert_eq!(objects.replace("a/checkpoint", Bytes::from("one")).await, Ok(true));
+        assert_eq!(objects.replace("a/checkpoint", Bytes::from("two")).await, Ok(true));
+        assert_eq!(objects.get("a/checkpoint").await, Ok(Some(Bytes::from("two"))));
         objects.put("big", Bytes::from(vec![0; 2 << 20])).await.unwrap();
         assert!(objects.get("big").await.unwrap_err().contains("cannot be of decklog"));
         objects.check().await.unwrap();

@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use decklog::core::bucket;
 use decklog::evidence::archive::{Archive, Found};
 use decklog::evidence::key::VerifierKey;
 use decklog::sim::{Sim, objects};
 use decklog::sink::registry::SinkKind;
+use decklog::sink::s3;
 use serde_json::json;
 
 use super::start::{KEY, S3, SECRET};
@@ -62,6 +64,7 @@ async fn evidence_in_a_bucket_is_whole() {
     let checked = daemon.command(&["check"]).await.done();
     assert!(checked.contains("evidence can be written to the bucket evidence at"), "{checked}");
 
+    replaced_once(&bucket).await;
     let there = s3.dir.path().join("root/evidence/of/eu1");
     for round in 0..3 {
         if round == 1 {
@@ -89,6 +92,19 @@ async fn evidence_in_a_bucket_is_whole() {
         }
     }
     assert!(!there.join(only_tree(&there)).join("tile/entries/000.p").exists(), "partial tiles stay");
+}
+
+/// Of two that have read the same object one replaces it, on a real server.
+async fn replaced_once(bucket: &str) {
+    let bucket: bucket::Settings = toml::from_str(&bucket.replace("/of/eu1", "/replaced")).unwrap();
+    let [mut one, mut other] = [s3::objects(&bucket).unwrap(), s3::objects(&bucket).unwrap()];
+    for round in ["first", "second"] {
+        let before = one.get("checkpoint").await.unwrap();
+        assert_eq!(other.get("checkpoint").await.unwrap(), before);
+        assert_eq!(one.replace("checkpoint", round.into()).await, Ok(true), "{round}");
+        assert_eq!(other.replace("checkpoint", "late".into()).await, Ok(false), "{round}");
+        assert_eq!(other.get("checkpoint").await.unwrap(), Some(round.into()));
+    }
 }
 
 /// The only tree.

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::super::names::ago;
 use super::super::output::{Out, plural, size};
+use super::super::prove::directories;
 use super::super::select::SelectArgs;
 use super::super::{Exit, Failure, Global, Outcome, complain};
 use crate::core::model::{EntryType, Seq};
@@ -21,6 +22,7 @@ use crate::core::wire::Entry;
 use crate::evidence::archive::BEFORE;
 use crate::evidence::checkpoint::Checkpoint;
 use crate::evidence::note::Note;
+use crate::evidence::place::Directory;
 use crate::evidence::tiles::{self, CHECKPOINT};
 use crate::evidence::tree::Tree;
 use crate::journal::Reader;
@@ -126,7 +128,7 @@ pub(super) fn main(args: &ReportArgs, global: &Global) -> Outcome {
     let mut bundle = Bundle { tar, now };
     let mut contents = Contents::default();
     entries(args, global, &mut bundle, &mut contents)?;
-    trees(&reader, &mut bundle, &mut contents, &args.file)?;
+    trees(&reader, &directories(global), &mut bundle, &mut contents, &args.file)?;
     bundle.put("completeness.json", &json(&completeness(&mut reader, args)?)).map_err(failed)?;
     bundle.put("coverage.json", &coverage(args, global)?).map_err(failed)?;
     if let Some(key) = public_key(global) {
@@ -213,6 +215,7 @@ impl Contents {
 /// Writes every tree up to its last signed checkpoint, out of the journal.
 fn trees<W: Write>(
     reader: &Reader,
+    directories: &[Directory],
     bundle: &mut Bundle<W>,
     contents: &mut Contents,
     file: &std::path::Path,
@@ -224,7 +227,7 @@ fn trees<W: Write>(
         let checkpoint = read.map_err(|why| Failure::internal(format!("a checkpoint in the journal: {why}")))?;
         let dir = format!("evidence/{}", checkpoint.origin.directory());
         let before = row.before.clone();
-        let mut tree = Tree::read(reader, row)?;
+        let mut tree = Tree::read(reader, row, directories.to_vec())?;
         for tile in tiles::between(0, checkpoint.size) {
             bundle.put(&format!("{dir}/{}", tile.path()), &tree.tile(reader, tile)?).map_err(failed)?;
         }

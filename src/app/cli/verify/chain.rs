@@ -9,12 +9,16 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use zstd::bulk::{Compressor, Decompressor};
 
-use crate::core::change::compare;
+use crate::core::change::{Shape, compare_shaped};
 use crate::core::model::EntryType;
 use crate::core::wire::{Change, Entry};
 
-/// Bytes of compressed objects that are kept; of what is beyond it, the next change is not followed.
-const MOST_BYTES: usize = 64 << 20;
+/// Bytes of objects that are kept; of what is beyond it, the next change is not followed.
+const MOST_BYTES: usize = 32 << 20;
+
+/// Bytes up to which objects are kept as they are, with their shapes: following a change then costs a tenth.
+const READY_BYTES: usize = 12 << 20;
+
 /// Number of characters of a value in a sentence.
 const MOST_SHOWN: usize = 60;
 
@@ -23,8 +27,10 @@ const LEVEL: i32 = 1;
 
 /// The objects of a copy as their last entries have them.
 pub(super) struct Chain {
-    /// Compressed JSON by object; none if it was not kept.
-    objects: HashMap<u64, Option<Packed>>,
+    /// Objects by their keys; none if it was not kept.
+    objects: HashMap<u64, Option<Kept>>,
+    /// Number of the part of the copy in which objects are followed.
+    part: u64,
     bytes: usize,
     packing: Packing,
     /// Changes that were followed.
@@ -33,11 +39,21 @@ pub(super) struct Chain {
     pub(super) unfollowed: u64,
 }
 
-/// A compressed object.
-struct Packed {
-    bytes: Vec<u8>,
-    /// Number of bytes of its JSON.
-    len: usize,
+/// An object.
+enum Kept {
+    /// Its JSON, and its shape where it was compared.
+    Ready(Box<[u8]>, Option<Shape>),
+    /// Its JSON compressed, and the number of bytes of that.
+    Packed(Vec<u8>, usize),
+}
+
+impl Kept {
+    fn size(&self) -> usize {
+        match self {
+            Self::Ready(json, shape) => json.len() + shape.as_ref().map_or(0, Shape::size),
+            Self::Packed(bytes, _) => bytes.len(),
+        }
+    }
 }
 
 /// The state of compression, which costs more to make than an object to compress.
@@ -51,12 +67,15 @@ impl Packing {
         Ok(Self { compressor: Compressor::new(LEVEL)?, decompressor: Decompressor::new()? })
     }
 
-    fn pack(&mut self, json: &str) -> Option<Packed> {
-        Some(Packed { bytes: self.compressor.compress(json.as_bytes()).ok()?, len: json.len() })
+    fn pack(&mut self, json: &[u8]) -> Option<Kept> {
+        Some(Kept::Packed(self.compressor.compress(json).ok()?, json.len()))
     }
 
-    fn unpack(&mut self, packed: &Packed) -> Option<Vec<u8>> {
-        self.decompressor.decompress(&packed.bytes, packed.len).ok()
+    fn unpack(&mut self, kept: Kept) -> Option<(Box<[u8]>, Option<Shape>)> {
+        match kept {
+            Kept::Ready(json, shape) => Some((json, shape)),
+            Kept::Packed(bytes, len) => Some((self.decompressor.decompress(&bytes, len).ok()?.into(), None)),
+        }
     }
 }
 
@@ -66,67 +85,82 @@ impl Chain {
     /// # Errors
     /// Where there is no memory for the compression.
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { objects: HashMap::new(), bytes: 0, packing: Packing::new()?, followed: 0, unfollowed: 0 })
+        let (objects, packing) = (HashMap::new(), Packing::new()?);
+        Ok(Self { objects, part: 0, bytes: 0, packing, followed: 0, unfollowed: 0 })
     }
 
-    /// Forgets every object, as where another epoch begins.
-    pub(super) fn clear(&mut self) {
-        self.objects.clear();
-        self.bytes = 0;
-    }
-
-    /// Takes the next entry of an object, given by a key of its own.
+    /// Takes the next entry of an object, given by a key of its own. No change leads from one part of the copy to the next.
     ///
     /// # Errors
     /// Where its change does not lead from the entry before to this one, as the end of a sentence.
-    pub(super) fn follow(&mut self, object: u64, entry: &Entry<'_>) -> Result<(), String> {
+    pub(super) fn follow(&mut self, part: u64, object: u64, entry: &Entry<'_>) -> Result<(), String> {
+        if part != self.part {
+            self.objects.clear();
+            (self.part, self.bytes) = (part, 0);
+        }
         let before = self.objects.remove(&object);
-        self.bytes -= before.iter().flatten().map(|packed| packed.bytes.len()).sum::<usize>();
-        let mut led = Ok(());
-        // The object that a patch leads to, where the entry does not have it.
-        let mut reached = None;
+        self.bytes -= before.iter().flatten().map(Kept::size).sum::<usize>();
+        let mut led = Ok(After::default());
         if entry.op == EntryType::Deleted {
             return Ok(());
         }
         if entry.op == EntryType::Modified
             && let Some(before) = before
         {
-            match before.and_then(|packed| self.packing.unpack(&packed)) {
-                Some(before) => {
+            match before.and_then(|kept| self.packing.unpack(kept)) {
+                Some((before, shape)) => {
                     self.followed += 1;
-                    match lead(&before, entry) {
-                        Ok(after) => reached = after.map(|after| after.to_string()),
-                        Err(why) => led = Err(why),
-                    }
+                    led = lead(&before, shape.as_ref(), entry);
                 }
                 None => self.unfollowed += 1,
             }
         }
+        let (After { object: reached, shape }, led) =
+            led.map_or_else(|why| (After::default(), Err(why)), |after| (after, Ok(())));
+        let reached = reached.map(|after| after.to_string());
         let now = entry.object.map(RawValue::get).or(reached.as_deref());
-        let packed = now.and_then(|now| self.packing.pack(now));
-        let kept = packed.filter(|packed| self.bytes + packed.bytes.len() <= MOST_BYTES);
-        self.bytes += kept.as_ref().map_or(0, |packed| packed.bytes.len());
+        let kept = now.and_then(|now| self.keep(now.as_bytes(), shape));
+        self.bytes += kept.as_ref().map_or(0, Kept::size);
         self.objects.insert(object, kept);
         led
     }
+
+    /// Makes of an object what is kept of it; none where there is no room.
+    fn keep(&mut self, json: &[u8], shape: Option<Shape>) -> Option<Kept> {
+        let ready = self.bytes + json.len() + shape.as_ref().map_or(0, Shape::size);
+        if ready <= READY_BYTES {
+            return Some(Kept::Ready(json.into(), shape));
+        }
+        self.packing.pack(json).filter(|packed| self.bytes + packed.size() <= MOST_BYTES)
+    }
 }
 
-/// Reports whether the change of an entry is, to the byte, the one that decklog records between the object before and its own. One that
-/// is not may still lead from one to the other: redaction changes what is shown, and sinks can leave parts out.
-fn is_recorded(before: &[u8], entry: &Entry<'_>) -> bool {
-    let (Some(object), Some(change)) = (entry.object, entry.change) else { return false };
-    compare(before, object.get().as_bytes(), &[], &[]).is_ok_and(|found| found.json == change.get())
+/// The result of following a change.
+#[derive(Default)]
+struct After {
+    /// The object, where the entry does not have it.
+    object: Option<Value>,
+    /// The shape of the object of the entry, where it was compared.
+    shape: Option<Shape>,
 }
 
-/// Follows the change of an entry from the object before it. Returns the object after it where the entry has a patch and no object.
-fn lead(before: &[u8], entry: &Entry<'_>) -> Result<Option<Value>, String> {
-    if is_recorded(before, entry) {
-        return Ok(None);
+/// Returns the shape of an entry's object where its change is, to the byte, the one that decklog records between the object before and
+/// its own. One that is not may still lead from one to the other: redaction changes what is shown, and sinks can leave parts out.
+fn recorded(before: &[u8], shape: Option<&Shape>, entry: &Entry<'_>) -> Option<Shape> {
+    let (object, change) = (entry.object?, entry.change?);
+    let (found, shape) = compare_shaped(before, shape, object.get().as_bytes(), &[], &[]).ok()?;
+    (found.json == change.get()).then_some(shape)
+}
+
+/// Follows the change of an entry from the object before it.
+fn lead(before: &[u8], shape: Option<&Shape>, entry: &Entry<'_>) -> Result<After, String> {
+    if let Some(shape) = recorded(before, shape, entry) {
+        return Ok(After { object: None, shape: Some(shape) });
     }
     let own = entry.object.and_then(|own| serde_json::from_str::<Value>(own.get()).ok());
-    let Ok(object) = serde_json::from_slice(before) else { return Ok(None) };
+    let Ok(object) = serde_json::from_slice(before) else { return Ok(After::default()) };
     let after = apply_all(object, entry, own.as_ref())?;
-    Ok(after.filter(|_| own.is_none()))
+    Ok(After { object: after.filter(|_| own.is_none()), shape: None })
 }
 
 /// Applies the change of an entry to the object before it. Returns the object after it; none if the entry has no patch.
@@ -216,7 +250,7 @@ mod tests {
 
     fn follow(lines: &[String]) -> Result<(), String> {
         let mut chain = Chain::new().unwrap();
-        lines.iter().try_for_each(|line| chain.follow(7, &Entry::parse(line.as_bytes()).unwrap()))
+        lines.iter().try_for_each(|line| chain.follow(0, 7, &Entry::parse(line.as_bytes()).unwrap()))
     }
 
     /// Ways to alter one of three entries of an object: its value, the value before it, a whole member.

@@ -12,12 +12,14 @@ use std::hash::{BuildHasher, RandomState};
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::Failure;
+use super::batch::{Batch, both};
 use super::chain::Chain;
-use super::evidence::Authenticated;
-use super::revisions::Counted;
+use super::evidence::{Authenticated, Authenticator};
+use super::revisions::{Counted, Revisions};
+use super::{Failure, VerifyArgs};
 use crate::core::filter::Filter;
 use crate::core::k8s::identity::Identity;
+use crate::core::merkle::{self, Hash};
 use crate::core::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
 use crate::core::wire::{self, Entry, EntryBuilder, Header, Payload, Shape};
 use crate::delivery::line_for;
@@ -84,12 +86,71 @@ pub(super) struct Checker {
     journal: Option<Journal>,
     sink: Option<Writes>,
     filter: Option<Filter>,
+    authenticator: Option<Authenticator>,
+    revisions: Option<Revisions>,
     hasher: RandomState,
     objects: HashMap<u64, Last>,
-    chain: Chain,
+    /// Number of the part of the copy in which objects are followed: another one begins where it is not known what went on with them.
+    part: u64,
+    /// Those of objects with an even key, and those of others.
+    chains: [Chain; 2],
     payload: Option<Payload>,
     found: Copied,
+    /// Problems of the batch: its line, the order among those of one line, and the end of the sentence.
+    of_batch: Vec<(usize, Rank, String)>,
     problems: Vec<String>,
+}
+
+/// Order of the problems of one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Form,
+    Order,
+    Change,
+    Rest,
+}
+
+/// The next step of an object.
+struct Step {
+    /// Line of its entry in the batch.
+    at: usize,
+    part: u64,
+    object: u64,
+}
+
+/// A line, as far as it is examined by itself.
+struct Examined<'l> {
+    /// None where it is none.
+    entry: Option<Entry<'l>>,
+    payload: Option<Payload>,
+    /// Its digest, where it is compared with evidence.
+    digest: Option<Hash>,
+    problems: Vec<String>,
+}
+
+impl<'l> Examined<'l> {
+    fn of(line: Option<&'l [u8]>, is_digested: bool) -> Self {
+        let none = |problem| Self { entry: None, payload: None, digest: None, problems: vec![problem] };
+        let Some(line) = line else { return none("it is cut: it does not end with a line break".to_owned()) };
+        let entry = match Entry::parse(line) {
+            Ok(entry) => entry,
+            Err(error) => return none(error.to_string()),
+        };
+        let (seq, mut problems) = (entry.seq, Vec::new());
+        if let Err(error) = entry.check()
+            && entry.object.is_some()
+        {
+            problems.push(format!("entry {seq}: {error}"));
+        }
+        if let Err(why) = check_form(&entry, line) {
+            problems.push(format!("entry {seq} {why}"));
+        }
+        if !carries_its_own(&entry) {
+            problems.push(format!("entry {seq} carries another object than the one it names"));
+        }
+        let digest = is_digested.then(|| merkle::sha256(&[line]));
+        Self { payload: Payload::of(&entry), digest, problems, entry: Some(entry) }
+    }
 }
 
 impl Checker {
@@ -97,17 +158,22 @@ impl Checker {
         reader: Option<Reader>,
         sink: Option<Writes>,
         filter: Option<Filter>,
-        partial: bool,
+        args: &VerifyArgs,
     ) -> Result<Self, Failure> {
+        let chain = || Chain::new().map_err(|error| Failure::io("cannot follow the changes of objects", &error));
         Ok(Self {
             journal: reader.map(Journal::new).transpose()?,
             sink,
             filter,
+            authenticator: Authenticator::new(args)?,
+            revisions: args.revisions.as_deref().map(Revisions::read).transpose()?,
             hasher: RandomState::new(),
             objects: HashMap::new(),
-            chain: Chain::new().map_err(|error| Failure::io("cannot follow the changes of objects", &error))?,
+            part: 0,
+            chains: [chain()?, chain()?],
             payload: None,
-            found: Copied { partial, ..Copied::default() },
+            found: Copied { partial: args.partial, ..Copied::default() },
+            of_batch: Vec::new(),
             problems: Vec::new(),
         })
     }
@@ -119,10 +185,27 @@ impl Checker {
         }
     }
 
+    /// Notes that something is wrong with a line of the batch.
+    fn problem_of(&mut self, at: usize, rank: Rank, text: String) {
+        // They come in the order of lines, so that of more none is told.
+        if self.of_batch.len() < Verified::MOST {
+            self.of_batch.push((at, rank, text));
+        }
+    }
+
     /// Returns the contents and the errors.
     pub(super) fn finish(mut self) -> (Copied, Vec<String>) {
         self.check_end();
-        (self.found.followed, self.found.unfollowed) = (self.chain.followed, self.chain.unfollowed);
+        self.found.followed = self.chains.iter().map(|chain| chain.followed).sum();
+        self.found.unfollowed = self.chains.iter().map(|chain| chain.unfollowed).sum();
+        if let Some((authenticated, wrong)) = self.authenticator.map(Authenticator::finish) {
+            self.found.authenticated = Some(authenticated);
+            self.problems.splice(0..0, wrong);
+        }
+        if let Some((counted, wrong)) = self.revisions.map(Revisions::finish) {
+            self.found.revisions = Some(counted);
+            self.problems.extend(wrong);
+        }
         (self.found, self.problems)
     }
 
@@ -151,82 +234,120 @@ impl Checker {
         }
     }
 
-    /// Checks one line, without its line break; `place` says where it stands.
-    pub(super) fn check(&mut self, place: &str, line: &[u8]) -> Result<(), Failure> {
-        let entry = match Entry::parse(line) {
-            Ok(entry) => entry,
-            Err(error) => {
-                self.problem(format!("{place}: {error}"));
-                return Ok(());
+    /// Checks the lines of a batch, which is the next one of the copy.
+    ///
+    /// What a line says by itself is examined on two threads, and so are the changes of objects, of which each is on one. What depends on
+    /// the lines before comes in between.
+    pub(super) fn check(&mut self, batch: &Batch) -> Result<(), Failure> {
+        let is_digested = self.authenticator.is_some();
+        let examined = batch.map(|line| Examined::of(line, is_digested));
+        let mut steps: [Vec<Step>; 2] = [Vec::new(), Vec::new()];
+        for (at, examined) in examined.iter().enumerate() {
+            let (Some(entry), Some(line)) = (&examined.entry, batch.line(at)) else { continue };
+            if let Some(step) = self.check_line(at, entry, examined, line)? {
+                steps[usize::from(step.object % 2 == 1)].push(step);
             }
+        }
+        let mut problems = std::mem::take(&mut self.of_batch);
+        for (at, examined) in examined.iter().enumerate() {
+            problems.extend(examined.problems.iter().map(|problem| (at, Rank::Form, problem.clone())));
+        }
+        let follow = |chain: &mut Chain, steps: &[Step]| {
+            let entries = steps.iter().filter_map(|step| Some((step, examined[step.at].entry.as_ref()?)));
+            let led = entries.map(|(step, entry)| {
+                let led = chain.follow(step.part, step.object, entry);
+                led.err().map(|why| (step.at, Rank::Change, format!("entry {} {why}", entry.seq)))
+            });
+            led.flatten().collect::<Vec<_>>()
         };
+        let [even, odd] = &mut self.chains;
+        let is_worth_it = steps.iter().all(|steps| !steps.is_empty());
+        let (one, other) = both(|| follow(even, &steps[0]), || follow(odd, &steps[1]), is_worth_it);
+        problems.extend(one.into_iter().chain(other));
+        problems.sort_by_key(|(at, rank, _)| (*at, *rank));
+        for (at, _, text) in problems {
+            self.problem(format!("{}: {text}", batch.place(at)));
+        }
+        Ok(())
+    }
+
+    /// Checks a line with those before it, with the journal and with evidence. Returns the step of its object, where objects are followed.
+    fn check_line(
+        &mut self,
+        at: usize,
+        entry: &Entry<'_>,
+        examined: &Examined<'_>,
+        line: &[u8],
+    ) -> Result<Option<Step>, Failure> {
         self.found.entries += 1;
         self.found.gaps += u64::from(entry.op == EntryType::Gap);
-        if let Err(error) = entry.check()
-            && entry.object.is_some()
-        {
-            self.problem(format!("{place}: entry {}: {error}", entry.seq));
-        }
-        if let Err(why) = check_form(&entry, line) {
-            self.problem(format!("{place}: entry {} {why}", entry.seq));
-        }
-        if !carries_its_own(&entry) {
-            self.problem(format!("{place}: entry {} carries another object than the one it names", entry.seq));
-        }
-        if let Some(payload) = Payload::of(&entry) {
+        if let Some(payload) = examined.payload {
             if self.payload.is_some_and(|before| before != payload) {
-                self.problem(format!(
-                    "{place}: entry {} carries more or less than the entries before it (unless the sink's `payload` was changed)",
+                let text = format!(
+                    "entry {} carries more or less than the entries before it (unless the sink's `payload` was changed)",
                     entry.seq
-                ));
+                );
+                self.problem_of(at, Rank::Order, text);
             }
             self.payload = Some(payload);
         }
-        self.check_seq(place, &entry)?;
-        if self.filter.is_none() && !self.found.partial {
-            self.check_story(place, &entry);
+        self.check_seq(at, entry)?;
+        let step = (self.filter.is_none() && !self.found.partial).then(|| self.check_story(at, entry)).flatten();
+        self.check_bytes(at, entry, line)?;
+        if let Some(revisions) = &mut self.revisions {
+            revisions.see(entry);
         }
-        self.check_bytes(place, &entry, line)
+        if let (Some(authenticator), Some(digest)) = (&mut self.authenticator, &examined.digest)
+            && let Some(problem) = authenticator.check(entry, line, digest)?
+        {
+            self.problem_of(at, Rank::Rest, problem);
+        }
+        Ok(step)
+    }
+
+    /// Forgets the objects: no change leads on from here.
+    fn part(&mut self) {
+        self.objects.clear();
+        self.part += 1;
     }
 
     /// Within an epoch seqs go up, and what is between two of them was left out by intent.
-    fn check_seq(&mut self, place: &str, entry: &Entry<'_>) -> Result<(), Failure> {
+    fn check_seq(&mut self, at: usize, entry: &Entry<'_>) -> Result<(), Failure> {
         let seq = entry.seq;
         if self.found.epochs.last().is_none_or(|part| part.epoch != entry.epoch) {
             if self.found.epochs.iter().any(|part| part.epoch == entry.epoch) {
-                self.problem(format!("{place}: entry {seq} goes back to an epoch that had ended"));
+                self.problem_of(at, Rank::Order, format!("entry {seq} goes back to an epoch that had ended"));
             }
             // Another journal records everything again.
-            self.objects.clear();
-            self.chain.clear();
+            self.part();
             let epoch = entry.epoch.clone().into_owned();
             self.found.epochs.push(EpochPart { epoch, first: seq, last: seq, entries: 1 });
-            return self.check_begin(place, entry);
+            return self.check_begin(at, entry);
         }
         let Some(part) = self.found.epochs.last_mut() else { return Ok(()) };
         let last = part.last;
         part.entries += 1;
         part.last = last.max(seq);
         if seq <= last {
-            self.problem(format!("{place}: entry {seq} comes after entry {last}"));
+            self.problem_of(at, Rank::Order, format!("entry {seq} comes after entry {last}"));
         } else if seq > last + 1 {
-            self.check_hole(place, entry, last + 1)?;
+            self.check_hole(at, entry, last + 1)?;
         }
         Ok(())
     }
 
     /// Checks that the copy has all that the sink took, at the beginning.
-    fn check_begin(&mut self, place: &str, entry: &Entry<'_>) -> Result<(), Failure> {
+    fn check_begin(&mut self, at: usize, entry: &Entry<'_>) -> Result<(), Failure> {
         let from_start = self.sink.as_ref().is_some_and(|sink| sink.from_start);
         let of_this = self.journal.as_ref().is_some_and(|journal| journal.epoch == entry.epoch);
         if !from_start || !of_this || self.found.epochs.len() > 1 {
             return Ok(());
         }
         self.found.begin_proved = true;
-        if entry.seq > 1 { self.check_hole(place, entry, 1) } else { Ok(()) }
+        if entry.seq > 1 { self.check_hole(at, entry, 1) } else { Ok(()) }
     }
 
-    fn check_hole(&mut self, place: &str, entry: &Entry<'_>, from: u64) -> Result<(), Failure> {
+    fn check_hole(&mut self, at: usize, entry: &Entry<'_>, from: u64) -> Result<(), Failure> {
         let (epoch, to) = (&*entry.epoch, entry.seq - 1);
         if self.found.partial {
             self.found.left_out += to - from + 1;
@@ -235,29 +356,30 @@ impl Checker {
         if self.is_removed(entry)? {
             self.found.removed += to - from + 1;
             // What went on there with the objects is not known.
-            self.objects.clear();
-            self.chain.clear();
+            self.part();
             return Ok(());
         }
         let range = if from == to { format!("entry {from} is") } else { format!("entries {from} to {to} are") };
         let Some(filter) = &self.filter else {
-            self.problem(format!(
-                "{place}: {range} missing before it (give every file of the copy, and with --where the `where` of its sink)"
-            ));
+            let text = format!(
+                "{range} missing before it (give every file of the copy, and with --where the `where` of its sink)"
+            );
+            self.problem_of(at, Rank::Order, text);
             return Ok(());
         };
         self.found.left_out += to - from + 1;
         let Some(journal) = self.journal.as_mut().filter(|journal| journal.epoch == epoch) else { return Ok(()) };
-        let (mut missing, mut at) = (Vec::new(), from);
-        while let Some(stored) = journal.at_or_after(at)?.filter(|stored| stored.seq.0 <= to) {
+        let (mut missing, mut next) = (Vec::new(), from);
+        while let Some(stored) = journal.at_or_after(next)?.filter(|stored| stored.seq.0 <= to) {
             if filter.matches(&stored.line).unwrap_or(true) {
                 missing.push(stored.seq);
             }
-            at = stored.seq.0 + 1;
+            next = stored.seq.0 + 1;
         }
         for seq in missing {
             self.found.left_out -= 1;
-            self.problem(format!("{place}: entry {seq} is missing before it, and the filter does not leave it out"));
+            let text = format!("entry {seq} is missing before it, and the filter does not leave it out");
+            self.problem_of(at, Rank::Order, text);
         }
         Ok(())
     }
@@ -274,28 +396,27 @@ impl Checker {
     }
 
     /// ADDED, then MODIFIED, then DELETED; nothing twice. The first entry of an object may be any: a copy may begin
-    /// anywhere.
-    fn check_story(&mut self, place: &str, entry: &Entry<'_>) {
-        let Some(uid) = entry.uid.as_deref() else { return };
+    /// anywhere. Returns the step of the object.
+    fn check_story(&mut self, at: usize, entry: &Entry<'_>) -> Option<Step> {
+        let uid = entry.uid.as_deref()?;
         let change = self.hasher.hash_one((&entry.resource_version, entry.op.as_str()));
         let exists = entry.op != EntryType::Deleted;
         // One object can be served as two resources, and each has its own log.
         let object = self.hasher.hash_one((entry.group(), &entry.resource, uid));
         let seq = entry.seq;
-        if let Err(why) = self.chain.follow(object, entry) {
-            self.problem(format!("{place}: entry {seq} {why}"));
+        if let Some(before) = self.objects.insert(object, Last { exists, change }) {
+            if before.change == change {
+                self.problem_of(at, Rank::Rest, format!("entry {seq} repeats an earlier change"));
+            } else if entry.op == EntryType::Added && before.exists {
+                self.problem_of(at, Rank::Rest, format!("entry {seq} adds an object that exists"));
+            } else if entry.op != EntryType::Added && !before.exists {
+                self.problem_of(at, Rank::Rest, format!("entry {seq} changes an object that was deleted"));
+            }
         }
-        let Some(before) = self.objects.insert(object, Last { exists, change }) else { return };
-        if before.change == change {
-            self.problem(format!("{place}: entry {seq} repeats an earlier change"));
-        } else if entry.op == EntryType::Added && before.exists {
-            self.problem(format!("{place}: entry {seq} adds an object that exists"));
-        } else if entry.op != EntryType::Added && !before.exists {
-            self.problem(format!("{place}: entry {seq} changes an object that was deleted"));
-        }
+        Some(Step { at, part: self.part, object })
     }
 
-    fn check_bytes(&mut self, place: &str, entry: &Entry<'_>, line: &[u8]) -> Result<(), Failure> {
+    fn check_bytes(&mut self, at: usize, entry: &Entry<'_>, line: &[u8]) -> Result<(), Failure> {
         let Some(journal) = self.journal.as_mut() else { return Ok(()) };
         let (seq, is_current) = (entry.seq, journal.epoch == entry.epoch);
         // Of another journal, or of one that was restored, nothing is known under this seq.
@@ -309,7 +430,7 @@ impl Checker {
         };
         let Some(stored) = stored else {
             if is_current && seq > journal.head {
-                self.problem(format!("{place}: the journal never had an entry {seq}"));
+                self.problem_of(at, Rank::Rest, format!("the journal never had an entry {seq}"));
             }
             return Ok(());
         };
@@ -319,8 +440,12 @@ impl Checker {
             |managed_fields| Shape { payload, managed_fields }.apply(entry.op, &stored).map(|shaped| shaped == line);
         match is(true).and_then(|same| if same { Ok(true) } else { is(false) }) {
             Ok(true) => self.found.compared += 1,
-            Ok(false) => self.problem(format!("{place}: entry {seq} is not what the journal gives for it")),
-            Err(error) => self.problem(format!("the journal's own entry {seq} is damaged: {error}")),
+            Ok(false) => {
+                self.problem_of(at, Rank::Rest, format!("entry {seq} is not what the journal gives for it"));
+            }
+            Err(error) => {
+                self.problem_of(at, Rank::Rest, format!("the journal's own entry {seq} is damaged: {error}"));
+            }
         }
         Ok(())
     }

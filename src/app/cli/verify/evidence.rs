@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{Failure, VerifyArgs};
-use crate::core::merkle;
+use crate::core::merkle::Hash;
 use crate::core::wire::{Header, Payload};
 use crate::evidence::archive::{Archive, Found, Signed, read_signed};
 use crate::evidence::key::VerifierKey;
@@ -141,14 +141,13 @@ impl Authenticator {
         Ok(Some(Self { against, keys, witnesses, found, problems }))
     }
 
-    /// Compares a line, without its line break. Returns what is wrong with it.
-    pub(super) fn check(&mut self, line: &[u8]) -> Result<Option<String>, Failure> {
-        let Ok(header) = Header::parse(line) else { return Ok(None) };
-        let (epoch, seq) = (&*header.epoch, header.seq);
+    /// Compares the line of an entry, without its line break, by its digest. Returns what is wrong with it.
+    pub(super) fn check(&mut self, entry: &Header<'_>, line: &[u8], digest: &Hash) -> Result<Option<String>, Failure> {
+        let (epoch, seq) = (&*entry.epoch, entry.seq);
         match &mut self.against {
             Against::Archive(archive) => {
                 let failed = |error| Failure::io("cannot read the evidence", &error);
-                match archive.check_line(epoch, seq, &merkle::sha256(&[line])).map_err(failed)? {
+                match archive.check_line(epoch, seq, digest).map_err(failed)? {
                     Found::Proved => self.found.proved += 1,
                     Found::Beyond => {
                         self.found.beyond += 1;

@@ -62,9 +62,8 @@ impl Revisions {
         Ok(Self(resources))
     }
 
-    /// Takes a line of the copy, without its line break.
-    pub(super) fn see(&mut self, line: &[u8]) {
-        let Ok(entry) = Entry::parse(line) else { return };
+    /// Takes an entry of the copy.
+    pub(super) fn see(&mut self, entry: &Entry<'_>) {
         let group = entry.group();
         let name = if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) };
         let Some(resource) = self.0.get_mut(&name) else { return };
@@ -155,7 +154,7 @@ mod tests {
         for (text, expected, says) in table {
             fs::write(&file, text).unwrap();
             let mut revisions = Revisions::read(&file).unwrap();
-            lines.iter().for_each(|line| revisions.see(line.as_bytes()));
+            lines.iter().for_each(|line| revisions.see(&Entry::parse(line.as_bytes()).unwrap()));
             let (counted, problems) = revisions.finish();
             assert_eq!([counted.recorded, counted.in_gaps, counted.missing], expected, "{text}: {problems:?}");
             assert_eq!(problems.len() as u64, counted.missing);
