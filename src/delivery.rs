@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::try_join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -40,11 +41,11 @@ use crate::core::filter::Wanted;
 use crate::core::model::Seq;
 use crate::core::runtime::{self, Listener, watch};
 use crate::core::wire::Shape;
-use crate::journal::{self, Journal, JournalError, Relabeling, SinkJournal, SinkStart, SinkState};
+use crate::journal::{self, Journal, JournalError, Relabeling, SinkJournal, SinkStart, SinkState, StoredEntry};
 use crate::sink::notify::Notify;
 use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
 use feed::{Feed, Pause};
-use incidents::Incidents;
+use incidents::{Incidents, Moment};
 use machine::{Effect, Input, SinkOffset, State};
 pub(crate) use pace::Pace;
 pub use settings::{From, OnRefused, Settings};
@@ -57,6 +58,8 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), most: Dura
 const IDLE_ACKNOWLEDGE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that a delivery in progress may take to finish when delivery is stopped.
 const STOP_WAIT: Duration = Duration::from_secs(5);
+/// Incidents of a digest that are dead-lettered at once.
+const DIGEST_PART: usize = 100;
 /// Number of consecutive entries that an output must have before all entries before them count as delivered.
 const NEAR: usize = 8;
 
@@ -172,8 +175,10 @@ pub fn run(
         handed: Seq(0),
         entry_bytes: 1,
         whole: Vec::new(),
+        digests: BTreeMap::new(),
         acknowledged: Instant::now(),
         pause: None,
+        due: None,
         held: None,
         epochs: None,
         position_known: Arc::clone(&plan.position_known),
@@ -243,9 +248,13 @@ struct Driver {
     entry_bytes: usize,
     /// The entries of the batch as they are dead-lettered where the sink refuses them: whole.
     whole: Vec<Bytes>,
+    /// Incidents of the digests in the batch.
+    digests: BTreeMap<Seq, Vec<(Seq, Option<Bytes>)>>,
     acknowledged: Instant,
     /// Wait before the next read.
     pause: Option<Pause>,
+    /// End of that wait, at which the log must have everything that was written before.
+    due: Option<Instant>,
     /// Last entry of the output when it was last queried.
     held: Option<LogPosition>,
     /// See [`Sink::epochs`]; not asked again until the position is.
@@ -320,8 +329,7 @@ impl Driver {
             }
             Effect::DeadLetter(seq, reason) => {
                 tracing::warn!(sink = name, seq = seq.0, reason, "entry dead-lettered");
-                let at = self.batch.partition_point(|item| item.seq < seq);
-                journal.dead_letter(seq, self.whole[at].clone(), &reason).await?;
+                self.dead_letter(journal, seq, &reason).await?;
                 Input::Done
             }
             // Between two batches nothing is under way: the moment to stop, or to do what SIGHUP asks.
@@ -375,6 +383,28 @@ impl Driver {
         let ends_before = |held: &LogPosition| (&held.epoch, held.seq) < (&entry.epoch, entry.seq);
         let reaches = || !self.held.as_ref().is_some_and(ends_before);
         Ok(Some(held.map_or_else(Input::PositionUnknown, |held| Input::HasWritten(held.unwrap_or_else(reaches)))))
+    }
+
+    /// Keeps an entry for `replay`; of a digest those of all its incidents that the log still has.
+    async fn dead_letter(&mut self, journal: &SinkJournal, seq: Seq, reason: &str) -> Result<(), DeliveryError> {
+        for members in self.digests.remove(&seq).unwrap_or_default().chunks(DIGEST_PART) {
+            let members = members.to_vec();
+            let read = move |feed: &mut Feed| -> Result<Vec<(Seq, Bytes)>, JournalError> {
+                let mut lines = Vec::with_capacity(members.len());
+                for (seq, line) in members {
+                    let read = |entry: StoredEntry| entry.line;
+                    let line = line
+                        .map_or_else(|| feed.reader.entry(seq).map(|entry| entry.map(read)), |line| Ok(Some(line)))?;
+                    lines.extend(line.map(|line| (seq, line)));
+                }
+                Ok(lines)
+            };
+            let lines = self.reading(read).await?;
+            try_join_all(lines.into_iter().map(|(seq, line)| journal.dead_letter(seq, line, reason))).await?;
+        }
+        let at = self.batch.partition_point(|item| item.seq < seq);
+        journal.dead_letter(seq, self.whole[at].clone(), reason).await?;
+        Ok(())
     }
 
     /// Hands a batch to the sink. None where delivery stops.
@@ -507,14 +537,20 @@ impl Driver {
 
     async fn read(&mut self, name: &str, after: Seq) -> Result<Input, DeliveryError> {
         let limits = self.limits();
-        let now = (runtime::now().as_microsecond(), Instant::now());
-        let batch = match self.reading(move |feed| feed.read(after, limits, now)).await {
+        let (clock, now) = (runtime::now().as_microsecond(), Instant::now());
+        let is_whole = self.due.take().is_some_and(|due| due <= now);
+        if is_whole {
+            // What the writer stamps from here on is later than `clock`.
+            self.journal.ping().await?;
+        }
+        let at = Moment { clock, now, is_whole };
+        let batch = match self.reading(move |feed| feed.read(after, limits, at)).await {
             Ok(batch) => batch,
             // A damaged entry stops the sinks that need it, and nothing else.
             Err(JournalError::Corrupt(text)) => return Ok(Input::Unreadable(text)),
             Err(error) => return Err(error.into()),
         };
-        self.pause = batch.pause;
+        (self.pause, self.due) = (batch.pause, batch.pause.map(|pause| pause.until));
         let Some(upto) = batch.upto else { return Ok(Input::Nothing) };
         self.entry_bytes = batch.entry_bytes.max(1);
         if batch.hole {
@@ -526,7 +562,7 @@ impl Driver {
                 "the journal dropped entries before this sink had received them: it gets a GAP for them"
             );
         }
-        (self.batch, self.whole, self.own) = (batch.items, batch.whole, batch.own);
+        (self.batch, self.whole, self.digests, self.own) = (batch.items, batch.whole, batch.digests, batch.own);
         let wanted = self.batch.iter().map(|item| item.seq).collect();
         Ok(Input::Read { upto, wanted, due: self.acknowledged.elapsed() >= IDLE_ACKNOWLEDGE_INTERVAL })
     }

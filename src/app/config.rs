@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::ha;
 use crate::audit_log;
-use crate::core::change::redact;
+use crate::core::change::redact::{self, SenderPart};
 use crate::core::net::is_loopback;
 use crate::core::spelling::nearest;
 use crate::core::telemetry;
@@ -27,6 +27,7 @@ use crate::core::units::ByteSize;
 use crate::delivery;
 use crate::evidence::settings::Settings as Evidence;
 use crate::journal;
+use crate::sink::notify::Notify;
 use crate::watch;
 use crate::watch::cluster;
 use crate::web::http;
@@ -203,6 +204,13 @@ impl Config {
                 ));
             }
             warnings.extend(settings.warning().map(|warning| format!("the sink {:?} {warning}", sink.name)));
+            let notify = settings.notify().filter(|_| self.redact.senders.contains(&SenderPart::Users));
+            if let Some(rule) = notify.as_ref().and_then(Notify::needs_users) {
+                warnings.push(format!(
+                    "the sink {:?} has the rule {rule:?}, which selects nothing while [redact] senders has \"users\": a digest does not say whether it is a person; leave out one of the two",
+                    sink.name
+                ));
+            }
         }
         warnings
     }

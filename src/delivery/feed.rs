@@ -1,13 +1,15 @@
 //! Reading of the log for one sink.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::incidents::{Begun, Incidents};
+use super::incidents::{Begun, Incidents, Moment};
 use super::timeline::line_for;
 use crate::core::filter::Wanted;
 use crate::core::model::{EntryType, Seq};
-use crate::core::wire::Shape;
+use crate::core::wire::{EntryError, Shape};
 use crate::journal::{JournalError, Reader, Relabeling, StoredEntry};
 use crate::sink::{Item, Limits};
 
@@ -49,14 +51,16 @@ pub(super) struct Batch {
     pub(super) own: usize,
     /// Each of them as it was before it was shaped.
     pub(super) whole: Vec<Bytes>,
+    /// Of each digest its incidents: the seq, and the entry where it is not in the log.
+    pub(super) digests: BTreeMap<Seq, Vec<(Seq, Option<Bytes>)>>,
     /// Wait before the next read, where what was read is not decided yet.
     pub(super) pause: Option<Pause>,
 }
 
 impl Feed {
-    pub(super) fn read(&mut self, after: Seq, limits: Limits, now: (i64, Instant)) -> Result<Batch, JournalError> {
+    pub(super) fn read(&mut self, after: Seq, limits: Limits, at: Moment) -> Result<Batch, JournalError> {
         if let Some(mut incidents) = self.incidents.take() {
-            let batch = self.read_incidents(&mut incidents, after, limits, now);
+            let batch = self.read_incidents(&mut incidents, after, limits, at);
             if batch.is_err() {
                 incidents.next = None;
             }
@@ -82,7 +86,7 @@ impl Feed {
             whole.push(entry.line);
         }
         let own = page.own.map_or(0, |last| items.partition_point(|item| item.seq <= last));
-        Ok(Batch { upto, hole, entry_bytes, items, own, whole, pause: None })
+        Ok(Batch { upto, hole, entry_bytes, items, own, whole, digests: BTreeMap::new(), pause: None })
     }
 
     /// Makes of an entry what the sink gets.
@@ -100,11 +104,11 @@ impl Feed {
         incidents: &mut Incidents,
         after: Seq,
         limits: Limits,
-        (clock, now): (i64, Instant),
+        at: Moment,
     ) -> Result<Batch, JournalError> {
         if incidents.next != Some(after) {
             let position = match self.reader.time_of(after)? {
-                Some(time) => self.reader.last_before(incidents.looks_back_to(time))?.min(after),
+                Some(time) => self.reader.last_before_among(after, incidents.looks_back_to(time))?.min(after),
                 None => after,
             };
             incidents.begin(position, after);
@@ -115,19 +119,18 @@ impl Feed {
                 break;
             }
             let expected = incidents.position.next();
-            match self.look(incidents, now)? {
+            match self.look(incidents, at.now)? {
                 Some(first) => hole |= first > expected,
                 None => {
-                    pause = incidents.close_by_clock(clock, now);
+                    pause = incidents.close_by_clock(at);
                     break;
                 }
             }
         }
-        let (mut items, mut whole, mut is_dropped) = (Vec::new(), Vec::new(), false);
+        let (mut items, mut whole, mut digests, mut is_dropped) = (Vec::new(), Vec::new(), BTreeMap::new(), false);
         while items.len() < limits.entries.max(1)
-            && let Some(Begun { incident, line, .. }) = incidents.ready.pop_front()
+            && let Some(Begun { incident, seq, line, members, .. }) = incidents.ready.pop_front()
         {
-            let seq = Seq(incident.first);
             let entry = match line {
                 Some(line) => Some(StoredEntry { seq, op: EntryType::Gap, line }),
                 None => self.reader.entry(seq)?,
@@ -138,18 +141,26 @@ impl Feed {
             };
             items.push(self.item(&entry)?.about(Some(incident)));
             whole.push(entry.line);
+            if !members.is_empty() {
+                digests.insert(seq, members);
+            }
         }
         let last: Option<Seq> = items.last().map(|item| item.seq);
         let upto = match last {
             // The log was truncated: what is read again has a GAP instead.
             last if is_dropped => last.unwrap_or(after),
-            Some(last) if !incidents.ready.is_empty() => last,
-            _ => incidents.settled().max(after),
+            // What is before the next message is sent, or is none.
+            Some(last) => incidents
+                .ready
+                .front()
+                .map_or_else(|| incidents.settled().max(after), |next| Seq(next.seq.0 - 1))
+                .max(last),
+            None => incidents.settled().max(after),
         };
         incidents.next = Some(upto).filter(|_| !is_dropped);
         let pause = pause.filter(|_| items.is_empty()).map(|until| Pause { after: incidents.position, until });
         let upto = Some(upto).filter(|upto| *upto > after || !items.is_empty());
-        Ok(Batch { upto, hole, entry_bytes: 1, items, own: 0, whole, pause })
+        Ok(Batch { upto, hole, entry_bytes: 1, items, own: 0, whole, digests, pause })
     }
 
     /// Looks at the next page of the log. Gives its first seq; none where there is no more.
@@ -163,14 +174,20 @@ impl Feed {
             if entry.seq < self.begins || !is_wanted {
                 continue;
             }
-            let (time, selected) = incidents.notify.select(&entry.line).map_err(|error| damaged(entry.seq, error))?;
-            incidents.take(time, selected, &entry.line, now);
+            let damaged = |error| damaged(entry.seq, error);
+            if is_own {
+                let missed = incidents.notify.missed(&entry.line).map_err(damaged)?;
+                incidents.take_own(missed, entry.line, now);
+                continue;
+            }
+            let (time, selected) = incidents.notify.select(&entry.line).map_err(damaged)?;
+            incidents.take(time, selected, now);
         }
         incidents.position = last;
         Ok(Some(first))
     }
 }
 
-fn damaged(seq: Seq, error: impl std::fmt::Display) -> JournalError {
+fn damaged(seq: Seq, error: EntryError) -> JournalError {
     JournalError::Corrupt(format!("entry {seq} is {error}; run `decklog verify`"))
 }

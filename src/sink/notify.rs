@@ -10,9 +10,11 @@
 //! Decision: `notify` is a key of an `http` sink with a template, and `where` still narrows it. The log alone decides what an
 //! incident is: an entry begins one where none of the same key came in the `group` before it, by the times of entries. Nothing is
 //! stored but the cursor, and a restart, or a replica with the same log, comes to the same messages with the same keys.
-//! Cost: After a start the log of `group` before the cursor is read again; where it is truncated, an incident may be sent twice.
+//! Cost: After a start the log of `group` before the cursor is read again; where it is truncated, or a clock was set back within a
+//! window, an incident may be sent twice.
 
 mod object;
+mod rbac;
 mod ready;
 mod rule;
 #[cfg(test)]
@@ -23,9 +25,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::core::model::EntryType;
 use crate::core::wire::{Entry, EntryError, Header};
 pub use object::Object;
+use object::{NAME_BYTES, clip};
 use ready::Case;
 pub use rule::{FORMATS, Rule};
 
@@ -35,7 +37,7 @@ const KEY_BYTES: usize = 200;
 /// What a sink notifies of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notify {
-    /// The rules, the most important first: an entry is of the first one that selects it.
+    /// The rules, the most important first: the first one that selects an entry has it.
     pub rules: Vec<Rule>,
     /// Time without an entry after which the same object and cause are a new incident.
     pub group: Duration,
@@ -54,8 +56,6 @@ pub struct Selected {
     pub incident: Incident,
     /// Uid of the cluster, else its name.
     pub cluster: String,
-    /// True of a GAP.
-    pub is_gap: bool,
 }
 
 /// An incident, as a template sees it.
@@ -96,9 +96,39 @@ impl Notify {
             rule,
             incident: begun(&self.rules[rule], &entry, &Object::of(&entry, case.after())),
             cluster: cluster(&entry).to_owned(),
-            is_gap: entry.op == EntryType::Gap,
         });
         Ok((time, selected))
+    }
+
+    /// Returns what a GAP of the sink alone is to the rules. It is an incident also where none selects it: that of `gap`, in the place
+    /// after all of them.
+    ///
+    /// # Errors
+    /// Where the line is not an entry.
+    pub fn missed(&self, line: &[u8]) -> Result<Selected, EntryError> {
+        let entry = Entry::parse(line)?;
+        let case = Case::new(&entry, line);
+        let rule = self.rules.iter().position(|rule| rule.selects(&case)).unwrap_or(self.rules.len());
+        let incident =
+            Incident { log: of_resource(&entry), ..begun(self.rule(rule), &entry, &Object::of(&entry, None)) };
+        Ok(Selected { rule, incident, cluster: cluster(&entry).to_owned() })
+    }
+
+    /// Returns the cause for people of a rule by its place.
+    #[must_use]
+    pub fn title(&self, rule: usize) -> &str {
+        self.rule(rule).title()
+    }
+
+    fn rule(&self, rule: usize) -> &Rule {
+        static GAP: Rule = Rule::Ready(&ready::GAP);
+        self.rules.get(rule).unwrap_or(&GAP)
+    }
+
+    /// Returns the name of a rule that selects nothing where the users of the audit log are digests.
+    #[must_use]
+    pub fn needs_users(&self) -> Option<&str> {
+        self.rules.iter().map(Rule::name).find(|name| *name == ready::DELETED_BY_A_PERSON)
     }
 
     /// Returns the message for an entry by itself, as `replay` sends it; none where no rule selects it.
@@ -156,21 +186,30 @@ fn key(text: &str) -> String {
         return text.to_owned();
     }
     let digest: String = Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    let kept = (0..=KEY_BYTES - digest.len() - 1).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
-    format!("{}-{digest}", &text[..kept])
+    format!("{}-{digest}", clip(text, KEY_BYTES - digest.len() - 1))
 }
 
 /// The command that shows an entry and what came after it.
 fn command(entry: &Header<'_>) -> String {
-    let Some(name) = entry.name.as_deref().filter(|_| entry.op.is_change()) else {
+    let is_short = |name: &&str| name.len() <= NAME_BYTES;
+    let Some(name) = entry.name.as_deref().filter(is_short).filter(|_| entry.op.is_change()) else {
         return format!("decklog show {}", entry.seq);
     };
-    let namespace = entry.namespace.as_deref().map(|namespace| format!(" -n {}", word(namespace))).unwrap_or_default();
     let between = entry.happened_between.as_ref().map(|[earliest, _]| earliest);
     let since = between.or(entry.happened.as_ref()).unwrap_or(&entry.time);
     // From the second in which it happened.
     let second = since.split('.').next().unwrap_or_default().trim_end_matches('Z');
-    format!("decklog log {}{namespace} --since {second}Z", word(&format!("{}/{name}", entry.full_resource())))
+    let object = word(&format!("{}/{name}", entry.full_resource()));
+    format!("decklog log {object}{} --since {second}Z", in_namespace(entry))
+}
+
+/// The command that shows what the log has of a resource.
+fn of_resource(entry: &Header<'_>) -> String {
+    format!("decklog tail {}{}", word(&entry.full_resource()), in_namespace(entry))
+}
+
+fn in_namespace(entry: &Header<'_>) -> String {
+    entry.namespace.as_deref().map(|namespace| format!(" -n {}", word(namespace))).unwrap_or_default()
 }
 
 /// A word of a shell.

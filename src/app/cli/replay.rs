@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use super::output::plural;
 use super::progress::Progress;
 use super::{Exit, Failure, Global, Outcome, complain, configured};
-use crate::core::model::{Cluster, Seq};
+use crate::core::model::{Cluster, EntryType, Seq};
 use crate::core::wire::EntryError;
 use crate::delivery::{self, Pace, Settings, line_for};
 use crate::journal::{Journal, JournalError, Reader, Settled};
+use crate::sink::notify::Notify;
 use crate::sink::registry::SinkKind;
 use crate::sink::{Item, Sink, SinkError, file};
 
@@ -109,7 +110,8 @@ async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, m
             tokio::time::sleep_until(pace.next).await;
         }
         let oldest = reader.oldest()?;
-        let entries = if after.next() < oldest {
+        let is_gone = after.next() < oldest;
+        let entries = if is_gone {
             let mut entries = reader.truncated_dead_letters(&config.name, after.next(), to.min(Seq(oldest.0 - 1)))?;
             entries.truncate(limits.entries.max(1));
             entries
@@ -131,7 +133,12 @@ async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, m
                     Failure::new(Exit::Io, format!("entry {} is {error}; run `decklog verify`", entry.seq))
                 };
                 // Each is an incident by itself: what came before it may be long ago.
-                let incident = notify.as_ref().map(|notify| notify.alone(&entry.line)).transpose().map_err(broken)?;
+                let alone = |notify: &Notify| match entry.op {
+                    // One of this sink alone, which is an incident whatever the rules are.
+                    EntryType::Gap if is_gone => notify.missed(&entry.line).map(|missed| Some(missed.incident)),
+                    _ => notify.alone(&entry.line),
+                };
+                let incident = notify.as_ref().map(alone).transpose().map_err(broken)?;
                 if incident == Some(None) {
                     continue;
                 }

@@ -445,6 +445,23 @@ fn warnings_do_not_refuse() {
         let sink = format!("[[sink]]\nname = 'a'\ntype = 'http'\nurl = '{url}'\nbearer_file = '/proc/self/stat'\n");
         assert_eq!(parse(&format!("{LEAST}{sink}")).unwrap().warnings.len(), warnings, "{url}");
     }
+    // A digest does not say whether it is a person.
+    for (senders, rules, warnings) in [
+        ("['users']", "['gap', 'deleted-by-a-person']", 1),
+        ("['addresses', 'users']", "['deleted-by-a-person']", 1),
+        ("['users']", "['gap']", 0),
+        ("['addresses', 'agents']", "['deleted-by-a-person']", 0),
+    ] {
+        let sink =
+            "[[sink]]\nname = 'a'\ntype = 'http'\nurl = 'https://x'\nformat = 'template'\nescape = 'none'\nbody = '{}'";
+        let found =
+            parse(&format!("{LEAST}[redact]\nsenders = {senders}\n{sink}\nnotify = {rules}\n")).unwrap().warnings;
+        assert_eq!(found.len(), warnings, "{senders} {rules}: {found:?}");
+        assert!(
+            found.iter().all(|found| found.contains("deleted-by-a-person") && found.contains("users")),
+            "{found:?}"
+        );
+    }
 }
 
 #[test]

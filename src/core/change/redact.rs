@@ -34,6 +34,7 @@ mod settings;
 mod signs;
 mod walk;
 
+pub(crate) use senders::is_digest;
 pub use settings::{RedactMode, RedactRule, SenderPart, Settings};
 
 use std::borrow::Cow;

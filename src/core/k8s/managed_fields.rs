@@ -82,6 +82,16 @@ impl Manager {
     pub fn is(&self, other: &Self) -> bool {
         (&self.manager, &self.operation, &self.subresource) == (&other.manager, &other.operation, &other.subresource)
     }
+
+    /// Reports whether it sets a number of replicas because an autoscaler says so: the HPA, KEDA, the cluster autoscaler, Knative.
+    #[must_use]
+    pub fn is_autoscaler(&self) -> bool {
+        match self.manager.as_str() {
+            "kube-controller-manager" => self.subresource.as_deref() == Some("scale"),
+            name => ["horizontal-pod-autoscaler", "keda", "keda-operator", "cluster-autoscaler", "autoscaler"]
+                .contains(&name),
+        }
+    }
 }
 
 /// Names that the API server gives to sets of which it does not know the writer: what was there before the first apply,

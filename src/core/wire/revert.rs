@@ -1,8 +1,8 @@
-//! The version before a change: its patch, taken back from the version after it.
+//! Versions along a change: the one before it, by its patch taken back from the one after it, and those between.
 
 use serde_json::Value;
 
-use super::Change;
+use super::{Change, Op};
 use crate::core::json::pointer::unescape;
 
 impl Change<'_> {
@@ -24,6 +24,24 @@ impl Change<'_> {
             }
         }
         Some(object)
+    }
+}
+
+impl Op<'_> {
+    /// Applies the operation to a version of the object; none where it does not fit, and the version is no more to be used.
+    #[must_use]
+    pub fn apply(&self, object: &mut Value) -> Option<()> {
+        let value = || serde_json::from_str::<Value>(self.value?.get()).ok();
+        match &*self.op {
+            "add" => insert(object, &self.path, value()?),
+            "remove" => take(object, &self.path).map(drop),
+            "replace" => at(object, &self.path).zip(value()).map(|(place, value)| *place = value),
+            "move" => {
+                let moved = take(object, self.from.as_deref()?)?;
+                insert(object, &self.path, moved)
+            }
+            _ => None,
+        }
     }
 }
 

@@ -17,11 +17,11 @@ fn notify(digest: usize) -> Notify {
 fn selected(seq: u64, rule: usize, object: &str) -> Selected {
     let (key, title) = (format!("{rule}/{object}"), object.to_owned());
     let incident = Incident { key, title, count: 1, first: seq, last: seq, ..Incident::default() };
-    Selected { rule, incident, cluster: "c1".to_owned(), is_gap: false }
+    Selected { rule, incident, cluster: "c1".to_owned() }
 }
 
-/// Reads a log from so far before a seq on that it comes to the same, and returns what is told after that seq.
-fn told(log: &Log, notify: &Notify, sent: u64) -> Vec<Incident> {
+/// Reads a log from so far before a seq on that it comes to the same, and returns what is told after that seq, with its place.
+fn told(log: &Log, notify: &Notify, sent: u64) -> Vec<(u64, Incident)> {
     let mut incidents = Incidents::new(notify.clone());
     let time = |seq: u64| log[usize::try_from(seq).unwrap() - 1].0 * SECOND;
     let back = if sent == 0 { i64::MIN } else { incidents.looks_back_to(time(sent)) };
@@ -30,15 +30,20 @@ fn told(log: &Log, notify: &Notify, sent: u64) -> Vec<Incident> {
     let now = Instant::now();
     for seq in begin..=log.len() as u64 {
         let one = log[usize::try_from(seq).unwrap() - 1].1.as_ref();
-        incidents.take(time(seq), one.map(|(rule, object)| selected(seq, *rule, object)), &Bytes::new(), now);
+        incidents.take(time(seq), one.map(|(rule, object)| selected(seq, *rule, object)), now);
         incidents.position = Seq(seq);
         // What waits is after what the cursor may pass.
         let settled = incidents.settled();
         let waits = incidents.window.iter().flat_map(|window| &window.begun);
-        assert!(waits.map(|begun| begun.incident.first).all(|first| first > settled.0));
+        assert!(waits.map(|begun| begun.seq).all(|seq| seq > settled));
     }
     incidents.close();
-    incidents.ready.into_iter().map(|begun| begun.incident).collect()
+    incidents.ready.into_iter().map(|begun| (begun.seq.0, begun.incident)).collect()
+}
+
+/// Reads a log from its beginning.
+fn all(log: &Log, notify: &Notify) -> Vec<Incident> {
+    told(log, notify, 0).into_iter().map(|(_, incident)| incident).collect()
 }
 
 fn log(entries: &[(i64, usize, &str)]) -> Log {
@@ -60,21 +65,31 @@ fn one_incident_is_told_once_until_it_was_quiet_for_a_group() {
         ("two objects", &[(5, 0, "a"), (6, 0, "b"), (7, 0, "a")], vec![(1, 2, 3), (2, 1, 2)]),
         ("two causes", &[(5, 0, "a"), (6, 1, "a")], vec![(1, 1, 1), (2, 1, 2)]),
         (
-            "a clock that was set back",
-            &[(105, 0, "a"), (5, 0, "a"), (6, 0, "b"), (107, 0, "a")],
-            vec![(1, 3, 4), (3, 1, 3)],
+            "a clock that was set back: what goes on goes on, and what was quiet was quiet",
+            &[(3605, 0, "a"), (5, 0, "a"), (6, 0, "b"), (65, 0, "a"), (67, 0, "b"), (130, 0, "a")],
+            vec![(1, 1, 1), (3, 1, 3), (5, 1, 5), (6, 1, 6)],
         ),
+        (
+            "a clock that comes to the time from which it was set back",
+            &[(105, 0, "a"), (5, 0, "b"), (107, 0, "a")],
+            vec![(1, 1, 1), (2, 1, 2), (3, 1, 3)],
+        ),
+        ("a clock that was set ahead", &[(5, 0, "a"), (3600, 0, "a")], vec![(1, 1, 1), (2, 1, 2)]),
     ] {
-        assert_eq!(brief(&told(&log(entries), &notify(10), 0)), expected, "{what}");
+        assert_eq!(brief(&all(&log(entries), &notify(10))), expected, "{what}");
     }
 }
 
 #[test]
 fn of_many_the_first_rules_have_messages_and_the_rest_a_digest() {
     let entries = [(1, 1, "a"), (2, 1, "b"), (3, 1, "c"), (4, 0, "d"), (5, 1, "c"), (6, 1, "e"), (11, 1, "f")];
-    let told = told(&log(&entries), &notify(2), 0);
-    assert_eq!(brief(&told), [(1, 1, 1), (2, 3, 6), (4, 1, 4), (7, 1, 7)]);
-    let digest = &told[1];
+    let (log, notify) = (log(&entries), notify(2));
+    // Its place is that of the last in it: what comes after a place was not sent.
+    let places: Vec<u64> = told(&log, &notify, 0).iter().map(|(seq, _)| *seq).collect();
+    assert_eq!(places, [1, 4, 6, 7]);
+    let told = all(&log, &notify);
+    assert_eq!(brief(&told), [(1, 1, 1), (4, 1, 4), (2, 3, 6), (7, 1, 7)]);
+    let digest = &told[2];
     assert_eq!((digest.title.as_str(), digest.key.as_str()), ("3 more: 3 image changed", "c1/digest"));
     assert_eq!(brief(&digest.digest), [(2, 1, 2), (3, 2, 5), (6, 1, 6)]);
 }
@@ -84,8 +99,10 @@ fn a_digest_counts_all_and_names_twenty() {
     let entries: Vec<(i64, usize, String)> = (0..12_000).map(|at| (1, 1, at.to_string())).collect();
     let log: Log = entries.into_iter().map(|(at, rule, object)| (at, Some((rule, object)))).collect();
     let told = told(&log, &notify(3), 0);
-    assert_eq!((told.len(), told[3].count, told[3].digest.len()), (4, 11_997, NAMED));
-    assert_eq!(told[3].title, "11997 more: 11997 image changed");
+    let (seq, digest) = &told[3];
+    assert_eq!((told.len(), *seq, digest.last), (4, 12_000, 12_000));
+    assert_eq!((digest.count, digest.digest.len()), (11_997, NAMED));
+    assert_eq!(digest.title, "11997 more: 11997 image changed");
 }
 
 /// Wherever a daemon ended, the next one goes on with the same messages.
@@ -110,7 +127,7 @@ fn whatever_was_sent_the_rest_is_the_same() {
         let whole = told(&log, &notify(digest), 0);
         assert!(whole.len() > 20, "{}", whole.len());
         for sent in 1..=log.len() as u64 {
-            let rest: Vec<Incident> = whole.iter().filter(|one| one.first > sent).cloned().collect();
+            let rest: Vec<(u64, Incident)> = whole.iter().filter(|(seq, _)| *seq > sent).cloned().collect();
             assert_eq!(told(&log, &notify(digest), sent), rest, "after {sent} with {digest}");
         }
     }
@@ -121,20 +138,46 @@ fn a_quiet_log_is_waited_for_no_longer_than_its_window() {
     let mut incidents = Incidents::new(notify(10));
     let now = Instant::now();
     let second = Duration::from_secs(1);
-    incidents.take(5 * SECOND, Some(selected(1, 0, "a")), &Bytes::new(), now);
+    let at = |clock: i64, now: Instant| Moment { clock: clock * SECOND, now, is_whole: true };
+    incidents.take(5 * SECOND, Some(selected(1, 0, "a")), now);
     // The window ends at 10, and an entry of it may come for a second.
-    assert_eq!(incidents.close_by_clock(5 * SECOND, now), Some(now + 6 * second));
-    assert_eq!(incidents.close_by_clock(10 * SECOND, now + 5 * second), Some(now + 6 * second));
-    assert_eq!((incidents.close_by_clock(11 * SECOND, now + 6 * second), incidents.ready.len()), (None, 1));
-    // One that comes later still is of the next.
-    incidents.take(9 * SECOND, Some(selected(2, 0, "b")), &Bytes::new(), now);
-    incidents.take(12 * SECOND, Some(selected(3, 0, "c")), &Bytes::new(), now);
+    assert_eq!(incidents.close_by_clock(at(5, now)), Some(now + 6 * second));
+    assert_eq!(incidents.close_by_clock(at(10, now + 5 * second)), Some(now + 6 * second));
+    // Then the writer is asked whether it still has one.
+    let end = at(11, now + 6 * second);
+    assert_eq!(incidents.close_by_clock(Moment { is_whole: false, ..end }), Some(end.now));
+    assert_eq!((incidents.close_by_clock(end), incidents.ready.len()), (None, 1));
+    // One that comes later still has a window of its own.
+    incidents.take(9 * SECOND, Some(selected(2, 0, "b")), now);
+    incidents.take(12 * SECOND, Some(selected(3, 0, "c")), now);
     incidents.close();
-    let firsts: Vec<u64> = incidents.ready.iter().map(|begun| begun.incident.first).collect();
-    assert_eq!(firsts, [1, 2, 3]);
+    let seqs: Vec<u64> = incidents.ready.iter().map(|begun| begun.seq.0).collect();
+    assert_eq!(seqs, [1, 2, 3]);
     // A clock that was set back holds nothing up.
-    incidents.take(100 * SECOND, Some(selected(4, 0, "d")), &Bytes::new(), now);
-    assert_eq!(incidents.close_by_clock(SECOND, now), Some(now + 11 * second));
-    assert_eq!(incidents.close_by_clock(SECOND, now + 11 * second), None);
+    incidents.take(100 * SECOND, Some(selected(4, 0, "d")), now);
+    assert_eq!(incidents.close_by_clock(at(1, now)), Some(now + 11 * second));
+    assert_eq!(incidents.close_by_clock(at(1, now + 11 * second)), None);
     assert_eq!(incidents.ready.len(), 4);
 }
+
+/// Those that a later start does not have any more stand before those that it has.
+#[test]
+fn gaps_of_the_sink_alone_have_messages_in_their_order_and_a_digest_behind() {
+    let mut incidents = Incidents::new(notify(2));
+    let now = Instant::now();
+    incidents.take(5 * SECOND, Some(selected(1, 0, "a")), now);
+    for (seq, rule) in [(10, 1), (11, 1), (12, 0), (13, 2)] {
+        incidents.take_own(selected(seq, rule, &seq.to_string()), Bytes::from(seq.to_string()), now);
+    }
+    // Nothing is waited for: they stand for what is gone.
+    assert_eq!(incidents.close_by_clock(Moment { clock: 5 * SECOND, now, is_whole: false }), None);
+    let seqs: Vec<u64> = incidents.ready.iter().map(|begun| begun.seq.0).collect();
+    assert_eq!(seqs, [1, 10, 11, 12]);
+    let digest = incidents.ready.back().unwrap();
+    assert_eq!((digest.incident.first, digest.incident.last), (12, 13));
+    let members = [12, 13].map(|seq: u64| (Seq(seq), Some(Bytes::from(seq.to_string()))));
+    assert_eq!((digest.line.as_deref(), &digest.members[..]), (Some(&b"12"[..]), &members[..]));
+    assert_eq!(digest.incident.title, "2 more: 1 crash loop, 1 changes may be missing");
+}
+
+mod random;

@@ -1,6 +1,7 @@
 //! Incidents of a real journal.
 
 use super::*;
+use crate::core::filter::Filter;
 use crate::core::spelling::Text;
 use crate::sink::notify::{Notify, Rule};
 
@@ -28,10 +29,19 @@ async fn a_sink_gets_what_a_rule_selects_and_its_cursor_passes_the_rest() {
 
 #[tokio::test]
 async fn what_is_dropped_before_it_was_sent_is_a_gap() {
+    let added = "all: type == 'ADDED'";
+    dropped(&["gap", added], None).await;
+    dropped(&[added], None).await;
+    dropped(&[added], Some("type == 'ADDED'")).await;
+}
+
+/// A sink with these rules and this filter, which never answers until nothing is left of what it has to get.
+async fn dropped(rules: &[&str], filter: Option<&str>) {
     let mut world = World::new().await;
     world.write(12).await;
     let fake = Fake::new(std::iter::repeat_with(|| retry(0)).take(1000));
-    world.start(Plan { notify: notify(&["gap", "all: type == 'ADDED'"]), ..world.plan() }, fake.clone());
+    let filter = filter.map(|filter| Wanted::new(Filter::read(filter).unwrap(), |_| true));
+    world.start(Plan { notify: notify(rules), filter, ..world.plan() }, fake.clone());
     world.until(|row| matches!(row.state, SinkState::Retrying(_))).await;
     // Nothing waits for a sink that is not configured.
     world.journal.retire_sink("s").await.unwrap();
@@ -45,4 +55,21 @@ async fn what_is_dropped_before_it_was_sent_is_a_gap() {
     assert_eq!(taken[with_sink..], [11, 12], "the GAP stands for those that are dropped");
     world.until(|row| row.cursor == Seq(12)).await;
     world.stop().await;
+}
+
+/// A digest has no entry of its own: what it was about is kept, each entry for itself.
+#[tokio::test]
+async fn of_a_refused_digest_every_incident_is_dead_lettered() {
+    let mut world = World::new().await;
+    let fake = Fake::new(std::iter::repeat_with(|| refused(0)).take(1000));
+    let notify = notify(&["all: type == 'ADDED'"]).map(|notify| Notify { digest: 1, ..notify });
+    world.start(Plan { notify, on_refused: OnRefused::DeadLetter, ..world.plan() }, fake.clone());
+    world.write(150).await;
+    world.until(|row| row.cursor == Seq(150)).await;
+    world.stop().await;
+    let letters = world.journal.reader().unwrap().dead_letters().unwrap();
+    let letters: Vec<u64> = letters.iter().map(|letter| letter.seq.0).collect();
+    assert_eq!(letters, (1..=150).collect::<Vec<u64>>());
+    // As one batch they were stamped within few windows.
+    assert!(fake.script.lock().unwrap().len() > 1000 - 150, "there was no digest");
 }

@@ -320,9 +320,18 @@ impl Reader {
     /// # Errors
     /// Where the database cannot be read.
     pub fn last_before(&self, micros: i64) -> Result<Seq> {
+        self.last_before_among(self.head()?, micros)
+    }
+
+    /// As [`Reader::last_before`], among the entries up to `upto`: one from which the times lead from before `micros` to that of
+    /// `upto`, also where a clock was set back on the way or later.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn last_before_among(&self, upto: Seq, micros: i64) -> Result<Seq> {
         // Times follow seqs but for a clock that was set back, so bisection finds the place without an index.
         let what = "times";
-        let (mut low, mut high) = (self.oldest()?.0.saturating_sub(1), self.head()?.0);
+        let (mut low, mut high) = (self.oldest()?.0.saturating_sub(1), upto.0);
         let mut select = self.conn.prepare_cached("SELECT time FROM entry WHERE seq = ?").map_err(sql(what))?;
         while low < high {
             let middle = (low + high).div_ceil(2);

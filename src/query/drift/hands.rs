@@ -113,10 +113,8 @@ pub(super) fn hand(writers: &[Manager], owner: Tool, path: &[String], is_marked:
 fn is_told(writer: &Manager, path: &[String]) -> bool {
     let is_replicas = path.len() == 2 && path[0] == "f:spec" && path[1] == "f:replicas";
     match writer.manager.as_str() {
-        "kube-controller-manager" => is_replicas && writer.subresource.as_deref() == Some("scale"),
-        "horizontal-pod-autoscaler" | "keda" | "keda-operator" => is_replicas,
         "vpa-recommender" | "vpa-updater" | "vpa-admission-controller" => path.iter().any(|key| key == "f:resources"),
-        _ => false,
+        _ => is_replicas && writer.is_autoscaler(),
     }
 }
 

@@ -47,7 +47,7 @@ pub struct Settings {
     /// Time without an entry after which the same object and rule are a new incident, with `notify`. Default: "10m".
     #[serde(default)]
     pub group: Option<Span>,
-    /// Time for which incidents are collected before they are sent, with `notify`. Default: "10s".
+    /// Longest time for which incidents are collected before they are sent, with `notify`. Default: "10s".
     #[serde(default)]
     pub group_wait: Option<Span>,
     /// Number of incidents collected in one `group_wait` that have a message each, with `notify`; the rest have one together. Default: 10.

@@ -14,6 +14,9 @@ use crate::core::wire::Header;
 const HASHES: [(&str, &str, &str); 2] =
     [("pod-template-hash", "Deployment", "apps"), ("rollouts-pod-template-hash", "Rollout", "argoproj.io")];
 
+/// Bytes of a kind or name in a title. An owner reference may have any.
+pub(super) const NAME_BYTES: usize = 253;
+
 /// Minutes by which a CronJob may start a Job late, and that Job its Pod.
 const LATE_MINUTES_MAX: i64 = 7 * 24 * 60;
 
@@ -41,16 +44,23 @@ impl Object {
         Self { kind, group, namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(), name }
     }
 
-    /// Returns its name for people: `Deployment shop/web`, `Node n1`, and `Pod` for all of a resource.
+    /// Returns its name for people: `Deployment shop/web`, `Node n1`, and `Pod` for all of a resource. Of each part at most 253
+    /// bytes, which is what Kubernetes allows a name.
     #[must_use]
     pub fn title(&self) -> String {
-        match (self.namespace.as_str(), self.name.as_str()) {
-            ("", "") => self.kind.clone(),
-            (namespace, "") => format!("{} in {namespace}", self.kind),
-            ("", name) => format!("{} {name}", self.kind),
-            (namespace, name) => format!("{} {namespace}/{name}", self.kind),
+        let kind = clip(&self.kind, NAME_BYTES);
+        match (clip(&self.namespace, NAME_BYTES), clip(&self.name, NAME_BYTES)) {
+            ("", "") => kind.to_owned(),
+            (namespace, "") => format!("{kind} in {namespace}"),
+            ("", name) => format!("{kind} {name}"),
+            (namespace, name) => format!("{kind} {namespace}/{name}"),
         }
     }
+}
+
+/// The beginning of a text, of at most so many bytes.
+pub(super) fn clip(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
 }
 
 /// Its part of a key: `Deployment.apps/shop/web`.

@@ -8,12 +8,14 @@ use std::collections::{BTreeMap, HashSet};
 use memchr::memmem;
 use serde_json::Value;
 
+use super::rbac::{Role, list};
+use crate::core::change::redact::is_digest;
 use crate::core::json::pointer::unescape;
 use crate::core::json::tree::Id;
 use crate::core::json::weight::{MANY, Weight};
-use crate::core::k8s::managed_fields::{By, Index, ManagedFields};
+use crate::core::k8s::managed_fields::{By, Index, ManagedFields, Manager};
 use crate::core::model::{EntryType, Evidence};
-use crate::core::wire::{Change, Entry, Op};
+use crate::core::wire::{Change, Entry};
 
 /// A ready-made rule.
 #[derive(Debug)]
@@ -31,11 +33,18 @@ pub(super) const ALL: [Ready; 8] = [
     Ready { name: "scaled-to-0", title: "scaled to 0", selects: scaled_to_0 },
     Ready { name: "rbac-widened", title: "RBAC widened", selects: rbac_widened },
     Ready { name: "gitops-edited-by-hand", title: "GitOps-owned field edited by hand", selects: gitops_edited_by_hand },
-    Ready { name: "deleted-by-a-person", title: "deleted by a person", selects: deleted_by_a_person },
+    Ready { name: DELETED_BY_A_PERSON, title: "deleted by a person", selects: deleted_by_a_person },
     Ready { name: "secret-rotated", title: "Secret rotated", selects: secret_rotated },
     Ready { name: "crash-loop", title: "crash loop", selects: crash_loop },
-    Ready { name: "gap", title: "changes may be missing", selects: |case| case.entry.op == EntryType::Gap },
+    GAP,
 ];
+
+/// Changes may be missing. A GAP of the sink alone is of this rule where the sink has none for it.
+pub(super) const GAP: Ready =
+    Ready { name: "gap", title: "changes may be missing", selects: |case| case.entry.op == EntryType::Gap };
+
+/// Selects what the audit log says of a sender.
+pub(super) const DELETED_BY_A_PERSON: &str = "deleted-by-a-person";
 
 /// Managers of delivery tools, which own what a person does not edit: Argo CD, Flux, Helm.
 const TOOLS: [&str; 5] =
@@ -137,15 +146,24 @@ fn images(object: &Value) -> BTreeMap<(&str, &str), &str> {
         .collect()
 }
 
-/// Somebody has scaled to 0 what no controller keeps: of a ReplicaSet of a Deployment it is a part of each rollout.
+/// Somebody has scaled to 0. Of a ReplicaSet that a controller keeps it is a part of each rollout, and an autoscaler does it where
+/// nothing is to do.
 fn scaled_to_0(case: &Case<'_>) -> bool {
     const REPLICAS: &str = "/spec/replicas";
-    if !case.touches(REPLICAS) || case.is_controlled() {
+    let is_kept = || case.is("apps", "ReplicaSet") && case.is_controlled();
+    if !case.touches(REPLICAS) || is_kept() || is_autoscaled(case) {
         return false;
     }
     let (Some(before), Some(after)) = (case.before(), case.after()) else { return false };
     let is_0 = |object: &Value| object.pointer(REPLICAS).and_then(Value::as_u64) == Some(0);
     is_0(after) && !is_0(before)
+}
+
+/// Reports whether nobody but autoscalers wrote a change, beside its status.
+fn is_autoscaled(case: &Case<'_>) -> bool {
+    let mut writers =
+        case.change().managers.iter().filter(|one| one.subresource.as_deref() != Some("status")).peekable();
+    writers.peek().is_some() && writers.all(Manager::is_autoscaler)
 }
 
 /// A role allows more than before, or a binding has another subject. One that is too large to compare counts as wider.
@@ -165,70 +183,11 @@ fn rbac_widened(case: &Case<'_>) -> bool {
     };
     let held: HashSet<String> = before.iter().map(Value::to_string).collect();
     let mut more = list(Some(after), member).iter().filter(|one| !held.contains(&one.to_string()));
-    let mut left = COMPARISONS;
-    more.any(|one| member == "subjects" || !covers(before, one, &mut left))
+    let mut role = Role::of(if member == "rules" { before } else { &[] });
+    more.any(|one| member == "subjects" || !role.covers(one))
 }
 
-fn list<'v>(object: Option<&'v Value>, key: &str) -> &'v [Value] {
-    object.and_then(|object| object.get(key)).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-/// Comparisons of one permission with one rule, for each entry.
-const COMPARISONS: usize = 200_000;
-
-/// Reports whether everything that a rule allows is allowed by others. `left` is the number of comparisons that are left.
-fn covers(held: &[Value], rule: &Value, left: &mut usize) -> bool {
-    let none = [Value::Null];
-    let part = |key: &str| list(Some(rule), key);
-    let (verbs, urls) = (part("verbs"), part("nonResourceURLs"));
-    let names: &[Value] = if part("resourceNames").is_empty() { &none } else { part("resourceNames") };
-    let (groups, resources) = (part("apiGroups"), part("resources"));
-    let sizes = [groups.len().max(1), resources.len().max(urls.len()), verbs.len(), names.len(), held.len().max(1)];
-    let cost = sizes.iter().fold(1_usize, |cost, size| cost.saturating_mul(*size));
-    let Some(rest) = left.checked_sub(cost) else { return false };
-    *left = rest;
-    if !urls.is_empty() {
-        let by = |one: &Value, verb, url| {
-            has(list(Some(one), "verbs"), verb) && has_url(list(Some(one), "nonResourceURLs"), url)
-        };
-        return verbs.iter().all(|verb| urls.iter().all(|url| held.iter().any(|one| by(one, verb, url))));
-    }
-    let covered = |group: &Value, resource: &Value, verb: &Value, name: &Value| {
-        held.iter().any(|one| {
-            let part = |key: &str| list(Some(one), key);
-            let names = part("resourceNames");
-            (names.is_empty() || names.contains(name))
-                && has(part("verbs"), verb)
-                && has(part("apiGroups"), group)
-                && (has(part("resources"), resource) || has_part(part("resources"), resource))
-        })
-    };
-    let of_resource = |group: &Value, resource: &Value| {
-        verbs.iter().all(|verb| names.iter().all(|name| covered(group, resource, verb, name)))
-    };
-    groups.iter().all(|group| resources.iter().all(|resource| of_resource(group, resource)))
-}
-
-/// Reports whether a list has a word, or `*` for each.
-fn has(list: &[Value], word: &Value) -> bool {
-    list.iter().any(|one| one == word || one == "*")
-}
-
-/// Reports whether a list has a subresource of each resource: `*/scale`.
-fn has_part(list: &[Value], resource: &Value) -> bool {
-    let part = resource.as_str().and_then(|text| text.split_once('/')).map(|(_, part)| format!("*/{part}"));
-    part.is_some_and(|part| list.iter().any(|one| *one == part.as_str()))
-}
-
-/// Reports whether a list has a path, or one with `*` at its end that begins it.
-fn has_url(list: &[Value], url: &Value) -> bool {
-    let url = url.as_str().unwrap_or_default();
-    list.iter()
-        .filter_map(Value::as_str)
-        .any(|one| one == url || one.strip_suffix('*').is_some_and(|beginning| url.starts_with(beginning)))
-}
-
-/// A client that people use has changed or removed a field that a delivery tool owned.
+/// A client that people use has changed or removed a field that a delivery tool owned, or put something into one.
 fn gitops_edited_by_hand(case: &Case<'_>) -> bool {
     if !case.is_modified() || !TOOLS.iter().any(|tool| mentions(case.line, tool)) {
         return false;
@@ -241,14 +200,19 @@ fn gitops_edited_by_hand(case: &Case<'_>) -> bool {
     let Some(before) = case.before() else { return false };
     let json = before.to_string();
     let mut books = ManagedFields::of(json.as_bytes());
-    let changed = change.patch.iter().filter(|op| op.op != "add" && is_set_on_purpose(&op.path));
-    let mut is_owned = |path: &str| {
-        let Some(steps) = steps(before, path) else { return false };
+    let mut is_owned = |version: &Value, path: &str| {
+        let Some(steps) = steps(version, path).filter(|_| is_set_on_purpose(path)) else { return false };
         let owners = books.owners(&steps, find);
         owners.iter().any(|owner| owner.subresource.is_none() && TOOLS.contains(&&*owner.manager))
     };
-    let moved = |op: &Op<'_>| op.from.as_deref().unwrap_or(&op.path).to_owned();
-    changed.map(moved).any(|path| is_owned(&path))
+    // A path holds in the version that the operations before it have made; that of what is added, in the one with it.
+    let mut version = before.clone();
+    change.patch.iter().any(|op| {
+        let is_new = op.op == "add";
+        let path = op.from.as_deref().unwrap_or(&op.path);
+        let was_owned = !is_new && is_owned(&version, path);
+        was_owned || op.apply(&mut version).is_some() && is_new && is_owned(&version, path)
+    })
 }
 
 /// Reports whether a line has a name between quotes.
@@ -281,7 +245,7 @@ fn steps<'v>(object: &'v Value, pointer: &str) -> Option<Vec<Step<'v>>> {
     for segment in pointer.split('/').skip(1) {
         let name = unescape(segment)?.into_owned();
         at = if let Value::Array(items) = at {
-            let element = items.get(name.parse::<usize>().ok()?)?;
+            let element = if name == "-" { items.last()? } else { items.get(name.parse::<usize>().ok()?)? };
             steps.push(Step::Element(element));
             element
         } else {
@@ -300,14 +264,18 @@ fn find(index: &Index, step: &Step<'_>) -> Option<Id> {
     }
 }
 
-/// The audit log names a person who deleted the object.
+/// The audit log names a person who deleted the object, as whom it was done or who did it as somebody else.
 fn deleted_by_a_person(case: &Case<'_>) -> bool {
     let Some(actor) = case.entry.actor() else { return false };
-    // Of an impersonation the person is the one who sent it.
     let sender = &actor.sender;
-    let user = if sender.impersonated_by.is_empty() { &sender.user } else { &sender.impersonated_by };
-    let is_program = user.is_empty() || (user.starts_with("system:") && user != "system:admin");
-    ["delete", "deletecollection"].contains(&actor.verb.as_str()) && actor.subresource.is_empty() && !is_program
+    ["delete", "deletecollection"].contains(&actor.verb.as_str())
+        && actor.subresource.is_empty()
+        && (is_person(&sender.user) || is_person(&sender.impersonated_by))
+}
+
+/// Reports whether a user is a person, as far as its name says. That of a digest says nothing.
+fn is_person(user: &str) -> bool {
+    !user.is_empty() && !is_digest(user) && (!user.starts_with("system:") || user == "system:admin")
 }
 
 /// The data of a Secret are others. Those of Helm's releases change with each release.

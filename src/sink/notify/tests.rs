@@ -1,5 +1,8 @@
 //! Each ready-made rule with what it selects and what it does not; owners, keys and commands.
 
+mod bounds;
+mod writers;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -262,7 +265,18 @@ fn a_person_deletes_and_a_program_does_not() {
         (actor("system:admin", json!({})), is),
         (actor("kubernetes-admin", json!({"verb": "deletecollection"})), is),
         (actor("system:serviceaccount:ci:bot", json!({"impersonated_by": "alice@example.com"})), is),
-        (actor("alice@example.com", json!({"impersonated_by": "system:serviceaccount:ci:bot"})), &[]),
+        (actor("alice@example.com", json!({"impersonated_by": "system:serviceaccount:cattle-system:rancher"})), is),
+        (actor("system:node:n1", json!({"impersonated_by": "system:serviceaccount:ci:bot"})), &[]),
+        // A digest may stand for the garbage collector as well.
+        (actor(&format!("hmac:{}", "0a".repeat(16)), json!({})), &[]),
+        (
+            actor(
+                &format!("hmac:{}", "0a".repeat(16)),
+                json!({"impersonated_by": format!("hmac:{}", "1b".repeat(16))}),
+            ),
+            &[],
+        ),
+        (actor("hmac:alice", json!({})), is),
         (actor("system:serviceaccount:kube-system:generic-garbage-collector", json!({})), &[]),
         (actor("system:node:n1", json!({})), &[]),
         (actor("", json!({})), &[]),

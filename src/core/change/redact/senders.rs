@@ -36,7 +36,8 @@ impl Redactor {
     }
 }
 
-fn is_digest(text: &str) -> bool {
+/// Reports whether a text is the digest that stands for a user.
+pub(crate) fn is_digest(text: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     text.strip_prefix(DIGEST).is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
 }

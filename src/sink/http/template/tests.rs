@@ -206,10 +206,19 @@ fn the_longest_names_fit_into_the_recipes() {
     let long = |c: &str, count: usize| json!(c.repeat(count)).to_string();
     let change = |c: &str| {
         let text = long(c, 9000);
-        let op = format!(r#"{{"op":"replace","path":{text},"value":1,"was":{text}}}"#);
+        let path = json!(format!("/spec/{}", c.repeat(9000)));
+        let op = format!(r#"{{"op":"replace","path":{path},"value":{text},"was":{text}}}"#);
         format!(r#"{{"areas":["spec"],"patch":[{op},{op},{op},{op}],"managers":[]}}"#)
     };
+    // Longer texts than an incident has.
+    let one = Incident { title: "&".repeat(900), key: "&".repeat(200), log: "&".repeat(1200), ..Incident::default() };
+    let digest = Incident { digest: vec![one.clone(); NAMED], ..one.clone() };
     for (recipe, pointer, most, c) in [
+        ("incidents", "/text", 4000, "&"),
+        ("incidents", "/blocks/0/text/text", 3000, "&"),
+        ("incidents", "/blocks/1/elements/0/text", 3000, "&"),
+        ("pager", "/dedup_key", 255, "&"),
+        ("pager", "/payload/summary", 1024, "&"),
         ("slack", "/text", 4000, "&"),
         ("slack", "/blocks/0/text/text", 3000, "&"),
         ("slack", "/blocks/1/elements/0/text", 3000, "&"),
@@ -229,9 +238,13 @@ fn the_longest_names_fit_into_the_recipes() {
             .replace("\"uid\":\"u\"", &format!("\"uid\":{}", long(c, 900)))
             .replace("\"namespace\":\"shop\"", &format!("\"namespace\":{}", long("n", 63)))
             .replace(r#"{"areas":["spec"],"patch":[],"managers":[]}"#, &change(c));
-        let body =
-            made(body.split("'''").next().unwrap(), escape, &Item::new(Seq(7), EntryType::Modified, line.into()));
-        let length = body.pointer(pointer).and_then(Json::as_str).unwrap().chars().count();
-        assert!(length <= most && length > most / 9, "{recipe} {pointer}: {length}");
+        let (body, line) = (body.split("'''").next().unwrap(), Bytes::from(line));
+        let about = if keys.contains("\nnotify = ") { [Some(&one), Some(&digest)] } else { [None, None] };
+        for incident in about {
+            let item = Item::new(Seq(7), EntryType::Modified, line.clone()).about(incident.cloned());
+            let body = made(body, escape, &item);
+            let length = body.pointer(pointer).and_then(Json::as_str).unwrap().chars().count();
+            assert!(length <= most && length > most / 9, "{recipe} {pointer}: {length}");
+        }
     }
 }
