@@ -21,8 +21,8 @@ use tokio::time::Instant;
 use crate::core::model::Seq;
 use crate::sink::notify::{Incident, NAMED, Notify, Selected};
 
-/// Time that an entry may take from the writer to whoever reads the log.
-const LATE_MAX: Duration = Duration::from_secs(1);
+/// Time by which a clock may be set back while entries still find their window.
+const STEP_BACK_MAX: Duration = Duration::from_secs(1);
 
 /// Incidents of a window that are remembered; of more, only their number.
 const MOST: usize = 10_000;
@@ -246,9 +246,9 @@ impl Incidents {
         };
         let ends = number.saturating_add(1).saturating_mul(micros(self.notify.wait));
         // A clock that was set back makes nobody wait for longer than a window.
-        let left = Duration::from_micros(u64::try_from(ends.saturating_sub(clock)).unwrap_or_default()) + LATE_MAX;
-        let over = clock >= ends.saturating_add(micros(LATE_MAX));
-        let until = (since + self.notify.wait + LATE_MAX).min(now + left);
+        let left = Duration::from_micros(u64::try_from(ends.saturating_sub(clock)).unwrap_or_default()) + STEP_BACK_MAX;
+        let over = clock >= ends.saturating_add(micros(STEP_BACK_MAX));
+        let until = (since + self.notify.wait + STEP_BACK_MAX).min(now + left);
         if !over && until > now {
             return Some(until);
         }

@@ -10,8 +10,8 @@
 //! Decision: `notify` is a key of an `http` sink with a template, and `where` still narrows it. The log alone decides what an
 //! incident is: an entry begins one where none of the same key came in the `group` before it, by the times of entries. Nothing is
 //! stored but the cursor, and a restart, or a replica with the same log, comes to the same messages with the same keys.
-//! Cost: After a start the log of `group` before the cursor is read again; where it is truncated, or a clock was set back within a
-//! window, an incident may be sent twice.
+//! Cost: After a start the log of `group` before the cursor is read again; where it is truncated, or a clock was set back, an
+//! incident may be sent twice.
 
 mod object;
 mod rbac;
