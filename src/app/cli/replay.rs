@@ -133,11 +133,10 @@ async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, m
                     Failure::new(Exit::Io, format!("entry {} is {error}; run `decklog verify`", entry.seq))
                 };
                 // Each is an incident by itself: what came before it may be long ago.
-                let alone = |notify: &Notify| match entry.op {
-                    // One of this sink alone, which is an incident whatever the rules are.
-                    EntryType::Gap if is_gone => notify.missed(&entry.line).map(|missed| Some(missed.incident)),
-                    _ => notify.alone(&entry.line),
-                };
+                // A GAP of this sink alone is an incident whatever the rules are.
+                let is_own = is_gone && entry.op == EntryType::Gap;
+                let missed = |notify: &Notify| notify.missed(&entry.line).map(|missed| Some(missed.incident));
+                let alone = |notify: &Notify| if is_own { missed(notify) } else { notify.alone(&entry.line) };
                 let incident = notify.as_ref().map(alone).transpose().map_err(broken)?;
                 if incident == Some(None) {
                     continue;
