@@ -292,10 +292,10 @@ impl From<String> for Failure {
 
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
-        match error {
-            // One that has gone back behind what the journal still has.
-            error @ JournalError::Placed { .. } => Self::Place(error.to_string()),
-            error => Self::Journal(error),
+        // One that has gone back behind what the journal still has.
+        if matches!(error, JournalError::Placed { .. }) {
+            return Self::Place(error.to_string());
         }
+        Self::Journal(error)
     }
 }
