@@ -19,7 +19,7 @@ use super::checkpoint::Checkpoint;
 use super::note::Note;
 use super::place::{Directory, Place};
 use super::tiles::{self, CHECKPOINT, TILE_LEN, Tile};
-use super::tree::Tree;
+use super::tree::{Tree, directory};
 use crate::core::runtime;
 use crate::journal::{JournalError, Reader, TreeRow};
 
@@ -103,11 +103,6 @@ impl Source {
         })
         .await
     }
-}
-
-/// Returns the name of the directory of a tree.
-pub(super) fn directory(row: &TreeRow) -> String {
-    format!("{}-{}", row.epoch, row.first)
 }
 
 /// How far complete tiles were written beyond the checkpoint that is there.

@@ -21,12 +21,12 @@ use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::checkpoint::{Checkpoint, Origin};
-use super::copy::{Copy, Held, Published, Source, directory};
+use super::copy::{Copy, Held, Published, Source};
 use super::key::SigningKey;
 use super::note::Note;
 use super::place::{Directory, Place};
 use super::submit::{Progress, Witnesses};
-use super::tree::Tree;
+use super::tree::{Tree, directory};
 use crate::core::model::Seq;
 use crate::core::notary::Notary;
 use crate::core::runtime;

@@ -1,7 +1,6 @@
 //! A tree of the journal: its root at any size, and proofs.
 
 use super::checkpoint::{Checkpoint, Origin};
-use super::copy::directory;
 use super::place::Directory;
 use super::tiles::{self, TILE_LEN, Tile};
 use crate::core::merkle::{self, Hash};
@@ -19,6 +18,11 @@ pub struct Tree {
     block: Option<(u64, Vec<Hash>)>,
     /// Directories of evidence, which have the leaves that the journal has removed.
     directories: Vec<Directory>,
+}
+
+/// Returns the name of the directory of a tree.
+pub(super) fn directory(row: &TreeRow) -> String {
+    format!("{}-{}", row.epoch, row.first)
 }
 
 /// An index as the place in a vector.
