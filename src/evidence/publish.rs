@@ -301,17 +301,25 @@ impl Signer {
             return Ok(nothing);
         }
         let mut held = join_all(self.copies.iter_mut().map(|copy| copy.look(&tree, pace.look))).await;
-        self.leave_out_unreadable(source, row, &mut held).await?;
-        if !held.iter().any(|held| matches!(held, Held::Checkpoint(_))) {
-            return Ok(nothing);
-        }
         let last = row.note.as_deref().and_then(|text| Published::read(text.as_bytes()).ok());
         let known: Vec<(Option<usize>, Published)> = places(&held).chain(last.map(|last| (None, last))).collect();
         let mut current = None;
         for (place, known) in &known {
             let (is_here, is_kept) = (known.checkpoint.size == size, row.note.as_ref() == Some(&known.note));
-            let is_beginning =
-                (is_here && is_kept && place.is_some()) || is_beginning(source, row, &known.checkpoint).await?;
+            let compared = match place {
+                Some(_) if is_here && is_kept => Ok(true),
+                _ => is_beginning(source, row, &known.checkpoint).await,
+            };
+            let is_beginning = match (compared, *place) {
+                // The checkpoint of this place is older than what the journal has removed.
+                (Err(error @ JournalError::Placed { .. }), Some(place)) => {
+                    let copy = &mut self.copies[place];
+                    copy.fails(format!("{} has an old checkpoint: {error}", copy.shown()));
+                    held[place] = Held::Unknown;
+                    continue;
+                }
+                (compared, _) => compared?,
+            };
             match place {
                 // The epoch that followed commits to it.
                 Some(place) if !is_beginning && row.is_closed => {
@@ -325,6 +333,9 @@ impl Signer {
                 _ if self.is_recent(known) || (row.is_closed && is_kept) => current = Some(known.clone()),
                 _ => {}
             }
+        }
+        if !held.iter().any(|held| matches!(held, Held::Checkpoint(_))) {
+            return Ok(nothing);
         }
         let published = match current {
             Some(current) => current,
@@ -350,26 +361,6 @@ impl Signer {
         let has = |(had, is_there): (Option<u64>, &bool)| if *is_there { last } else { had.unwrap_or(row.placed.0) };
         let placed = Seq(had.into_iter().zip(&there).map(has).min().unwrap_or(0));
         Ok(TreeSigned { placed, note: Some(published.note).filter(|_| there.contains(&true)) })
-    }
-
-    /// Leaves places out of a round of which the checkpoint cannot be compared any more: it is older than what the journal has removed.
-    async fn leave_out_unreadable(
-        &mut self,
-        source: &Source,
-        row: &TreeRow,
-        held: &mut [Held],
-    ) -> Result<(), JournalError> {
-        for (copy, held) in self.copies.iter_mut().zip(held) {
-            let Held::Checkpoint(Some(known)) = held else { continue };
-            match is_beginning(source, row, &known.checkpoint).await {
-                Err(error @ JournalError::Placed { .. }) => {
-                    copy.fails(format!("{} has an old checkpoint: {error}", copy.shown()));
-                    *held = Held::Unknown;
-                }
-                compared => drop(compared?),
-            }
-        }
-        Ok(())
     }
 
     /// Signs a checkpoint, and asks the witnesses.

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -25,20 +26,58 @@ const RECIPES: [&str; 6] = ["slack", "teams", "discord", "pagerduty", "grafana",
 
 /// What came to one API.
 #[derive(Default)]
-struct Came {
+pub(crate) struct Came {
     /// Requests so far.
     requests: usize,
-    /// The key and the body of each that was accepted.
-    taken: Vec<(String, Bytes)>,
+    /// The key and the body of each that was accepted, in order.
+    pub(crate) taken: Vec<(String, Bytes)>,
     /// Why requests were not of the API's shape.
-    wrong: Vec<String>,
+    pub(crate) wrong: Vec<String>,
 }
 
-type All = Arc<Mutex<BTreeMap<String, Came>>>;
+/// Trouble with a request.
+#[derive(Clone, Copy)]
+pub(crate) enum Trouble {
+    /// 429, with a time to wait.
+    TooMany,
+    /// 502.
+    Failing,
+    /// The connection is cut after the message was taken.
+    Cut,
+}
 
-/// Answers as an API on a bad day: too many requests, an error, a connection cut after the message was taken; then well.
+/// Servers of APIs on a bad day, one at each path.
+pub(crate) struct Apis {
+    came: Mutex<BTreeMap<String, Came>>,
+    /// Trouble with a request to a path, by its number.
+    trouble: fn(usize) -> Option<Trouble>,
+    /// API at a path; none where every body is right.
+    api: fn(&str) -> Option<&str>,
+}
+
+impl Apis {
+    /// Serves APIs on loopback as long as the tasks live. Returns them and their address.
+    pub(crate) async fn serve(
+        trouble: fn(usize) -> Option<Trouble>,
+        api: fn(&str) -> Option<&str>,
+    ) -> (Arc<Self>, SocketAddr, JoinSet<()>) {
+        let apis = Arc::new(Self { came: Mutex::default(), trouble, api });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let router = Router::new().fallback(take).with_state(Arc::clone(&apis));
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        (apis, at, serving)
+    }
+
+    /// Returns what came, by path.
+    pub(crate) fn came(&self) -> MutexGuard<'_, BTreeMap<String, Came>> {
+        self.came.lock().unwrap()
+    }
+}
+
 async fn take(
-    State(all): State<All>,
+    State(apis): State<Arc<Apis>>,
     method: Method,
     at: Uri,
     headers: HeaderMap,
@@ -49,23 +88,26 @@ async fn take(
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
     let name = at.path().trim_start_matches('/').to_owned();
-    let mut all = all.lock().unwrap();
+    let mut all = apis.came();
     let came = all.entry(name.clone()).or_default();
-    let key = headers["idempotency-key"].to_str().unwrap().to_owned();
-    let request = came.requests;
+    let trouble = (apis.trouble)(came.requests);
     came.requests += 1;
-    match request {
-        0 => return (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")], "slow down").into_response(),
-        2 => return StatusCode::BAD_GATEWAY.into_response(),
-        _ => {}
+    match trouble {
+        Some(Trouble::TooMany) => {
+            return (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")], "slow down").into_response();
+        }
+        Some(Trouble::Failing) => return StatusCode::BAD_GATEWAY.into_response(),
+        Some(Trouble::Cut) | None => {}
     }
     let parsed: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    if let Err(why) = is_right(&name, &headers, &parsed) {
+    if let Some(api) = (apis.api)(&name)
+        && let Err(why) = is_right(api, &headers, &parsed)
+    {
         came.wrong.push(format!("{why}: {parsed}"));
         return (StatusCode::BAD_REQUEST, why).into_response();
     }
-    came.taken.push((key, body));
-    if request == 3 {
+    came.taken.push((headers["idempotency-key"].to_str().unwrap().to_owned(), body));
+    if matches!(trouble, Some(Trouble::Cut)) {
         drop(all);
         // hyper ends the connection without an answer; nobody prints it.
         std::panic::resume_unwind(Box::new("cut"));
@@ -104,7 +146,7 @@ fn without_link(text: &str) -> String {
 }
 
 /// The rules of each API, as its documentation has them.
-pub(crate) fn is_right(name: &str, headers: &HeaderMap, body: &Value) -> Result<(), String> {
+fn is_right(name: &str, headers: &HeaderMap, body: &Value) -> Result<(), String> {
     must(headers["content-type"] == "application/json", "the content type")?;
     match name {
         "slack" => {
@@ -226,12 +268,13 @@ fn with(recipe: &str, key: &str, value: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_recipe_sends_each_entry_once_by_key_and_in_order() {
     let sim = cluster().await;
-    let all = All::default();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let at = listener.local_addr().unwrap();
-    let router = Router::new().fallback(take).with_state(Arc::clone(&all));
-    let mut serving = JoinSet::new();
-    serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let trouble = |request| match request {
+        0 => Some(Trouble::TooMany),
+        2 => Some(Trouble::Failing),
+        3 => Some(Trouble::Cut),
+        _ => None,
+    };
+    let (apis, at, _serving) = Apis::serve(trouble, |path| Some(path)).await;
     let mut daemon = Daemon::new(&sim, &["configmaps"]);
     fs::write(daemon.path("token"), "glsa_test").unwrap();
     let recipes = recipes();
@@ -257,7 +300,7 @@ async fn every_recipe_sends_each_entry_once_by_key_and_in_order() {
     }
     until("every message", async || {
         daemon.must_run();
-        let all = all.lock().unwrap();
+        let all = apis.came();
         let short = |name: &&&str| all.get(**name).is_none_or(|came| came.taken.len() <= OBJECTS);
         let wrong: Vec<&String> = all.values().flat_map(|came| &came.wrong).collect();
         assert!(wrong.is_empty(), "{wrong:?}");
@@ -274,7 +317,7 @@ async fn every_recipe_sends_each_entry_once_by_key_and_in_order() {
         .map(|entry| format!("\"{}_{}\"", entry["epoch"].as_str().unwrap(), entry["seq"]))
         .collect();
     assert_eq!(keys.len(), OBJECTS);
-    for (name, came) in &*all.lock().unwrap() {
+    for (name, came) in &*apis.came() {
         let mut taken = came.taken.clone();
         // The one whose answer was lost came again, as it was.
         assert_eq!(taken.len(), OBJECTS + 1, "{name}");

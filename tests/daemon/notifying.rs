@@ -2,19 +2,12 @@
 //! day and over restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
 
-use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
-use axum::response::IntoResponse;
 use decklog::sim::{Sim, objects};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
-use crate::messages::{is_right, notifying};
+use crate::messages::{Apis, Came, Trouble, notifying};
 use crate::support::{Daemon, cluster, until};
 
 /// Parts of the test, between which decklog is killed, and stopped.
@@ -31,57 +24,6 @@ const INCIDENTS: usize = ROLLOUTS + EDITS + LOOPS + 1;
 const RULES: &str = r#"["gitops-edited-by-hand", "crash-loop", "image-changed", 'node-not-ready: kind == "Node" && change.patch.exists(p, p.path.startsWith("/status/conditions"))']"#;
 
 const DEPLOYMENTS: &str = "deployments.apps";
-
-/// What came to one place.
-#[derive(Default)]
-struct Came {
-    requests: usize,
-    /// The key and the body of each that was accepted, in order.
-    taken: Vec<(String, Bytes)>,
-    wrong: Vec<String>,
-}
-
-type All = Arc<Mutex<BTreeMap<String, Came>>>;
-
-/// Answers 429, 503, and not at all after the message was accepted; and most of the time well.
-async fn take(
-    State(all): State<All>,
-    method: Method,
-    at: Uri,
-    headers: HeaderMap,
-    body: Bytes,
-) -> axum::response::Response {
-    if method == Method::OPTIONS {
-        return StatusCode::METHOD_NOT_ALLOWED.into_response();
-    }
-    let name = at.path().trim_start_matches('/').to_owned();
-    let mut all = all.lock().unwrap();
-    let came = all.entry(name.clone()).or_default();
-    let request = came.requests;
-    came.requests += 1;
-    match request % 16 {
-        3 => return (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")], "slow down").into_response(),
-        8 => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
-        _ => {}
-    }
-    let parsed: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    let right = match name.as_str() {
-        "incidents" => is_right("slack", &headers, &parsed),
-        "pager" => is_right("pagerduty", &headers, &parsed),
-        _ => Ok(()),
-    };
-    if let Err(why) = right {
-        came.wrong.push(format!("{why}: {parsed}"));
-        return (StatusCode::BAD_REQUEST, why).into_response();
-    }
-    came.taken.push((headers["idempotency-key"].to_str().unwrap().to_owned(), body));
-    if request % 16 == 12 {
-        drop(all);
-        // hyper ends the connection without an answer; nobody prints it.
-        std::panic::resume_unwind(Box::new("cut"));
-    }
-    StatusCode::OK.into_response()
-}
 
 /// The messages as a receiver has them that knows keys: each once. One that came again is what it was.
 fn known(came: &Came) -> Vec<(String, Value)> {
@@ -237,12 +179,18 @@ fn seqs(messages: &[(String, Value)]) -> Vec<u64> {
 async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
     let sim = cluster().await;
     furnish(&sim);
-    let all = All::default();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let at = listener.local_addr().unwrap();
-    let router = Router::new().fallback(take).with_state(Arc::clone(&all));
-    let mut serving = JoinSet::new();
-    serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let trouble = |request| match request % 16 {
+        3 => Some(Trouble::TooMany),
+        8 => Some(Trouble::Failing),
+        12 => Some(Trouble::Cut),
+        _ => None,
+    };
+    let api = |path: &str| match path {
+        "incidents" => Some("slack"),
+        "pager" => Some("pagerduty"),
+        _ => None,
+    };
+    let (apis, at, _serving) = Apis::serve(trouble, api).await;
     let watch = "resources = [\"deployments\", \"pods\", \"nodes\"]";
     let mut daemon = Daemon::with(&sim, watch, "");
     let recipes = notifying(&[
@@ -280,14 +228,14 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
     daemon.ready().await;
     until("every incident", async || {
         daemon.must_run();
-        let all = all.lock().unwrap();
+        let all = apis.came();
         let told: BTreeMap<&String, usize> = all.iter().map(|(name, came)| (name, told(came))).collect();
         let right = told.len() == 4 && told.values().all(|told| *told >= INCIDENTS);
         if right { Ok(()) } else { Err(format!("{told:?}: {}", daemon.last_words())) }
     })
     .await;
     let commands: BTreeMap<String, String> = {
-        let all = all.lock().unwrap();
+        let all = apis.came();
         let incident = |(_, body): (String, Value)| body["incident"].clone();
         let text = |value: &Value, key: &str| value[key].as_str().unwrap().to_owned();
         known(&all["one"]).into_iter().map(incident).map(|one| (text(&one, "rule"), text(&one, "log"))).collect()
@@ -299,7 +247,7 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
         assert!(answer.lines().count() >= 1 && answer.contains("20"), "{command}: {answer}");
     }
     daemon.stop().await;
-    let all = all.lock().unwrap();
+    let all = apis.came();
     let (titles, important) = expected();
     for name in ["one", "incidents", "pager"] {
         let messages = known(&all[name]);

@@ -465,6 +465,36 @@ async fn digests_of_truncated_entries_stay_until_every_place_has_them() {
     log.close().await;
 }
 
+/// A bucket that was put back to an old state, of which the journal has no digests and no directory has them, holds up no other, says what
+/// to copy, and goes on once that is there.
+#[tokio::test]
+async fn a_place_that_went_back_behind_the_journal_says_what_to_copy() {
+    let (dir, bucket, other) = (tempfile::tempdir().unwrap(), Bucket::default(), Bucket::default());
+    let mut log = Log::with(dir.path(), 0, vec![bucket.place(), other.place()]).await;
+    log.append(600).await;
+    log.sign().await.unwrap();
+    let old = bucket.inner().objects.clone();
+    log.append(900).await;
+    log.sign().await.unwrap();
+    truncate(&log, 1500).await;
+    until("digests to be removed", || leaves(dir.path()) == 0).await;
+    bucket.inner().objects = old.clone();
+    let version = log.close().await;
+    let mut log = Log::with(dir.path(), version, vec![bucket.place(), other.place()]).await;
+    log.append(10).await;
+    let why = log.sign().await.unwrap_err().to_string();
+    assert!(why.contains("the bucket logs has an old checkpoint: the digests of the entries 512 to 767"), "{why}");
+    assert_eq!(bucket.inner().objects, old, "nothing was written beside what could not be compared");
+    let last = read_signed(other.notes()[0].as_bytes(), &keys()).unwrap().checkpoint.last();
+    assert_eq!(last, Some(log.version), "the other place gets what is new");
+    let whole = other.inner().objects.clone();
+    bucket.inner().objects = whole;
+    log.append(10).await;
+    log.sign().await.unwrap();
+    assert_eq!(bucket.notes(), other.notes());
+    log.close().await;
+}
+
 /// Truncates all but the newest entry.
 async fn truncate(log: &Log, newest: u64) {
     log.journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, drop_oldest: false }).await.unwrap();
