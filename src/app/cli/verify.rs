@@ -25,6 +25,8 @@ mod chain;
 mod copy;
 mod evidence;
 mod revisions;
+#[cfg(test)]
+mod tests;
 
 /// Arguments of `decklog verify`.
 #[derive(Args, Debug)]

@@ -390,7 +390,9 @@ async fn what_is_truncated_is_still_proved_in_a_place_that_is_made_again() {
 
     let bundle = evidence.join(&tree).join("tile/entries/001");
     let right = fs::read(&bundle).unwrap();
-    let wrong: Vec<u8> = right.iter().map(|byte| byte ^ 1).collect();
+    let mut wrong = right.clone();
+    // Behind the length of a leaf.
+    wrong[2 + 7] ^= 1;
     fs::write(&bundle, wrong).unwrap();
     let mut log = Log::with(dir.path(), version, vec![directory(dir.path()), bucket.place()]).await;
     log.append(10).await;

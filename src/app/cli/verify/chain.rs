@@ -271,6 +271,13 @@ mod tests {
         let no_object = |line: &str| line.split(r#","redacted""#).next().unwrap().to_owned() + "}";
         assert_eq!(follow(&[added.clone(), no_object(&second), no_object(&third)]), Ok(()));
         assert_eq!(follow(&whole[1..]), Ok(()));
+        // From one part of a copy to the next nothing leads.
+        for (part, leads) in [(1, true), (0, false)] {
+            let mut chain = Chain::new().unwrap();
+            chain.follow(0, 7, &Entry::parse(added.as_bytes()).unwrap()).unwrap();
+            let led = chain.follow(part, 7, &Entry::parse(third.as_bytes()).unwrap());
+            assert_eq!(led.is_ok(), leads, "part {part}");
+        }
         for (entries, says) in [
             (
                 [added.replace("\"a\":1", "\"a\":5"), second.clone(), third.clone()],
