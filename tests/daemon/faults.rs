@@ -279,7 +279,9 @@ async fn what_a_server_withholds_is_found_in_a_busy_cluster() {
     let resources = ["pods", "configmaps", "services", "deployments.apps", "replicasets.apps", "nodes"];
     let mut daemon = Daemon::new(&sim, &resources);
     let config = daemon.config(&format!("resources = {resources:?}\n"), "");
-    daemon.configure(&config.replace("audit_every = \"off\"", "audit_every = \"1s\""));
+    // At the usual rate of questions six sources wait 20 s for each other's samples.
+    let often = "audit_every = \"1s\"\naudit_reads = { rate = 1000, percent = 1 }";
+    daemon.configure(&config.replace("audit_every = \"off\"", often));
     daemon.start();
     daemon.ready().await;
     let audits = |daemon: &Daemon| daemon.said().matches("an audit is done").count();
