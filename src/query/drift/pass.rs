@@ -137,7 +137,8 @@ impl Pass {
         world: &mut impl World,
     ) -> Result<(), Failure> {
         let has_mark = || MARKS.iter().any(|mark| memmem::find(line, mark.as_bytes()).is_some());
-        if op == EntryType::Actor || op != EntryType::Gap && self.open.is_empty() && !has_mark() {
+        let is_idle = self.open.is_empty() && self.wanted.is_empty();
+        if op == EntryType::Actor || op != EntryType::Gap && is_idle && !has_mark() {
             return Ok(());
         }
         let entry = Entry::parse(line).map_err(|error| object::damaged(seq, &error))?;
@@ -146,7 +147,8 @@ impl Pass {
             self.gap(&entry);
             return Ok(());
         }
-        if !self.open.contains_key(&key) && !has_mark() {
+        // A tool whose fields others have set back is not named in the object any more.
+        if !self.open.contains_key(&key) && !self.wanted.contains_key(&key) && !has_mark() {
             return Ok(());
         }
         let damaged = |error: serde_json::Error| object::damaged(seq, &error);
