@@ -49,7 +49,14 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 
 /// The lock on a state directory, held as long as this lives.
 #[derive(Debug)]
-pub(super) struct StateLock(#[expect(dead_code, reason = "the open file is the lock")] File);
+pub(super) struct StateLock(File);
+
+impl Drop for StateLock {
+    /// Releases the lock itself, because a process that was just started has a copy of the open file until it executes its program.
+    fn drop(&mut self) {
+        flock(&self.0, FlockOperation::Unlock).ok();
+    }
+}
 
 /// Identity of the journal's files. SQLite continues with a file that was deleted or replaced, and all of that would be lost.
 #[derive(Debug)]
@@ -301,6 +308,8 @@ mod tests {
     fn a_second_daemon_is_refused_with_the_pid_of_the_first() {
         let dir = tempfile::tempdir().unwrap();
         let first = lock(dir.path()).unwrap();
+        // That of a process between fork and exec.
+        let _copy = first.0.try_clone().unwrap();
         let refused = lock(dir.path()).unwrap_err();
         assert!(
             matches!(refused, JournalError::Locked { pid: Some(pid), .. } if pid == std::process::id()),
