@@ -2,7 +2,7 @@
 //!
 //! [`model`] has the words of Kubernetes (positions, resources, observations), [`wire`] the JSON of entries, [`change`] the
 //! comparison of two versions and redaction, [`filter`] the expressions of `where`, and [`shared_log`] the contract of an engine
-//! that replicates the journal, [`bucket`] the objects of a bucket. [`json`] and [`k8s`] read objects as bytes, [`merkle`] hashes trees, and [`notary`] links the sinks to the signing. [`runtime`] is clock and randomness, which a
+//! that replicates the journal, [`bucket`] the objects of a bucket. [`json`] and [`k8s`] read objects as bytes, [`merkle`] hashes trees, and [`checkpoint_handle`] links the sinks to the signing. [`runtime`] is clock and randomness, which a
 //! simulation replaces. The rest reads what people write ([`spelling`], [`units`]), connects ([`net`]), waits ([`backoff`]),
 //! keeps tasks ([`supervise`]) and speaks to people ([`telemetry`], [`terminal`]).
 //!
@@ -23,6 +23,7 @@
 pub mod backoff;
 pub mod bucket;
 pub mod change;
+pub mod checkpoint_handle;
 pub(crate) mod credential_files;
 pub mod filter;
 pub mod json;
@@ -30,7 +31,6 @@ pub mod k8s;
 pub mod merkle;
 pub mod model;
 pub mod net;
-pub mod notary;
 pub mod runtime;
 pub mod shared_log;
 pub mod spelling;

@@ -67,9 +67,9 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::core::checkpoint_handle::CheckpointHandle;
 use crate::core::credential_files::FileError;
 use crate::core::model::{Cluster, EntryType, Seq};
-use crate::core::notary::Notary;
 use crate::core::wire::{self, EntryError, Header};
 use notify::Incident;
 pub use template::Template;
@@ -327,7 +327,7 @@ pub trait Sink: Send {
 
     /// Called before the first use where the log is signed. A sink whose output is files or objects asks for a checkpoint when one is
     /// finished, and never waits for it.
-    fn sign_with(&mut self, _notary: &Notary) {}
+    fn sign_with(&mut self, _notary: &CheckpointHandle) {}
 
     /// Switches to a replay: it repeats entries that may be there already, and moves no stored position.
     fn enter_replay(&mut self) {}

@@ -272,7 +272,7 @@ impl Running {
             None => None,
         };
         let mut tasks = Supervisor::new(CancellationToken::new());
-        let mut sinks = Sinks::new(config.ha.as_ref(), evidence.notary());
+        let mut sinks = Sinks::new(config.ha.as_ref(), evidence.checkpoints());
         if !journal.is_standby() {
             goes_on(&journal).await?;
             evidence.begin(&journal).await?;

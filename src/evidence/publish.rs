@@ -27,8 +27,8 @@ use super::note::Note;
 use super::place::{Directory, Place};
 use super::submit::{Progress, Witnesses};
 use super::tree::{Tree, directory};
+use crate::core::checkpoint_handle::CheckpointHandle;
 use crate::core::model::Seq;
-use crate::core::notary::Notary;
 use crate::core::runtime;
 use crate::journal::{Journal, JournalError, Reader, SignedCheckpoint, TreeRow};
 
@@ -81,7 +81,7 @@ pub struct Signing {
 #[derive(Clone, Debug)]
 pub struct Publisher {
     signer: Arc<Mutex<Signer>>,
-    notary: Notary,
+    checkpoints: CheckpointHandle,
 }
 
 #[derive(Debug)]
@@ -93,7 +93,7 @@ struct Signer {
     parted: BTreeSet<String>,
     /// The tree that was signed last, as far as it was read.
     tree: Option<Tree>,
-    notary: Notary,
+    checkpoints: CheckpointHandle,
 }
 
 impl Publisher {
@@ -101,15 +101,16 @@ impl Publisher {
     #[must_use]
     pub fn new(keys: Vec<SigningKey>, places: Vec<Place>, witnesses: Witnesses) -> Self {
         let copies = places.into_iter().map(Copy::new).collect();
-        let notary = Notary::signing();
-        let signer = Signer { keys, witnesses, copies, parted: BTreeSet::new(), tree: None, notary: notary.clone() };
-        Self { signer: Arc::new(Mutex::new(signer)), notary }
+        let checkpoints = CheckpointHandle::signing();
+        let signer =
+            Signer { keys, witnesses, copies, parted: BTreeSet::new(), tree: None, checkpoints: checkpoints.clone() };
+        Self { signer: Arc::new(Mutex::new(signer)), checkpoints }
     }
 
     /// Returns the handle for those who want a checkpoint, or the newest one.
     #[must_use]
-    pub fn notary(&self) -> Notary {
-        self.notary.clone()
+    pub fn checkpoints(&self) -> CheckpointHandle {
+        self.checkpoints.clone()
     }
 
     /// Begins: entries get digests from here on. Where a place has signed another history than the journal's, the journal was restored from
@@ -123,7 +124,7 @@ impl Publisher {
         let (before, other) = signer.known(&source).await?;
         for row in source.ask(Reader::trees).await? {
             if let Some(note) = &row.note {
-                self.notary.note(row.first, note);
+                self.checkpoints.note(row.first, note);
                 if let Ok(note) = Note::parse(note.as_bytes()) {
                     signer.witnesses.note(&note);
                 }
@@ -147,7 +148,7 @@ impl Publisher {
         loop {
             let round = async {
                 self.sign_and_report(journal, state, Pace::USUAL).await;
-                until_next(&self.notary).await;
+                until_next(&self.checkpoints).await;
             };
             // A place that does not answer holds up no end either: what was begun is found in the places the next time.
             tokio::select! {
@@ -273,7 +274,7 @@ impl Signer {
                         let at = runtime::now().as_microsecond();
                         let kept = note.clone();
                         journal.keep_checkpoint(SignedCheckpoint { first, note, last: row.last, at }).await?;
-                        self.notary.note(first, &kept);
+                        self.checkpoints.note(first, &kept);
                     }
                     if placed != row.placed {
                         journal.note_placed(first, placed).await?;
@@ -428,10 +429,10 @@ impl Signer {
 }
 
 /// Waits for the time of the next round.
-pub(super) async fn until_next(notary: &Notary) {
+pub(super) async fn until_next(checkpoints: &CheckpointHandle) {
     tokio::time::sleep(ASKED_WAIT).await;
     tokio::select! {
-        () = notary.asked() => {}
+        () = checkpoints.asked() => {}
         () = tokio::time::sleep(CHECKPOINT_INTERVAL - ASKED_WAIT) => {}
     }
 }

@@ -17,9 +17,9 @@ use super::settings::Settings;
 use super::submit::Witnesses;
 use super::tiles::{self, Tile};
 use super::tree::Tree;
+use crate::core::checkpoint_handle::CheckpointHandle;
 use crate::core::merkle::{self, Hash};
 use crate::core::model::{Observed, Redacted, ResourceVersion, Seq, Verb};
-use crate::core::notary::Notary;
 use crate::core::wire::Header;
 use crate::journal::tests::pods;
 use crate::journal::{Journal, SourceJournal, WatchChange, WriterThread};
@@ -210,20 +210,20 @@ async fn each_checkpoint_covers_what_is_on_disk() {
 /// A sink that asks waits for a few seconds at most, however often it asks; without a question it takes a minute.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_is_soon_where_somebody_asks() {
-    let notary = Notary::signing();
+    let checkpoints = CheckpointHandle::signing();
     for (asks, seconds) in [(&[][..], 60), (&[0][..], 5), (&[0, 1, 4], 5), (&[5], 5), (&[20], 20), (&[59, 59], 59)] {
         let began = tokio::time::Instant::now();
         let asking = async {
             for at in asks {
                 tokio::time::sleep_until(began + Duration::from_secs(*at)).await;
-                notary.ask();
+                checkpoints.ask();
             }
             std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;
             () = asking => {}
-            () = super::publish::until_next(&notary) => {}
+            () = super::publish::until_next(&checkpoints) => {}
         }
         assert_eq!(began.elapsed().as_secs(), seconds, "{asks:?}");
     }
@@ -235,11 +235,11 @@ async fn sinks_get_the_checkpoint_that_the_journal_has() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::open(dir.path(), 0).await;
     let kept = |log: &Log| log.journal.reader().unwrap().trees().unwrap().into_iter().rev().find_map(|row| row.note);
-    assert_eq!(log.publisher.notary().newest(), None);
+    assert_eq!(log.publisher.checkpoints().newest(), None);
     for step in 0..6 {
         log.append(3).await;
         log.sign().await.unwrap();
-        let newest = log.publisher.notary().newest().unwrap();
+        let newest = log.publisher.checkpoints().newest().unwrap();
         assert_eq!(Some(&*newest), kept(&log).as_deref(), "in step {step}");
         let checkpoint = read_signed(newest.as_bytes(), &keys()).unwrap().checkpoint;
         assert_eq!(checkpoint.last(), Some(log.version), "in step {step}");
@@ -248,7 +248,7 @@ async fn sinks_get_the_checkpoint_that_the_journal_has() {
             1 => {
                 let version = log.close().await;
                 log = Log::open(dir.path(), version).await;
-                assert_eq!(log.publisher.notary().newest().as_deref(), kept(&log).as_deref(), "in step {step}");
+                assert_eq!(log.publisher.checkpoints().newest().as_deref(), kept(&log).as_deref(), "in step {step}");
             }
             _ => {}
         }

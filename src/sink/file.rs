@@ -34,8 +34,8 @@ use futures::future::BoxFuture;
 use rustix::fs::{Access, FlockOperation, access, flock};
 
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError, note_first};
+use crate::core::checkpoint_handle::CheckpointHandle;
 use crate::core::model::Seq;
-use crate::core::notary::Notary;
 use crate::core::runtime;
 use layout::Layout;
 use tidy::Tidy;
@@ -128,7 +128,7 @@ struct Writer {
     /// A write into this file failed: what stands after this length was never acknowledged and is not to be believed.
     cut: Option<((u64, u64), u64)>,
     tidy: Option<Tidy>,
-    notary: Notary,
+    checkpoints: CheckpointHandle,
     /// Buffer in which a batch is assembled; kept between batches.
     buffer: Vec<u8>,
 }
@@ -145,7 +145,7 @@ impl Writer {
             written: None,
             cut: None,
             tidy: None,
-            notary: Notary::default(),
+            checkpoints: CheckpointHandle::default(),
             buffer: Vec::new(),
         }
     }
@@ -268,7 +268,7 @@ impl Writer {
                 )))
             }
             (None, Some(known)) if known.seq.0 > 0 => {
-                self.notary.ask();
+                self.checkpoints.ask();
                 Ok(())
             }
             _ => Ok(()),
@@ -353,7 +353,7 @@ impl Writer {
             .rename(&self.layout.path, &to)
             .and_then(|()| self.disk.sync_dir(&self.layout.dir))
             .map_err(|error| self.trouble("rotate", &error))?;
-        self.notary.ask();
+        self.checkpoints.ask();
         self.reopen()?;
         if let Some(tidy) = &self.tidy {
             tidy.wake();
@@ -496,8 +496,8 @@ impl Sink for FileSink {
         self.blocking(move |writer| writer.position(&cursor)).boxed()
     }
 
-    fn sign_with(&mut self, notary: &Notary) {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner).notary = notary.clone();
+    fn sign_with(&mut self, checkpoints: &CheckpointHandle) {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).checkpoints = checkpoints.clone();
     }
 
     fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {

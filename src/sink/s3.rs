@@ -45,8 +45,8 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError, note_first};
+use crate::core::checkpoint_handle::CheckpointHandle;
 use crate::core::model::{Cluster, Seq};
-use crate::core::notary::Notary;
 use crate::core::runtime;
 use crate::core::wire::EntryError;
 use manifest::Manifest;
@@ -75,7 +75,7 @@ pub struct S3Sink {
     /// The latest epoch that was there then.
     latest: String,
     again: bool,
-    notary: Notary,
+    checkpoints: CheckpointHandle,
 }
 
 /// State of an epoch.
@@ -127,7 +127,7 @@ impl S3Sink {
             newest: String::new(),
             latest: String::new(),
             again: false,
-            notary: Notary::default(),
+            checkpoints: CheckpointHandle::default(),
         })
     }
 
@@ -337,10 +337,10 @@ impl S3Sink {
             Ok(false) => self.held_by(&key, &items).await.map_err(nothing)?,
             Err(error) => return Err(nothing(error)),
         };
-        self.notary.ask();
+        self.checkpoints.ask();
         let before = self.at.take().and_then(|at| at.manifest);
         let (segments, first) = before.map_or((0, begins.seq.0), |before| (before.segments, before.first));
-        let checkpoint = self.notary.newest().map(|checkpoint| checkpoint.to_string());
+        let checkpoint = self.checkpoints.newest().map(|checkpoint| checkpoint.to_string());
         let (v, epoch, segments) = (1, epoch.clone(), segments + 1);
         let manifest = Manifest { v, epoch, segments, first, last: last.0, newest: key, checkpoint };
         let stored = items.partition_point(|item| item.seq <= last);
@@ -537,8 +537,8 @@ impl Sink for S3Sink {
         self.keeps_conditions = false;
     }
 
-    fn sign_with(&mut self, notary: &Notary) {
-        self.notary = notary.clone();
+    fn sign_with(&mut self, checkpoints: &CheckpointHandle) {
+        self.checkpoints = checkpoints.clone();
     }
 
     fn enter_replay(&mut self) {

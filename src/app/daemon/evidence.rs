@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::DaemonError;
 use super::error::TaskError;
 use crate::app::config::{self, Config};
-use crate::core::notary::Notary;
+use crate::core::checkpoint_handle::CheckpointHandle;
 use crate::core::supervise::Supervisor;
 use crate::evidence::publish::{Pace, Publisher, Signing};
 use crate::evidence::settings::ALONE;
@@ -44,8 +44,8 @@ impl Evidence {
     }
 
     /// Returns the handle of the signing for the sinks.
-    pub(super) fn notary(&self) -> Notary {
-        self.publisher.as_ref().map(Publisher::notary).unwrap_or_default()
+    pub(super) fn checkpoints(&self) -> CheckpointHandle {
+        self.publisher.as_ref().map(Publisher::checkpoints).unwrap_or_default()
     }
 
     /// Begins or ends the tree of the journal, which leads. Nothing is delivered before.

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{DaemonError, TaskError};
+use crate::core::checkpoint_handle::CheckpointHandle;
 use crate::core::model::Cluster;
-use crate::core::notary::Notary;
 use crate::core::runtime::Signal;
 use crate::core::supervise::{Ended, Supervisor};
 use crate::delivery::{self, Settings, SinkCounters};
@@ -37,7 +37,7 @@ pub(super) struct Sinks {
     /// With `[ha]`: what this machine is called, and the sink that the shared log is kept beside.
     ha: Option<(String, String)>,
     /// Handle of the signing.
-    notary: Notary,
+    checkpoints: CheckpointHandle,
 }
 
 struct Running {
@@ -57,9 +57,9 @@ struct Opened {
 }
 
 impl Sinks {
-    /// Creates the sinks of a daemon with this part in a shared log, whose log is signed by `notary`.
-    pub(super) fn new(ha: Option<&crate::app::ha::Settings>, notary: Notary) -> Self {
-        Self { ha: ha.map(|ha| (ha.machine(), ha.log.clone())), notary, ..Self::default() }
+    /// Creates the sinks of a daemon with this part in a shared log, whose log is signed by `checkpoints`.
+    pub(super) fn new(ha: Option<&crate::app::ha::Settings>, checkpoints: CheckpointHandle) -> Self {
+        Self { ha: ha.map(|ha| (ha.machine(), ha.log.clone())), checkpoints, ..Self::default() }
     }
 
     /// Opens the sinks of a daemon that begins to deliver.
@@ -152,7 +152,7 @@ impl Sinks {
     fn open_one(&self, config: &Settings, cluster: &Cluster) -> Result<Opened, DaemonError> {
         let sink = config.open(cluster);
         let mut sink = sink.map_err(|text| DaemonError::Config(format!("the sink {}: {text}", config.name)))?;
-        sink.sign_with(&self.notary);
+        sink.sign_with(&self.checkpoints);
         // Beside the shared log everybody has one output.
         let ha = self.ha.as_ref().filter(|(_, log)| *log != config.name && config.kind.settings().is_local());
         let machine = ha.map(|(machine, _)| machine.clone());

@@ -166,19 +166,19 @@ async fn a_segment_that_nobody_knows_of_counts() {
 #[tokio::test]
 async fn a_manifest_has_the_newest_checkpoint_and_nothing_depends_on_it() {
     let mut folder = Folder::new();
-    let notary = Notary::signing();
-    folder.sink.sign_with(&notary);
+    let checkpoints = CheckpointHandle::signing();
+    folder.sink.sign_with(&checkpoints);
     folder.position().await;
     let path = folder.dir.path().join("manifest/e.json");
     for (seq, noted) in
         [(1, None), (2, Some("log/c/e/1\n2\nroot\n\n\u{2014} log AAAA\n")), (3, None), (4, Some("later\n"))]
     {
         if let Some(note) = noted {
-            notary.note(Seq(1), note);
+            checkpoints.note(Seq(1), note);
         }
         folder.deliver(seq..=seq).await;
-        assert!(notary.asked().now_or_never().is_some(), "segment {seq} asks");
-        assert_eq!(folder.manifest().checkpoint.as_deref(), notary.newest().as_deref());
+        assert!(checkpoints.asked().now_or_never().is_some(), "segment {seq} asks");
+        assert_eq!(folder.manifest().checkpoint.as_deref(), checkpoints.newest().as_deref());
         assert_eq!(folder.manifest().last, seq);
     }
     // Fields of an older decklog, in their order, are what its readers find.
@@ -193,7 +193,7 @@ async fn a_manifest_has_the_newest_checkpoint_and_nothing_depends_on_it() {
             fs::write(&path, serde_json::to_vec(&manifest).unwrap()).unwrap();
             if restarts {
                 folder.restart();
-                folder.sink.sign_with(&notary);
+                folder.sink.sign_with(&checkpoints);
                 assert_eq!(folder.position().await, ("e".into(), seq - 1));
             }
             folder.deliver(seq..=seq).await;
@@ -206,7 +206,7 @@ async fn a_manifest_has_the_newest_checkpoint_and_nothing_depends_on_it() {
     folder.restart();
     folder.position().await;
     folder.deliver(seq..=seq).await;
-    assert!(notary.asked().now_or_never().is_some(), "of the segment before");
+    assert!(checkpoints.asked().now_or_never().is_some(), "of the segment before");
     assert!(!fs::read_to_string(&path).unwrap().contains("checkpoint"));
     assert_eq!(folder.seqs(), (1..=seq).collect::<Vec<_>>());
 }

@@ -86,8 +86,8 @@ fn a_finished_file_asks_for_a_checkpoint() {
     let length = |count: u64| (1..=count).map(|seq| item(seq).line.len() as u64 + 1).sum();
     let mut place = Place::new(Settings { rotate_size: Some(ByteSize(length(6))), ..PLAIN });
     let mut writer = place.writer();
-    let notary = Notary::signing();
-    writer.notary = notary.clone();
+    let checkpoints = CheckpointHandle::signing();
+    writer.checkpoints = checkpoints.clone();
     for (upto, moves, asks) in
         [(3, false, false), (6, false, false), (7, false, true), (9, false, false), (10, true, true)]
     {
@@ -99,7 +99,7 @@ fn a_finished_file_asks_for_a_checkpoint() {
             writer.deliver(&[item(seq)]).unwrap();
             place.cursor = seq;
         }
-        assert_eq!(notary.asked().now_or_never().is_some(), asks, "up to {upto}");
+        assert_eq!(checkpoints.asked().now_or_never().is_some(), asks, "up to {upto}");
     }
     place.assert_exact(10, "with somebody who signs");
 }

@@ -178,7 +178,8 @@ async fn both(events: &[Event], is_server_side: bool) -> (Vec<String>, Vec<Strin
 async fn a_field_that_was_put_back_drifts_again() {
     use Event::{Autoscale, Edit};
     let edits = [(1, 1), (2, 1), (2, 0), (3, 1), (1, 0), (3, 0), (1, 1)];
-    let events: Vec<Event> = [Autoscale(1)].into_iter().chain(edits.map(|(field, value)| Edit(0, field, value))).collect();
+    let events: Vec<Event> =
+        [Autoscale(1)].into_iter().chain(edits.map(|(field, value)| Edit(0, field, value))).collect();
     let (expected, found) = both(&events, true).await;
     assert_eq!(found, expected);
 }

@@ -9,7 +9,7 @@ use super::model::Seq;
 
 /// Handle of the signing; clones are of the same. The default is that of a log that nobody signs.
 #[derive(Clone, Debug, Default)]
-pub struct Notary(Option<Arc<Inner>>);
+pub struct CheckpointHandle(Option<Arc<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -18,7 +18,7 @@ struct Inner {
     newest: Mutex<Option<(Seq, Arc<str>)>>,
 }
 
-impl Notary {
+impl CheckpointHandle {
     /// Handle for a log that is signed.
     #[must_use]
     pub fn signing() -> Self {
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn questions_are_kept_and_an_earlier_tree_is_not_the_newest() {
-        let (nobody, notary) = (Notary::default(), Notary::signing());
-        for (handle, signs) in [(&nobody, false), (&notary, true)] {
+        let (nobody, checkpoints) = (CheckpointHandle::default(), CheckpointHandle::signing());
+        for (handle, signs) in [(&nobody, false), (&checkpoints, true)] {
             assert!(handle.asked().now_or_never().is_none());
             assert_eq!(handle.newest(), None);
             handle.ask();
