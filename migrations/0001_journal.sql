@@ -323,7 +323,7 @@ CREATE TABLE tree_block (
     root    BLOB NOT NULL
 ) STRICT;
 
--- Leaves of complete blocks, until their entries are truncated and every place has them.
+-- Leaves of complete blocks, until every place has them.
 CREATE TABLE tree_leaves (
     first   INTEGER PRIMARY KEY,
     digests BLOB NOT NULL            -- SHA-256 of each line; in the first block of a tree leaf 0 stands before them

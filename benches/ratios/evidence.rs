@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use decklog::core::model::{Cluster, Seq, Verb};
 use decklog::evidence::key::SigningKey;
@@ -12,7 +12,7 @@ use decklog::evidence::place::{Directory, Place};
 use decklog::evidence::publish::{Pace, Publisher};
 use decklog::evidence::settings::Settings;
 use decklog::evidence::submit::Witnesses;
-use decklog::journal::{Journal, WatchChange};
+use decklog::journal::{Bounds, Journal, WatchChange};
 use rusqlite::Connection;
 use tokio::runtime::Runtime;
 
@@ -130,6 +130,16 @@ async fn write(state: &Path, file: &Path, key: SigningKey, evidence: PathBuf) {
         if publisher.sign(&journal, Pace::USUAL).await.is_ok() {
             break;
         }
+    }
+    // The journal removes what the directory has, a part at a time.
+    let bounds = Bounds { max_size: 1 << 40, max_age: Duration::from_hours(24 * 3650), drop_oldest: false };
+    journal.bound(bounds).await.expect("a journal");
+    let other = Connection::open(state.join("journal.db")).expect("a journal");
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+    let blocks =
+        || other.query_row("SELECT count(*) FROM tree_leaves", [], |row| row.get::<_, u64>(0)).expect("a count");
+    while blocks() > 0 {
+        ticks.tick().await;
     }
     out.flush().expect("space");
 }

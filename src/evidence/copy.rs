@@ -72,7 +72,7 @@ impl Source {
     pub(super) async fn with<T: Send + 'static>(
         &self,
         row: &TreeRow,
-        work: impl FnOnce(&Reader, &mut Tree) -> Result<T, JournalError> + Send + 'static,
+        work: impl FnOnce(&mut Reader, &mut Tree) -> Result<T, JournalError> + Send + 'static,
     ) -> Result<T, JournalError> {
         let (source, row, directories) = (Arc::clone(&self.read), row.clone(), self.directories.clone());
         runtime::blocking(move || {

@@ -374,7 +374,7 @@ impl Signer {
         let keys: Vec<&SigningKey> = self.keys.iter().collect();
         let note = Note::sign(checkpoint.to_string(), &keys, seconds(runtime::now()));
         let (witnesses, signed) = (self.witnesses.clone(), checkpoint.clone());
-        let cosign = move |reader: &Reader, tree: &mut Tree| {
+        let cosign = move |reader: &mut Reader, tree: &mut Tree| {
             Ok(witnesses.cosign(note, &signed, |old| tree.prove_consistency(reader, old, signed.size)).render())
         };
         Ok(Published { note: source.with(row, cosign).await?, checkpoint })

@@ -270,7 +270,7 @@ async fn each_entry_has_a_proof() {
     for stored in reader.entries_after(Seq(0), 10_000, usize::MAX).unwrap().into_iter().step_by(37) {
         let (seq, epoch) = (stored.seq.0, signed.checkpoint.origin.epoch.clone());
         let index = signed.checkpoint.origin.index(seq).unwrap();
-        let hashes = tree.prove(&reader, index, signed.checkpoint.size).unwrap();
+        let hashes = tree.prove(&mut reader, index, signed.checkpoint.size).unwrap();
         let proof = super::proof::Proof { index, hashes, note: note.clone() };
         let proof = super::proof::Proof::parse(&proof.render()).unwrap();
         proof.check(&epoch, seq, &stored.line, &keys()).unwrap();

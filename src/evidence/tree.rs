@@ -31,7 +31,7 @@ fn place(index: u64) -> usize {
 }
 
 impl Tree {
-    /// Reads a tree. Leaves that the journal has removed are read from the first directory that has them.
+    /// Reads a tree. Leaves that the journal has removed are read from the first directory that has them, or made of its entries.
     ///
     /// # Errors
     /// Where the journal cannot be read, or lacks a part of it.
@@ -73,19 +73,20 @@ impl Tree {
     }
 
     /// Returns the contents of the leaves of a block.
-    fn contents(&mut self, reader: &Reader, block: u64) -> Result<&[Hash], JournalError> {
+    fn contents(&mut self, reader: &mut Reader, block: u64) -> Result<&[Hash], JournalError> {
         if self.block.as_ref().is_none_or(|(number, _)| *number != block) {
             let leaves = match reader.tree_leaves(&self.row, block)? {
                 Some(leaves) => leaves,
-                None => self.placed(block)?,
+                None => self.placed(reader, block)?,
             };
             self.block = Some((block, leaves));
         }
         Ok(self.block.as_ref().map_or(&[], |(_, leaves)| leaves))
     }
 
-    /// Reads the leaves of a complete block from the directories: those over which the hash is the one that the journal has.
-    fn placed(&self, block: u64) -> Result<Vec<Hash>, JournalError> {
+    /// Reads the leaves of a complete block from the directories, or makes them of the entries of the journal: those over which the hash is
+    /// the one that the journal has.
+    fn placed(&self, reader: &mut Reader, block: u64) -> Result<Vec<Hash>, JournalError> {
         let tree = directory(&self.row);
         let tile = Tile { level: None, number: block, width: TILE_LEN }.path();
         let root = self.levels.first().and_then(|level| level.get(place(block)));
@@ -95,16 +96,30 @@ impl Tree {
         };
         let read = |directory: &Directory| directory.get(&format!("{tree}/{tile}")).ok().flatten();
         let found = self.directories.iter().filter_map(read).filter_map(|bundle| tiles::leaves(&bundle)).find(is_right);
-        let first = block_first(self.row.first.0, block);
+        if let Some(leaves) = found {
+            return Ok(leaves);
+        }
+        let first = Seq(block_first(self.row.first.0, block));
         let last = Seq(block_first(self.row.first.0, block + 1) - 1);
-        found.ok_or(JournalError::Placed { first: Seq(first), last, tree, tile })
+        let why = match reader.digests(first, last) {
+            Ok(None) => "are truncated with them".to_owned(),
+            Ok(Some(digests)) => {
+                let leaves = (block == 0).then(|| self.row.leaf()).into_iter().chain(digests).collect();
+                if is_right(&leaves) {
+                    return Ok(leaves);
+                }
+                "are not those of the entries that the journal has now".to_owned()
+            }
+            Err(error) => format!("cannot be made of the entries ({error})"),
+        };
+        Err(JournalError::Placed { first, last, why, tree, tile })
     }
 
     /// Returns the content of a leaf: the digest of an entry's line.
     ///
     /// # Errors
     /// Where the journal cannot be read, or does not have it.
-    pub fn content(&mut self, reader: &Reader, index: u64) -> Result<Hash, JournalError> {
+    pub fn content(&mut self, reader: &mut Reader, index: u64) -> Result<Hash, JournalError> {
         let found = self.contents(reader, index / BLOCK_LEN)?.get(place(index % BLOCK_LEN)).copied();
         found.ok_or_else(|| {
             JournalError::Corrupt("a leaf of the tree of its entries is missing; run `decklog verify`".to_owned())
@@ -112,7 +127,7 @@ impl Tree {
     }
 
     /// Returns the hash over a range of leaves, where it is known without hashing two others.
-    fn known(&mut self, reader: &Reader, first: u64, end: u64) -> Result<Option<Hash>, JournalError> {
+    fn known(&mut self, reader: &mut Reader, first: u64, end: u64) -> Result<Option<Hash>, JournalError> {
         let len = end - first;
         if len == 1 {
             return Ok(Some(merkle::leaf(&self.content(reader, first)?)));
@@ -131,7 +146,7 @@ impl Tree {
     ///
     /// # Errors
     /// Where the journal cannot be read.
-    pub fn root(&mut self, reader: &Reader, size: u64) -> Result<Hash, JournalError> {
+    pub fn root(&mut self, reader: &mut Reader, size: u64) -> Result<Hash, JournalError> {
         if size == 0 {
             return Ok(merkle::root(&[]));
         }
@@ -142,7 +157,7 @@ impl Tree {
     ///
     /// # Errors
     /// Where the journal cannot be read.
-    pub fn checkpoint(&mut self, reader: &Reader, origin: Origin, size: u64) -> Result<Checkpoint, JournalError> {
+    pub fn checkpoint(&mut self, reader: &mut Reader, origin: Origin, size: u64) -> Result<Checkpoint, JournalError> {
         Ok(Checkpoint { origin, size, root: self.root(reader, size)? })
     }
 
@@ -150,7 +165,7 @@ impl Tree {
     ///
     /// # Errors
     /// Where the journal cannot be read.
-    pub fn prove(&mut self, reader: &Reader, index: u64, size: u64) -> Result<Vec<Hash>, JournalError> {
+    pub fn prove(&mut self, reader: &mut Reader, index: u64, size: u64) -> Result<Vec<Hash>, JournalError> {
         merkle::prove(index, size, &mut |first, end| self.known(reader, first, end))
     }
 
@@ -158,7 +173,7 @@ impl Tree {
     ///
     /// # Errors
     /// Where the journal cannot be read.
-    pub fn prove_consistency(&mut self, reader: &Reader, old: u64, size: u64) -> Result<Vec<Hash>, JournalError> {
+    pub fn prove_consistency(&mut self, reader: &mut Reader, old: u64, size: u64) -> Result<Vec<Hash>, JournalError> {
         merkle::prove_consistency(old, size, &mut |first, end| self.known(reader, first, end))
     }
 
@@ -166,7 +181,7 @@ impl Tree {
     ///
     /// # Errors
     /// Where the journal cannot be read.
-    pub fn tile(&mut self, reader: &Reader, tile: Tile) -> Result<Vec<u8>, JournalError> {
+    pub fn tile(&mut self, reader: &mut Reader, tile: Tile) -> Result<Vec<u8>, JournalError> {
         let Tile { level, number, width } = tile;
         let Some(level) = level else {
             let contents = self.contents(reader, number)?;

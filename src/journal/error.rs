@@ -32,9 +32,9 @@ pub enum JournalError {
         /// The newest schema that this build knows.
         known: usize,
     },
-    /// The journal has removed digests of truncated entries, and no directory of evidence has them.
+    /// The journal has no digests of these entries any more, nor the entries, and no directory of evidence has them.
     #[error(
-        "the digests of the entries {first} to {last} are truncated with them, and no directory of [evidence] has them in {tile}; copy what is \
+        "the digests of the entries {first} to {last} {why}, and no directory of [evidence] has them in {tile}; copy what is \
          below {tree} from another place of the evidence to the one that lacks it, or to a directory that [evidence] dir names"
     )]
     Placed {
@@ -42,6 +42,8 @@ pub enum JournalError {
         first: Seq,
         /// The last one.
         last: Seq,
+        /// The reason why the journal does not give them, as a predicate.
+        why: String,
         /// Directory of the tree.
         tree: String,
         /// The bundle that has them.

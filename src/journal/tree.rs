@@ -95,7 +95,7 @@ impl Journal {
         self.ask(|reply| Command::Evidence(OfEvidence::Signed(signed, reply))).await
     }
 
-    /// Notes that every place has a tree, given by its first entry, up to an entry. The digests of truncated entries up to there are removed.
+    /// Notes that every place has a tree, given by its first entry, up to an entry. The digests up to there are removed.
     /// Waits until it is on disk.
     ///
     /// # Errors

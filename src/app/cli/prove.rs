@@ -25,8 +25,8 @@ pub struct ProveArgs {
 /// # Errors
 /// Exit 1 where no signed checkpoint covers the entry.
 pub fn main(args: ProveArgs, global: &Global) -> Outcome {
-    let (reader, _) = global.reader()?;
-    let proof = prove(&reader, Seq(args.seq), directories(global))?;
+    let (mut reader, _) = global.reader()?;
+    let proof = prove(&mut reader, Seq(args.seq), directories(global))?;
     let mut out = Out::new(global);
     out.bytes(proof.render().as_bytes())?;
     out.flush()?;
@@ -40,7 +40,7 @@ pub(super) fn directories(global: &Global) -> Vec<Directory> {
     dir.map(Directory::new).into_iter().collect()
 }
 
-fn prove(reader: &Reader, seq: Seq, directories: Vec<Directory>) -> Result<Proof, Failure> {
+fn prove(reader: &mut Reader, seq: Seq, directories: Vec<Directory>) -> Result<Proof, Failure> {
     let trees = reader.trees()?;
     let no = |why: String| Failure::new(Exit::No, why);
     if trees.is_empty() {

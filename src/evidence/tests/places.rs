@@ -428,9 +428,62 @@ async fn what_is_truncated_is_still_proved_in_a_place_that_is_made_again() {
     log.close().await;
 }
 
-/// Digests of truncated entries stay while a place lacks them, whether it is away or new, and their room is free once it has them.
+/// Digests leave the journal once every place has them. A place that is made again without any directory gets the same bytes, made of the
+/// entries, but nothing from entries that somebody changed.
 #[tokio::test]
-async fn digests_of_truncated_entries_stay_until_every_place_has_them() {
+async fn digests_of_entries_that_stay_are_made_again() {
+    let (dir, bucket) = (tempfile::tempdir().unwrap(), Bucket::default());
+    let mut log = Log::with(dir.path(), 0, vec![directory(dir.path()), bucket.place()]).await;
+    retain(&log).await;
+    log.append(700).await;
+    log.sign().await.unwrap();
+    until("digests to be removed", || leaves(dir.path()) == 0).await;
+    let (evidence, journal) = (dir.path().join("evidence"), dir.path().join("state/journal.db"));
+    let made = files_below(&evidence);
+    let lines = log.lines();
+    let version = log.close().await;
+    fs::remove_dir_all(&evidence).unwrap();
+
+    let renewed = Bucket::default();
+    let mut log = Log::with(dir.path(), version, vec![renewed.place(), directory(dir.path())]).await;
+    log.sign().await.unwrap();
+    let is_whole = |name: &String| name.contains("/tile/") && !name.contains(".p/");
+    let again = files_below(&evidence);
+    for (name, bytes) in made.iter().filter(|(name, _)| is_whole(name)) {
+        assert_eq!(again.get(name), Some(bytes), "{name}");
+    }
+    for (epoch, seq, digest) in &lines {
+        assert_eq!(renewed.archive().0.check_line(epoch, *seq, digest).unwrap(), Found::Proved, "entry {seq}");
+    }
+    let version = log.close().await;
+
+    let other = rusqlite::Connection::open(&journal).unwrap();
+    // Two that are stored as differences of one entry, so that the line can be read; none is one of the changed entry.
+    let two = "SELECT one.seq AS one, other.seq AS other FROM entry one JOIN entry other ON other.base = one.base AND other.seq <> one.seq
+        WHERE one.seq BETWEEN 256 AND 511 AND one.seq NOT IN (SELECT base FROM entry WHERE base IS NOT NULL) LIMIT 1";
+    let swap = format!(
+        "WITH two AS ({two}) UPDATE entry SET line = (SELECT line FROM entry WHERE seq = (SELECT other FROM two))
+         WHERE seq = (SELECT one FROM two)"
+    );
+    assert_eq!(other.execute(&swap, []).unwrap(), 1);
+    drop(other);
+    let newest = Bucket::default();
+    let mut log = Log::with(dir.path(), version, vec![newest.place()]).await;
+    let why = log.sign().await.unwrap_err().to_string();
+    assert!(why.contains("the digests of the entries 256 to 511 are not those of the entries that"), "{why}");
+    log.append(10).await;
+    let version = log.close().await;
+    let mut log = Log::with(dir.path(), version, vec![newest.place(), directory(dir.path())]).await;
+    log.sign().await.unwrap();
+    for (epoch, seq, digest) in &lines {
+        assert_eq!(newest.archive().0.check_line(epoch, *seq, digest).unwrap(), Found::Proved, "entry {seq}");
+    }
+    log.close().await;
+}
+
+/// Digests stay while a place lacks them, whether it is away or new, and their room is free once it has them.
+#[tokio::test]
+async fn digests_stay_until_every_place_has_them() {
     let (dir, bucket) = (tempfile::tempdir().unwrap(), Bucket::default());
     let mut log = Log::with(dir.path(), 0, vec![directory(dir.path()), bucket.place()]).await;
     log.append(600).await;
@@ -495,6 +548,12 @@ async fn a_place_that_went_back_behind_the_journal_says_what_to_copy() {
     log.sign().await.unwrap();
     assert_eq!(bucket.notes(), other.notes());
     log.close().await;
+}
+
+/// Keeps every entry, and lets the journal remove what it needs no longer.
+async fn retain(log: &Log) {
+    let max_age = Duration::from_secs(10 * 365 * 86_400);
+    log.journal.bound(Bounds { max_size: 1 << 40, max_age, drop_oldest: false }).await.unwrap();
 }
 
 /// Truncates all but the newest entry.

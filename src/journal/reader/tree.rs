@@ -3,13 +3,15 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::{Reader, sql};
-use crate::core::merkle::Hash;
+use crate::core::merkle::{self, Hash};
 use crate::core::model::Seq;
 use crate::journal::JournalError;
 use crate::journal::error::Result;
 use crate::journal::tree::{BLOCK_LEN, TreeRow, block_first};
 
 const TREE: &str = "the tree of its entries";
+/// Bytes of entries that are read at once for their digests.
+const BYTES: usize = 1 << 20;
 
 impl Reader {
     /// Returns the trees over the entries, the oldest first, as far as they are on disk.
@@ -62,8 +64,8 @@ impl Reader {
         Ok(roots)
     }
 
-    /// Returns the contents of the leaves of a block of a tree, as far as they are there: 256, or fewer of the last block. None where the
-    /// entries are truncated and only the places have them.
+    /// Returns the contents of the leaves of a block of a tree, as far as they are there: 256, or fewer of the last block. None where
+    /// every place has them.
     ///
     /// # Errors
     /// Where the database cannot be read.
@@ -91,5 +93,24 @@ impl Reader {
         let size = tree.size().saturating_sub(block * BLOCK_LEN).min(BLOCK_LEN);
         leaves.truncate(usize::try_from(size).unwrap_or(usize::MAX));
         Ok(Some(leaves))
+    }
+
+    /// Returns the digests of the lines of entries, the first and the last among them; none where some are truncated.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn digests(&mut self, first: Seq, last: Seq) -> Result<Option<Vec<Hash>>> {
+        if self.retained()?.oldest > first.0 {
+            return Ok(None);
+        }
+        let mut digests = Vec::new();
+        let mut after = Seq(first.0.saturating_sub(1));
+        while after < last {
+            let page = self.entries_after(after, usize::try_from(last.0 - after.0).unwrap_or(usize::MAX), BYTES)?;
+            let Some(entry) = page.last() else { return Ok(None) };
+            after = entry.seq;
+            digests.extend(page.iter().map(|entry| merkle::sha256(&[&entry.line])));
+        }
+        Ok(Some(digests))
     }
 }

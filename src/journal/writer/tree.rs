@@ -123,7 +123,7 @@ impl Transaction<'_> {
         if rest.is_empty() { Ok(()) } else { self.write_rest(block_first(tree, end), rest) }
     }
 
-    /// Removes leaves of blocks whose entries are truncated and that every place has, some at a time.
+    /// Removes leaves of blocks that every place has, some at a time.
     pub(super) fn drop_leaves(&mut self) -> Result {
         let trees: Vec<(u64, u64)> = {
             let text = "SELECT first, placed FROM tree WHERE placed > 0 ORDER BY first";
@@ -131,10 +131,10 @@ impl Transaction<'_> {
             let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql(TREE))?;
             rows.collect::<Result<_, _>>().map_err(sql(TREE))?
         };
-        let (mut left, log_start) = (SLICE_BLOCKS, self.changes.log_start);
+        let mut left = SLICE_BLOCKS;
         for (first, placed) in trees {
-            // The first seq of the last block that ends before both.
-            let last = log_start.min(placed + 1).saturating_sub(BLOCK_LEN);
+            // The first seq of the last block that is there as a whole.
+            let last = (placed + 1).saturating_sub(BLOCK_LEN);
             let removed = self.execute(
                 TREE,
                 "DELETE FROM tree_leaves WHERE first IN

@@ -201,7 +201,7 @@ impl Transaction<'_> {
         self.execute(what, "DELETE FROM outline WHERE part < ?", params![outline::part_of(log_start)])?;
         self.forget_unwritten(log_start)?;
         self.changes.log_start = log_start;
-        self.drop_leaves()
+        Ok(())
     }
 
     /// The rows of one slice.

@@ -128,7 +128,7 @@ pub(super) fn main(args: &ReportArgs, global: &Global) -> Outcome {
     let mut bundle = Bundle { tar, now };
     let mut contents = Contents::default();
     entries(args, global, &mut bundle, &mut contents)?;
-    trees(&reader, &directories(global), &mut bundle, &mut contents, &args.file)?;
+    trees(&mut reader, &directories(global), &mut bundle, &mut contents, &args.file)?;
     bundle.put("completeness.json", &json(&completeness(&mut reader, args)?)).map_err(failed)?;
     bundle.put("coverage.json", &coverage(args, global)?).map_err(failed)?;
     if let Some(key) = public_key(global) {
@@ -214,7 +214,7 @@ impl Contents {
 
 /// Writes every tree up to its last signed checkpoint, out of the journal.
 fn trees<W: Write>(
-    reader: &Reader,
+    reader: &mut Reader,
     directories: &[Directory],
     bundle: &mut Bundle<W>,
     contents: &mut Contents,
