@@ -18,6 +18,8 @@ use super::super::publish::Signing;
 use super::super::submit::Progress;
 use super::super::witness::{Refusal, Witness};
 use super::*;
+use crate::journal::Sharing;
+use crate::sim::shared_log::Engine;
 
 type Answer = Box<dyn FnMut(&str) -> (u16, String) + Send>;
 
@@ -176,6 +178,40 @@ async fn a_witness_that_does_not_cosign_is_counted_until_it_is_back() {
         assert_eq!(round(&log, &state).await, progress, "{what}: nothing is asked");
         log.close().await;
     }
+}
+
+/// A replica that stops leading asks no witness, so that none is missed there: it forgets what failed while it led.
+#[tokio::test]
+async fn a_replica_that_stands_by_misses_no_witness() {
+    let dir = tempfile::tempdir().unwrap();
+    let (other, key) = witness(&dir.path().join("a"));
+    let server = Server::begin(None, None, honest(&other));
+    let text = format!("key_file = 'key'\n[[witness]]\nurl = \"http://{}/w\"\nkey = \"{key}\"\n", server.address);
+    let state = watch::Sender::new(Signing::default());
+    let places = vec![Place::Directory(Directory::new(dir.path().join("evidence")))];
+    let mut log = Log::witnessed(dir.path(), 0, places, &toml::from_str(&text).unwrap()).await;
+    log.append(5).await;
+    let signed = round(&log, &state).await[0].signed;
+    drop(server);
+    log.append(5).await;
+    let [missed] = <[Progress; 1]>::try_from(round(&log, &state).await).unwrap();
+    assert!(missed.missed == 1 && missed.failing.is_some(), "{missed:?}");
+
+    let sharing = Sharing {
+        log: Box::new(Engine::default()),
+        identity: "two".to_owned(),
+        backlog: 1 << 20,
+        key: "key".to_owned(),
+        poll: Duration::from_millis(5),
+        worth_a_base: u64::MAX / 2,
+    };
+    let (standby, thread) = Journal::open_shared(&dir.path().join("standby"), sharing).unwrap();
+    log.publisher.sign_and_report(&standby, &state, Pace::USUAL).await;
+    let [rests] = <[Progress; 1]>::try_from(state.borrow().witnesses.clone()).unwrap();
+    assert!(rests.missed == 0 && rests.failing.is_none() && rests.signed == signed, "{rests:?}");
+    drop(standby);
+    tokio::task::spawn_blocking(|| thread.join()).await.unwrap().unwrap();
+    log.close().await;
 }
 
 /// Makes an authority, and a certificate for an address that it has signed.
