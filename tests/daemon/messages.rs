@@ -1,7 +1,7 @@
 //! Messages of the `http` sink: the recipes of the book as they stand there, from one daemon, to a server that takes what each
 //! of those APIs takes, and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -253,6 +253,34 @@ pub(crate) fn notifying(changed: &[(&str, ForSink<'_>)]) -> Vec<String> {
     };
     let of = |(name, recipe): (String, String)| recipe.lines().map(|one| line(&name, one)).collect();
     pages().into_iter().filter(|(_, recipe)| notifies(recipe)).map(of).collect()
+}
+
+/// The dashboard draws the marks of the page: by their tags, on panels that it has, none of which lies on another.
+#[test]
+fn the_dashboard_draws_the_marks_of_the_page() {
+    let dashboard =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/grafana/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let of_grafana = |annotation: &&Value| annotation["datasource"]["uid"] == "-- Grafana --";
+    let marks: Vec<&Value> = dashboard["annotations"]["list"].as_array().unwrap().iter().filter(of_grafana).collect();
+    let recipe = &pages()["marks"];
+    assert_eq!((marks.len(), &marks[0]["target"]["type"]), (1, &json!("tags")));
+    for tag in marks[0]["target"]["tags"].as_array().unwrap() {
+        let tag = tag.as_str().unwrap();
+        assert!(recipe.contains(&format!("\"{tag}\"")) || recipe.contains(&format!("%}}{tag}{{%")), "{tag}: {recipe}");
+    }
+    for id in marks[0]["filter"]["ids"].as_array().unwrap() {
+        assert!(panels.iter().any(|panel| panel["id"] == *id && panel["type"] == "timeseries"), "{id}");
+    }
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "an id is there twice");
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let [x, y, w, h] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap());
+        let cells = (y..y + h).flat_map(|row| (x..x + w).map(move |column| (row, column)));
+        assert!(x + w <= 24 && cells.into_iter().all(|cell| taken.insert(cell)), "{} lies on another", panel["title"]);
+    }
 }
 
 /// The place that a recipe has for one of these keys, put in.

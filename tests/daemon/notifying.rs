@@ -2,6 +2,7 @@
 //! day and over restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 
 use axum::body::Bytes;
 use decklog::sim::{Sim, objects};
@@ -188,17 +189,20 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
     let api = |path: &str| match path {
         "incidents" => Some("slack"),
         "pager" => Some("pagerduty"),
+        "marks" => Some("grafana"),
         _ => None,
     };
     let (apis, at, _serving) = Apis::serve(trouble, api).await;
     let watch = "resources = [\"deployments\", \"pods\", \"nodes\"]";
     let mut daemon = Daemon::with(&sim, watch, "");
+    fs::write(daemon.path("token"), "glsa_test").unwrap();
     let recipes = notifying(&[
+        ("bearer_file", &|_| format!("{:?}", daemon.path("token"))),
         ("url", &|name| format!("\"http://{at}/{name}\"")),
         ("notify", &|_| RULES.to_owned()),
         ("rate", &|_| "1000".to_owned()),
     ]);
-    assert_eq!(recipes.len(), 2);
+    assert_eq!(recipes.len(), 3);
     let own = |name: &str, digest: usize| {
         format!(
             "[[sink]]\nname = \"{name}\"\ntype = \"http\"\nurl = \"http://{at}/{name}\"\nformat = \"template\"\nescape = \"none\"\n\
@@ -230,7 +234,7 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
         daemon.must_run();
         let all = apis.came();
         let told: BTreeMap<&String, usize> = all.iter().map(|(name, came)| (name, told(came))).collect();
-        let right = told.len() == 4 && told.values().all(|told| *told >= INCIDENTS);
+        let right = told.len() == 5 && told.values().all(|told| *told >= INCIDENTS);
         if right { Ok(()) } else { Err(format!("{told:?}: {}", daemon.last_words())) }
     })
     .await;
@@ -249,13 +253,14 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
     daemon.stop().await;
     let all = apis.came();
     let (titles, important) = expected();
-    for name in ["one", "incidents", "pager"] {
+    for name in ["one", "incidents", "pager", "marks"] {
         let messages = known(&all[name]);
         let seqs = seqs(&messages);
         assert!(messages.len() <= 60 && seqs.is_sorted(), "{name}: {} messages, {seqs:?}", messages.len());
         let of = |body: &Value| match name {
             "one" => body["incident"]["title"].as_str().unwrap().to_owned(),
             "incidents" => body["text"].as_str().unwrap().to_owned(),
+            "marks" => body["text"].as_str().unwrap().rsplit_once(" by ").unwrap().0.to_owned(),
             _ => body["payload"]["summary"].as_str().unwrap().to_owned(),
         };
         let told: Vec<String> = messages.iter().map(|(_, body)| of(body)).collect();
