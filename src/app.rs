@@ -1,7 +1,7 @@
 //! The program: its commands and its service, which put the other rooms together. It may use all of them.
 //!
 //! [`cli`] has the commands, [`config`] reads `config.toml`, [`daemon`] runs the service, [`ha`] elects a leader among several
-//! of them, and [`systemd`] tells the service manager.
+//! of them, [`announce`] publishes Events, and [`systemd`] tells the service manager.
 //!
 //! Begin with [`cli`], where each command is a file.
 //!
@@ -14,6 +14,7 @@
 //! assert_eq!(format!("{code:?}"), format!("{:?}", std::process::ExitCode::SUCCESS));
 //! ```
 
+pub mod announce;
 pub mod cli;
 pub mod config;
 pub mod daemon;

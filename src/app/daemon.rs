@@ -3,6 +3,7 @@
 //! It opens the journal, connects the cluster and the sinks to it, reports to systemd how it is doing, and ends in order:
 //! the reading and the delivery, then the journal's thread, which commits what it was given.
 
+mod announcing;
 mod audit_logs;
 mod background;
 mod candidate;
@@ -39,12 +40,11 @@ use crate::delivery::DeliveryError;
 use crate::journal::{Bounds, Journal, JournalError, OnFull, WriterThread};
 use crate::query::churn::Meter;
 use crate::query::status::{Live, Part};
-use crate::watch::apiserver_counters;
 use crate::watch::cluster::{self, Api, ClusterError, Limits, Recover};
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
 use crate::web::http::{self, Endpoints};
 use crate::web::ui;
-use background::count_writes;
+use background::{count_requests, count_writes};
 use candidate::{Candidate, Course, TAKEOVER_RETRY_DELAY, Taking};
 pub use candidate::{shared_log, sharing};
 use clock::ClockWatch;
@@ -281,15 +281,12 @@ impl Running {
         }
         let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
         let counted = config.cluster.request_metrics.then(|| api.clone());
+        let announcer = announcing::announcer(&config, &api, &journal).await?;
         let (manager, handle) = SourceManager::new(api, journal.clone(), plan, timings(&config.cluster));
         let stop = tasks.stop();
         tasks.spawn(Part::Reading.name(), async move { Ok(manager.run(stop).await?) });
         if let Some(api) = counted {
-            let (sources, journal, stop) = (handle.clone(), journal.clone(), tasks.stop());
-            tasks.spawn(
-                "request counters",
-                async move { Ok(apiserver_counters::run(api, sources, journal, stop).await?) },
-            );
+            count_requests(api, &handle, &journal, &mut tasks);
         }
         evidence.spawn(&journal, &mut tasks);
         let redactor = runtime::watch::Sender::new(redactor);
@@ -318,6 +315,7 @@ impl Running {
             tasks.spawn("ui", async move { Ok(ui::serve(bound, &section, &state, stop).await?) });
         }
         background::begin(&config, &handle, &journal, &mut tasks);
+        announcing::spawn(announcer, &config.state.path, live.subscribe(), &mut tasks);
         let stop = tasks.stop();
         if let Some(bound) = bound {
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });

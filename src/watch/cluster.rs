@@ -25,7 +25,7 @@ mod tests;
 mod through;
 mod tls;
 
-pub use settings::{AuditReads, Examine, Off, Recover, RecoverBounds, Settings};
+pub use settings::{AuditReads, Events, Examine, Off, Recover, RecoverBounds, Settings};
 
 use std::time::Duration;
 

@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod absences;
+mod announcing;
 mod auditing;
 mod bad_input;
 mod churning;

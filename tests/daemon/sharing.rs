@@ -16,6 +16,11 @@ const BUSY: [&str; 4] = ["pods", "configmaps", "secrets", "deployments.apps"];
 
 /// A daemon of the log that is kept in this folder.
 pub(crate) fn shared(sim: &Sim, bucket: &std::path::Path, identity: &str) -> Daemon {
+    shared_of(sim, bucket, identity, &format!("resources = {BUSY:?}\n"))
+}
+
+/// The same for other resources.
+pub(crate) fn shared_of(sim: &Sim, bucket: &std::path::Path, identity: &str, watch: &str) -> Daemon {
     let key = bucket.join("key");
     fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
     let rest = format!(
@@ -24,7 +29,7 @@ pub(crate) fn shared(sim: &Sim, bucket: &std::path::Path, identity: &str) -> Dae
         bucket.join("bucket").display()
     );
     fs::create_dir_all(bucket.join("bucket")).unwrap();
-    Daemon::with(sim, &format!("resources = {BUSY:?}\n"), &rest)
+    Daemon::with(sim, watch, &rest)
 }
 
 pub(crate) async fn has_role(daemon: &mut Daemon, role: &str) {

@@ -7,9 +7,10 @@ use clap::Args;
 
 use super::output::Out;
 use super::{Exit, Failure, Global, Outcome, init};
+use crate::app::announce;
 use crate::app::config::Config;
 use crate::app::ha::{self, LeaseName};
-use crate::watch::cluster::{Api, Limits};
+use crate::watch::cluster::{Api, Events, Limits};
 use crate::watch::discovery::DEFINITIONS;
 use crate::watch::discovery::{Discovered, Discoverer};
 use crate::watch::select::{may_come, resolve, select};
@@ -29,6 +30,7 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     let (discovered, cluster) = super::block_on(discover(config))?;
     let mut rights = rights(&config.watch, &discovered);
     rights.lease = config.ha.as_ref().map(|ha| ha.lease(&cluster));
+    rights.events = config.cluster.events == Events::Auto;
     rights.counters = config.cluster.request_metrics;
     rights.dates = config.cluster.lease_times == Some(true);
     rights.definitions = may_come(&config.watch, &discovered);
@@ -72,7 +74,7 @@ pub(super) async fn discover(config: &Config) -> Result<(Discovered, String), Fa
 type Rules = BTreeMap<String, BTreeSet<String>>;
 
 /// Resources that are listed and watched, by scope.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Rights {
     everywhere: Rules,
     namespaces: BTreeMap<String, Rules>,
@@ -87,6 +89,8 @@ struct Rights {
     definitions: bool,
     /// The Lease that says who leads.
     lease: Option<LeaseName>,
+    /// Events on that Lease.
+    events: bool,
 }
 
 impl Rights {
@@ -211,25 +215,40 @@ fn manifests(rights: &Rights) -> String {
         }
     }
     if let Some(lease) = &rights.lease {
-        // A name of its own: decklog may also watch in that namespace.
-        out.push_str("---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog-lease\n");
+        of_lease(&mut out, lease, rights.events);
+    }
+    out
+}
+
+/// The rights on the Lease, and those to publish Events on it.
+fn of_lease(out: &mut String, lease: &LeaseName, events: bool) {
+    // A name of its own: decklog may also watch in that namespace.
+    out.push_str("---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog-lease\n");
+    write!(
+        out,
+        "  namespace: {:?}\nrules:\n# The Lease says which decklog leads. RBAC cannot grant to create one by its name.\n",
+        lease.namespace
+    )
+    .expect("a String takes all text");
+    let (group, plural) = ha::RESOURCE;
+    let verbs = ha::VERBS.map(|verb| format!("{verb:?}")).join(", ");
+    write!(
+        out,
+        "- apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [\"create\"]\n\
+         - apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  resourceNames: [{:?}]\n  verbs: [{verbs}]\n",
+        lease.name
+    )
+    .expect("a String takes all text");
+    if events {
+        let (group, plural) = announce::RESOURCE;
+        let verbs = announce::VERBS.map(|verb| format!("{verb:?}")).join(", ");
         write!(
             out,
-            "  namespace: {:?}\nrules:\n# The Lease says which decklog leads. RBAC cannot grant to create one by its name.\n",
-            lease.namespace
-        )
-        .expect("a String takes all text");
-        let (group, plural) = ha::RESOURCE;
-        let verbs = ha::VERBS.map(|verb| format!("{verb:?}")).join(", ");
-        write!(
-            out,
-            "- apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [\"create\"]\n\
-             - apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  resourceNames: [{:?}]\n  verbs: [{verbs}]\n",
-            lease.name
+            "# Optional: alarms and GAPs are published as Events on the Lease ([cluster] events).\n\
+             - apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [{verbs}]\n"
         )
         .expect("a String takes all text");
     }
-    out
 }
 
 /// The rights on what brings new resources, as far as the others do not have them.
@@ -380,8 +399,15 @@ rules:
         let rights = rights(&[watch(&["pods"], &["decklog"])], &served());
         assert!(!manifests(&rights).contains("coordination.k8s.io"));
         let lease = LeaseName { namespace: "decklog".to_owned(), name: "prod".to_owned() };
-        let text = manifests(&Rights { lease: Some(lease), ..rights });
+        let text = manifests(&Rights { lease: Some(lease.clone()), ..rights.clone() });
         let (_, role) = text.rsplit_once("---\n").unwrap();
+        let with_events = manifests(&Rights { lease: Some(lease), events: true, ..rights.clone() });
+        let rule = "- apiGroups: [\"events.k8s.io\"]\n  resources: [\"events\"]\n  verbs: [\"create\", \"patch\"]\n";
+        assert!(with_events.starts_with(&text) && with_events.ends_with(rule), "{with_events}");
+        assert!(
+            !manifests(&Rights { events: true, ..rights }).contains("events.k8s.io"),
+            "a Pod has its own namespace"
+        );
         assert_eq!(
             role,
             r#"apiVersion: rbac.authorization.k8s.io/v1

@@ -8,7 +8,8 @@ use crate::app::config::Config;
 use crate::core::supervise::Supervisor;
 use crate::journal::Journal;
 use crate::query::churn::Meter;
-use crate::watch::SourceManagerHandle;
+use crate::watch::cluster::Api;
+use crate::watch::{SourceManagerHandle, apiserver_counters};
 use crate::web::http::Endpoints;
 use crate::web::ui;
 
@@ -62,6 +63,17 @@ async fn keep_heartbeat(sources: SourceManagerHandle, stop: CancellationToken) -
 pub(super) fn count_writes(meter: Meter, journal: &Journal, tasks: &mut Supervisor<TaskError>) {
     let (journal, stop) = (journal.clone(), tasks.stop());
     tasks.spawn("churn", async move { Ok(meter.follow(journal, stop).await?) });
+}
+
+/// Reads the API server's own counters.
+pub(super) fn count_requests(
+    api: Api,
+    sources: &SourceManagerHandle,
+    journal: &Journal,
+    tasks: &mut Supervisor<TaskError>,
+) {
+    let (sources, journal, stop) = (sources.clone(), journal.clone(), tasks.stop());
+    tasks.spawn("request counters", async move { Ok(apiserver_counters::run(api, sources, journal, stop).await?) });
 }
 
 /// Keeps outlines of the log for the page.

@@ -100,6 +100,12 @@ impl Api {
         self.inner.unasked
     }
 
+    /// Reports whether it asks as the service account of the Pod that this process runs in: all other credentials have a context.
+    #[must_use]
+    pub fn is_of_this_pod(&self) -> bool {
+        self.inner.context.is_none()
+    }
+
     /// The proxy by which the API server is reached, without credentials, and the variable or the key that named it.
     #[must_use]
     pub fn proxy(&self) -> Option<String> {

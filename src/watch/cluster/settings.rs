@@ -36,6 +36,19 @@ pub struct Settings {
     /// Date by the Leases of the control plane and the nodes what happened while decklog was away: to seconds instead of the whole
     /// outage. Default: where decklog may list them; with true `rbac` prints the right.
     pub lease_times: Option<bool>,
+    /// Publication of alarms and GAPs as Events of the cluster, on the Pod that decklog runs in, else on the Lease of `[ha]`.
+    pub events: Events,
+}
+
+/// Selects whether Events are published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Events {
+    /// Where decklog may create and patch them.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
 }
 
 /// Selects whether missed changes are read from the API server's own history.
@@ -140,6 +153,7 @@ impl Default for Settings {
             audit_reads: Examine::default(),
             recover: Recover::default(),
             lease_times: None,
+            events: Events::default(),
         }
     }
 }

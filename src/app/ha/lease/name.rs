@@ -31,7 +31,8 @@ impl LeaseName {
         format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
     }
 
-    pub(super) fn path(&self) -> String {
+    /// Returns its path at the API server.
+    pub(in crate::app) fn path(&self) -> String {
         format!("{}/{}", self.collection(), self.name)
     }
 }

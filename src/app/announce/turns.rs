@@ -1,0 +1,211 @@
+//! The choice of what is published next: a pure function of the status, the time, and what was published.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use crate::core::model::Seq;
+use crate::journal::{JournalError, Reader};
+use crate::query::status::{Alarm, Role, Status};
+
+/// Shortest time between two Events about the same.
+const REPEAT_MIN: Duration = Duration::from_secs(60);
+/// Period after which an alarm that lasts is published again: Kubernetes keeps an Event for an hour.
+const REMINDER_PERIOD: Duration = Duration::from_secs(1800);
+/// Events within [`BUDGET_PERIOD`].
+const BUDGET: usize = 20;
+/// Period of the budget.
+const BUDGET_PERIOD: Duration = Duration::from_secs(600);
+/// Largest note that Kubernetes takes, in bytes.
+const NOTE_LIMIT: usize = 1024;
+/// Alarm that a daemon cannot have of itself.
+const DAEMON_DOWN: &str = "daemon-down";
+
+/// Position of the log from which GAPs are published.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Baseline {
+    /// The newest entry.
+    pub head: Seq,
+    /// Number of GAPs up to it.
+    pub gaps: u64,
+}
+
+impl Baseline {
+    /// Reads it from the journal.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub fn read(reader: &Reader) -> Result<Self, JournalError> {
+        let gaps = reader.sources()?.iter().map(|source| source.gaps).sum();
+        Ok(Self { head: reader.head()?, gaps })
+    }
+}
+
+/// The subject of Events: an alarm, and the source or sink that it is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Key {
+    pub(super) alarm: &'static str,
+    pub(super) about: String,
+}
+
+impl Key {
+    fn of(alarm: &Alarm) -> Self {
+        Self { alarm: alarm.alarm, about: alarm.about.clone() }
+    }
+
+    fn of_gaps(gap: &Gap) -> Self {
+        Self { alarm: gap.notice.alarm, about: String::new() }
+    }
+}
+
+/// State that Events are about.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub(super) alarms: Vec<Alarm>,
+    pub(super) gap: Option<Gap>,
+    /// Set if GAPs of the log are this decklog's to publish.
+    pub(super) leads: bool,
+}
+
+/// The newest GAP of the log.
+#[derive(Clone, Debug)]
+pub(super) struct Gap {
+    pub(super) seq: Seq,
+    /// Number of GAPs up to it.
+    pub(super) count: u64,
+    pub(super) notice: Alarm,
+}
+
+impl Seen {
+    /// Returns it of a status.
+    #[must_use]
+    pub fn of(mut status: Status) -> Self {
+        status.alarms.retain(|alarm| alarm.alarm != DAEMON_DOWN);
+        // A GAP that is no news any more has no notice.
+        let last = status.gaps.last.as_ref().zip(status.notices.into_iter().next());
+        let gap = last.map(|(last, notice)| Gap { seq: last.place.seq, count: status.gaps.count, notice });
+        let leads = status.ha.as_ref().is_none_or(|view| view.role == Role::Leader);
+        Self { alarms: status.alarms, gap, leads }
+    }
+}
+
+/// Meaning of an Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// An alarm that is raised.
+    Raised,
+    /// An alarm that has ended.
+    Ended,
+    /// A GAP: its seq, and the number of GAPs up to it.
+    Gap(Seq, u64),
+}
+
+/// An Event to publish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Notice {
+    pub(super) key: Key,
+    pub(super) sort: Sort,
+    pub(super) note: String,
+}
+
+impl Notice {
+    /// Returns the reason of the Event: `SinkHalted`, and `SinkHaltedEnded` where that is over.
+    pub(super) fn reason(&self) -> String {
+        let words = self.key.alarm.split('-').map(|word| word[..1].to_ascii_uppercase() + &word[1..]);
+        let end = if self.sort == Sort::Ended { "Ended" } else { "" };
+        words.collect::<String>() + end
+    }
+}
+
+/// What was last published about a subject.
+#[derive(Debug)]
+struct Published {
+    is_raised: bool,
+    at: Duration,
+}
+
+/// What was published so far. Times count from its beginning.
+#[derive(Debug)]
+pub(super) struct Announcements {
+    published: BTreeMap<Key, Published>,
+    /// Times of what counts for the budget.
+    spent: VecDeque<Duration>,
+    gap: Baseline,
+}
+
+impl Announcements {
+    pub(super) fn new(gap: Baseline) -> Self {
+        Self { published: BTreeMap::new(), spent: VecDeque::new(), gap }
+    }
+
+    /// Forgets what no longer counts, and the GAPs that another decklog publishes.
+    pub(super) fn look(&mut self, now: Duration, seen: &Seen) {
+        let within = |at: Duration, period| now.saturating_sub(at) < period;
+        self.published.retain(|_, last| last.is_raised || within(last.at, REPEAT_MIN));
+        while self.spent.front().is_some_and(|at| !within(*at, BUDGET_PERIOD)) {
+            self.spent.pop_front();
+        }
+        if let Some(gap) = seen.gap.as_ref().filter(|_| !seen.leads) {
+            self.gap = Baseline { head: gap.seq, gaps: gap.count };
+        }
+    }
+
+    /// Returns the Event that is due: of several that about which nothing was published for the longest time.
+    pub(super) fn next(&self, now: Duration, seen: &Seen) -> Option<Notice> {
+        if self.spent.len() >= BUDGET {
+            return None;
+        }
+        let past = |last: &Published, period| now.saturating_sub(last.at) >= period;
+        let mut due = Vec::new();
+        if let Some(gap) = seen.gap.as_ref().filter(|gap| seen.leads && gap.seq > self.gap.head) {
+            let key = Key::of_gaps(gap);
+            let last = self.published.get(&key);
+            if last.is_none_or(|last| past(last, REPEAT_MIN)) {
+                due.push((last.map(|last| last.at), self.of_gap(key, gap)));
+            }
+        }
+        for alarm in &seen.alarms {
+            let key = Key::of(alarm);
+            let last = self.published.get(&key);
+            if last.is_none_or(|last| past(last, if last.is_raised { REMINDER_PERIOD } else { REPEAT_MIN })) {
+                let note = note(&alarm.about, &alarm.what, &alarm.remedy);
+                due.push((last.map(|last| last.at), Notice { key, sort: Sort::Raised, note }));
+            }
+        }
+        let lasting: HashSet<Key> = seen.alarms.iter().map(Key::of).collect();
+        for (key, last) in &self.published {
+            if last.is_raised && !lasting.contains(key) && past(last, REPEAT_MIN) {
+                let note = note(&key.about, &format!("the alarm {} has ended", key.alarm), "");
+                due.push((Some(last.at), Notice { key: key.clone(), sort: Sort::Ended, note }));
+            }
+        }
+        due.into_iter().min_by_key(|(at, _)| *at).map(|(_, notice)| notice)
+    }
+
+    fn of_gap(&self, key: Key, Gap { seq, count, notice }: &Gap) -> Notice {
+        let more = count.saturating_sub(self.gap.gaps).saturating_sub(1);
+        let more = if more > 0 { format!(" (and {more} more before it)") } else { String::new() };
+        let note = note(&notice.about, &format!("{}{more}", notice.what), &notice.remedy);
+        Notice { key, sort: Sort::Gap(*seq, *count), note }
+    }
+
+    /// Notes that an Event was published.
+    pub(super) fn published(&mut self, now: Duration, notice: Notice) {
+        if let Sort::Gap(head, gaps) = notice.sort {
+            self.gap = Baseline { head, gaps };
+        }
+        self.spent.push_back(now);
+        self.published.insert(notice.key, Published { is_raised: notice.sort == Sort::Raised, at: now });
+    }
+}
+
+/// Returns a note for people, as long as Kubernetes takes it.
+fn note(about: &str, what: &str, remedy: &str) -> String {
+    let parts = [(about, ": "), (what, if remedy.is_empty() { "" } else { ". To do: " }), (remedy, "")];
+    let mut text: String =
+        parts.iter().filter(|(part, _)| !part.is_empty()).flat_map(|(part, end)| [*part, *end]).collect();
+    if text.len() > NOTE_LIMIT {
+        text.truncate(text.floor_char_boundary(NOTE_LIMIT - '…'.len_utf8()));
+        text.push('…');
+    }
+    text
+}

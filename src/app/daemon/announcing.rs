@@ -1,0 +1,43 @@
+//! The task that publishes alarms and GAPs as Events.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::{Api, Config, DaemonError, Journal, Live, Supervisor, TaskError, watch};
+use crate::app::announce::{Announcer, Baseline, Object, Seen};
+use crate::core::runtime;
+use crate::journal::{JournalError, Reader};
+use crate::query::status::Status;
+
+/// Returns what publishes, where there is an object for it. It begins behind the GAPs that the log has already.
+pub(super) async fn announcer(config: &Config, api: &Api, journal: &Journal) -> Result<Option<Announcer>, DaemonError> {
+    let Some(object) = Object::of(config, api, |name| std::env::var(name).ok()) else { return Ok(None) };
+    let journal = journal.clone();
+    let baseline = runtime::blocking(move || Baseline::read(&journal.reader()?)).await?;
+    Ok(Some(Announcer::new(api.clone(), object, baseline)))
+}
+
+/// Begins to publish.
+pub(super) fn spawn(
+    announcer: Option<Announcer>,
+    state: &Path,
+    news: watch::Receiver<Live>,
+    tasks: &mut Supervisor<TaskError>,
+) {
+    let Some(announcer) = announcer else { return };
+    let (state, stop) = (state.to_owned(), tasks.stop());
+    let look = move || {
+        let state = state.clone();
+        async move {
+            let read = move || -> Result<Seen, JournalError> {
+                Status::gather(&mut Reader::open(&state)?, &state, Timestamp::now()).map(Seen::of)
+            };
+            runtime::blocking(read).await.inspect_err(|error| tracing::debug!("no status for Events: {error}")).ok()
+        }
+    };
+    tasks.spawn("events", async move {
+        announcer.run(look, news, stop).await;
+        Ok(())
+    });
+}
