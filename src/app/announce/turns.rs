@@ -137,10 +137,10 @@ impl Announcements {
         Self { published: BTreeMap::new(), spent: VecDeque::new(), gap }
     }
 
-    /// Forgets what no longer counts, and the GAPs that another decklog publishes.
+    /// Forgets what no longer counts, and the GAPs that another decklog publishes. What has ended is kept for a while: when it comes again, others go first.
     pub(super) fn look(&mut self, now: Duration, seen: &Seen) {
         let within = |at: Duration, period| now.saturating_sub(at) < period;
-        self.published.retain(|_, last| last.is_raised || within(last.at, REPEAT_MIN));
+        self.published.retain(|_, last| last.is_raised || within(last.at, REMINDER_PERIOD));
         while self.spent.front().is_some_and(|at| !within(*at, BUDGET_PERIOD)) {
             self.spent.pop_front();
         }
