@@ -39,8 +39,14 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
     let mut out = Out::new(global);
     let mut printer = Printer::new(&out, global);
     let folds = !args.all && !matches!(printer.format, Format::Json | Format::Yaml);
-    let question =
-        Tail { select: args.select.select(), follow: args.follow, last: args.last, reverse: args.reverse, folds };
+    let question = Tail {
+        select: args.select.select(),
+        follow: args.follow,
+        last: args.last,
+        reverse: args.reverse,
+        folds,
+        before: None,
+    };
     global.ask(question, &mut |item| printer.item(&mut out, item))
 }
 

@@ -35,6 +35,9 @@ pub(crate) struct Tail {
     pub(crate) reverse: bool,
     /// Makes one item of a storage rewrite.
     pub(crate) folds: bool,
+    /// Only entries before this one, of those that there are; nothing is followed then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) before: Option<Seq>,
 }
 
 /// A part of the answer.
@@ -86,6 +89,9 @@ impl Question for Tail {
         let mut head = reader.head()?;
         let resources = reader.resources()?.into_iter().map(|(_, resource)| resource).collect();
         put(Item::Begin { head, resources })?;
+        if let Some(before) = self.before {
+            head = head.min(Seq(before.0.saturating_sub(1)));
+        }
         let count = self.last.or_else(|| select.only.since.is_none().then_some(LAST));
         // Who asks for some entries may take what comes for all of them.
         let cuts = self.last.is_none() && count.is_some() && select.picks();

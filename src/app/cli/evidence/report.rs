@@ -181,7 +181,7 @@ fn entries<W: Write>(
     let mut select = args.select.select();
     contents.is_selected = select.picks();
     (select.only.since, select.only.until) = (args.since().or(Some(Timestamp::UNIX_EPOCH)), args.until());
-    let question = Tail { select, folds: false, follow: false, last: None, reverse: false };
+    let question = Tail { select, folds: false, follow: false, last: None, reverse: false, before: None };
     let to_file = Global { to_file: true, ..global.clone() };
     to_file.ask(question, &mut |item| {
         let Item::Entry(Line(stored)) = item else { return Ok(()) };
