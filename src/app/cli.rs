@@ -44,6 +44,7 @@ pub mod get;
 pub mod init;
 pub mod log;
 pub mod man;
+pub mod mcp;
 pub mod output;
 pub mod pager;
 pub mod progress;
@@ -200,6 +201,8 @@ pub enum Command {
     Ui(ui::UiArgs),
     /// Write the timeline of a period into one HTML file, with its data
     Timeline(timeline::TimelineArgs),
+    /// Serve the log to an assistant, over the Model Context Protocol on standard input and output
+    Mcp(mcp::McpArgs),
     /// Write a commented configuration for this cluster, from its resources and your rights
     Init(init::InitArgs),
     /// Find everything that is wrong with config, cluster, permissions, state directory and sinks
@@ -520,6 +523,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Status(args) => status::main(args, &global),
         Command::Ui(args) => ui::main(args, &global),
         Command::Timeline(args) => timeline::main(args, &global),
+        Command::Mcp(args) => mcp::main(args, &global),
         Command::Init(args) => init::main(args, &global),
         Command::Check(args) => check::main(args, &global),
         Command::Rbac(args) => rbac::main(args, &global),

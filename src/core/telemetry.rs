@@ -41,8 +41,8 @@ const LIBRARIES: [&str; 12] = [
 
 /// They quote what they read and write: the first the body of an answer that it could not read, which may hold a Secret,
 /// the second its errors with all that is in them, the third the rows that it sends and the notices of triggers, which
-/// hold entries.
-const QUOTES_BODIES: [&str; 3] = ["kube_client::client", "kube_runtime::watcher", "tokio_postgres"];
+/// hold entries, the fourth the answers to assistants.
+const QUOTES_BODIES: [&str; 4] = ["kube_client::client", "kube_runtime::watcher", "tokio_postgres", "rmcp"];
 
 /// All of its errors come back to the sink, which says them in a sentence: nobody is to read them twice.
 const REPORTED_BY_ITS_SINK: &str = "async_nats";

@@ -5,6 +5,7 @@
 //! bounded: its head, its time, how many there are. Where there are too many connections, a new one takes the place of
 //! the oldest that has asked for nothing yet.
 
+pub(crate) mod assistants;
 mod counters;
 mod evidence;
 mod members;
@@ -27,7 +28,7 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path as UrlPath, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -86,7 +87,7 @@ pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
 pub async fn serve(mut bound: Bound, endpoints: Endpoints, stop: CancellationToken) -> io::Result<()> {
     let gate = bound.gate.take();
     let state = Arc::clone(&endpoints.state);
-    let reading = Reading::new(move || Logs { state: state.to_path_buf(), ..Logs::default() }, gate);
+    let reading = Arc::new(Reading::new(move || Logs { state: state.to_path_buf(), ..Logs::default() }, gate));
     let witness = endpoints.witness.clone().map(witness::routes).unwrap_or_default();
     let router = Router::new()
         .route("/livez", get(livez))
@@ -95,12 +96,18 @@ pub async fn serve(mut bound: Bound, endpoints: Endpoints, stop: CancellationTok
         .route("/status", get(show_status))
         .route("/evidence/{*path}", get(show_evidence))
         .with_state(Served { endpoints, reads: Arc::new(Semaphore::new(MOST_READS)) })
-        .route(
-            "/api/v1/{question}",
-            post(reading::read).layer(DefaultBodyLimit::max(reading::MOST_ASKED)).with_state(Arc::new(reading)),
-        )
+        .merge(questions(reading, &stop))
         .merge(witness);
     bound.answer(router, LIMITS, stop).await
+}
+
+/// What readers of the log ask, commands and assistants.
+fn questions(reading: Arc<Reading>, stop: &CancellationToken) -> Router {
+    let assistants = Arc::new(assistants::Endpoint::new(Arc::clone(&reading), stop.clone()));
+    let read = post(reading::read).layer(DefaultBodyLimit::max(reading::MOST_ASKED)).with_state(reading);
+    Router::new()
+        .route("/api/v1/{question}", read)
+        .route(assistants::PATH, any(assistants::serve).with_state(assistants))
 }
 
 /// State of the handlers.

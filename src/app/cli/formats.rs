@@ -17,6 +17,7 @@ impl Command {
             | Self::Churn(_)
             | Self::Coverage(_)
             | Self::Timeline(_)
+            | Self::Mcp(_)
             | Self::Status(_) => true,
             Self::Verify(args) => args.files.is_empty() && args.evidence.is_none(),
             Self::Run(_)
@@ -59,6 +60,7 @@ impl Command {
             Self::Run(_)
             | Self::Ui(_)
             | Self::Timeline(_)
+            | Self::Mcp(_)
             | Self::Init(_)
             | Self::Prove(_)
             | Self::Evidence(_)

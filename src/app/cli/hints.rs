@@ -62,6 +62,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
         "`decklog get KIND/NAME --at MOMENT --clean | kubectl apply -f -` brings a version back",
     ),
     (&["outofsync", "sync", "selfheal", "self-heal"], "`decklog drift` prints what others wrote into fields of GitOps"),
+    (&["assistant", "llm", "ai"], "`decklog mcp` serves the log to an assistant"),
     (&["gaps", "complete"], "`decklog coverage` prints of which time the log knows everything"),
     (&["top", "stats"], "`decklog churn` prints who writes most"),
     (&["start", "daemon", "serve"], "`decklog run` is the daemon"),

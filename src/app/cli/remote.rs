@@ -13,6 +13,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, ClientBuilder, Response, StatusCode, Url, redirect};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use super::output::printable;
 use super::{COMMON, Cli, Exit, Failure, block_on, complain, nobody_reads};
@@ -21,6 +22,7 @@ use crate::query::{Frame, Put, Question};
 use crate::sink::link::{Route, cause, refusal};
 use crate::sink::settings;
 use crate::sink::tls::Tls;
+use crate::web::http::assistants::Asking;
 use crate::web::http::reading::{ALIVE_INTERVAL, Ask, CLUSTERS, CONTENT_TYPE as LINES};
 
 /// Time limit for the connection, and for the start of the answer.
@@ -56,6 +58,9 @@ pub struct ServerArgs {
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
+
+/// What takes sentences beside an answer, and what says that nobody reads it any more.
+type Beside<'b> = (&'b dyn Fn(&str), &'b dyn Fn() -> bool);
 
 /// A daemon that answers questions about its log.
 #[derive(Debug)]
@@ -93,7 +98,7 @@ pub(super) fn asked(cli: &Cli, matches: &ArgMatches) -> Result<Option<Server>, F
         return if here || !cli.command.reads_the_log() { Ok(None) } else { named(args) };
     }
     if !cli.command.reads_the_log() {
-        let reading = "tail, log, show, get, diff, blame, why, drift, churn, coverage, status, timeline, and verify without a file";
+        let reading = "tail, log, show, get, diff, blame, why, drift, churn, coverage, status, timeline, mcp, and verify without a file";
         return Err(Failure::usage(format!("--server is for commands that read the log: {reading}")));
     }
     if here {
@@ -170,7 +175,7 @@ impl Server {
         is_gone: &dyn Fn() -> bool,
         put: &mut Put<'_, Q::Item>,
     ) -> Result<(), Failure> {
-        self.answer(Q::NAME, Ask { ask: question, cluster, zone: zone() }, is_gone, put)
+        self.answer(Q::NAME, Ask { ask: question, cluster, zone: zone() }, (&complain, is_gone), put)
     }
 
     /// The names of the clusters; none where the server has only one.
@@ -179,7 +184,7 @@ impl Server {
     /// As [`Server::ask`].
     pub(super) fn clusters(&self) -> Result<Vec<String>, Failure> {
         let mut names = Vec::new();
-        self.answer(CLUSTERS, Ask { ask: (), cluster: None, zone: None }, &nobody_reads, &mut |name| {
+        self.answer(CLUSTERS, Ask { ask: (), cluster: None, zone: None }, (&complain, &nobody_reads), &mut |name| {
             names.push(name);
             Ok(())
         })?;
@@ -190,13 +195,13 @@ impl Server {
         &self,
         name: &str,
         ask: Ask<impl Serialize>,
-        is_gone: &dyn Fn() -> bool,
+        beside: Beside<'_>,
         put: &mut Put<'_, T>,
     ) -> Result<(), Failure> {
         let ask = serde_json::to_vec(&ask).map_err(|error| Failure::internal(error.to_string()))?;
         block_on(async {
             let response = self.request(name, ask).await?;
-            self.read(response, is_gone, put).await
+            self.read(response, beside, put).await
         })
     }
 
@@ -270,7 +275,7 @@ impl Server {
     async fn read<T: DeserializeOwned>(
         &self,
         mut response: Response,
-        is_gone: &dyn Fn() -> bool,
+        (note, is_gone): Beside<'_>,
         put: &mut Put<'_, T>,
     ) -> Result<(), Failure> {
         let broke = |why: String| {
@@ -284,7 +289,7 @@ impl Server {
                 looked = 0;
                 match frame {
                     Frame::Item(item) => put(item)?,
-                    Frame::Note(text) => complain(&text),
+                    Frame::Note(text) => note(&text),
                     Frame::Alive if is_gone() => return Err(Failure::closed_pipe()),
                     Frame::Alive => {}
                     Frame::End(end) => return end.into(),
@@ -301,6 +306,20 @@ impl Server {
                 Err(_elapsed) => return Err(broke(format!("nothing has come for {:?}", ALIVE_INTERVAL * 4))),
             }
         }
+    }
+}
+
+impl Asking for Server {
+    fn ask(
+        &self,
+        name: &'static str,
+        question: &RawValue,
+        cluster: Option<&str>,
+        note: &dyn Fn(&str),
+        put: &mut Put<'_, Box<RawValue>>,
+    ) -> Result<(), Failure> {
+        let ask = Ask { ask: question, cluster: cluster.map(str::to_owned), zone: None };
+        self.answer(name, ask, (note, &|| false), put)
     }
 }
 

@@ -26,6 +26,7 @@ fn every_command_of_this_version_is_there() {
             "status",
             "ui",
             "timeline",
+            "mcp",
             "init",
             "check",
             "rbac",

@@ -23,7 +23,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Extension, FromRequest, Path, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
@@ -70,7 +70,7 @@ const SMALL: [&str; 9] = [
 const TURN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Niceness of the threads that answer: the daemon's own work comes first.
-const NICE: i32 = 10;
+pub(super) const NICE: i32 = 10;
 
 /// Interval of keepalive lines while nothing comes.
 pub(crate) const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -99,10 +99,10 @@ pub(crate) struct Ask<Q> {
 }
 
 /// State directories that are read: of one cluster, or of several.
-#[derive(Debug, Default)]
-pub(super) struct Logs {
-    pub(super) state: PathBuf,
-    pub(super) clusters: BTreeMap<String, PathBuf>,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Logs {
+    pub(crate) state: PathBuf,
+    pub(crate) clusters: BTreeMap<String, PathBuf>,
 }
 
 /// Access control and the number of readers.
@@ -124,9 +124,60 @@ impl Reading {
             large: Arc::new(Semaphore::new(1)),
         }
     }
+
+    /// Returns the state directories that are read now.
+    pub(super) fn logs(&self) -> Logs {
+        (self.logs)()
+    }
+
+    /// Returns a turn for an answer.
+    ///
+    /// # Errors
+    /// A sentence where as many are being answered as may be.
+    pub(super) fn turn(&self) -> Result<OwnedSemaphorePermit, String> {
+        Arc::clone(&self.turns).try_acquire_owned().map_err(|_busy| {
+            format!("{MOST_ANSWERS} questions are being answered already; try again when one has ended")
+        })
+    }
+
+    /// Waits for the turn of a question that is not small.
+    ///
+    /// # Errors
+    /// A sentence where it does not come.
+    pub(super) async fn large(&self, is_small: bool) -> Result<Option<OwnedSemaphorePermit>, String> {
+        if is_small {
+            return Ok(None);
+        }
+        match tokio::time::timeout(TURN_TIMEOUT, Arc::clone(&self.large).acquire_owned()).await {
+            Ok(large) => Ok(large.ok()),
+            Err(_elapsed) => Err("a larger question is being answered; try again when that has ended".to_owned()),
+        }
+    }
 }
 
-/// Answers a question for somebody elsewhere. Who may not read costs a look at the head of the request, and no more.
+fn refuse(status: StatusCode, text: &str) -> Response {
+    (status, format!("{text}\n")).into_response()
+}
+
+/// Returns the name of a reader for the log, or the refusal of who may not read. That costs a look at the head of the request, and
+/// no more.
+pub(super) async fn admitted(reading: &Reading, peer: &Peer, headers: &HeaderMap) -> Result<String, Box<Response>> {
+    let Some(gate) = &reading.gate else {
+        let text = "this decklog lets nobody read its log over HTTP; set [http] reading = true there";
+        return Err(Box::new(refuse(StatusCode::FORBIDDEN, text)));
+    };
+    match gate.admits(peer, headers).await {
+        Some(who) => Ok(who),
+        None => {
+            let text = "show a token of its [http] token_file, or a certificate that its client_ca_file knows";
+            let mut answer = refuse(StatusCode::UNAUTHORIZED, text);
+            answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+            Err(Box::new(answer))
+        }
+    }
+}
+
+/// Answers a question for somebody elsewhere.
 pub(super) async fn read(
     State(reading): State<Arc<Reading>>,
     Path(question): Path<String>,
@@ -134,43 +185,27 @@ pub(super) async fn read(
     Extension(stage): Extension<Stage>,
     request: Request,
 ) -> Response {
-    let refuse = |status: StatusCode, text: &str| (status, format!("{text}\n")).into_response();
-    let Some(gate) = &reading.gate else {
-        return refuse(
-            StatusCode::FORBIDDEN,
-            "this decklog lets nobody read its log over HTTP; set [http] reading = true there",
-        );
-    };
-    let Some(who) = gate.admits(&peer, request.headers()).await else {
-        let text = "show a token of its [http] token_file, or a certificate that its client_ca_file knows";
-        let mut answer = refuse(StatusCode::UNAUTHORIZED, text);
-        answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
-        return answer;
+    let who = match admitted(&reading, &peer, request.headers()).await {
+        Ok(who) => who,
+        Err(refusal) => return *refusal,
     };
     let ask = match Json::<Ask<Box<RawValue>>>::from_request(request, &()).await {
         Ok(Json(ask)) => ask,
         Err(rejection) => return rejection.into_response(),
     };
-    let Ok(turn) = Arc::clone(&reading.turns).try_acquire_owned() else {
-        let text = format!("{MOST_ANSWERS} questions are being answered already; try again when one has ended");
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, &text);
+    let turn = match reading.turn() {
+        Ok(turn) => turn,
+        Err(text) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &text),
     };
     // What is asked for may hold values of objects, and this log never does.
     let name = query::NAMES.iter().copied().chain([CLUSTERS]).find(|known| *known == question);
     tracing::info!(who, question = name.unwrap_or("?"), "somebody reads the log over HTTP");
     stage.streams();
-    let large = if SMALL.contains(&question.as_str()) {
-        None
-    } else {
-        match tokio::time::timeout(TURN_TIMEOUT, Arc::clone(&reading.large).acquire_owned()).await {
-            Ok(large) => large.ok(),
-            Err(_elapsed) => {
-                let text = "a larger question is being answered; try again when that has ended";
-                return refuse(StatusCode::SERVICE_UNAVAILABLE, text);
-            }
-        }
+    let large = match reading.large(SMALL.contains(&question.as_str())).await {
+        Ok(large) => large,
+        Err(text) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &text),
     };
-    let answer = match Answer::begin(question, ask, (reading.logs)(), (turn, large)) {
+    let answer = match Answer::begin(question, ask, reading.logs(), (turn, large)) {
         Ok(answer) => answer,
         Err(error) => {
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("this server cannot start a thread: {error}"));
@@ -187,7 +222,7 @@ struct Answer {
 }
 
 /// What is given back when an answer ends.
-type Turns = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+pub(super) type Turns = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
 /// Sets a flag when it is dropped.
 struct StopOnDrop(Arc<AtomicBool>);
@@ -267,7 +302,7 @@ fn answer(
 
 impl Logs {
     /// The state directory of one cluster.
-    fn of(&self, cluster: Option<&str>) -> Result<PathBuf, Failure> {
+    pub(super) fn of(&self, cluster: Option<&str>) -> Result<PathBuf, Failure> {
         let names = || self.clusters.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         match (cluster, self.clusters.len()) {
             (None, 0) => Ok(self.state.clone()),

@@ -10,18 +10,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path as UrlPath, Query, State};
+use axum::extract::{Path as UrlPath, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use futures::future::join_all;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::members::{Clusters, Member};
-use super::reading::{self, Logs, Reading};
-use super::{EXPOSITION, LIMITS, answer, evidence, metrics, waiting, witness};
+use super::reading::{Logs, Reading};
+use super::{EXPOSITION, LIMITS, answer, evidence, metrics, questions, waiting, witness};
 use crate::core::net::server::Bound;
 use crate::journal::{JournalError, Reader};
 use crate::query::status::{Alarm, Status};
@@ -36,7 +36,7 @@ const JOURNAL_READ_TIMEOUT: Duration = Duration::from_secs(5);
 pub async fn serve_several(mut bound: Bound, clusters: Clusters, stop: CancellationToken) -> io::Result<()> {
     let gate = bound.gate.take();
     let known = clusters.clone();
-    let reading = Reading::new(move || Logs { clusters: states(&known), ..Logs::default() }, gate);
+    let reading = Arc::new(Reading::new(move || Logs { clusters: states(&known), ..Logs::default() }, gate));
     let witness = witness::routes_of_several(clusters.clone());
     let router = Router::new()
         .route("/livez", get(livez))
@@ -45,10 +45,7 @@ pub async fn serve_several(mut bound: Bound, clusters: Clusters, stop: Cancellat
         .route("/status", get(show_status))
         .route("/evidence/{cluster}/{*path}", get(show_evidence))
         .with_state(clusters)
-        .route(
-            "/api/v1/{question}",
-            post(reading::read).layer(DefaultBodyLimit::max(reading::MOST_ASKED)).with_state(Arc::new(reading)),
-        )
+        .merge(questions(reading, &stop))
         .merge(witness);
     bound.answer(router, LIMITS, stop).await
 }

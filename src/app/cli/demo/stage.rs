@@ -311,6 +311,7 @@ impl Stage {
             | Said::Status(_)
             | Said::Ui(_)
             | Said::Timeline(_)
+            | Said::Mcp(_)
             | Said::Init(_)
             | Said::Check(_)
             | Said::Rbac(_)

@@ -57,7 +57,7 @@ pub(super) const FILES: [Said; 4] = [
 ];
 
 /// Command lines worth knowing, by the command.
-pub(super) const EXAMPLES: [(&str, &[Said]); 21] = [
+pub(super) const EXAMPLES: [(&str, &[Said]); 22] = [
     (
         "",
         &[
@@ -106,6 +106,7 @@ pub(super) const EXAMPLES: [(&str, &[Said]); 21] = [
         "coverage",
         &[("Whether the log knows all of the last hour, for a script:", "decklog coverage --since 1h --check")],
     ),
+    ("mcp", &[("For an assistant, the log of another machine:", "decklog mcp --server https://decklog.example:9465")]),
     ("status", &[("Whether there is an alarm, for a script:", "decklog status --check")]),
     ("init", &[("A configuration for this cluster, on standard output:", "decklog init -")]),
     ("check", &[("The configuration of the service:", "decklog check -c /etc/decklog/config.toml")]),

@@ -1,0 +1,488 @@
+//! Answers of the tools, out of those of the query layer.
+
+use std::ops::ControlFlow;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::page::{self, Answer, Cites, Cursor, Page, Refusal, STATEMENTS_MAX, Statement};
+use super::refusing::{self, About};
+use super::session::{Place, Session};
+use super::tools::Arguments;
+use crate::core::model::Seq;
+use crate::core::wire;
+use crate::query::churn::Report;
+use crate::query::coverage::Uncovered;
+use crate::query::questions::blame::Blame;
+use crate::query::questions::churn::Churned;
+use crate::query::questions::coverage::Cover;
+use crate::query::questions::diff::{self, Diff};
+use crate::query::questions::get::{self, Get};
+use crate::query::questions::tail::{self, Tail};
+use crate::query::questions::verify::{self, Verify};
+use crate::query::questions::why::Why;
+use crate::query::render::Failure;
+use crate::query::render::names::At;
+use crate::query::select::{Filters, Select};
+
+/// Period of `churn` where none is asked for.
+const CHURN_PERIOD: SignedDuration = SignedDuration::from_hours(1);
+/// Number of rows in each table of `churn`.
+const CHURN_ROWS: usize = 50;
+
+/// A call of a tool on its way.
+struct Call<'a> {
+    session: Session<'a>,
+    args: Arguments,
+    /// The present, of the first page.
+    now: Timestamp,
+    /// The newest seq of the first page.
+    head: u64,
+    page: Page,
+    /// Stretches of the time that the log does not cover.
+    uncovered: Vec<Uncovered>,
+    /// True if stretches were left out, or the coverage is not known.
+    doubtful: bool,
+}
+
+/// Result of a tool, which fills the page or refuses.
+type Outcome = Result<Option<Refusal>, Failure>;
+
+/// Answers a tool.
+///
+/// # Errors
+/// As the questions behind it fail.
+pub(super) fn answer(tool: &str, args: Arguments, session: Session<'_>) -> Result<Answer, Failure> {
+    let Some(head) = session.head.clone() else {
+        return Err(Failure::no("the journal has no entries yet: nothing is known"));
+    };
+    let cursor = args.cursor;
+    let now = cursor.and_then(|cursor| Timestamp::from_microsecond(cursor.now).ok()).unwrap_or_else(Timestamp::now);
+    let limit = args.limit.unwrap_or(STATEMENTS_MAX);
+    let skip = cursor.map_or(0, |cursor| cursor.offset);
+    let seq = cursor.map_or(head.seq, |cursor| cursor.seq);
+    let page = Page::new(limit, skip);
+    let mut call = Call { session, args, now, head: seq, page, uncovered: Vec::new(), doubtful: false };
+    let refused = match tool {
+        "log" => call.log(),
+        "why" => call.why(),
+        "diff" => call.diff(),
+        "blame" => call.blame(),
+        "object_at" => call.object_at(),
+        "churn" => call.churn(),
+        "coverage" => call.coverage(),
+        _ => call.verify(),
+    }?;
+    let cluster = Some(head.cluster);
+    call.settle()?;
+    if let Some(refusal) = refused {
+        return Ok(Answer::refused(cluster, refusal));
+    }
+    let Call { session, page, uncovered, doubtful, .. } = call;
+    let next = page.statements.last().filter(|_| page.more).map(|last| match tool {
+        "log" => Cursor { offset: 0, seq: last.seq, now: now.as_microsecond() },
+        _ => Cursor { offset: skip + page.statements.len(), seq, now: now.as_microsecond() },
+    });
+    Ok(Answer {
+        cluster,
+        next: next.map(Cursor::write),
+        complete: uncovered.is_empty() && !doubtful,
+        uncovered: page::stretches(&uncovered),
+        notes: page::notes(&session.notes()),
+        statements: page.statements,
+        refusal: None,
+    })
+}
+
+fn json_of<T: Serialize>(value: &T) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| Failure::internal(format!("a statement is no JSON: {error}")))
+}
+
+/// `plural.group` of a resource.
+fn full_name(resource: &str, api_version: &str) -> String {
+    match api_version.split_once('/') {
+        Some((group, _)) => format!("{resource}.{group}"),
+        None => resource.to_owned(),
+    }
+}
+
+impl Call<'_> {
+    fn about(&self) -> About {
+        let mut objects = self.args.objects.clone();
+        objects.extend(Some(self.args.object.clone()).filter(|object| !object.is_empty()));
+        About { objects, namespaces: self.args.namespaces.clone() }
+    }
+
+    /// The moment that is asked for; on a later page the one of the first.
+    fn at(&self) -> Option<At> {
+        self.args.at.or_else(|| self.args.cursor.map(|cursor| At::Seq(Seq(cursor.seq))))
+    }
+
+    /// Adds a statement that cites an entry.
+    fn put(&mut self, seq: Option<u64>, kind: &str, data: &str) -> Result<ControlFlow<()>, Failure> {
+        let Self { session, page, .. } = self;
+        page.offer(data, || session.cite(seq, kind))
+    }
+
+    /// Reads the entries that statements cite and that could not be read while another answer came.
+    fn settle(&mut self) -> Result<(), Failure> {
+        for statement in self.page.statements.iter_mut().filter(|statement| statement.epoch.is_empty()) {
+            let cited = self.session.cite(Some(statement.seq), &statement.kind)?;
+            let data = std::mem::take(&mut statement.data);
+            *statement = Statement { data, cut: statement.cut, ..cited };
+        }
+        Ok(())
+    }
+
+    /// Notes what is not covered of a time.
+    fn look_at(&mut self, question: Cover) -> Result<(), Failure> {
+        match self.session.covered(question)? {
+            Some(covered) => {
+                self.doubtful |= covered.omitted > 0;
+                self.uncovered.extend(covered.uncovered);
+            }
+            None => self.doubtful = true,
+        }
+        Ok(())
+    }
+
+    fn log(&mut self) -> Outcome {
+        let Arguments { since, until, .. } = self.args;
+        let about = self.about();
+        if let Some(since) = since.or(until)
+            && let Some(refusal) = about.refuse(&self.session, (since, until.unwrap_or(self.now)))?
+        {
+            return Ok(Some(refusal));
+        }
+        let args = &self.args;
+        let only = Filters {
+            namespaces: args.namespaces.clone(),
+            types: args.types.clone(),
+            since,
+            until,
+            filter: args.filter.clone(),
+            touched: args.touched.clone(),
+            grep: args.grep.clone(),
+            by: args.by.clone(),
+            by_journal_time: false,
+        };
+        let select = Select { objects: args.objects.clone(), labels: args.labels.clone(), only, waits: false };
+        let before = args.cursor.map(|cursor| Seq(cursor.seq));
+        let tail = Tail { select, last: Some(STATEMENTS_MAX + 1), reverse: true, before, ..Tail::default() };
+        let Self { session, page, .. } = self;
+        session.each(tail, &mut |item| {
+            let tail::Item::Entry(line) = item else { return Ok(ControlFlow::Continue(())) };
+            let line = line.0.line;
+            let (head, _) = wire::apart(&line);
+            let data = String::from_utf8_lossy(&head);
+            page.offer(&data, || Ok(Place::of(&line)?.states(Cites::Entry, "entry")))
+        })?;
+        // A cursor is handed out only where more entries follow.
+        if let Some(before) = before.filter(|_| self.page.statements.is_empty()) {
+            let older = Seq(before.0.saturating_sub(1));
+            if let Some(refusal) = refusing::removed(&self.session, older)? {
+                return Ok(Some(refusal));
+            }
+        }
+        self.look_at(about.cover(since.or(until.filter(|_| since.is_none())), until))?;
+        Ok(None)
+    }
+
+    fn why(&mut self) -> Outcome {
+        let args = self.args.clone();
+        let why = Why { object: args.object, paths: args.fields, namespaces: args.namespaces, at: self.at() };
+        let mut found = match self.session.all(why) {
+            Ok(found) => found,
+            Err(failure) => return self.no_or(failure, self.args.at),
+        };
+        let Some(found) = found.pop() else { return Ok(None) };
+        let about = About {
+            objects: vec![format!("{}/{}", full_name(&found.resource, &found.api_version), found.name)],
+            namespaces: vec![found.namespace.clone()],
+        };
+        if let Some(refusal) = about.refuse_at(&self.session, self.args.at)? {
+            return Ok(Some(refusal));
+        }
+        let identity = identity(&found.api_version, &found.kind, &found.namespace, &found.name, &found.uid);
+        #[derive(Serialize)]
+        struct Data<'a, T> {
+            object: &'a serde_json::Value,
+            write: &'a T,
+        }
+        for write in &found.writes {
+            let data = json_of(&Data { object: &identity, write })?;
+            if self.put(write.seq, "write", &data)?.is_break() {
+                break;
+            }
+        }
+        self.uncovered = found.uncovered;
+        self.doubtful = found.gaps > 0;
+        Ok(None)
+    }
+
+    fn blame(&mut self) -> Outcome {
+        let args = self.args.clone();
+        let blame = Blame { object: args.object, paths: args.fields, namespaces: args.namespaces, at: self.at() };
+        let mut found = match self.session.all(blame) {
+            Ok(found) => found,
+            Err(failure) => return self.no_or(failure, self.args.at),
+        };
+        let Some(found) = found.pop() else { return Ok(None) };
+        let about = About {
+            objects: vec![format!("{}/{}", full_name(&found.resource, &found.api_version), found.name)],
+            namespaces: vec![found.namespace.clone()],
+        };
+        if let Some(refusal) = about.refuse_at(&self.session, self.args.at)? {
+            return Ok(Some(refusal));
+        }
+        #[derive(Serialize)]
+        struct Data<'a, T> {
+            object: &'a serde_json::Value,
+            field: &'a T,
+        }
+        let identity = identity(&found.api_version, &found.kind, &found.namespace, &found.name, &found.uid);
+        for field in &found.fields {
+            let data = json_of(&Data { object: &identity, field })?;
+            if self.put(field.seq, "field", &data)?.is_break() {
+                break;
+            }
+        }
+        self.uncovered = found.uncovered;
+        self.doubtful = found.gaps > 0;
+        Ok(None)
+    }
+
+    /// Refuses where the answer is no because the moment is not known.
+    fn no_or(&self, failure: Failure, at: Option<At>) -> Outcome {
+        match self.about().refuse_at(&self.session, at) {
+            Ok(Some(refusal)) => Ok(Some(refusal)),
+            Ok(None) | Err(_) => Err(failure),
+        }
+    }
+
+    fn object_at(&mut self) -> Outcome {
+        let args = self.args.clone();
+        let (at, about) = (self.at(), self.about());
+        if let Some(refusal) = about.refuse_at(&self.session, self.args.at)? {
+            return Ok(Some(refusal));
+        }
+        let get =
+            Get { objects: args.objects, namespaces: args.namespaces, all_namespaces: false, labels: args.labels, at };
+        #[derive(Serialize)]
+        struct Data<'a> {
+            resource: String,
+            namespace: &'a str,
+            name: &'a str,
+            redacted: &'a [String],
+            object: &'a RawValue,
+        }
+        let mut places = Vec::new();
+        let (session, page) = (&self.session, &mut self.page);
+        let answered = session.each(get, &mut |item| {
+            let get::Item::Object(found) = item else { return Ok(ControlFlow::Continue(())) };
+            let (namespace, name) = (found.namespace.as_str(), found.name.as_str());
+            let resource = found.resource.full_name();
+            places.push((format!("{resource}/{name}"), found.namespace.clone()));
+            let data = json_of(&Data { resource, namespace, name, redacted: &found.redacted, object: &found.object })?;
+            let seq = found.changed.map(|(seq, _)| seq.0);
+            page.offer(&data, || Ok(session.unread(seq, "object")))
+        });
+        if let Err(failure) = answered {
+            return self.no_or(failure, self.args.at);
+        }
+        // Of an object its own namespace counts, of a list what was asked for.
+        let about = match places.as_slice() {
+            [(object, namespace)] => About { objects: vec![object.clone()], namespaces: vec![namespace.clone()] },
+            _ => about,
+        };
+        if let Some(refusal) = about.refuse_at(&self.session, self.args.at)? {
+            return Ok(Some(refusal));
+        }
+        let time = match at {
+            Some(At::Time(time) | At::Ago(time)) => Some(time),
+            // Right after an entry everything is as the entry says.
+            Some(At::Seq(_)) => None,
+            None => Some(self.now),
+        };
+        if time.is_some() {
+            self.look_at(about.cover(time, time))?;
+        }
+        Ok(None)
+    }
+
+    fn diff(&mut self) -> Outcome {
+        let args = self.args.clone();
+        let about = self.about();
+        let to = args.to.or_else(|| args.cursor.map(|cursor| At::Seq(Seq(cursor.seq))));
+        for at in [args.from, args.to] {
+            if let Some(refusal) = about.refuse_at(&self.session, at)? {
+                return Ok(Some(refusal));
+            }
+        }
+        let question = Diff {
+            objects: args.objects,
+            namespaces: args.namespaces,
+            by: args.by,
+            from: args.from,
+            to,
+            areas: Vec::new(),
+            utc: true,
+        };
+        #[derive(Serialize)]
+        struct Data<'a> {
+            difference: &'a crate::query::difference::ObjectDifference,
+            by: &'a [String],
+            status_alone: bool,
+        }
+        let mut unknown = Vec::new();
+        let (session, page) = (&self.session, &mut self.page);
+        session.each(question, &mut |item| match item {
+            diff::Item::Object(found) => {
+                let data = Data { difference: &found.difference, by: &found.by, status_alone: found.is_status };
+                page.offer(&json_of(&data)?, || {
+                    Ok(session.unread(found.difference.entries.last().copied(), "difference"))
+                })
+            }
+            diff::Item::Gap(hole) => {
+                let line = hole.entry.0.line;
+                let (head, _) = wire::apart(&line);
+                page.offer(&String::from_utf8_lossy(&head), || Ok(Place::of(&line)?.states(Cites::Entry, "gap")))
+            }
+            diff::Item::Unknown(text) => {
+                unknown.push(text);
+                Ok(ControlFlow::Continue(()))
+            }
+            diff::Item::CameAndWent(0) | diff::Item::Begin { .. } => Ok(ControlFlow::Continue(())),
+            diff::Item::CameAndWent(many) => {
+                unknown.push(format!("{many} objects came and went between the moments"));
+                Ok(ControlFlow::Continue(()))
+            }
+        })?;
+        unknown.iter().for_each(|text| self.session.note(text));
+        let (since, until) = (self.time_of(args.from)?, self.time_of(to)?);
+        self.look_at(about.cover(since, until))?;
+        Ok(None)
+    }
+
+    fn time_of(&mut self, at: Option<At>) -> Result<Option<Timestamp>, Failure> {
+        match at {
+            None => Ok(None),
+            Some(At::Time(time) | At::Ago(time)) => Ok(Some(time)),
+            Some(At::Seq(seq)) => Ok(self.session.place(seq.0)?.and_then(|place| place.time)),
+        }
+    }
+
+    fn churn(&mut self) -> Outcome {
+        let until = self.args.until.unwrap_or(self.now);
+        let since = self.args.since.unwrap_or_else(|| until.saturating_sub(CHURN_PERIOD).unwrap_or(until));
+        if let Some(refusal) = self.about().refuse(&self.session, (since, until))? {
+            return Ok(Some(refusal));
+        }
+        let only = Filters {
+            namespaces: self.args.namespaces.clone(),
+            since: Some(since),
+            until: Some(until),
+            ..Filters::default()
+        };
+        let select = Select { objects: self.args.objects.clone(), only, ..Select::default() };
+        let churned = Churned { select, requests: false, top: CHURN_ROWS };
+        let Some(report) = self.session.all(churned)?.pop() else { return Ok(None) };
+        let seq = report.last.unwrap_or(self.head);
+        for (kind, data) in rows(&report)? {
+            let Self { session, page, .. } = self;
+            let stated = page.offer(&data, || Ok::<_, Failure>(session.cite(Some(seq), kind)?.of_log()))?;
+            if stated.is_break() {
+                break;
+            }
+        }
+        self.uncovered = report.uncovered;
+        Ok(None)
+    }
+
+    fn coverage(&mut self) -> Outcome {
+        let until = self.args.until.or_else(|| self.args.cursor.map(|_| self.now));
+        let question = self.about().cover(self.args.since, until);
+        let Some(covered) = self.session.covered(question)? else { return Ok(None) };
+        let whole = json!({
+            "since": covered.since,
+            "until": covered.until,
+            "complete": covered.complete,
+            "omitted": covered.omitted,
+        });
+        let mut parts = vec![(None, "covered", json_of(&whole)?)];
+        for one in &covered.uncovered {
+            parts.push((one.seq, "gap", json_of(one)?));
+        }
+        for absence in &covered.absences {
+            parts.push((None, "absence", json_of(absence)?));
+        }
+        for (seq, kind, data) in parts {
+            if self.put(seq, kind, &data)?.is_break() {
+                break;
+            }
+        }
+        self.doubtful = covered.omitted > 0;
+        self.uncovered = covered.uncovered;
+        Ok(None)
+    }
+
+    fn verify(&mut self) -> Outcome {
+        let mut found = None;
+        self.session.each(Verify {}, &mut |item| {
+            if let verify::Item::Found(_, verified) = item {
+                found = Some(verified);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let Some(found) = found else { return Ok(None) };
+        let whole = json!({
+            "whole": found.problems.is_empty(),
+            "entries": found.entries,
+            "removed": found.removed,
+            "objects": found.objects,
+            "gaps": found.gaps,
+            "first": found.range.map(|(first, _)| first),
+            "last": found.range.map(|(_, last)| last),
+            "pagesUnchecked": found.pages_unchecked,
+        });
+        let mut parts = vec![("verified", json_of(&whole)?)];
+        parts.extend(found.problems.iter().map(|text| ("problem", json!(text).to_string())));
+        for (kind, data) in parts {
+            if self.put(None, kind, &data)?.is_break() {
+                break;
+            }
+        }
+        self.look_at(Cover::default())?;
+        Ok(None)
+    }
+}
+
+fn identity(api_version: &str, kind: &str, namespace: &str, name: &str, uid: &str) -> serde_json::Value {
+    json!({"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name, "uid": uid})
+}
+
+/// Rows of the tables of a report, each as JSON with the table that it is of.
+fn rows(report: &Report) -> Result<Vec<(&'static str, String)>, Failure> {
+    let whole = json!({
+        "since": report.since,
+        "until": report.until,
+        "first": report.first,
+        "last": report.last,
+        "entries": report.entries,
+        "notCounted": report.not_counted,
+        "writes": report.writes,
+    });
+    let mut rows = vec![("writes", json_of(&whole)?)];
+    fn all<T: Serialize>(kind: &'static str, of: &[T]) -> Result<Vec<(&'static str, String)>, Failure> {
+        of.iter().map(|row| Ok((kind, json_of(row)?))).collect()
+    }
+    rows.extend(all("class", &report.classes)?);
+    rows.extend(all("fight", &report.fights)?);
+    rows.extend(all("written", &report.fields)?);
+    rows.extend(all("manager", &report.managers)?);
+    rows.extend(all("resource", &report.resources)?);
+    rows.extend(all("busy_object", &report.objects)?);
+    Ok(rows)
+}

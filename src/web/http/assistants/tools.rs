@@ -1,0 +1,262 @@
+//! The tools: their names, arguments and schemas.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+use super::page::{self, Cursor, STATEMENTS_MAX};
+use crate::core::model::{EntryType, Seq};
+use crate::query::render::Failure;
+use crate::query::render::names::At;
+
+/// A tool: its name, what it answers, the arguments that it needs, and those that it takes.
+struct Declared {
+    name: &'static str,
+    about: &'static str,
+    needs: &'static [&'static str],
+    takes: &'static [&'static str],
+}
+
+/// Arguments that every tool takes.
+const OF_ALL: [&str; 3] = ["cluster", "limit", "cursor"];
+
+const TOOLS: [Declared; 8] = [
+    Declared {
+        name: "log",
+        about: "Entries of the log, newest first, without the objects: what happened to objects, when, and who wrote it.",
+        needs: &[],
+        takes: &["objects", "namespaces", "labels", "types", "since", "until", "where", "touched", "grep", "by"],
+    },
+    Declared {
+        name: "why",
+        about: "Where each field of an object comes from: the program, the sync behind it, the revision, the person.",
+        needs: &["object"],
+        takes: &["fields", "namespaces", "at"],
+    },
+    Declared {
+        name: "diff",
+        about: "Differences between two moments: of objects, of namespaces, or of everything.",
+        needs: &["from"],
+        takes: &["objects", "namespaces", "by", "to"],
+    },
+    Declared {
+        name: "blame",
+        about: "The writer, the time and the entry of each field of an object.",
+        needs: &["object"],
+        takes: &["fields", "namespaces", "at"],
+    },
+    Declared {
+        name: "object_at",
+        about: "Objects as they were at a moment, or as they are.",
+        needs: &["objects"],
+        takes: &["namespaces", "labels", "at"],
+    },
+    Declared {
+        name: "churn",
+        about: "The busiest writers, their no-op writes, and fields that managers fight over; of the last hour unless since says otherwise.",
+        needs: &[],
+        takes: &["objects", "namespaces", "since", "until"],
+    },
+    Declared {
+        name: "coverage",
+        about: "Of which time the log knows everything, and of which it does not. Ask it where another tool refuses.",
+        needs: &[],
+        takes: &["objects", "namespaces", "since", "until"],
+    },
+    Declared {
+        name: "verify",
+        about: "The proof that the journal is whole and unaltered. It reads all of it.",
+        needs: &[],
+        takes: &[],
+    },
+];
+
+/// The arguments of every tool.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Arguments {
+    pub(super) cluster: Option<String>,
+    pub(super) limit: Option<usize>,
+    #[serde(deserialize_with = "cursor")]
+    pub(super) cursor: Option<Cursor>,
+    pub(super) object: String,
+    pub(super) objects: Vec<String>,
+    pub(super) fields: Vec<String>,
+    pub(super) namespaces: Vec<String>,
+    pub(super) labels: Option<String>,
+    pub(super) types: Vec<EntryType>,
+    #[serde(rename = "where")]
+    pub(super) filter: Option<String>,
+    pub(super) touched: Option<String>,
+    pub(super) grep: Option<String>,
+    pub(super) by: Vec<String>,
+    pub(super) since: Option<Timestamp>,
+    pub(super) until: Option<Timestamp>,
+    #[serde(deserialize_with = "moment")]
+    pub(super) at: Option<At>,
+    #[serde(deserialize_with = "moment")]
+    pub(super) from: Option<At>,
+    #[serde(deserialize_with = "moment")]
+    pub(super) to: Option<At>,
+}
+
+/// Reads a moment: a seq, or a time of RFC 3339.
+fn moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<At>, D::Error> {
+    let wrong =
+        || serde::de::Error::custom("a moment is a seq such as \"1234\", or a time such as 2026-11-20T10:15:00Z");
+    let Some(written) = Option::<Value>::deserialize(deserializer)? else { return Ok(None) };
+    let text = match &written {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return Err(wrong()),
+    };
+    if let Ok(seq) = text.parse() {
+        return Ok(Some(At::Seq(Seq(seq))));
+    }
+    text.parse().map(|time| Some(At::Time(time))).map_err(|_| wrong())
+}
+
+fn cursor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cursor>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map(|text| Cursor::read(&text)).transpose().map_err(serde::de::Error::custom)
+}
+
+/// Returns the name of the tool, if there is one, as it is declared.
+pub(super) fn named(name: &str) -> Option<&'static str> {
+    TOOLS.iter().map(|tool| tool.name).find(|known| *known == name)
+}
+
+/// Reads the arguments of a tool.
+///
+/// # Errors
+/// Exit 64 where the tool does not take one, or needs another.
+pub(super) fn read(name: &str, given: Option<JsonObject>) -> Result<Arguments, Failure> {
+    let given = given.unwrap_or_default();
+    let Some(tool) = TOOLS.iter().find(|tool| tool.name == name) else {
+        let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+        return Err(Failure::usage(format!("there is no such tool; there are {}", names.join(", "))));
+    };
+    let known = || OF_ALL.iter().chain(tool.needs).chain(tool.takes).copied();
+    if given.keys().any(|key| !known().any(|known| known == key)) {
+        return Err(Failure::usage(format!(
+            "{name} takes {}, and nothing else",
+            known().collect::<Vec<_>>().join(", ")
+        )));
+    }
+    if let Some(missing) = tool.needs.iter().find(|key| given.get(**key).is_none_or(Value::is_null)) {
+        return Err(Failure::usage(format!("{name} needs {missing}")));
+    }
+    serde_json::from_value(Value::Object(given)).map_err(|error| Failure::usage(format!("{name}: {error}")))
+}
+
+/// Descriptions of the tools.
+pub(super) fn all() -> Vec<Tool> {
+    let output = object(page::schema());
+    let of = |tool: &Declared| {
+        let hints = ToolAnnotations::from_raw(None, Some(true), Some(false), Some(true), Some(false));
+        Tool::new(tool.name, tool.about, object(input(tool)))
+            .with_raw_output_schema(Arc::clone(&output))
+            .with_annotations(hints)
+    };
+    TOOLS.iter().map(of).collect()
+}
+
+fn object(schema: Value) -> Arc<JsonObject> {
+    Arc::new(if let Value::Object(object) = schema { object } else { JsonObject::new() })
+}
+
+fn input(tool: &Declared) -> Value {
+    let keys = tool.needs.iter().chain(tool.takes).chain(&OF_ALL);
+    let properties: JsonObject = keys.map(|key| ((*key).to_owned(), property(key))).collect();
+    json!({"type": "object", "additionalProperties": false, "required": tool.needs, "properties": properties})
+}
+
+/// JSON Schema of an argument.
+fn property(key: &str) -> Value {
+    let text = |about: &str| json!({"type": "string", "description": about});
+    let texts = |about: &str| json!({"type": "array", "items": {"type": "string"}, "description": about});
+    let moment = |about: &str| json!({"type": ["string", "integer"], "description": about});
+    let time = |about: &str| json!({"type": "string", "format": "date-time", "description": about});
+    match key {
+        "cluster" => text("The cluster, where the server has several."),
+        "limit" => {
+            json!({"type": "integer", "minimum": 1, "maximum": STATEMENTS_MAX, "description": "Number of statements of a page."})
+        }
+        "cursor" => text("`next` of the answer before, with the same other arguments."),
+        "object" => text("KIND/NAME as kubectl spells it: deploy/web."),
+        "objects" => {
+            texts("KIND or KIND/NAME as kubectl spells them: deploy, deployments.apps, deploy/web, pods/web-*.")
+        }
+        "fields" => texts("Paths of fields: .spec.replicas, image."),
+        "namespaces" => texts("Names of namespaces; all if there are none."),
+        "labels" => text("Label selector: app=web."),
+        "types" => {
+            json!({"type": "array", "items": {"enum": ["ADDED", "MODIFIED", "DELETED", "GAP", "ACTOR"]}, "description": "Types of entries; all if there are none."})
+        }
+        "where" => text("CEL expression over the entry: type == \"DELETED\" && namespace == \"shop\"."),
+        "touched" => text("A field that the entry changed: .spec.replicas, image."),
+        "grep" => text("Regular expression that the JSON of the entry matches."),
+        "by" => texts("Names of managers or users, with * for other characters."),
+        "since" => time("Start of the time, RFC 3339."),
+        "until" => time("End of the time, RFC 3339; now if there is none."),
+        "at" => moment("The moment: a seq, or a time of RFC 3339; now if there is none."),
+        "from" => moment("The first moment: a seq, or a time of RFC 3339."),
+        "to" => moment("The second moment, in the same formats; now if there is none."),
+        _ => json!({}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(value: Value) -> Option<JsonObject> {
+        if let Value::Object(object) = value { Some(object) } else { None }
+    }
+
+    /// Who gets the schemas can rely on them: each argument is described, and each is read.
+    #[test]
+    fn every_argument_is_described_and_read() {
+        for tool in &TOOLS {
+            for key in tool.needs.iter().chain(tool.takes).chain(&OF_ALL) {
+                let described = property(key);
+                let value = match (*key, &described["type"]) {
+                    ("cursor", _) => json!("1-2-3"),
+                    ("since" | "until", _) => json!("2026-11-20T10:00:00Z"),
+                    ("types", _) => json!(["ADDED"]),
+                    (_, kind) if kind == "array" => json!(["x"]),
+                    (_, kind) if kind == "integer" => json!(1),
+                    (_, kind) if kind.is_null() => panic!("{key} is not described"),
+                    _ => json!("7"),
+                };
+                let mut all: JsonObject = tool.needs.iter().map(|key| ((*key).to_owned(), json!("7"))).collect();
+                if all.contains_key("objects") {
+                    all.insert("objects".to_owned(), json!(["x"]));
+                }
+                all.insert((*key).to_owned(), value);
+                assert!(read(tool.name, Some(all)).is_ok(), "{} {key}", tool.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_tool_does_not_take_is_refused() {
+        for (name, wrong) in [
+            ("why", json!({})),
+            ("why", json!({"object": null})),
+            ("log", json!({"object": "deploy/web"})),
+            ("log", json!({"since": "yesterday"})),
+            ("log", json!({"cursor": "1"})),
+            ("verify", json!({"at": 1})),
+            ("object_at", json!({"objects": ["cm"], "at": "soon"})),
+            ("drop_everything", json!({})),
+        ] {
+            assert!(read(name, given(wrong.clone())).is_err(), "{name} {wrong}");
+        }
+        let at = read("why", given(json!({"object": "cm/x", "at": 12}))).unwrap().at;
+        assert_eq!(at, Some(At::Seq(Seq(12))));
+    }
+}
