@@ -10,6 +10,7 @@
 
 mod absences;
 mod announcing;
+mod assisting;
 mod auditing;
 mod bad_input;
 mod churning;

@@ -1,9 +1,10 @@
 // Judges of decklog's log that decklog's authors did not write: the validators of etcd's own robustness suite, over etcd's own
-// write-ahead log, the informers of client-go, and Tessera's checker of transparency logs.
+// write-ahead log, the informers of client-go, Tessera's checker of transparency logs, and the client of the Model Context Protocol's Go SDK.
 //
 //	judges inform --kubeconfig FILE --out FILE VERSION/RESOURCE...   runs informers until SIGTERM
 //	judges judge DIR                                                 judges the recording in DIR, and prints what it found as JSON
 //	judges fsck DIR KEY                                              checks every tree of evidence in DIR
+//	judges assist SCRIPT                                             calls the tools of a server of the Model Context Protocol
 package main
 
 import (
@@ -29,8 +30,10 @@ func run(arguments []string) error {
 		return judged(arguments[1])
 	case len(arguments) == 3 && arguments[0] == "fsck":
 		return checkEvidence(arguments[1], arguments[2])
+	case len(arguments) == 2 && arguments[0] == "assist":
+		return assist(arguments[1])
 	}
-	return fmt.Errorf("usage: judges inform --kubeconfig FILE --out FILE VERSION/RESOURCE... | judges judge DIR | judges fsck DIR KEY")
+	return fmt.Errorf("usage: judges inform --kubeconfig FILE --out FILE VERSION/RESOURCE... | judges judge DIR | judges fsck DIR KEY | judges assist SCRIPT")
 }
 
 func judged(dir string) error {
