@@ -1,10 +1,12 @@
 // Judges of decklog's log that decklog's authors did not write: the validators of etcd's own robustness suite, over etcd's own
 // write-ahead log, the informers of client-go, Tessera's checker of transparency logs, and the client of the Model Context Protocol's Go SDK.
+// Beside them is etcdctl, with which an auditor asks etcd.
 //
 //	judges inform --kubeconfig FILE --out FILE VERSION/RESOURCE...   runs informers until SIGTERM
 //	judges judge DIR                                                 judges the recording in DIR, and prints what it found as JSON
 //	judges fsck DIR KEY                                              checks every tree of evidence in DIR
 //	judges assist SCRIPT                                             calls the tools of a server of the Model Context Protocol
+//	judges etcdctl ARGUMENT...                                       is etcdctl
 package main
 
 import (
@@ -32,8 +34,10 @@ func run(arguments []string) error {
 		return checkEvidence(arguments[1], arguments[2])
 	case len(arguments) == 2 && arguments[0] == "assist":
 		return assist(arguments[1])
+	case len(arguments) > 1 && arguments[0] == "etcdctl":
+		return etcdctl(arguments[1:])
 	}
-	return fmt.Errorf("usage: judges inform --kubeconfig FILE --out FILE VERSION/RESOURCE... | judges judge DIR | judges fsck DIR KEY | judges assist SCRIPT")
+	return fmt.Errorf("usage: judges inform --kubeconfig FILE --out FILE VERSION/RESOURCE... | judges judge DIR | judges fsck DIR KEY | judges assist SCRIPT | judges etcdctl ARGUMENT...")
 }
 
 func judged(dir string) error {

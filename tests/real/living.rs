@@ -2,11 +2,14 @@
 //! one that is killed thirty times.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::decklog::Decklog;
-use crate::harness::{Cluster, LIMIT, Parts, Version, until};
+use crate::harness::{Cluster, LIMIT, Parts, Version, judges, until};
 use crate::judge::Scope;
 use crate::load::{self, Dice, SECRET, coded_secret};
 
@@ -77,6 +80,33 @@ pub async fn scenario(version: Version) {
     }
     same_changes(&mut calm, &mut paused);
     same_changes(&mut calm, &mut killed);
+    etcd_has_the_same(&cluster, &calm, started);
+}
+
+/// The lines that the documents give an auditor list etcd's revisions, and `verify` finds each of them in the log.
+fn etcd_has_the_same(cluster: &Cluster, daemon: &Decklog, started: u64) {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/signed-log.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let lines = page.split("```sh\n").find(|block| block.starts_with("timeout 30 etcdctl")).unwrap();
+    let lines = lines.split("decklog verify").next().unwrap();
+    let script = lines.replace("timeout 30", "timeout 3").replace("--rev 1042", &format!("--rev {}", started + 1));
+    let dir = cluster.path("auditor");
+    std::fs::create_dir(&dir).unwrap();
+    let etcdctl = dir.join("etcdctl");
+    let judges = judges().display();
+    std::fs::write(&etcdctl, format!("#!/bin/sh\nexec {judges} etcdctl --endpoints={} \"$@\"\n", cluster.etcd()))
+        .unwrap();
+    std::fs::set_permissions(&etcdctl, Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
+    let listed = Command::new("sh").args(["-c", &script]).env("PATH", path).current_dir(&dir).output().unwrap();
+    let list = dir.join("revisions.txt");
+    let revisions = std::fs::read_to_string(&list).unwrap().lines().count();
+    assert!(revisions > 20, "{revisions}: {}", String::from_utf8_lossy(&listed.stderr));
+    let (log, list) = (daemon.log(), list.display().to_string());
+    let verify = daemon.command(&["verify", log.to_str().unwrap(), "--revisions", &list]);
+    let said = String::from_utf8_lossy(&verify.stdout).into_owned() + &String::from_utf8_lossy(&verify.stderr);
+    assert!(verify.status.success(), "{said}");
+    assert!(said.contains(&format!("of {revisions} revisions that etcd has, {revisions} in an entry")), "{said}");
 }
 
 /// Stopped and started while the cluster lives, and never a list but the first one of each resource.

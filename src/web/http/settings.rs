@@ -17,7 +17,7 @@ pub struct Settings {
     pub listen: Listen,
     /// Let `listen` be an address that other machines reach. Nobody is asked for a password there, but for `reading`.
     pub allow_remote: bool,
-    /// Let `decklog --server` read the log here, for everybody who may open the unix socket, or shows a token of `token_file` or a
+    /// Let `decklog --server` and assistants (`/mcp`) read the log here, for everybody who may open the unix socket, or shows a token of `token_file` or a
     /// certificate of `client_ca_file`.
     pub reading: bool,
     /// A file with the tokens that may read, one in each line, each of 16 characters at least. It is read again for each
