@@ -7,7 +7,7 @@
 //! Context: Events are for people who look at an object of the cluster. A flapping alarm, or a log with many GAPs, must cost the API server
 //! little, and decklog may record its own Events.
 //! Decision: A task compares the status with what it has published, every 15 s and within a budget; `kube_runtime::events` makes series of
-//! what repeats. Entries are no cause of an Event, and nothing waits for the task.
+//! what repeats within minutes. Entries are no cause of an Event, and nothing waits for the task.
 //! Cost: What comes and goes between two looks has no Event.
 
 mod object;
@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::query::status::Live;
 use crate::watch::cluster::{Api, Failure};
 pub use object::Object;
-use turns::{Announcements, Key, Notice, Sort};
+use turns::{Announcements, Key, LASTING_MIN, Notice, Sort};
 pub use turns::{Baseline, Seen};
 
 /// The group and the plural of Events.
@@ -52,19 +52,37 @@ const SERIES_LIMIT: usize = 64;
 /// Controller that Events are from.
 const CONTROLLER: &str = "decklog";
 
+/// What the log said last of whether Events are published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    Published,
+    /// The right is missing.
+    Denied,
+    /// Requests fail. Only one that succeeds ends that: the right to publish is not the success of it.
+    Failing,
+}
+
+/// Error of a request for an Event.
+enum Trouble {
+    /// The API server never takes this one.
+    Refused(String),
+    /// The next may be taken.
+    Failed(String),
+}
+
 /// Publishes alarms and GAPs.
 pub struct Announcer {
     api: Api,
     client: Client,
     object: Object,
-    /// Recorders by what they are about: each makes one series of what repeats.
-    recorders: HashMap<Key, Recorder>,
+    /// Recorders by what they are about and what they say: each makes one series of what repeats, with the note that came first.
+    recorders: HashMap<(Key, String), Recorder>,
     announcements: Announcements,
     began: Instant,
     /// The object, once the right was granted.
     reference: Option<ObjectReference>,
-    /// What the log said last of why nothing is published.
-    said: Option<String>,
+    said: Said,
 }
 
 impl fmt::Debug for Announcer {
@@ -85,7 +103,7 @@ impl Announcer {
             announcements: Announcements::new(baseline),
             began: Instant::now(),
             reference: None,
-            said: None,
+            said: Said::Nothing,
         }
     }
 
@@ -123,17 +141,16 @@ impl Announcer {
             Some(reference) => reference.clone(),
             None => match timeout(REQUEST_TIMEOUT, self.asks()).await {
                 Ok(Ok(Some(reference))) => {
-                    if self.said.take().is_none() {
-                        tracing::info!("alarms and GAPs are published as Events on {}", self.object);
+                    if self.said != Said::Failing {
+                        self.succeeded();
                     }
                     self.reference.insert(reference).clone()
                 }
                 Ok(Ok(None)) => {
                     let (group, plural) = RESOURCE;
-                    self.say(&format!(
-                        "no Events are published: in the namespace {} {plural}.{group} may not be created and patched",
-                        self.object.namespace()
-                    ));
+                    let namespace = self.object.namespace();
+                    let why = format!("in the namespace {namespace} {plural}.{group} may not be created and patched");
+                    self.say(Said::Denied, &format!("no Events are published: {why}"));
                     return DENIAL_DELAY;
                 }
                 // Nobody has led yet.
@@ -145,15 +162,19 @@ impl Announcer {
         let Some(seen) = look().await else { return LOOK_INTERVAL };
         self.announcements.look(self.began.elapsed(), &seen);
         while let Some(notice) = self.announcements.next(self.began.elapsed(), &seen) {
-            if let Err(why) = self.publish(&notice, &reference).await {
-                // An Event that is gone cannot be patched, and a right can be taken away.
-                self.recorders.remove(&notice.key);
-                self.reference = None;
-                return self.failed(&why);
+            match self.publish(&notice, &reference).await {
+                Ok(()) => self.succeeded(),
+                // It is no obstacle to others.
+                Err(Trouble::Refused(why)) => drop(self.failed(&why)),
+                Err(Trouble::Failed(why)) => {
+                    // A right can be taken away.
+                    self.reference = None;
+                    return self.failed(&why);
+                }
             }
             self.announcements.published(self.began.elapsed(), notice);
         }
-        LOOK_INTERVAL
+        if self.announcements.is_waiting(self.began.elapsed()) { LASTING_MIN } else { LOOK_INTERVAL }
     }
 
     /// Asks for the right to publish. Returns the object to publish on; none without the right.
@@ -167,37 +188,54 @@ impl Announcer {
         self.object.reference(&self.api).await.map(Some)
     }
 
-    async fn publish(&mut self, notice: &Notice, reference: &ObjectReference) -> Result<(), String> {
-        if self.recorders.len() >= SERIES_LIMIT && !self.recorders.contains_key(&notice.key) {
+    async fn publish(&mut self, notice: &Notice, reference: &ObjectReference) -> Result<(), Trouble> {
+        let key = (notice.key.clone(), notice.subject());
+        if self.recorders.len() >= SERIES_LIMIT && !self.recorders.contains_key(&key) {
             self.recorders.clear();
         }
         let (client, instance) = (&self.client, self.object.instance());
-        let recorder = self.recorders.entry(notice.key.clone()).or_insert_with(|| {
+        let recorder = self.recorders.entry(key.clone()).or_insert_with(|| {
             let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: Some(instance.to_owned()) };
             Recorder::new(client.clone(), reporter)
         });
         let event = event(notice);
-        match timeout(REQUEST_TIMEOUT, recorder.publish(&event, reference)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_elapsed) => Err("the API server does not answer".to_owned()),
-        }
+        let trouble = match timeout(REQUEST_TIMEOUT, recorder.publish(&event, reference)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(kube::Error::Api(status))) if is_definite(status.code) => Trouble::Refused(status.to_string()),
+            Ok(Err(error)) => Trouble::Failed(error.to_string()),
+            Err(_elapsed) => Trouble::Failed("the API server does not answer".to_owned()),
+        };
+        // An Event that is gone cannot be patched.
+        self.recorders.remove(&key);
+        Err(trouble)
     }
 
     fn failed(&mut self, why: &str) -> Duration {
-        self.say(&format!("Events cannot be published on {} now: {why}", self.object));
+        self.say(Said::Failing, &format!("Events cannot be published on {} now: {why}", self.object));
         FAILURE_DELAY
     }
 
-    /// Logs a sentence where it is another one than before.
-    fn say(&mut self, text: &str) {
-        if self.said.as_deref() == Some(text) {
+    fn succeeded(&mut self) {
+        if self.said != Said::Published {
+            tracing::info!("alarms and GAPs are published as Events on {}", self.object);
+            self.said = Said::Published;
+        }
+    }
+
+    /// Logs a sentence where it is of another sort than the one before.
+    fn say(&mut self, sort: Said, text: &str) {
+        if self.said == sort {
             tracing::debug!("{text}");
         } else {
             tracing::warn!("{text}");
-            self.said = Some(text.to_owned());
+            self.said = sort;
         }
     }
+}
+
+/// Reports whether a status is about the request itself, so that the same request never succeeds.
+fn is_definite(status: u16) -> bool {
+    (400..500).contains(&status) && ![401, 403, 404, 429].contains(&status)
 }
 
 fn event(notice: &Notice) -> Event {

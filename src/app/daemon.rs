@@ -315,7 +315,7 @@ impl Running {
             tasks.spawn("ui", async move { Ok(ui::serve(bound, &section, &state, stop).await?) });
         }
         background::begin(&config, &handle, &journal, &mut tasks);
-        announcing::spawn(announcer, &config.state.path, live.subscribe(), &mut tasks);
+        announcing::spawn(announcer, &config.state.path, &journal, live.subscribe(), &mut tasks);
         let stop = tasks.stop();
         if let Some(bound) = bound {
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });

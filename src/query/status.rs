@@ -14,12 +14,11 @@ mod alarm;
 mod evidence;
 mod ha;
 mod live;
+mod process;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -29,6 +28,8 @@ pub use alarm::{Alarm, NAMES as ALARMS, failing, refused};
 pub use evidence::{EvidenceStatus, WitnessStatus};
 pub use ha::{HaView, Role};
 pub use live::{Because, CacheFault, FILE as LIVE, Jump, Live, Part, Trouble, in_one_line};
+use process::alive;
+pub use process::daemon;
 
 use crate::core::model::Seq;
 use crate::core::wire::{Entry, EntryGap};
@@ -350,6 +351,32 @@ impl Status {
     /// # Errors
     /// Where the journal cannot be read.
     pub fn gather(reader: &mut Reader, dir: &Path, now: Timestamp) -> Result<Self, JournalError> {
+        Self::collect(reader, dir, now, || {
+            let daemon = daemon(dir);
+            let mut live = daemon.pid.and_then(|pid| Live::read(dir, pid)).unwrap_or_default();
+            // One that is stopped cannot say so.
+            if daemon.running && Live::frozen_since(dir, now).is_some() && live != Live::default() {
+                live.stalled = Part::ALL.iter().map(|part| part.name().to_owned()).collect();
+            }
+            (daemon, live)
+        })
+    }
+
+    /// Collects it in the daemon itself, which needs no file to know its own state.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub fn of_this_daemon(reader: &mut Reader, dir: &Path, now: Timestamp, live: Live) -> Result<Self, JournalError> {
+        let daemon = DaemonStatus { running: true, pid: Some(live.pid), ..DaemonStatus::default() };
+        Self::collect(reader, dir, now, || (daemon, live))
+    }
+
+    fn collect(
+        reader: &mut Reader,
+        dir: &Path,
+        now: Timestamp,
+        daemon: impl FnOnce() -> (DaemonStatus, Live),
+    ) -> Result<Self, JournalError> {
         // Cursors before the head, so that none is seen past it while the daemon goes on.
         let sinks = reader.sinks()?;
         let refused = reader.dead_letters()?;
@@ -362,12 +389,7 @@ impl Status {
         let retained = reader.retained()?;
         let size = |name: &str| fs::metadata(dir.join(name)).map_or(0, |meta| meta.len());
         let disk = rustix::fs::statvfs(dir).ok();
-        let daemon = daemon(dir);
-        let mut live = daemon.pid.and_then(|pid| Live::read(dir, pid)).unwrap_or_default();
-        // One that is stopped cannot say so.
-        if daemon.running && Live::frozen_since(dir, now).is_some() && live != Live::default() {
-            live.stalled = Part::ALL.iter().map(|part| part.name().to_owned()).collect();
-        }
+        let (daemon, mut live) = daemon();
         let failed = if daemon.running { None } else { failed(dir) };
         let mut status = Self {
             time: now,
@@ -523,62 +545,4 @@ pub fn spoken(word: &str, active: bool, running: bool) -> String {
 pub fn failed(dir: &Path) -> Option<Trouble> {
     let left = Live::last(dir)?;
     left.failed.filter(|_| alive(left.pid))
-}
-
-/// Reports whether a daemon holds the state directory. It reads the kernel's list of locks instead of trying the lock, which a
-/// daemon that starts at that moment would find taken.
-#[must_use]
-pub fn daemon(dir: &Path) -> DaemonStatus {
-    let path = dir.join("decklog.lock");
-    let Ok(meta) = fs::metadata(&path) else { return DaemonStatus::default() };
-    let named: Option<u32> = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-    let named = named.filter(|pid| alive(*pid));
-    // On a busy machine the list moves while it is read and a line can be missed, so that a process which should be
-    // in it is looked for more than once.
-    for _ in 0..READS {
-        let Ok(locks) = fs::read_to_string("/proc/locks") else {
-            // Without the list: the process that the lock file names, where there is one.
-            return DaemonStatus { running: named.is_some(), pid: named, ..DaemonStatus::default() };
-        };
-        let pid = holder(&locks, meta.ino());
-        if pid.is_some() || named.is_none() {
-            return DaemonStatus { running: pid.is_some(), pid, ..DaemonStatus::default() };
-        }
-    }
-    DaemonStatus::default()
-}
-
-/// Number of reads of the lock list before a process counts as one without a lock.
-const READS: usize = 10;
-
-/// The process that holds a flock on this inode, by `/proc/locks`. The device is not compared: some file systems name
-/// another one there than `stat` does.
-fn holder(locks: &str, inode: u64) -> Option<u32> {
-    locks.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, "FLOCK", "ADVISORY", "WRITE", pid, file, ..] = words.as_slice() else { return None };
-        let same = file.rsplit(':').next().and_then(|number| number.parse().ok()) == Some(inode);
-        same.then(|| pid.parse().ok()).flatten()
-    })
-}
-
-fn alive(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    pid.is_some_and(|pid| match rustix::process::test_kill_process(pid) {
-        Ok(()) => true,
-        Err(error) => io::Error::from(error).kind() == io::ErrorKind::PermissionDenied,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_holder_of_a_lock_is_read_from_the_kernels_list() {
-        let locks = "1: POSIX  ADVISORY  READ 11 fd:01:77 128 128\n2: FLOCK  ADVISORY  WRITE 4321 fd:01:77 0 EOF\n2: -> FLOCK  ADVISORY  WRITE 9 fd:01:77 0 EOF\n";
-        assert_eq!(holder(locks, 77), Some(4321));
-        assert_eq!(holder(locks, 7), None);
-        assert_eq!(holder("1: FLOCK  ADVISORY  READ 5 fd:01:77 0 EOF\n", 77), None);
-    }
 }

@@ -1,7 +1,8 @@
 //! Events in a simulated cluster, by a clock that nobody waits for.
 
-use std::sync::Arc;
+use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -12,8 +13,9 @@ use super::*;
 use crate::app::config::Config;
 use crate::core::model::Seq;
 use crate::core::runtime;
-use crate::query::status::{Alarm, HaView, Role};
-use crate::sim::faults::On;
+use crate::journal::{Journal, Reader};
+use crate::query::status::{Alarm, Status};
+use crate::sim::faults::{Act, Fault, On, Refusal};
 use crate::sim::{Settings, Sim, objects};
 use crate::watch::cluster::{Events, Limits};
 
@@ -76,6 +78,20 @@ impl Stage {
         self.sim.objects(EVENTS).unwrap().iter().map(|row| row.value()).collect()
     }
 
+    /// Reasons and notes of the Events that were made, in order.
+    fn notes(&self) -> Vec<(String, String)> {
+        let mut events = self.events();
+        events.sort_by_key(|event| event["metadata"]["name"].as_str().unwrap().to_owned());
+        let text = |event: &Value, key: &str| event[key].as_str().unwrap().to_owned();
+        events.iter().map(|event| (text(event, "reason"), text(event, "note"))).collect()
+    }
+
+    /// Refuses writes of Events.
+    fn refuse(&self, times: usize, code: u16, reason: &'static str) {
+        let refusal = Refusal::new(code, reason, "no");
+        self.sim.fault(Fault::new(On::write(EVENTS), Act::refuse(&refusal)).times(times));
+    }
+
     fn writes(&self) -> usize {
         self.sim.count(&On::write(EVENTS))
     }
@@ -100,7 +116,8 @@ fn seen(alarms: Vec<Alarm>) -> Seen {
 }
 
 fn with_gap(seq: u64, count: u64, leads: bool) -> Seen {
-    let notice = alarm("gap-recorded", "pods");
+    let what = format!("changes may be missing, recorded by entry {seq}");
+    let notice = Alarm { what, ..alarm("gap-recorded", "pods") };
     Seen { alarms: Vec::new(), gap: Some(Gap { seq: Seq(seq), count, notice }), leads }
 }
 
@@ -111,15 +128,14 @@ fn looks(count: usize) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn an_alarm_that_flaps_a_hundred_times_is_two_events_and_one_request_a_minute() {
     let stage = Stage::new();
-    // Raised at every third look, so that it is not at each request as it was at the one before.
-    let flaps =
-        |look: usize| seen(if look.is_multiple_of(3) { vec![alarm("sink-halted", "audit")] } else { Vec::new() });
-    let looked = stage.runs(stage.announcer().await, looks(300), flaps).await;
+    // Raised at two looks of seven, so that it is not at each request as it was at the one before.
+    let flaps = |look: usize| seen(if look % 7 < 2 { vec![alarm("sink-halted", "audit")] } else { Vec::new() });
+    let looked = stage.runs(stage.announcer().await, looks(700), flaps).await;
     let mut events = stage.events();
     events.sort_by_key(|event| event["reason"].as_str().unwrap().to_owned());
     let reasons: Vec<&Value> = events.iter().map(|event| &event["reason"]).collect();
     assert_eq!(reasons, ["SinkHalted", "SinkHaltedEnded"]);
-    assert!(looked >= 300 && (20..=76).contains(&stage.writes()), "{looked} looks, {} requests", stage.writes());
+    assert!(looked >= 700 && (80..=175).contains(&stage.writes()), "{looked} looks, {} requests", stage.writes());
     let event = &events[0];
     assert_eq!(event["regarding"]["kind"], "Pod");
     assert_eq!(event["regarding"]["uid"], "of-the-pod");
@@ -135,15 +151,37 @@ async fn what_ends_is_published_and_what_lasts_is_published_again_every_half_an_
     // Three hours of it, and then none.
     let lasts = |look: usize| seen(if look < 720 { vec![alarm("disk-low", "")] } else { Vec::new() });
     stage.runs(stage.announcer().await, looks(960), lasts).await;
-    let mut events = stage.events();
-    events.sort_by_key(|event| event["reason"].as_str().unwrap().to_owned());
-    assert_eq!(events.iter().map(|event| &event["type"]).collect::<Vec<_>>(), ["Warning", "Normal"], "{events:?}");
-    assert_eq!(events[0]["series"]["count"], 6);
-    assert_eq!(
-        (&events[1]["reason"], &events[1]["note"]),
-        (&"DiskLowEnded".into(), &"the alarm disk-low has ended".into())
-    );
+    let mut notes = stage.notes();
+    notes.dedup();
+    let ended = ("DiskLowEnded".to_owned(), "the alarm disk-low has ended".to_owned());
+    assert_eq!((notes.len(), notes.last()), (2, Some(&ended)), "{notes:?}");
     assert_eq!(stage.writes(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_over_at_once_has_no_event() {
+    let stage = Stage::new();
+    let once = |look: usize| seen(if look.is_multiple_of(3) { vec![alarm("disk-low", "")] } else { Vec::new() });
+    stage.runs(stage.announcer().await, looks(100), once).await;
+    assert_eq!(stage.writes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_cause_is_another_event_and_another_number_is_not() {
+    let stage = Stage::new();
+    // Published at the looks 1, 121 and 241.
+    let because = |look: usize| {
+        let what = match look {
+            0..100 => "7 entries behind: refused",
+            100..200 => "900 entries behind: refused",
+            _ => "950 entries behind: timed out",
+        };
+        seen(vec![Alarm { what: what.to_owned(), ..alarm("sink-behind", "audit") }])
+    };
+    stage.runs(stage.announcer().await, looks(300), because).await;
+    let of = |what: &str| ("SinkBehind".to_owned(), format!("audit: {what}. To do: do something"));
+    assert_eq!(stage.notes(), [of("7 entries behind: refused"), of("950 entries behind: timed out")]);
+    assert_eq!(stage.writes(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,28 +229,59 @@ async fn a_right_that_is_taken_away_ends_the_publishing() {
 #[tokio::test(start_paused = true)]
 async fn an_event_that_is_gone_is_created_again() {
     let stage = Stage::new();
+    // It comes again after three minutes, when the Event would be counted up.
     let gone = async {
-        sleep(Duration::from_secs(600)).await;
-        assert_eq!(stage.events().len(), 1);
+        sleep(Duration::from_secs(150)).await;
+        assert_eq!(stage.events().len(), 2);
         stage.sim.delete_all(EVENTS).unwrap();
     };
-    let run = stage.runs(stage.announcer().await, Duration::from_secs(2400), |_| seen(vec![alarm("disk-low", "")]));
+    let flaps = |look: usize| seen(if look % 14 < 7 { vec![alarm("disk-low", "")] } else { Vec::new() });
+    let run = stage.runs(stage.announcer().await, Duration::from_secs(300), flaps);
     tokio::join!(run, gone);
     let events = stage.events();
-    assert_eq!(events.len(), 1);
-    assert_eq!(events[0]["series"], Value::Null, "a new one");
+    assert_eq!((events.len(), stage.writes()), (1, 4), "a patch that was refused, and a new one");
+    assert_eq!((&events[0]["reason"], &events[0]["series"]), (&"DiskLow".into(), &Value::Null));
+}
+
+/// What is logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_refuses_is_asked_once_a_minute() {
+async fn an_api_server_that_refuses_is_asked_once_a_minute_and_logged_once() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
     let stage = Stage::new();
-    let refusal = crate::sim::faults::Refusal::new(503, "ServiceUnavailable", "no");
-    stage
-        .sim
-        .fault(crate::sim::faults::Fault::new(On::write(EVENTS), crate::sim::faults::Act::refuse(&refusal)).always());
+    // A quota, which the right to create says nothing of.
+    stage.refuse(10, 403, "Forbidden");
     let looked =
-        stage.runs(stage.announcer().await, Duration::from_secs(605), |_| seen(vec![alarm("disk-low", "")])).await;
-    assert_eq!((looked, stage.writes()), (11, 11));
+        stage.runs(stage.announcer().await, Duration::from_secs(610), |_| seen(vec![alarm("disk-low", "")])).await;
+    assert_eq!((looked, stage.writes(), stage.events().len()), (12, 11, 1));
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let logged = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+    assert_eq!((logged("cannot be published"), logged("are published as Events")), (1, 2), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_api_server_never_takes_holds_up_no_other() {
+    let stage = Stage::new();
+    stage.refuse(1, 422, "Invalid");
+    let alarms = || seen(vec![alarm("disk-low", ""), alarm("wal-large", "")]);
+    stage.runs(stage.announcer().await, Duration::from_secs(30), |_| alarms()).await;
+    let reasons: Vec<String> = stage.notes().into_iter().map(|(reason, _)| reason).collect();
+    assert_eq!((reasons, stage.writes()), (vec!["WalLarge".to_owned()], 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,10 +296,11 @@ async fn gaps_are_published_by_the_leader_once_and_several_of_a_minute_together(
         _ => with_gap(20, 7, true),
     };
     stage.runs(stage.announcer().await, looks(100), grows).await;
-    let events = stage.events();
-    assert_eq!(events.len(), 1);
-    assert_eq!(events[0]["note"], "pods: it is gap-recorded. To do: do something");
-    assert_eq!((&events[0]["reason"], &events[0]["series"]["count"]), (&"GapRecorded".into(), &2.into()));
+    let of = |what: &str| {
+        let what = format!("pods: changes may be missing, recorded by entry {what}. To do: do something");
+        ("GapRecorded".to_owned(), what)
+    };
+    assert_eq!(stage.notes(), [of("12"), of("20 (and 3 more before it)")]);
     assert_eq!(stage.writes(), 2);
     // A standby publishes none, and what it saw as one is no news when it leads.
     let stage = Stage::new();
@@ -240,33 +310,54 @@ async fn gaps_are_published_by_the_leader_once_and_several_of_a_minute_together(
     let stage = Stage::new();
     let takes_over = |look: usize| if look < 50 { with_gap(20, 7, false) } else { with_gap(23, 9, true) };
     stage.runs(stage.announcer().await, looks(100), takes_over).await;
-    assert_eq!(stage.events()[0]["note"], "pods: it is gap-recorded (and 1 more before it). To do: do something");
+    assert_eq!(stage.notes(), [of("23 (and 1 more before it)")]);
+    // What the last look as a standby saw may be what it wrote when it took over.
+    let stage = Stage::new();
+    let takes_over = |look: usize| match look {
+        0..50 => with_gap(20, 7, false),
+        50 => with_gap(22, 8, false),
+        _ => with_gap(22, 8, true),
+    };
+    stage.runs(stage.announcer().await, looks(100), takes_over).await;
+    assert_eq!(stage.notes(), [of("22")]);
 }
 
 #[test]
-fn what_is_published_is_the_status_without_what_a_daemon_cannot_know_of_itself() {
-    let status = |ha: Value| -> Seen {
-        let alarm = |name: &str| json!({"alarm": name, "what": "w", "do": "d"});
-        let status = json!({
-            "time": "2026-01-01T00:00:00Z",
-            "alarms": [alarm("daemon-down"), alarm("disk-low")],
-            "notices": [alarm("gap-recorded")],
-            "cluster": {"name": "", "uid": ""}, "daemon": {"running": true}, "ha": ha,
-            "journal": {"path": "/j", "epoch": "e", "entries": 7, "removed": 0, "size_bytes": 0, "wal_bytes": 0},
-            "gaps": {"count": 3, "recovered": 0, "last": {
-                "seq": 7, "time": "2026-01-01T00:00:00Z", "resource": "pods", "why": "expired",
-            }},
-            "sources": [], "sinks": [],
-        });
-        Seen::of(serde_json::from_value(status).unwrap())
-    };
-    let role = |role: Role| serde_json::to_value(HaView { role, ..HaView::default() }).unwrap();
-    let alone = status(Value::Null);
-    assert_eq!(alone.alarms.iter().map(|alarm| alarm.alarm).collect::<Vec<_>>(), ["disk-low"]);
-    let gap = alone.gap.unwrap();
-    assert_eq!((gap.seq, gap.count, gap.notice.alarm), (Seq(7), 3, "gap-recorded"));
-    let leads = [role(Role::Leader), role(Role::Standby), role(Role::Starting)].map(|ha| status(ha).leads);
-    assert_eq!((alone.leads, leads), (true, [true, false, false]));
+fn what_is_published_is_the_status_without_names_of_objects() {
+    let now = "2026-01-01T00:00:00Z";
+    let status = json!({
+        "time": now, "alarms": [], "cluster": {"name": "", "uid": ""}, "daemon": {"running": true},
+        "journal": {"path": "/j", "epoch": "e", "entries": 7, "removed": 0, "size_bytes": 0, "wal_bytes": 0},
+        "gaps": {"count": 3, "recovered": 0, "last": {"seq": 7, "time": now, "resource": "pods", "why": "expired"}},
+        "sources": [{
+            "name": "pods", "state": "watching", "objects": 2, "gaps": 3, "recovered": 0, "suppressed": 0, "active": true,
+            "cache_fault": {"since": now, "objects": 2, "example": "shop/web"},
+        }],
+        "sinks": [],
+    });
+    let mut status: Status = serde_json::from_value(status).unwrap();
+    status.judge();
+    assert!(status.alarms[0].what.contains("2 objects, shop/web among them"), "{status:?}");
+    let seen = Seen::of(status, true);
+    let what: Vec<(&str, &str)> = seen.alarms.iter().map(|alarm| (alarm.alarm, alarm.what.as_str())).collect();
+    assert!(
+        matches!(what[..], [("watch-cache-wrong", what)] if what.contains("shows 2 objects otherwise")),
+        "{what:?}"
+    );
+    let gap = seen.gap.unwrap();
+    assert_eq!((gap.seq, gap.count, gap.notice.alarm, seen.leads), (Seq(7), 3, "gap-recorded", true));
+}
+
+/// The file for other processes may be absent or torn, and a status without it says that nothing runs.
+#[tokio::test]
+async fn a_daemon_needs_no_file_to_know_its_own_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_journal, _thread) = Journal::open(dir.path()).unwrap();
+    let mut reader = Reader::open(dir.path()).unwrap();
+    let live = Live { pid: 7, waiting: vec!["widgets.example.org".to_owned()], ..Live::default() };
+    let status = Status::of_this_daemon(&mut reader, dir.path(), jiff::Timestamp::now(), live).unwrap();
+    let alarms: Vec<&str> = status.alarms.iter().map(|alarm| alarm.alarm).collect();
+    assert_eq!(alarms, ["resource-waiting"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,7 +406,7 @@ fn a_burst_is_bounded_and_everything_has_its_turn() {
     };
     // Twenty every ten minutes, each once before any comes again.
     let order = published(120, |_| seen(degraded("a", 60)));
-    let expected = degraded("a", 60).into_iter().enumerate().map(|(n, alarm)| (n as u64 / 20 * 600, alarm.about));
+    let expected = degraded("a", 60).into_iter().enumerate().map(|(n, alarm)| (15 + n as u64 / 20 * 600, alarm.about));
     assert_eq!(order, expected.collect::<Vec<_>>());
     // What comes again, though it is the worst, lets others go first.
     let order = published(124, |second| {
@@ -325,7 +416,7 @@ fn a_burst_is_bounded_and_everything_has_its_turn() {
             _ => [degraded("worst", 20), degraded("other", 20)].concat(),
         })
     });
-    let turns = [(0, "worst"), (600, "worst"), (1200, "other"), (1800, "worst")];
+    let turns = [(15, "worst"), (615, "worst"), (1215, "other"), (1815, "worst")];
     let expected = turns.iter().flat_map(|(at, name)| degraded(name, 20).into_iter().map(|alarm| (*at, alarm.about)));
     assert_eq!(order, expected.collect::<Vec<_>>());
 }
@@ -334,10 +425,13 @@ fn a_burst_is_bounded_and_everything_has_its_turn() {
 fn a_long_note_is_cut_as_kubernetes_takes_it() {
     let mut announcements = Announcements::new(Baseline::default());
     let long = Alarm { what: "ü".repeat(2000), ..alarm("sink-halted", "audit") };
-    let notice = announcements.next(Duration::ZERO, &seen(vec![long])).unwrap();
+    let long = seen(vec![long]);
+    announcements.look(Duration::ZERO, &long);
+    let notice = announcements.next(LASTING_MIN, &long).unwrap();
     assert!((1020..=1024).contains(&notice.note.len()) && notice.note.ends_with("ü…"), "{}", notice.note.len());
-    announcements.published(Duration::ZERO, notice);
-    assert!(announcements.next(Duration::ZERO, &seen(Vec::new())).is_none(), "not within a minute");
+    announcements.published(LASTING_MIN, notice);
+    announcements.look(LASTING_MIN, &seen(Vec::new()));
+    assert!(announcements.next(LASTING_MIN, &seen(Vec::new())).is_none(), "not within a minute");
 }
 
 fn config(rest: &str) -> Config {

@@ -1,11 +1,11 @@
 //! The choice of what is published next: a pure function of the status, the time, and what was published.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::core::model::Seq;
 use crate::journal::{JournalError, Reader};
-use crate::query::status::{Alarm, Role, Status};
+use crate::query::status::{Alarm, Status};
 
 /// Shortest time between two Events about the same.
 const REPEAT_MIN: Duration = Duration::from_secs(60);
@@ -17,8 +17,8 @@ const BUDGET: usize = 20;
 const BUDGET_PERIOD: Duration = Duration::from_secs(600);
 /// Largest note that Kubernetes takes, in bytes.
 const NOTE_LIMIT: usize = 1024;
-/// Alarm that a daemon cannot have of itself.
-const DAEMON_DOWN: &str = "daemon-down";
+/// Shortest duration of an alarm that is published: what a start finds of before, and what is over at once, is no news.
+pub(super) const LASTING_MIN: Duration = Duration::from_secs(5);
 
 /// Position of the log from which GAPs are published.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,14 +76,16 @@ pub(super) struct Gap {
 }
 
 impl Seen {
-    /// Returns it of a status.
+    /// Returns it of a status, without the names of objects. `leads` is set if GAPs of the log are this decklog's to publish.
     #[must_use]
-    pub fn of(mut status: Status) -> Self {
-        status.alarms.retain(|alarm| alarm.alarm != DAEMON_DOWN);
+    pub fn of(mut status: Status, leads: bool) -> Self {
+        for fault in status.sources.iter_mut().filter_map(|source| source.cache_fault.as_mut()) {
+            fault.example.clear();
+        }
+        status.judge();
         // A GAP that is no news any more has no notice.
         let last = status.gaps.last.as_ref().zip(status.notices.into_iter().next());
         let gap = last.map(|(last, notice)| Gap { seq: last.place.seq, count: status.gaps.count, notice });
-        let leads = status.ha.as_ref().is_none_or(|view| view.role == Role::Leader);
         Self { alarms: status.alarms, gap, leads }
     }
 }
@@ -108,6 +110,14 @@ pub(super) struct Notice {
 }
 
 impl Notice {
+    /// Returns what of the note stays as it is while the same goes on: of an alarm that is the text without its numbers.
+    pub(super) fn subject(&self) -> String {
+        match self.sort {
+            Sort::Raised | Sort::Ended => self.note.replace(|c: char| c.is_ascii_digit(), ""),
+            Sort::Gap(..) => self.note.clone(),
+        }
+    }
+
     /// Returns the reason of the Event: `SinkHalted`, and `SinkHaltedEnded` where that is over.
     pub(super) fn reason(&self) -> String {
         let words = self.key.alarm.split('-').map(|word| word[..1].to_ascii_uppercase() + &word[1..]);
@@ -130,23 +140,41 @@ pub(super) struct Announcements {
     /// Times of what counts for the budget.
     spent: VecDeque<Duration>,
     gap: Baseline,
+    /// The newest GAP that the last look saw, if that was one of a standby.
+    of_another: Option<Baseline>,
+    /// Alarms of the last look, with the time since which each has been there at every look.
+    lasting: BTreeMap<Key, Duration>,
 }
 
 impl Announcements {
     pub(super) fn new(gap: Baseline) -> Self {
-        Self { published: BTreeMap::new(), spent: VecDeque::new(), gap }
+        Self { published: BTreeMap::new(), spent: VecDeque::new(), gap, of_another: None, lasting: BTreeMap::new() }
     }
 
-    /// Forgets what no longer counts, and the GAPs that another decklog publishes. What has ended is kept for a while: when it comes again, others go first.
+    /// Forgets what no longer counts, and the GAPs that another decklog publishes: those that two looks of a standby saw, because the newest
+    /// may be its own already. What has ended is kept for a while: when it comes again, others go first.
     pub(super) fn look(&mut self, now: Duration, seen: &Seen) {
         let within = |at: Duration, period| now.saturating_sub(at) < period;
         self.published.retain(|_, last| last.is_raised || within(last.at, REMINDER_PERIOD));
         while self.spent.front().is_some_and(|at| !within(*at, BUDGET_PERIOD)) {
             self.spent.pop_front();
         }
-        if let Some(gap) = seen.gap.as_ref().filter(|_| !seen.leads) {
-            self.gap = Baseline { head: gap.seq, gaps: gap.count };
+        let of_another = seen.gap.as_ref().filter(|_| !seen.leads);
+        let of_another = of_another.map(|gap| Baseline { head: gap.seq, gaps: gap.count });
+        if let Some(before) = self.of_another.filter(|before| of_another.is_some() && before.head > self.gap.head) {
+            self.gap = before;
         }
+        self.of_another = of_another;
+        let since = |key: &Key| self.lasting.get(key).copied().unwrap_or(now);
+        self.lasting = seen.alarms.iter().map(Key::of).map(|key| (key.clone(), since(&key))).collect();
+    }
+
+    /// Reports whether an alarm is too new to be published.
+    pub(super) fn is_waiting(&self, now: Duration) -> bool {
+        let is_new = |since: &Duration| now.saturating_sub(*since) < LASTING_MIN;
+        self.lasting
+            .iter()
+            .any(|(key, since)| is_new(since) && !self.published.get(key).is_some_and(|last| last.is_raised))
     }
 
     /// Returns the Event that is due: of several that about which nothing was published for the longest time.
@@ -163,17 +191,20 @@ impl Announcements {
                 due.push((last.map(|last| last.at), self.of_gap(key, gap)));
             }
         }
+        let lasts = |key: &Key| self.lasting.get(key).is_some_and(|since| now.saturating_sub(*since) >= LASTING_MIN);
         for alarm in &seen.alarms {
             let key = Key::of(alarm);
+            if !lasts(&key) {
+                continue;
+            }
             let last = self.published.get(&key);
             if last.is_none_or(|last| past(last, if last.is_raised { REMINDER_PERIOD } else { REPEAT_MIN })) {
                 let note = note(&alarm.about, &alarm.what, &alarm.remedy);
                 due.push((last.map(|last| last.at), Notice { key, sort: Sort::Raised, note }));
             }
         }
-        let lasting: HashSet<Key> = seen.alarms.iter().map(Key::of).collect();
         for (key, last) in &self.published {
-            if last.is_raised && !lasting.contains(key) && past(last, REPEAT_MIN) {
+            if last.is_raised && !self.lasting.contains_key(key) && past(last, REPEAT_MIN) {
                 let note = note(&key.about, &format!("the alarm {} has ended", key.alarm), "");
                 due.push((Some(last.at), Notice { key: key.clone(), sort: Sort::Ended, note }));
             }

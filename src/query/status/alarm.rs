@@ -323,7 +323,9 @@ fn cache_wrong(source: &str, fault: &CacheFault) -> Alarm {
     let CacheFault { since, objects, example } = fault;
     let which = match objects {
         0 => "at least one object".to_owned(),
+        1 if example.is_empty() => "one object".to_owned(),
         1 => example.clone(),
+        objects if example.is_empty() => format!("{objects} objects"),
         objects => format!("{objects} objects, {example} among them"),
     };
     let found = if *objects == 0 { "by the API server's own comparison " } else { "" };
