@@ -165,7 +165,7 @@ impl Announcer {
             match self.publish(&notice, &reference).await {
                 Ok(()) => self.succeeded(),
                 // It is no obstacle to others.
-                Err(Trouble::Refused(why)) => drop(self.failed(&why)),
+                Err(Trouble::Refused(why)) => self.fails(&why),
                 Err(Trouble::Failed(why)) => {
                     // A right can be taken away.
                     self.reference = None;
@@ -211,8 +211,12 @@ impl Announcer {
     }
 
     fn failed(&mut self, why: &str) -> Duration {
-        self.say(Said::Failing, &format!("Events cannot be published on {} now: {why}", self.object));
+        self.fails(why);
         FAILURE_DELAY
+    }
+
+    fn fails(&mut self, why: &str) {
+        self.say(Said::Failing, &format!("Events cannot be published on {} now: {why}", self.object));
     }
 
     fn succeeded(&mut self) {
