@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::query::status::Live;
+use crate::watch::cluster::failure::error_event;
 use crate::watch::cluster::{Api, Failure};
 pub use object::Object;
 use turns::{Announcements, Key, LASTING_MIN, Notice, Sort};
@@ -61,14 +62,6 @@ enum Said {
     Denied,
     /// Requests fail. Only one that succeeds ends that: the right to publish is not the success of it.
     Failing,
-}
-
-/// Error of a request for an Event.
-enum Trouble {
-    /// The API server never takes this one.
-    Refused(String),
-    /// The next may be taken.
-    Failed(String),
 }
 
 /// Publishes alarms and GAPs.
@@ -164,12 +157,12 @@ impl Announcer {
         while let Some(notice) = self.announcements.next(self.began.elapsed(), &seen) {
             match self.publish(&notice, &reference).await {
                 Ok(()) => self.succeeded(),
-                // It is no obstacle to others.
-                Err(Trouble::Refused(why)) => self.fails(&why),
-                Err(Trouble::Failed(why)) => {
+                // The API server never takes this one, which is no obstacle to others.
+                Err(Failure::Refused(why)) => self.fails(&why),
+                Err(why) => {
                     // A right can be taken away.
                     self.reference = None;
-                    return self.failed(&why);
+                    return self.failed(&why.to_string());
                 }
             }
             self.announcements.published(self.began.elapsed(), notice);
@@ -188,7 +181,7 @@ impl Announcer {
         self.object.reference(&self.api).await.map(Some)
     }
 
-    async fn publish(&mut self, notice: &Notice, reference: &ObjectReference) -> Result<(), Trouble> {
+    async fn publish(&mut self, notice: &Notice, reference: &ObjectReference) -> Result<(), Failure> {
         let key = (notice.key.clone(), notice.subject());
         if self.recorders.len() >= SERIES_LIMIT && !self.recorders.contains_key(&key) {
             self.recorders.clear();
@@ -199,15 +192,15 @@ impl Announcer {
             Recorder::new(client.clone(), reporter)
         });
         let event = event(notice);
-        let trouble = match timeout(REQUEST_TIMEOUT, recorder.publish(&event, reference)).await {
+        let failure = match timeout(REQUEST_TIMEOUT, recorder.publish(&event, reference)).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(kube::Error::Api(status))) if is_definite(status.code) => Trouble::Refused(status.to_string()),
-            Ok(Err(error)) => Trouble::Failed(error.to_string()),
-            Err(_elapsed) => Trouble::Failed("the API server does not answer".to_owned()),
+            Ok(Err(kube::Error::Api(status))) => error_event(&serde_json::to_vec(&status).unwrap_or_default()),
+            Ok(Err(error)) => Failure::Unreachable(error.to_string()),
+            Err(_elapsed) => Failure::Away("the API server does not answer".to_owned()),
         };
         // An Event that is gone cannot be patched.
         self.recorders.remove(&key);
-        Err(trouble)
+        Err(failure)
     }
 
     fn failed(&mut self, why: &str) -> Duration {
@@ -235,11 +228,6 @@ impl Announcer {
             self.said = sort;
         }
     }
-}
-
-/// Reports whether a status is about the request itself, so that the same request never succeeds.
-fn is_definite(status: u16) -> bool {
-    (400..500).contains(&status) && ![401, 403, 404, 429].contains(&status)
 }
 
 fn event(notice: &Notice) -> Event {
