@@ -110,16 +110,20 @@ impl Entries<'_> {
             }
             ("object", _) => same("object", &data["object"], &entry["object"]),
             ("field", _) => {
+                same("actor", &data["field"]["actor"], &Value::Null)?;
                 time(&data["field"])?;
                 field(&data["field"])
             }
             ("write", _) => {
+                let is_its = ["via", "actor"].iter().all(|key| data["write"].get(key).is_none())
+                    && data["write"]["provenance"]["candidates"] == json!([]);
+                same("alone", &json!(is_its), &json!(true))?;
                 time(&data["write"])?;
                 data["write"]["fields"].as_array().unwrap().iter().try_for_each(field)
             }
             ("difference", of) => {
                 same("uid", &of["difference"]["uid"], &entry["uid"])?;
-                same("seq", of["difference"]["entries"].as_array().unwrap().last().unwrap(), &entry["seq"])
+                same("entries", &of["difference"]["entries"], &json!([entry["seq"]]))
             }
             (kind, _) => Err(format!("{kind} cites an entry")),
         }
@@ -134,6 +138,9 @@ fn questions(entries: &[Value]) -> Vec<Call> {
         calls.push(("log", json!({"where": format!("seq == {seq}")})));
         if seq > 1 {
             calls.push(("diff", json!({"from": seq - 1, "to": seq})));
+        }
+        if seq > 8 {
+            calls.push(("diff", json!({"from": seq - 8, "to": seq})));
         }
         let Some(name) = entry["name"].as_str() else { continue };
         let api = entry["apiVersion"].as_str().unwrap();
@@ -193,8 +200,15 @@ async fn a_foreign_client_gets_what_the_log_has_and_a_refusal_where_it_has_nothi
     let replies = assist(dir, &server, &calls).await.unwrap();
     let (answers, refusals) = replies.split_at(asked.len());
     let mut read = Entries(dir, BTreeMap::new());
-    let (mut wrong, mut cited, mut kinds) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    let (mut wrong, mut cited, mut kinds, mut cites) = (Vec::new(), BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for (call, reply) in asked.iter().zip(answers) {
+        // Whoever says that all is known names nothing that is not.
+        if reply.answer["complete"] != json!(reply.answer["uncovered"] == json!([]))
+            && call.0 != "blame"
+            && call.0 != "why"
+        {
+            wrong.push(format!("{call:?} is complete or not: {}", reply.answer));
+        }
         // A Pod that was first seen behind the GAP has no known state before its own entry, and no question here is about that.
         if reply.is_error || reply.statements().is_empty() && call.0 != "why" && call.0 != "diff" {
             wrong.push(format!("{call:?}: {}", reply.answer));
@@ -202,6 +216,7 @@ async fn a_foreign_client_gets_what_the_log_has_and_a_refusal_where_it_has_nothi
         for statement in reply.statements() {
             cited.insert(statement["seq"].as_u64().unwrap());
             kinds.insert(statement["kind"].as_str().unwrap().to_owned());
+            cites.insert(format!("{} {}", statement["kind"].as_str().unwrap(), statement["cites"].as_str().unwrap()));
             wrong.extend(read.confirm(statement).await.err().map(|error| format!("{call:?}: {error}")));
         }
     }
@@ -219,6 +234,11 @@ async fn a_foreign_client_gets_what_the_log_has_and_a_refusal_where_it_has_nothi
     for kind in ["entry", "write", "field", "difference", "gap", "object", "writes", "covered", "verified"] {
         assert!(kinds.contains(kind), "no statement is {kind}: {kinds:?}");
     }
+    for kind in ["difference entry", "difference log", "write entry", "write log"] {
+        assert!(cites.contains(kind), "no statement is {kind}: {cites:?}");
+    }
+    let complete = answers.iter().filter(|reply| reply.answer["complete"] == true).count();
+    assert!(complete > 0 && complete < answers.len(), "{complete} of {}", answers.len());
 }
 
 /// A daemon that lets assistants read, and what it serves at /mcp.
@@ -294,6 +314,7 @@ async fn what_objects_say_is_data_over_stdio_and_over_http() {
     let sim = cluster().await;
     let started = sim.revision();
     let (mut daemon, url) = daemon(&sim).await;
+    sim.create("configmaps", objects::config_map("first", "other", "of none of them")).unwrap();
     for (n, text) in ["plain words"].into_iter().chain(ORDERS).enumerate() {
         let namespace = format!("n{n}");
         let mut note = objects::config_map(&namespace, "note", text);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::value::RawValue;
 
-use super::remote::Server;
+use super::remote::OneCall;
 use super::{Exit, Failure, Global, Outcome};
 use crate::query::Put;
 use crate::web::http::assistants::{Asking, Assistant, Journals};
@@ -16,7 +16,7 @@ use crate::web::http::reading::Logs;
 pub struct McpArgs {}
 
 /// A server, and the cluster that is meant where a call names none.
-struct Elsewhere(Arc<Server>, Option<String>);
+struct Elsewhere(OneCall, Option<String>);
 
 impl Asking for Elsewhere {
     fn ask(
@@ -27,7 +27,11 @@ impl Asking for Elsewhere {
         note: &dyn Fn(&str),
         put: &mut Put<'_, Box<RawValue>>,
     ) -> Result<(), Failure> {
-        Asking::ask(&*self.0, name, question, cluster.or(self.1.as_deref()), note, put)
+        self.0.ask(name, question, cluster.or(self.1.as_deref()), note, put)
+    }
+
+    fn end(&self) {
+        self.0.end();
     }
 }
 
@@ -39,7 +43,7 @@ pub fn main(_args: McpArgs, global: &Global) -> Outcome {
     let assistant = match &global.remote {
         Some(server) => {
             let (server, cluster) = (Arc::clone(server), global.cluster.clone());
-            Assistant::new(move || Arc::new(Elsewhere(Arc::clone(&server), cluster.clone())))
+            Assistant::new(move || Arc::new(Elsewhere(OneCall::new(Arc::clone(&server)), cluster.clone())))
         }
         None => {
             let logs = logs(global)?;

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -14,6 +15,7 @@ use reqwest::{Client, ClientBuilder, Response, StatusCode, Url, redirect};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
 
 use super::output::printable;
 use super::{COMMON, Cli, Exit, Failure, block_on, complain, nobody_reads};
@@ -198,11 +200,19 @@ impl Server {
         beside: Beside<'_>,
         put: &mut Put<'_, T>,
     ) -> Result<(), Failure> {
+        block_on(self.answer_on(name, ask, beside, put))
+    }
+
+    async fn answer_on<T: DeserializeOwned>(
+        &self,
+        name: &str,
+        ask: Ask<impl Serialize>,
+        beside: Beside<'_>,
+        put: &mut Put<'_, T>,
+    ) -> Result<(), Failure> {
         let ask = serde_json::to_vec(&ask).map_err(|error| Failure::internal(error.to_string()))?;
-        block_on(async {
-            let response = self.request(name, ask).await?;
-            self.read(response, beside, put).await
-        })
+        let response = self.request(name, ask).await?;
+        self.read(response, beside, put).await
     }
 
     async fn client(&self) -> Result<Client, Failure> {
@@ -309,7 +319,19 @@ impl Server {
     }
 }
 
-impl Asking for Server {
+/// Questions of one call of an assistant, which end with it.
+pub(super) struct OneCall {
+    server: Arc<Server>,
+    stop: CancellationToken,
+}
+
+impl OneCall {
+    pub(super) fn new(server: Arc<Server>) -> Self {
+        Self { server, stop: CancellationToken::new() }
+    }
+}
+
+impl Asking for OneCall {
     fn ask(
         &self,
         name: &'static str,
@@ -319,7 +341,13 @@ impl Asking for Server {
         put: &mut Put<'_, Box<RawValue>>,
     ) -> Result<(), Failure> {
         let ask = Ask { ask: question, cluster: cluster.map(str::to_owned), zone: None };
-        self.answer(name, ask, (note, &|| false), put)
+        let answered = self.server.answer_on(name, ask, (note, &|| false), put);
+        // Dropping the answer closes the connection, and so the server reads on for nobody.
+        block_on(async { self.stop.run_until_cancelled(answered).await.unwrap_or_else(|| Err(Failure::closed_pipe())) })
+    }
+
+    fn end(&self) {
+        self.stop.cancel();
     }
 }
 
@@ -367,6 +395,22 @@ mod tests {
         for wrong in ["decklog.example:9465", "ftp://x", "", "https://", "https://a:b@x"] {
             assert!(at(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// The server accepts and says nothing: without the end of the call its time limit would be waited for.
+    #[test]
+    fn a_call_that_ends_asks_no_more() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", silent.local_addr().unwrap());
+        let call = OneCall::new(Arc::new(Server::new(&url, &ServerArgs::default()).unwrap()));
+        std::thread::scope(|scope| {
+            let asks = scope.spawn(|| call.ask("show", RawValue::NULL, None, &|_| (), &mut |_| Ok(())));
+            let connected = silent.accept().unwrap();
+            call.end();
+            let failure = asks.join().unwrap().unwrap_err();
+            assert_eq!(failure.text(), Failure::closed_pipe().text());
+            drop(connected);
+        });
     }
 
     #[test]

@@ -44,10 +44,10 @@ use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::reading::{self, Logs, MOST_ASKED, NICE, Reading, Turns};
+use super::reading::{self, Logs, MOST_ANSWERS, MOST_ASKED, NICE, Reading, Turns};
 use crate::core::net::server::{Peer, Stage};
 use crate::query::render::clock::Clock;
 use crate::query::render::{Exit, Failure};
@@ -122,8 +122,10 @@ type Begin = dyn Fn() -> Arc<dyn Asking> + Send + Sync;
 #[derive(Clone)]
 pub(crate) struct Assistant {
     begin: Arc<Begin>,
-    /// Over HTTP: who reads is logged, and waits for a turn.
+    /// Over HTTP: who reads is logged, and takes a turn.
     reading: Option<Arc<Reading>>,
+    /// Over standard input: the turns for which calls wait, of all and of those that may need much memory.
+    turns: [Arc<Semaphore>; 2],
 }
 
 /// Reader of a request over HTTP, for the log of readers.
@@ -133,7 +135,11 @@ struct Who(String);
 impl Assistant {
     /// A server that answers from what `begin` makes for each call.
     pub(crate) fn new(begin: impl Fn() -> Arc<dyn Asking> + Send + Sync + 'static) -> Self {
-        Self { begin: Arc::new(begin), reading: None }
+        Self::with(Arc::new(begin), None)
+    }
+
+    fn with(begin: Arc<Begin>, reading: Option<Arc<Reading>>) -> Self {
+        Self { begin, reading, turns: [MOST_ANSWERS, 1].map(|most| Arc::new(Semaphore::new(most))) }
     }
 
     /// Serves one client over standard input and output, until it closes them.
@@ -183,9 +189,15 @@ impl Assistant {
         }
     }
 
-    /// Waits for a turn over HTTP, and logs who reads.
-    async fn turns(&self, tool: &str, parts: Option<&Parts>) -> Result<Option<Turns>, Failure> {
-        let Some(reading) = &self.reading else { return Ok(None) };
+    /// Waits for a turn, and logs who reads over HTTP.
+    async fn turns(&self, tool: &str, parts: Option<&Parts>) -> Result<Turns, Failure> {
+        let Some(reading) = &self.reading else {
+            let [all, large] = self.turns.clone();
+            let closed = |_| Failure::internal("nobody takes turns any more");
+            let turn = all.acquire_owned().await.map_err(closed)?;
+            let large = if tool == "log" { None } else { Some(large.acquire_owned().await.map_err(closed)?) };
+            return Ok((turn, large));
+        };
         let who = parts.and_then(|parts| parts.extensions.get::<Who>()).map_or("?", |who| who.0.as_str());
         let busy = |text: String| Failure::new(Exit::Io, text);
         let turn = reading.turn().map_err(busy)?;
@@ -193,7 +205,7 @@ impl Assistant {
         if let Some(stage) = parts.and_then(|parts| parts.extensions.get::<Stage>()) {
             stage.streams();
         }
-        Ok(Some((turn, reading.large(tool == "log").await.map_err(busy)?)))
+        Ok((turn, reading.large(tool == "log").await.map_err(busy)?))
     }
 }
 
@@ -209,7 +221,7 @@ impl Drop for EndOnDrop {
 fn answered(request: &CallToolRequestParams, asking: &dyn Asking) -> Result<Answer, Failure> {
     let args = tools::read(&request.name, request.arguments.clone())?;
     let session = Session::new(asking, args.cluster.clone())?;
-    answers::answer(&request.name, args, session)
+    answers::answer(&request.name, &request.arguments.clone().unwrap_or_default(), args, session)
 }
 
 impl ServerHandler for Assistant {
@@ -254,14 +266,15 @@ pub(super) struct Endpoint {
 impl Endpoint {
     /// The endpoint until `stop`. It keeps no session: each request is answered by itself.
     pub(super) fn new(reading: Arc<Reading>, stop: CancellationToken) -> Self {
-        let mut config = StreamableHttpServerConfig::default().disable_allowed_hosts();
+        // No page of a browser may ask in the name of who reads it.
+        let mut config = StreamableHttpServerConfig::default().disable_allowed_hosts().enforce_origin_validation();
         config.legacy_session_mode = false;
         config.json_response = true;
         config.max_request_body_bytes = MOST_ASKED;
         config.cancellation_token = stop;
         let logs = Arc::clone(&reading);
         let begin = move || -> Arc<dyn Asking> { Arc::new(Journals::new(logs.logs())) };
-        let assistant = Assistant { begin: Arc::new(begin), reading: Some(Arc::clone(&reading)) };
+        let assistant = Assistant::with(Arc::new(begin), Some(Arc::clone(&reading)));
         let make = move || -> io::Result<Assistant> { Ok(assistant.clone()) };
         Self { reading, service: StreamableHttpService::new(make, Arc::default(), config) }
     }

@@ -1,15 +1,18 @@
 //! Answers of the tools, out of those of the query layer.
 
+mod judging;
+
 use std::ops::ControlFlow;
 
 use jiff::{SignedDuration, Timestamp};
+use rmcp::model::JsonObject;
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::page::{self, Answer, Cites, Cursor, Page, Refusal, STATEMENTS_MAX, Statement};
 use super::refusing::{self, About};
-use super::session::{Place, Session};
+use super::session::{Place, Session, full_name};
 use super::tools::Arguments;
 use crate::core::model::Seq;
 use crate::core::wire;
@@ -17,14 +20,13 @@ use crate::query::churn::Report;
 use crate::query::coverage::Uncovered;
 use crate::query::questions::blame::Blame;
 use crate::query::questions::churn::Churned;
-use crate::query::questions::coverage::Cover;
 use crate::query::questions::diff::{self, Diff};
 use crate::query::questions::get::{self, Get};
 use crate::query::questions::tail::{self, Tail};
 use crate::query::questions::verify::{self, Verify};
-use crate::query::questions::why::Why;
-use crate::query::render::Failure;
+use crate::query::questions::why::{Explained, Why};
 use crate::query::render::names::At;
+use crate::query::render::{Exit, Failure};
 use crate::query::select::{Filters, Select};
 
 /// Period of `churn` where none is asked for.
@@ -40,6 +42,8 @@ struct Call<'a> {
     now: Timestamp,
     /// The newest seq of the first page.
     head: u64,
+    /// Time of the oldest entry of the log on the first page, microseconds since 1970; 0 where that does not count.
+    begin: i64,
     page: Page,
     /// Stretches of the time that the log does not cover.
     uncovered: Vec<Uncovered>,
@@ -54,18 +58,23 @@ type Outcome = Result<Option<Refusal>, Failure>;
 ///
 /// # Errors
 /// As the questions behind it fail.
-pub(super) fn answer(tool: &str, args: Arguments, session: Session<'_>) -> Result<Answer, Failure> {
+pub(super) fn answer(tool: &str, given: &JsonObject, args: Arguments, session: Session<'_>) -> Result<Answer, Failure> {
     let Some(head) = session.head.clone() else {
         return Err(Failure::no("the journal has no entries yet: nothing is known"));
     };
-    let cursor = args.cursor;
+    let (cursor, of) = (args.cursor, page::mark(tool, given, &head.epoch));
+    if cursor.is_some_and(|cursor| cursor.of != of) {
+        let text = "the cursor is of another question or of another log: call the tool with the arguments of the first page, or without cursor";
+        return Err(Failure::usage(text));
+    }
     let now = cursor.and_then(|cursor| Timestamp::from_microsecond(cursor.now).ok()).unwrap_or_else(Timestamp::now);
     let limit = args.limit.unwrap_or(STATEMENTS_MAX);
     let skip = cursor.map_or(0, |cursor| cursor.offset);
     let seq = cursor.map_or(head.seq, |cursor| cursor.seq);
     let page = Page::new(limit, skip);
-    let mut call = Call { session, args, now, head: seq, page, uncovered: Vec::new(), doubtful: false };
-    let refused = match tool {
+    let begin = cursor.map_or(0, |cursor| cursor.begin);
+    let mut call = Call { session, args, now, head: seq, begin, page, uncovered: Vec::new(), doubtful: false };
+    let answered = match tool {
         "log" => call.log(),
         "why" => call.why(),
         "diff" => call.diff(),
@@ -74,16 +83,20 @@ pub(super) fn answer(tool: &str, args: Arguments, session: Session<'_>) -> Resul
         "churn" => call.churn(),
         "coverage" => call.coverage(),
         _ => call.verify(),
+    };
+    let refused = match answered {
+        Err(failure) if failure.exit() == Exit::No && ["log", "diff", "churn"].contains(&tool) => call.none_or(failure),
+        answered => answered,
     }?;
     let cluster = Some(head.cluster);
     call.settle()?;
     if let Some(refusal) = refused {
         return Ok(Answer::refused(cluster, refusal));
     }
-    let Call { session, page, uncovered, doubtful, .. } = call;
-    let next = page.statements.last().filter(|_| page.more).map(|last| match tool {
-        "log" => Cursor { offset: 0, seq: last.seq, now: now.as_microsecond() },
-        _ => Cursor { offset: skip + page.statements.len(), seq, now: now.as_microsecond() },
+    let Call { session, page, uncovered, doubtful, begin, .. } = call;
+    let next = page.statements.last().filter(|_| page.more).map(|last| {
+        let (offset, seq) = if tool == "log" { (0, last.seq) } else { (skip + page.statements.len(), seq) };
+        Cursor { offset, seq, now: now.as_microsecond(), begin, of }
     });
     Ok(Answer {
         cluster,
@@ -100,14 +113,6 @@ fn json_of<T: Serialize>(value: &T) -> Result<String, Failure> {
     serde_json::to_string(value).map_err(|error| Failure::internal(format!("a statement is no JSON: {error}")))
 }
 
-/// `plural.group` of a resource.
-fn full_name(resource: &str, api_version: &str) -> String {
-    match api_version.split_once('/') {
-        Some((group, _)) => format!("{resource}.{group}"),
-        None => resource.to_owned(),
-    }
-}
-
 impl Call<'_> {
     fn about(&self) -> About {
         let mut objects = self.args.objects.clone();
@@ -115,9 +120,9 @@ impl Call<'_> {
         About { objects, namespaces: self.args.namespaces.clone() }
     }
 
-    /// The moment that is asked for; on a later page the one of the first.
-    fn at(&self) -> Option<At> {
-        self.args.at.or_else(|| self.args.cursor.map(|cursor| At::Seq(Seq(cursor.seq))))
+    /// The place at which the log is read: what was asked for, or the newest entry of the first page, for all pages.
+    fn pin(&self) -> At {
+        self.args.at.unwrap_or(At::Seq(Seq(self.head)))
     }
 
     /// Adds a statement that cites an entry.
@@ -126,24 +131,22 @@ impl Call<'_> {
         page.offer(data, || session.cite(seq, kind))
     }
 
+    /// Adds a statement that cites an entry if that says it alone, else the log.
+    fn put_if(&mut self, seq: Option<u64>, kind: &str, data: &str, alone: bool) -> Result<ControlFlow<()>, Failure> {
+        let Self { session, page, .. } = self;
+        page.offer(data, || {
+            let stated = session.cite(seq, kind)?;
+            Ok(if alone { stated } else { stated.of_log() })
+        })
+    }
+
     /// Reads the entries that statements cite and that could not be read while another answer came.
     fn settle(&mut self) -> Result<(), Failure> {
         for statement in self.page.statements.iter_mut().filter(|statement| statement.epoch.is_empty()) {
             let cited = self.session.cite(Some(statement.seq), &statement.kind)?;
             let data = std::mem::take(&mut statement.data);
-            *statement = Statement { data, cut: statement.cut, ..cited };
-        }
-        Ok(())
-    }
-
-    /// Notes what is not covered of a time.
-    fn look_at(&mut self, question: Cover) -> Result<(), Failure> {
-        match self.session.covered(question)? {
-            Some(covered) => {
-                self.doubtful |= covered.omitted > 0;
-                self.uncovered.extend(covered.uncovered);
-            }
-            None => self.doubtful = true,
+            let cites = if statement.cites == Cites::Log { Cites::Log } else { cited.cites };
+            *statement = Statement { data, cut: statement.cut, cites, ..cited };
         }
         Ok(())
     }
@@ -151,10 +154,20 @@ impl Call<'_> {
     fn log(&mut self) -> Outcome {
         let Arguments { since, until, .. } = self.args;
         let about = self.about();
-        if let Some(since) = since.or(until)
-            && let Some(refusal) = about.refuse(&self.session, (since, until.unwrap_or(self.now)))?
+        let begin = self.oldest()?;
+        let all = match (since, until) {
+            (Some(since), until) => Some((since, until.unwrap_or(self.now))),
+            // A time that only ends begins with the log.
+            (None, Some(until)) if begin.is_some_and(|begin| until < begin) => Some((until, until)),
+            (None, _) => None,
+        };
+        if let Some(all) = all
+            && let Some(refusal) = about.refuse(&self.session, all)?
         {
             return Ok(Some(refusal));
+        }
+        if self.args.cursor.is_none() {
+            self.begin = begin.map_or(0, Timestamp::as_microsecond);
         }
         let args = &self.args;
         let only = Filters {
@@ -186,16 +199,19 @@ impl Call<'_> {
                 return Ok(Some(refusal));
             }
         }
-        self.look_at(about.cover(since.or(until.filter(|_| since.is_none())), until))?;
-        Ok(None)
+        self.look_at(&about, (since, until.or(self.present())))?;
+        self.lost(since)
     }
 
     fn why(&mut self) -> Outcome {
         let args = self.args.clone();
-        let why = Why { object: args.object, paths: args.fields, namespaces: args.namespaces, at: self.at() };
-        let mut found = match self.session.all(why) {
+        let answered = self.namespaces(&args.object, args.fields.first()).and_then(|namespaces| {
+            let at = Some(self.pin());
+            self.session.all(Why { object: args.object, paths: args.fields, namespaces, at })
+        });
+        let mut found = match answered {
             Ok(found) => found,
-            Err(failure) => return self.no_or(failure, self.args.at),
+            Err(failure) => return self.no_or(failure),
         };
         let Some(found) = found.pop() else { return Ok(None) };
         let about = About {
@@ -212,22 +228,27 @@ impl Call<'_> {
             write: &'a T,
         }
         for write in &found.writes {
+            if self.page.passes() {
+                continue;
+            }
             let data = json_of(&Data { object: &identity, write })?;
-            if self.put(write.seq, "write", &data)?.is_break() {
+            if self.put_if(write.seq, "write", &data, is_of_its_entry(write))?.is_break() {
                 break;
             }
         }
-        self.uncovered = found.uncovered;
         self.doubtful = found.gaps > 0;
-        Ok(None)
+        self.look_at_history(&about)
     }
 
     fn blame(&mut self) -> Outcome {
         let args = self.args.clone();
-        let blame = Blame { object: args.object, paths: args.fields, namespaces: args.namespaces, at: self.at() };
-        let mut found = match self.session.all(blame) {
+        let answered = self.namespaces(&args.object, args.fields.first()).and_then(|namespaces| {
+            let at = Some(self.pin());
+            self.session.all(Blame { object: args.object, paths: args.fields, namespaces, at })
+        });
+        let mut found = match answered {
             Ok(found) => found,
-            Err(failure) => return self.no_or(failure, self.args.at),
+            Err(failure) => return self.no_or(failure),
         };
         let Some(found) = found.pop() else { return Ok(None) };
         let about = About {
@@ -244,32 +265,44 @@ impl Call<'_> {
         }
         let identity = identity(&found.api_version, &found.kind, &found.namespace, &found.name, &found.uid);
         for field in &found.fields {
+            if self.page.passes() {
+                continue;
+            }
             let data = json_of(&Data { object: &identity, field })?;
-            if self.put(field.seq, "field", &data)?.is_break() {
+            // Who sent it is in another entry.
+            if self.put_if(field.seq, "field", &data, field.actor.is_none())?.is_break() {
                 break;
             }
         }
-        self.uncovered = found.uncovered;
         self.doubtful = found.gaps > 0;
-        Ok(None)
-    }
-
-    /// Refuses where the answer is no because the moment is not known.
-    fn no_or(&self, failure: Failure, at: Option<At>) -> Outcome {
-        match self.about().refuse_at(&self.session, at) {
-            Ok(Some(refusal)) => Ok(Some(refusal)),
-            Ok(None) | Err(_) => Err(failure),
-        }
+        self.look_at_history(&about)
     }
 
     fn object_at(&mut self) -> Outcome {
         let args = self.args.clone();
-        let (at, about) = (self.at(), self.about());
-        if let Some(refusal) = about.refuse_at(&self.session, self.args.at)? {
-            return Ok(Some(refusal));
+        let about = self.about();
+        // Of a seq its object counts, which comes with the answer.
+        let early = match self.args.at {
+            Some(At::Seq(seq)) => refusing::removed(&self.session, seq),
+            at => about.refuse_at(&self.session, at),
+        };
+        match early {
+            Ok(None) => {}
+            Ok(refusal) => return Ok(refusal),
+            Err(failure) => return self.no_or(failure),
         }
-        let get =
-            Get { objects: args.objects, namespaces: args.namespaces, all_namespaces: false, labels: args.labels, at };
+        let namespaces = match args.objects.as_slice() {
+            [object] if about.is_one() && args.namespaces.is_empty() && args.labels.is_none() => {
+                self.namespaces(object, None)
+            }
+            _ => Ok(args.namespaces),
+        };
+        let namespaces = match namespaces {
+            Ok(namespaces) => namespaces,
+            Err(failure) => return self.no_or(failure),
+        };
+        let at = Some(self.pin());
+        let get = Get { objects: args.objects, namespaces, all_namespaces: false, labels: args.labels, at };
         #[derive(Serialize)]
         struct Data<'a> {
             resource: String,
@@ -285,37 +318,34 @@ impl Call<'_> {
             let (namespace, name) = (found.namespace.as_str(), found.name.as_str());
             let resource = found.resource.full_name();
             places.push((format!("{resource}/{name}"), found.namespace.clone()));
+            if page.passes() {
+                return Ok(ControlFlow::Continue(()));
+            }
             let data = json_of(&Data { resource, namespace, name, redacted: &found.redacted, object: &found.object })?;
             let seq = found.changed.map(|(seq, _)| seq.0);
             page.offer(&data, || Ok(session.unread(seq, "object")))
         });
         if let Err(failure) = answered {
-            return self.no_or(failure, self.args.at);
+            return self.no_or(failure);
         }
         // Of an object its own namespace counts, of a list what was asked for.
         let about = match places.as_slice() {
-            [(object, namespace)] => About { objects: vec![object.clone()], namespaces: vec![namespace.clone()] },
+            [(object, namespace)] if about.is_one() => {
+                About { objects: vec![object.clone()], namespaces: vec![namespace.clone()] }
+            }
             _ => about,
         };
         if let Some(refusal) = about.refuse_at(&self.session, self.args.at)? {
             return Ok(Some(refusal));
         }
-        let time = match at {
-            Some(At::Time(time) | At::Ago(time)) => Some(time),
-            // Right after an entry everything is as the entry says.
-            Some(At::Seq(_)) => None,
-            None => Some(self.now),
-        };
-        if time.is_some() {
-            self.look_at(about.cover(time, time))?;
-        }
+        self.look_at_moment(&about)?;
         Ok(None)
     }
 
     fn diff(&mut self) -> Outcome {
         let args = self.args.clone();
         let about = self.about();
-        let to = args.to.or_else(|| args.cursor.map(|cursor| At::Seq(Seq(cursor.seq))));
+        let to = Some(args.to.unwrap_or(At::Seq(Seq(self.head))));
         for at in [args.from, args.to] {
             if let Some(refusal) = about.refuse_at(&self.session, at)? {
                 return Ok(Some(refusal));
@@ -339,10 +369,14 @@ impl Call<'_> {
         let mut unknown = Vec::new();
         let (session, page) = (&self.session, &mut self.page);
         session.each(question, &mut |item| match item {
+            diff::Item::Object(_) if page.passes() => Ok(ControlFlow::Continue(())),
             diff::Item::Object(found) => {
                 let data = Data { difference: &found.difference, by: &found.by, status_alone: found.is_status };
                 page.offer(&json_of(&data)?, || {
-                    Ok(session.unread(found.difference.entries.last().copied(), "difference"))
+                    let entries = &found.difference.entries;
+                    let stated = session.unread(entries.last().copied(), "difference");
+                    // One of several entries does not say it alone.
+                    Ok(if entries.len() == 1 { stated } else { stated.of_log() })
                 })
             }
             diff::Item::Gap(hole) => {
@@ -361,17 +395,9 @@ impl Call<'_> {
             }
         })?;
         unknown.iter().for_each(|text| self.session.note(text));
-        let (since, until) = (self.time_of(args.from)?, self.time_of(to)?);
-        self.look_at(about.cover(since, until))?;
+        let (since, until) = (self.time_of(args.from)?, self.time_of(args.to)?.or(self.present()));
+        self.look_at(&about, (since, until))?;
         Ok(None)
-    }
-
-    fn time_of(&mut self, at: Option<At>) -> Result<Option<Timestamp>, Failure> {
-        match at {
-            None => Ok(None),
-            Some(At::Time(time) | At::Ago(time)) => Ok(Some(time)),
-            Some(At::Seq(seq)) => Ok(self.session.place(seq.0)?.and_then(|place| place.time)),
-        }
     }
 
     fn churn(&mut self) -> Outcome {
@@ -454,9 +480,18 @@ impl Call<'_> {
                 break;
             }
         }
-        self.look_at(Cover::default())?;
+        self.look_at(&About::default(), (None, self.present()))?;
         Ok(None)
     }
+}
+
+/// Reports whether an entry alone says all of a write: no owner, no other object and no sender is behind it.
+fn is_of_its_entry(write: &Explained) -> bool {
+    let ends = write.provenance.ends.reason.as_ref();
+    write.via.is_empty()
+        && write.actor.is_none()
+        && write.provenance.candidates.is_empty()
+        && ["program", "person"].contains(&ends)
 }
 
 fn identity(api_version: &str, kind: &str, namespace: &str, name: &str, uid: &str) -> serde_json::Value {

@@ -1,10 +1,12 @@
 //! The one form of every answer, and its bounds.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::core::merkle;
 use crate::query::coverage::Uncovered;
 use crate::query::render::{Exit, Failure};
 use crate::query::stamp;
@@ -122,12 +124,12 @@ pub(crate) struct Refusal {
 impl From<&Failure> for Refusal {
     fn from(failure: &Failure) -> Self {
         let because = match failure.exit() {
-            Exit::No | Exit::Unknown | Exit::Done => "nothing",
+            Exit::No | Exit::Unknown => "nothing",
             Exit::Usage => "question",
-            Exit::Io | Exit::Held | Exit::Config => "unavailable",
+            Exit::Io | Exit::Held | Exit::Config | Exit::Done => "unavailable",
             Exit::Internal => "bug",
         };
-        Self { text: shortened(failure.text()), because: because.to_owned(), range: None }
+        Self { text: shortened(&spoken(failure.text())), because: because.to_owned(), range: None }
     }
 }
 
@@ -167,7 +169,7 @@ pub(super) fn stretches(uncovered: &[Uncovered]) -> Vec<Stretch> {
 pub(super) fn notes(notes: &[String]) -> Vec<String> {
     let mut said: Vec<String> = Vec::new();
     for note in notes {
-        let note = shortened(note.trim_start_matches("note: "));
+        let note = shortened(&spoken(note.trim_start_matches("note: ")));
         if said.len() < NOTES_MAX && !said.contains(&note) {
             said.push(note);
         }
@@ -175,11 +177,31 @@ pub(super) fn notes(notes: &[String]) -> Vec<String> {
     said
 }
 
+/// A sentence for who has arguments instead of flags.
+fn spoken(text: &str) -> String {
+    const FLAGS: [(&str, &str); 8] = [
+        ("--since", "since"),
+        ("--until", "until"),
+        ("--at", "at"),
+        ("--from", "from"),
+        ("--to", "to"),
+        ("--cluster", "cluster"),
+        ("--namespace", "namespaces"),
+        ("-n", "namespaces"),
+    ];
+    let word = |word: &str| {
+        let bare = word.trim_end_matches([',', ';', ':', '.', ')']);
+        let known = FLAGS.iter().find(|(flag, _)| *flag == bare);
+        known.map_or_else(|| word.to_owned(), |(flag, name)| word.replacen(flag, name, 1))
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
 fn shortened(text: &str) -> String {
     text.chars().take(NOTE_CHARS).collect()
 }
 
-/// Place in an answer from which a later call goes on: `OFFSET-SEQ-MICROS`.
+/// Place in an answer from which a later call goes on: `OFFSET-SEQ-MICROS-MICROS-QUESTION`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
     /// Number of statements that have been handed out.
@@ -188,6 +210,10 @@ pub(super) struct Cursor {
     pub(super) seq: u64,
     /// Time of the first page, microseconds since 1970.
     pub(super) now: i64,
+    /// Time of the oldest entry that the log had then, microseconds since 1970; 0 where that does not count.
+    pub(super) begin: i64,
+    /// Mark of the question and of the log.
+    pub(super) of: u64,
 }
 
 impl Cursor {
@@ -199,6 +225,8 @@ impl Cursor {
                 offset: parts.next()?.parse().ok()?,
                 seq: parts.next()?.parse().ok()?,
                 now: parts.next()?.parse().ok()?,
+                begin: parts.next()?.parse().ok()?,
+                of: u64::from_str_radix(parts.next()?, 16).ok()?,
             };
             parts.next().is_none().then_some(cursor)
         })();
@@ -206,8 +234,17 @@ impl Cursor {
     }
 
     pub(super) fn write(self) -> String {
-        format!("{}-{}-{}", self.offset, self.seq, self.now)
+        format!("{}-{}-{}-{}-{:016x}", self.offset, self.seq, self.now, self.begin, self.of)
     }
+}
+
+/// Mark of a question about a log: who goes on with another one would get a part of each.
+pub(super) fn mark(tool: &str, arguments: &Map<String, Value>, epoch: &str) -> u64 {
+    let is_asked = |(key, value): &(&String, &Value)| !["cursor", "limit"].contains(&key.as_str()) && !value.is_null();
+    let asked: BTreeMap<&String, &Value> = arguments.iter().filter(is_asked).collect();
+    let asked = asked.into_iter().map(|(key, value)| json!([key, value]).to_string()).collect::<Vec<_>>().join(",");
+    let digest = merkle::sha256(&[json!([tool, epoch, asked]).to_string().as_bytes()]);
+    digest.iter().take(8).fold(0, |mark, byte| mark << 8 | u64::from(*byte))
 }
 
 /// A page that fills.
@@ -226,14 +263,20 @@ impl Page {
         Self { limit: limit.clamp(1, STATEMENTS_MAX), skip, bytes: 0, statements: Vec::new(), more: false }
     }
 
+    /// Passes over a statement of an earlier page: it needs no JSON.
+    pub(super) fn passes(&mut self) -> bool {
+        let passes = self.skip > 0;
+        self.skip -= usize::from(passes);
+        passes
+    }
+
     /// Takes a statement of a sort with its JSON, if it is of this page; breaks off where the page is full.
     pub(super) fn offer<E>(
         &mut self,
         data: &str,
         statement: impl FnOnce() -> Result<Statement, E>,
     ) -> Result<ControlFlow<()>, E> {
-        if self.skip > 0 {
-            self.skip -= 1;
+        if self.passes() {
             return Ok(ControlFlow::Continue(()));
         }
         let kept = beginning(data, DATA_BYTES);
@@ -346,10 +389,16 @@ mod tests {
     }
 
     #[test]
+    fn a_sentence_names_arguments() {
+        let said = spoken("no entry 7; --at 3 is the earliest, --since is after --until; see --token-file (--to)");
+        assert_eq!(said, "no entry 7; at 3 is the earliest, since is after until; see --token-file (--to)");
+    }
+
+    #[test]
     fn a_cursor_is_read_as_it_is_written() {
-        let cursor = Cursor { offset: 50, seq: 7, now: 1_700_000_000_000_000 };
+        let cursor = Cursor { offset: 50, seq: 7, now: 1_700_000_000_000_000, begin: 12, of: u64::MAX - 7 };
         assert_eq!(Cursor::read(&cursor.write()), Ok(cursor));
-        for wrong in ["", "1", "1-2", "1-2-3-4", "a-2-3", "1--3"] {
+        for wrong in ["", "1", "1-2-3", "1-2-3-4-5-6", "a-2-3-4-5", "1--3-4-5", "1-2-3-4-g"] {
             assert!(Cursor::read(wrong).is_err(), "{wrong}");
         }
     }

@@ -1,12 +1,11 @@
 //! Times of which the log does not know what happened: there a tool refuses, and says which they are.
 
-use std::collections::BTreeSet;
-
 use jiff::{SignedDuration, Timestamp};
 
 use super::page::{Refusal, Stretch};
-use super::session::Session;
-use crate::core::model::Seq;
+use super::session::{Place, Session};
+use crate::core::k8s::names::Spelling;
+use crate::core::model::{Resource, Seq};
 use crate::query::coverage::Uncovered;
 use crate::query::coverage_notes::Covered;
 use crate::query::questions::coverage::Cover;
@@ -25,44 +24,158 @@ pub(super) struct About {
     pub(super) namespaces: Vec<String>,
 }
 
+/// One of the things that a question is about.
+#[derive(Debug)]
+struct Thing<'a> {
+    /// Full name of the resource; none where it is not known.
+    resource: Option<String>,
+    /// The namespace; none for all.
+    namespace: Option<&'a str>,
+    /// The name, or a pattern; none for all.
+    name: Option<&'a str>,
+}
+
+impl Thing<'_> {
+    /// Reports whether a stretch leaves nothing of it known.
+    fn is_all_in(&self, one: &Uncovered) -> bool {
+        let Some(resource) = &one.resource else { return true };
+        let is_within = one.namespace.is_empty() || self.namespace == Some(&one.namespace);
+        let is_named = one.name.as_deref().is_none_or(|name| self.name == Some(name));
+        self.resource.as_ref() == Some(resource) && is_within && is_named
+    }
+
+    /// Reports whether a stretch leaves something of it unknown.
+    fn is_partly_in(&self, one: &Uncovered) -> bool {
+        let Some(resource) = &one.resource else { return true };
+        let is_its = |name: &str| self.name.is_none_or(|wanted| wanted == name || wanted.contains(['*', '?']));
+        let is_within = one.namespace.is_empty() || self.namespace.is_none_or(|wanted| wanted == one.namespace);
+        let is_resource = self.resource.as_ref().is_none_or(|wanted| wanted == resource);
+        is_resource && is_within && one.name.as_deref().is_none_or(is_its)
+    }
+}
+
+/// Reports whether a moment lies in a stretch, in microseconds since 1970. The start of one is the last moment known good, but before
+/// the log there is none.
+pub(super) fn contains(one: &Uncovered, at: i64) -> bool {
+    reaches(one, at) && (one.resource.is_none() || one.from != Some(at))
+}
+
+/// Reports whether nothing behind a moment is known, at least for a while.
+fn reaches(one: &Uncovered, at: i64) -> bool {
+    one.from.is_none_or(|from| from <= at) && one.to >= at
+}
+
+/// Reports whether stretches together cover a window.
+fn spans(found: &[&Uncovered], (since, until): (i64, i64)) -> bool {
+    if since == until {
+        return found.iter().any(|one| contains(one, since));
+    }
+    let mut reach: Option<i64> = None;
+    loop {
+        let at = reach.unwrap_or(since);
+        let next = found.iter().filter(|one| reaches(one, at)).map(|one| one.to).max();
+        match next {
+            Some(to) if to >= until => return true,
+            Some(to) if reach.is_none_or(|reach| to > reach) => reach = Some(to),
+            _ => return false,
+        }
+    }
+}
+
+/// Full names of the resources that a spelling can mean.
+fn meant(kind: &str, known: &[Resource]) -> Vec<String> {
+    let spelling = Spelling::of(kind);
+    let form = |resource: &Resource| spelling.form(resource).filter(|_| spelling.is_where(resource));
+    let best = known.iter().filter_map(form).min();
+    let is_meant = |resource: &&Resource| best.is_some() && form(resource) == best;
+    known.iter().filter(is_meant).map(Resource::full_name).collect()
+}
+
 impl About {
     /// Returns the question for the coverage of a time.
     pub(super) fn cover(&self, since: Option<Timestamp>, until: Option<Timestamp>) -> Cover {
-        Cover { objects: self.objects.clone(), namespaces: self.namespaces.clone(), since, until }
+        let namespaces = self.namespaces.iter().filter(|name| !name.is_empty()).cloned().collect();
+        // Coverage is of resources, and of a name that the log does not know as well.
+        let kind = |text: &str| text.split_once('/').map_or_else(|| text.to_owned(), |(kind, _)| kind.to_owned());
+        let objects = self.objects.iter().flat_map(|text| text.split(',')).map(kind).collect();
+        Cover { objects, namespaces, since, until }
     }
 
-    /// Name of the one object, if the question is about one.
-    fn name(&self) -> Option<&str> {
-        let [object] = self.objects.as_slice() else { return None };
-        object.split_once('/').map(|(_, name)| name)
+    /// The same in all namespaces: one that the log does not know may have come.
+    fn everywhere(&self) -> Self {
+        Self { objects: self.objects.clone(), namespaces: Vec::new() }
     }
 
-    /// Reports whether a stretch is about the objects.
-    fn has(&self, one: &Uncovered) -> bool {
-        let is_its = |name: &str| self.name().is_none_or(|wanted| wanted == name || wanted.contains(['*', '?']));
-        let is_within = one.namespace.is_empty() || self.namespaces.contains(&one.namespace);
-        one.name.as_deref().is_none_or(is_its) && is_within
+    /// Reports whether the question is about one object, by its name.
+    pub(super) fn is_one(&self) -> bool {
+        let [object] = self.objects.as_slice() else { return false };
+        object.contains('/') && !object.contains(['*', '?', ','])
     }
 
-    /// Returns the stretch because of which nothing is known of a time, if there is one.
+    fn things<'a>(&'a self, known: &[Resource]) -> Vec<Thing<'a>> {
+        let mut of = Vec::new();
+        for object in self.objects.iter().flat_map(|text| text.split(',')) {
+            let (kind, name) = object.split_once('/').map_or((object, None), |(kind, name)| (kind, Some(name)));
+            let meant = meant(kind, known);
+            if meant.is_empty() {
+                of.push((None, name));
+            }
+            of.extend(meant.into_iter().map(|resource| (Some(resource), name)));
+        }
+        if self.objects.is_empty() {
+            of.extend(known.iter().map(|resource| (Some(resource.full_name()), None)));
+        }
+        if of.is_empty() {
+            of.push((None, None));
+        }
+        let mut namespaces: Vec<Option<&str>> = self.namespaces.iter().map(|name| Some(name.as_str())).collect();
+        if namespaces.is_empty() {
+            namespaces.push(None);
+        }
+        let each = |(resource, name): (Option<String>, Option<&'a str>)| {
+            let thing =
+                move |namespace: &Option<&'a str>| Thing { resource: resource.clone(), namespace: *namespace, name };
+            namespaces.iter().map(thing).collect::<Vec<_>>()
+        };
+        of.into_iter().flat_map(each).collect()
+    }
+
+    /// Reports whether a stretch leaves something unknown of what the question is about.
+    pub(super) fn concerns(&self, one: &Uncovered, known: &[Resource]) -> bool {
+        self.things(known).iter().any(|thing| thing.is_partly_in(one))
+    }
+
+    /// Reports whether an entry is of the one object that the question is about, in the one namespace.
+    fn is_of(&self, place: &Place, known: &[Resource]) -> bool {
+        let namespaces: Vec<&str> =
+            self.namespaces.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+        let own: Vec<&str> = Some(place.namespace.as_str()).filter(|name| !name.is_empty()).into_iter().collect();
+        let is_it = |thing: &Thing<'_>| {
+            thing.resource.as_ref() == Some(&place.resource)
+                && thing.name == Some(&place.name)
+                && !place.name.is_empty()
+        };
+        self.is_one() && namespaces == own && self.things(known).iter().all(is_it)
+    }
+
+    /// Returns the first of the stretches because of which nothing is known of a time, if there are such.
     fn nothing_known<'c>(
         &self,
-        covered: &'c Covered,
-        known: &[String],
+        uncovered: &'c [Uncovered],
+        known: &[Resource],
         (since, until): (Timestamp, Timestamp),
     ) -> Option<&'c Uncovered> {
         let (since, until) = (since.as_microsecond(), until.as_microsecond());
-        let spans = |one: &&Uncovered| one.from.is_none_or(|from| from <= since) && one.to >= until;
-        let mut found = covered.uncovered.iter().filter(spans).filter(|one| one.resource.is_none() || self.has(one));
-        if !self.objects.is_empty() {
-            return found.next();
+        let mut first = None;
+        for thing in self.things(known) {
+            let found: Vec<&Uncovered> = uncovered.iter().filter(|one| thing.is_all_in(one)).collect();
+            if !spans(&found, (since, until)) {
+                return None;
+            }
+            let begins = |one: &&Uncovered| if since == until { contains(one, since) } else { reaches(one, since) };
+            first = first.or(found.into_iter().find(begins));
         }
-        // Of everything nothing is known where no resource is.
-        let found: Vec<&Uncovered> = found.collect();
-        let gone: BTreeSet<&str> = found.iter().filter_map(|one| one.resource.as_deref()).collect();
-        let all = known.iter().all(|resource| gone.contains(resource.as_str()));
-        let first = found.first().copied().filter(|_| all && !known.is_empty());
-        found.into_iter().find(|one| one.resource.is_none()).or(first)
+        first
     }
 
     /// Returns the refusal of a question about a time, if nothing is known of all of it.
@@ -74,18 +187,28 @@ impl About {
         session: &Session<'_>,
         (since, until): (Timestamp, Timestamp),
     ) -> Result<Option<Refusal>, Failure> {
-        let behind = until.saturating_add(LAG_MAX).unwrap_or(until);
-        let covered = match session.covered(self.cover(Some(since), Some(behind))) {
-            // Of a time that ends before the log there is no coverage, but of one that goes on there is.
-            Err(failure) if failure.exit() == Exit::No => session.covered(self.cover(Some(since), None)),
-            covered => covered,
-        }?;
-        let found =
-            covered.as_ref().and_then(|covered| self.nothing_known(covered, &session.resources, (since, until)));
+        let covered = self.around(session, (since, until))?;
+        let covered = covered.as_ref().map_or(&[][..], |covered| &covered.uncovered);
+        let found = self.nothing_known(covered, &session.resources, (since, until));
         Ok(found.map(|one| refusal(Stretch::from(one))))
     }
 
-    /// Returns the refusal of a question about a moment, if it is not known: inside of a stretch, or before all entries.
+    /// Returns the coverage of a time, with a little of what follows.
+    fn around(
+        &self,
+        session: &Session<'_>,
+        (since, until): (Timestamp, Timestamp),
+    ) -> Result<Option<Covered>, Failure> {
+        let behind = until.saturating_add(LAG_MAX).unwrap_or(until);
+        match session.covered(self.cover(Some(since), Some(behind))) {
+            // Of a time that ends before the log there is no coverage, but of one that goes on there is.
+            Err(failure) if failure.exit() == Exit::No => session.covered(self.cover(Some(since), None)),
+            covered => covered,
+        }
+    }
+
+    /// Returns the refusal of a question about a moment, if it is not known: inside of a stretch, or before all entries. Right after an
+    /// entry of the very object everything is as the entry says; of others its time counts.
     ///
     /// # Errors
     /// As [`About::refuse`].
@@ -93,8 +216,59 @@ impl About {
         match at {
             None => Ok(None),
             Some(At::Time(time) | At::Ago(time)) => self.refuse(session, (time, time)),
-            Some(At::Seq(seq)) => removed(session, seq),
+            Some(At::Seq(seq)) => match removed(session, seq)? {
+                Some(refusal) => Ok(Some(refusal)),
+                None => self.time_at(session, seq)?.map_or(Ok(None), |time| self.refuse(session, (time, time))),
+            },
         }
+    }
+
+    /// Returns the time of an entry, by which a question about the moment right after it is judged; none if the entry is of the very
+    /// object.
+    ///
+    /// # Errors
+    /// Where the log cannot be read.
+    pub(super) fn time_at(&self, session: &Session<'_>, seq: Seq) -> Result<Option<Timestamp>, Failure> {
+        let place = session.place(seq.0)?.filter(|place| !self.is_of(place, &session.resources));
+        Ok(place.and_then(|place| place.time))
+    }
+
+    /// Returns the refusal of a negative answer about a moment of which something is not known: that can be what is missing.
+    ///
+    /// # Errors
+    /// As [`About::refuse`].
+    pub(super) fn refuse_no(&self, session: &Session<'_>, at: Option<At>) -> Result<Option<Refusal>, Failure> {
+        let time = match at {
+            None => None,
+            Some(At::Time(time) | At::Ago(time)) => Some(time),
+            Some(At::Seq(seq)) => match (removed(session, seq)?, self.time_at(session, seq)?) {
+                (Some(refusal), _) => return Ok(Some(refusal)),
+                (None, None) => return Ok(None),
+                (None, time) => time,
+            },
+        };
+        let covered = match time {
+            Some(time) => self.everywhere().around(session, (time, time))?,
+            None => session.covered(self.everywhere().cover(None, None))?,
+        };
+        let Some(covered) = covered else { return Ok(None) };
+        let Some(time) = time.or(covered.until).map(Timestamp::as_microsecond) else { return Ok(None) };
+        let is_in_doubt = |one: &&Uncovered| contains(one, time) && self.concerns(one, &session.resources);
+        Ok(covered.uncovered.iter().find(is_in_doubt).map(|one| refusal(Stretch::from(one))))
+    }
+
+    /// Returns the refusal of a negative answer about a time of which something is not known.
+    ///
+    /// # Errors
+    /// As [`About::refuse`].
+    pub(super) fn refuse_none(
+        &self,
+        session: &Session<'_>,
+        (since, until): (Option<Timestamp>, Option<Timestamp>),
+    ) -> Result<Option<Refusal>, Failure> {
+        let Some(covered) = session.covered(self.everywhere().cover(since, until))? else { return Ok(None) };
+        let found = covered.uncovered.iter().find(|one| self.concerns(one, &session.resources));
+        Ok(found.map(|one| refusal(Stretch::from(one))))
     }
 }
 
@@ -127,4 +301,75 @@ fn refusal(range: Stretch) -> Refusal {
         range.reason
     );
     Refusal { text, because: "uncovered".to_owned(), range: Some(range) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(plural: &str) -> Resource {
+        Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: String::new(),
+            plural: plural.to_owned(),
+            singular: String::new(),
+            short_names: Vec::new(),
+            namespaced: true,
+        }
+    }
+
+    /// Stretches of all forms; no small journal has those of one namespace or of one object.
+    #[test]
+    fn a_question_is_refused_where_all_that_it_is_about_is_unknown() {
+        let one = |resource: &str, namespace: &str, name: Option<&str>, from: i64, to: i64| Uncovered {
+            resource: Some(resource.to_owned()).filter(|name| !name.is_empty()),
+            namespace: namespace.to_owned(),
+            name: name.map(str::to_owned),
+            from: Some(from),
+            to,
+            why: "expired".to_owned(),
+            seq: Some(1),
+        };
+        let all = [
+            one("pods", "", None, 10, 20),
+            one("pods", "", None, 20, 30),
+            one("pods", "", None, 31, 40),
+            one("jobs", "shop", None, 10, 40),
+            one("nodes", "", Some("a"), 10, 40),
+            one("", "", None, 50, 60),
+        ];
+        let known = ["pods", "jobs", "nodes"].map(resource);
+        /// Objects, namespaces, a window, and whether it is refused, and a negative answer at its start.
+        type Case<'a> = (&'a [&'a str], &'a [&'a str], (i64, i64), bool, bool);
+        let cases: [Case<'_>; 18] = [
+            (&["pods"], &[], (12, 18), true, true),
+            (&["pods"], &["shop"], (12, 28), true, true),
+            (&["pods/x"], &[], (10, 30), true, false),
+            (&["pods/x"], &[], (10, 10), false, false),
+            (&["pods/x"], &[], (30, 30), true, true),
+            (&["pods"], &[], (12, 35), false, true),
+            (&["pods", "jobs"], &[], (12, 18), false, true),
+            (&["pods,jobs"], &["shop"], (12, 18), true, true),
+            (&["jobs"], &[], (12, 18), false, true),
+            (&["jobs"], &["shop"], (12, 18), true, true),
+            (&["jobs"], &["shop", "dev"], (12, 18), false, true),
+            (&["jobs"], &["dev"], (12, 18), false, false),
+            (&["nodes"], &[], (12, 18), false, true),
+            (&["nodes/a"], &[], (12, 18), true, true),
+            (&["nodes/b"], &[], (12, 18), false, false),
+            (&["nodes/*"], &[], (12, 18), false, true),
+            (&[], &[], (12, 18), false, true),
+            (&[], &["dev"], (52, 60), true, true),
+        ];
+        for (objects, namespaces, (since, until), refused, doubtful) in cases {
+            let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+            let about = About { objects: owned(objects), namespaces: owned(namespaces) };
+            let time = |micros| Timestamp::from_microsecond(micros).unwrap();
+            let found = about.nothing_known(&all, &known, (time(since), time(until)));
+            assert_eq!(found.is_some(), refused, "{about:?} {since} {until}: {found:?}");
+            let is_doubtful = all.iter().any(|one| contains(one, since) && about.concerns(one, &known));
+            assert_eq!(is_doubtful, doubtful, "{about:?} {since}");
+        }
+    }
 }

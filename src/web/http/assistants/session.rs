@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::Asking;
 use super::page::{Cites, Statement};
-use crate::core::model::Seq;
+use crate::core::model::{Resource, Seq};
 use crate::core::wire::Header;
 use crate::query::Question;
 use crate::query::coverage_notes::Covered;
@@ -25,6 +25,12 @@ pub(super) struct Place {
     pub(super) epoch: String,
     pub(super) seq: u64,
     pub(super) time: Option<Timestamp>,
+    /// Full name of its resource.
+    pub(super) resource: String,
+    /// Namespace of its object; empty where there is none.
+    pub(super) namespace: String,
+    /// Name of its object; empty where it is of none.
+    pub(super) name: String,
 }
 
 impl Place {
@@ -35,12 +41,23 @@ impl Place {
             epoch: header.epoch.to_string(),
             seq: header.seq,
             time: header.time.parse().ok(),
+            resource: full_name(&header.resource, &header.api_version),
+            namespace: header.namespace.as_deref().unwrap_or_default().to_owned(),
+            name: header.name.as_deref().unwrap_or_default().to_owned(),
         })
     }
 
     pub(super) fn states(&self, cites: Cites, kind: &str) -> Statement {
         let (cluster, epoch, kind) = (self.cluster.clone(), self.epoch.clone(), kind.to_owned());
         Statement { cluster, epoch, seq: self.seq, cites, kind, data: String::new(), cut: false }
+    }
+}
+
+/// `plural.group` of a resource.
+pub(super) fn full_name(resource: &str, api_version: &str) -> String {
+    match api_version.split_once('/') {
+        Some((group, _)) => format!("{resource}.{group}"),
+        None => resource.to_owned(),
     }
 }
 
@@ -52,8 +69,8 @@ pub(super) struct Session<'a> {
     places: RefCell<HashMap<u64, Option<Place>>>,
     /// The newest entry; none where the log is empty.
     pub(super) head: Option<Place>,
-    /// Full names of the resources that the log knows.
-    pub(super) resources: Vec<String>,
+    /// Resources that the log knows.
+    pub(super) resources: Vec<Resource>,
 }
 
 impl<'a> Session<'a> {
@@ -62,7 +79,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Where the log cannot be read.
     pub(super) fn new(asking: &'a dyn Asking, cluster: Option<String>) -> Result<Self, Failure> {
-        let session = Self {
+        let mut session = Self {
             asking,
             cluster,
             notes: RefCell::default(),
@@ -70,20 +87,36 @@ impl<'a> Session<'a> {
             head: None,
             resources: Vec::new(),
         };
+        if let Err(failure) = session.begin() {
+            // A server of one cluster knows it by no name, and who asks may.
+            let Some(name) = session.cluster.take().filter(|_| failure.exit() == Exit::Usage) else {
+                return Err(failure);
+            };
+            let is_it = session.begin().is_ok() && session.head.as_ref().is_some_and(|head| head.cluster == name);
+            if !is_it {
+                return Err(failure);
+            }
+        }
+        // What is said of the newest entry is not about what is asked for.
+        session.notes.take();
+        Ok(session)
+    }
+
+    fn begin(&mut self) -> Result<(), Failure> {
         let (mut resources, mut head) = (Vec::new(), None);
-        session.each(Tail { last: Some(1), ..Tail::default() }, &mut |item| {
+        self.each(Tail { last: Some(1), ..Tail::default() }, &mut |item| {
             match item {
-                tail::Item::Begin { resources: known, .. } => {
-                    resources.extend(known.iter().map(crate::core::model::Resource::full_name));
-                }
+                tail::Item::Begin { resources: known, .. } => resources = known,
                 tail::Item::Entry(line) => head = Some(Place::of(&line.0.line)?),
                 tail::Item::Rewrite(..) | tail::Item::Pause => {}
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        // What is said of the newest entry is not about what is asked for.
-        session.notes.take();
-        Ok(Self { head, resources, ..session })
+        if let Some(head) = &head {
+            self.places.borrow_mut().insert(head.seq, Some(head.clone()));
+        }
+        (self.head, self.resources) = (head, resources);
+        Ok(())
     }
 
     /// Asks a question, and takes its items until `take` breaks off, which asks nothing itself: the answer may come from afar.

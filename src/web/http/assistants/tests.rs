@@ -1,5 +1,7 @@
 //! Calls of the tools without a client: what is removed, who waits, and who has gone.
 
+mod covered;
+
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -98,7 +100,7 @@ async fn who_has_gone_reads_no_more_and_who_comes_meanwhile_waits_for_nothing() 
     let ended = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&ended);
     let begin = move || -> Arc<dyn Asking> { Arc::new(Slow { began: began.clone(), ended: Arc::clone(&flag) }) };
-    let assistant = Assistant { begin: Arc::new(begin), reading: Some(Arc::clone(&reading)) };
+    let assistant = Assistant::with(Arc::new(begin), Some(Arc::clone(&reading)));
     let mut calls = Vec::new();
     for _ in 0..reading::MOST_ANSWERS {
         let mut waits = Box::pin(assistant.call(call("log", json!({})), None));
@@ -113,6 +115,45 @@ async fn who_has_gone_reads_no_more_and_who_comes_meanwhile_waits_for_nothing() 
     while reading.turn().is_err() {
         tokio::task::yield_now().await;
     }
+}
+
+/// Over standard input nobody is refused: who comes while all turns are taken waits for one.
+#[tokio::test]
+async fn who_comes_over_standard_input_waits_for_a_turn() {
+    let (began, begun) = mpsc::channel();
+    let ended = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&ended);
+    let assistant = Assistant::new(move || Arc::new(Slow { began: began.clone(), ended: Arc::clone(&flag) }));
+    let mut calls: Vec<_> =
+        (0..=reading::MOST_ANSWERS).map(|_| Box::pin(assistant.call(call("log", json!({})), None))).collect();
+    for waits in &mut calls {
+        assert!(futures::poll!(waits.as_mut()).is_pending());
+    }
+    for _ in 0..reading::MOST_ANSWERS {
+        begun.recv().unwrap();
+    }
+    assert_eq!(begun.try_recv(), Err(mpsc::TryRecvError::Empty));
+    ended.store(true, Ordering::Relaxed);
+    for waits in calls {
+        assert_eq!(waits.await.refusal.unwrap().because, "unavailable");
+    }
+    begun.recv().unwrap();
+}
+
+/// Who asks a server of one cluster may name it.
+#[tokio::test(start_paused = true)]
+async fn the_one_cluster_has_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    Story::play(dir.path(), &[], async |story| {
+        story.write("configmaps", "shop/flags", "helm", |map| map["data"] = json!({"a": "0"})).await;
+    })
+    .await;
+    let assistant = of(dir.path());
+    let named = assistant.call(call("log", json!({"cluster": "test"})), None).await;
+    assert_eq!((named.refusal, named.statements.len()), (None, 1));
+    let other = assistant.call(call("log", json!({"cluster": "prod"})), None).await.refusal.unwrap();
+    assert_eq!(other.because, "question", "{other:?}");
+    assert!(!other.text.contains("--cluster"), "{other:?}");
 }
 
 /// What an argument says wrong is an answer that an assistant can read, and no error of the protocol.

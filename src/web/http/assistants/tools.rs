@@ -224,7 +224,7 @@ mod tests {
             for key in tool.needs.iter().chain(tool.takes).chain(&OF_ALL) {
                 let described = property(key);
                 let value = match (*key, &described["type"]) {
-                    ("cursor", _) => json!("1-2-3"),
+                    ("cursor", _) => json!("1-2-3-4-5"),
                     ("since" | "until", _) => json!("2026-11-20T10:00:00Z"),
                     ("types", _) => json!(["ADDED"]),
                     (_, kind) if kind == "array" => json!(["x"]),
