@@ -8,7 +8,6 @@ use super::super::refusing::{self, About};
 use super::super::session::Place;
 use super::super::tools::Arguments;
 use super::{Call, Outcome};
-use crate::core::model::Seq;
 use crate::query::coverage::Uncovered;
 use crate::query::questions::coverage::Cover;
 use crate::query::questions::get::{self, Get};
