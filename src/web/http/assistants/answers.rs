@@ -72,6 +72,7 @@ pub(super) fn answer(tool: &str, given: &JsonObject, args: Arguments, session: S
     let skip = cursor.map_or(0, |cursor| cursor.offset);
     let seq = cursor.map_or(head.seq, |cursor| cursor.seq);
     let page = Page::new(limit, skip);
+    let is_now = args.at.is_none();
     let begin = cursor.map_or(0, |cursor| cursor.begin);
     let mut call = Call { session, args, now, head: seq, begin, page, uncovered: Vec::new(), doubtful: false };
     let answered = match tool {
@@ -98,12 +99,18 @@ pub(super) fn answer(tool: &str, given: &JsonObject, args: Arguments, session: S
         let (offset, seq) = if tool == "log" { (0, last.seq) } else { (skip + page.statements.len(), seq) };
         Cursor { offset, seq, now: now.as_microsecond(), begin, of }
     });
+    let mut notes = session.notes();
+    if is_now {
+        // Of which object the newest entry is was not asked for.
+        let of_pin = format!("entry {seq} is of ");
+        notes.retain(|note| !note.trim_start_matches("note: ").starts_with(&of_pin));
+    }
     Ok(Answer {
         cluster,
         next: next.map(Cursor::write),
         complete: uncovered.is_empty() && !doubtful,
         uncovered: page::stretches(&uncovered),
-        notes: page::notes(&session.notes()),
+        notes: page::notes(&notes),
         statements: page.statements,
         refusal: None,
     })
