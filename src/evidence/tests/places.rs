@@ -445,7 +445,7 @@ async fn digests_of_entries_that_stay_are_made_again() {
     fs::remove_dir_all(&evidence).unwrap();
 
     let renewed = Bucket::default();
-    let mut log = Log::with(dir.path(), version, vec![renewed.place(), directory(dir.path())]).await;
+    let log = Log::with(dir.path(), version, vec![renewed.place(), directory(dir.path())]).await;
     log.sign().await.unwrap();
     let is_whole = |name: &String| name.contains("/tile/") && !name.contains(".p/");
     let again = files_below(&evidence);
@@ -473,7 +473,7 @@ async fn digests_of_entries_that_stay_are_made_again() {
     assert!(why.contains("the digests of the entries 256 to 511 are not those of the entries that"), "{why}");
     log.append(10).await;
     let version = log.close().await;
-    let mut log = Log::with(dir.path(), version, vec![newest.place(), directory(dir.path())]).await;
+    let log = Log::with(dir.path(), version, vec![newest.place(), directory(dir.path())]).await;
     log.sign().await.unwrap();
     for (epoch, seq, digest) in &lines {
         assert_eq!(newest.archive().0.check_line(epoch, *seq, digest).unwrap(), Found::Proved, "entry {seq}");

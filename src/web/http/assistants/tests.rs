@@ -102,7 +102,7 @@ async fn who_has_gone_reads_no_more_and_who_comes_meanwhile_waits_for_nothing() 
     let begin = move || -> Arc<dyn Asking> { Arc::new(Slow { began: began.clone(), ended: Arc::clone(&flag) }) };
     let assistant = Assistant::with(Arc::new(begin), Some(Arc::clone(&reading)));
     let mut calls = Vec::new();
-    for _ in 0..reading::MOST_ANSWERS {
+    for _ in 0..MOST_ANSWERS {
         let mut waits = Box::pin(assistant.call(call("log", json!({})), None));
         assert!(futures::poll!(waits.as_mut()).is_pending());
         begun.recv().unwrap();
@@ -125,11 +125,11 @@ async fn who_comes_over_standard_input_waits_for_a_turn() {
     let flag = Arc::clone(&ended);
     let assistant = Assistant::new(move || Arc::new(Slow { began: began.clone(), ended: Arc::clone(&flag) }));
     let mut calls: Vec<_> =
-        (0..=reading::MOST_ANSWERS).map(|_| Box::pin(assistant.call(call("log", json!({})), None))).collect();
+        (0..=MOST_ANSWERS).map(|_| Box::pin(assistant.call(call("log", json!({})), None))).collect();
     for waits in &mut calls {
         assert!(futures::poll!(waits.as_mut()).is_pending());
     }
-    for _ in 0..reading::MOST_ANSWERS {
+    for _ in 0..MOST_ANSWERS {
         begun.recv().unwrap();
     }
     assert_eq!(begun.try_recv(), Err(mpsc::TryRecvError::Empty));
