@@ -53,7 +53,7 @@ const SERIES_LIMIT: usize = 64;
 /// Controller that Events are from.
 const CONTROLLER: &str = "decklog";
 
-/// What the log said last of whether Events are published.
+/// The sentence that the log has last of whether Events are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Nothing,
@@ -76,6 +76,9 @@ pub struct Announcer {
     /// The object, once the right was granted.
     reference: Option<ObjectReference>,
     said: Said,
+    /// The sentences, one after the other.
+    #[cfg(test)]
+    sentences: std::sync::Arc<std::sync::Mutex<Vec<Said>>>,
 }
 
 impl fmt::Debug for Announcer {
@@ -97,6 +100,8 @@ impl Announcer {
             began: Instant::now(),
             reference: None,
             said: Said::Nothing,
+            #[cfg(test)]
+            sentences: std::sync::Arc::default(),
         }
     }
 
@@ -213,20 +218,29 @@ impl Announcer {
     }
 
     fn succeeded(&mut self) {
-        if self.said != Said::Published {
+        if self.is_news(Said::Published) {
             tracing::info!("alarms and GAPs are published as Events on {}", self.object);
-            self.said = Said::Published;
         }
     }
 
     /// Logs a sentence where it is of another sort than the one before.
     fn say(&mut self, sort: Said, text: &str) {
-        if self.said == sort {
-            tracing::debug!("{text}");
-        } else {
+        if self.is_news(sort) {
             tracing::warn!("{text}");
-            self.said = sort;
+        } else {
+            tracing::debug!("{text}");
         }
+    }
+
+    /// Notes a sentence. Reports whether it is of another sort than the one before.
+    fn is_news(&mut self, sort: Said) -> bool {
+        let is_news = self.said != sort;
+        self.said = sort;
+        #[cfg(test)]
+        if is_news {
+            self.sentences.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(sort);
+        }
+        is_news
     }
 }
 
