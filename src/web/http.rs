@@ -101,7 +101,7 @@ pub async fn serve(mut bound: Bound, endpoints: Endpoints, stop: CancellationTok
     bound.answer(router, LIMITS, stop).await
 }
 
-/// What readers of the log ask, commands and assistants.
+/// Routes for readers of the log, commands and assistants.
 fn questions(reading: Arc<Reading>, stop: &CancellationToken) -> Router {
     let assistants = Arc::new(assistants::Endpoint::new(Arc::clone(&reading), stop.clone()));
     let read = post(reading::read).layer(DefaultBodyLimit::max(reading::MOST_ASKED)).with_state(reading);

@@ -126,14 +126,14 @@ impl Notice {
     }
 }
 
-/// What was last published about a subject.
+/// The last Event about a subject.
 #[derive(Debug)]
 struct Published {
     is_raised: bool,
     at: Duration,
 }
 
-/// What was published so far. Times count from its beginning.
+/// Events that were published so far. Times count from its beginning.
 #[derive(Debug)]
 pub(super) struct Announcements {
     published: BTreeMap<Key, Published>,

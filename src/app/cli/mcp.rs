@@ -3,37 +3,15 @@
 use std::sync::Arc;
 
 use clap::Args;
-use serde_json::value::RawValue;
 
 use super::remote::OneCall;
 use super::{Exit, Failure, Global, Outcome};
-use crate::query::Put;
-use crate::web::http::assistants::{Asking, Assistant, Journals};
+use crate::web::http::assistants::{Assistant, Journals};
 use crate::web::http::reading::Logs;
 
 /// Arguments of `decklog mcp`.
 #[derive(Args, Debug)]
 pub struct McpArgs {}
-
-/// A server, and the cluster that is meant where a call names none.
-struct Elsewhere(OneCall, Option<String>);
-
-impl Asking for Elsewhere {
-    fn ask(
-        &self,
-        name: &'static str,
-        question: &RawValue,
-        cluster: Option<&str>,
-        note: &dyn Fn(&str),
-        put: &mut Put<'_, Box<RawValue>>,
-    ) -> Result<(), Failure> {
-        self.0.ask(name, question, cluster.or(self.1.as_deref()), note, put)
-    }
-
-    fn end(&self) {
-        self.0.end();
-    }
-}
 
 /// Serves one client until it closes standard input.
 ///
@@ -43,7 +21,7 @@ pub fn main(_args: McpArgs, global: &Global) -> Outcome {
     let assistant = match &global.remote {
         Some(server) => {
             let (server, cluster) = (Arc::clone(server), global.cluster.clone());
-            Assistant::new(move || Arc::new(Elsewhere(OneCall::new(Arc::clone(&server)), cluster.clone())))
+            Assistant::new(move || Arc::new(OneCall::new(Arc::clone(&server), cluster.clone())))
         }
         None => {
             let logs = logs(global)?;

@@ -61,7 +61,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-/// What takes sentences beside an answer, and what says that nobody reads it any more.
+/// Receiver of sentences beside an answer, and the sign that nobody reads it any more.
 type Beside<'b> = (&'b dyn Fn(&str), &'b dyn Fn() -> bool);
 
 /// A daemon that answers questions about its log.
@@ -322,12 +322,14 @@ impl Server {
 /// Questions of one call of an assistant, which end with it.
 pub(super) struct OneCall {
     server: Arc<Server>,
+    /// The cluster that is meant where a question names none.
+    cluster: Option<String>,
     stop: CancellationToken,
 }
 
 impl OneCall {
-    pub(super) fn new(server: Arc<Server>) -> Self {
-        Self { server, stop: CancellationToken::new() }
+    pub(super) fn new(server: Arc<Server>, cluster: Option<String>) -> Self {
+        Self { server, cluster, stop: CancellationToken::new() }
     }
 }
 
@@ -340,7 +342,8 @@ impl Asking for OneCall {
         note: &dyn Fn(&str),
         put: &mut Put<'_, Box<RawValue>>,
     ) -> Result<(), Failure> {
-        let ask = Ask { ask: question, cluster: cluster.map(str::to_owned), zone: None };
+        let cluster = cluster.map(str::to_owned).or_else(|| self.cluster.clone());
+        let ask = Ask { ask: question, cluster, zone: None };
         let answered = self.server.answer_on(name, ask, (note, &|| false), put);
         // Dropping the answer closes the connection, and so the server reads on for nobody.
         block_on(async { self.stop.run_until_cancelled(answered).await.unwrap_or_else(|| Err(Failure::closed_pipe())) })
@@ -402,7 +405,7 @@ mod tests {
     fn a_call_that_ends_asks_no_more() {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", silent.local_addr().unwrap());
-        let call = OneCall::new(Arc::new(Server::new(&url, &ServerArgs::default()).unwrap()));
+        let call = OneCall::new(Arc::new(Server::new(&url, &ServerArgs::default()).unwrap()), None);
         std::thread::scope(|scope| {
             let asks = scope.spawn(|| call.ask("show", RawValue::NULL, None, &|_| (), &mut |_| Ok(())));
             let connected = silent.accept().unwrap();

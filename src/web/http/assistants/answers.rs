@@ -16,6 +16,7 @@ use super::session::{Place, Session, full_name};
 use super::tools::Arguments;
 use crate::core::model::Seq;
 use crate::core::wire;
+use crate::query::Question;
 use crate::query::churn::Report;
 use crate::query::coverage::Uncovered;
 use crate::query::questions::blame::Blame;
@@ -210,21 +211,25 @@ impl Call<'_> {
         self.lost(since)
     }
 
+    /// Asks a question about one object, at the pin.
+    fn of_one<Q: Question>(
+        &self,
+        question: impl FnOnce(String, Vec<String>, Vec<String>, Option<At>) -> Q,
+    ) -> Result<Vec<Q::Item>, Failure> {
+        let Arguments { object, fields, .. } = self.args.clone();
+        let namespaces = self.namespaces(&object, fields.first())?;
+        self.session.all(question(object, fields, namespaces, Some(self.pin())))
+    }
+
     fn why(&mut self) -> Outcome {
-        let args = self.args.clone();
-        let answered = self.namespaces(&args.object, args.fields.first()).and_then(|namespaces| {
-            let at = Some(self.pin());
-            self.session.all(Why { object: args.object, paths: args.fields, namespaces, at })
-        });
+        let answered = self.of_one(|object, paths, namespaces, at| Why { object, paths, namespaces, at });
         let mut found = match answered {
             Ok(found) => found,
             Err(failure) => return self.no_or(failure),
         };
         let Some(found) = found.pop() else { return Ok(None) };
-        let about = About {
-            objects: vec![format!("{}/{}", full_name(&found.resource, &found.api_version), found.name)],
-            namespaces: vec![found.namespace.clone()],
-        };
+        let resource = full_name(&found.resource, &found.api_version);
+        let about = About::one(&resource, &found.namespace, &found.name);
         if let Some(refusal) = about.refuse_at(&self.session, self.args.at)? {
             return Ok(Some(refusal));
         }
@@ -248,20 +253,14 @@ impl Call<'_> {
     }
 
     fn blame(&mut self) -> Outcome {
-        let args = self.args.clone();
-        let answered = self.namespaces(&args.object, args.fields.first()).and_then(|namespaces| {
-            let at = Some(self.pin());
-            self.session.all(Blame { object: args.object, paths: args.fields, namespaces, at })
-        });
+        let answered = self.of_one(|object, paths, namespaces, at| Blame { object, paths, namespaces, at });
         let mut found = match answered {
             Ok(found) => found,
             Err(failure) => return self.no_or(failure),
         };
         let Some(found) = found.pop() else { return Ok(None) };
-        let about = About {
-            objects: vec![format!("{}/{}", full_name(&found.resource, &found.api_version), found.name)],
-            namespaces: vec![found.namespace.clone()],
-        };
+        let resource = full_name(&found.resource, &found.api_version);
+        let about = About::one(&resource, &found.namespace, &found.name);
         if let Some(refusal) = about.refuse_at(&self.session, self.args.at)? {
             return Ok(Some(refusal));
         }

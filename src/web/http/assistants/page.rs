@@ -30,7 +30,7 @@ const NOTE_CHARS: usize = 1000;
 pub(crate) enum Cites {
     /// The entry with its seq says it.
     Entry,
-    /// It is true of the log up to its seq.
+    /// The log up to its seq says it.
     Log,
 }
 

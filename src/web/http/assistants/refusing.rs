@@ -92,6 +92,11 @@ fn meant(kind: &str, known: &[Resource]) -> Vec<String> {
 }
 
 impl About {
+    /// The question about one object, given the full name of its resource.
+    pub(super) fn one(resource: &str, namespace: &str, name: &str) -> Self {
+        Self { objects: vec![format!("{resource}/{name}")], namespaces: vec![namespace.to_owned()] }
+    }
+
     /// Returns the question for the coverage of a time.
     pub(super) fn cover(&self, since: Option<Timestamp>, until: Option<Timestamp>) -> Cover {
         let namespaces = self.namespaces.iter().filter(|name| !name.is_empty()).cloned().collect();

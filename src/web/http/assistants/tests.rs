@@ -21,7 +21,7 @@ fn of(dir: &std::path::Path) -> Assistant {
     Assistant::new(move || Arc::new(Journals::new(logs.clone())))
 }
 
-/// What retention has removed is refused with the range, also behind a cursor from before; what is kept is answered.
+/// Truncated entries are refused with the range, also behind a cursor from before; those that are kept are answered.
 #[tokio::test(start_paused = true)]
 async fn what_is_removed_is_refused_with_the_range() {
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +140,7 @@ async fn who_comes_over_standard_input_waits_for_a_turn() {
     begun.recv().unwrap();
 }
 
-/// Who asks a server of one cluster may name it.
+/// A server of one cluster takes its name.
 #[tokio::test(start_paused = true)]
 async fn the_one_cluster_has_its_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -156,7 +156,7 @@ async fn the_one_cluster_has_its_name() {
     assert!(!other.text.contains("--cluster"), "{other:?}");
 }
 
-/// What an argument says wrong is an answer that an assistant can read, and no error of the protocol.
+/// A wrong argument is an answer that an assistant can read, and no error of the protocol.
 #[tokio::test]
 async fn a_wrong_question_is_an_answer() {
     let dir = tempfile::tempdir().unwrap();

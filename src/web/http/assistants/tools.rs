@@ -217,7 +217,7 @@ mod tests {
         if let Value::Object(object) = value { Some(object) } else { None }
     }
 
-    /// Who gets the schemas can rely on them: each argument is described, and each is read.
+    /// Schemas hold: each argument is described, and each is read.
     #[test]
     fn every_argument_is_described_and_read() {
         for tool in &TOOLS {

@@ -1,4 +1,4 @@
-//! What the log does not know of the time of a question: an answer names it, and a negative one is refused for it.
+//! Judgement of the time of a question: an answer names the stretches that the log does not know, and a negative one is refused for them.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! What of a time is not known is not said: moments, pages and lists in a log with a GAP, without a client.
+//! Answers in a log with a GAP, without a client: moments, pages and lists say nothing that is not known.
 
 use super::*;
 use crate::web::http::assistants::page::{Cites, Cursor};
@@ -118,7 +118,7 @@ async fn a_log_with_an_end_alone_is_judged_from_its_beginning() {
     assert_eq!(refusal.range.unwrap().reason, "before_log");
 }
 
-/// What one of several resources has not recorded leaves the others known.
+/// A GAP of one resource leaves others known.
 #[tokio::test(start_paused = true)]
 async fn only_what_is_all_unknown_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ async fn a_cursor_of_another_question_is_refused() {
     assert_eq!(ask(dir.path(), &("object_at", same)).await.refusal, None);
 }
 
-/// What is not there now, as far as a log knows that has ended, may be there.
+/// A log that has ended does not say that an object is not there now.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_denied_of_a_present_that_nobody_watches() {
     let dir = tempfile::tempdir().unwrap();
