@@ -450,7 +450,9 @@ fn asked_by(dashboard: &Value) -> Vec<String> {
     let mut expressions = Vec::new();
     let panels = dashboard["panels"].as_array().unwrap().iter();
     for target in panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten()) {
-        expressions.push(filled_in(target["expr"].as_str().unwrap()));
+        let expression = filled_in(target["expr"].as_str().unwrap());
+        // A panel that is empty while all is well has to find what it compares.
+        expressions.push(expression.strip_suffix(" > 0").unwrap_or(&expression).to_owned());
     }
     let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
     for variable in variables.filter(|variable| variable["type"] == "query") {
