@@ -22,14 +22,14 @@ pub(super) fn compare(table: &mut Table) {
         single.push(with_cluster(&runtime, |runtime, sim, dir, kubeconfig| textbook(runtime, sim, dir, kubeconfig, 1)));
         batched
             .push(with_cluster(&runtime, |runtime, sim, dir, kubeconfig| textbook(runtime, sim, dir, kubeconfig, 100)));
-        ours.push(daemon(&runtime, file_sink));
+        ours.push(daemon(&runtime, EVENTS, file_sink));
     }
     let (ours, single, batched) = (median(ours), median(single), median(batched));
     let mut row = |what: &str, how: &str, theirs: f64, target: &str| {
         table.row(
             what,
-            format!("{:.0} µs, with patch, redaction and verified positions", each(ours)),
-            &format!("watcher → serde_json → rusqlite → file, {how}: {:.0} µs", each(theirs)),
+            format!("{:.0} µs, with patch, redaction and verified positions", each(EVENTS, ours)),
+            &format!("watcher → serde_json → rusqlite → file, {how}: {:.0} µs", each(EVENTS, theirs)),
             format!("1/{:.1}", theirs / ours),
             target,
         );
@@ -38,14 +38,16 @@ pub(super) fn compare(table: &mut Table) {
     row("the same", "100 events to a transaction", batched, "1/4");
 }
 
-/// Microseconds for an event, of the seconds for all.
-pub(super) fn each(seconds: f64) -> f64 {
-    seconds / (PODS + EVENTS) as f64 * 1e6
+/// Microseconds for an event, of the seconds for the first list and so many changes.
+pub(super) fn each(events: usize, seconds: f64) -> f64 {
+    seconds / (PODS + events) as f64 * 1e6
 }
 
-/// The processor seconds of a daemon with these sinks and sections.
-pub(super) fn daemon(runtime: &Runtime, sections: impl Fn(&Path) -> String) -> f64 {
-    with_cluster(runtime, |runtime, sim, dir, kubeconfig| decklog(runtime, sim, dir, kubeconfig, &sections(dir)))
+/// The processor seconds of a daemon with these sinks and sections, for the first list and so many changes.
+pub(super) fn daemon(runtime: &Runtime, events: usize, sections: impl Fn(&Path) -> String) -> f64 {
+    with_cluster(runtime, |runtime, sim, dir, kubeconfig| {
+        decklog(runtime, sim, (dir, kubeconfig), events, &sections(dir))
+    })
 }
 
 fn with_cluster(runtime: &Runtime, measure: impl FnOnce(&Runtime, &Sim, &Path, &Path) -> f64) -> f64 {
@@ -66,15 +68,15 @@ fn textbook(runtime: &Runtime, sim: &Sim, dir: &Path, kubeconfig: &Path, batch: 
     last_number(&mut child)
 }
 
-fn decklog(runtime: &Runtime, sim: &Sim, dir: &Path, kubeconfig: &Path, sections: &str) -> f64 {
+fn decklog(runtime: &Runtime, sim: &Sim, (dir, kubeconfig): (&Path, &Path), events: usize, sections: &str) -> f64 {
     let daemon = Daemon::with(dir, kubeconfig, "pods", sections);
     runtime.block_on(sim.wait_for_watches("pods", 1)).expect("it watches");
-    sim.touch_bulk(EVENTS);
+    sim.touch_bulk(events);
     let begun = Instant::now();
     let done = || {
         let reader = Reader::open(&dir.join("state")).ok()?;
         let cursor = reader.sinks().ok()?.first()?.cursor.0;
-        (cursor >= (PODS + EVENTS) as u64).then_some(())
+        (cursor >= (PODS + events) as u64).then_some(())
     };
     while done().is_none() {
         assert!(begun.elapsed() < PATIENCE, "decklog does not get there");

@@ -45,12 +45,12 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use fact::{Fact, Senders, Verb};
+use ground::Ground;
 pub use ground::{Cover, Missing};
-use ground::{Ground, Names};
 pub use limits::Limits;
 use object::Object;
 pub use verdict::{Actor, Certainty, Settled, Unresolved, Verdict, Write};
-pub use version::Version;
+pub use version::{Names, Version};
 
 use crate::core::k8s::audited::AuditedRequest;
 use crate::core::model::EntryType;
@@ -130,31 +130,31 @@ impl Joiner {
                 self.ground.pool(names, fact);
             }
             (_, "") => {}
-            _ => self.change(names, |object, ground, out| object.add_fact(fact, ground, out)),
+            _ => {
+                let names = self.known(&names).unwrap_or_else(|| Arc::new(names));
+                self.change(names, |object, ground, out| object.add_fact(fact, ground, out));
+            }
         }
         self.shrink();
     }
 
     /// Takes a version, in any order and as often as it comes.
-    pub fn version(&mut self, version: Version) {
+    pub fn version(&mut self, mut version: Version) {
         if version.op == EntryType::Gap {
             return;
         }
-        let names = Names {
-            group: version.group.as_str().into(),
-            resource: version.resource.as_str().into(),
-            namespace: version.namespace.as_str().into(),
-            name: version.name.as_str().into(),
-        };
+        let names = self.known(&version.names).unwrap_or_else(|| Arc::clone(&version.names));
+        version.names = Arc::clone(&names);
         self.change(names, |object, ground, out| object.add_version(version, ground, out));
         self.shrink();
     }
 
-    fn change(&mut self, names: Names, change: impl FnOnce(&mut Object, &mut Ground, &mut Settled)) {
-        let names = match self.objects.get_key_value(&names) {
-            Some((known, _)) => Arc::clone(known),
-            None => Arc::new(names),
-        };
+    /// Returns the names that the requests and versions of an object share, where it has some.
+    fn known(&self, names: &Names) -> Option<Arc<Names>> {
+        self.objects.get_key_value(names).map(|(known, _)| Arc::clone(known))
+    }
+
+    fn change(&mut self, names: Arc<Names>, change: impl FnOnce(&mut Object, &mut Ground, &mut Settled)) {
         let object = self.objects.entry(Arc::clone(&names)).or_default();
         change(object, &mut self.ground, &mut self.out);
         let next = object.next(&self.ground);

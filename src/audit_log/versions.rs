@@ -1,17 +1,20 @@
 //! Versions for the join, out of the entries of the log.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::join::{Missing, Version};
+use super::join::{Missing, Names, Version};
+use crate::core::json::scan::member;
 use crate::core::k8s::bookkeeping;
-use crate::core::k8s::managed_fields::By;
+use crate::core::k8s::managed_fields::{By, Manager};
 use crate::core::model::{EntryType, Evidence};
-use crate::core::wire::{Change, Entry, EntryError, authors};
+use crate::core::wire::{Change, Entry, EntryError, apart, authors_with};
 
 /// Time that a version takes from the API server into the log, where nothing says that it took longer.
 pub(super) const WATCH_LAG_MAX: Duration = Duration::from_secs(5);
@@ -19,6 +22,8 @@ pub(super) const WATCH_LAG_MAX: Duration = Duration::from_secs(5);
 const CLOCK_LEAD_MAX: SignedDuration = SignedDuration::from_secs(1);
 /// The part of a second that a stamp leaves out.
 const CUT_MAX: SignedDuration = SignedDuration::from_micros(999_999);
+/// Key that the metadata of every object in deletion has.
+const DELETION_KEY: &[u8] = b"\"deletionTimestamp\"";
 /// Number of objects of which a gap is remembered.
 const MOST_OBJECTS: usize = 100_000;
 
@@ -26,15 +31,12 @@ const MOST_OBJECTS: usize = 100_000;
 #[derive(Debug)]
 pub(super) struct Versions {
     /// Objects of which a version was not recorded: what their next change is from is not the version right before it.
-    gapped: HashSet<Name>,
+    gapped: HashSet<Names>,
     /// Most by which the clock of an API server is ahead of ours.
     ahead: SignedDuration,
     /// Times of which versions may be missing, by the entries since the last call of [`Versions::missing`].
     missing: Vec<Missing>,
 }
-
-/// Group and plural of the resource, namespace and name.
-type Name = (String, String, String);
 
 impl Versions {
     /// `is_local` says that the only API server is on this machine, and has its clock.
@@ -53,16 +55,22 @@ impl Versions {
     /// # Errors
     /// Where the line is no entry.
     pub(super) fn take(&mut self, line: &[u8]) -> Result<Option<Version>, EntryError> {
-        let entry = Entry::parse(line)?;
-        let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
-        let name = (entry.full_resource(), text(&entry.namespace), text(&entry.name));
+        // Of the object little is needed, and it is most of the line.
+        let (head, object) = apart(line);
+        let entry = Entry::parse(&head)?;
+        let names = Names {
+            group: entry.group().into(),
+            resource: (*entry.resource).into(),
+            namespace: entry.namespace.as_deref().unwrap_or_default().into(),
+            name: entry.name.as_deref().unwrap_or_default().into(),
+        };
         if let Some(gap) = entry.gap().or_else(|| entry.gap_before()) {
             let read = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_microsecond);
             self.missing.push(Missing {
                 group: entry.group().to_owned(),
                 resource: entry.resource.to_string(),
-                namespace: name.1.clone(),
-                name: name.2.clone(),
+                namespace: names.namespace.to_string(),
+                name: names.name.to_string(),
                 since: gap.since.as_deref().and_then(read).unwrap_or(i64::MIN / 4),
                 until: read(&entry.time).unwrap_or(i64::MAX / 4),
             });
@@ -71,22 +79,21 @@ impl Versions {
             if self.gapped.len() >= MOST_OBJECTS {
                 self.gapped.clear();
             }
-            self.gapped.insert(name);
+            self.gapped.insert(names);
             return Ok(None);
         }
         if !entry.op.is_change() {
             return Ok(None);
         }
-        let is_behind_gap = self.gapped.remove(&name);
-        let (uid, version) = (text(&entry.uid), text(&entry.resource_version));
+        let is_behind_gap = self.gapped.remove(&names);
         let evidence = Evidence::ALL.into_iter().find(|one| Some(one.as_str()) == entry.evidence.as_deref());
         let evidence = evidence.unwrap_or(Evidence::Inferred);
         let is_watched = matches!(evidence, Evidence::Watched | Evidence::Recovered);
-        let change = Change::of(&entry).ok().flatten();
+        let mut change = Change::of(&entry).ok().flatten();
         // The version that the change is from stands in the change, also where `ignore` suppressed that one.
         let was = change.as_ref().and_then(|change| {
             let step = change.patch.iter().find(|op| op.path == "/metadata/resourceVersion")?;
-            serde_json::from_str::<String>(step.was?.get()).ok()
+            serde_json::from_str::<Box<str>>(step.was?.get()).ok()
         });
         let sets_deletion = change
             .as_ref()
@@ -94,11 +101,17 @@ impl Versions {
         let grace_shortened = change.as_ref().is_some_and(|change| {
             change.patch.iter().any(|op| op.op == "replace" && op.path == bookkeeping::DELETION[1])
         });
-        let metadata = entry.object.and_then(|object| Metadata::of(object.get()));
+        let deletes = sets_deletion || entry.op == EntryType::Deleted;
+        // Of a change nothing is needed where the object stays.
+        let is_needed = deletes || entry.op == EntryType::Added || memmem::find(object, DELETION_KEY).is_some();
+        let metadata = if is_needed { Metadata::of(object) } else { None };
         let is_leaving = metadata.as_ref().is_some_and(|metadata| metadata.deletion_timestamp.is_some());
         let stamped = metadata.as_ref().and_then(|metadata| metadata.creation_timestamp.as_ref()?.parse().ok());
         let stamped = stamped.filter(|_| entry.op == EntryType::Added);
-        let managers = authors(&entry);
+        let managers = match change.as_mut() {
+            Some(change) => std::mem::take(&mut change.managers),
+            None => authors_with(&entry, Some(object)),
+        };
         let moved = managers.iter().filter(|manager| manager.by == Some(By::Moved));
         let moved = moved.filter_map(|manager| manager.time.as_deref()?.parse().ok()).max();
         // A time that was there before is that of an earlier write.
@@ -111,19 +124,16 @@ impl Versions {
             seq: entry.seq,
             op: entry.op,
             evidence,
-            group: entry.group().to_owned(),
-            resource: entry.resource.to_string(),
-            namespace: name.1,
-            name: name.2,
-            uid,
-            version,
+            names: Arc::new(names),
+            uid: entry.uid.as_deref().unwrap_or_default().into(),
+            version: entry.resource_version.as_deref().unwrap_or_default().into(),
             before: was.filter(|_| is_watched && !is_behind_gap),
-            managers,
+            managers: managers.into_iter().map(|manager| Manager { time: None, ..manager }).collect(),
             deletion_requested: sets_deletion,
             deleting: is_leaving && !sets_deletion,
             grace_shortened,
             generated: metadata.as_ref().is_none_or(|metadata| metadata.generate_name.is_some()),
-            labels: metadata.map(|metadata| metadata.labels.unwrap_or_default()),
+            labels: metadata.filter(|_| deletes).map(|metadata| Box::new(metadata.labels.unwrap_or_default())),
             earliest,
             latest,
             stored_by,
@@ -175,12 +185,11 @@ struct Metadata {
 }
 
 impl Metadata {
-    fn of(object: &str) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Object {
-            metadata: Metadata,
-        }
-        Some(serde_json::from_str::<Object>(object).ok()?.metadata)
+    /// Reads that of an object, and nothing behind it.
+    fn of(object: &[u8]) -> Option<Self> {
+        const METADATA: &[u8] = b"\"metadata\":";
+        let rest = &object[member(object, &[METADATA])? + METADATA.len()..];
+        serde_json::Deserializer::from_slice(rest).into_iter().next()?.ok()
     }
 }
 
@@ -211,8 +220,15 @@ mod tests {
         let mut line = json!({"v": 1, "seq": seq, "epoch": "e", "id": "i", "time": "2026-11-28T10:15:03.500000Z", "type": op,
             "cluster": {"name": "c", "uid": "u"}, "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps",
             "namespace": "shop"});
-        more.iter().for_each(|(key, value)| line[*key] = value.clone());
-        line.to_string().into_bytes()
+        let (object, more): (Vec<_>, Vec<_>) = more.iter().partition(|(key, _)| *key == "object");
+        more.into_iter().for_each(|(key, value)| line[*key] = value.clone());
+        let mut line = line.to_string();
+        // As the journal has it.
+        for (_, object) in object {
+            line.truncate(line.len() - 1);
+            line = format!("{line},\"object\":{object}}}");
+        }
+        line.into_bytes()
     }
 
     fn change(seq: u64, was: &str, now: &str, path: &str) -> Vec<u8> {
@@ -329,6 +345,8 @@ mod tests {
         }
         let asked = Versions::new(true).take(&change(1, "1", "2", "/metadata/deletionTimestamp")).unwrap().unwrap();
         assert!(asked.deletion_requested && !asked.deleting);
+        let labels = asked.labels.expect("the selector of a collection is compared with them");
+        assert_eq!(labels.get("app").map(String::as_str), Some("a"));
         let later = Versions::new(true).take(&change(1, "1", "2", "/data/a")).unwrap().unwrap();
         assert!(!later.deletion_requested && later.deleting);
     }

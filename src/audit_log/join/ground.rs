@@ -9,17 +9,8 @@ use super::limits::Limits;
 use super::order::{Bounds, Orders};
 use super::pool::{OPEN_MAX, Open, Pool};
 use super::verdict::{Actor, Certainty, Unresolved};
-use super::version::Version;
+use super::version::{Names, Version};
 use crate::core::model::EntryType;
-
-/// Resource in a namespace, or object where `name` is not empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Names {
-    pub(super) group: Box<str>,
-    pub(super) resource: Box<str>,
-    pub(super) namespace: Box<str>,
-    pub(super) name: Box<str>,
-}
 
 /// Everything that is not of one object.
 #[derive(Debug)]
@@ -38,7 +29,7 @@ pub(super) struct Ground {
     /// Times of versions by their order.
     pub(super) orders: Orders,
     /// Who asked for the deletion of an object, by uid.
-    pub(super) askers: Recent<Box<str>, Result<Actor, Unresolved>>,
+    pub(super) askers: Recent<Arc<str>, Result<Actor, Unresolved>>,
     /// Definitions that were deleted, `PLURAL.GROUP`, and when.
     definitions: Recent<Box<str>, i64>,
     /// Resources of which a version was made by no request of the audit log, whether that was a deletion, and when.
@@ -155,7 +146,7 @@ impl Ground {
     pub(super) fn when(&self, version: &Version) -> Bounds {
         let alone = self.alone(version);
         let Some(number) = version.number() else { return alone };
-        let all = alone.within(self.orders.bounds(&version.group, &version.resource, number));
+        let all = alone.within(self.orders.bounds(&version.names.group, &version.names.resource, number));
         if all.from <= all.to { all } else { alone }
     }
 
@@ -170,7 +161,7 @@ impl Ground {
     pub(super) fn order(&mut self, version: &Version) {
         if let Some(number) = version.number().filter(|_| version.is_one_write()) {
             let alone = self.alone(version);
-            self.orders.add(&version.group, &version.resource, number, alone);
+            self.orders.add(&version.names.group, &version.names.resource, number, alone);
         }
     }
 
@@ -181,7 +172,7 @@ impl Ground {
             let alone = self.alone(version);
             let bounds = alone.within(Bounds { from: from - skew, to: to.saturating_add(skew) });
             if bounds.from <= bounds.to {
-                self.orders.note(&version.group, &version.resource, number, bounds);
+                self.orders.note(&version.names.group, &version.names.resource, number, bounds);
             }
         }
     }
@@ -248,7 +239,7 @@ impl Ground {
         let Some(number) = version.number().filter(|_| version.op == EntryType::Added && version.generated) else {
             return;
         };
-        if let Some(pool) = self.pools.get_mut(&scope_of(version))
+        if let Some(pool) = self.pools.get_mut(&scope(&version.names))
             && pool.open.len() < OPEN_MAX
         {
             pool.open.insert((number, version.seq), Open { version: Arc::clone(version), free });
@@ -260,7 +251,7 @@ impl Ground {
         if version.op != EntryType::Added {
             return;
         }
-        let Some(pool) = self.pools.get_mut(&scope_of(version)) else { return };
+        let Some(pool) = self.pools.get_mut(&scope(&version.names)) else { return };
         pool.narrowed.remove(&version.seq);
         if let Some(number) = version.number() {
             pool.open.remove(&(number, version.seq));
@@ -350,12 +341,6 @@ impl Ground {
 
 fn scope(names: &Names) -> Names {
     Names { name: Box::default(), ..names.clone() }
-}
-
-fn scope_of(version: &Version) -> Names {
-    let Version { group, resource, namespace, .. } = version;
-    let [group, resource, namespace] = [group, resource, namespace].map(|text| text.as_str().into());
-    Names { group, resource, namespace, name: Box::default() }
 }
 
 /// Writers whom the audit log lacks are known by what they do: those who only change objects say nothing of deletions.

@@ -1,13 +1,14 @@
 //! Requests and versions of one object name, and what follows from them.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::assign::{self, Slot, Span};
 use super::fact::{Fact, Verb};
-use super::ground::{Covered, Ground, Names};
+use super::ground::{Covered, Ground};
 use super::verdict::{Actor, Settled, Unresolved, Verdict, Write};
-use super::version::Version;
+use super::version::{Names, Version};
 use crate::core::k8s::audited::Sender;
 use crate::core::model::EntryType;
 
@@ -63,27 +64,33 @@ impl Object {
         ground.bytes += fact.bytes();
         self.facts.push(fact);
         self.versions.iter_mut().for_each(|known| known.lonely = false);
-        self.prove(ground, out);
+        let newest = self.facts.len() - 1;
+        self.prove(0..self.versions.len(), newest..newest + 1, ground, out);
     }
 
     /// Adds a version; a repeat changes nothing.
-    pub(super) fn add_version(&mut self, version: Version, ground: &mut Ground, out: &mut Settled) {
+    pub(super) fn add_version(&mut self, mut version: Version, ground: &mut Ground, out: &mut Settled) {
         let place = self.versions.partition_point(|known| known.version.seq < version.seq);
         if self.versions.get(place).is_some_and(|known| known.version.seq == version.seq) {
             return;
+        }
+        let neighbours = [place.checked_sub(1), Some(place)].into_iter().flatten();
+        for known in neighbours.filter_map(|place| self.versions.get(place)) {
+            version.share(&known.version);
         }
         ground.bytes += weight(&version);
         ground.order(&version);
         let late = version.latest + 2 * ground.limits.skew < ground.mark;
         let version = Arc::new(version);
         self.versions.insert(place, Known { version, late, decided: false, measured: false, lonely: false });
-        self.prove(ground, out);
+        self.prove(place..place + 1, 0..self.facts.len(), ground, out);
     }
 
-    /// Decides at once what a request proves by itself.
-    fn prove(&mut self, ground: &mut Ground, out: &mut Settled) {
-        for known in self.versions.iter_mut().filter(|known| !known.decided) {
-            let Some(fact) = self.facts.iter_mut().find(|fact| fact.proves(&known.version)) else { continue };
+    /// Decides at once what one of these requests proves of these versions by itself.
+    fn prove(&mut self, versions: Range<usize>, facts: Range<usize>, ground: &mut Ground, out: &mut Settled) {
+        for known in self.versions[versions].iter_mut().filter(|known| !known.decided) {
+            let mut facts = self.facts[facts.clone()].iter_mut();
+            let Some(fact) = facts.find(|fact| fact.proves(&known.version)) else { continue };
             fact.made = Some(known.version.seq);
             known.decided = true;
             ground.narrow(&known.version, (fact.received, fact.completed));
@@ -328,7 +335,7 @@ impl Object {
         if version.op == EntryType::Deleted {
             ground.askers.remove(&*version.uid);
         } else if version.deletion_requested {
-            ground.askers.insert(version.uid.as_str().into(), actor.clone());
+            ground.askers.insert(Arc::clone(&version.uid), actor.clone());
         }
         let mut pooled = ground.pooled(names, version);
         let only = pooled.next().filter(|_| certain && candidates.facts.is_empty()).map(|fact| fact.number);
@@ -409,7 +416,7 @@ impl Object {
     fn settle_facts(&mut self, names: &Names, ground: &mut Ground, out: &mut Settled) {
         let mark = ground.mark;
         let versions = &self.versions;
-        let known: HashSet<&str> = versions.iter().map(|known| known.version.version.as_str()).collect();
+        let known: HashSet<&str> = versions.iter().map(|known| &*known.version.version).collect();
         let open: Vec<&Version> = versions.iter().filter(|known| !known.decided).map(|known| &*known.version).collect();
         let keep = 2 * ground.limits.request;
         let mut held = self.facts.len();
@@ -517,6 +524,5 @@ fn write(fact: &Fact, names: &Names) -> Write {
 
 /// Bytes that a version takes, about.
 fn weight(version: &Version) -> usize {
-    let texts = [&version.group, &version.resource, &version.namespace, &version.name, &version.uid, &version.version];
-    size_of::<Known>() + texts.iter().map(|text| text.len() + 16).sum::<usize>() + version.managers.len() * 160
+    size_of::<Known>() + version.bytes()
 }

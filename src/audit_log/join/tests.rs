@@ -5,7 +5,9 @@ mod orders;
 mod random;
 mod world;
 
-use super::{AuditedRequest, EntryType, Joiner, Limits, Settled, Unresolved, Version};
+use std::sync::Arc;
+
+use super::{AuditedRequest, EntryType, Joiner, Limits, Names, Settled, Unresolved, Version};
 use crate::core::k8s::audited::Sender;
 use crate::core::k8s::managed_fields::{By, Manager};
 use crate::core::model::Evidence;
@@ -21,4 +23,9 @@ fn sender(user: &str) -> Sender {
         agent: format!("{user}/v1"),
         addresses: vec!["10.0.0.1".to_owned()],
     }
+}
+
+/// Names of an object in the namespace `shop`.
+fn names(group: &str, resource: &str, name: &str) -> Arc<Names> {
+    Arc::new(Names { group: group.into(), resource: resource.into(), namespace: "shop".into(), name: name.into() })
 }

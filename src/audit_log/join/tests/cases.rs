@@ -32,14 +32,11 @@ fn version(seq: u64, op: EntryType, version: &str, second: i64) -> Version {
         seq,
         op,
         evidence: Evidence::Watched,
-        group: String::new(),
-        resource: "configmaps".to_owned(),
-        namespace: "shop".to_owned(),
-        name: "cart".to_owned(),
-        uid: "u1".to_owned(),
-        version: version.to_owned(),
+        names: names("", "configmaps", "cart"),
+        uid: "u1".into(),
+        version: version.into(),
         before: None,
-        managers: Vec::new(),
+        managers: Arc::default(),
         deletion_requested: false,
         deleting: false,
         earliest: second,
@@ -48,14 +45,14 @@ fn version(seq: u64, op: EntryType, version: &str, second: i64) -> Version {
     }
 }
 
-fn moved(manager: &str) -> Vec<Manager> {
+fn moved(manager: &str) -> Arc<[Manager]> {
     let by = Some(By::Moved);
-    vec![Manager { manager: manager.to_owned(), operation: "Update".to_owned(), by, ..Manager::default() }]
+    Arc::new([Manager { manager: manager.to_owned(), operation: "Update".to_owned(), by, ..Manager::default() }])
 }
 
 /// A change of `cart` by a manager, after version `before`.
 fn change(seq: u64, before: &str, now: &str, manager: &str, second: i64) -> Version {
-    Version { before: Some(before.to_owned()), managers: moved(manager), ..version(seq, Modified, now, second) }
+    Version { before: Some(before.into()), managers: moved(manager), ..version(seq, Modified, now, second) }
 }
 
 type Wanted = Result<(&'static str, Certainty), Unresolved>;
@@ -242,7 +239,7 @@ fn updates_that_name_the_version_before() {
         case(
             "what changes nothing in managedFields and has one request",
             [put("1", "alice", "4")],
-            [but(named(), |version| version.managers.clear())],
+            [but(named(), |version| version.managers = Arc::default())],
             [(1, Ok(("alice", Certainty::Successor)))],
         ),
     ]);
@@ -253,7 +250,7 @@ fn creations() {
     let generated = |id, user| with(ask(id, user, "create", T + 1), |create| create.name.clear());
     let made = |seq, name: &str, uid: &str| {
         but(version(seq, Added, "5", T), |version| {
-            (version.name, version.uid) = (name.to_owned(), uid.to_owned());
+            (version.names, version.uid) = (names("", "configmaps", name), uid.into());
             version.managers = moved("kubectl-edit");
         })
     };
@@ -295,7 +292,7 @@ fn creations() {
             [
                 version(1, Added, "5", T),
                 version(2, Deleted, "6", T),
-                but(version(3, Added, "7", T), |version| version.uid = "u2".to_owned()),
+                but(version(3, Added, "7", T), |version| version.uid = "u2".into()),
             ],
             [(1, created("alice")), (2, Ok(("alice", Certainty::Deleted))), (3, created("bob"))],
         ),
@@ -352,7 +349,7 @@ fn managers_and_times() {
             [with(patch("1", "scheduler", T + 1), |bind| {
                 (bind.verb, bind.subresource, bind.code) = ("create".to_owned(), "binding".to_owned(), 201);
             })],
-            [but(one(), |version| version.managers.clear())],
+            [but(one(), |version| version.managers = Arc::default())],
             [(1, field("scheduler"))],
         ),
     ]);
@@ -431,8 +428,8 @@ fn deletions() {
             "an eviction makes two versions",
             [with(ask("1", "drain", "create", T + 1), |evict| evict.subresource = "eviction".to_owned())],
             [
-                but(change(1, "4", "5", "", T), |version| version.managers.clear()),
-                but(asked(2), |version| version.before = Some("5".to_owned())),
+                but(change(1, "4", "5", "", T), |version| version.managers = Arc::default()),
+                but(asked(2), |version| version.before = Some("5".into())),
             ],
             [(1, Ok(("drain", Certainty::Field))), (2, deleted("drain"))],
         ),
@@ -446,7 +443,7 @@ fn what_has_no_actor() {
     let patch = || ask("1", "alice", "patch", T + 1);
     let of = |resource: &str, group: &str| {
         but(version(1, Deleted, "9", T), |version| {
-            (version.resource, version.group) = (resource.to_owned(), group.to_owned());
+            version.names = names(group, resource, "cart");
         })
     };
     let definition = with(ask("1", "alice", "delete", T + 1), |delete| {
@@ -505,7 +502,7 @@ fn nothing_follows_from_absence_where_requests_are_missing() {
     let mut joiner = self::joiner();
     joiner.version(change(1, "4", "5", "nobody", T));
     joiner.request(ask("1", "alice", "patch", T + 2 * SECOND));
-    joiner.version(but(change(2, "5", "6", "", T + 2 * SECOND), |version| version.managers.clear()));
+    joiner.version(but(change(2, "5", "6", "", T + 2 * SECOND), |version| version.managers = Arc::default()));
     joiner.request(ask("2", "alice", "patch", T + 4 * SECOND));
     joiner.version(change(3, "6", "7", "kubectl-edit", T + 4 * SECOND));
     let verdicts = finish(&mut joiner).verdicts;

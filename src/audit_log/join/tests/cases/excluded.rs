@@ -11,7 +11,7 @@ fn what_the_object_itself_excludes() {
             one.label_selector = selector.to_owned();
         })
     };
-    let labels = || Some([("app".to_owned(), "cart".to_owned())].into());
+    let labels = || Some(Box::new([("app".to_owned(), "cart".to_owned())].into()));
     let gone = || but(version(2, Deleted, "6", T), |version| version.labels = labels());
     let made = |generated| but(version(1, Added, "5", T), |version| version.generated = generated);
     let create = || ask("1", "alice", "create", T + 1);
