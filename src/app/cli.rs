@@ -105,6 +105,9 @@ pub struct Global {
     /// The server, once it is known.
     #[arg(skip)]
     remote: Option<Arc<remote::Server>>,
+    /// kubectl runs this, as its plugin.
+    #[arg(skip)]
+    is_plugin: bool,
     /// The answer goes into a file, so that nobody has to read standard output.
     #[arg(skip)]
     to_file: bool,
@@ -327,6 +330,11 @@ impl Global {
         Ok(dir)
     }
 
+    /// Reports whether this machine is set up to have a log.
+    fn has_log(&self) -> bool {
+        self.has_config() || self.journal().map_or(true, |dir| dir.exists())
+    }
+
     /// Asks a question of the journal on this machine, or of a server. `put` takes the items of the answer; sentences beside it go
     /// to standard error.
     ///
@@ -492,11 +500,13 @@ const PLUGIN: &str = "kubectl-decklog";
 
 fn parse(args: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> {
     let mut command = Cli::command();
-    if args.first().is_some_and(|path| Path::new(path).file_name() == Some(OsStr::new(PLUGIN))) {
+    let is_plugin = args.first().is_some_and(|path| Path::new(path).file_stem() == Some(OsStr::new(PLUGIN)));
+    if is_plugin {
         command = command.bin_name("kubectl decklog");
     }
     let matches = command.clone().try_get_matches_from(args)?;
-    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    cli.global.is_plugin = is_plugin;
     Ok((cli, matches))
 }
 

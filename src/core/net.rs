@@ -8,11 +8,16 @@ pub mod url;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::HeaderName;
 use reqwest::Url;
 use rustls::crypto::CryptoProvider;
 
 /// The name of decklog in requests: what an API server's audit log and a proxy's log call it.
 pub const USER_AGENT: &str = concat!("decklog/", env!("CARGO_PKG_VERSION"));
+
+/// The header of a token that counts before `Authorization`. An API server takes that one away from what it sends on through its
+/// proxy, and leaves this one.
+pub(crate) const TOKEN_HEADER: HeaderName = HeaderName::from_static("decklog-authorization");
 
 /// The cryptography of every TLS connection: AWS-LC, which signs and verifies with P-521 as the TLS of Go does.
 #[must_use]

@@ -16,9 +16,11 @@ mod client;
 mod connect;
 mod credentials;
 pub mod failure;
+mod forwarding;
 mod kubeconfig;
 mod lent;
 mod link;
+mod proxied;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -31,6 +33,7 @@ use std::time::Duration;
 
 pub use client::{Api, Fetched, next_part};
 pub use failure::{Failure, Unreadable};
+pub use proxied::{Instead, refusal};
 
 use crate::core::net::proxy::InvalidProxy;
 

@@ -15,9 +15,10 @@ use crate::decklog::Decklog;
 use crate::harness::{Cluster, LIMIT, Parts, Process, SERVICE_ACCOUNT, Version, until};
 use crate::judge::Scope;
 use crate::ports::free_port;
+use crate::proxied;
 
 /// The release and its namespace.
-const NAMESPACE: &str = "logs";
+pub const NAMESPACE: &str = "logs";
 const RELEASE: &str = "decklog";
 
 fn repository(path: &str) -> PathBuf {
@@ -209,6 +210,9 @@ fn what_is_rendered_is_what_was_asked_for() {
         }
         let set = of_kind(&objects, "StatefulSet").next().unwrap();
         assert!(name == "ha" || set["spec"]["replicas"] == 1, "{name}: a journal has one writer");
+        let port = &of_kind(&objects, "Service").next().unwrap()["spec"]["ports"][0];
+        let has_tls = config_of(&objects).contains("tls_cert_file");
+        assert_eq!(port["appProtocol"] == "https", has_tls, "{name}: `kubectl decklog` reads there how to ask: {port}");
         // With files that a Pod finds there.
         let dir = tempfile::tempdir().unwrap();
         let secrets = dir.path().join("secrets");
@@ -384,6 +388,7 @@ async fn installed(cluster: &Cluster) {
     .await;
     found_by_prometheus(cluster, port).await;
     daemon.stop().await;
+    proxied::scenario(cluster).await;
 }
 
 /// A real Prometheus scrapes that daemon, and knows what the dashboard and the alert rules ask it for.

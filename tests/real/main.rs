@@ -25,6 +25,7 @@ mod lying;
 mod naming;
 mod oracle;
 mod outages;
+mod proxied;
 mod quiet;
 mod reading;
 mod recovering;

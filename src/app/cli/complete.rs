@@ -44,6 +44,8 @@ pub(super) fn main(words: &[OsString]) -> Outcome {
             "--token-file" => global.server.token_file = Some((&pair[1]).into()),
             "--ca-file" => global.server.ca_file = Some((&pair[1]).into()),
             "--cert-file" => global.server.cert_file = Some((&pair[1]).into()),
+            "--context" => global.server.context = Some(pair[1].clone()),
+            "--kubeconfig" => global.server.kubeconfig = Some((&pair[1]).into()),
             "--key-file" => global.server.key_file = Some((&pair[1]).into()),
             _ => {}
         }

@@ -16,8 +16,8 @@ const FLAGS: &[(&[&str], &str)] = &[
     (&["-A", "--all-namespaces"], "all namespaces are the default; leave it out"),
     (&["-l", "--selector"], "`decklog tail` and `decklog get` select by labels"),
     (
-        &["--context", "--kubeconfig", "--user", "-s", "--token", "--as"],
-        "reading commands need no cluster: they read the journal that --state, --config or --server names",
+        &["--user", "-s", "--token", "--as"],
+        "a reading command asks no API server for objects: --state, --config or --server says whose log it reads, --token-file who reads",
     ),
     (
         &["--since-time", "--after", "-S"],

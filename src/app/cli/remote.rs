@@ -1,15 +1,18 @@
 //! Reading on another machine: `--server` asks a daemon there what a command would ask the journal here. The other side of this
 //! is `web::http::reading`.
 
+mod kubernetes;
+
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use jiff::tz::TimeZone;
+use kube::client::Body;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, ClientBuilder, Response, StatusCode, Url, redirect};
 use serde::Serialize;
@@ -17,13 +20,15 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+use self::kubernetes::Inside;
 use super::output::printable;
-use super::{COMMON, Cli, Exit, Failure, block_on, complain, nobody_reads};
+use super::{COMMON, Cli, Command, Exit, Failure, Global, block_on, complain, nobody_reads};
 use crate::core::net::is_loopback;
 use crate::query::{Frame, Put, Question};
 use crate::sink::link::{Route, cause, refusal};
 use crate::sink::settings;
 use crate::sink::tls::Tls;
+use crate::watch::cluster::next_part;
 use crate::web::http::assistants::Asking;
 use crate::web::http::reading::{ALIVE_INTERVAL, Ask, CLUSTERS, CONTENT_TYPE as LINES};
 
@@ -39,7 +44,7 @@ const LONGEST: usize = 64 << 20;
 /// Where the log is read, and what is shown there.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ServerArgs {
-    /// Read the log of the daemon at https://HOST:PORT or unix:PATH, with --token-file, --ca-file, --cert-file, --key-file
+    /// Read the log of the daemon at kube://NAMESPACE/SERVICE, https://HOST:PORT or unix:PATH, with --context, --token-file, --ca-file, --cert-file, --key-file
     #[arg(long, global = true, value_name = "URL", help_heading = COMMON)]
     pub server: Option<String>,
     /// A file with the token that the server knows
@@ -54,6 +59,12 @@ pub struct ServerArgs {
     /// A PEM file with the private key of your certificate
     #[arg(long, global = true, value_name = "FILE", hide = true)]
     pub key_file: Option<PathBuf>,
+    /// The context of the kubeconfig whose cluster has the server
+    #[arg(long, global = true, value_name = "NAME", hide = true)]
+    pub context: Option<String>,
+    /// The kubeconfig, instead of $KUBECONFIG or ~/.kube/config
+    #[arg(long, global = true, value_name = "FILE", hide = true)]
+    pub kubeconfig: Option<PathBuf>,
 }
 
 /// Returns the variable that stands in for a missing flag.
@@ -72,10 +83,49 @@ pub(super) struct Server {
     tls: settings::Tls,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Place {
     Url(Url),
     Unix(PathBuf),
+    Kubernetes(Box<Inside>),
+}
+
+/// The start of an answer, and the rest as it comes.
+enum Answer {
+    Direct(Response),
+    /// Through the API server.
+    Proxied(http::response::Parts, Body),
+}
+
+impl Answer {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Direct(response) => response.status(),
+            Self::Proxied(head, _) => head.status,
+        }
+    }
+
+    fn kind(&self) -> Option<&HeaderValue> {
+        match self {
+            Self::Direct(response) => response.headers(),
+            Self::Proxied(head, _) => &head.headers,
+        }
+        .get(CONTENT_TYPE)
+    }
+
+    /// Returns the next bytes, or the proper end.
+    ///
+    /// # Errors
+    /// The reason why there is neither.
+    async fn chunk(&mut self, patience: Duration) -> Result<Option<Bytes>, String> {
+        match self {
+            Self::Direct(response) => match tokio::time::timeout(patience, response.chunk()).await {
+                Ok(chunk) => chunk.map_err(|error| cause(&error.without_url())),
+                Err(_elapsed) => Err(format!("nothing has come for {patience:?}")),
+            },
+            Self::Proxied(_, body) => next_part(body, patience).await.map_err(|error| error.to_string()),
+        }
+    }
 }
 
 impl std::fmt::Display for Place {
@@ -83,6 +133,7 @@ impl std::fmt::Display for Place {
         match self {
             Self::Url(url) => write!(f, "{}", url.as_str().trim_end_matches('/')),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Kubernetes(inside) => inside.fmt(f),
         }
     }
 }
@@ -96,10 +147,21 @@ pub(super) fn asked(cli: &Cli, matches: &ArgMatches) -> Result<Option<Server>, F
     let typed = |name| given.is_some_and(|given| given.value_source(name) == Some(ValueSource::CommandLine));
     let here = typed("state") || typed("config") || typed("config_dir");
     let args = &cli.global.server;
-    if args.server.is_none() {
-        return if here || !cli.command.reads_the_log() { Ok(None) } else { named(args) };
+    let of_kubeconfig = args.context.is_some() || args.kubeconfig.is_some();
+    let takes = cli.command.reads_the_log();
+    if of_kubeconfig && !takes && !matches!(cli.command, Command::Init(_)) {
+        return Err(Failure::usage(
+            "--context and --kubeconfig are for `decklog init` and for commands that read the log",
+        ));
     }
-    if !cli.command.reads_the_log() {
+    if of_kubeconfig && takes && here {
+        let text = "--context and --kubeconfig name a cluster whose decklog is asked, --state, --config and --config-dir name what is on this machine: leave one of them out";
+        return Err(Failure::usage(text));
+    }
+    if args.server.is_none() {
+        return if here || !takes { Ok(None) } else { unnamed(&cli.global, of_kubeconfig) };
+    }
+    if !takes {
         let reading = "tail, log, show, get, diff, blame, why, drift, churn, coverage, status, timeline, mcp, and verify without a file";
         return Err(Failure::usage(format!("--server is for commands that read the log: {reading}")));
     }
@@ -108,6 +170,22 @@ pub(super) fn asked(cli: &Cli, matches: &ArgMatches) -> Result<Option<Server>, F
         return Err(Failure::usage(text));
     }
     named(args)
+}
+
+/// The server of a command that names none: that of `$DECKLOG_SERVER`; else the one of a cluster, where the kubeconfig is named, or
+/// where kubectl runs the command and this machine has no log.
+///
+/// # Errors
+/// As [`asked`].
+fn unnamed(global: &Global, of_kubeconfig: bool) -> Result<Option<Server>, Failure> {
+    let args = &global.server;
+    match named(args)? {
+        Some(server) => Ok(Some(server)),
+        None if of_kubeconfig || (global.is_plugin && !global.has_log()) => {
+            Server::new(kubernetes::SCHEME, args).map(Some)
+        }
+        None => Ok(None),
+    }
 }
 
 /// The server of `--server`, or else of `$DECKLOG_SERVER`.
@@ -123,11 +201,20 @@ impl Place {
     fn route(&self) -> Route {
         match self {
             Self::Url(url) => Route::to(url),
-            Self::Unix(_) => Route::direct(),
+            Self::Unix(_) | Self::Kubernetes(_) => Route::direct(),
         }
     }
 
-    fn read(text: &str) -> Result<Self, Failure> {
+    fn read(text: &str, args: &ServerArgs) -> Result<Self, Failure> {
+        if text.starts_with(kubernetes::SCHEME) {
+            return Inside::read(text, args).map(|inside| Self::Kubernetes(Box::new(inside)));
+        }
+        if args.context.is_some() || args.kubeconfig.is_some() {
+            let text = format!(
+                "--context and --kubeconfig are for a server in a cluster (kube://NAMESPACE/SERVICE), and {text} is none"
+            );
+            return Err(Failure::usage(text));
+        }
         if let Some(path) = text.strip_prefix("unix:").or_else(|| text.starts_with('/').then_some(text)) {
             return Ok(Self::Unix(path.trim_start_matches("//").into()));
         }
@@ -139,7 +226,8 @@ impl Place {
                 Err(Failure::usage("--server takes no user and password; a token is in --token-file"))
             }
             _ => {
-                Err(Failure::usage(format!("--server {text}: write https://HOST:PORT, or unix:PATH for a unix socket")))
+                let how = "write kube://NAMESPACE/SERVICE, https://HOST:PORT, or unix:PATH for a unix socket";
+                Err(Failure::usage(format!("--server {text}: {how}")))
             }
         }
     }
@@ -147,7 +235,7 @@ impl Place {
 
 impl Server {
     fn new(url: &str, args: &ServerArgs) -> Result<Self, Failure> {
-        let at = Place::read(url)?;
+        let at = Place::read(url, args)?;
         let file = |given: &Option<PathBuf>, name| given.clone().or_else(|| variable(name).map(PathBuf::from));
         let tls = settings::Tls {
             ca_file: file(&args.ca_file, "DECKLOG_CA_FILE"),
@@ -225,6 +313,7 @@ impl Server {
             .connect_timeout(SERVER_TIMEOUT);
         let builder: ClientBuilder = match &self.at {
             Place::Unix(path) => builder.no_proxy().unix_socket(path.as_path()).tls_certs_only([]),
+            Place::Kubernetes(_) => builder,
             Place::Url(url) if url.scheme() == "http" => builder.no_proxy().tls_certs_only([]),
             Place::Url(_) => {
                 let mut tls = Tls::new(&self.tls).map_err(wrong)?;
@@ -238,36 +327,18 @@ impl Server {
             .map_err(|error| wrong(format!("cannot set up the connection to {}: {}", self.at, cause(&error))))
     }
 
-    async fn request(&self, name: &str, ask: Vec<u8>) -> Result<Response, Failure> {
+    async fn request(&self, name: &str, ask: Vec<u8>) -> Result<Answer, Failure> {
         let at = &self.at;
-        let url = match at {
-            Place::Unix(_) => format!("http://localhost/api/v1/{name}"),
-            Place::Url(url) => format!("{}/api/v1/{name}", url.as_str().trim_end_matches('/')),
+        let answer = match at {
+            Place::Unix(_) => self.send(format!("http://localhost/api/v1/{name}"), ask).await?,
+            Place::Url(url) => self.send(format!("{}/api/v1/{name}", url.as_str().trim_end_matches('/')), ask).await?,
+            Place::Kubernetes(inside) => inside.request(name, self.token.clone(), ask).await?,
         };
-        let mut request = self.client().await?.post(url).header(CONTENT_TYPE, "application/json").body(ask);
-        if let Some(token) = &self.token {
-            request = request.header(AUTHORIZATION, token.clone());
+        let status = answer.status();
+        if status == StatusCode::OK && answer.kind().is_some_and(|kind| kind == LINES) {
+            return Ok(answer);
         }
-        let response = match tokio::time::timeout(SERVER_TIMEOUT, request.send()).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => {
-                let what = if error.is_connect() { "cannot connect to" } else { "no answer from" };
-                let error = error.without_url();
-                let (through, why) =
-                    (at.route().through(), refusal(&error).map_or_else(|| cause(&error), str::to_owned));
-                return Err(Failure::new(Exit::Io, format!("{what} {at}{through}: {why}")));
-            }
-            Err(_elapsed) => {
-                let through = at.route().through();
-                return Err(Failure::new(Exit::Io, format!("{at} did not answer within {SERVER_TIMEOUT:?}{through}")));
-            }
-        };
-        let status = response.status();
-        let is_ours = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == LINES);
-        if status == StatusCode::OK && is_ours {
-            return Ok(response);
-        }
-        let said = said(response).await;
+        let said = said(answer).await;
         Err(match status {
             StatusCode::UNAUTHORIZED => Failure::new(
                 Exit::Config,
@@ -282,9 +353,31 @@ impl Server {
         })
     }
 
+    async fn send(&self, url: String, ask: Vec<u8>) -> Result<Answer, Failure> {
+        let at = &self.at;
+        let mut request = self.client().await?.post(url).header(CONTENT_TYPE, "application/json").body(ask);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.clone());
+        }
+        match tokio::time::timeout(SERVER_TIMEOUT, request.send()).await {
+            Ok(Ok(response)) => Ok(Answer::Direct(response)),
+            Ok(Err(error)) => {
+                let what = if error.is_connect() { "cannot connect to" } else { "no answer from" };
+                let error = error.without_url();
+                let (through, why) =
+                    (at.route().through(), refusal(&error).map_or_else(|| cause(&error), str::to_owned));
+                Err(Failure::new(Exit::Io, format!("{what} {at}{through}: {why}")))
+            }
+            Err(_elapsed) => {
+                let through = at.route().through();
+                Err(Failure::new(Exit::Io, format!("{at} did not answer within {SERVER_TIMEOUT:?}{through}")))
+            }
+        }
+    }
+
     async fn read<T: DeserializeOwned>(
         &self,
-        mut response: Response,
+        mut answer: Answer,
         (note, is_gone): Beside<'_>,
         put: &mut Put<'_, T>,
     ) -> Result<(), Failure> {
@@ -309,11 +402,10 @@ impl Server {
             if looked > LONGEST {
                 return Err(broke(format!("one line of it has more than {} MiB", LONGEST >> 20)));
             }
-            match tokio::time::timeout(ALIVE_INTERVAL * 4, response.chunk()).await {
-                Ok(Ok(Some(bytes))) => come.extend_from_slice(&bytes),
-                Ok(Ok(None)) => return Err(broke("it breaks off".to_owned())),
-                Ok(Err(error)) => return Err(broke(cause(&error.without_url()))),
-                Err(_elapsed) => return Err(broke(format!("nothing has come for {:?}", ALIVE_INTERVAL * 4))),
+            match answer.chunk(ALIVE_INTERVAL * 4).await {
+                Ok(Some(bytes)) => come.extend_from_slice(&bytes),
+                Ok(None) => return Err(broke("it breaks off".to_owned())),
+                Err(why) => return Err(broke(why)),
             }
         }
     }
@@ -355,9 +447,9 @@ impl Asking for OneCall {
 }
 
 /// Returns the text of a refusal.
-async fn said(mut response: Response) -> String {
+async fn said(mut answer: Answer) -> String {
     let mut text = Vec::new();
-    while let Ok(Ok(Some(bytes))) = tokio::time::timeout(SERVER_TIMEOUT, response.chunk()).await {
+    while let Ok(Some(bytes)) = answer.chunk(SERVER_TIMEOUT).await {
         text.extend_from_slice(&bytes);
         if text.len() > SAID {
             text.truncate(SAID);
@@ -389,7 +481,9 @@ mod tests {
 
     #[test]
     fn a_server_is_a_url_or_a_socket() {
-        let at = |text: &str| Place::read(text).map(|at| at.to_string()).map_err(|error| error.to_string());
+        let at = |text: &str| {
+            Place::read(text, &ServerArgs::default()).map(|at| at.to_string()).map_err(|error| error.to_string())
+        };
         assert_eq!(at("https://decklog.example:9465/").as_deref(), Ok("https://decklog.example:9465"));
         assert_eq!(at("https://proxy.example/eu1/").as_deref(), Ok("https://proxy.example/eu1"));
         assert_eq!(at("unix:/run/decklog/http.sock").as_deref(), Ok("unix:/run/decklog/http.sock"));

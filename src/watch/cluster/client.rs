@@ -65,13 +65,14 @@ impl Api {
 
     async fn begin(source: ClientSource, name: Option<String>, limits: Limits) -> Result<Self, ClusterError> {
         let builder = Builder { source, limits, room: Arc::new(Semaphore::new(1)) };
-        let Built { client, bare, context, cluster, unasked, files, proxy } = builder.build(None).await?;
+        let Built { client, bare, context, cluster, unasked, files, proxy, shows_token } = builder.build(None).await?;
         let name = name.unwrap_or(cluster);
         if let Some(proxy) = &proxy {
             tracing::info!("requests to the API server go through the proxy {proxy}");
         }
         let now = Instant::now();
-        let current = RwLock::new(Current { client, bare, generation: 0, built: now, looked: now, files, proxy });
+        let current = Current { client, bare, generation: 0, built: now, looked: now, files, proxy, shows_token };
+        let current = RwLock::new(current);
         let inner = Inner { builder, name, context, unasked, current, building: Mutex::new(now) };
         Ok(Self { inner: Arc::new(inner), pinned: None })
     }
@@ -164,10 +165,10 @@ impl Api {
 
     async fn build_again(&self) {
         match self.inner.builder.build(self.inner.context.as_deref()).await {
-            Ok(Built { client, bare, files, proxy, .. }) => {
+            Ok(Built { client, bare, files, proxy, shows_token, .. }) => {
                 let mut current = self.inner.current.write().unwrap_or_else(PoisonError::into_inner);
                 let (generation, now) = (current.generation + 1, Instant::now());
-                *current = Current { client, bare, generation, built: now, looked: now, files, proxy };
+                *current = Current { client, bare, generation, built: now, looked: now, files, proxy, shows_token };
                 tracing::info!("read the cluster's credentials again");
             }
             // A file may be half written; the old client goes on, and the next look tries again.

@@ -29,7 +29,7 @@ use tower::{BoxError, Service, ServiceExt};
 use super::failure::ConnectError;
 use super::link::{Hop, Link};
 use super::tls::{Tls, server_name};
-use super::{Failure, failure, through};
+use super::{Failure, failure, proxied, through};
 use crate::core::net::proxy::{InvalidProxy, Proxies, Proxy};
 use crate::core::net::tls::{Place, Roots, Verifier, sentence};
 
@@ -78,8 +78,9 @@ struct Way {
     writing: Option<Duration>,
 }
 
-/// Makes a client for the API server of a configuration, by a proxy or directly.
-pub(super) fn client(config: &Config, tls: Option<Tls>, proxy: Option<&Proxy>) -> Result<Client, kube::Error> {
+/// Makes a client for the API server of a configuration, by a proxy or directly. The second value is true where its requests show a
+/// token.
+pub(super) fn client(config: &Config, tls: Option<Tls>, proxy: Option<&Proxy>) -> Result<(Client, bool), kube::Error> {
     let of_plugin = tls.as_ref().and_then(|tls| tls.of_plugin);
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -110,16 +111,19 @@ pub(super) fn client(config: &Config, tls: Option<Tls>, proxy: Option<&Proxy>) -
     };
     // A plugin that gives a certificate gives no token, and is not run again to find that out.
     let auth = if of_plugin.is_some() { None } else { config.auth_layer()? };
+    let shows_token = auth.is_some();
     let client = ClientBuilder::new(client, config.default_namespace.clone())
         .with_layer(&option_layer(authorization.map(identify)))
         .with_layer(&config.extra_headers_layer()?)
+        .with_layer(&MapRequestLayer::new(proxied::shown_again))
         .with_layer(&option_layer(auth))
         .with_layer(&config.base_uri_layer())
         .build();
-    Ok(match of_plugin {
+    let client = match of_plugin {
         Some(until) => client.with_valid_until(until),
         None => client,
-    })
+    };
+    Ok((client, shows_token))
 }
 
 impl Service<Uri> for Connector {

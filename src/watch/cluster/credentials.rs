@@ -50,6 +50,8 @@ pub(super) struct Current {
     pub(super) files: Vec<(PathBuf, Stamp)>,
     /// The proxy that leads to the API server.
     pub(super) proxy: Option<Proxy>,
+    /// Requests show a token.
+    pub(super) shows_token: bool,
 }
 
 impl Current {
@@ -76,6 +78,7 @@ pub(super) struct Built {
     pub(super) unasked: bool,
     pub(super) files: Vec<(PathBuf, Stamp)>,
     pub(super) proxy: Option<Proxy>,
+    pub(super) shows_token: bool,
 }
 
 async fn build(
@@ -113,9 +116,9 @@ async fn build(
         let failed = |error: kube::Error| unusable(file.clone(), &error);
         connect::client(config, tls, proxy.as_ref()).map_err(failed)
     };
-    let bare = client(&bare(&config))?;
-    let client = client(&config)?;
-    Ok(Built { client, bare, context, cluster, unasked, files, proxy })
+    let (bare, _) = client(&bare(&config))?;
+    let (client, shows_token) = client(&config)?;
+    Ok(Built { client, bare, context, cluster, unasked, files, proxy, shows_token })
 }
 
 /// Reads a token file, without the line end that somebody left after the token: no header may hold one. The file is read
@@ -181,6 +184,7 @@ impl Builder {
                     unasked: false,
                     files: Vec::new(),
                     proxy: None,
+                    shows_token: true,
                 });
             }
         };

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
 use crate::core::credential_files::Followed;
+use crate::core::net::TOKEN_HEADER;
 
 /// A token is this long at least.
 const SHORTEST_TOKEN: usize = 16;
@@ -54,7 +55,7 @@ impl Gate {
         Ok(Self { tokens: Some(Mutex::new(file)) })
     }
 
-    /// Returns the name of the client for the log; none if it may not come in. A token is that of `Authorization: Bearer`.
+    /// Returns the name of the client for the log; none if it may not come in. A token is that of [`bearer`].
     pub(crate) async fn admits(&self, peer: &Peer, headers: &HeaderMap) -> Option<String> {
         self.admits_token(peer, bearer(headers)).await
     }
@@ -91,9 +92,11 @@ fn tokens(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// The token of `Authorization: Bearer`.
+/// The token of `Decklog-Authorization: Bearer`, else of `Authorization: Bearer`. Where the first header is there, the second one
+/// counts for nothing: a proxy may have put its own credentials there.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, shown) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let header = headers.get(TOKEN_HEADER).or_else(|| headers.get(header::AUTHORIZATION));
+    let (scheme, shown) = header?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(shown)
 }
 
@@ -135,6 +138,28 @@ mod tests {
         // Whoever takes the file away takes all tokens back.
         file.close().unwrap();
         assert_eq!(gate.admits(&peer, &shows("Bearer 0123456789abcdef")).await, None);
+    }
+
+    /// An API server takes `Authorization` away, and other proxies put theirs there.
+    #[tokio::test]
+    async fn the_header_of_decklog_counts_before_that_of_everybody() {
+        let (gate, _file) = gate("0123456789abcdef\n").await.unwrap();
+        let peer = Peer::Tcp([127, 0, 0, 1].into(), None);
+        let (right, wrong) = ("Bearer 0123456789abcdef", "Bearer fedcba9876543210");
+        for (own, usual, lets_in) in [
+            (Some(right), None, true),
+            (Some(right), Some(wrong), true),
+            (Some(right), Some("Basic eDp5"), true),
+            (Some(wrong), Some(right), false),
+            (Some("0123456789abcdef"), Some(right), false),
+            (Some(""), Some(right), false),
+            (None, Some(right), true),
+        ] {
+            let pairs = [(TOKEN_HEADER, own), (header::AUTHORIZATION, usual)];
+            let headers = pairs.into_iter().filter_map(|(name, text)| Some((name, text?.parse().unwrap())));
+            let admitted = gate.admits(&peer, &headers.collect()).await;
+            assert_eq!(admitted.is_some(), lets_in, "{own:?} beside {usual:?}");
+        }
     }
 
     #[tokio::test]
