@@ -134,6 +134,7 @@ pub async fn scenario(cluster: &Cluster) {
     let admin = ["--kubeconfig", admin.to_str().unwrap(), "tail"];
     laptop.refused(&admin, 78, &["kube://shop/other", "would see your token", "--server kube://shop/other"]).await;
     cluster.delete("/api/v1/namespaces/shop/services/other").await;
+    cluster.delete(&format!("/api/v1/namespaces/{NAMESPACE}/pods/decklog-0?gracePeriodSeconds=0")).await;
     laptop.refused(&admin, 78, &["no decklog was found in the cluster test", "app.kubernetes.io/name=decklog"]).await;
     daemon.stop().await;
 }
