@@ -441,7 +441,6 @@ mod tests {
             "kube://logs/decklog:",
             "kube://logs/decklog:http/x",
             "kube://logs/decklog?x",
-            "kube://logs/pods/",
             "kube://a:b@logs/decklog",
             "kubes",
         ] {
