@@ -44,6 +44,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::core::rights::Sight;
 use crate::journal::Reader;
 use crate::query::render::clock::Clock;
 use crate::query::render::{Exit, Failure};
@@ -70,6 +71,8 @@ pub(crate) type Put<'p, T> = dyn FnMut(T) -> Result<(), Failure> + 'p;
 pub(crate) struct Log<'l> {
     /// The state directory.
     pub(crate) dir: PathBuf,
+    /// Whose rights hold.
+    sight: Sight,
     /// The present, and the zone of whoever asks.
     pub(crate) clock: Clock,
     /// Takes sentences beside the answer.
@@ -83,9 +86,15 @@ pub(crate) struct Log<'l> {
 }
 
 impl<'l> Log<'l> {
-    /// The log in a state directory of this machine, for a command.
-    pub(crate) fn new(dir: PathBuf, clock: Clock, note: &'l dyn Fn(&str), is_gone: &'l dyn Fn() -> bool) -> Self {
-        Self { dir, clock, note, is_gone, stop: None, index: Index::default() }
+    /// The log in a state directory, for somebody with these rights.
+    pub(crate) fn new(
+        dir: PathBuf,
+        sight: Sight,
+        clock: Clock,
+        note: &'l dyn Fn(&str),
+        is_gone: &'l dyn Fn() -> bool,
+    ) -> Self {
+        Self { dir, sight, clock, note, is_gone, stop: None, index: Index::default() }
     }
 
     /// Ends every reading of the journal once the flag is set.
@@ -98,12 +107,27 @@ impl<'l> Log<'l> {
         Self { index, ..self }
     }
 
-    /// Opens the journal.
+    /// Opens the journal, as far as who asks may see it.
     ///
     /// # Errors
-    /// Where there is none, or it cannot be read.
+    /// Where there is none, it cannot be read, or the cluster does not know who asks.
     pub(crate) fn open(&self) -> Result<Reader, Failure> {
-        let mut reader = Reader::open(&self.dir)?;
+        self.stoppable(Reader::seen_by(&self.dir, &self.sight)?)
+    }
+
+    /// Opens all of the journal, for a question that is about nothing less.
+    ///
+    /// # Errors
+    /// As [`Log::open`], and where who asks may not see all of it.
+    pub(crate) fn open_all(&self) -> Result<Reader, Failure> {
+        if let Sight::Only(_) = &self.sight {
+            self.open()?.sees_all()?;
+        }
+        self.stoppable(Reader::open(&self.dir)?)
+    }
+
+    /// Ends the readings of a reader once nobody waits for them any more.
+    fn stoppable(&self, mut reader: Reader) -> Result<Reader, Failure> {
         if let Some(stop) = &self.stop {
             reader.stop_at(Arc::clone(stop))?;
         }

@@ -50,6 +50,7 @@ mod pages;
 mod prober;
 mod recover;
 mod requests;
+pub mod reviews;
 pub mod select;
 mod settings;
 mod source;

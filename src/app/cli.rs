@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Signal, getrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::core::rights::Sight;
 use crate::app::config::{self, Config, Files, Loaded, Problems};
 pub use crate::core::terminal::complain;
 use crate::journal::Reader;
@@ -347,7 +348,7 @@ impl Global {
             None => {
                 // A command may ask long after it has started.
                 let clock = clock::Clock { now: Timestamp::now(), zone: clock::clock().zone.clone() };
-                let log = Log::new(self.journal()?, clock, &complain, &is_gone);
+                let log = Log::new(self.journal()?, Sight::All, clock, &complain, &is_gone);
                 question.answer(&log, put)?;
             }
         }

@@ -33,6 +33,7 @@ use crate::app::ha::{Candidacy, Condition};
 use crate::app::systemd::{Notifier, Progress, Watchdog};
 use crate::core::change::redact::Redactor;
 use crate::core::net::server::BindError;
+use crate::core::rights::Authority;
 use crate::core::runtime;
 use crate::core::supervise::{Ended, Failed, Supervisor};
 use crate::core::telemetry::Telemetry;
@@ -41,6 +42,7 @@ use crate::journal::{Bounds, Journal, JournalError, OnFull, WriterThread};
 use crate::query::churn::Meter;
 use crate::query::status::{Live, Part};
 use crate::watch::cluster::{self, Api, ClusterError, Limits, Recover};
+use crate::watch::reviews::Reviews;
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
 use crate::web::http::{self, Endpoints};
 use crate::web::ui;
@@ -281,6 +283,7 @@ impl Running {
         }
         let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
         let counted = config.cluster.request_metrics.then(|| api.clone());
+        let authority: Arc<dyn Authority> = Arc::new(Reviews::new(api.clone()));
         let announcer = announcing::announcer(&config, &api, &journal).await?;
         let (manager, handle) = SourceManager::new(api, journal.clone(), plan, timings(&config.cluster));
         let stop = tasks.stop();
@@ -306,13 +309,14 @@ impl Running {
             counts_requests: config.cluster.request_metrics,
             evidence: config.evidence.as_ref().and_then(|evidence| evidence.dir.clone()),
             witness: evidence.witness.clone(),
+            authority: Arc::clone(&authority),
         };
         if bound.is_some() || environment.registry.as_ref().is_some_and(|registry| registry.served) {
             count_writes(endpoints.churn.clone(), &journal, &mut tasks);
         }
         if let Some((bound, section)) = page {
             let (state, stop) = (config.state.path.clone(), tasks.stop());
-            tasks.spawn("ui", async move { Ok(ui::serve(bound, &section, &state, stop).await?) });
+            tasks.spawn("ui", async move { Ok(ui::serve(bound, &section, (&state, authority), stop).await?) });
         }
         background::begin(&config, &handle, &journal, &mut tasks);
         announcing::spawn(announcer, &config.state.path, &journal, live.subscribe(), &mut tasks);

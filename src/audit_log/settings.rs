@@ -146,6 +146,7 @@ impl Settings {
             listen,
             // The rights of a unix socket are for everybody in the daemon's group.
             gated: matches!(listen, Listen::Unix(_)) || self.asks(),
+            authorize: None,
             token_file: self.token_file.as_deref(),
             tls_cert_file: self.tls_cert_file.as_deref(),
             tls_key_file: self.tls_key_file.as_deref(),

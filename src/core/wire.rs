@@ -26,7 +26,7 @@ pub use change::{Change, Op};
 pub use entry::{Entry, EntryCluster, EntryError, EntryGap, EntryOf, Header, relabel};
 pub use payload::{Payload, Shape};
 pub use render::{EntryBuilder, ROW, Rendered, RowHeader, actor_id, change_id, render, row_header};
-pub use scan::apart;
+pub use scan::{apart, without_count};
 pub use schema::entry_schema;
 pub use unnamed::{Unnamed, unnamed};
 

@@ -95,6 +95,9 @@ pub enum JournalError {
     /// The journal and the shared log do not belong together.
     #[error("{0}")]
     Foreign(String),
+    /// Somebody reads who may not, or of whom the API server does not say what it may.
+    #[error("{0}")]
+    Refused(crate::core::rights::Refusal),
     /// The writer has ended, for this reason.
     #[error("the journal's writer has stopped: {0}")]
     Stopped(String),
@@ -120,6 +123,7 @@ impl JournalError {
             | Self::Corrupt(_)
             | Self::Superseded(_)
             | Self::Foreign(_)
+            | Self::Refused(_)
             | Self::Stopped(_) => false,
         }
     }

@@ -8,6 +8,7 @@ mod objects;
 mod outline;
 mod pushdown;
 mod requests;
+mod sight;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -63,7 +64,10 @@ pub struct StoredEntry {
 }
 
 fn sql(what: &'static str) -> impl FnOnce(rusqlite::Error) -> JournalError {
-    move |source| JournalError::Sqlite { what: format!("cannot read {what} from the journal"), source }
+    move |source| match sight::refusal(&source) {
+        Some(refusal) => JournalError::Refused(refusal),
+        None => JournalError::Sqlite { what: format!("cannot read {what} from the journal"), source },
+    }
 }
 
 struct Stored {
@@ -80,6 +84,8 @@ pub struct Reader {
     bases: Recent,
     /// Inside the daemon: what the writer has at hand, and how far that is on disk.
     at_hand: Option<(AtHand, watch::Receiver<Seq>)>,
+    /// Where somebody reads who may not see all of it.
+    narrowed: Option<sight::Narrowed>,
 }
 
 impl std::fmt::Debug for Reader {
@@ -99,6 +105,7 @@ impl Reader {
             codec: Codec::default(),
             bases: Recent::with_budget(BASES),
             at_hand: None,
+            narrowed: None,
         })
     }
 
@@ -122,7 +129,7 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn head(&self) -> Result<Seq> {
         self.conn
-            .prepare_cached("SELECT coalesce(max(seq), 0) FROM entry")
+            .prepare_cached("SELECT coalesce(max(seq), 0) FROM main.entry")
             .and_then(|mut select| select.query_row([], |row| row.get(0).map(Seq)))
             .map_err(sql("the head"))
     }
@@ -133,7 +140,7 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn oldest(&self) -> Result<Seq> {
         self.conn
-            .prepare_cached(&format!("SELECT coalesce(min(seq), 0) FROM entry WHERE seq >= {OLDEST}"))
+            .prepare_cached(&format!("SELECT coalesce(min(seq), 0) FROM main.entry WHERE seq >= {OLDEST}"))
             .and_then(|mut select| select.query_row([], |row| row.get(0).map(Seq)))
             .map_err(sql("the oldest entry"))
     }
@@ -144,7 +151,7 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn retained(&self) -> Result<Retained> {
         let text = format!(
-            "SELECT {OLDEST}, (SELECT time FROM entry WHERE seq >= {OLDEST} ORDER BY seq LIMIT 1),
+            "SELECT {OLDEST}, (SELECT time FROM main.entry WHERE seq >= {OLDEST} ORDER BY seq LIMIT 1),
                  (SELECT value FROM meta WHERE key = 'paused')"
         );
         let row = self.conn.query_row(&text, [], |row| Ok((row.get::<_, u64>(0)?, row.get(1)?, row.get(2)?)));
@@ -167,8 +174,9 @@ impl Reader {
     /// A number that changes whenever another connection has committed.
     ///
     /// # Errors
-    /// Where the database cannot be read.
+    /// Where the database cannot be read, or who reads is not known any more.
     pub fn data_version(&self) -> Result<i64> {
+        self.hold()?;
         self.conn.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(sql("its state"))
     }
 

@@ -380,7 +380,8 @@ fn uncovered_namespaces(
     if known.contains("") || known.contains(source.namespace.as_str()) {
         return Ok(Vec::new());
     }
-    if known.is_empty() || !source.namespace.is_empty() {
+    // Who may not know all namespaces hears that there may be some.
+    if known.is_empty() || !source.namespace.is_empty() || reader.is_narrowed() {
         return Ok(vec![source.namespace.clone()]);
     }
     Ok(reader.namespaces()?.into_iter().filter(|namespace| !known.contains(namespace.as_str())).collect())

@@ -149,7 +149,7 @@ impl Conditions {
                 "type" => EntryType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect(),
                 "kind" => reader.sources()?.into_iter().map(|source| source.resource.kind).collect(),
                 "resource" => reader.sources()?.into_iter().map(|source| source.resource.plural).collect(),
-                "namespace" => reader.namespaces()?,
+                "namespace" if !reader.is_narrowed() => reader.namespaces()?,
                 _ => continue,
             };
             if text.is_empty() || known.is_empty() || known.contains(text) {

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::timeline::selection::Window;
 use super::timeline::{compare, embed, entries, entry, lanes, moments, object, overview, updates, writers};
 use super::*;
+use crate::core::rights::Sight;
 use crate::core::model::Seq;
 use crate::query::churn::tests::Story;
 use crate::query::render::names::At;
@@ -16,7 +17,7 @@ use crate::query::render::names::At;
 /// Asks a question as a server is asked, and reads each item as a client does: it has to be the same again.
 fn arrives<Q: Question + Debug>(dir: &Path, question: &Q) {
     let clock = Clock { now: Timestamp::now(), zone: TimeZone::UTC };
-    let log = Log::new(dir.to_owned(), clock, &|_| (), &|| false);
+    let log = Log::new(dir.to_owned(), Sight::All, clock, &|_| (), &|| false);
     let asked = serde_json::to_string(question).unwrap();
     let mut items = Vec::new();
     let answered = answer(Q::NAME, &asked, &log, &mut |item| {

@@ -10,6 +10,7 @@ mod counters;
 mod evidence;
 mod members;
 mod metrics;
+pub(crate) mod readers;
 pub mod reading;
 mod settings;
 mod several;
@@ -19,26 +20,30 @@ pub use members::{Clusters, Member};
 pub use settings::Settings;
 pub use several::serve_several;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path as UrlPath, State};
+use axum::extract::{DefaultBodyLimit, Extension, Path as UrlPath, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::core::net::server::{self, BindError, Bound, Limits};
+use crate::core::net::server::{self, BindError, Bound, Limits, Peer};
+use crate::core::rights::Authority;
 use crate::evidence::witness::Witness;
 use crate::journal::{Backlog, JournalError, Reader, SourceState};
 use crate::query::churn::Meter;
 use crate::query::status::{HaView, Live, Status};
 pub use counters::{Counters, SinkCounts, SourceCounts};
+use readers::{Readers, refused};
 use reading::{Logs, MOST_ANSWERS, Reading};
 
 /// Sources of the endpoints' answers.
@@ -60,6 +65,8 @@ pub struct Endpoints {
     pub evidence: Option<PathBuf>,
     /// The witness of other logs; none where no log is witnessed.
     pub witness: Option<Arc<Witness>>,
+    /// Who says who a reader is.
+    pub authority: Arc<dyn Authority>,
 }
 
 impl Endpoints {
@@ -87,7 +94,10 @@ pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
 pub async fn serve(mut bound: Bound, endpoints: Endpoints, stop: CancellationToken) -> io::Result<()> {
     let gate = bound.gate.take();
     let state = Arc::clone(&endpoints.state);
-    let reading = Arc::new(Reading::new(move || Logs { state: state.to_path_buf(), ..Logs::default() }, gate));
+    let authority = Arc::clone(&endpoints.authority);
+    let authorities = move || BTreeMap::from([(String::new(), Some(Arc::clone(&authority)))]);
+    let readers = Readers::new(gate, Box::new(authorities));
+    let reading = Arc::new(Reading::new(move || Logs { state: state.to_path_buf(), ..Logs::default() }, readers));
     let witness = endpoints.witness.clone().map(witness::routes).unwrap_or_default();
     let router = Router::new()
         .route("/livez", get(livez))
@@ -96,6 +106,7 @@ pub async fn serve(mut bound: Bound, endpoints: Endpoints, stop: CancellationTok
         .route("/status", get(show_status))
         .route("/evidence/{*path}", get(show_evidence))
         .with_state(Served { endpoints, reads: Arc::new(Semaphore::new(MOST_READS)) })
+        .layer(middleware::from_fn_with_state(Arc::clone(&reading), guard))
         .merge(questions(reading, &stop))
         .merge(witness);
     bound.answer(router, LIMITS, stop).await
@@ -109,6 +120,47 @@ fn questions(reading: Arc<Reading>, stop: &CancellationToken) -> Router {
         .route("/api/v1/{question}", read)
         .route(assistants::PATH, any(assistants::serve).with_state(assistants))
 }
+
+/// Names of the clusters of which a request may see all; all of them where no cluster is asked.
+#[derive(Clone, Debug)]
+struct Whole(Option<Vec<String>>);
+
+/// Lets in who may read what is about the whole log, where the cluster decides. A probe hears whether all is well, and not what is wrong.
+async fn guard(
+    State(reading): State<Arc<Reading>>,
+    Extension(peer): Extension<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let path = request.uri().path();
+    if !reading.readers.are_of_cluster() {
+        request.extensions_mut().insert(Whole(None));
+        return next.run(request).await;
+    }
+    if matches!(path, "/livez" | "/readyz") {
+        request.extensions_mut().insert(Whole(None));
+        let answer = next.run(request).await;
+        let status = answer.status();
+        if status.is_success() {
+            return answer;
+        }
+        return (status, "it is not; /status says why to who may get that\n").into_response();
+    }
+    let Some(path) = WHOLE.iter().find(|known| path == **known || path.strip_prefix(**known).is_some_and(|rest| rest.starts_with('/')))
+    else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    match reading.readers.may_get(&peer, request.headers(), path).await {
+        Ok(names) => {
+            request.extensions_mut().insert(Whole(names));
+            next.run(request).await
+        }
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+/// Paths that are about the whole log, as RBAC grants them.
+const WHOLE: [&str; 3] = ["/metrics", "/status", "/evidence"];
 
 /// State of the handlers.
 #[derive(Clone)]

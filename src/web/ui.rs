@@ -45,6 +45,7 @@ pub(crate) use page::OneFile;
 pub use settings::Settings;
 
 use crate::core::net::server::{self, BindError, Bound, Gate, Limits, Peer, Stage};
+use crate::core::rights::{Authority, Sight};
 use crate::core::runtime;
 use crate::journal::{Journal, JournalError, Reader};
 use crate::query::render::clock::Clock;
@@ -60,6 +61,7 @@ use crate::query::timeline::window::Histogram;
 use crate::query::timeline::writers::Writers;
 use crate::query::timeline::{BUCKETS_MAX, LANES_MAX, MARKS_MAX, OBJECTS_MAX};
 use crate::query::{Log, Question};
+use crate::web::http::readers::{Authorities, Readers};
 use crate::web::http::{Clusters, Member};
 use access::{Access, Sessions};
 use answer::{Problem, good, sealed};
@@ -156,10 +158,16 @@ pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
 ///
 /// # Errors
 /// Where the socket fails.
-pub async fn serve(bound: Bound, settings: &Settings, state: &Path, stop: CancellationToken) -> io::Result<()> {
+pub async fn serve(
+    bound: Bound,
+    settings: &Settings,
+    (state, authority): (&Path, Arc<dyn Authority>),
+    stop: CancellationToken,
+) -> io::Result<()> {
     let views = Views::One(Arc::new(JournalView::new(state.to_owned())));
     let mut bound = bound;
-    let access = access_of(settings, bound.gate.take());
+    let authorities = move || BTreeMap::from([(String::new(), Some(Arc::clone(&authority)))]);
+    let access = access_of(settings, bound.gate.take(), Box::new(authorities));
     run(bound, Site::new(views, access, settings.hosts.clone()), stop).await
 }
 
@@ -174,12 +182,13 @@ pub async fn serve_several(
     stop: CancellationToken,
 ) -> io::Result<()> {
     let mut bound = bound;
-    let access = access_of(settings, bound.gate.take());
+    let access = access_of(settings, bound.gate.take(), clusters.authorities());
     run(bound, Site::new(Views::Several(clusters, Mutex::default()), access, settings.hosts.clone()), stop).await
 }
 
-fn access_of(settings: &Settings, gate: Option<Gate>) -> Access {
+fn access_of(settings: &Settings, gate: Option<Gate>, authorities: Authorities) -> Access {
     match gate.filter(|_| settings.asks()) {
+        Some(gate) if gate.authorize().is_some() => Access::Cluster(Readers::new(Some(gate), authorities)),
         Some(gate) => Access::Some(gate),
         None => Access::Everybody,
     }
@@ -338,7 +347,7 @@ impl Site {
     /// Reads a journal on a thread that may block.
     async fn read<T: Send + 'static>(
         &self,
-        view: &JournalView,
+        (view, sight): (&JournalView, Sight),
         work: impl FnOnce(&Log<'_>) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let turns = async {
@@ -358,7 +367,7 @@ impl Site {
         });
         runtime::blocking(move || {
             let _turns = (of_one, reads);
-            work(&Log::new(state, clock(), &|_| {}, &|| false).with_outlines(index))
+            work(&Log::new(state, sight, clock(), &|_| {}, &|| false).with_outlines(index))
         })
         .await
     }
@@ -404,12 +413,15 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
     let Some(what) = path.strip_prefix("/api/v1/") else {
         return Err(Problem::missing("there is nothing here; the page is at /"));
     };
-    site.access.admit(&site.sessions, peer, headers).await?;
+    let visitor = site.access.admit(&site.sessions, peer, headers).await?;
     let query = Query::read(uri)?;
     let cluster = name.as_deref().or_else(|| query.one("cluster"));
     if what == "clusters" {
-        return Ok(good(&listed(site, cluster)));
+        let known = site.access.clusters(&visitor).await?;
+        return Ok(good(&listed(site, cluster, known.as_deref())));
     }
+    // What clusters there are is for those whom one of them knows.
+    let sight = site.access.sight(&visitor, cluster).await?;
     let view = site.view(cluster)?;
     if what == "follow" {
         let Ok(slot) = Arc::clone(&site.streams).try_acquire_owned() else {
@@ -417,7 +429,7 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
             return Err(Problem::busy(text));
         };
         let last = headers.get("last-event-id").and_then(|last| last.to_str().ok());
-        let response = follow::follow(site, &view, query, last, slot).await?;
+        let response = follow::follow(site, (&view, sight), query, last, slot).await?;
         if let Some(stage) = request.extensions.get::<Stage>().filter(|_| request.method == Method::GET) {
             stage.streams();
         }
@@ -431,7 +443,7 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
         }
     };
     let Ok(Ok(turn)) = tokio::time::timeout(TURN_TIMEOUT, turn).await else { return Err(busy()) };
-    site.read(&view, move |log| {
+    site.read((&view, sight), move |log| {
         let _turn = turn;
         api(log, &what, &query)
     })
@@ -474,7 +486,7 @@ struct Named {
     trouble: Option<String>,
 }
 
-fn listed(site: &Site, this: Option<&str>) -> Listed {
+fn listed(site: &Site, this: Option<&str>, known: Option<&[String]>) -> Listed {
     let members = match &site.views {
         Views::One(_) => Vec::new(),
         Views::Several(clusters, _) => clusters.named(None).unwrap_or_default(),
@@ -484,7 +496,8 @@ fn listed(site: &Site, this: Option<&str>) -> Listed {
         running: member.endpoints.borrow().is_some(),
         trouble: member.refused.or(member.failed).map(|trouble| trouble.why),
     };
-    Listed { clusters: members.into_iter().map(named).collect(), this: this.map(str::to_owned) }
+    let members = members.into_iter().filter(|(name, _)| known.is_none_or(|known| known.contains(name)));
+    Listed { clusters: members.map(named).collect(), this: this.map(str::to_owned) }
 }
 
 /// Answers a request of the API.

@@ -9,7 +9,7 @@ mod identity;
 mod patient;
 
 pub use address::{FORMATS, Listen};
-pub use gate::Peer;
+pub use gate::{Authorize, Peer};
 pub(crate) use gate::{Gate, bearer};
 
 use std::collections::VecDeque;
@@ -44,6 +44,8 @@ pub(crate) struct Endpoint<'s> {
     pub(crate) listen: &'s Listen,
     /// Set if clients have to be known: by their certificate, a token, or the rights of the unix socket.
     pub(crate) gated: bool,
+    /// Who decides what a reader may read.
+    pub(crate) authorize: Option<Authorize>,
     /// A file with tokens.
     pub(crate) token_file: Option<&'s Path>,
     /// The certificate; TLS is on where there is one with its key.
@@ -132,7 +134,7 @@ pub(crate) async fn bind(endpoint: Endpoint<'_>) -> Result<Bound, BindError> {
     let section = endpoint.section;
     let refused = |text: String| BindError::Refused(format!("{section}: {text}"));
     let gate = match endpoint.gated {
-        true => Some(Gate::of(endpoint.token_file).await.map_err(refused)?),
+        true => Some(Gate::of(endpoint.token_file, endpoint.authorize).await.map_err(refused)?),
         false => None,
     };
     let identity = Identity::of(endpoint.tls_cert_file, endpoint.tls_key_file, endpoint.client_ca_file);

@@ -7,6 +7,7 @@ use crate::core::json::scan::{member, value};
 
 /// The members that come after those of the header.
 const BODY: [&[u8]; 5] = [b"\"managers\":", CHANGE, OBJECT, b"\"gap\":", b"\"redacted\":"];
+const RECOVERED: &[u8] = b",\"recovered\":";
 pub(super) const CHANGE: &[u8] = b"\"change\":";
 pub(super) const OBJECT: &[u8] = b"\"object\":";
 
@@ -27,6 +28,15 @@ pub fn apart(line: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
         head.push(b'}');
     }
     (Cow::Owned(head), &line[begin..end])
+}
+
+/// A GAP without the number of changes that were recovered before it, which is of all namespaces. Of a line that is no GAP of
+/// [`super::render`] the answer may be wrong.
+#[must_use]
+pub fn without_count(line: &[u8]) -> Cow<'_, [u8]> {
+    let Some(at) = memchr::memmem::rfind(line, RECOVERED) else { return Cow::Borrowed(line) };
+    let digits = line[at + RECOVERED.len()..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    Cow::Owned([&line[..at], &line[at + RECOVERED.len() + digits..]].concat())
 }
 
 /// The members of an entry that say which one it is and what happened to which object: those before the change, the

@@ -286,11 +286,14 @@ impl Reader {
         Ok(Some(recorded))
     }
 
-    /// Returns the number of a source's objects that exist.
+    /// Returns the number of a source's objects that exist; none to who may not see all of them.
     ///
     /// # Errors
     /// Where the database cannot be read.
     pub fn objects_of(&self, source: SourceId) -> Result<u64> {
+        if self.is_narrowed() {
+            return Ok(0);
+        }
         self.conn
             .prepare_cached(&format!(
                 "SELECT count(*) FROM source s JOIN object o ON {OF_SOURCE} AND o.present = 1 WHERE s.id = ?1"

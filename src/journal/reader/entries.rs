@@ -285,7 +285,7 @@ impl Reader {
         }
         text.push_str(if newest_first { " ORDER BY e.seq DESC LIMIT ?" } else { " ORDER BY e.seq LIMIT ?" });
         values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
-        self.moment(|reader| {
+        self.bounded(query, |reader| reader.moment(|reader| {
             let mut page = Page::default();
             let stored = {
                 let mut select = reader.conn.prepare_cached(&text).map_err(sql(what))?;
@@ -312,7 +312,7 @@ impl Reader {
             };
             page.entries = reader.unpack_chosen(stored, choice)?;
             Ok(page)
-        })
+        }))
     }
 
     /// The last seq before `micros`, 0 for none: where a command that asks `--since` begins to read.
@@ -332,7 +332,7 @@ impl Reader {
         // Times follow seqs but for a clock that was set back, so bisection finds the place without an index.
         let what = "times";
         let (mut low, mut high) = (self.oldest()?.0.saturating_sub(1), upto.0);
-        let mut select = self.conn.prepare_cached("SELECT time FROM entry WHERE seq = ?").map_err(sql(what))?;
+        let mut select = self.conn.prepare_cached("SELECT time FROM main.entry WHERE seq = ?").map_err(sql(what))?;
         while low < high {
             let middle = (low + high).div_ceil(2);
             // One that is gone by now was among the oldest.

@@ -57,9 +57,9 @@ impl ObjectRow {
 /// The namespaces of a resource's objects, and a NULL: from one to the next by the index, because they are few, and objects
 /// are many.
 const NAMESPACES: &str = "WITH RECURSIVE found (namespace) AS (
-    SELECT min(namespace) FROM object WHERE resource = ?1
+    SELECT min(namespace) FROM main.object WHERE resource = ?1
     UNION ALL
-    SELECT (SELECT min(namespace) FROM object WHERE resource = ?1 AND namespace > found.namespace) FROM found
+    SELECT (SELECT min(namespace) FROM main.object WHERE resource = ?1 AND namespace > found.namespace) FROM found
     WHERE found.namespace IS NOT NULL)
     SELECT namespace FROM found";
 
@@ -104,7 +104,8 @@ impl Reader {
         }
     }
 
-    /// The namespaces of all objects that are known, without that of those that live in none.
+    /// The namespaces of all objects that are known, without that of those that live in none. Of what not everybody may see: those in
+    /// which the reader has seen something lately, because to decide about all of them would take long.
     ///
     /// # Errors
     /// Where the database cannot be read.
@@ -115,7 +116,8 @@ impl Reader {
         for (resource, _) in self.resources()? {
             let rows = select.query_map([resource], |row| row.get::<_, Option<String>>(0)).map_err(sql(what))?;
             for namespace in rows {
-                found.extend(namespace.map_err(sql(what))?.filter(|namespace| !namespace.is_empty()));
+                let namespace = namespace.map_err(sql(what))?.filter(|namespace| !namespace.is_empty());
+                found.extend(namespace.filter(|namespace| self.recalls(resource, namespace)));
             }
         }
         Ok(found)
@@ -127,6 +129,10 @@ impl Reader {
     /// # Errors
     /// Where the database cannot be read.
     pub fn small_resources(&self, most: usize) -> Result<BTreeMap<String, usize>> {
+        // To count objects is to decide about each of their namespaces.
+        if self.is_narrowed() {
+            return Ok(BTreeMap::new());
+        }
         let what = "numbers of objects";
         let mut count = self
             .conn

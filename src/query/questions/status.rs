@@ -41,8 +41,14 @@ impl Question for Statuses {
     type Item = Report;
 
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, Report>) -> Result<(), Failure> {
+        let opened = log.open_all();
+        if let Err(failure) = &opened
+            && failure.refused().is_some()
+        {
+            return Err(failure.clone());
+        }
         let read = || {
-            let mut reader = log.open()?;
+            let mut reader = opened?;
             let wanted = wanted(&self.resources, &reader)?;
             let mut status = Status::gather(&mut reader, &log.dir, Timestamp::now())?;
             if let Some(wanted) = wanted {

@@ -31,7 +31,7 @@ impl Question for Verify {
     type Item = Item;
 
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, Item>) -> Result<(), Failure> {
-        let mut reader = log.open()?;
+        let mut reader = log.open_all()?;
         let mut said = Instant::now();
         let found = reader.verify(|done, total| {
             if said.elapsed() >= PROGRESS_INTERVAL {

@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use crate::core::rights::{Refusal, Refused};
 use crate::journal::JournalError;
 
 /// Exit code of the process.
@@ -56,12 +57,13 @@ pub struct Failure {
     exit: Exit,
     text: String,
     key: Option<&'static str>,
+    refused: Option<Refused>,
 }
 
 impl Failure {
     /// A failure that ends the process with `exit` after `text` was printed.
     pub fn new(exit: Exit, text: impl Into<String>) -> Self {
-        Self { exit, text: text.into(), key: None }
+        Self { exit, text: text.into(), key: None, refused: None }
     }
 
     /// The command line is wrong.
@@ -96,7 +98,7 @@ impl Failure {
     /// The reader of standard output is gone: a quiet end.
     #[must_use]
     pub const fn closed_pipe() -> Self {
-        Self { exit: Exit::Done, text: String::new(), key: None }
+        Self { exit: Exit::Done, text: String::new(), key: None, refused: None }
     }
 
     /// Says which key of a query the failure is about.
@@ -107,6 +109,11 @@ impl Failure {
     /// Returns the key of a query that the failure is about, if there is one.
     pub(crate) const fn key(&self) -> Option<&'static str> {
         self.key
+    }
+
+    /// Returns the sort of refusal where somebody may not read.
+    pub(crate) const fn refused(&self) -> Option<Refused> {
+        self.refused
     }
 
     /// Returns the exit code.
@@ -122,8 +129,21 @@ impl Failure {
     }
 }
 
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let exit = match refusal.is {
+            Refused::Unknown | Refused::Forbidden => Exit::Config,
+            Refused::Away => Exit::Io,
+        };
+        Self { refused: Some(refusal.is), ..Self::new(exit, refusal.text) }
+    }
+}
+
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
+        if let JournalError::Refused(refusal) = error {
+            return refusal.into();
+        }
         let exit = match &error {
             JournalError::Locked { .. } => Exit::Held,
             JournalError::Newer { .. }
@@ -135,7 +155,7 @@ impl From<JournalError> for Failure {
             | JournalError::NoRoom { .. }
             | JournalError::Placed { .. }
             | JournalError::Corrupt(_) => Exit::Io,
-            JournalError::Stopped(_) | JournalError::Superseded(_) => Exit::Internal,
+            JournalError::Stopped(_) | JournalError::Superseded(_) | JournalError::Refused(_) => Exit::Internal,
         };
         Self::new(exit, error.to_string())
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::*;
+use crate::core::rights::Sight;
 use crate::core::k8s::audited::{Actor, Sender};
 use crate::journal::{Attribution, AuditBatch, AuditCounts};
 use crate::query::select::{Filters, Select};
@@ -47,7 +48,7 @@ fn asked<Q: Question>(dir: &Path, question: Q) -> (Vec<Value>, Vec<String>) {
     let (notes, mut items) = (RefCell::new(Vec::new()), Vec::new());
     let note = |text: &str| notes.borrow_mut().push(text.to_owned());
     let now = "2026-11-21T10:30:00Z".parse().unwrap();
-    let log = Log::new(dir.to_owned(), Clock { now, zone: TimeZone::UTC }, &note, &|| false);
+    let log = Log::new(dir.to_owned(), Sight::All, Clock { now, zone: TimeZone::UTC }, &note, &|| false);
     let answered = question.answer(&log, &mut |item| {
         items.push(serde_json::to_value(&item).unwrap());
         Ok(())

@@ -13,7 +13,7 @@ use super::summary::{Summaries, Summary};
 use super::text::{TEXT, brings_back, difference, shown, undoes};
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::{self, Entry};
-use crate::journal::outline::Part;
+use crate::journal::outline::{Mark, Part};
 use crate::journal::{ObjectRow, Reader, StoredEntry};
 use crate::query::provenance::words;
 use crate::query::questions::why::behind::origin;
@@ -162,12 +162,16 @@ fn neighbourhood(
     };
     // First all of them, because the objects are looked up in the same journal.
     let mut near = Vec::new();
-    index.walk(reader, bounds, way, deadline, &mut |_: &Part, mark| {
-        if mark.object != row.row() && mark.object != 0 && !mark.quiet {
-            near.push((mark.seq, mark.object));
-        }
+    let choose = |_: &Part, mark: &Mark| mark.object != row.row() && mark.object != 0 && !mark.quiet;
+    let mut visit = |_: &Part, mark: &Mark| {
+        near.push((mark.seq, mark.object));
         ControlFlow::Continue(())
-    })?;
+    };
+    let within = match row.namespace.is_empty() {
+        true => (vec![row.resource_id], Vec::new()),
+        false => (Vec::new(), vec![row.namespace.clone()]),
+    };
+    reader.within(within, |reader| index.walk(reader, bounds, way, deadline, (&choose, &mut visit)))?;
     let mut known: HashMap<i64, bool> = HashMap::new();
     let mut found = Vec::new();
     for (seq, object) in near {

@@ -17,7 +17,7 @@ use super::summary::{Summaries, Summary, list};
 use super::text::{brings_back, shown};
 use super::window::{Found, MarkLine, Turn};
 use crate::core::model::{EntryType, Seq};
-use crate::journal::outline::part_of;
+use crate::journal::outline::{Mark, Part, part_of};
 use crate::journal::{ObjectRow, Reader, Step};
 use crate::query::coverage::{self, Uncovered};
 use crate::query::render::Failure;
@@ -199,10 +199,8 @@ fn outline(index: &Index, reader: &mut Reader, history: &[Step], found: &mut Fou
         let count = history[at..].iter().take_while(|step| part_of(step.seq.0) == part).count();
         let (newest, oldest) = (history[at].seq.0, history[at + count - 1].seq.0);
         let wanted: HashSet<u64> = history[at..at + count].iter().map(|step| step.seq.0).collect();
-        index.walk(reader, (oldest.saturating_sub(1), newest), Way::Back, Instant::now(), &mut |part, mark| {
-            if !wanted.contains(&mark.seq) {
-                return ControlFlow::Continue(());
-            }
+        let choose = |_: &Part, mark: &Mark| wanted.contains(&mark.seq);
+        index.walk(reader, (oldest.saturating_sub(1), newest), Way::Back, Instant::now(), (&choose, &mut |part, mark| {
             let words = part.words(mark);
             let (managers, unnamed) = who(&words);
             if matches!(mark.kind(), EntryType::Added | EntryType::Deleted) {
@@ -227,7 +225,7 @@ fn outline(index: &Index, reader: &mut Reader, history: &[Step], found: &mut Fou
                 }),
             }
             ControlFlow::Continue(())
-        })?;
+        }))?;
         at += count;
     }
     Ok(())

@@ -123,15 +123,17 @@ fn candidates(
     // An expression is asked of whole entries, and chooses what is shown: the order is that of all.
     let narrow = if selected.asks_for_senders(reader)? { Narrow::of(selected) } else { Narrow::of_unsent(selected) };
     let (mut found, mut trials) = (Vec::new(), HashMap::<Vec<String>, u8>::new());
-    index.walk(reader, bounds, Way::Back, deadline, &mut |part, mark| {
+    let choose = |part: &Part, mark: &Mark| mark.object != 0 && narrow.takes(part, mark);
+    let mut visit = |part: &Part, mark: &Mark| {
         if found.len() >= MOST_READ {
             return ControlFlow::Break(());
         }
-        if mark.object != 0 && narrow.takes(part, mark) && may_be(part, mark, &derived, &mut trials) {
+        if may_be(part, mark, &derived, &mut trials) {
             found.push((mark.seq, mark.object));
         }
         ControlFlow::Continue(())
-    })?;
+    };
+    index.walk(reader, bounds, Way::Back, deadline, (&choose, &mut visit))?;
     Ok(found)
 }
 

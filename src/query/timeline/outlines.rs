@@ -64,6 +64,9 @@ pub(super) enum Way {
     Back,
 }
 
+/// Choice of entries, before the rights of the reader are looked at.
+pub(super) type Choose<'c> = dyn Fn(&Part, &Mark) -> bool + 'c;
+
 /// Visitor of entries.
 pub(super) type Visit<'v> = dyn FnMut(&Part, &Mark) -> ControlFlow<()> + 'v;
 
@@ -126,17 +129,19 @@ impl Index {
         Ok((read, whole))
     }
 
-    /// Looks at every entry after `after` and up to `upto`, until `visit` breaks it off or the time is over: then it gives the
-    /// seq of the last part that was looked at, at its far end.
+    /// Looks at every entry after `after` and up to `upto` that is chosen and that the reader may see, until `visit` breaks it off or
+    /// the time is over: then it gives the seq of the last part that was looked at, at its far end.
     pub(super) fn walk(
         &self,
         reader: &mut Reader,
         (after, upto): (u64, u64),
         way: Way,
         deadline: Instant,
-        visit: &mut Visit<'_>,
+        (choose, visit): (&Choose<'_>, &mut Visit<'_>),
     ) -> Result<Option<u64>, JournalError> {
-        self.check(reader)?;
+        // Outlines are of all entries, whoever has them made.
+        let mut all = reader.unnarrowed()?;
+        self.check(all.as_ref().unwrap_or(reader))?;
         let head = reader.head()?.0;
         let (from, to) = ((after + 1).max(reader.retained()?.oldest), upto.min(head));
         if from > to {
@@ -149,13 +154,23 @@ impl Index {
             if step > 0 && Instant::now() > deadline {
                 return Ok(reached);
             }
-            let (part, _) = self.part(reader, number, head)?;
-            let inside = part.marks.iter().filter(|mark| (from..=to).contains(&mark.seq));
-            let mut look = |mark: &Mark| visit(&part, mark).is_break();
+            let (part, _) = self.part(all.as_mut().unwrap_or(reader), number, head)?;
+            let inside = part.marks.iter().filter(|mark| (from..=to).contains(&mark.seq) && choose(&part, mark));
+            let mut failed = None;
+            let mut look = |mark: &Mark| match reader.shows(mark.object, Seq(mark.seq)) {
+                Ok(shown) => shown && visit(&part, mark).is_break(),
+                Err(error) => {
+                    failed = Some(error);
+                    true
+                }
+            };
             let ended = match way {
                 Way::On => inside.clone().any(&mut look),
                 Way::Back => inside.clone().rev().any(&mut look),
             };
+            if let Some(error) = failed {
+                return Err(error);
+            }
             if ended {
                 return Ok(None);
             }
@@ -277,7 +292,9 @@ impl Index {
         if let Some(known) = self.lock().owners.get(&(object, seq)) {
             return Ok(known.clone());
         }
-        let found = reader.entry(Seq(seq))?.map(|stored| owned(&stored.line)).unwrap_or_default();
+        // What one reader may not see is not so for all of them.
+        let Some(stored) = reader.entry(Seq(seq))? else { return Ok(Owned::default()) };
+        let found = owned(&stored.line);
         let mut inner = self.lock();
         if inner.owners.len() >= OWNERS {
             inner.owners.clear();

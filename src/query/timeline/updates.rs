@@ -113,7 +113,8 @@ fn updates(opened: &mut Opened, question: &Updates) -> Result<Update, Failure> {
         };
         let narrow = Narrow::of_sent(&selected, &senders);
         let mut unanswered = false;
-        reader.rows_between(Seq(after + 1), Seq(upto), &mut |row| {
+        let within = (Vec::new(), selected.namespaces.clone());
+        reader.within(within, |reader| reader.rows_between(Seq(after + 1), Seq(upto), &mut |row| {
             let (mark, words) = outline(&classes, &row);
             let mut builder = Builder::default();
             builder.add(mark, &words);
@@ -129,7 +130,7 @@ fn updates(opened: &mut Opened, question: &Updates) -> Result<Update, Failure> {
                 entries.extend(Some(summaries.of(&row.entry)).filter(|entry| entry.is_selected(&selected)));
             }
             ControlFlow::Continue(())
-        })?;
+        }))?;
         // The window, which the page asks for again, has the reason.
         if unanswered {
             return reload("where");

@@ -106,7 +106,8 @@ impl Chosen {
     ) -> Result<Self, Failure> {
         let Some(filter) = &selected.filter else { return Ok(Self::default()) };
         let (mut chosen, mut unanswered, mut late) = (HashSet::new(), HashMap::new(), None);
-        reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
+        let within = (Vec::new(), selected.namespaces.clone());
+        reader.within(within, |reader| reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
             let seq = row.entry.seq.0;
             // An expression that loops may take long for each. Whoever asks for more goes on from the first, so there has to be one.
             if deadline.is_some_and(|deadline| Instant::now() > deadline) {
@@ -119,7 +120,7 @@ impl Chosen {
             }
             unanswered.extend(answer.err().map(|error| (seq, error)));
             ControlFlow::Continue(())
-        })?;
+        }))?;
         Ok(Self { chosen: Some(chosen), unanswered, late })
     }
 }
@@ -137,10 +138,8 @@ pub(super) fn look(
     let asks_for_senders = selected.asks_for_senders(reader)?;
     if selected.filter.is_none() && !asks_for_senders {
         let narrow = Narrow::of_unsent(selected);
-        let mut visit = |part: &Part, mark: &Mark| {
-            if narrow.takes(part, mark) { visit(part, mark) } else { ControlFlow::Continue(()) }
-        };
-        return Ok(index.walk(reader, bounds, way, deadline, &mut visit)?);
+        let choose = |part: &Part, mark: &Mark| narrow.takes(part, mark);
+        return Ok(index.walk(reader, bounds, way, deadline, (&choose, visit))?);
     }
     // What an expression says is only known of whole entries: those that pass otherwise are put together, a slice at a time, and the
     // senders of changes are looked up.
@@ -170,10 +169,8 @@ pub(super) fn look(
         }
         let narrow = Narrow { chosen, ..Narrow::of_sent(selected, &senders) };
         let (mut ended, mut refused) = (false, None);
-        let cut = index.walk(reader, slice, way, deadline, &mut |part, mark| {
-            if !narrow.takes(part, mark) {
-                return ControlFlow::Continue(());
-            }
+        let choose = |part: &Part, mark: &Mark| narrow.takes(part, mark);
+        let mut visit = |part: &Part, mark: &Mark| {
             // Only an entry that is selected otherwise needs an answer.
             if let Some(error) = unanswered.get(&mark.seq) {
                 refused = Some(no_answer(Seq(mark.seq), error));
@@ -182,7 +179,8 @@ pub(super) fn look(
             let flow = visit(part, mark);
             ended |= flow.is_break();
             flow
-        })?;
+        };
+        let cut = index.walk(reader, slice, way, deadline, (&choose, &mut visit))?;
         if let Some(problem) = refused {
             return Err(problem);
         }
@@ -527,17 +525,17 @@ fn lives(
     let narrow = Narrow::of(selected);
     // The outlines are at hand since the entries were looked at.
     let deadline = deadline.max(Instant::now() + LIFETIMES_WAIT_MIN);
-    let cut = index.walk(reader, bounds, Way::Back, deadline, &mut |part, mark| {
-        if let Some(place) = places.get(&mark.object)
-            && narrow.is_within(mark)
-        {
+    let choose = |_: &Part, mark: &Mark| places.contains_key(&mark.object) && narrow.is_within(mark);
+    let mut visit = |part: &Part, mark: &Mark| {
+        if let Some(place) = places.get(&mark.object) {
             let lane = &mut lanes[*place].1;
             lane.newest = lane.newest.max(mark.seq);
             lane.oldest = Some(mark.kind());
             lane.turn(part, mark);
         }
         ControlFlow::Continue(())
-    })?;
+    };
+    let cut = index.walk(reader, bounds, Way::Back, deadline, (&choose, &mut visit))?;
     Ok(cut)
 }
 

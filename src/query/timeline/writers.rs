@@ -170,7 +170,8 @@ fn over(
     while from <= upto && !late {
         let to = if asks_for_senders { upto.min(from + SLICE - 1) } else { upto };
         let senders = if asks_for_senders { senders(reader, Seq(from), Seq(to))? } else { HashMap::new() };
-        reader.rows_between(Seq(from), Seq(to), &mut |row| {
+        let within = (Vec::new(), selected.namespaces.clone());
+        reader.within(within, |reader| reader.rows_between(Seq(from), Seq(to), &mut |row| {
             if Instant::now() > deadline {
                 late = true;
                 return ControlFlow::Break(());
@@ -188,7 +189,7 @@ fn over(
                 }
             }
             ControlFlow::Continue(())
-        })?;
+        }))?;
         if let Some(problem) = refused {
             return Err(problem);
         }

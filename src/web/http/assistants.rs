@@ -47,8 +47,10 @@ use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::reading::{self, Logs, MOST_ANSWERS, MOST_ASKED, NICE, Reading, Turns};
+use super::readers::{Reader, refused};
+use super::reading::{Logs, MOST_ANSWERS, MOST_ASKED, NICE, Reading, Turns};
 use crate::core::net::server::{Peer, Stage};
+use crate::core::rights::Sight;
 use crate::query::render::clock::Clock;
 use crate::query::render::{Exit, Failure};
 use crate::query::{self, Log, Put};
@@ -83,16 +85,30 @@ pub(crate) trait Asking: Send + Sync + 'static {
     fn end(&self) {}
 }
 
+/// Says what may be seen of the log of a cluster. It may block.
+type Seeing = dyn Fn(Option<&str>) -> Result<Sight, Failure> + Send + Sync;
+
 /// The journals on this machine.
 pub(crate) struct Journals {
     logs: Logs,
+    seeing: Box<Seeing>,
     stop: Arc<AtomicBool>,
 }
 
 impl Journals {
-    /// The journals in these state directories.
+    /// The journals in these state directories, for somebody on this machine.
     pub(crate) fn new(logs: Logs) -> Self {
-        Self { logs, stop: Arc::default() }
+        Self { logs, seeing: Box::new(|_| Ok(Sight::All)), stop: Arc::default() }
+    }
+
+    /// The journals of a server, for a reader that it has let in.
+    fn of(reading: &Arc<Reading>, reader: Option<Reader>) -> Self {
+        let (logs, reading, runtime) = (reading.logs(), Arc::clone(reading), tokio::runtime::Handle::current());
+        let seeing = move |cluster: Option<&str>| {
+            let Some(reader) = &reader else { return Err(Failure::internal("nobody knows who asks; this is a bug")) };
+            Ok(runtime.block_on(reading.readers.sight(reader, cluster))?.1)
+        };
+        Self { logs, seeing: Box::new(seeing), stop: Arc::default() }
     }
 }
 
@@ -106,7 +122,8 @@ impl Asking for Journals {
         put: &mut Put<'_, Box<RawValue>>,
     ) -> Result<(), Failure> {
         let clock = Clock { now: Timestamp::now(), zone: TimeZone::UTC };
-        let log = Log::new(self.logs.of(cluster)?, clock, note, &|| false).until(Arc::clone(&self.stop));
+        let (dir, sight) = (self.logs.of(cluster)?, (self.seeing)(cluster)?);
+        let log = Log::new(dir, sight, clock, note, &|| false).until(Arc::clone(&self.stop));
         query::answer(name, question.get(), &log, put)
     }
 
@@ -115,8 +132,8 @@ impl Asking for Journals {
     }
 }
 
-/// Makes who answers one call.
-type Begin = dyn Fn() -> Arc<dyn Asking> + Send + Sync;
+/// Makes who answers one call, over HTTP for this reader.
+type Begin = dyn Fn(Option<Reader>) -> Arc<dyn Asking> + Send + Sync;
 
 /// The server of the protocol, for one client.
 #[derive(Clone)]
@@ -135,7 +152,7 @@ struct Who(String);
 impl Assistant {
     /// A server that answers from what `begin` makes for each call.
     pub(crate) fn new(begin: impl Fn() -> Arc<dyn Asking> + Send + Sync + 'static) -> Self {
-        Self::with(Arc::new(begin), None)
+        Self::with(Arc::new(move |_| begin()), None)
     }
 
     fn with(begin: Arc<Begin>, reading: Option<Arc<Reading>>) -> Self {
@@ -166,7 +183,7 @@ impl Assistant {
             Ok(turns) => turns,
             Err(failure) => return refused(&failure),
         };
-        let asking = (self.begin)();
+        let asking = (self.begin)(parts.and_then(|parts| parts.extensions.get::<Reader>().cloned()));
         let _end = EndOnDrop(Arc::clone(&asking));
         let (sender, answer) = oneshot::channel();
         let work = move || {
@@ -273,7 +290,7 @@ impl Endpoint {
         config.max_request_body_bytes = MOST_ASKED;
         config.cancellation_token = stop;
         let logs = Arc::clone(&reading);
-        let begin = move || -> Arc<dyn Asking> { Arc::new(Journals::new(logs.logs())) };
+        let begin = move |reader: Option<Reader>| -> Arc<dyn Asking> { Arc::new(Journals::of(&logs, reader)) };
         let assistant = Assistant::with(Arc::new(begin), Some(Arc::clone(&reading)));
         let make = move || -> io::Result<Assistant> { Ok(assistant.clone()) };
         Self { reading, service: StreamableHttpService::new(make, Arc::default(), config) }
@@ -286,10 +303,17 @@ pub(super) async fn serve(
     Extension(peer): Extension<Peer>,
     mut request: Request,
 ) -> Response {
-    let who = match reading::admitted(&endpoint.reading, &peer, request.headers()).await {
-        Ok(who) => who,
-        Err(refusal) => return *refusal,
+    let readers = &endpoint.reading.readers;
+    let admitted = match readers.admit(&peer, request.headers()).await {
+        // Who is known to no cluster learns nothing, not even what the tools are.
+        Ok(reader) => readers.name(&reader).await.map(|who| (reader, who)),
+        Err(refusal) => Err(refusal),
     };
+    let (reader, who) = match admitted {
+        Ok(admitted) => admitted,
+        Err(refusal) => return refused(&refusal),
+    };
+    request.extensions_mut().insert(reader);
     request.extensions_mut().insert(Who(who));
     endpoint.service.handle(request).await.map(Body::new).into_response()
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, watch};
 
 use super::Endpoints;
+use super::readers::Authorities;
 use crate::query::status::{Alarm, Live, Trouble, failing, refused};
 
 /// The clusters of this process by their names; clones are handles of the same.
@@ -87,6 +88,16 @@ impl Clusters {
             None => Some(inner.members.iter().map(|(name, member)| (name.clone(), member.clone())).collect()),
             Some(name) => inner.members.get(name).map(|member| vec![(name.to_owned(), member.clone())]),
         }
+    }
+
+    /// Returns who says who the readers of each cluster are.
+    pub(crate) fn authorities(&self) -> Authorities {
+        let clusters = self.clone();
+        Box::new(move || {
+            let members = clusters.lock().members.clone();
+            let of = |member: &Member| member.endpoints.borrow().as_ref().map(|running| Arc::clone(&running.authority));
+            members.iter().map(|(name, member)| (name.clone(), of(member))).collect()
+        })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Extension, FromRequest, Path, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
@@ -35,7 +35,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::core::net::server::{Gate, Peer, Stage};
+use super::readers::{Readers, refused};
+use crate::core::net::server::{Peer, Stage};
+use crate::core::rights::Sight;
 use crate::query::questions::names::Names;
 use crate::query::questions::show::Show;
 use crate::query::questions::status::Statuses;
@@ -108,18 +110,17 @@ pub(crate) struct Logs {
 /// Access control and the number of readers.
 pub(super) struct Reading {
     logs: Box<dyn Fn() -> Logs + Send + Sync>,
-    /// None if reading is off.
-    gate: Option<Gate>,
+    pub(super) readers: Readers,
     turns: Arc<Semaphore>,
     /// The turn of a question that is not [`SMALL`].
     large: Arc<Semaphore>,
 }
 
 impl Reading {
-    pub(super) fn new(logs: impl Fn() -> Logs + Send + Sync + 'static, gate: Option<Gate>) -> Self {
+    pub(super) fn new(logs: impl Fn() -> Logs + Send + Sync + 'static, readers: Readers) -> Self {
         Self {
             logs: Box::new(logs),
-            gate,
+            readers,
             turns: Arc::new(Semaphore::new(MOST_ANSWERS)),
             large: Arc::new(Semaphore::new(1)),
         }
@@ -159,24 +160,6 @@ fn refuse(status: StatusCode, text: &str) -> Response {
     (status, format!("{text}\n")).into_response()
 }
 
-/// Returns the name of a reader for the log, or the refusal of who may not read. That costs a look at the head of the request, and
-/// no more.
-pub(super) async fn admitted(reading: &Reading, peer: &Peer, headers: &HeaderMap) -> Result<String, Box<Response>> {
-    let Some(gate) = &reading.gate else {
-        let text = "this decklog lets nobody read its log over HTTP; set [http] reading = true there";
-        return Err(Box::new(refuse(StatusCode::FORBIDDEN, text)));
-    };
-    match gate.admits(peer, headers).await {
-        Some(who) => Ok(who),
-        None => {
-            let text = "show a token of its [http] token_file, or a certificate that its client_ca_file knows";
-            let mut answer = refuse(StatusCode::UNAUTHORIZED, text);
-            answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
-            Err(Box::new(answer))
-        }
-    }
-}
-
 /// Answers a question for somebody elsewhere.
 pub(super) async fn read(
     State(reading): State<Arc<Reading>>,
@@ -185,13 +168,29 @@ pub(super) async fn read(
     Extension(stage): Extension<Stage>,
     request: Request,
 ) -> Response {
-    let who = match admitted(&reading, &peer, request.headers()).await {
-        Ok(who) => who,
-        Err(refusal) => return *refusal,
+    let reader = match reading.readers.admit(&peer, request.headers()).await {
+        Ok(reader) => reader,
+        Err(refusal) => return refused(&refusal),
     };
     let ask = match Json::<Ask<Box<RawValue>>>::from_request(request, &()).await {
         Ok(Json(ask)) => ask,
         Err(rejection) => return rejection.into_response(),
+    };
+    let mut logs = reading.logs();
+    let sight = match question == CLUSTERS {
+        // It opens no journal.
+        true => match reading.readers.clusters(&reader).await {
+            Ok(known) => {
+                logs.clusters.retain(|name, _| known.as_ref().is_none_or(|known| known.contains(name)));
+                reading.readers.name(&reader).await.map(|who| (who, Sight::All))
+            }
+            Err(refusal) => Err(refusal),
+        },
+        false => reading.readers.sight(&reader, ask.cluster.as_deref()).await,
+    };
+    let (who, sight) = match sight {
+        Ok(sight) => sight,
+        Err(refusal) => return refused(&refusal),
     };
     let turn = match reading.turn() {
         Ok(turn) => turn,
@@ -205,7 +204,7 @@ pub(super) async fn read(
         Ok(large) => large,
         Err(text) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &text),
     };
-    let answer = match Answer::begin(question, ask, reading.logs(), (turn, large)) {
+    let answer = match Answer::begin(question, ask, (logs, sight), (turn, large)) {
         Ok(answer) => answer,
         Err(error) => {
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("this server cannot start a thread: {error}"));
@@ -235,7 +234,7 @@ impl Drop for StopOnDrop {
 
 impl Answer {
     /// Begins to answer, on a thread of its own.
-    fn begin(question: String, ask: Ask<Box<RawValue>>, logs: Logs, turns: Turns) -> io::Result<Self> {
+    fn begin(question: String, ask: Ask<Box<RawValue>>, logs: (Logs, Sight), turns: Turns) -> io::Result<Self> {
         // One item waits for whoever reads slowly, and no second one is made meanwhile.
         let (sender, lines) = mpsc::channel(1);
         let stop = Arc::new(AtomicBool::new(false));
@@ -282,7 +281,7 @@ impl Answer {
 fn answer(
     question: &str,
     Ask { ask, cluster, zone }: &Ask<Box<RawValue>>,
-    logs: &Logs,
+    (logs, sight): &(Logs, Sight),
     stop: &Arc<AtomicBool>,
     send: &dyn Fn(Result<Vec<u8>, serde_json::Error>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -296,7 +295,7 @@ fn answer(
     let clock = Clock { now: Timestamp::now(), zone: zone.unwrap_or(TimeZone::UTC) };
     // Where nobody takes it any more, the next item ends the answer.
     let note = |text: &str| drop(send(serde_json::to_vec(&Frame::<()>::Note(text.to_owned()))));
-    let log = Log::new(logs.of(cluster.as_deref())?, clock, &note, &|| false).until(Arc::clone(stop));
+    let log = Log::new(logs.of(cluster.as_deref())?, sight.clone(), clock, &note, &|| false).until(Arc::clone(stop));
     query::answer(question, ask.get(), &log, &mut |item| send(serde_json::to_vec(&Frame::Item(item))))
 }
 

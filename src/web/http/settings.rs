@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::core::net::server::{Endpoint, Listen};
+use crate::core::net::server::{Authorize, Endpoint, Listen};
 
 /// The HTTP endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +20,10 @@ pub struct Settings {
     /// Let `decklog --server` and assistants (`/mcp`) read the log here, for everybody who may open the unix socket, or shows a token of `token_file` or a
     /// certificate of `client_ca_file`.
     pub reading: bool,
+    /// Who decides what a reader may read: `cluster` is the API server, by the reader's own Kubernetes token, and each answer has
+    /// only what that reader may `list`. Without it who is let in reads all of the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authorize: Option<Authorize>,
     /// A file with the tokens that may read, one in each line, each of 16 characters at least. It is read again for each
     /// command.
     #[schemars(extend("format" = "readable-file"))]
@@ -41,6 +45,7 @@ impl Default for Settings {
             listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9465))),
             allow_remote: false,
             reading: false,
+            authorize: None,
             token_file: None,
             tls_cert_file: None,
             tls_key_file: None,
@@ -56,6 +61,7 @@ impl Settings {
             section,
             listen: &self.listen,
             gated: self.reading,
+            authorize: self.authorize,
             token_file: self.token_file.as_deref(),
             tls_cert_file: self.tls_cert_file.as_deref(),
             tls_key_file: self.tls_key_file.as_deref(),

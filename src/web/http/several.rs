@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Path as UrlPath, Query, State};
+use axum::extract::{Extension, Path as UrlPath, Query, State};
 use axum::http::{StatusCode, header};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures::future::join_all;
@@ -20,8 +21,9 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::members::{Clusters, Member};
+use super::readers::Readers;
 use super::reading::{Logs, Reading};
-use super::{EXPOSITION, LIMITS, answer, evidence, metrics, questions, waiting, witness};
+use super::{EXPOSITION, LIMITS, Whole, answer, evidence, guard, metrics, questions, waiting, witness};
 use crate::core::net::server::Bound;
 use crate::journal::{JournalError, Reader};
 use crate::query::status::{Alarm, Status};
@@ -36,7 +38,8 @@ const JOURNAL_READ_TIMEOUT: Duration = Duration::from_secs(5);
 pub async fn serve_several(mut bound: Bound, clusters: Clusters, stop: CancellationToken) -> io::Result<()> {
     let gate = bound.gate.take();
     let known = clusters.clone();
-    let reading = Arc::new(Reading::new(move || Logs { clusters: states(&known), ..Logs::default() }, gate));
+    let readers = Readers::new(gate, clusters.authorities());
+    let reading = Arc::new(Reading::new(move || Logs { clusters: states(&known), ..Logs::default() }, readers));
     let witness = witness::routes_of_several(clusters.clone());
     let router = Router::new()
         .route("/livez", get(livez))
@@ -45,9 +48,16 @@ pub async fn serve_several(mut bound: Bound, clusters: Clusters, stop: Cancellat
         .route("/status", get(show_status))
         .route("/evidence/{cluster}/{*path}", get(show_evidence))
         .with_state(clusters)
+        .layer(middleware::from_fn_with_state(Arc::clone(&reading), guard))
         .merge(questions(reading, &stop))
         .merge(witness);
     bound.answer(router, LIMITS, stop).await
+}
+
+impl Whole {
+    fn has(&self, name: &str) -> bool {
+        self.0.as_ref().is_none_or(|names| names.iter().any(|known| known == name))
+    }
 }
 
 fn states(clusters: &Clusters) -> BTreeMap<String, PathBuf> {
@@ -57,9 +67,10 @@ fn states(clusters: &Clusters) -> BTreeMap<String, PathBuf> {
 
 async fn show_evidence(
     State(clusters): State<Clusters>,
+    Extension(whole): Extension<Whole>,
     UrlPath((cluster, path)): UrlPath<(String, String)>,
 ) -> Response {
-    let member = clusters.named(Some(&cluster)).and_then(|found| found.into_iter().next());
+    let member = clusters.named(Some(&cluster)).filter(|_| whole.has(&cluster)).and_then(|found| found.into_iter().next());
     let dir = member.and_then(|(_, member)| member.endpoints.borrow().as_ref()?.evidence.clone());
     evidence::file(dir, &path).await
 }
@@ -72,9 +83,14 @@ struct Narrow {
 
 /// The clusters that are asked for, or what to answer where there is none.
 #[expect(clippy::result_large_err, reason = "it is the answer")]
-fn asked(clusters: &Clusters, narrow: &Narrow) -> Result<Vec<(String, Member)>, Response> {
-    clusters.named(narrow.cluster.as_deref()).ok_or_else(|| {
-        let names: Vec<String> = clusters.named(None).unwrap_or_default().into_iter().map(|(name, _)| name).collect();
+fn asked(clusters: &Clusters, narrow: &Narrow, whole: &Whole) -> Result<Vec<(String, Member)>, Response> {
+    let of = |name: Option<&str>| {
+        let mut found = clusters.named(name)?;
+        found.retain(|(name, _)| whole.has(name));
+        Some(found).filter(|found| name.is_none() || !found.is_empty())
+    };
+    of(narrow.cluster.as_deref()).ok_or_else(|| {
+        let names: Vec<String> = of(None).unwrap_or_default().into_iter().map(|(name, _)| name).collect();
         let wanted = narrow.cluster.as_deref().unwrap_or_default();
         let text = format!("there is no cluster {wanted:?} here; there is {}\n", names.join(", "));
         (StatusCode::NOT_FOUND, text).into_response()
@@ -82,8 +98,12 @@ fn asked(clusters: &Clusters, narrow: &Narrow) -> Result<Vec<(String, Member)>, 
 }
 
 /// Liveness as the watchdog sees it: names the clusters that ran and make no progress.
-async fn livez(State(clusters): State<Clusters>, Query(narrow): Query<Narrow>) -> Response {
-    let members = match asked(&clusters, &narrow) {
+async fn livez(
+    State(clusters): State<Clusters>,
+    Extension(whole): Extension<Whole>,
+    Query(narrow): Query<Narrow>,
+) -> Response {
+    let members = match asked(&clusters, &narrow, &whole) {
         Ok(members) => members,
         Err(answer) => return answer,
     };
@@ -101,8 +121,12 @@ async fn livez(State(clusters): State<Clusters>, Query(narrow): Query<Narrow>) -
     if stalled.is_empty() { "ok\n".into_response() } else { (StatusCode::SERVICE_UNAVAILABLE, stalled).into_response() }
 }
 
-async fn readyz(State(clusters): State<Clusters>, Query(narrow): Query<Narrow>) -> Response {
-    let members = match asked(&clusters, &narrow) {
+async fn readyz(
+    State(clusters): State<Clusters>,
+    Extension(whole): Extension<Whole>,
+    Query(narrow): Query<Narrow>,
+) -> Response {
+    let members = match asked(&clusters, &narrow, &whole) {
         Ok(members) => members,
         Err(answer) => return answer,
     };
@@ -132,8 +156,12 @@ async fn readyz(State(clusters): State<Clusters>, Query(narrow): Query<Narrow>) 
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready:\n{texts}")).into_response()
 }
 
-async fn scrape(State(clusters): State<Clusters>, Query(narrow): Query<Narrow>) -> Response {
-    let members = match asked(&clusters, &narrow) {
+async fn scrape(
+    State(clusters): State<Clusters>,
+    Extension(whole): Extension<Whole>,
+    Query(narrow): Query<Narrow>,
+) -> Response {
+    let members = match asked(&clusters, &narrow, &whole) {
         Ok(members) => members,
         Err(answer) => return answer,
     };
@@ -177,8 +205,12 @@ enum Report {
     Unread(Unread),
 }
 
-async fn show_status(State(clusters): State<Clusters>, Query(narrow): Query<Narrow>) -> Response {
-    let members = match asked(&clusters, &narrow) {
+async fn show_status(
+    State(clusters): State<Clusters>,
+    Extension(whole): Extension<Whole>,
+    Query(narrow): Query<Narrow>,
+) -> Response {
+    let members = match asked(&clusters, &narrow, &whole) {
         Ok(members) => members,
         Err(answer) => return answer,
     };

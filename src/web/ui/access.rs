@@ -12,7 +12,9 @@ use axum::http::{HeaderMap, HeaderValue, Method, header};
 use sha2::{Digest, Sha256};
 
 use super::answer::Problem;
-use crate::core::net::server::{Gate, Peer};
+use crate::core::net::server::{Gate, Peer, bearer};
+use crate::core::rights::Sight;
+use crate::web::http::readers::{Reader, Readers};
 
 /// Number of browser sessions; beyond it the oldest has to show its token again.
 const MOST_SESSIONS: usize = 256;
@@ -23,9 +25,14 @@ pub(crate) enum Access {
     Everybody,
     /// Clients with a token, or a certificate.
     Some(Gate),
+    /// Users of the cluster, who see what they may list there.
+    Cluster(Readers),
     /// The first browser that opens the printed address.
     Once(Mutex<Option<String>>),
 }
+
+/// A visitor that was let in, with the token that the cluster has to know.
+pub(crate) struct Visitor(Option<Reader>);
 
 /// Browsers that have shown a token.
 #[derive(Default)]
@@ -91,13 +98,18 @@ fn host(headers: &HeaderMap) -> Option<&str> {
 
 /// Text for a client without a token.
 const TOKEN: &str = "show a token of its [ui] token_file (Authorization: Bearer, or open /?token=TOKEN once), or a certificate that its client_ca_file knows";
+const OF_CLUSTER: &str = "show the token of a user of the cluster: open /?token=TOKEN once, with what `kubectl create token NAME` prints, or send it as Authorization: Bearer";
 const ONCE: &str = "open the address that `decklog ui` has printed: it lets in the first browser that opens it; run the command again for another";
 
 impl Access {
     /// Lets a request in.
-    pub(super) async fn admit(&self, sessions: &Sessions, peer: &Peer, headers: &HeaderMap) -> Result<(), Problem> {
+    pub(super) async fn admit(&self, sessions: &Sessions, peer: &Peer, headers: &HeaderMap) -> Result<Visitor, Problem> {
         let token = cookie(headers).and_then(|cookie| sessions.token(&cookie));
         let (is_in, text) = match self {
+            Self::Cluster(_) => {
+                let shown = bearer(headers).map(|shown| shown.trim().to_owned()).or(token);
+                return shown.map(|token| Visitor(Some(Reader::Of(token.into())))).ok_or_else(|| Problem::unknown(OF_CLUSTER));
+            }
             Self::Everybody => (true, ""),
             Self::Some(gate) => {
                 let by_itself = gate.admits(peer, headers).await.is_some();
@@ -105,7 +117,25 @@ impl Access {
             }
             Self::Once(_) => (token.is_some(), ONCE),
         };
-        if is_in { Ok(()) } else { Err(Problem::unknown(text)) }
+        if is_in { Ok(Visitor(None)) } else { Err(Problem::unknown(text)) }
+    }
+
+    /// Says what a visitor may see of the log of a cluster.
+    pub(super) async fn sight(&self, visitor: &Visitor, cluster: Option<&str>) -> Result<Sight, Problem> {
+        match (self, &visitor.0) {
+            (Self::Cluster(readers), Some(reader)) => Ok(readers.sight(reader, cluster).await?.1),
+            (Self::Cluster(_), None) => Err(Problem::unknown(OF_CLUSTER)),
+            (Self::Everybody | Self::Some(_) | Self::Once(_), _) => Ok(Sight::All),
+        }
+    }
+
+    /// Returns the names of the clusters that a visitor is known to; none where that is every one.
+    pub(super) async fn clusters(&self, visitor: &Visitor) -> Result<Option<Vec<String>>, Problem> {
+        match (self, &visitor.0) {
+            (Self::Cluster(readers), Some(reader)) => Ok(readers.clusters(reader).await?),
+            (Self::Cluster(_), None) => Err(Problem::unknown(OF_CLUSTER)),
+            (Self::Everybody | Self::Some(_) | Self::Once(_), _) => Ok(None),
+        }
     }
 
     async fn holds(gate: &Gate, peer: &Peer, token: Option<&str>) -> bool {
@@ -127,6 +157,10 @@ impl Access {
         let (is_it, text) = match self {
             Self::Everybody => return Err(Problem::wrong("token", "nobody is asked for a token here; leave it out")),
             Self::Some(gate) => (Self::holds(gate, peer, Some(token)).await, TOKEN),
+            Self::Cluster(readers) => {
+                readers.clusters(&Reader::Of(token.trim().into())).await?;
+                (true, OF_CLUSTER)
+            }
             Self::Once(known) => {
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
                 let is_it = known.as_ref().is_some_and(|known| digest(known) == digest(token));

@@ -5,6 +5,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use crate::core::rights::{Refusal, Refused};
 use crate::journal::JournalError;
 use crate::query::render::{Exit, Failure};
 
@@ -67,21 +68,40 @@ impl Problem {
     }
 }
 
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(status_of(refusal.is), refusal.text)
+    }
+}
+
+/// The code of a refusal.
+const fn status_of(is: Refused) -> StatusCode {
+    match is {
+        Refused::Unknown => StatusCode::UNAUTHORIZED,
+        Refused::Forbidden => StatusCode::FORBIDDEN,
+        Refused::Away => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
 impl From<JournalError> for Problem {
     fn from(error: JournalError) -> Self {
+        if let JournalError::Refused(refusal) = error {
+            return refusal.into();
+        }
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     }
 }
 
 impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
-        let status = match failure.exit() {
+        let of_exit = match failure.exit() {
             Exit::Usage => StatusCode::BAD_REQUEST,
             Exit::No => StatusCode::NOT_FOUND,
             Exit::Done | Exit::Unknown | Exit::Internal | Exit::Io | Exit::Held | Exit::Config => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
         };
+        let status = failure.refused().map_or(of_exit, status_of);
         Self { key: failure.key(), ..Self::new(status, failure.text()) }
     }
 }

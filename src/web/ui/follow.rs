@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::answer::Problem;
 use super::query::Query;
 use super::{JournalView, Site, asked};
+use crate::core::rights::Sight;
 use crate::query::timeline::updates::{Cursor, Updates};
 
 /// Interval of keepalive comments while nothing is sent.
@@ -31,6 +32,7 @@ const STREAM_AGE_MAX: Duration = Duration::from_secs(600);
 struct Following {
     site: Arc<Site>,
     view: Arc<JournalView>,
+    sight: Sight,
     query: Query,
     cursor: Cursor,
     head: watch::Receiver<u64>,
@@ -62,7 +64,7 @@ fn event(name: &str, id: Option<&Cursor>, data: &impl Serialize) -> Bytes {
 /// Begins to follow, from the place that a page says.
 pub(super) async fn follow(
     site: &Arc<Site>,
-    view: &Arc<JournalView>,
+    (view, sight): (&Arc<JournalView>, Sight),
     query: Query,
     last: Option<&str>,
     slot: OwnedSemaphorePermit,
@@ -77,11 +79,12 @@ pub(super) async fn follow(
     };
     // It is asked once before anything is sent, so that what is wrong with the question can be said.
     let first = Updates { window: query.window(&super::clock())?, after: None };
-    let now = site.read(view, move |log| asked(log, first)).await?.cursor;
+    let now = site.read((view, sight.clone()), move |log| asked(log, first)).await?.cursor;
     let begun = Instant::now();
     let following = Following {
         site: Arc::clone(site),
         view: Arc::clone(view),
+        sight,
         query,
         cursor: cursor.unwrap_or(now),
         head: view.head.subscribe(),
@@ -111,7 +114,7 @@ impl Following {
             // A moment such as `2h` goes on with the time.
             let window = self.query.window(&super::clock()).ok()?;
             let question = Updates { window, after: Some(self.cursor.clone()) };
-            let Ok(update) = self.site.read(&self.view, move |log| asked(log, question)).await else {
+            let Ok(update) = self.site.read((&self.view, self.sight.clone()), move |log| asked(log, question)).await else {
                 // The page asks again, and gets the sentence.
                 return None;
             };

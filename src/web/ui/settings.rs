@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::core::net::server::{Endpoint, Listen};
+use crate::core::net::server::{Authorize, Endpoint, Listen};
 
 /// The timeline page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -19,6 +19,10 @@ pub struct Settings {
     pub allow_remote: bool,
     /// Names under which the page is reached beside localhost and addresses, such as that of a proxy before it.
     pub hosts: Vec<String>,
+    /// Who decides what a reader may read: `cluster` is the API server, by the reader's own Kubernetes token, and each answer has
+    /// only what that reader may `list`. Without it who is let in reads all of the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authorize: Option<Authorize>,
     /// A file with the tokens that may read, one in each line, each of 16 characters at least. It is read again for each
     /// request.
     #[schemars(extend("format" = "readable-file"))]
@@ -40,6 +44,7 @@ impl Default for Settings {
             listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9467))),
             allow_remote: false,
             hosts: Vec::new(),
+            authorize: None,
             token_file: None,
             tls_cert_file: None,
             tls_key_file: None,
@@ -55,6 +60,7 @@ impl Settings {
             section: "[ui]",
             listen: &self.listen,
             gated: true,
+            authorize: self.authorize,
             token_file: self.token_file.as_deref(),
             tls_cert_file: self.tls_cert_file.as_deref(),
             tls_key_file: self.tls_key_file.as_deref(),
@@ -65,6 +71,6 @@ impl Settings {
     /// Reports whether clients have to authenticate.
     #[must_use]
     pub const fn asks(&self) -> bool {
-        self.token_file.is_some() || self.client_ca_file.is_some()
+        self.token_file.is_some() || self.client_ca_file.is_some() || self.authorize.is_some()
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::query::Query;
 use super::{Access, JournalView, MOST_READS, OF_ONE, Site, Views, api, clock};
+use crate::core::rights::Sight;
 use crate::core::model::Seq;
 use crate::journal::Journal;
 use crate::query::churn::tests::Story;
@@ -38,7 +39,7 @@ async fn a_journal_that_hangs_takes_the_page_of_no_other() {
         .flat_map(|view| [view; MOST_READS])
         .map(|view| {
             let hung = Arc::clone(&hung);
-            Box::pin(site.read(view, move |_| {
+            Box::pin(site.read((view, Sight::All), move |_| {
                 assert!(hung.lock().unwrap().recv().is_err());
                 Ok(())
             }))
@@ -47,7 +48,7 @@ async fn a_journal_that_hangs_takes_the_page_of_no_other() {
     for read in &mut waiting {
         assert!(futures::poll!(read.as_mut()).is_pending());
     }
-    let answered = site.read(other, |log| Ok(log.open()?.head()?)).await;
+    let answered = site.read((other, Sight::All), |log| Ok(log.open()?.head()?)).await;
     drop(release);
     assert_eq!(answered, Ok(Seq(0)));
     for read in waiting {
@@ -106,7 +107,7 @@ async fn every_way_gives_the_same_answer() {
         random(dir.path(), seed).await;
         // One present for all: what lasts would grow.
         let now = Clock { now: Timestamp::now(), ..clock() };
-        let log = Log::new(dir.path().to_owned(), now, &|_| (), &|| false);
+        let log = Log::new(dir.path().to_owned(), Sight::All, now, &|_| (), &|| false);
         let window = json!({"types": [], "quiet": false});
         let file: BTreeMap<String, Value> =
             by_server(&log, "timeline", &json!({"window": window, "max_bytes": 1 << 24}))

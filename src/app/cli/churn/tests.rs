@@ -5,6 +5,7 @@ use jiff::tz::TimeZone;
 use serde_json::json;
 
 use super::*;
+use crate::core::rights::Sight;
 use crate::core::runtime;
 use crate::journal::{Attribution, AuditBatch, Journal, RequestCounts, Unwritten, UnwrittenKind};
 use crate::query::Log;
@@ -154,7 +155,7 @@ fn args(requests: bool, top: usize) -> Churned {
 
 fn found(dir: &Path, args: &Churned) -> Result<Report, Failure> {
     let clock = Clock { now: "2026-11-21T11:00:00Z".parse().unwrap(), zone: TimeZone::UTC };
-    let log = Log::new(dir.to_owned(), clock, &|_| (), &|| false);
+    let log = Log::new(dir.to_owned(), Sight::All, clock, &|_| (), &|| false);
     report(args, &mut log.open().unwrap(), &log)
 }
 

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use axum::http::{HeaderMap, header};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
@@ -22,10 +24,19 @@ pub enum Peer {
     Tcp(IpAddr, Option<Vec<u8>>),
 }
 
+/// Who decides what a reader may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Authorize {
+    /// The API server of the cluster whose log it is: it reviews the token that a reader shows, and what that reader may list.
+    Cluster,
+}
+
 /// Access control: by certificate, by token, or by the rights of a unix socket.
 #[derive(Debug)]
 pub(crate) struct Gate {
     tokens: Option<Mutex<Followed>>,
+    authorize: Option<Authorize>,
 }
 
 impl Gate {
@@ -33,8 +44,8 @@ impl Gate {
     ///
     /// # Errors
     /// What is wrong with the tokens.
-    pub(crate) async fn of(token_file: Option<&Path>) -> Result<Self, String> {
-        let Some(path) = token_file else { return Ok(Self { tokens: None }) };
+    pub(crate) async fn of(token_file: Option<&Path>, authorize: Option<Authorize>) -> Result<Self, String> {
+        let Some(path) = token_file else { return Ok(Self { tokens: None, authorize }) };
         let mut file = Followed::new(path);
         file.refresh().await.map_err(|error| error.to_string())?;
         let text = file.text().map_err(|error| error.to_string())?;
@@ -52,7 +63,12 @@ impl Gate {
         if tokens(text).next().is_none() {
             return Err(format!("{at} holds no token"));
         }
-        Ok(Self { tokens: Some(Mutex::new(file)) })
+        Ok(Self { tokens: Some(Mutex::new(file)), authorize })
+    }
+
+    /// Returns who decides what a reader may read; none where all who are let in read all of the log.
+    pub(crate) const fn authorize(&self) -> Option<Authorize> {
+        self.authorize
     }
 
     /// Returns the name of the client for the log; none if it may not come in. A token is that of [`bearer`].
@@ -110,7 +126,7 @@ mod tests {
     async fn gate(tokens: &str) -> Result<(Gate, tempfile::NamedTempFile), String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, tokens).unwrap();
-        Gate::of(Some(file.path())).await.map(|gate| (gate, file))
+        Gate::of(Some(file.path()), None).await.map(|gate| (gate, file))
     }
 
     fn shows(text: &str) -> HeaderMap {
@@ -164,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_tokens_and_certificates_nobody_comes_in_over_tcp() {
-        let gate = Gate::of(None).await.unwrap();
+        let gate = Gate::of(None, None).await.unwrap();
         let address = [127, 0, 0, 1].into();
         assert_eq!(gate.admits(&Peer::Tcp(address, None), &shows("Bearer ")).await, None);
         let who = gate.admits(&Peer::Tcp(address, Some(b"der".to_vec())), &HeaderMap::new()).await.unwrap();

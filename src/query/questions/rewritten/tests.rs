@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
+use crate::core::rights::Sight;
 use crate::core::wire::Entry;
 use crate::journal::StoredEntry;
 use crate::query::churn::tests::Story;
@@ -58,7 +59,7 @@ async fn log(dir: &Path) {
 fn asked<Q: Question + Debug>(dir: &Path, question: &Q) -> Vec<Q::Item> {
     // An hour and some seconds after the story begins.
     let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
-    let log = Log::new(dir.to_owned(), Clock { now, zone: TimeZone::UTC }, &|_| (), &|| false);
+    let log = Log::new(dir.to_owned(), Sight::All, Clock { now, zone: TimeZone::UTC }, &|_| (), &|| false);
     let asked = serde_json::to_string(question).unwrap();
     let mut items = Vec::new();
     answer(Q::NAME, &asked, &log, &mut |item| {

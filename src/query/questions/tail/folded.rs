@@ -297,6 +297,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::core::rights::Sight;
     use crate::query::Log;
     use crate::query::churn::tests::Story;
     use crate::query::render::clock::Clock;
@@ -322,7 +323,7 @@ mod tests {
         let mut reader = Reader::open(dir.path()).unwrap();
         let mut folded = Folded::from(&reader, Seq(0), Seq(MAPS)).unwrap();
         let clock = Clock { now: Timestamp::now(), zone: TimeZone::UTC };
-        let log = Log::new(dir.path().to_owned(), clock, &|_| (), &|| false);
+        let log = Log::new(dir.path().to_owned(), Sight::All, clock, &|_| (), &|| false);
         let selection = Selection::new(&Select::default(), &mut reader, &log).unwrap();
         // Four come alone; the other ten at once.
         let mut after = MAPS;

@@ -1,6 +1,7 @@
 //! The answers in a file are of what was asked for, and say what they lack.
 
 use super::*;
+use crate::core::rights::Sight;
 use crate::core::model::{Unread, Why};
 use crate::journal::SinkStart;
 use crate::query::timeline::embed::{Contents, Item, Timeline, embed};
@@ -9,7 +10,7 @@ use crate::query::{Log, Question};
 /// The data of a file, which somebody may get who may see no more.
 pub(super) fn filed(dir: &Path, query: &str) -> serde_json::Value {
     let clock = Clock { now: Timestamp::now(), zone: TimeZone::UTC };
-    let log = Log::new(dir.to_owned(), clock, &|note| panic!("{note}"), &|| false);
+    let log = Log::new(dir.to_owned(), Sight::All, clock, &|note| panic!("{note}"), &|| false);
     let mut data = serde_json::Map::new();
     let put = &mut |item| {
         if let Item::Answer(answer) = item {
@@ -64,7 +65,7 @@ async fn a_file_says_what_there_was_no_time_for() {
     let mut left_out = |most: usize, deadline: Instant| {
         (opened.index, opened.deadline) = (Index::default(), deadline);
         let clock = opened.clock.clone();
-        let log = Log::new(dir.path().to_owned(), clock, &|note| panic!("{note}"), &|| false);
+        let log = Log::new(dir.path().to_owned(), Sight::All, clock, &|note| panic!("{note}"), &|| false);
         let mut contents = Contents::default();
         let question = Timeline { window: Window::default(), max_bytes: most };
         let put = &mut |item| {

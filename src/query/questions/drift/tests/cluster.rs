@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::super::{Drifted, Drifting};
+use crate::core::rights::Sight;
 use crate::core::k8s::audited::{Actor as Sent, Sender};
 use crate::core::model::{Cluster as Named, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use crate::core::runtime::{self, Simulation};
@@ -451,7 +452,7 @@ pub(super) fn ask(dir: &std::path::Path, question: Drifting) -> (Drifted, Vec<St
     let notes = Mutex::new(Vec::new());
     let note = |text: &str| notes.lock().unwrap().push(text.to_owned());
     let clock = Clock { now: time(3600), zone: TimeZone::UTC };
-    let log = Log::new(dir.to_owned(), clock, &note, &|| false);
+    let log = Log::new(dir.to_owned(), Sight::All, clock, &note, &|| false);
     let mut found = None;
     question
         .answer(&log, &mut |item| {
