@@ -31,7 +31,7 @@ pub(crate) mod rewrites;
 pub(crate) mod select;
 pub mod status;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod timeline;
 
 use std::borrow::Cow;

@@ -35,6 +35,7 @@ pub mod faults;
 mod list;
 mod object;
 pub mod objects;
+mod readers;
 mod resources;
 mod seen;
 mod selector;
@@ -164,6 +165,7 @@ struct State {
     requests: Vec<Seen>,
     tokens: BTreeSet<String>,
     denials: Vec<Denial>,
+    users: readers::Users,
     /// How many watches of each resource are open.
     open: BTreeMap<String, usize>,
     /// `apiserver_request_total`, by its labels in the order of their names.
@@ -330,6 +332,7 @@ impl Sim {
             requests: Vec::new(),
             tokens: BTreeSet::from([TOKEN.to_owned()]),
             denials: Vec::new(),
+            users: readers::Users::default(),
             open: BTreeMap::new(),
             counters: BTreeMap::new(),
         };

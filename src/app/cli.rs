@@ -22,8 +22,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Signal, getrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::core::rights::Sight;
 use crate::app::config::{self, Config, Files, Loaded, Problems};
+use crate::core::rights::Sight;
 pub use crate::core::terminal::complain;
 use crate::journal::Reader;
 pub use crate::query::render::{Exit, Failure};

@@ -1,3 +1,4 @@
+pub(crate) mod canaries;
 mod senders;
 
 use std::fmt::Debug;
@@ -9,8 +10,8 @@ use serde_json::json;
 use super::timeline::selection::Window;
 use super::timeline::{compare, embed, entries, entry, lanes, moments, object, overview, updates, writers};
 use super::*;
-use crate::core::rights::Sight;
 use crate::core::model::Seq;
+use crate::core::rights::Sight;
 use crate::query::churn::tests::Story;
 use crate::query::render::names::At;
 

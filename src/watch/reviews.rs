@@ -30,6 +30,10 @@ const TOKENS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Path of reviews of what somebody may do.
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
+/// Resources that are created for that, each as its group and its plural.
+pub const RESOURCES: [(&str, &str); 2] =
+    [("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews")];
+
 /// Number of reviews that begin within [`PACE_WINDOW`].
 const PACE: usize = 20;
 /// Number of those that are of tokens which nobody knows yet: who shows many takes nothing from the others.
@@ -324,10 +328,10 @@ impl Inner {
             "user": reader.user.username, "uid": reader.user.uid, "groups": reader.user.groups, "extra": reader.user.extra,
         });
         spec[key] = attributes;
-        let review =
-            json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec });
+        let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec });
         let what = "subjectaccessreviews.authorization.k8s.io";
-        let AccessStatus { allowed, denied, evaluation_error } = self.ask::<AccessReview>(ACCESS, what, &review).await?.status;
+        let AccessStatus { allowed, denied, evaluation_error } =
+            self.ask::<AccessReview>(ACCESS, what, &review).await?.status;
         let is_allowed = allowed && !denied;
         if !is_allowed && !evaluation_error.is_empty() && *question != everything() {
             let error: String = evaluation_error.chars().take(300).collect();

@@ -146,7 +146,9 @@ async fn guard(
         }
         return (status, "it is not; /status says why to who may get that\n").into_response();
     }
-    let Some(path) = WHOLE.iter().find(|known| path == **known || path.strip_prefix(**known).is_some_and(|rest| rest.starts_with('/')))
+    let Some(path) = WHOLE
+        .iter()
+        .find(|known| path == **known || path.strip_prefix(**known).is_some_and(|rest| rest.starts_with('/')))
     else {
         return StatusCode::NOT_FOUND.into_response();
     };

@@ -2,6 +2,7 @@
 
 mod audit_log;
 mod evidence;
+mod reviews;
 mod state;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::output::{Ink, Out, Row, plural, printable, some};
+use super::rbac::{self, Endpoints};
 use super::{Exit, Failure, Format, Global, Outcome, init};
 use crate::app::config::{Config, Directory, Files, Loaded};
 use crate::app::ha::{self, LeaseName};
@@ -87,7 +89,8 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
         return several(&directory, global);
     }
     let loaded = init::configuration(global)?;
-    let (found, _) = look(&loaded, loaded.config.http.as_ref(), loaded.config.ui.as_ref())?;
+    let of = (loaded.config.http.as_ref(), loaded.config.ui.as_ref());
+    let (found, _) = look(&loaded, of, rbac::are_reviewed(of))?;
     let mut out = Out::new(global);
     match global.output {
         Some(format @ (Format::Json | Format::Yaml)) => out.document(format, &found.0)?,
@@ -103,6 +106,7 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
 /// Each cluster in a section of its own. The endpoints are those of all of them, and are looked at with the last.
 fn several(directory: &Directory, global: &Global) -> Outcome {
     let mut all: Vec<(&str, Findings)> = Vec::new();
+    let reviewed = rbac::are_reviewed((directory.http.as_ref(), directory.ui.as_ref()));
     let (mut running, mut left) = (false, directory.files.iter().filter(|file| file.loaded.is_ok()).count());
     for file in &directory.files {
         let found = match &file.loaded {
@@ -110,7 +114,7 @@ fn several(directory: &Directory, global: &Global) -> Outcome {
                 left -= 1;
                 let all = left == 0 && !running;
                 let (http, ui) = (directory.http.as_ref().filter(|_| all), directory.ui.as_ref().filter(|_| all));
-                let (found, runs) = look(loaded, http, ui)?;
+                let (found, runs) = look(loaded, (http, ui), reviewed)?;
                 running |= runs;
                 found
             }
@@ -147,11 +151,7 @@ fn several(directory: &Directory, global: &Global) -> Outcome {
 }
 
 /// Checks one configuration, and the daemon that runs by it, if any.
-fn look(
-    loaded: &Loaded,
-    http: Option<&http::Settings>,
-    ui: Option<&ui::Settings>,
-) -> Result<(Findings, bool), Failure> {
+fn look(loaded: &Loaded, (http, ui): Endpoints<'_>, reviewed: bool) -> Result<(Findings, bool), Failure> {
     let config = &loaded.config;
     let mut found = Findings::default();
     match loaded.path {
@@ -169,6 +169,9 @@ fn look(
         shared_log(config, cluster.as_ref(), &mut found).await;
         found.audit_logs(config, running).await;
         found.evidence(config).await;
+        if reviewed {
+            found.reviews(config).await;
+        }
         if let Some(section) = http
             && !running
         {

@@ -13,8 +13,11 @@ use crate::app::ha::{self, LeaseName};
 use crate::watch::cluster::{Api, Events, Limits};
 use crate::watch::discovery::DEFINITIONS;
 use crate::watch::discovery::{Discovered, Discoverer};
+use crate::watch::reviews::RESOURCES;
 use crate::watch::select::{may_come, resolve, select};
 use crate::watch::{self, dating};
+use crate::web::http;
+use crate::web::ui;
 
 /// Arguments of `decklog rbac`.
 #[derive(Args, Debug)]
@@ -33,6 +36,7 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     rights.events = config.cluster.events == Events::Auto;
     rights.counters = config.cluster.request_metrics;
     rights.dates = config.cluster.lease_times == Some(true);
+    rights.reviews = are_reviewed((config.http.as_ref(), config.ui.as_ref()));
     rights.definitions = may_come(&config.watch, &discovered);
     if !rights.unknown.is_empty() {
         super::complain(&format!(
@@ -55,6 +59,14 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     out.flush()?;
     Ok(Exit::Done)
 }
+
+/// Reports whether readers are reviewed by the cluster.
+pub(super) fn are_reviewed((http, ui): Endpoints<'_>) -> bool {
+    http.is_some_and(|http| http.authorize.is_some()) || ui.is_some_and(|ui| ui.authorize.is_some())
+}
+
+/// The sections of what is served over HTTP.
+pub(super) type Endpoints<'c> = (Option<&'c http::Settings>, Option<&'c ui::Settings>);
 
 /// Returns the discovered resources and the name of the cluster.
 pub(super) async fn discover(config: &Config) -> Result<(Discovered, String), Failure> {
@@ -91,6 +103,8 @@ struct Rights {
     lease: Option<LeaseName>,
     /// Events on that Lease.
     events: bool,
+    /// Reviews of readers.
+    reviews: bool,
 }
 
 impl Rights {
@@ -189,6 +203,13 @@ fn manifests(rights: &Rights) -> String {
         );
         writeln!(out, "- nonResourceURLs: [{:?}]\n  verbs: [\"get\"]", watch::apiserver_counters::PATH)
             .expect("a String takes all text");
+    }
+    if rights.reviews {
+        out.push_str("# For `authorize = \"cluster\"`: who reads the log, and what that reader may list.\n");
+        for (group, plural) in RESOURCES {
+            writeln!(out, "- apiGroups: [{group:?}]\n  resources: [{plural:?}]\n  verbs: [\"create\"]")
+                .expect("a String takes all text");
+        }
     }
     rules(&mut out, &rights.everywhere);
     if rights.definitions {
@@ -362,6 +383,18 @@ rules:
         let (cluster, namespace) = text.split_once("---").unwrap();
         assert!(cluster.contains("- nonResourceURLs: [\"/metrics\"]\n  verbs: [\"get\"]\n"), "{text}");
         assert!(!namespace.contains("nonResourceURLs"), "no Role can have such a rule: {text}");
+    }
+
+    #[test]
+    fn reviews_are_granted_only_where_readers_are_reviewed() {
+        let rights = rights(&[watch(&["pods"], &["shop"])], &served());
+        assert!(!manifests(&rights).contains("reviews"));
+        let text = manifests(&Rights { reviews: true, ..rights });
+        let (cluster, namespace) = text.split_once("---").unwrap();
+        for resource in ["tokenreviews", "subjectaccessreviews"] {
+            assert!(cluster.contains(&format!("resources: [{resource:?}]\n  verbs: [\"create\"]\n")), "{text}");
+        }
+        assert!(!namespace.contains("reviews"), "they are of the whole cluster: {text}");
     }
 
     #[test]

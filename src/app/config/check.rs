@@ -416,6 +416,10 @@ impl Checker<'_> {
 
     /// Checks `reading`: readers see objects, so a person has to name them, and no secret may cross a network in clear text.
     fn reading(&mut self, http: &Node, listen: &Listen, reading: bool) {
+        if let Some(node) = http.get("authorize").filter(|_| !reading) {
+            let found = "\"cluster\", and nobody reads the log here".to_owned();
+            self.report(&node.place, "http.authorize", found, "reading = true beside it");
+        }
         if self.identity("http", http, listen) || !reading {
             return;
         }
@@ -425,9 +429,13 @@ impl Checker<'_> {
             }
         };
         let has = |key: &str| http.get(key).is_some();
-        if !has("token_file") && !has("client_ca_file") {
+        if !has("token_file") && !has("client_ca_file") && !has("authorize") {
             let found = "true, and everybody who can connect would read what objects hold";
-            report("reading", found, "token_file or client_ca_file beside it, or a unix socket in http.listen");
+            report(
+                "reading",
+                found,
+                "token_file, client_ca_file or authorize = \"cluster\" beside it, or a unix socket in http.listen",
+            );
         }
         if !listen.is_local() && !has("tls_cert_file") {
             let found = "true on an address that other machines can reach, without TLS";
@@ -444,6 +452,12 @@ impl Checker<'_> {
             }
         };
         let has = |key: &str| node.get(key).is_some();
+        if has("authorize") {
+            for key in ["token_file", "client_ca_file"] {
+                let found = "let in readers whom the cluster does not know, beside authorize = \"cluster\"";
+                report(key, found, "one of the two: leave it out, and each reader shows a Kubernetes token");
+            }
+        }
         for (one, other) in [("tls_cert_file", "tls_key_file"), ("tls_key_file", "tls_cert_file")] {
             if !has(other) {
                 report(one, &format!("no {other} beside it"), "both: a certificate, and its private key");

@@ -285,34 +285,36 @@ impl Reader {
         }
         text.push_str(if newest_first { " ORDER BY e.seq DESC LIMIT ?" } else { " ORDER BY e.seq LIMIT ?" });
         values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
-        self.bounded(query, |reader| reader.moment(|reader| {
-            let mut page = Page::default();
-            let stored = {
-                let mut select = reader.conn.prepare_cached(&text).map_err(sql(what))?;
-                let mut rows = select.query(params_from_iter(values)).map_err(sql(what))?;
-                let (mut stored, mut bytes) = (Vec::new(), 0);
-                while let Some(row) = rows.next().map_err(sql(what))? {
-                    if bytes >= PAGE_BYTES {
-                        page.more = true;
-                        break;
+        self.bounded(query, |reader| {
+            reader.moment(|reader| {
+                let mut page = Page::default();
+                let stored = {
+                    let mut select = reader.conn.prepare_cached(&text).map_err(sql(what))?;
+                    let mut rows = select.query(params_from_iter(values)).map_err(sql(what))?;
+                    let (mut stored, mut bytes) = (Vec::new(), 0);
+                    while let Some(row) = rows.next().map_err(sql(what))? {
+                        if bytes >= PAGE_BYTES {
+                            page.more = true;
+                            break;
+                        }
+                        page.look(Seq(row.get(0).map_err(sql(what))?));
+                        page.more = page.looked == limit;
+                        let chosen = match choice {
+                            Some(choice) => chosen(row, choice).map_err(sql(what))?,
+                            None => Some(true),
+                        };
+                        if chosen != Some(false) {
+                            // The head and the change of an entry are small beside its object.
+                            bytes += row.get::<_, Option<usize>>("object_end").map_err(sql(what))?.unwrap_or_default();
+                            stored.push((stored_row(row).map_err(sql(what))?, chosen));
+                        }
                     }
-                    page.look(Seq(row.get(0).map_err(sql(what))?));
-                    page.more = page.looked == limit;
-                    let chosen = match choice {
-                        Some(choice) => chosen(row, choice).map_err(sql(what))?,
-                        None => Some(true),
-                    };
-                    if chosen != Some(false) {
-                        // The head and the change of an entry are small beside its object.
-                        bytes += row.get::<_, Option<usize>>("object_end").map_err(sql(what))?.unwrap_or_default();
-                        stored.push((stored_row(row).map_err(sql(what))?, chosen));
-                    }
-                }
-                stored
-            };
-            page.entries = reader.unpack_chosen(stored, choice)?;
-            Ok(page)
-        }))
+                    stored
+                };
+                page.entries = reader.unpack_chosen(stored, choice)?;
+                Ok(page)
+            })
+        })
     }
 
     /// The last seq before `micros`, 0 for none: where a command that asks `--since` begins to read.

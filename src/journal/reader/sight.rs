@@ -26,7 +26,8 @@ use crate::journal::codec::Codec;
 use crate::journal::error::Result;
 
 /// Says what a row's object, by its resource and namespace, is to the reader; a resource that came later is made known first.
-const SEES: &str = "coalesce(decklog_sees(RESOURCE, NAMESPACE), CASE WHEN (SELECT decklog_resource(r.id, r.api_group, r.plural)
+const SEES: &str =
+    "coalesce(decklog_sees(RESOURCE, NAMESPACE), CASE WHEN (SELECT decklog_resource(r.id, r.api_group, r.plural)
     FROM main.resource r WHERE r.id = RESOURCE) THEN decklog_sees(RESOURCE, NAMESPACE) END, 0)";
 
 /// The tables that everybody who is let in may see: what the log is, which resources it watches, and the times of which it lacks something.
@@ -248,8 +249,7 @@ fn views(conn: &Connection) -> rusqlite::Result<String> {
 }
 
 /// The tables of which each row is decided.
-const FILTERED: [&str; 8] =
-    ["object", "source", "entry", "actor", "dead_letter", "request", "unwritten", "audit_log"];
+const FILTERED: [&str; 8] = ["object", "source", "entry", "actor", "dead_letter", "request", "unwritten", "audit_log"];
 
 impl Reader {
     /// Opens as [`Reader::open`] does, and shows what somebody may see.

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::*;
-use crate::core::rights::Sight;
 use crate::core::k8s::audited::{Actor, Sender};
+use crate::core::rights::Sight;
 use crate::journal::{Attribution, AuditBatch, AuditCounts};
 use crate::query::select::{Filters, Select};
 

@@ -200,32 +200,43 @@ fn outline(index: &Index, reader: &mut Reader, history: &[Step], found: &mut Fou
         let (newest, oldest) = (history[at].seq.0, history[at + count - 1].seq.0);
         let wanted: HashSet<u64> = history[at..at + count].iter().map(|step| step.seq.0).collect();
         let choose = |_: &Part, mark: &Mark| wanted.contains(&mark.seq);
-        index.walk(reader, (oldest.saturating_sub(1), newest), Way::Back, Instant::now(), (&choose, &mut |part, mark| {
-            let words = part.words(mark);
-            let (managers, unnamed) = who(&words);
-            if matches!(mark.kind(), EntryType::Added | EntryType::Deleted) {
-                let came = mark.kind() == EntryType::Added;
-                found.turns.push(Turn { came, time: mark.latest, evidence: mark.evidence(), uid: words.uid.clone() });
-            }
-            if mark.quiet {
-                found.quiet += 1;
-            }
-            match found.marks.last_mut() {
-                Some(last) if mark.quiet => last.quiet += 1,
-                _ => found.marks.push(MarkLine {
-                    seq: mark.seq,
-                    time: stamp(mark.latest),
-                    since: (mark.earliest < mark.latest).then(|| stamp(mark.earliest)),
-                    kind_of: if mark.quiet { "QUIET" } else { mark.kind().as_str() }.into(),
-                    evidence: mark.evidence().into(),
-                    areas: list(&words.areas, ','),
-                    managers,
-                    unnamed,
-                    quiet: u64::from(mark.quiet),
-                }),
-            }
-            ControlFlow::Continue(())
-        }))?;
+        index.walk(
+            reader,
+            (oldest.saturating_sub(1), newest),
+            Way::Back,
+            Instant::now(),
+            (&choose, &mut |part, mark| {
+                let words = part.words(mark);
+                let (managers, unnamed) = who(&words);
+                if matches!(mark.kind(), EntryType::Added | EntryType::Deleted) {
+                    let came = mark.kind() == EntryType::Added;
+                    found.turns.push(Turn {
+                        came,
+                        time: mark.latest,
+                        evidence: mark.evidence(),
+                        uid: words.uid.clone(),
+                    });
+                }
+                if mark.quiet {
+                    found.quiet += 1;
+                }
+                match found.marks.last_mut() {
+                    Some(last) if mark.quiet => last.quiet += 1,
+                    _ => found.marks.push(MarkLine {
+                        seq: mark.seq,
+                        time: stamp(mark.latest),
+                        since: (mark.earliest < mark.latest).then(|| stamp(mark.earliest)),
+                        kind_of: if mark.quiet { "QUIET" } else { mark.kind().as_str() }.into(),
+                        evidence: mark.evidence().into(),
+                        areas: list(&words.areas, ','),
+                        managers,
+                        unnamed,
+                        quiet: u64::from(mark.quiet),
+                    }),
+                }
+                ControlFlow::Continue(())
+            }),
+        )?;
         at += count;
     }
     Ok(())

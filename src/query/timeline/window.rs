@@ -107,20 +107,22 @@ impl Chosen {
         let Some(filter) = &selected.filter else { return Ok(Self::default()) };
         let (mut chosen, mut unanswered, mut late) = (HashSet::new(), HashMap::new(), None);
         let within = (Vec::new(), selected.namespaces.clone());
-        reader.within(within, |reader| reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
-            let seq = row.entry.seq.0;
-            // An expression that loops may take long for each. Whoever asks for more goes on from the first, so there has to be one.
-            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
-                late = Some(seq);
-                return ControlFlow::Break(());
-            }
-            let answer = filter.selects_of(&row.entry.line, senders.get(&seq));
-            if !matches!(answer, Ok(false)) {
-                chosen.insert(seq);
-            }
-            unanswered.extend(answer.err().map(|error| (seq, error)));
-            ControlFlow::Continue(())
-        }))?;
+        reader.within(within, |reader| {
+            reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
+                let seq = row.entry.seq.0;
+                // An expression that loops may take long for each. Whoever asks for more goes on from the first, so there has to be one.
+                if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                    late = Some(seq);
+                    return ControlFlow::Break(());
+                }
+                let answer = filter.selects_of(&row.entry.line, senders.get(&seq));
+                if !matches!(answer, Ok(false)) {
+                    chosen.insert(seq);
+                }
+                unanswered.extend(answer.err().map(|error| (seq, error)));
+                ControlFlow::Continue(())
+            })
+        })?;
         Ok(Self { chosen: Some(chosen), unanswered, late })
     }
 }

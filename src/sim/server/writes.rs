@@ -12,7 +12,7 @@ use crate::sim::faults::Refusal;
 use crate::sim::object::{Object, Row};
 use crate::sim::resources::Served;
 use crate::sim::store::Store;
-use crate::sim::{Shared, State};
+use crate::sim::{Shared, State, readers};
 
 /// What the real server takes as the body of a write.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -60,6 +60,10 @@ pub(super) async fn write(
     let mut state = shared.lock();
     if served.resource.kind == "SelfSubjectAccessReview" {
         return review(&state, &text);
+    }
+    if matches!(served.resource.kind.as_str(), "TokenReview" | "SubjectAccessReview") {
+        let review = readers::review(&state, &served.resource.kind, &text)?;
+        return Ok(Reply { status: 201, ..Reply::json(&review) });
     }
     let store = &mut state.store;
     let within = namespace.unwrap_or_default();

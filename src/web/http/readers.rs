@@ -14,8 +14,7 @@ use crate::core::rights::{Authority, Known, Refusal, Refused, Sight};
 use crate::core::runtime;
 
 /// Text for a reader without a token.
-const NO_TOKEN: &str =
-    "show the token of a user of the cluster, as in `kubectl create token NAME | decklog log --server URL --token-file /dev/stdin`";
+const NO_TOKEN: &str = "show the token of a user of the cluster, as in `kubectl create token NAME | decklog log --server URL --token-file /dev/stdin`";
 
 /// Source of what the API servers of clusters say about readers, by the names of the clusters; the name is empty where there is one
 /// and it is called by none. A cluster whose daemon does not run has nobody who says it.
@@ -56,9 +55,7 @@ impl Readers {
         };
         if gate.authorize().is_some() {
             let token = bearer(headers).map(str::trim).filter(|token| !token.is_empty());
-            return token
-                .map(|token| Reader::Of(token.into()))
-                .ok_or_else(|| Refusal::new(Refused::Unknown, NO_TOKEN));
+            return token.map(|token| Reader::Of(token.into())).ok_or_else(|| Refusal::new(Refused::Unknown, NO_TOKEN));
         }
         let text = "show a token of its [http] token_file, or a certificate that its client_ca_file knows";
         let who = gate.admits(peer, headers).await;
@@ -76,7 +73,12 @@ impl Readers {
             // One that is called by no name: whoever answers refuses the name.
             Some(name) => all.get(name).or_else(|| all.get("")),
             None if all.len() == 1 => all.values().next(),
-            None => return Err(Refusal::new(Refused::Forbidden, "there are several clusters; say which one is meant by --cluster")),
+            None => {
+                return Err(Refusal::new(
+                    Refused::Forbidden,
+                    "there are several clusters; say which one is meant by --cluster",
+                ));
+            }
         };
         let unknown = || Refusal::new(Refused::Forbidden, "there is no such cluster here, or you may not read its log");
         let Known { name, rights } = admitted(found.ok_or_else(unknown)?.as_ref(), token).await?;
@@ -148,7 +150,10 @@ impl Readers {
 
 async fn admitted(authority: Option<&Arc<dyn Authority>>, token: &str) -> Result<Known, Refusal> {
     let Some(authority) = authority else {
-        return Err(Refusal::new(Refused::Away, "the daemon of the cluster does not run, and nobody else can say who you are; try again later"));
+        return Err(Refusal::new(
+            Refused::Away,
+            "the daemon of the cluster does not run, and nobody else can say who you are; try again later",
+        ));
     };
     authority.admit(token).await
 }
@@ -161,7 +166,9 @@ async fn may_get(authority: Option<&Arc<dyn Authority>>, token: &str, path: &'st
     }
     Err(Refusal::new(
         Refused::Forbidden,
-        format!("{name} may not read {path}, which is about the whole log; give it a ClusterRole with nonResourceURLs: [{path:?}], verbs: [get]"),
+        format!(
+            "{name} may not read {path}, which is about the whole log; give it a ClusterRole with nonResourceURLs: [{path:?}], verbs: [get]"
+        ),
     ))
 }
 

@@ -70,7 +70,8 @@ async fn show_evidence(
     Extension(whole): Extension<Whole>,
     UrlPath((cluster, path)): UrlPath<(String, String)>,
 ) -> Response {
-    let member = clusters.named(Some(&cluster)).filter(|_| whole.has(&cluster)).and_then(|found| found.into_iter().next());
+    let member =
+        clusters.named(Some(&cluster)).filter(|_| whole.has(&cluster)).and_then(|found| found.into_iter().next());
     let dir = member.and_then(|(_, member)| member.endpoints.borrow().as_ref()?.evidence.clone());
     evidence::file(dir, &path).await
 }

@@ -103,12 +103,19 @@ const ONCE: &str = "open the address that `decklog ui` has printed: it lets in t
 
 impl Access {
     /// Lets a request in.
-    pub(super) async fn admit(&self, sessions: &Sessions, peer: &Peer, headers: &HeaderMap) -> Result<Visitor, Problem> {
+    pub(super) async fn admit(
+        &self,
+        sessions: &Sessions,
+        peer: &Peer,
+        headers: &HeaderMap,
+    ) -> Result<Visitor, Problem> {
         let token = cookie(headers).and_then(|cookie| sessions.token(&cookie));
         let (is_in, text) = match self {
             Self::Cluster(_) => {
                 let shown = bearer(headers).map(|shown| shown.trim().to_owned()).or(token);
-                return shown.map(|token| Visitor(Some(Reader::Of(token.into())))).ok_or_else(|| Problem::unknown(OF_CLUSTER));
+                return shown
+                    .map(|token| Visitor(Some(Reader::Of(token.into()))))
+                    .ok_or_else(|| Problem::unknown(OF_CLUSTER));
             }
             Self::Everybody => (true, ""),
             Self::Some(gate) => {

@@ -114,7 +114,8 @@ impl Following {
             // A moment such as `2h` goes on with the time.
             let window = self.query.window(&super::clock()).ok()?;
             let question = Updates { window, after: Some(self.cursor.clone()) };
-            let Ok(update) = self.site.read((&self.view, self.sight.clone()), move |log| asked(log, question)).await else {
+            let Ok(update) = self.site.read((&self.view, self.sight.clone()), move |log| asked(log, question)).await
+            else {
                 // The page asks again, and gets the sentence.
                 return None;
             };

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::query::Query;
 use super::{Access, JournalView, MOST_READS, OF_ONE, Site, Views, api, clock};
-use crate::core::rights::Sight;
 use crate::core::model::Seq;
+use crate::core::rights::Sight;
 use crate::journal::Journal;
 use crate::query::churn::tests::Story;
 use crate::query::render::clock::Clock;

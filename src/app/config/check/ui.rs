@@ -33,12 +33,12 @@ impl Checker<'_> {
         let has = |key: &str| section.get(key).is_some();
         if !is_on("allow_remote") {
             let found = format!("{shown}, which other machines can reach");
-            let expected = "an address on loopback, a unix socket, or allow_remote = true beside it, with TLS and tokens or certificates";
+            let expected = "an address on loopback, a unix socket, or allow_remote = true beside it, with TLS, and tokens, certificates or authorize = \"cluster\"";
             return self.report(place, "ui.listen", found, expected);
         }
-        if !has("token_file") && !has("client_ca_file") {
+        if !has("token_file") && !has("client_ca_file") && !has("authorize") {
             let found = format!("{shown}, and everybody who can connect would see what objects hold");
-            self.report(place, "ui.listen", found, "token_file or client_ca_file beside it");
+            self.report(place, "ui.listen", found, "token_file, client_ca_file or authorize = \"cluster\" beside it");
         }
         if !has("tls_cert_file") {
             let found = format!("{shown}, without TLS");

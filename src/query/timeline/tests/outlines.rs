@@ -16,10 +16,16 @@ fn walked(
     way: Way,
 ) -> Vec<(u64, i64, EntryType, i64, bool, String)> {
     let mut found = Vec::new();
-    let cut = index.walk(reader, bounds, way, later(), (&|_, _| true, &mut |part, mark| {
-        found.push((mark.seq, mark.time, mark.kind(), mark.object, mark.quiet, part.words(mark).areas));
-        ControlFlow::Continue(())
-    }));
+    let cut = index.walk(
+        reader,
+        bounds,
+        way,
+        later(),
+        (&|_, _| true, &mut |part, mark| {
+            found.push((mark.seq, mark.time, mark.kind(), mark.object, mark.quiet, part.words(mark).areas));
+            ControlFlow::Continue(())
+        }),
+    );
     assert_eq!(cut.unwrap(), None);
     found
 }

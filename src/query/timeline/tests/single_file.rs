@@ -1,8 +1,8 @@
 //! The answers in a file are of what was asked for, and say what they lack.
 
 use super::*;
-use crate::core::rights::Sight;
 use crate::core::model::{Unread, Why};
+use crate::core::rights::Sight;
 use crate::journal::SinkStart;
 use crate::query::timeline::embed::{Contents, Item, Timeline, embed};
 use crate::query::{Log, Question};

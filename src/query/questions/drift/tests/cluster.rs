@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::super::{Drifted, Drifting};
-use crate::core::rights::Sight;
 use crate::core::k8s::audited::{Actor as Sent, Sender};
 use crate::core::model::{Cluster as Named, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
+use crate::core::rights::Sight;
 use crate::core::runtime::{self, Simulation};
 use crate::journal::{Attribution, Journal, SourceJournal, WatchChange};
 use crate::query::render::clock::Clock;
