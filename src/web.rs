@@ -13,4 +13,6 @@
 //! ```
 
 pub mod http;
+#[cfg(test)]
+mod tests;
 pub mod ui;

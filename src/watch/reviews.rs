@@ -483,3 +483,6 @@ impl Rights for OneReader {
         self.reader().map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests;

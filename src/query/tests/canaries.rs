@@ -42,11 +42,6 @@ impl Roles {
         self.0.lock().unwrap().iter().any(|(of, within)| *of == kind && (within.is_none() || *within == namespace))
     }
 
-    /// Names of namespaces are for those who may list something there.
-    fn knows(&self, namespace: usize) -> bool {
-        KINDS[..2].iter().any(|kind| self.may(kind, Some(namespace)))
-    }
-
     /// Takes other rights: some in namespaces, now and then one in all.
     pub(crate) fn change(&self, dice: &mut Dice) {
         let mut rights = BTreeSet::new();
@@ -107,6 +102,11 @@ pub(crate) async fn written(dir: &Path) {
 
 /// Returns the canaries in a text that the rights do not cover, beside those of the question, and how many they cover.
 pub(crate) fn judged(roles: &Roles, question: &str, answer: &str) -> (Vec<String>, usize) {
+    judged_by(&|kind, number| roles.may(kind, (kind != "nodes").then_some(number)), question, answer)
+}
+
+/// As [`judged`], with what may be listed of a kind in a namespace. Names of namespaces are for those who may list something there.
+pub(crate) fn judged_by(may_list: &dyn Fn(&str, usize) -> bool, question: &str, answer: &str) -> (Vec<String>, usize) {
     static CANARY: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"canary-([0-9]{2})(?:-(configmaps|deployments|nodes)-[a-z0-9]+)?").expect("it is an expression")
     });
@@ -114,9 +114,8 @@ pub(crate) fn judged(roles: &Roles, question: &str, answer: &str) -> (Vec<String
     for found in CANARY.captures_iter(answer) {
         let number: usize = found[1].parse().unwrap();
         let may = match found.get(2).map(|kind| kind.as_str()) {
-            Some("nodes") => roles.may("nodes", None),
-            Some(kind) => roles.may(kind, Some(number)),
-            None => roles.knows(number),
+            Some(kind) => may_list(kind, number),
+            None => KINDS[..2].iter().any(|kind| may_list(kind, number)),
         };
         if may {
             covered += 1;
@@ -142,7 +141,7 @@ pub(crate) fn questions(number: usize, seq: usize, kind: &str) -> Vec<(&'static 
         ("tail", json!({"select": {"only": {"namespaces": [namespace]}}, "last": 5})),
         ("tail", json!({"select": {"objects": [kind]}, "last": 1000, "reverse": true})),
         ("tail", json!({"select": {"only": {"where": "true"}}, "last": 2000})),
-        ("history", json!({"object": object, "only": {"namespaces": [namespace]}, "folds": true, "tree": true})),
+        ("log", json!({"object": object, "only": {"namespaces": [namespace]}, "folds": true, "tree": true})),
         ("causes", json!({"only": epoch, "all": true})),
         ("causes", json!({"only": only})),
         ("show", json!({"seq": seq})),

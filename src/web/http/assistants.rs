@@ -81,6 +81,11 @@ pub(crate) trait Asking: Send + Sync + 'static {
         put: &mut Put<'_, Box<RawValue>>,
     ) -> Result<(), Failure>;
 
+    /// Reports whether who asks may see less than all of the log.
+    fn is_narrowed(&self) -> bool {
+        false
+    }
+
     /// Ends readings of the journal from now on.
     fn end(&self) {}
 }
@@ -91,24 +96,28 @@ type Seeing = dyn Fn(Option<&str>) -> Result<Sight, Failure> + Send + Sync;
 /// The journals on this machine.
 pub(crate) struct Journals {
     logs: Logs,
-    seeing: Box<Seeing>,
+    /// None where everybody on this machine sees all of them.
+    seeing: Option<Box<Seeing>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Journals {
     /// The journals in these state directories, for somebody on this machine.
     pub(crate) fn new(logs: Logs) -> Self {
-        Self { logs, seeing: Box::new(|_| Ok(Sight::All)), stop: Arc::default() }
+        Self { logs, seeing: None, stop: Arc::default() }
     }
 
     /// The journals of a server, for a reader that it has let in.
     fn of(reading: &Arc<Reading>, reader: Option<Reader>) -> Self {
+        if !reading.readers.are_of_cluster() {
+            return Self::new(reading.logs());
+        }
         let (logs, reading, runtime) = (reading.logs(), Arc::clone(reading), tokio::runtime::Handle::current());
         let seeing = move |cluster: Option<&str>| {
             let Some(reader) = &reader else { return Err(Failure::internal("nobody knows who asks; this is a bug")) };
             Ok(runtime.block_on(reading.readers.sight(reader, cluster))?.1)
         };
-        Self { logs, seeing: Box::new(seeing), stop: Arc::default() }
+        Self { logs, seeing: Some(Box::new(seeing)), stop: Arc::default() }
     }
 }
 
@@ -122,9 +131,14 @@ impl Asking for Journals {
         put: &mut Put<'_, Box<RawValue>>,
     ) -> Result<(), Failure> {
         let clock = Clock { now: Timestamp::now(), zone: TimeZone::UTC };
-        let (dir, sight) = (self.logs.of(cluster)?, (self.seeing)(cluster)?);
+        let dir = self.logs.of(cluster)?;
+        let sight = self.seeing.as_ref().map_or(Ok(Sight::All), |seeing| seeing(cluster))?;
         let log = Log::new(dir, sight, clock, note, &|| false).until(Arc::clone(&self.stop));
         query::answer(name, question.get(), &log, put)
+    }
+
+    fn is_narrowed(&self) -> bool {
+        self.seeing.is_some()
     }
 
     fn end(&self) {
@@ -237,7 +251,7 @@ impl Drop for EndOnDrop {
 
 fn answered(request: &CallToolRequestParams, asking: &dyn Asking) -> Result<Answer, Failure> {
     let args = tools::read(&request.name, request.arguments.clone())?;
-    let session = Session::new(asking, args.cluster.clone())?;
+    let session = Session::new(asking, args.cluster.clone(), &args.namespaces)?;
     answers::answer(&request.name, &request.arguments.clone().unwrap_or_default(), args, session)
 }
 

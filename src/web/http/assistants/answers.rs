@@ -61,7 +61,7 @@ type Outcome = Result<Option<Refusal>, Failure>;
 /// As the questions behind it fail.
 pub(super) fn answer(tool: &str, given: &JsonObject, args: Arguments, session: Session<'_>) -> Result<Answer, Failure> {
     let Some(head) = session.head.clone() else {
-        return Err(Failure::no("the journal has no entries yet: nothing is known"));
+        return Err(Failure::no("the journal has no entries yet, or none that you may see: nothing is known"));
     };
     let (cursor, of) = (args.cursor, page::mark(tool, given, &head.epoch));
     if cursor.is_some_and(|cursor| cursor.of != of) {

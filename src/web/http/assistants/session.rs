@@ -17,6 +17,7 @@ use crate::query::questions::coverage::Cover;
 use crate::query::questions::show::Show;
 use crate::query::questions::tail::{self, Tail};
 use crate::query::render::{Exit, Failure};
+use crate::query::select::{Filters, Select};
 
 /// An entry, as far as statements need it.
 #[derive(Clone, Debug)]
@@ -78,7 +79,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Where the log cannot be read.
-    pub(super) fn new(asking: &'a dyn Asking, cluster: Option<String>) -> Result<Self, Failure> {
+    pub(super) fn new(asking: &'a dyn Asking, cluster: Option<String>, namespaces: &[String]) -> Result<Self, Failure> {
         let mut session = Self {
             asking,
             cluster,
@@ -87,12 +88,15 @@ impl<'a> Session<'a> {
             head: None,
             resources: Vec::new(),
         };
-        if let Err(failure) = session.begin() {
+        // Of what is asked for: to look for what somebody may see elsewhere could take long.
+        let namespaces = if asking.is_narrowed() { namespaces } else { &[] };
+        if let Err(failure) = session.begin(namespaces) {
             // A server of one cluster knows it by no name, and who asks may.
             let Some(name) = session.cluster.take().filter(|_| failure.exit() == Exit::Usage) else {
                 return Err(failure);
             };
-            let is_it = session.begin().is_ok() && session.head.as_ref().is_some_and(|head| head.cluster == name);
+            let is_it =
+                session.begin(namespaces).is_ok() && session.head.as_ref().is_some_and(|head| head.cluster == name);
             if !is_it {
                 return Err(failure);
             }
@@ -102,9 +106,11 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    fn begin(&mut self) -> Result<(), Failure> {
+    fn begin(&mut self, namespaces: &[String]) -> Result<(), Failure> {
         let (mut resources, mut head) = (Vec::new(), None);
-        self.each(Tail { last: Some(1), ..Tail::default() }, &mut |item| {
+        let only = Filters { namespaces: namespaces.to_vec(), ..Filters::default() };
+        let select = Select { only, ..Select::default() };
+        self.each(Tail { select, last: Some(1), ..Tail::default() }, &mut |item| {
             match item {
                 tail::Item::Begin { resources: known, .. } => resources = known,
                 tail::Item::Entry(line) => head = Some(Place::of(&line.0.line)?),

@@ -1,12 +1,15 @@
 //! Calls of the tools without a client: what is removed, who waits, and who has gone.
 
 mod covered;
+mod rights;
 
+use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::super::readers::Readers;
 use super::*;
 use crate::journal::{Bounds, Reader};
 use crate::query::churn::tests::Story;
@@ -95,11 +98,11 @@ impl Asking for Slow {
 /// A reading ends with its reader, and gives back its turn; who comes while all turns are taken hears so.
 #[tokio::test]
 async fn who_has_gone_reads_no_more_and_who_comes_meanwhile_waits_for_nothing() {
-    let reading = Arc::new(Reading::new(Logs::default, None));
+    let reading = Arc::new(Reading::new(Logs::default, Readers::new(None, Box::new(BTreeMap::new))));
     let (began, begun) = mpsc::channel();
     let ended = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&ended);
-    let begin = move || -> Arc<dyn Asking> { Arc::new(Slow { began: began.clone(), ended: Arc::clone(&flag) }) };
+    let begin = move |_| -> Arc<dyn Asking> { Arc::new(Slow { began: began.clone(), ended: Arc::clone(&flag) }) };
     let assistant = Assistant::with(Arc::new(begin), Some(Arc::clone(&reading)));
     let mut calls = Vec::new();
     for _ in 0..MOST_ANSWERS {
