@@ -172,7 +172,7 @@ async fn no_endpoint_answers_more_than_a_reader_may_list() {
     .await
     .unwrap();
     let (mut dice, mut useful, mut wrong) = (Dice(3), 0, Vec::new());
-    for reader in 0..12 {
+    for reader in 0..5 {
         let (token, user) = (format!("token-{reader}"), format!("reader-{reader}"));
         sim.set_user(&token, &user);
         let (number, kind) = (dice.roll(NAMESPACES), KINDS[dice.roll(2)]);
@@ -188,7 +188,7 @@ async fn no_endpoint_answers_more_than_a_reader_may_list() {
         answers.push(served.question("entries", &token, &window).await);
         answers.push(served.tool(&token, "log", &json!({"namespaces": [namespace]})).await);
         for path in ["overview", "entries", "lanes", "histogram", "state"] {
-            let query = if path == "overview" { String::new() } else { format!("?namespace={namespace}&quiet=1") };
+            let query = if path == "overview" { String::new() } else { format!("?namespace={namespace}") };
             let answer = served.get(&served.page, &format!("/api/v1/{path}{query}"), &token).await;
             answers.push((answer.status(), answer.text().await.unwrap()));
         }
@@ -214,7 +214,7 @@ async fn no_endpoint_answers_more_than_a_reader_may_list() {
         .await
         .unwrap();
     }
-    assert!(wrong.is_empty() && useful > 100, "{useful}\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty() && useful > 40, "{useful}\n{}", wrong.join("\n"));
     served.stop.cancel();
     drop(journal);
     tokio::task::spawn_blocking(move || thread.join()).await.unwrap().unwrap();
@@ -227,7 +227,7 @@ async fn an_open_stream_ends_with_its_token() {
     let (served, journal, thread) = Served::begin(dir.path()).await;
     served.sim.set_user("token-of-ann", "ann");
     served.sim.grant_user("ann", "configmaps", None);
-    let ask = json!({"ask": {"select": {"objects": ["configmaps"]}, "follow": true, "last": 1}});
+    let ask = json!({"ask": {"select": {"objects": ["configmaps"]}, "follow": true, "last": 5}});
     let mut tail = served.post("/api/v1/tail", "token-of-ann", &ask).await;
     let follow = served.get(&served.page, "/api/v1/follow", "token-of-ann").await;
     assert_eq!((tail.status(), follow.status()), (StatusCode::OK, StatusCode::OK));
