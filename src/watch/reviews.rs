@@ -363,11 +363,10 @@ impl Inner {
             // Bounded like a request: a program may have to give the credentials.
             let _elapsed = timeout(REVIEW_TIMEOUT, self.api.refresh()).await;
         }
-        let (why, remedy) = match &failure {
-            Failure::Forbidden(_) => {
-                (format!("this decklog may not create {what}"), "give it the rights that `decklog rbac` prints")
-            }
-            failure => (failure.to_string(), "try again when it answers"),
+        let (why, remedy) = if let Failure::Forbidden(_) = &failure {
+            (format!("this decklog may not create {what}"), "give it the rights that `decklog rbac` prints")
+        } else {
+            (failure.to_string(), "try again when it answers")
         };
         if !self.complained.swap(true, Ordering::Relaxed) {
             tracing::warn!("nobody can read the log by the rights of the cluster: {why}; {remedy}");

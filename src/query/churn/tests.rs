@@ -145,6 +145,12 @@ impl Story {
         self.append(plural, object, &value, Verb::Delete).await;
     }
 
+    /// The API server cannot read an object.
+    pub(crate) async fn unreadable(&self, plural: &str, object: &str) {
+        let (namespace, name) = object.split_once('/').unwrap();
+        self.sources[plural].unreadable((namespace.to_owned(), name.to_owned())).await.unwrap();
+    }
+
     /// The watch history of the API server has expired, and these objects are what it has.
     pub(crate) async fn expire(&mut self, plural: &str) {
         self.version += 1;

@@ -9,7 +9,9 @@ use jiff::tz::TimeZone;
 use regex::Regex;
 use serde_json::{Value, json};
 
+use super::senders::sent;
 use super::*;
+use crate::core::k8s::audited::Sender;
 use crate::core::rights::{Decision, Refusal, Refused, Rights};
 use crate::core::wire::Entry;
 
@@ -85,6 +87,16 @@ pub(crate) async fn written(dir: &Path) {
                     let name = format!("canary-{number:02}/{canary}-name");
                     let (value, manager) = (format!("{canary}-value{turn}"), format!("{canary}-manager"));
                     story.write(kind, &name, &manager, |object| object["data"] = json!({"key": value})).await;
+                }
+                if turn == 1 {
+                    let name = format!("canary-{number:02}/canary-{number:02}-configmaps-name");
+                    story.write("configmaps", &name, "kubectl", |object| object["data"]["more"] = json!("x")).await;
+                    let user = format!("canary-{number:02}-configmaps-user");
+                    sent(story, Sender { user, ..Sender::default() }, "exact").await;
+                }
+                if turn == 0 && number % 25 == 0 {
+                    let lost = format!("canary-{number:02}/canary-{number:02}-configmaps-unreadable");
+                    story.unreadable("configmaps", &lost).await;
                 }
                 if turn == 0 {
                     let gone = format!("canary-{number:02}/canary-{number:02}-configmaps-gone");

@@ -12,7 +12,7 @@ use crate::journal::{Attribution, AuditBatch, AuditCounts};
 use crate::query::select::{Filters, Select};
 
 /// Records the sender of the newest entry.
-async fn sent(story: &Story, sender: Sender, certainty: &str) {
+pub(super) async fn sent(story: &Story, sender: Sender, certainty: &str) {
     let of = *story.journal.head().borrow();
     let actor = Actor {
         sender: Sender { addresses: vec!["10.0.0.7".to_owned()], ..sender },

@@ -1,6 +1,7 @@
 //! Overview: sources, sinks, alarms, gaps, and the values of filters.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -224,13 +225,30 @@ impl Question for Overview {
     }
 }
 
+/// Collects the status; for who may not see all, without what is said of the whole log, but where that begins. Its end has the time of the
+/// present, because that of the last entry may be of what is not shown.
+fn gathered(reader: &mut Reader, dir: &Path, now: Timestamp) -> Result<Status, Failure> {
+    let mut status = Status::gather(reader, dir, now)?;
+    if !reader.is_narrowed() {
+        return Ok(status);
+    }
+    let (retained, head) = (reader.retained()?, reader.head()?);
+    let begins = retained.oldest_time.and_then(|time| Timestamp::from_microsecond(time).ok());
+    status.alarms.clear();
+    status.journal.size_bytes = 0;
+    status.journal.wal_bytes = 0;
+    status.journal.oldest = begins.map(|time| Place { seq: Seq(retained.oldest), time });
+    status.journal.head = (head > Seq(0)).then_some(Place { seq: head, time: now });
+    Ok(status)
+}
+
 /// Returns the overview of the whole log.
 pub(super) fn overview(opened: &mut Opened) -> Result<View, Failure> {
     let present = opened.present()?;
     let mode = if present.at.watched { Mode::Daemon } else { Mode::Journal };
     let Opened { reader, dir, clock, .. } = opened;
     let now = clock.now;
-    let status = Status::gather(reader, dir, now)?;
+    let status = gathered(reader, dir, now)?;
     let running = status.daemon.running;
     let daemon = daemon(&status);
     let rows = reader.sources()?;
