@@ -34,18 +34,18 @@ const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 pub const RESOURCES: [(&str, &str); 2] =
     [("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews")];
 
-/// Number of reviews that begin within [`PACE_WINDOW`].
+/// Number of reviews that begin within [`PACE_PERIOD`].
 const PACE: usize = 20;
 /// Number of those that are of tokens which nobody knows yet: who shows many takes nothing from the others.
 const STRANGERS: usize = 5;
 /// Window of the pace; longer than a second by what the network may bring together.
-const PACE_WINDOW: Duration = Duration::from_millis(1100);
+const PACE_PERIOD: Duration = Duration::from_millis(1100);
 /// Time limit of one review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for the reviews that one request of a reader waits for …
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE_MAX: Duration = Duration::from_secs(10);
 /// … within this time: an answer may be a stream.
-const PATIENCE_WINDOW: Duration = Duration::from_secs(60);
+const PATIENCE_PERIOD: Duration = Duration::from_secs(60);
 /// Time for which it is remembered that nobody knows a token.
 const UNKNOWN_AGE_MAX: Duration = Duration::from_secs(10);
 /// Number of readers, of unknown tokens, and of decisions about one reader that are kept.
@@ -161,7 +161,7 @@ impl Pace {
             && let Some(first) = begun.front().copied()
         {
             // Who goes away meanwhile leaves everything as it was.
-            tokio::time::sleep_until(first + PACE_WINDOW).await;
+            tokio::time::sleep_until(first + PACE_PERIOD).await;
             begun.pop_front();
         }
         begun.push_back(tokio::time::Instant::now());
@@ -172,7 +172,7 @@ impl Pace {
         let Ok(mut begun) = self.begun.try_lock() else { return false };
         let now = tokio::time::Instant::now();
         if begun.len() >= self.most {
-            if begun.front().is_some_and(|first| now < *first + PACE_WINDOW) {
+            if begun.front().is_some_and(|first| now < *first + PACE_PERIOD) {
                 return false;
             }
             begun.pop_front();
@@ -420,17 +420,17 @@ impl OneReader {
     /// Waits, as long as there is patience.
     fn wait<T>(&self, asking: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
         let mut patience = lock(&self.patience);
-        if patience.0.elapsed() > PATIENCE_WINDOW {
+        if patience.0.elapsed() > PATIENCE_PERIOD {
             *patience = (Instant::now(), Duration::ZERO);
         }
         let begun = Instant::now();
-        let left = PATIENCE.saturating_sub(patience.1);
+        let left = PATIENCE_MAX.saturating_sub(patience.1);
         let answer = self.reviews.runtime.block_on(async { timeout(left, asking).await });
         patience.1 += begun.elapsed();
         answer.unwrap_or_else(|_elapsed| {
             Err(away(format!(
                 "your rights in so many namespaces cannot be reviewed in {} seconds; name namespaces, as with -n, or try again, because what was reviewed is kept for a while",
-                PATIENCE.as_secs()
+                PATIENCE_MAX.as_secs()
             )))
         })
     }

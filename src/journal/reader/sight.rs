@@ -215,7 +215,7 @@ fn views(conn: &Connection) -> rusqlite::Result<String> {
         None => format!("s.{column}"),
     };
     let columns: Vec<String> = columns.iter().map(shown).collect();
-    let tells = "decklog_tells(s.resource, s.namespace, e.type, e.line)";
+    let of_line = "decklog_tells(s.resource, s.namespace, e.type, e.line)";
     let mut text = format!(
         "CREATE TEMP VIEW object AS SELECT * FROM main.object o WHERE {of_object};
          CREATE TEMP VIEW source AS SELECT {columns} FROM main.source s WHERE s.namespace = '' OR {of_source};
@@ -223,8 +223,8 @@ fn views(conn: &Connection) -> rusqlite::Result<String> {
              e.object_end, CASE WHEN e.type = 3 THEN decklog_gap(e.line) ELSE e.line END AS line
              FROM main.entry e WHERE CASE WHEN e.object IS NOT NULL
                  THEN (SELECT {of_object} FROM main.object o WHERE o.id = e.object)
-                 ELSE (SELECT coalesce({tells}, CASE WHEN (SELECT decklog_resource(r.id, r.api_group, r.plural)
-                     FROM main.resource r WHERE r.id = s.resource) THEN {tells} END, 0)
+                 ELSE (SELECT coalesce({of_line}, CASE WHEN (SELECT decklog_resource(r.id, r.api_group, r.plural)
+                     FROM main.resource r WHERE r.id = s.resource) THEN {of_line} END, 0)
                      FROM main.source s WHERE s.id = e.source) END;
          CREATE TEMP VIEW actor AS SELECT * FROM main.actor a WHERE EXISTS (SELECT 1 FROM temp.entry e WHERE e.seq = a.seq);
          CREATE TEMP VIEW dead_letter AS SELECT * FROM main.dead_letter d
@@ -266,7 +266,7 @@ impl Reader {
     }
 
     fn narrow(&mut self, dir: &Path, rights: Arc<dyn Rights>) -> Result<()> {
-        let what = "what a reader may see";
+        let what = "the rights of a reader";
         let narrowed = Narrowed { dir: dir.to_owned(), rights, inner: Arc::default() };
         let known = self.rows("SELECT id, api_group, plural FROM main.resource", [], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
@@ -338,7 +338,7 @@ impl Reader {
     /// Where the API server does not decide.
     pub fn shows(&self, object: i64, seq: Seq) -> Result<bool> {
         let Some(narrowed) = &self.narrowed else { return Ok(true) };
-        let what = "what a reader may see";
+        let what = "the rights of a reader";
         if object == 0 {
             let shown = self.conn.prepare_cached("SELECT 1 FROM temp.entry WHERE seq = ?");
             let shown = shown.and_then(|mut select| select.query_row([seq.0], |_| Ok(())).optional());

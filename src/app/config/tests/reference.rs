@@ -38,7 +38,8 @@ fn without(section: &str) -> String {
         if line.starts_with('[') {
             is_other = *line != section;
         }
-        is_other
+        // It excludes the tokens and the certificates beside it.
+        is_other && !line.starts_with("authorize = ")
     };
     full_example().lines().filter(is_kept).map(|line| format!("{line}\n")).collect()
 }
