@@ -123,7 +123,9 @@ fn gaps(
     let sources = reader.sources()?;
     let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
     loop {
-        let page = reader.select(&query, (after, Some(before)), true, MOST, None)?;
+        // Nothing is decided about GAPs of objects in other namespaces.
+        let within = (Vec::new(), scope.namespaces.to_vec());
+        let page = reader.within(within, |reader| reader.select(&query, (after, Some(before)), true, MOST, None))?;
         let mut found = page.entries.iter().filter_map(|stored| of_gap(scope, window, &sources, stored));
         if found.try_for_each(&mut *visit).is_break() {
             return Ok(false);

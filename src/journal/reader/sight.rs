@@ -367,8 +367,8 @@ impl Reader {
         }
     }
 
-    /// Reads some resources and namespaces, and of what is in no namespace; all where there are none. Of what is beside them nothing is
-    /// decided, and nothing is shown.
+    /// Reads some resources and namespaces, and of what is in no namespace; where there are none, those of the reading that it is a part
+    /// of. Of what is beside them nothing is decided, and nothing is shown.
     ///
     /// # Errors
     /// As `read`.
@@ -378,7 +378,14 @@ impl Reader {
         read: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
         let Some(narrowed) = self.narrowed.clone() else { return read(self) };
-        let before = std::mem::replace(&mut narrowed.lock().scope, Scope { resources, namespaces });
+        let before = {
+            let outer = &mut narrowed.lock().scope;
+            let own = Scope {
+                resources: if resources.is_empty() { outer.resources.clone() } else { resources },
+                namespaces: if namespaces.is_empty() { outer.namespaces.clone() } else { namespaces },
+            };
+            std::mem::replace(outer, own)
+        };
         let result = read(self);
         narrowed.lock().scope = before;
         result
