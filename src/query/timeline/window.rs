@@ -137,6 +137,20 @@ pub(super) fn look(
     deadline: Instant,
     visit: &mut dyn FnMut(&Part, &Mark) -> ControlFlow<()>,
 ) -> Result<Option<u64>, Failure> {
+    // A GAP of an object in another namespace needs no decision.
+    let within = (Vec::new(), selected.namespaces.clone());
+    reader.within(within, |reader| look_at(index, reader, selected, (bounds, way), deadline, visit))
+}
+
+/// Looks as [`look`] does, where the reader is within the namespaces of the window.
+fn look_at(
+    index: &Index,
+    reader: &mut Reader,
+    selected: &Selected,
+    (bounds, way): ((u64, u64), Way),
+    deadline: Instant,
+    visit: &mut dyn FnMut(&Part, &Mark) -> ControlFlow<()>,
+) -> Result<Option<u64>, Failure> {
     let asks_for_senders = selected.asks_for_senders(reader)?;
     if selected.filter.is_none() && !asks_for_senders {
         let narrow = Narrow::of_unsent(selected);
