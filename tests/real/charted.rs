@@ -15,7 +15,7 @@ use crate::decklog::Decklog;
 use crate::harness::{Cluster, LIMIT, Parts, Process, SERVICE_ACCOUNT, Version, until};
 use crate::judge::Scope;
 use crate::ports::free_port;
-use crate::proxied;
+use crate::{proxied, reviewed};
 
 /// The release and its namespace.
 pub const NAMESPACE: &str = "logs";
@@ -389,6 +389,7 @@ async fn installed(cluster: &Cluster) {
     found_by_prometheus(cluster, port).await;
     daemon.stop().await;
     proxied::scenario(cluster).await;
+    reviewed::scenario(cluster).await;
 }
 
 /// A real Prometheus scrapes that daemon, and knows what the dashboard and the alert rules ask it for.

@@ -30,6 +30,7 @@ mod quiet;
 mod reading;
 mod recovering;
 mod returning;
+mod reviewed;
 mod rewriting;
 mod rights;
 mod robustness;
