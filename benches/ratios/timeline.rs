@@ -6,11 +6,14 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use decklog::core::model::{Observed, Redacted, ResourceVersion, Verb};
+use decklog::core::rights::{Authority, Known, Refusal, Refused};
 use decklog::journal::{Journal, Reader, WatchChange, outline};
 use decklog::web::ui::{self, Settings};
+use futures::future::BoxFuture;
 use rusqlite::{Connection, OpenFlags};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +25,16 @@ use super::{ROUNDS, median};
 /// Objects of the long log, and changes to a transaction.
 const OBJECTS: usize = 20_000;
 const BATCH: usize = 1000;
+/// An authority that nobody asks.
+#[derive(Debug)]
+struct Nobody;
+
+impl Authority for Nobody {
+    fn admit<'a>(&'a self, _token: &'a str) -> BoxFuture<'a, Result<Known, Refusal>> {
+        Box::pin(std::future::ready(Err(Refusal::new(Refused::Unknown, "nobody is known"))))
+    }
+}
+
 /// The difference is small, so it is measured often.
 const COST_ROUNDS: usize = 9;
 
@@ -41,7 +54,10 @@ pub(super) fn compare(table: &mut Table) {
     let address = bound.address().expect("an address");
     let (state, stopping) = (dir.path().to_owned(), stop.clone());
     let mut serving = JoinSet::new();
-    serving.spawn_on(async move { ui::serve(bound, &settings, &state, stopping).await }, runtime.handle());
+    serving.spawn_on(
+        async move { ui::serve(bound, &settings, (&state, Arc::new(Nobody)), stopping).await },
+        runtime.handle(),
+    );
     let middle = begin + (end - begin) / 2;
     let slice = (end - begin) / 1000;
     let windows = [

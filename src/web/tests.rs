@@ -7,6 +7,7 @@ use std::time::Duration;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::net::server::{Authorize, Listen};
@@ -52,6 +53,7 @@ struct Served {
     http: String,
     page: String,
     stop: CancellationToken,
+    serving: JoinSet<()>,
 }
 
 impl Served {
@@ -81,16 +83,18 @@ impl Served {
         let of_page = ui::Settings { listen, authorize, ..ui::Settings::default() };
         let (bound, page) = (http::bind(&of_http).await.unwrap(), ui::bind(&of_page).await.unwrap());
         let at = |address: Option<std::net::SocketAddr>| format!("http://{}", address.unwrap());
-        let served = Self {
+        let mut served = Self {
             sim,
             client: Client::builder().no_proxy().tls_certs_only([]).build().unwrap(),
             http: at(bound.address()),
             page: at(page.address()),
             stop: stop.clone(),
+            serving: JoinSet::new(),
         };
         let (until, state) = (stop.clone(), state.clone());
-        tokio::spawn(async move { http::serve(bound, endpoints, until).await.unwrap() });
-        tokio::spawn(async move { ui::serve(page, &of_page, (&state, authority), stop).await.unwrap() });
+        let serving = &mut served.serving;
+        serving.spawn(async move { http::serve(bound, endpoints, until).await.unwrap() });
+        serving.spawn(async move { ui::serve(page, &of_page, (&state, authority), stop).await.unwrap() });
         (served, journal, thread)
     }
 
