@@ -263,7 +263,7 @@ async fn nobody_reads_where_reading_is_off() {
     fs::write(daemon.path("short"), "1234").unwrap();
     let short = format!("reading = true\ntoken_file = {:?}", daemon.path("short"));
     for (more, says) in [
-        ("reading = true", "token_file or client_ca_file beside it"),
+        ("reading = true", "token_file, client_ca_file or authorize"),
         ("reading = true\nclient_ca_file = \"/dev/null\"", "tls_cert_file and tls_key_file beside it"),
         ("tls_cert_file = \"/dev/null\"", "both: a certificate, and its private key"),
         (short.as_str(), "has less than 16 characters"),
