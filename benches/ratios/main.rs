@@ -21,6 +21,7 @@ mod memory;
 mod path;
 mod process;
 mod recovery;
+mod rights;
 mod sharing;
 mod sinks;
 mod table;
@@ -89,6 +90,9 @@ fn main() {
             }
             if wanted("memory") {
                 memory::measure(&mut table);
+            }
+            if wanted("rights") {
+                rights::compare(&mut table);
             }
             if wanted("sharing") {
                 sharing::compare(&mut table);
