@@ -17,6 +17,8 @@
 pub mod announce;
 pub mod cli;
 pub mod config;
+#[cfg(feature = "daemon")]
 pub mod daemon;
 pub mod ha;
+#[cfg(feature = "daemon")]
 pub mod systemd;

@@ -28,6 +28,9 @@
 
 #![cfg_attr(test, allow(clippy::too_many_lines, reason = "a test tells its story in one place"))]
 
+#[cfg(all(feature = "daemon", not(target_os = "linux")))]
+compile_error!("the daemon is for Linux: build the client with --no-default-features");
+
 pub mod watch;
 
 pub mod audit_log;
@@ -42,6 +45,7 @@ pub mod query;
 pub mod web;
 
 pub mod app;
+#[cfg(feature = "daemon")]
 pub mod sim;
 
 pub mod core;

@@ -37,6 +37,7 @@ pub mod check;
 pub mod churn;
 pub mod completions;
 pub mod coverage;
+#[cfg(feature = "daemon")]
 pub mod demo;
 pub mod diff;
 pub mod drift;
@@ -52,19 +53,29 @@ pub mod progress;
 pub mod prove;
 pub mod rbac;
 pub mod remote;
+#[cfg(feature = "daemon")]
 pub mod replay;
+#[cfg(feature = "daemon")]
 pub mod restore;
+#[cfg(feature = "daemon")]
 pub mod run;
 pub mod schema;
 pub mod select;
 pub mod show;
+#[cfg(feature = "daemon")]
 pub mod sink;
 pub mod status;
 pub mod tail;
 pub mod timeline;
+#[cfg(feature = "daemon")]
 pub mod ui;
 pub mod verify;
 pub mod why;
+
+#[cfg(not(feature = "daemon"))]
+mod client;
+#[cfg(not(feature = "daemon"))]
+use client::{demo, replay, restore, run, sink, ui};
 
 mod causes;
 mod clusters;
@@ -401,6 +412,7 @@ fn service_state(dir: &Path) -> Result<Option<PathBuf>, Failure> {
 ///
 /// # Errors
 /// Where the configuration has none, exit 78.
+#[cfg(feature = "daemon")]
 fn configured<'l>(loaded: &'l Loaded, name: &str) -> Result<&'l crate::delivery::Settings, Failure> {
     let sinks = &loaded.config.sink;
     sinks.iter().find(|sink| sink.name == name).ok_or_else(|| {

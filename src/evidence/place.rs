@@ -64,7 +64,12 @@ impl Directory {
 
     /// Waits until everything that was written is on the disk.
     fn sync(&self) -> io::Result<()> {
-        Ok(rustix::fs::syncfs(File::open(&self.0)?)?)
+        let dir = File::open(&self.0)?;
+        #[cfg(target_os = "linux")]
+        return Ok(rustix::fs::syncfs(dir)?);
+        // Only a daemon writes here, and a daemon is on Linux.
+        #[cfg(not(target_os = "linux"))]
+        dir.sync_all()
     }
 
     /// Removes the partial versions of a tile that is complete.

@@ -19,6 +19,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+#[cfg(target_os = "linux")]
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use uuid::Uuid;
 
@@ -54,6 +55,7 @@ pub(super) fn identity(dir: &Path) -> Option<String> {
     identity_of(&dir.join(FILE)).ok()
 }
 
+#[cfg(target_os = "linux")]
 fn identity_of(path: &Path) -> io::Result<String> {
     let text = fs::read_to_string(path)?;
     let name = text.strip_prefix(TEXT).and_then(|rest| rest.get(..NAME)).unwrap_or_default();
@@ -65,6 +67,12 @@ fn identity_of(path: &Path) -> io::Result<String> {
         format!("{}.{:09}", stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)
     };
     Ok(format!("{}:{made}:{name}", stat.stx_ino))
+}
+
+/// Fails: only a daemon asks, and a daemon is on Linux.
+#[cfg(not(target_os = "linux"))]
+fn identity_of(_path: &Path) -> io::Result<String> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// A mark that is made and not in its place yet.

@@ -3,23 +3,21 @@
 //! journald says nothing about what it has taken, and leaves out what is over its rate limit. An entry is a datagram of
 //! fields; one that is too long for that goes in a sealed file of memory, whose descriptor is sent.
 
+#[cfg(target_os = "linux")]
+mod post;
 mod settings;
 
+#[cfg(target_os = "linux")]
+use post::post;
 pub use settings::Settings;
 
-use std::fs::File;
-use std::io::{self, IoSlice, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+#[cfg(not(target_os = "linux"))]
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
 use super::connect;
@@ -78,24 +76,10 @@ impl JournaldSink {
     }
 }
 
-/// Sends the fields of one entry.
-async fn post(socket: &UnixDatagram, fields: &[u8]) -> io::Result<()> {
-    let Err(error) = socket.send(fields).await else { return Ok(()) };
-    if !matches!(Errno::from_io_error(&error), Some(Errno::MSGSIZE | Errno::NOBUFS)) {
-        return Err(error);
-    }
-    let mut file = File::from(memfd_create("decklog-entry", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
-    file.write_all(fields)?;
-    // journald reads it in its place only when nobody can change it any more.
-    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
-    let descriptors = [file.as_fd()];
-    let by_descriptor = || {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut message = SendAncillaryBuffer::new(&mut space);
-        assert!(message.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is space for one descriptor");
-        Ok(sendmsg(socket, &[IoSlice::new(&[])], &mut message, SendFlags::NOSIGNAL).map(drop)?)
-    };
-    socket.async_io(Interest::WRITABLE, by_descriptor).await
+/// Fails: journald is of Linux, and so is a daemon that delivers.
+#[cfg(not(target_os = "linux"))]
+async fn post(_socket: &UnixDatagram, _fields: &[u8]) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// An entry as fields. What is between people and machines: MESSAGE is short, DECKLOG_ENTRY is the line.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+#[cfg(target_os = "linux")]
 use rustix::fs::inotify;
 
 use crate::journal::Reader;
@@ -38,10 +39,7 @@ pub(in crate::query) struct Follow {
 impl Follow {
     /// Begins to follow: every commit from here on ends a [`Follow::wait`].
     pub(in crate::query) fn new(reader: &Reader, dir: &Path) -> Result<Self, Failure> {
-        let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
-        // The directory and not the WAL: that file comes and goes with the daemon.
-        let events = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
-        let inotify = inotify::init(flags).and_then(|fd| inotify::add_watch(&fd, dir, events).map(|_| fd)).ok();
+        let inotify = watch(dir);
         let version = reader.data_version()?;
         Ok(Self { dir: dir.to_owned(), inotify, inode: inode(dir), version, looked: None })
     }
@@ -127,6 +125,21 @@ impl Follow {
             }
         }
     }
+}
+
+/// The kernel's reports of writes in the directory, if it makes any.
+#[cfg(target_os = "linux")]
+fn watch(dir: &Path) -> Option<OwnedFd> {
+    let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
+    // The directory and not the WAL: that file comes and goes with the daemon.
+    let events = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
+    inotify::init(flags).and_then(|fd| inotify::add_watch(&fd, dir, events).map(|_| fd)).ok()
+}
+
+/// None: other systems have no inotify, and the journal is looked at once a second.
+#[cfg(not(target_os = "linux"))]
+fn watch(_dir: &Path) -> Option<OwnedFd> {
+    None
 }
 
 fn inode(dir: &Path) -> Option<u64> {

@@ -41,14 +41,12 @@ use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::readers::{Reader, refused};
-use super::reading::{Logs, MOST_ANSWERS, MOST_ASKED, NICE, Reading, Turns};
+use super::reading::{self, Logs, MOST_ANSWERS, MOST_ASKED, Reading, Turns};
 use crate::core::net::server::{Peer, Stage};
 use crate::core::rights::Sight;
 use crate::query::render::clock::Clock;
@@ -202,8 +200,7 @@ impl Assistant {
         let (sender, answer) = oneshot::channel();
         let work = move || {
             let _turns = turns;
-            // Where that is not allowed, it answers all the same.
-            setpriority_process(Some(gettid()), NICE).ok();
+            reading::step_back();
             let answered = catch_unwind(AssertUnwindSafe(|| answered(&request, &*asking)));
             let answered =
                 answered.unwrap_or_else(|_panic| Err(Failure::internal("the answer ended in a bug of decklog")));

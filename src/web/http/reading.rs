@@ -29,7 +29,9 @@ use bytes::Bytes;
 use futures::stream;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+#[cfg(target_os = "linux")]
 use rustix::process::setpriority_process;
+#[cfg(target_os = "linux")]
 use rustix::thread::gettid;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -72,7 +74,8 @@ const SMALL: [&str; 9] = [
 const TURN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Niceness of the threads that answer: the daemon's own work comes first.
-pub(super) const NICE: i32 = 10;
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
 
 /// Interval of keepalive lines while nothing comes.
 pub(crate) const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -232,6 +235,12 @@ impl Drop for StopOnDrop {
     }
 }
 
+/// Lets the daemon's own work go before that of this thread, on Linux. Where that is not allowed, it answers all the same.
+pub(super) fn step_back() {
+    #[cfg(target_os = "linux")]
+    setpriority_process(Some(gettid()), NICE).ok();
+}
+
 impl Answer {
     /// Begins to answer, on a thread of its own.
     fn begin(question: String, ask: Ask<Box<RawValue>>, logs: (Logs, Sight), turns: Turns) -> io::Result<Self> {
@@ -242,8 +251,7 @@ impl Answer {
         std::thread::Builder::new().name("answer".to_owned()).spawn(move || {
             let (_turn, large) = turns;
             let large = Cell::new(large);
-            // Where that is not allowed, it answers all the same.
-            setpriority_process(Some(gettid()), NICE).ok();
+            step_back();
             let send = |line: Result<Vec<u8>, serde_json::Error>| {
                 let mut line =
                     line.map_err(|error| Failure::internal(format!("an item cannot be written: {error}")))?;

@@ -1,0 +1,81 @@
+//! The commands of the daemon, in a program that is the client alone: each says so in one sentence.
+//!
+//! # Decision: the client is a feature less
+//!
+//! Context: People read with `--server` from macOS, where the daemon has no place: it asks Linux for inotify, statx and syncfs.
+//! Decision: The feature `daemon` is there by default. Without it the daemon, the notifications to systemd, the simulated
+//! cluster's demo and the commands that deliver are not compiled. SQLite, the sinks' settings and the web's answers stay: the
+//! types of questions, configuration and protocol are made of theirs, and the linker leaves out what nothing calls.
+//! Cost: A client takes as long to build as a daemon, and its crates are the same.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use super::{Failure, Global, Outcome};
+
+/// Whatever is said to a command that is not here.
+#[derive(Args, Debug)]
+pub struct Absent {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<OsString>,
+}
+
+/// Refuses a command of the daemon.
+///
+/// # Errors
+/// Always.
+fn refuse(absent: &Absent, _global: &Global) -> Outcome {
+    tracing::debug!(rest = ?absent.rest, "a command of the daemon");
+    Err(Failure::usage(
+        "this is the client alone, which reads: run this command with the program for Linux, where the daemon runs",
+    ))
+}
+
+pub(super) mod demo {
+    pub(in crate::app::cli) use super::Absent as DemoArgs;
+
+    pub(in crate::app::cli) fn main(args: DemoArgs, global: &super::Global) -> super::Outcome {
+        super::refuse(&args, global)
+    }
+}
+
+pub(super) mod replay {
+    pub(in crate::app::cli) use super::Absent as ReplayArgs;
+
+    pub(in crate::app::cli) fn main(args: ReplayArgs, global: &super::Global) -> super::Outcome {
+        super::refuse(&args, global)
+    }
+}
+
+pub(super) mod restore {
+    pub(in crate::app::cli) use super::Absent as RestoreArgs;
+
+    pub(in crate::app::cli) fn main(args: RestoreArgs, global: &super::Global) -> super::Outcome {
+        super::refuse(&args, global)
+    }
+}
+
+pub(super) mod run {
+    pub(in crate::app::cli) use super::Absent as RunArgs;
+
+    pub(in crate::app::cli) fn main(args: RunArgs, global: &super::Global) -> super::Outcome {
+        super::refuse(&args, global)
+    }
+}
+
+pub(super) mod sink {
+    pub(in crate::app::cli) use super::Absent as SinkArgs;
+
+    pub(in crate::app::cli) fn main(args: SinkArgs, global: &super::Global) -> super::Outcome {
+        super::refuse(&args, global)
+    }
+}
+
+pub(super) mod ui {
+    pub(in crate::app::cli) use super::Absent as UiArgs;
+
+    pub(in crate::app::cli) fn main(args: UiArgs, global: &super::Global) -> super::Outcome {
+        super::refuse(&args, global)
+    }
+}
