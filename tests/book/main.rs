@@ -351,6 +351,7 @@ const FOREIGN_FLAGS: &[&str] = &[
     "--value",
     "--system",
     "--create",
+    "--client",
     "--now",
     "--namespace",
 ];
