@@ -212,6 +212,17 @@ CREATE TABLE relabeling (
     PRIMARY KEY (sink, after)
 ) STRICT, WITHOUT ROWID;
 
+-- Messages of incidents that go on, of a sink whose receiver can update them. What is over goes when more comes.
+CREATE TABLE message (
+    sink      TEXT NOT NULL,
+    first     INTEGER NOT NULL,      -- the entry that the incident began with
+    last      INTEGER NOT NULL,      -- the last one that the message counts
+    entries   INTEGER NOT NULL,      -- how many it counts
+    incident  TEXT NOT NULL,         -- its key
+    reference TEXT NOT NULL,         -- what the receiver calls the message
+    PRIMARY KEY (sink, first)
+) STRICT, WITHOUT ROWID;
+
 -- Entries that a sink refused for ever and that its policy keeps for `decklog replay`.
 CREATE TABLE dead_letter (
     sink   TEXT NOT NULL,

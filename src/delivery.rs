@@ -41,9 +41,11 @@ use crate::core::filter::Wanted;
 use crate::core::model::Seq;
 use crate::core::runtime::{self, Listener, watch};
 use crate::core::wire::Shape;
-use crate::journal::{self, Journal, JournalError, Relabeling, SinkJournal, SinkStart, SinkState, StoredEntry};
+use crate::journal::{
+    self, Journal, JournalError, Message, Progress, Relabeling, SinkJournal, SinkStart, SinkState, StoredEntry,
+};
 use crate::sink::notify::Notify;
-use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
+use crate::sink::{Item, Limits, LogPosition, Receipt, Sink, SinkError};
 use feed::{Feed, Pause};
 use incidents::{Incidents, Moment};
 use machine::{Effect, Input, SinkOffset, State};
@@ -176,6 +178,7 @@ pub fn run(
         entry_bytes: 1,
         whole: Vec::new(),
         digests: BTreeMap::new(),
+        messages: Vec::new(),
         acknowledged: Instant::now(),
         pause: None,
         due: None,
@@ -201,7 +204,10 @@ async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
         let delivered = reader.delivered_on(&name, &machine)?;
         driver.local = Some(Local { machine, delivered });
     }
-    let incidents = notify.map(Incidents::new);
+    let mut incidents = notify.map(Incidents::new);
+    if let Some(incidents) = incidents.as_mut().filter(|incidents| incidents.notify.updates) {
+        reader.messages(&name)?.into_iter().for_each(|message| incidents.know(message));
+    }
     driver.feed = Some(Feed { reader, begins, relabelings, filter, shape, incidents });
     let (mut state, mut effects) = State::start(&name, on_refused, cursor, written);
     loop {
@@ -250,6 +256,8 @@ struct Driver {
     whole: Vec<Bytes>,
     /// Incidents of the digests in the batch.
     digests: BTreeMap<Seq, Vec<(Seq, Option<Bytes>)>>,
+    /// Messages that the sink has since the cursor last moved.
+    messages: Vec<Message>,
     acknowledged: Instant,
     /// Wait before the next read.
     pause: Option<Pause>,
@@ -309,12 +317,9 @@ impl Driver {
                 input
             }
             Effect::Acknowledge { upto, written } => {
-                match &self.local {
-                    Some(Local { machine, delivered }) => {
-                        journal.advance_on(machine, upto, written, *delivered).await?;
-                    }
-                    None => journal.advance(upto, written).await?,
-                }
+                let local = self.local.as_ref().map(|local| (local.machine.clone(), local.delivered));
+                let (messages, over) = self.messages(upto).await?;
+                journal.progress(Progress { upto, written, local, messages, over }).await?;
                 self.acknowledged = Instant::now();
                 Input::Done
             }
@@ -339,7 +344,7 @@ impl Driver {
                 Some(outcome) => return Ok(outcome),
                 None => self.read(name, after).await?,
             },
-            Effect::Deliver { from } => match self.hand_out(from).await {
+            Effect::Deliver { from } => match self.hand_out(name, from).await {
                 Some(input) => input,
                 None => return Ok(Outcome::Stop),
             },
@@ -408,16 +413,16 @@ impl Driver {
     }
 
     /// Hands a batch to the sink. None where delivery stops.
-    async fn hand_out(&mut self, from: usize) -> Option<Input> {
+    async fn hand_out(&mut self, name: &str, from: usize) -> Option<Input> {
         let batch = &self.batch[from..];
         self.handed = batch.last().map_or(self.handed, |item| self.handed.max(item.seq));
         Some(match finish(&self.stop, self.sink.deliver(batch)).await? {
             Ok(()) => {
-                self.taken(from, self.batch.len());
+                self.taken(name, from, self.batch.len());
                 Input::Delivered
             }
             Err(failure) => {
-                self.taken(from, from + failure.taken);
+                self.taken(name, from, from + failure.taken);
                 self.stats.failures.fetch_add(1, Relaxed);
                 Input::Failed { taken: failure.taken, error: failure.error }
             }
@@ -505,7 +510,8 @@ impl Driver {
     }
 
     /// The sink has these of the batch.
-    fn taken(&mut self, from: usize, to: usize) {
+    fn taken(&mut self, name: &str, from: usize, to: usize) {
+        self.know_messages(name, from, to);
         if let (Some(local), Some(last)) = (&mut self.local, self.batch[from..to].last()) {
             local.delivered = last.seq;
         }
@@ -515,6 +521,49 @@ impl Driver {
         if let Some(pace) = &mut self.pace {
             pace.passed(to - from, Instant::now());
         }
+    }
+
+    /// Notes what the receiver calls the messages that it took.
+    fn know_messages(&mut self, name: &str, from: usize, to: usize) {
+        let feed = self.feed.as_mut().expect("nothing is read now");
+        let Some(incidents) = feed.incidents.as_mut().filter(|incidents| incidents.notify.updates) else { return };
+        let mut receipts: BTreeMap<Seq, Receipt> = self.sink.receipts().into_iter().collect();
+        for item in &self.batch[from..to] {
+            let Some(incident) = item.incident.as_ref().filter(|incident| incident.digest.is_empty()) else { continue };
+            let reference = match receipts.remove(&item.seq) {
+                Some(Receipt::Named(reference)) => Some(reference),
+                Some(Receipt::Final(why)) => {
+                    tracing::warn!(
+                        sink = name,
+                        seq = incident.first,
+                        "{why}; the message of this entry stays as it is"
+                    );
+                    None
+                }
+                None if incident.is_update() => Some(incident.reference.clone()),
+                None => continue,
+            };
+            let message = Message {
+                incident: incident.key.clone(),
+                first: Seq(incident.first),
+                last: Seq(incident.last),
+                entries: incident.count,
+                reference,
+            };
+            incidents.know(message.clone());
+            self.messages.push(message);
+        }
+    }
+
+    /// Returns the messages that the sink has since the cursor last moved, and the entry up to which those of before are over where
+    /// it moves to `upto`.
+    async fn messages(&mut self, upto: Seq) -> Result<(Vec<Message>, Seq), DeliveryError> {
+        let messages = std::mem::take(&mut self.messages);
+        if messages.is_empty() {
+            return Ok((messages, Seq(0)));
+        }
+        let over = self.reading(move |feed| feed.forget_messages(upto)).await?;
+        Ok((messages, over))
     }
 
     fn asked_to_reopen(&mut self) -> bool {

@@ -177,6 +177,12 @@ impl Item {
         Self { incident: incident.map(Arc::new), ..self }
     }
 
+    /// The same in another place of the log: an update shows the entry that its incident began with, and stands where the last one does.
+    #[must_use]
+    pub fn at(self, seq: Seq) -> Self {
+        Self { seq, ..self }
+    }
+
     /// Returns the header of the entry. It is parsed once at the first call: a sink that only needs bytes costs no parsing.
     ///
     /// # Errors
@@ -263,6 +269,15 @@ impl SinkError {
     }
 }
 
+/// Answer of a receiver to a message of an incident.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Receipt {
+    /// Its name for the message, by which an update finds it.
+    Named(String),
+    /// It does not update the message. The text says why, and never quotes an entry or a secret.
+    Final(String),
+}
+
 /// A batch that was not taken as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error} (after {taken} entries)")]
@@ -317,6 +332,12 @@ pub trait Sink: Send {
 
     /// Takes entries in order, all of them or as many as the error says, and has them for good when it returns.
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>>;
+
+    /// Returns the answers to messages of the last [`Sink::deliver`], by the seqs of their items, and forgets them. None where the
+    /// receiver updates no messages.
+    fn receipts(&mut self) -> Vec<(Seq, Receipt)> {
+        Vec::new()
+    }
 
     /// The operator asks to open files again (SIGHUP). Takes effect with the next use.
     fn reopen(&mut self);

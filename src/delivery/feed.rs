@@ -11,6 +11,7 @@ use crate::core::filter::Wanted;
 use crate::core::model::{EntryType, Seq};
 use crate::core::wire::{EntryError, Shape};
 use crate::journal::{JournalError, Reader, Relabeling, StoredEntry};
+use crate::sink::notify::{Incident, Notify, Selected};
 use crate::sink::{Item, Limits};
 
 /// Entries and bytes that are read at once.
@@ -129,17 +130,34 @@ impl Feed {
         }
         let (mut items, mut whole, mut digests, mut is_dropped) = (Vec::new(), Vec::new(), BTreeMap::new(), false);
         while items.len() < limits.entries.max(1)
-            && let Some(Begun { incident, seq, line, members, .. }) = incidents.ready.pop_front()
+            && let Some(begun) = incidents.ready.front()
         {
+            // What the receiver calls a message is known once it has it.
+            let waits = |item: &Item| begun.is_update && item.seq.0 == begun.incident.first;
+            if items.iter().any(waits) {
+                break;
+            }
+            let Some(Begun { mut incident, seq, line, members, is_update, .. }) = incidents.ready.pop_front() else {
+                break;
+            };
+            if is_update {
+                let Some(reference) = incidents.reference(Seq(incident.first)) else {
+                    let (first, last) = (incident.first, incident.last);
+                    tracing::debug!(first, last, "an incident goes on whose message is not known");
+                    continue;
+                };
+                reference.clone_into(&mut incident.reference);
+            }
             let entry = match line {
                 Some(line) => Some(StoredEntry { seq, op: EntryType::Gap, line }),
+                None if is_update => self.first_of(&mut incident, seq, &incidents.notify)?,
                 None => self.reader.entry(seq)?,
             };
             let Some(entry) = entry else {
                 is_dropped = true;
                 break;
             };
-            items.push(self.item(&entry)?.about(Some(incident)));
+            items.push(self.item(&entry)?.about(Some(incident)).at(seq));
             whole.push(entry.line);
             if !members.is_empty() {
                 digests.insert(seq, members);
@@ -161,6 +179,30 @@ impl Feed {
         let pause = pause.filter(|_| items.is_empty()).map(|until| Pause { after: incidents.position, until });
         let upto = Some(upto).filter(|upto| *upto > after || !items.is_empty());
         Ok(Batch { upto, hole, entry_bytes: 1, items, own: 0, whole, digests, pause })
+    }
+
+    /// The entry that an update shows: that which the incident began with, else its last.
+    fn first_of(
+        &mut self,
+        incident: &mut Incident,
+        last: Seq,
+        notify: &Notify,
+    ) -> Result<Option<StoredEntry>, JournalError> {
+        let Some(entry) = self.reader.entry(Seq(incident.first))? else { return self.reader.entry(last) };
+        let (_, selected) = notify.select(&entry.line).map_err(|error| damaged(entry.seq, error))?;
+        if let Some(Selected { incident: begun, .. }) = selected {
+            (incident.title, incident.log) = (begun.title, begun.log);
+        }
+        Ok(Some(entry))
+    }
+
+    /// Forgets messages of incidents that are over where the cursor is at `upto`. Gives the last entry that decides about none.
+    pub(super) fn forget_messages(&mut self, upto: Seq) -> Result<Seq, JournalError> {
+        let Some(incidents) = &mut self.incidents else { return Ok(Seq(0)) };
+        let Some(time) = self.reader.time_of(upto)? else { return Ok(Seq(0)) };
+        let over = self.reader.last_before_among(upto, incidents.looks_back_to(time))?;
+        incidents.forget_messages(over);
+        Ok(over)
     }
 
     /// Looks at the next page of the log. Gives its first seq; none where there is no more.

@@ -11,6 +11,11 @@
 //! A window is also over where its time is and the writer has nothing of it any more. Should something come all the same, because
 //! the clock was set back, a later start has both in one window. It loses nothing by that, because the place of a message in the log
 //! is that of the last incident in it: what is after the cursor was never sent, and more incidents put none out of a digest.
+//!
+//! Where the receiver can update a message, each window in which an incident with a message of its own went on ends with an
+//! update, in the place of the incident's last entry there, with the count of all its entries. A message that was sent is known
+//! with the last entry that it counts. Those after it are counted on top, and the cursor passes none that is not: so a later start
+//! comes to the same count, however long ago the incident began. Of an incident whose message is not known nothing more is sent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -19,6 +24,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::core::model::Seq;
+use crate::journal::{MESSAGES, Message};
 use crate::sink::notify::{Incident, NAMED, Notify, Selected};
 
 /// Time by which a clock may be set back while entries still find their window.
@@ -26,6 +32,9 @@ const STEP_BACK_MAX: Duration = Duration::from_secs(1);
 
 /// Incidents of a window that are remembered; of more, only their number.
 const MOST: usize = 10_000;
+
+/// Incidents with a message of their own that are followed as they go on; others are not updated.
+const MOST_OPEN: usize = 10_000;
 
 /// Keys that are remembered; beyond them the older half is forgotten, and may be told again.
 const MOST_KEYS: usize = 200_000;
@@ -41,6 +50,27 @@ pub(super) struct Begun {
     pub(super) line: Option<Bytes>,
     /// Of a digest its incidents: the seq of each, and the entry where it is not in the log.
     pub(super) members: Vec<(Seq, Option<Bytes>)>,
+    /// True for an update of a message.
+    pub(super) is_update: bool,
+}
+
+/// An incident that has, or is about to have, a message of its own.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    first: u64,
+    last: u64,
+    count: u64,
+    /// What had passed at its last entry.
+    passed: i64,
+}
+
+/// An incident that went on in the window.
+#[derive(Debug)]
+struct GoesOn {
+    /// Its first entry in the window.
+    since: Seq,
+    rule: usize,
+    incident: Incident,
 }
 
 /// A window with incidents.
@@ -49,6 +79,8 @@ struct Window {
     begun: Vec<Begun>,
     /// Places of them by their keys.
     places: HashMap<String, usize>,
+    /// Incidents of windows before that went on, by their keys.
+    goes_on: BTreeMap<String, GoesOn>,
     /// Number of those that are not remembered, by rule.
     more: BTreeMap<usize, u64>,
     /// The last of those: its seq, and the entry where it is not in the log.
@@ -87,6 +119,10 @@ pub(super) struct Incidents {
     /// Number of the window: the time of its entries divided by the length. None for GAPs of this sink alone.
     number: Option<i64>,
     window: Option<Window>,
+    /// Incidents that go on as far as the log was read, by their keys; only where messages are updated.
+    open: HashMap<String, Open>,
+    /// Messages that the sink has, by the first entry of their incidents.
+    messages: BTreeMap<Seq, Message>,
     /// Messages of windows that are over.
     pub(super) ready: VecDeque<Begun>,
 }
@@ -107,13 +143,44 @@ impl Incidents {
             recent: HashMap::new(),
             number: None,
             window: None,
+            open: HashMap::new(),
+            messages: BTreeMap::new(),
             ready: VecDeque::new(),
         }
     }
 
     /// Begins again: the sink has what came up to `sent`, and the log is read from after `position`.
     pub(super) fn begin(&mut self, position: Seq, sent: Seq) {
-        *self = Self { position, sent, ..Self::new(self.notify.clone()) };
+        let messages = std::mem::take(&mut self.messages);
+        *self = Self { position, sent, messages, ..Self::new(self.notify.clone()) };
+        // Of one key the newest comes last.
+        for Message { incident, first, last, entries, .. } in self.messages.values() {
+            let open = Open { first: first.0, last: last.0, count: *entries, passed: 0 };
+            self.open.insert(incident.clone(), open);
+        }
+    }
+
+    /// The sink has a message, or has updated it; or does not update it any more, where it has no reference.
+    pub(super) fn know(&mut self, message: Message) {
+        if message.reference.is_some() {
+            self.messages.insert(message.first, message);
+        } else {
+            self.messages.remove(&message.first);
+        }
+    }
+
+    /// Forgets messages whose last entry is not after this one, and those that are too many.
+    pub(super) fn forget_messages(&mut self, over: Seq) {
+        self.messages.retain(|_, message| message.last > over);
+        while self.messages.len() > MESSAGES {
+            let oldest = self.messages.values().min_by_key(|message| message.last).map(|message| message.first);
+            oldest.and_then(|first| self.messages.remove(&first));
+        }
+    }
+
+    /// The receiver's name for the message of the incident that began with an entry.
+    pub(super) fn reference(&self, first: Seq) -> Option<&str> {
+        self.messages.get(&first)?.reference.as_deref()
     }
 
     /// Returns the time before which no entry decides about messages after one with this time.
@@ -150,32 +217,82 @@ impl Incidents {
         let Selected { rule, incident, cluster } = selected;
         let known = self.recent.insert(incident.key.clone(), self.passed);
         self.forget();
+        let seq = Seq(incident.first);
         if known.is_some_and(|known| self.passed - known <= micros(self.notify.group)) {
+            let mut is_told = false;
             if let Some(window) = &mut self.window
                 && let Some(place) = window.places.get(&incident.key)
             {
-                let begun = &mut window.begun[*place].incident;
-                begun.count += 1;
-                begun.last = incident.last;
+                let begun = &mut window.begun[*place];
+                begun.incident.count += 1;
+                begun.incident.last = incident.last;
+                begun.incident.until.clone_from(&incident.until);
+                is_told = begun.seq > self.sent;
+            }
+            // Where the log is read again, the sink may have the message of the window that is read.
+            if !is_told && line.is_none() {
+                self.go_on(rule, incident, cluster, now);
             }
             return;
         }
-        let window = self.window.get_or_insert_with(|| Window {
-            begun: Vec::new(),
-            places: HashMap::new(),
-            more: BTreeMap::new(),
-            last: None,
-            cluster,
-            since: now,
-        });
-        let seq = Seq(incident.first);
+        // Another incident of the same key, unless this is where the log is read again from the middle of the one that the sink has.
+        if self.open.get(&incident.key).is_some_and(|open| seq.0 > open.last) {
+            self.open.remove(&incident.key);
+        }
+        let window = self.window(cluster, now);
         if window.begun.len() >= MOST {
             *window.more.entry(rule).or_default() += 1;
             window.last = Some((seq, line));
             return;
         }
         window.places.insert(incident.key.clone(), window.begun.len());
-        window.begun.push(Begun { rule, incident, seq, line, members: Vec::new() });
+        window.begun.push(Begun { rule, incident, seq, line, members: Vec::new(), is_update: false });
+    }
+
+    /// The window, which begins where there is none.
+    fn window(&mut self, cluster: String, now: Instant) -> &mut Window {
+        self.window.get_or_insert_with(|| Window {
+            begun: Vec::new(),
+            places: HashMap::new(),
+            goes_on: BTreeMap::new(),
+            more: BTreeMap::new(),
+            last: None,
+            cluster,
+            since: now,
+        })
+    }
+
+    /// Counts an entry of an incident that has a message of its own.
+    fn go_on(&mut self, rule: usize, incident: Incident, cluster: String, now: Instant) {
+        let (seq, passed) = (incident.first, self.passed);
+        let Some(open) = self.open.get_mut(&incident.key) else { return };
+        open.passed = passed;
+        if seq <= open.last {
+            return;
+        }
+        open.count += 1;
+        open.last = seq;
+        let incident = Incident { first: open.first, count: open.count, ..incident };
+        let goes_on = &mut self.window(cluster, now).goes_on;
+        let since = goes_on.get(&incident.key).map_or(Seq(seq), |one| one.since);
+        goes_on.insert(incident.key.clone(), GoesOn { since, rule, incident });
+    }
+
+    /// An incident has a message of its own, or is in a digest: from here on it is followed, or not.
+    fn follow(&mut self, begun: &Begun, is_own: bool) {
+        if !self.notify.updates || begun.seq <= self.sent {
+            return;
+        }
+        let Incident { key, first, last, count, .. } = &begun.incident;
+        self.open.remove(key);
+        if self.open.len() >= MOST_OPEN {
+            let over = self.passed.saturating_sub(micros(self.notify.group));
+            self.open.retain(|_, open| open.passed >= over);
+        }
+        if is_own && begun.line.is_none() && self.open.len() < MOST_OPEN {
+            let open = Open { first: *first, last: *last, count: *count, passed: self.passed };
+            self.open.insert(key.clone(), open);
+        }
     }
 
     /// Forgets keys that are over.
@@ -195,7 +312,7 @@ impl Incidents {
 
     /// Ends the window: its incidents become messages, in the order of the log.
     fn close(&mut self) {
-        let Some(Window { begun, more, last, cluster, .. }) = self.window.take() else { return };
+        let Some(Window { begun, more, last, cluster, goes_on, .. }) = self.window.take() else { return };
         let mut order: Vec<usize> = (0..begun.len()).collect();
         // Of GAPs of this sink alone a later start has those after the cursor, and no other: they come in their order, and a digest
         // of the last of them stands where the first of those does.
@@ -205,9 +322,15 @@ impl Incidents {
         let own: BTreeSet<usize> = order.into_iter().take(self.notify.digest).collect();
         let (mut messages, mut rest) = (Vec::new(), Vec::new());
         for (place, one) in begun.into_iter().enumerate() {
-            if own.contains(&place) { messages.push(one) } else { rest.push(one) }
+            let is_own = own.contains(&place);
+            self.follow(&one, is_own);
+            if is_own { messages.push(one) } else { rest.push(one) }
         }
         messages.extend(self.digest(rest, more, last, &cluster));
+        messages.extend(goes_on.into_values().map(|GoesOn { rule, incident, .. }| {
+            let seq = Seq(incident.last);
+            Begun { rule, incident, seq, line: None, members: Vec::new(), is_update: true }
+        }));
         messages.sort_by_key(|one| one.seq);
         self.ready.extend(messages.into_iter().filter(|one| one.seq > self.sent));
     }
@@ -233,7 +356,7 @@ impl Incidents {
         let last = rest.iter().map(|one| one.incident.last).max().unwrap_or_default().max(end.0);
         let named = rest.into_iter().take(NAMED).map(|one| one.incident).collect();
         let incident = Incident { last, ..Incident::digest(named, &causes, cluster) };
-        Some(Begun { rule, incident, seq, line, members })
+        Some(Begun { rule, incident, seq, line, members, is_update: false })
     }
 
     /// Ends the window where nothing of it comes any more, and returns until when it is waited for otherwise.
@@ -261,8 +384,9 @@ impl Incidents {
 
     /// The last entry before those that messages to come are about.
     pub(super) fn settled(&self) -> Seq {
-        let first = self.window.as_ref().and_then(|window| window.begun.first());
-        let first = first.map(|begun| Seq(begun.seq.0 - 1));
+        let begun = self.window.iter().flat_map(|window| window.begun.first()).map(|begun| begun.seq);
+        let goes_on = self.window.iter().flat_map(|window| window.goes_on.values()).map(|one| one.since);
+        let first = begun.chain(goes_on).min().map(|seq| Seq(seq.0 - 1));
         first.map_or(self.position, |before| before.min(self.position))
     }
 }

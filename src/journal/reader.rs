@@ -39,7 +39,7 @@ use super::recent::{AtHand, Line, Recent};
 use super::retention::Retained;
 use super::state::local_fact;
 use super::writer::{rfc3339, type_of};
-use super::{JournalError, Relabeling, schema};
+use super::{JournalError, Message, Relabeling, schema};
 use crate::core::model::{Cluster, EntryType, Resource, Seq};
 use crate::core::runtime::watch;
 
@@ -215,6 +215,23 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn delivered_on(&self, sink: &str, machine: &str) -> Result<Seq> {
         Ok(Seq(self.meta(&local_fact(sink, machine))?.parse().unwrap_or_default()))
+    }
+
+    /// Returns the messages of a sink that may be updated.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn messages(&self, sink: &str) -> Result<Vec<Message>> {
+        let text = "SELECT incident, first, last, entries, reference FROM message WHERE sink = ? ORDER BY first";
+        self.rows(text, [sink], |row| {
+            Ok(Message {
+                incident: row.get(0)?,
+                first: Seq(row.get(1)?),
+                last: Seq(row.get(2)?),
+                entries: row.get(3)?,
+                reference: row.get(4)?,
+            })
+        })
     }
 
     /// Returns the ranges that a sink gets under the name of another epoch, newest first: of two that contain an entry the

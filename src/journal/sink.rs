@@ -28,6 +28,39 @@ impl Relabeling {
     }
 }
 
+/// The message of an incident that goes on, at a receiver that can update it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Key of the incident.
+    pub incident: String,
+    /// The entry that the incident began with.
+    pub first: Seq,
+    /// The last entry that the message counts.
+    pub last: Seq,
+    /// Number of entries that it counts.
+    pub entries: u64,
+    /// The receiver's name for the message; none where it does not update it any more.
+    pub reference: Option<String>,
+}
+
+/// Messages that a sink keeps at most: beyond them those whose last entry is the oldest are forgotten.
+pub const MESSAGES: usize = 2000;
+
+/// Progress of a sink.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The sink has everything up to here for good.
+    pub upto: Seq,
+    /// The last entry that it was given: a filter left out those between.
+    pub written: Seq,
+    /// This machine and the last entry in its output, where each machine has an output of its own.
+    pub local: Option<(String, Seq)>,
+    /// Messages that were sent or updated.
+    pub messages: Vec<Message>,
+    /// Messages whose last entry is not after this one are over.
+    pub over: Seq,
+}
+
 /// Position at which a sink begins that the journal has never seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SinkStart {
@@ -75,14 +108,12 @@ impl SinkJournal {
     /// Moves the cursor as [`SinkJournal::acknowledge`] does, if a filter left out the entries between `written` and `upto`:
     /// the last delivered entry is `written`.
     pub async fn advance(&self, upto: Seq, written: Seq) -> Result {
-        self.ask(|reply| OfSink::Acknowledge { upto, written, local: None, reply }).await
+        self.progress(Progress { upto, written, ..Progress::default() }).await
     }
 
-    /// Moves the cursor as [`SinkJournal::advance`] does, if each machine has an output of its own: the last entry in that of
-    /// this machine is `delivered`.
-    pub async fn advance_on(&self, machine: &str, upto: Seq, written: Seq, delivered: Seq) -> Result {
-        let local = Some((machine.to_owned(), delivered));
-        self.ask(|reply| OfSink::Acknowledge { upto, written, local, reply }).await
+    /// Moves the cursor as [`SinkJournal::advance`] does, and keeps with it what else the sink has come to.
+    pub async fn progress(&self, progress: Progress) -> Result {
+        self.ask(|reply| OfSink::Acknowledge(progress, reply)).await
     }
 
     /// The output itself holds less than the cursor says (it was cut, or restored from a backup): the cursor goes

@@ -9,6 +9,7 @@ mod sign;
 mod template;
 #[cfg(test)]
 mod tests;
+mod update;
 
 use std::time::Duration;
 
@@ -16,24 +17,30 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, RequestBuilder, StatusCode};
 
 pub use super::link::Transport;
 use super::link::{HttpClient, HttpEndpoint, Login, first_part};
 use super::settings::Clash;
-use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
+use super::{Class, Failure, Item, Limits, LogPosition, Receipt, Sink, SinkError};
+use crate::core::model::Seq;
 use crate::core::runtime;
 use crate::core::wire::cloudevents::Event;
+use crate::sink::notify::Incident;
 pub use settings::{BodyFormat, Settings};
 use sign::Signer;
 pub use template::Escape;
 use template::Template;
+use update::{Pointer, Said, Update};
 
 /// About how many bytes of entries that go one by one are read at once.
 const READ_BYTES: usize = 1 << 20;
 
 /// Bytes of an answer that are read: enough for the text of an error, and for a short answer to leave the connection usable.
 const ANSWER_BYTES: usize = 4 << 10;
+
+/// Bytes of an answer that is looked into: some repeat the whole message in it.
+const LONG_ANSWER_BYTES: usize = 512 << 10;
 
 /// Header of a body that a template made: the same at every try of an entry.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -89,6 +96,11 @@ pub struct HttpSink {
     signer: Option<Signer>,
     format: BodyFormat,
     template: Option<Templated>,
+    /// Value of an answer that is true where it accepts.
+    accepted: Option<Pointer>,
+    update: Option<Update>,
+    /// Answers to messages since the last delivery began.
+    receipts: Vec<(Seq, Receipt)>,
     batch_size: usize,
     batch_bytes: usize,
     batch_age: Duration,
@@ -100,7 +112,7 @@ impl HttpSink {
     /// # Errors
     /// Where the URL or a header can never work. The text never quotes a header's value.
     pub fn new(config: &Settings) -> Result<Self, String> {
-        let link = HttpClient::new(HttpEndpoint {
+        let mut link = HttpClient::new(HttpEndpoint {
             url: &config.url,
             timeout: *config.timeout,
             headers: Some(&config.headers),
@@ -110,11 +122,16 @@ impl HttpSink {
             allow_networks: &config.allow_networks,
             http2: false,
         })?;
+        let url_of_updates = config.update.as_ref().and_then(|update| update.url.as_ref()?.of("1"));
+        url_of_updates.iter().for_each(|url| link.keep_private(url));
         Ok(Self {
             link,
             signer: config.signing_key_file.as_deref().map(Signer::new),
             format: config.format,
             template: Templated::new(config)?,
+            accepted: config.accepted.clone(),
+            update: config.update.clone(),
+            receipts: Vec::new(),
             batch_size: config.batch_size.max(1),
             batch_bytes: config.batch_bytes.in_memory(),
             batch_age: config.batch_age.map_or(Duration::ZERO, |age| *age),
@@ -146,6 +163,7 @@ impl HttpSink {
 
     /// Sends entries in as few requests as they fit in.
     async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {
+        self.receipts.clear();
         self.refresh().await.map_err(|error| Failure { taken: 0, error })?;
         let mut taken = 0;
         // Halved when the server refuses several entries together, until the one that it means stands alone.
@@ -208,7 +226,7 @@ impl HttpSink {
     }
 
     /// One request, or none for an entry that the template passes over.
-    async fn post(&self, part: &[Item]) -> Answer {
+    async fn post(&mut self, part: &[Item]) -> Answer {
         let (mut headers, body) = match self.made(part) {
             Ok(Some(made)) => made,
             Ok(None) => return Answer::Taken,
@@ -218,19 +236,70 @@ impl HttpSink {
             let seconds = runtime::now().as_second();
             headers.extend(signer.headers(&name_of(part), seconds, &body));
         }
-        let request = match self.link.request(Method::POST) {
+        let incident = part.first().and_then(|item| item.incident.clone()).filter(|one| one.digest.is_empty());
+        let request = match self.request(incident.as_deref()) {
             Ok(request) => request.headers(headers).body(body.clone()),
             Err(error) => return Answer::Error(error),
         };
-        let answer = match self.link.ask_status(request, ANSWER_BYTES).await {
+        let asked = match (&self.accepted, &self.update) {
+            (None, None) => self.link.ask_status(request, ANSWER_BYTES).await,
+            _ => self.link.ask(request, LONG_ANSWER_BYTES).await,
+        };
+        let answer = match asked {
             Ok(answer) => answer,
             Err(error) => return Answer::Error(error),
         };
-        // An answer without a readable text is an answer too.
-        match self.link.meaning(&answer, &body, HEAL) {
-            Some(error) => Answer::Error(error),
-            None if answer.status.is_success() => Answer::Taken,
-            None => Answer::Refused(self.link.told(&answer, &body)),
+        let end = self.meaning(&answer, &body);
+        let (Some(update), Some(incident), Some(seq)) = (&self.update, incident, part.first().map(|item| item.seq))
+        else {
+            return end;
+        };
+        match end {
+            // It says nothing that was not sent: the message lacks a number, and nobody has to act.
+            Answer::Refused(text) if incident.is_update() => {
+                self.receipts.push((seq, Receipt::Final(text)));
+                Answer::Taken
+            }
+            Answer::Taken if !incident.is_update() => {
+                let name = update::reference(&update.reference, &answer.body);
+                self.receipts.extend(name.map(|name| (seq, Receipt::Named(name))));
+                Answer::Taken
+            }
+            end => end,
+        }
+    }
+
+    /// A request for a message, or for an update of it.
+    fn request(&self, incident: Option<&Incident>) -> Result<RequestBuilder, SinkError> {
+        let (Some(update), Some(incident)) = (&self.update, incident.filter(|incident| incident.is_update())) else {
+            return self.link.request(Method::POST);
+        };
+        match update.url.as_ref().and_then(|url| url.of(&incident.reference)) {
+            Some(url) => self.link.request_to(update.method.into(), url),
+            None => self.link.request(update.method.into()),
+        }
+    }
+
+    /// Returns the meaning of an answer. One without a readable text is an answer too.
+    fn meaning(&self, answer: &super::link::Answer, body: &[u8]) -> Answer {
+        if let Some(error) = self.link.meaning(answer, body, HEAL) {
+            return Answer::Error(error);
+        }
+        if !answer.status.is_success() {
+            return Answer::Refused(self.link.told(answer, body));
+        }
+        let Some(accepted) = &self.accepted else { return Answer::Taken };
+        let (url, status) = (&self.link.shown, answer.status);
+        match update::said(accepted, &answer.body, answer.whole) {
+            Said::Yes => Answer::Taken,
+            Said::Credentials(error) => Answer::Error(self.link.rejected(answer, &format!(": {error}"), HEAL)),
+            Said::Later(error) => Answer::Error(SinkError::Retry {
+                text: format!("{url} answered {status}: {error}"),
+                after: answer.wait(),
+            }),
+            Said::No(error) => Answer::Refused(format!("{url} answered {status}, and {accepted} is not true: {error}")),
+            Said::Nothing(false) => Answer::Error(SinkError::retry(format!("the answer of {url} broke off"))),
+            Said::Nothing(true) => Answer::Refused(format!("{url} answered {status} without a value at {accepted}")),
         }
     }
 }
@@ -239,6 +308,10 @@ impl HttpSink {
 fn name_of(part: &[Item]) -> String {
     let Some(Ok(first)) = part.first().map(Item::header) else { return String::new() };
     match part {
+        // It shows the first entry of the incident, and is another one after each last entry.
+        [Item { incident: Some(incident), .. }] if incident.is_update() => {
+            format!("{}_{}_{}", first.epoch, incident.first, incident.last)
+        }
         [_] => format!("{}_{}", first.epoch, first.seq),
         [.., last] => format!("{}_{}_{}", first.epoch, first.seq, last.seq),
         [] => String::new(),
@@ -266,6 +339,10 @@ impl Sink for HttpSink {
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
         self.send(batch).boxed()
+    }
+
+    fn receipts(&mut self) -> Vec<(Seq, Receipt)> {
+        std::mem::take(&mut self.receipts)
     }
 
     fn reopen(&mut self) {

@@ -282,6 +282,20 @@ impl HttpClient {
         self.request_at(method, &[], &[])
     }
 
+    /// A request to another URL of the same server.
+    pub(super) fn request_to(&self, method: Method, url: Url) -> Result<RequestBuilder, SinkError> {
+        if url.origin() != self.url.origin() {
+            return Err(SinkError::halt(format!("{} is of another server than {}", shown(url.as_str()), self.shown)));
+        }
+        let client = self.client.as_ref().ok_or_else(|| SinkError::retry("the connection is not set up"))?;
+        Ok(client.request(method, url).headers(self.headers.clone().unwrap_or_default()))
+    }
+
+    /// Adds a URL whose parts may be secret.
+    pub(super) fn keep_private(&mut self, url: &Url) {
+        self.private.extend(private(url));
+    }
+
     /// A request to what is below the URL, with parameters.
     pub(super) fn request_at(
         &self,
@@ -331,16 +345,22 @@ impl HttpClient {
         match status {
             StatusCode::PROXY_AUTHENTICATION_REQUIRED if self.route.proxy().is_some() => self.proxy_refused(),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
-                Some(SinkError::Retry {
-                    text: format!("{url} answered {status}{said}; {heal}: the files are read again before each try"),
-                    after: Some(wait.unwrap_or_default().max(CREDENTIALS_WAIT)),
-                })
+                Some(self.rejected(answer, &said, heal))
             }
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
                 Some(SinkError::Retry { text: format!("{url} answered {status}{said}"), after: wait })
             }
             _ if status.is_success() || status.is_client_error() => None,
             _ => Some(SinkError::Retry { text: format!("{url} answered {status}{said}"), after: wait }),
+        }
+    }
+
+    /// Returns the error for rejected credentials. `said` is what the answer says, behind a colon, or nothing.
+    pub(super) fn rejected(&self, answer: &Answer, said: &str, heal: &str) -> SinkError {
+        let (url, status) = (&self.shown, answer.status);
+        SinkError::Retry {
+            text: format!("{url} answered {status}{said}; {heal}: the files are read again before each try"),
+            after: Some(answer.wait().unwrap_or_default().max(CREDENTIALS_WAIT)),
         }
     }
 

@@ -8,8 +8,9 @@
 //!
 //! Context: A message needs a template, credentials, a rate, retries, dead letters, `check`, `replay` and a cursor.
 //! Decision: `notify` is a key of an `http` sink with a template, and `where` still narrows it. The log alone decides what an
-//! incident is: an entry begins one where none of the same key came in the `group` before it, by the times of entries. Nothing is
-//! stored but the cursor, and a restart, or a replica with the same log, comes to the same messages with the same keys.
+//! incident is: an entry begins one where none of the same key came in the `group` before it, by the times of entries. A restart,
+//! or a replica with the same log, comes to the same messages with the same keys. What a receiver calls a message that it can
+//! update is stored with the cursor, and no update is sent where that is not known.
 //! Cost: After a start the log of `group` before the cursor is read again; where it is truncated, or a clock was set back, an
 //! incident may be sent twice.
 
@@ -29,7 +30,7 @@ use crate::core::wire::{Entry, EntryError, Header};
 pub use object::Object;
 use object::{NAME_BYTES, clip};
 use ready::Case;
-pub use rule::{FORMATS, Rule};
+pub use rule::Rule;
 
 /// Longest key of an incident, in bytes: PagerDuty's `dedup_key` has at most 255.
 const KEY_BYTES: usize = 200;
@@ -45,6 +46,8 @@ pub struct Notify {
     pub wait: Duration,
     /// Number of incidents of a window that have a message of their own.
     pub digest: usize,
+    /// True where the message of an incident that goes on is updated.
+    pub updates: bool,
 }
 
 /// An entry that a rule selects.
@@ -67,16 +70,20 @@ pub struct Incident {
     pub rule: String,
     /// The incident in a line.
     pub title: String,
-    /// Number of its entries in the window; of a digest, the number of its incidents.
+    /// Number of its entries in the window, in an update of all so far; of a digest, the number of its incidents.
     pub count: u64,
     /// Seq of its first entry.
     pub first: u64,
     /// Seq of its last entry in the window.
     pub last: u64,
+    /// Time of the last of the entries that are counted.
+    pub until: String,
     /// The command that shows it.
     pub log: String,
     /// The incidents of a digest, in the order of the log: at most 20; empty for an incident.
     pub digest: Vec<Incident>,
+    /// Name of the message at the receiver, in an update; empty in a first message.
+    pub reference: String,
 }
 
 /// Incidents that a digest names.
@@ -141,6 +148,12 @@ impl Notify {
 }
 
 impl Incident {
+    /// Reports whether it updates a message.
+    #[must_use]
+    pub const fn is_update(&self) -> bool {
+        !self.reference.is_empty()
+    }
+
     /// Makes one message of several incidents, which come in the order of the log. `causes` counts all of them by the titles of their
     /// rules, also those that are not named.
     #[must_use]
@@ -154,8 +167,10 @@ impl Incident {
             count,
             first: incidents.first().map_or(0, |one| one.first),
             last: incidents.iter().map(|one| one.last).max().unwrap_or_default(),
+            until: incidents.iter().map(|one| &one.until).max().cloned().unwrap_or_default(),
             log: "decklog log".to_owned(),
             digest: incidents,
+            reference: String::new(),
         }
     }
 }
@@ -169,8 +184,10 @@ fn begun(rule: &Rule, entry: &Header<'_>, object: &Object) -> Incident {
         count: 1,
         first: entry.seq,
         last: entry.seq,
+        until: entry.time.to_string(),
         log: command(entry),
         digest: Vec::new(),
+        reference: String::new(),
     }
 }
 

@@ -11,7 +11,7 @@ type Log = Vec<(i64, Option<(usize, String)>)>;
 
 fn notify(digest: usize) -> Notify {
     let rules = ["crash-loop", "image-changed"].map(|name| Rule::read(name).unwrap()).to_vec();
-    Notify { rules, group: Duration::from_secs(60), wait: Duration::from_secs(10), digest }
+    Notify { rules, group: Duration::from_secs(60), wait: Duration::from_secs(10), digest, updates: false }
 }
 
 fn selected(seq: u64, rule: usize, object: &str) -> Selected {
@@ -181,3 +181,4 @@ fn gaps_of_the_sink_alone_have_messages_in_their_order_and_a_digest_behind() {
 }
 
 mod random;
+mod updates;

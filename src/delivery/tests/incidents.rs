@@ -7,7 +7,7 @@ use crate::sink::notify::{Notify, Rule};
 
 fn notify(rules: &[&str]) -> Option<Notify> {
     let rules = rules.iter().map(|rule| Rule::read(rule).unwrap()).collect();
-    Some(Notify { rules, group: Duration::from_secs(60), wait: Duration::from_millis(1), digest: 100 })
+    Some(Notify { rules, group: Duration::from_secs(60), wait: Duration::from_millis(1), digest: 100, updates: false })
 }
 
 #[tokio::test]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use rusqlite::{ToSql, params};
 
 use super::{Command, OfSink, OfSource, SETTLE, SETTLED, Transaction, micros};
+use crate::core::model::Seq;
 use crate::core::runtime;
 use crate::journal::error::Result;
 use crate::journal::state::local_fact;
-use crate::journal::{Audit, SourceId, outline};
+use crate::journal::{Audit, MESSAGES, Message, Progress, SourceId, outline};
 
 impl Transaction<'_> {
     pub(super) fn perform(&mut self, command: &Command) -> Result {
@@ -159,7 +160,7 @@ impl Transaction<'_> {
                 let cursor = self.register_sink(name, kind, *start)?;
                 self.later(reply, cursor);
             }
-            OfSink::Acknowledge { upto, written, local, reply } => {
+            OfSink::Acknowledge(Progress { upto, written, local, messages, over }, reply) => {
                 if let Some((machine, delivered)) = local {
                     let fact = local_fact(name, machine);
                     let values = params![fact, delivered.0.to_string()];
@@ -176,6 +177,7 @@ impl Transaction<'_> {
                      delivered_at = CASE WHEN ?2 > written THEN ?3 ELSE delivered_at END WHERE name = ?4",
                     params![upto.0, written.0, micros(runtime::now()), name],
                 )?;
+                self.keep_messages(name, messages, *over)?;
                 self.later(reply, ());
             }
             OfSink::ResetCursor(to, reply) => {
@@ -212,6 +214,30 @@ impl Transaction<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Keeps messages of a sink that may be updated.
+    fn keep_messages(&self, name: &str, messages: &[Message], over: Seq) -> Result {
+        let what = "keep messages";
+        if messages.is_empty() {
+            return Ok(());
+        }
+        for Message { incident, first, last, entries, reference } in messages {
+            if let Some(reference) = reference {
+                let row = params![name, first.0, last.0, entries, incident, reference];
+                self.execute(what, "INSERT OR REPLACE INTO message VALUES (?, ?, ?, ?, ?, ?)", row)?;
+            } else {
+                self.execute(what, "DELETE FROM message WHERE sink = ? AND first = ?", params![name, first.0])?;
+            }
+        }
+        self.execute(what, "DELETE FROM message WHERE sink = ? AND last <= ?", params![name, over.0])?;
+        self.execute(
+            what,
+            "DELETE FROM message WHERE sink = ?1 AND first IN
+             (SELECT first FROM message WHERE sink = ?1 ORDER BY last DESC LIMIT -1 OFFSET ?2)",
+            params![name, MESSAGES],
+        )
+        .map(drop)
     }
 
     /// Records the state of a source or a sink. The time of a state is that of its start, however often it is reported.

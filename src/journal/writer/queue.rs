@@ -18,8 +18,8 @@ use crate::core::change::redact::Redactor;
 use crate::core::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Unread, Verb, Why};
 use crate::journal::retention::Bounds;
 use crate::journal::{
-    Attribution, Audit, AuditBatch, BudgetPermit, Found, JournalError, Missed, Relabeling, RequestCounts, Settled,
-    SignedCheckpoint, SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange,
+    Attribution, Audit, AuditBatch, BudgetPermit, Found, JournalError, Missed, Progress, Relabeling, RequestCounts,
+    Settled, SignedCheckpoint, SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange,
 };
 
 /// Sender of an answer, once. It can be sent again, because a command of a transaction that fails is executed and
@@ -138,13 +138,7 @@ pub(in crate::journal) enum OfSource {
 pub(in crate::journal) enum OfSink {
     /// Its type, and where it begins if it is new.
     Register(String, SinkStart, Reply<Seq>),
-    Acknowledge {
-        upto: Seq,
-        written: Seq,
-        /// This machine, and the last that its own output has, where each machine has one.
-        local: Option<(String, Seq)>,
-        reply: Reply<()>,
-    },
+    Acknowledge(Progress, Reply<()>),
     ResetCursor(Seq, Reply<()>),
     DeadLetter {
         seq: Seq,

@@ -203,7 +203,8 @@ fn what_did_not_fit_is_tried_again_in_its_order_and_told_once() {
     assert_eq!(source.checkpoint.applied, Some(ResourceVersion::new("109")), "the position is that of what is on disk");
     // The sinks go on, and what comes from the cluster waits.
     let (reply, mut done) = Reply::new();
-    bench.enqueue(Command::Sink("s".into(), OfSink::Acknowledge { upto: Seq(7), written: Seq(7), local: None, reply }));
+    let progress = crate::journal::Progress { upto: Seq(7), written: Seq(7), ..Default::default() };
+    bench.enqueue(Command::Sink("s".into(), OfSink::Acknowledge(progress, reply)));
     bench.enqueue(changes(200..210, 500));
     bench.turns();
     done.try_recv().unwrap();

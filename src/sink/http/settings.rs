@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::HttpSink;
 use super::template::{Escape, Source, Template};
+use super::update::{Pointer, Update, UpdateUrl};
 use crate::core::spelling::Format;
 use crate::core::units::{ByteSize, Span};
 use crate::sink::Sink;
-use crate::sink::notify::{self, Notify, Rule};
+use crate::sink::notify::{Notify, Rule};
 use crate::sink::settings::{Clash, HttpUrl, Network, SinkSettings, Tls, batch_size, timeout};
 
 /// CloudEvents over HTTP, or a body that a template makes of each entry.
@@ -54,6 +55,12 @@ pub struct Settings {
     #[serde(default)]
     #[schemars(range(min = 1, max = 1000))]
     pub digest: Option<u32>,
+    /// Updates in place of the message of an incident that goes on, with `notify`. Default: a message is sent once.
+    #[serde(default)]
+    pub update: Option<Update>,
+    /// Value in the answer that has to be true, as a JSON pointer, for a receiver that answers 200 to what it refuses; its member `error` says why. Default: the status says it.
+    #[serde(default)]
+    pub accepted: Option<Pointer>,
     /// Maximum number of entries in one batched request.
     #[serde(default = "batch_size")]
     #[schemars(range(min = 1, max = 10_000))]
@@ -115,6 +122,9 @@ const GROUP_WAIT: Duration = Duration::from_secs(10);
 /// Incidents of a window that have a message each, where it is not given.
 const DIGEST: usize = 10;
 
+/// The formats of texts that only this type has.
+const FORMATS: &[Format] = &[Format::of::<Rule>(), Format::of::<Pointer>(), Format::of::<UpdateUrl>()];
+
 /// The content type of a template's body, where none is given.
 const JSON: &str = "application/json";
 
@@ -143,7 +153,15 @@ impl Settings {
             return Err(Clash { key: "format", found: "no template".to_owned(), expected: "`body` and `escape`" });
         };
         let key = if self.body.is_some() { "body" } else { "body_file" };
-        let read = source.text().and_then(|text| Template::read(&text, is_json, escape));
+        let read = source.text().and_then(|text| {
+            let template = Template::read(&text, is_json, escape)?;
+            let has_place = |update: &Update| update.url.as_ref().is_some_and(UpdateUrl::has_place);
+            let names = |update: &Update| has_place(update) || text.contains("incident.reference");
+            match self.update.as_ref().is_none_or(names) {
+                true => Ok(template),
+                false => Err("no incident.reference, and no {reference} in update.url: each update would be a message of its own".to_owned()),
+            }
+        });
         read.map(Some).map_err(|found| Clash {
             key,
             found,
@@ -159,6 +177,7 @@ impl Settings {
             ("group", self.group.is_some()),
             ("group_wait", self.group_wait.is_some()),
             ("digest", self.digest.is_some()),
+            ("update", self.update.is_some()),
         ];
         let mut found: Vec<Clash> = of_incidents
             .into_iter()
@@ -171,6 +190,7 @@ impl Settings {
             ("body_file", self.body_file.is_some()),
             ("content_type", self.content_type.is_some()),
             ("escape", self.escape.is_some()),
+            ("accepted", self.accepted.is_some()),
         ];
         if self.format != BodyFormat::Template {
             let wrong = given.into_iter().filter(|(_, given)| *given);
@@ -180,6 +200,10 @@ impl Settings {
                 }),
             );
             return found;
+        }
+        let url = self.update.as_ref().and_then(|update| update.url.as_ref());
+        if url.and_then(|url| url.of("1")).is_some_and(|url| url.origin() != self.url.origin()) {
+            found.push(clash("update.url", "a URL of another server", "one of the server of `url`"));
         }
         if let Some(again) = repeated(&self.notify) {
             found.push(clash(
@@ -250,11 +274,12 @@ impl SinkSettings for Settings {
             group: self.group.map_or(QUIET_MAX, |group| *group),
             wait: self.group_wait.map_or(GROUP_WAIT, |wait| *wait),
             digest: self.digest.map_or(DIGEST, |most| most as usize),
+            updates: self.update.is_some(),
         })
     }
 
     fn formats() -> &'static [Format] {
-        notify::FORMATS
+        FORMATS
     }
 
     fn credentials_to(&self) -> Option<&Url> {

@@ -156,16 +156,17 @@ impl Template {
     }
 }
 
-/// What a message may be about: nothing, an incident, a digest.
-fn incidents(entry: &Header<'_>) -> [Option<Incident>; 3] {
+/// What a message may be about: nothing, an incident, one that goes on, a digest.
+fn incidents(entry: &Header<'_>) -> [Option<Incident>; 4] {
     let title = format!("{} {}: image changed", entry.kind, entry.name.as_deref().unwrap_or_default());
     let (key, rule) = ("0a53/image-changed/Deployment.apps/shop/web".to_owned(), "image-changed".to_owned());
     let log = "decklog show 1".to_owned();
-    let (first, last) = (entry.seq, entry.seq);
-    let one = Incident { key, rule, title, count: 1, first, last, log, digest: Vec::new() };
+    let (first, last, until) = (entry.seq, entry.seq, entry.time.to_string());
+    let one = Incident { key, rule, title, count: 1, first, last, until, log, ..Incident::default() };
     let causes = [("image changed".to_owned(), 27)];
     let digest = Incident::digest(vec![one.clone(); NAMED], &causes, "0a53");
-    [None, Some(one), Some(digest)]
+    let update = Incident { count: 12, reference: "1763720100.000100".to_owned(), ..one.clone() };
+    [None, Some(one), Some(update), Some(digest)]
 }
 
 fn too_large(sheet: &Sheet) -> String {

@@ -145,6 +145,8 @@ fn config(url: &str, format: BodyFormat) -> Settings {
         group_wait: None,
         digest: None,
         escape: None,
+        update: None,
+        accepted: None,
         batch_size: 100,
         batch_bytes: ByteSize(1 << 20),
         batch_age: None,

@@ -4,10 +4,7 @@ use std::fmt;
 
 use super::ready::{self, Case, Ready};
 use crate::core::filter::Filter;
-use crate::core::spelling::{Format, Text, Wrong, is_dns_label, nearest, text_value};
-
-/// The formats of these texts.
-pub const FORMATS: &[Format] = &[Format::of::<Rule>()];
+use crate::core::spelling::{Text, Wrong, is_dns_label, nearest, text_value};
 
 /// A rule that selects entries.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use crate::core::spelling::Text;
 
 fn notify(rules: &[&str]) -> Notify {
     let rules = rules.iter().map(|rule| Rule::read(rule).unwrap()).collect();
-    Notify { rules, group: Duration::from_secs(600), wait: Duration::from_secs(10), digest: 10 }
+    Notify { rules, group: Duration::from_secs(600), wait: Duration::from_secs(10), digest: 10, updates: false }
 }
 
 /// The line of an entry, of the object as it is after it.
