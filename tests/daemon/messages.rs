@@ -31,6 +31,10 @@ pub(crate) struct Came {
     requests: usize,
     /// The key and the body of each that was accepted, in order.
     pub(crate) taken: Vec<(String, Bytes)>,
+    /// Messages by the names that the API gave them, as they are now: the key of the first request, and the body of the last.
+    pub(crate) messages: BTreeMap<String, (String, Bytes)>,
+    /// Updates that were taken.
+    pub(crate) updates: usize,
     /// Why requests were not of the API's shape.
     pub(crate) wrong: Vec<String>,
 }
@@ -87,7 +91,10 @@ async fn take(
     if method == Method::OPTIONS {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
-    let name = at.path().trim_start_matches('/').to_owned();
+    // What is below the path of an API is of its messages.
+    let path = at.path().trim_start_matches('/');
+    let (name, message) =
+        path.split_once('/').map_or((path.to_owned(), None), |(name, rest)| (name.to_owned(), Some(rest)));
     let mut all = apis.came();
     let came = all.entry(name.clone()).or_default();
     let trouble = (apis.trouble)(came.requests);
@@ -106,13 +113,30 @@ async fn take(
         came.wrong.push(format!("{why}: {parsed}"));
         return (StatusCode::BAD_REQUEST, why).into_response();
     }
-    came.taken.push((headers["idempotency-key"].to_str().unwrap().to_owned(), body));
+    let key = headers["idempotency-key"].to_str().unwrap().to_owned();
+    let number = came.messages.len();
+    let named = match message {
+        None => {
+            came.taken.push((key.clone(), body.clone()));
+            came.messages.insert(number.to_string(), (key, body));
+            number.to_string()
+        }
+        Some(message) => {
+            let named = parsed["ts"].as_str().unwrap_or_else(|| message.rsplit('/').next().unwrap()).to_owned();
+            match came.messages.get_mut(&named) {
+                Some((_, held)) => *held = body,
+                None => came.wrong.push(format!("{method} of a message that is not there: {at}: {parsed}")),
+            }
+            came.updates += 1;
+            named
+        }
+    };
     if matches!(trouble, Some(Trouble::Cut)) {
         drop(all);
         // hyper ends the connection without an answer; nobody prints it.
         std::panic::resume_unwind(Box::new("cut"));
     }
-    StatusCode::OK.into_response()
+    axum::Json(json!({"ok": true, "id": named, "ts": named})).into_response()
 }
 
 /// A text of a body, of at most so many characters.
@@ -245,13 +269,20 @@ fn recipes() -> BTreeMap<String, String> {
 /// Value of a key, as TOML, for the sink of a name.
 pub(crate) type ForSink<'f> = &'f dyn Fn(&str) -> String;
 
-/// Those with a message for each incident, with other values of some keys.
+/// Those with a message for each incident, with other values of some keys: those of a table behind its name and a dot.
 pub(crate) fn notifying(changed: &[(&str, ForSink<'_>)]) -> Vec<String> {
-    let line = |name: &str, line: &str| {
-        let key = changed.iter().find(|(key, _)| line.starts_with(&format!("{key} = ")));
-        key.map_or_else(|| format!("{line}\n"), |(key, value)| format!("{key} = {}\n", value(name)))
+    let line = |name: &str, table: &str, line: &str| {
+        let (own, _) = line.split_once(" = ").unwrap_or_default();
+        let key = changed.iter().find(|(key, _)| *key == format!("{table}{own}"));
+        key.map_or_else(|| format!("{line}\n"), |(_, value)| format!("{own} = {}\n", value(name)))
     };
-    let of = |(name, recipe): (String, String)| recipe.lines().map(|one| line(&name, one)).collect();
+    let of = |(name, recipe): (String, String)| {
+        let (own, table) =
+            recipe.split_once("[sink.update]\n").map_or((&*recipe, None), |(own, table)| (own, Some(table)));
+        let own: String = own.lines().map(|one| line(&name, "", one)).collect();
+        let table = table.map(|table| table.lines().map(|one| line(&name, "update.", one)).collect::<String>());
+        own + &table.map(|table| format!("[sink.update]\n{table}")).unwrap_or_default()
+    };
     pages().into_iter().filter(|(_, recipe)| notifies(recipe)).map(of).collect()
 }
 

@@ -18,8 +18,12 @@ const PODS: usize = 20;
 const ROLLOUTS: usize = 50;
 const EDITS: usize = 5;
 const LOOPS: usize = 3;
+const FLAPS: usize = 40;
 /// Each of these, and a node that flaps.
 const INCIDENTS: usize = ROLLOUTS + EDITS + LOOPS + 1;
+
+/// Sinks whose messages say a number and are updated.
+const UPDATED: [&str; 3] = ["updated", "rollouts", "discord-rollouts"];
 
 /// Rules of the test, the most important first.
 const RULES: &str = r#"["gitops-edited-by-hand", "crash-loop", "image-changed", 'node-not-ready: kind == "Node" && change.patch.exists(p, p.path.startsWith("/status/conditions"))']"#;
@@ -139,12 +143,47 @@ fn live(sim: &Sim, turn: usize, turns: usize) {
         let name = format!("loop{number}-5d4f-{pod}");
         sim.update("pods", "shop", &name, |pod| looping(pod, (time / LOOPS / 2).is_multiple_of(2))).unwrap();
     }
-    for time in of(40) {
+    for time in of(FLAPS) {
         sim.update("nodes", "", "n1", |node| {
             node["status"]["conditions"][0]["status"] = if time % 2 == 0 { "False" } else { "True" }.into();
         })
         .unwrap();
     }
+}
+
+/// The number of entries of an incident, by its title.
+fn entries_of(title: &str) -> u64 {
+    match title {
+        node if node.starts_with("Node") => FLAPS as u64,
+        edited if edited.ends_with("edited by hand") => 2,
+        // Each of two Pods begins three times.
+        looping if looping.ends_with("crash loop") => 6,
+        _ => 1,
+    }
+}
+
+/// Titles and counts of messages as the receiver shows them in the end: of those that came twice, the last one.
+fn shown(name: &str, came: &Came) -> Vec<(String, u64)> {
+    let newest = known(came).into_iter().map(|(key, _)| {
+        let of_key = came.messages.iter().filter(|(_, (other, _))| *other == key);
+        let (_, (_, body)) = of_key.max_by_key(|(number, _)| number.parse::<usize>().unwrap()).unwrap();
+        serde_json::from_slice::<Value>(body).unwrap()
+    });
+    let number = |text: &Value| {
+        let (before, _) = text.as_str().unwrap().split_once(" entries from ").unwrap();
+        before.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let of = |body: Value| match name {
+        "updated" => {
+            (body["incident"]["title"].as_str().unwrap().to_owned(), body["incident"]["count"].as_u64().unwrap())
+        }
+        "rollouts" => (body["text"].as_str().unwrap().to_owned(), number(&body["blocks"][1]["elements"][0]["text"])),
+        _ => {
+            let content = body["content"].as_str().unwrap();
+            (content.split("**").nth(1).unwrap().replace('\\', ""), number(&body["content"]))
+        }
+    };
+    newest.map(of).collect()
 }
 
 /// The titles of all incidents, and of those that nobody may miss.
@@ -187,7 +226,8 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
         _ => None,
     };
     let api = |path: &str| match path {
-        "incidents" => Some("slack"),
+        "incidents" | "rollouts" => Some("slack"),
+        "discord-rollouts" => Some("discord"),
         "pager" => Some("pagerduty"),
         "marks" => Some("grafana"),
         _ => None,
@@ -199,18 +239,29 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
     let recipes = notifying(&[
         ("bearer_file", &|_| format!("{:?}", daemon.path("token"))),
         ("url", &|name| format!("\"http://{at}/{name}\"")),
+        ("update.url", &|name| match name {
+            "rollouts" => format!("\"http://{at}/{name}/update\""),
+            _ => format!("\"http://{at}/{name}/messages/{{reference}}\""),
+        }),
         ("notify", &|_| RULES.to_owned()),
         ("rate", &|_| "1000".to_owned()),
     ]);
-    assert_eq!(recipes.len(), 3);
+    assert_eq!(recipes.len(), 5);
     let own = |name: &str, digest: usize| {
         format!(
             "[[sink]]\nname = \"{name}\"\ntype = \"http\"\nurl = \"http://{at}/{name}\"\nformat = \"template\"\nescape = \"none\"\n\
              from = \"now\"\nnotify = {RULES}\nbody = '{{ \"incident\": {{{{ incident }}}} }}'\ngroup_wait = \"1s\"\ndigest = {digest}\n\n"
         )
     };
-    let recipes: Vec<String> = recipes.into_iter().map(|one| one + "group_wait = \"1s\"\ndigest = 100\n").collect();
-    daemon.configure(&daemon.config(watch, &(own("few", 5) + &own("one", 100) + &recipes.join("\n"))));
+    let recipes: Vec<String> = recipes
+        .into_iter()
+        .map(|one| one.replacen("notify = ", "group_wait = \"1s\"\ndigest = 100\nnotify = ", 1))
+        .collect();
+    let update = format!(
+        "[sink.update]\nreference = \"/ts\"\nurl = \"http://{at}/updated/{{reference}}\"\nmethod = \"PUT\"\n\n"
+    );
+    let own = own("few", 5) + &own("one", 100) + &own("updated", 100) + &update;
+    daemon.configure(&daemon.config(watch, &(own + &recipes.join("\n"))));
     daemon.start();
     daemon.ready().await;
     until("the first list", async || {
@@ -234,8 +285,19 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
         daemon.must_run();
         let all = apis.came();
         let told: BTreeMap<&String, usize> = all.iter().map(|(name, came)| (name, told(came))).collect();
-        let right = told.len() == 5 && told.values().all(|told| *told >= INCIDENTS);
+        let right = told.len() == 8 && told.values().all(|told| *told >= INCIDENTS);
         if right { Ok(()) } else { Err(format!("{told:?}: {}", daemon.last_words())) }
+    })
+    .await;
+    until("the last update", async || {
+        daemon.must_run();
+        let all = apis.came();
+        let short = UPDATED.iter().flat_map(|name| {
+            let shown = shown(name, &all[*name]).into_iter();
+            shown.filter(|(title, count)| *count < entries_of(title)).map(move |one| (*name, one))
+        });
+        let short: Vec<_> = short.collect();
+        if short.is_empty() { Ok(()) } else { Err(format!("{short:?}: {}", daemon.last_words())) }
     })
     .await;
     let commands: BTreeMap<String, String> = {
@@ -253,13 +315,13 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
     daemon.stop().await;
     let all = apis.came();
     let (titles, important) = expected();
-    for name in ["one", "incidents", "pager", "marks"] {
+    for name in ["one", "updated", "incidents", "rollouts", "pager", "marks"] {
         let messages = known(&all[name]);
         let seqs = seqs(&messages);
         assert!(messages.len() <= 60 && seqs.is_sorted(), "{name}: {} messages, {seqs:?}", messages.len());
         let of = |body: &Value| match name {
-            "one" => body["incident"]["title"].as_str().unwrap().to_owned(),
-            "incidents" => body["text"].as_str().unwrap().to_owned(),
+            "one" | "updated" => body["incident"]["title"].as_str().unwrap().to_owned(),
+            "incidents" | "rollouts" => body["text"].as_str().unwrap().to_owned(),
             // GAPs have no author.
             "marks" => {
                 let (text, _link) = body["text"].as_str().unwrap().rsplit_once(" <a ").unwrap();
@@ -271,6 +333,19 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
         assert_eq!(told.iter().cloned().collect::<BTreeSet<_>>(), titles, "{name}");
         assert_eq!(told.len(), titles.len(), "{name}: one is told twice");
     }
+    // In the end each message says how many entries its incident has, whatever the server and the daemon went through.
+    for name in UPDATED {
+        let shown = shown(name, &all[name]);
+        assert_eq!(shown.iter().map(|(title, _)| title.clone()).collect::<BTreeSet<_>>(), titles, "{name}");
+        assert_eq!(shown.len(), INCIDENTS, "{name}");
+        let wrong: Vec<_> = shown.iter().filter(|(title, count)| *count != entries_of(title)).collect();
+        assert!(wrong.is_empty() && all[name].updates > 10, "{name}, {} updates: {wrong:?}", all[name].updates);
+    }
+    let ends = all["marks"].messages.values().filter(|(_, body)| {
+        let body: Value = serde_json::from_slice(body).unwrap();
+        body["timeEnd"].as_i64().is_some_and(|end| end >= body["time"].as_i64().unwrap())
+    });
+    assert!(ends.count() > LOOPS, "marks become regions");
     let keys: BTreeSet<String> = known(&all["pager"]).iter().map(|(_, body)| body["dedup_key"].to_string()).collect();
     assert_eq!(keys.len(), INCIDENTS);
     // Few messages: what is important has its own, and the rest is in digests, each once.

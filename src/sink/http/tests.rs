@@ -2,6 +2,7 @@
 
 mod credentials;
 mod templated;
+mod updated;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -29,6 +30,8 @@ use crate::sink::tests::item;
 #[derive(Clone, Debug)]
 struct Seen {
     method: Method,
+    /// Path and parameters.
+    path: String,
     headers: HeaderMap,
     body: Bytes,
 }
@@ -84,7 +87,8 @@ impl Server {
                     async move {
                         let (head, body) = request.into_parts();
                         let body = body.collect().await.unwrap().to_bytes();
-                        let seen = Seen { method: head.method, headers: head.headers, body };
+                        let path = head.uri.to_string();
+                        let seen = Seen { method: head.method, path, headers: head.headers, body };
                         let number = {
                             let mut all = all.lock().unwrap();
                             all.push(seen.clone());
