@@ -17,6 +17,7 @@
 mod feed;
 mod incidents;
 mod machine;
+mod messages;
 mod pace;
 mod position;
 mod settings;
@@ -45,7 +46,7 @@ use crate::journal::{
     self, Journal, JournalError, Message, Progress, Relabeling, SinkJournal, SinkStart, SinkState, StoredEntry,
 };
 use crate::sink::notify::Notify;
-use crate::sink::{Item, Limits, LogPosition, Receipt, Sink, SinkError};
+use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
 use feed::{Feed, Pause};
 use incidents::{Incidents, Moment};
 use machine::{Effect, Input, SinkOffset, State};
@@ -521,49 +522,6 @@ impl Driver {
         if let Some(pace) = &mut self.pace {
             pace.passed(to - from, Instant::now());
         }
-    }
-
-    /// Notes what the receiver calls the messages that it took.
-    fn know_messages(&mut self, name: &str, from: usize, to: usize) {
-        let feed = self.feed.as_mut().expect("nothing is read now");
-        let Some(incidents) = feed.incidents.as_mut().filter(|incidents| incidents.notify.updates) else { return };
-        let mut receipts: BTreeMap<Seq, Receipt> = self.sink.receipts().into_iter().collect();
-        for item in &self.batch[from..to] {
-            let Some(incident) = item.incident.as_ref().filter(|incident| incident.digest.is_empty()) else { continue };
-            let reference = match receipts.remove(&item.seq) {
-                Some(Receipt::Named(reference)) => Some(reference),
-                Some(Receipt::Final(why)) => {
-                    tracing::warn!(
-                        sink = name,
-                        seq = incident.first,
-                        "{why}; the message of this entry stays as it is"
-                    );
-                    None
-                }
-                None if incident.is_update() => Some(incident.reference.clone()),
-                None => continue,
-            };
-            let message = Message {
-                incident: incident.key.clone(),
-                first: Seq(incident.first),
-                last: Seq(incident.last),
-                entries: incident.count,
-                reference,
-            };
-            incidents.know(message.clone());
-            self.messages.push(message);
-        }
-    }
-
-    /// Returns the messages that the sink has since the cursor last moved, and the entry up to which those of before are over where
-    /// it moves to `upto`.
-    async fn messages(&mut self, upto: Seq) -> Result<(Vec<Message>, Seq), DeliveryError> {
-        let messages = std::mem::take(&mut self.messages);
-        if messages.is_empty() {
-            return Ok((messages, Seq(0)));
-        }
-        let over = self.reading(move |feed| feed.forget_messages(upto)).await?;
-        Ok((messages, over))
     }
 
     fn asked_to_reopen(&mut self) -> bool {

@@ -74,6 +74,19 @@ impl World {
         self.written += count;
     }
 
+    /// Appends an entry about one pod, which is always the same.
+    async fn touch(&mut self) {
+        self.written += 1;
+        let version = ResourceVersion::new((self.written + 1).to_string());
+        let bytes = format!(
+            r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"p","namespace":"shop","uid":"u","resourceVersion":"{version}","labels":{{"n":"{version}"}}}}}}"#
+        );
+        let body = Redacted { bytes: bytes.into_bytes(), ..Redacted::default() };
+        let object = Observed { namespace: "shop".into(), name: "p".into(), uid: "u".into(), version, body };
+        self.source.append(vec![WatchChange { verb: Verb::Upsert, object }]).await.unwrap();
+        self.journal.flush().await.unwrap();
+    }
+
     /// Truncates all but the newest entry.
     async fn truncate(&mut self) {
         let bounds = |max_age| Bounds { max_size: 1 << 40, max_age, drop_oldest: true };

@@ -7,10 +7,10 @@
 //! # Decision: notifications are keys of a sink
 //!
 //! Context: A message needs a template, credentials, a rate, retries, dead letters, `check`, `replay` and a cursor.
-//! Decision: `notify` is a key of an `http` sink with a template, and `where` still narrows it. The log alone decides what an
-//! incident is: an entry begins one where none of the same key came in the `group` before it, by the times of entries. A restart,
-//! or a replica with the same log, comes to the same messages with the same keys. What a receiver calls a message that it can
-//! update is stored with the cursor, and no update is sent where that is not known.
+//! Decision: `notify` is a key of an `http` sink with a template, and `where` narrows it. The log alone decides what an
+//! incident is: an entry begins one where none of the same key came in the `group` before it, by the times of entries. A restart
+//! comes to the same messages with the same keys. Stored are the cursor and the receiver's names of messages, without which none is
+//! updated.
 //! Cost: After a start the log of `group` before the cursor is read again; where it is truncated, or a clock was set back, an
 //! incident may be sent twice.
 

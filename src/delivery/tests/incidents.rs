@@ -3,6 +3,8 @@
 use super::*;
 use crate::core::filter::Filter;
 use crate::core::spelling::Text;
+use crate::journal::Message;
+use crate::sink::Receipt;
 use crate::sink::notify::{Notify, Rule};
 
 fn notify(rules: &[&str]) -> Option<Notify> {
@@ -72,4 +74,88 @@ async fn of_a_refused_digest_every_incident_is_dead_lettered() {
     assert_eq!(letters, (1..=150).collect::<Vec<u64>>());
     // As one batch they were stamped within few windows.
     assert!(fake.script.lock().unwrap().len() > 1000 - 150, "there was no digest");
+}
+
+/// A receiver that names messages, and shows each by its name.
+#[derive(Clone, Default)]
+struct Naming {
+    /// Place, reference and count of what came.
+    came: Arc<Mutex<Vec<(u64, String, u64)>>>,
+    receipts: Vec<(Seq, Receipt)>,
+    /// It has no message any more.
+    is_gone: bool,
+}
+
+impl Sink for Naming {
+    fn class(&self) -> crate::sink::Class {
+        crate::sink::Class::AtLeastOnce
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { entries: 4, bytes: 1 << 20, linger: Duration::ZERO }
+    }
+
+    fn position<'a>(&'a mut self, _: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
+        std::future::ready(Ok(None)).boxed()
+    }
+
+    fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
+        for item in batch {
+            let incident = item.incident.as_ref().unwrap();
+            self.came.lock().unwrap().push((item.seq.0, incident.reference.clone(), incident.count));
+            // An update shows the entry that the incident began with.
+            assert_eq!(item.header().unwrap().seq, incident.first);
+            match (incident.is_update(), self.is_gone) {
+                (false, _) => self.receipts.push((item.seq, Receipt::Named(format!("m{}", item.seq)))),
+                (true, true) => self.receipts.push((item.seq, Receipt::Final("gone".to_owned()))),
+                (true, false) => {}
+            }
+        }
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn receipts(&mut self) -> Vec<(Seq, Receipt)> {
+        std::mem::take(&mut self.receipts)
+    }
+
+    fn reopen(&mut self) {}
+
+    fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
+        std::future::ready(Ok(())).boxed()
+    }
+}
+
+/// The receiver's name for a message is in the journal with the cursor, until the receiver says that the message is gone.
+#[tokio::test]
+async fn a_message_is_updated_over_restarts_until_it_is_gone() {
+    let mut world = World::new().await;
+    let sink = Naming::default();
+    let notify = || notify(&["all: true"]).map(|notify| Notify { updates: true, ..notify });
+    let count = |sink: &Naming| sink.came.lock().unwrap().last().cloned();
+    for round in 1..=4 {
+        world.start(Plan { notify: notify(), ..world.plan() }, sink.clone());
+        world.touch().await;
+        world.until(|row| row.cursor == Seq(round)).await;
+        let reference = if round == 1 { "" } else { "m1" };
+        assert_eq!(count(&sink), Some((round, reference.to_owned(), round)));
+        world.stop().await;
+    }
+    let kept = world.journal.reader().unwrap().messages("s").unwrap();
+    let message = Message {
+        incident: kept[0].incident.clone(),
+        first: Seq(1),
+        last: Seq(4),
+        entries: 4,
+        reference: Some("m1".to_owned()),
+    };
+    assert_eq!(kept, [message]);
+    // The update that finds it gone is the last one, also of the next start.
+    for round in 5..=7 {
+        world.start(Plan { notify: notify(), ..world.plan() }, Naming { is_gone: true, ..sink.clone() });
+        world.touch().await;
+        world.until(|row| row.cursor == Seq(round)).await;
+        assert_eq!(count(&sink), Some((5, "m1".to_owned(), 5)));
+        world.stop().await;
+        assert_eq!(world.journal.reader().unwrap().messages("s").unwrap(), []);
+    }
 }

@@ -313,6 +313,28 @@ fn a_template_is_tried_and_needs_its_keys() {
             "9:8 sink[0].body: line 1: unknown field nmae (did you mean name?)",
         ),
         ("notify = ['gap']", "7:10 sink[0].notify: a key of templates"),
+        ("accepted = '/ok'", "7:12 sink[0].accepted: a key of templates"),
+        (&format!("{template}escape = 'none'\nbody = '[]'\naccepted = 'ok'"), "10:12 sink[0].accepted: \"ok\" → /ok"),
+        (
+            &format!("{template}escape = 'none'\nbody = '[]'\nupdate.reference = '/id'"),
+            "sink[0].update: a key of incidents",
+        ),
+        (
+            &format!("{template}escape = 'none'\nbody = '[]'\nnotify = ['gap']\nupdate.reference = '/id'"),
+            "9:8 sink[0].body: no incident.reference, and no {reference} in update.url: each update would be a message of its own",
+        ),
+        (
+            &format!(
+                "{template}escape = 'none'\nbody = '[]'\nnotify = ['gap']\nupdate = {{ reference = '/id', url = 'https://elsewhere.example/{{reference}}' }}"
+            ),
+            "sink[0].update.url: a URL of another server",
+        ),
+        (
+            &format!(
+                "{template}escape = 'none'\nbody = '[]'\nnotify = ['gap']\nupdate = {{ reference = '/id', url = 'https://{{reference}}.example/' }}"
+            ),
+            "sink[0].update.url: a URL with {reference} in its host",
+        ),
         ("group = '1m'", "7:9 sink[0].group: a key of incidents"),
         (
             &format!("{template}escape = 'none'\nbody = '[]'\ndigest = 3\ngroup_wait = '1s'"),
