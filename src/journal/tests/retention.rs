@@ -267,6 +267,7 @@ async fn messages_are_kept_while_they_may_be_updated() {
     let many = (10..10 + MESSAGES as u64).map(|seq| message(seq, seq, Some("d"))).collect();
     let kept = keep(many, 0).await;
     assert_eq!((kept.len(), kept[0].first), (MESSAGES, Seq(10)), "the oldest makes room");
+    drop(sink);
     open.close();
 }
 

@@ -48,9 +48,9 @@ pub enum UpdateMethod {
     /// As for a first message.
     #[default]
     Post,
-    /// What is there is replaced.
+    /// The message is replaced.
     Put,
-    /// Parts of it are.
+    /// Parts of the message are replaced.
     Patch,
 }
 

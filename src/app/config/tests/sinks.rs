@@ -317,7 +317,7 @@ fn a_template_is_tried_and_needs_its_keys() {
         (&format!("{template}escape = 'none'\nbody = '[]'\naccepted = 'ok'"), "10:12 sink[0].accepted: \"ok\" → /ok"),
         (
             &format!("{template}escape = 'none'\nbody = '[]'\nupdate.reference = '/id'"),
-            "sink[0].update: a key of incidents",
+            "10:1 sink[0].update: a key of incidents",
         ),
         (
             &format!("{template}escape = 'none'\nbody = '[]'\nnotify = ['gap']\nupdate.reference = '/id'"),
@@ -327,13 +327,13 @@ fn a_template_is_tried_and_needs_its_keys() {
             &format!(
                 "{template}escape = 'none'\nbody = '[]'\nnotify = ['gap']\nupdate = {{ reference = '/id', url = 'https://elsewhere.example/{{reference}}' }}"
             ),
-            "sink[0].update.url: a URL of another server",
+            "3:1 sink[0].update.url: a URL of another server",
         ),
         (
             &format!(
                 "{template}escape = 'none'\nbody = '[]'\nnotify = ['gap']\nupdate = {{ reference = '/id', url = 'https://{{reference}}.example/' }}"
             ),
-            "sink[0].update.url: a URL with {reference} in its host",
+            "11:38 sink[0].update.url: a URL with {reference} in its host",
         ),
         ("group = '1m'", "7:9 sink[0].group: a key of incidents"),
         (
