@@ -1,6 +1,7 @@
 //! The journal's promises, each under its name.
 
 mod damaged;
+mod messages;
 mod noise;
 mod pushdown;
 mod retention;

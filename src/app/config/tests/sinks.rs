@@ -333,7 +333,7 @@ fn a_template_is_tried_and_needs_its_keys() {
             &format!(
                 "{template}escape = 'none'\nbody = '[]'\nnotify = ['gap']\nupdate = {{ reference = '/id', url = 'https://{{reference}}.example/' }}"
             ),
-            "11:38 sink[0].update.url: a URL with {reference} in its host",
+            "11:37 sink[0].update.url: a URL with {reference} in its host",
         ),
         ("group = '1m'", "7:9 sink[0].group: a key of incidents"),
         (
