@@ -265,7 +265,7 @@ impl HttpSink {
                 self.receipts.extend(name.map(|name| (seq, Receipt::Named(name))));
                 Answer::Taken
             }
-            end => end,
+            end @ (Answer::Taken | Answer::Refused(_) | Answer::Error(_)) => end,
         }
     }
 
