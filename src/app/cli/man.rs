@@ -249,9 +249,11 @@ mod tests {
             let line = line.strip_prefix('#').unwrap_or(line);
             if line.starts_with('[') {
                 header = line.trim_matches(['[', ']']).to_owned();
-                word.clear();
                 // A table below a section stands in that: `witness.key` for `[[evidence.witness]]`.
                 let (section, below) = header.split_once('.').unwrap_or((&header, ""));
+                if below.is_empty() {
+                    word.clear();
+                }
                 prefix = if below.is_empty() { String::new() } else { format!("{below}.") };
                 header = section.to_owned();
             }

@@ -411,12 +411,13 @@ mod tests {
     use super::*;
 
     /// The tables of which only who sees all of the log is shown something.
-    const CLOSED: [&str; 12] = [
+    const CLOSED: [&str; 13] = [
         "outline",
         "listing",
         "unread",
         "backlog",
         "sink",
+        "message",
         "relabeling",
         "audited",
         "audited_refused",
