@@ -130,7 +130,7 @@ impl HttpSink {
             format: config.format,
             template: Templated::new(config)?,
             accepted: config.accepted.clone(),
-            update: config.update.clone(),
+            update: config.update.as_deref().cloned(),
             receipts: Vec::new(),
             batch_size: config.batch_size.max(1),
             batch_bytes: config.batch_bytes.in_memory(),

@@ -334,10 +334,12 @@ impl Inner {
             self.ask::<AccessReview>(ACCESS, what, &review).await?.status;
         let is_allowed = allowed && !denied;
         if !is_allowed && !evaluation_error.is_empty() && *question != everything() {
+            // Whose rights it is about, and where, is told to those who run decklog alone.
             let error: String = evaluation_error.chars().take(300).collect();
-            return Err(away(format!(
-                "the API server could not decide whether you may {question}: {error}; mend what it names, such as a binding to a role that is not there"
-            )));
+            tracing::warn!(reader = reader.user.username, "a review could not be evaluated: {question}: {error}");
+            return Err(away(
+                "the API server could not evaluate a review of your rights, as where a binding names a role that is not there; decklog's log says which",
+            ));
         }
         let decision = Decision { is_allowed, until: begun + self.age };
         let mut decisions = lock(&reader.decisions);

@@ -57,7 +57,7 @@ pub struct Settings {
     pub digest: Option<u32>,
     /// Updates in place of the message of an incident that goes on, with `notify`. Default: a message is sent once.
     #[serde(default)]
-    pub update: Option<Update>,
+    pub update: Option<Box<Update>>,
     /// Value in the answer that has to be true, as a JSON pointer, for a receiver that answers 200 to what it refuses; its member `error` says why. Default: the status says it.
     #[serde(default)]
     pub accepted: Option<Pointer>,
@@ -157,7 +157,7 @@ impl Settings {
             let template = Template::read(&text, is_json, escape)?;
             let has_place = |update: &Update| update.url.as_ref().is_some_and(UpdateUrl::has_place);
             let names = |update: &Update| has_place(update) || text.contains("incident.reference");
-            match self.update.as_ref().is_none_or(names) {
+            match self.update.as_deref().is_none_or(names) {
                 true => Ok(template),
                 false => Err("no incident.reference, and no {reference} in update.url: each update would be a message of its own".to_owned()),
             }

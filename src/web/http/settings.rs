@@ -60,7 +60,7 @@ impl Settings {
         Endpoint {
             section,
             listen: &self.listen,
-            gated: self.reading,
+            gated: self.reading || self.authorize.is_some(),
             authorize: self.authorize,
             token_file: self.token_file.as_deref(),
             tls_cert_file: self.tls_cert_file.as_deref(),

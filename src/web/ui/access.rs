@@ -114,6 +114,7 @@ impl Access {
             Self::Cluster(_) => {
                 let shown = bearer(headers).map(|shown| shown.trim().to_owned()).or(token);
                 return shown
+                    .filter(|token| !token.is_empty())
                     .map(|token| Visitor(Some(Reader::Of(token.into()))))
                     .ok_or_else(|| Problem::unknown(OF_CLUSTER));
             }
