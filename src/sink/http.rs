@@ -249,7 +249,15 @@ impl HttpSink {
             Ok(answer) => answer,
             Err(error) => return Answer::Error(error),
         };
-        let end = self.meaning(&answer, &body);
+        let is_update = incident.as_ref().is_some_and(|incident| incident.is_update());
+        // A receiver that takes messages and no changes of them, or has those elsewhere, is one that refuses updates.
+        let takes_none = answer.status.is_redirection()
+            || matches!(answer.status, StatusCode::FORBIDDEN | StatusCode::NOT_IMPLEMENTED);
+        let end = if is_update && takes_none {
+            Answer::Refused(self.link.told(&answer, &body))
+        } else {
+            self.meaning(&answer, &body)
+        };
         let (Some(update), Some(incident), Some(seq)) = (&self.update, incident, part.first().map(|item| item.seq))
         else {
             return end;
