@@ -305,7 +305,13 @@ impl HttpSink {
                 text: format!("{url} answered {status}: {error}"),
                 after: answer.wait(),
             }),
-            Said::No(error) => Answer::Refused(format!("{url} answered {status}, and {accepted} is not true: {error}")),
+            Said::No(error) => {
+                // A word can be a name that was sent, or a secret.
+                let is_sent = memchr::memmem::find(body, error.as_bytes()).is_some();
+                let quoted = self.link.quotable(error.as_bytes(), body).filter(|_| !is_sent);
+                let error = quoted.unwrap_or_else(|| "false".to_owned());
+                Answer::Refused(format!("{url} answered {status}, and {accepted} is not true: {error}"))
+            }
             Said::Nothing(false) => Answer::Error(SinkError::retry(format!("the answer of {url} broke off"))),
             Said::Nothing(true) => Answer::Refused(format!("{url} answered {status} without a value at {accepted}")),
         }

@@ -32,50 +32,24 @@ fn refuse(absent: &Absent, _global: &Global) -> Outcome {
     ))
 }
 
-pub(super) mod demo {
-    pub(in crate::app::cli) use super::Absent as DemoArgs;
+/// Makes a module of each command that is not here, with the names that the commands of the daemon have.
+macro_rules! absent {
+    ($($module:ident $args:ident,)*) => {$(
+        pub(super) mod $module {
+            pub(in crate::app::cli) use super::Absent as $args;
 
-    pub(in crate::app::cli) fn main(args: DemoArgs, global: &super::Global) -> super::Outcome {
-        super::refuse(&args, global)
-    }
+            pub(in crate::app::cli) fn main(args: $args, global: &super::Global) -> super::Outcome {
+                super::refuse(&args, global)
+            }
+        }
+    )*};
 }
 
-pub(super) mod replay {
-    pub(in crate::app::cli) use super::Absent as ReplayArgs;
-
-    pub(in crate::app::cli) fn main(args: ReplayArgs, global: &super::Global) -> super::Outcome {
-        super::refuse(&args, global)
-    }
-}
-
-pub(super) mod restore {
-    pub(in crate::app::cli) use super::Absent as RestoreArgs;
-
-    pub(in crate::app::cli) fn main(args: RestoreArgs, global: &super::Global) -> super::Outcome {
-        super::refuse(&args, global)
-    }
-}
-
-pub(super) mod run {
-    pub(in crate::app::cli) use super::Absent as RunArgs;
-
-    pub(in crate::app::cli) fn main(args: RunArgs, global: &super::Global) -> super::Outcome {
-        super::refuse(&args, global)
-    }
-}
-
-pub(super) mod sink {
-    pub(in crate::app::cli) use super::Absent as SinkArgs;
-
-    pub(in crate::app::cli) fn main(args: SinkArgs, global: &super::Global) -> super::Outcome {
-        super::refuse(&args, global)
-    }
-}
-
-pub(super) mod ui {
-    pub(in crate::app::cli) use super::Absent as UiArgs;
-
-    pub(in crate::app::cli) fn main(args: UiArgs, global: &super::Global) -> super::Outcome {
-        super::refuse(&args, global)
-    }
+absent! {
+    demo DemoArgs,
+    replay ReplayArgs,
+    restore RestoreArgs,
+    run RunArgs,
+    sink SinkArgs,
+    ui UiArgs,
 }

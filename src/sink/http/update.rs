@@ -173,8 +173,8 @@ pub(super) fn reference(pointer: &Pointer, body: &[u8]) -> Option<String> {
     let answer: Json = serde_json::from_slice(body).ok()?;
     let name = match answer.pointer(&pointer.0)? {
         Json::String(text) => text.clone(),
-        Json::Number(number) => number.as_i64()?.to_string(),
-        Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_) => return None,
+        Json::Number(number) if !number.is_f64() => number.to_string(),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::Array(_) | Json::Object(_) => return None,
     };
     let is_name = (1..=REFERENCE_BYTES).contains(&name.len())
         && !name.contains(char::is_control)

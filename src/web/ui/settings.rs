@@ -15,7 +15,7 @@ use crate::core::net::server::{Authorize, Endpoint, Listen};
 pub struct Settings {
     /// Address of the timeline page: IP:PORT, or the path of a unix socket. It shows objects, redacted as in the journal.
     pub listen: Listen,
-    /// Let `listen` be an address that other machines reach. It takes TLS, and `token_file` or `client_ca_file`.
+    /// Let `listen` be an address that other machines reach. It takes TLS, and `token_file`, `client_ca_file` or `authorize`.
     pub allow_remote: bool,
     /// Names under which the page is reached beside localhost and addresses, such as that of a proxy before it.
     pub hosts: Vec<String>,

@@ -179,6 +179,25 @@ async fn an_update_of_a_message_that_is_gone_is_dropped_and_says_so() {
     }
 }
 
+/// A token may be good for messages and not for changes of them, and a server may know none or have them elsewhere.
+#[tokio::test]
+async fn a_receiver_that_takes_no_updates_keeps_no_message_waiting() {
+    for status in [302, 403, 405, 501] {
+        let server = Server::start(move |_, seen| match seen.method.as_str() {
+            "PATCH" => says(status, &json!({"message": "no"})),
+            _ => says(200, &json!({"id": 41})),
+        })
+        .await;
+        let mut sink = HttpSink::new(&config_of(&server, "grafana")).unwrap();
+        let next = Incident { first: 9, last: 9, count: 1, ..Incident::default() };
+        sink.deliver(&[message(3, "41"), item(9).about(Some(next))]).await.unwrap();
+        let receipts = sink.receipts();
+        let [(Seq(3), Receipt::Final(_)), (Seq(9), Receipt::Named(_))] = receipts.as_slice() else {
+            panic!("{status}: {receipts:?}")
+        };
+    }
+}
+
 #[tokio::test]
 async fn an_update_is_tried_again_until_it_is_taken() {
     for api in ["slack", "discord", "grafana"] {
