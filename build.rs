@@ -1,9 +1,15 @@
-//! Compiles the one file of C: a setting of the allocator has to be made before `main`, and takes no `unsafe` there.
+//! Compiles the one file of C: a setting of the allocator has to be made before `main`, and takes no `unsafe` there. Asks for the
+//! stack that the main thread has on Linux.
 
 fn main() {
     println!("cargo::rerun-if-changed=src/core/allocator.c");
+    let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|found| found == value);
+    if is("CARGO_CFG_TARGET_OS", "windows") && is("CARGO_CFG_TARGET_ENV", "msvc") {
+        // It has an eighth of that on Windows, where the linker says how much.
+        println!("cargo::rustc-link-arg-bin=decklog=/STACK:8388608");
+    }
     // glibc's allocator is that of Linux, and so are the words to this linker.
-    if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system != "linux") {
+    if !is("CARGO_CFG_TARGET_OS", "linux") {
         return;
     }
     cc::Build::new().file("src/core/allocator.c").cargo_metadata(false).compile("decklog_allocator");

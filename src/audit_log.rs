@@ -1,6 +1,6 @@
 //! The audit log of the API server says who sent each request. This room takes its events from files ([`file`](mod@file)) and senders
 //! ([`listen`]), puts the requests into the journal (`feed`), joins them with the versions of the log ([`join`]), and records the senders
-//! of changes as ACTOR entries (`follow`). What wrote nothing is counted (`unwritten`).
+//! of changes as ACTOR entries (`follow`). What wrote nothing is counted (`unwritten`), and so are changes without a request (`unexplained`).
 //!
 //! Of a body that an event carries it keeps uid and resourceVersion, and of an answer to `generateName` the name; it never builds a tree
 //! of a body's values, because that may be megabytes and may hold a Secret. Events are read out of every envelope in which they arrive:
@@ -16,6 +16,7 @@
 //! | Pub/Sub push | `message.data` | – | `publishTime` |
 //! | Cloud Logging `LogEntry` | `protoPayload` | `project/location/cluster` | – |
 //! | Azure diagnostic record, or `records` of them | `category` and `properties` | `resourceId` | `time` |
+//! | line of a log shipper | `message` or `log`, without `kubernetes` | – | the caller's |
 //!
 //! An event that was cut off (AKS does so at 16 KiB, CloudWatch at 256 KiB) is read as far as it goes, if that is far enough:
 //! [`AuditedRequest::cut`].
@@ -53,11 +54,12 @@ mod raw;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod unexplained;
 mod unwritten;
 mod uri;
 mod versions;
 
-pub use crate::core::k8s::audited::{AuditedRequest, Sender};
+pub use crate::core::k8s::audited::{AuditedRequest, Sender, Unexplained};
 pub use envelope::{Received, Record, read, read_line};
 pub use feed::PROBE;
 pub use follow::Suspects;
@@ -109,14 +111,14 @@ pub type Rules = watch::Receiver<Arc<Redactor>>;
 
 /// Reads audit logs, records the senders of changes, and counts requests that wrote nothing, until `stop`. A standby waits until it
 /// leads. Without any it notes that none is read. What the rules take out of a sender is in no request and no entry. An object whose version the log may lack is handed to
-/// the suspects.
+/// the suspects, and what the audit logs do not explain to the last.
 ///
 /// # Errors
 /// Where an address cannot be bound, or the journal cannot be read or written.
 pub async fn run(
     journal: Journal,
     logs: Vec<Settings>,
-    (rules, suspects): (Rules, Suspects),
+    (rules, suspects, unexplained): (Rules, Suspects, watch::Sender<Unexplained>),
     stop: CancellationToken,
 ) -> Result<(), AuditLogError> {
     if !follow::leads(&journal, &stop).await {
@@ -138,7 +140,9 @@ pub async fn run(
         is_local: settings.file.is_some(),
     });
     let followed: Vec<Followed> = followed.collect();
-    tasks.spawn(async move { Ok(follow::follow(own, followed, (its_rules, suspects), receiver, halt).await?) });
+    tasks.spawn(
+        async move { Ok(follow::follow(own, followed, (its_rules, suspects, unexplained), receiver, halt).await?) },
+    );
     for settings in logs {
         let bound = Receiver::bind(&settings).await?;
         let floor = begin_of(&rows, &settings.name());

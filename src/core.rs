@@ -31,6 +31,7 @@ pub mod k8s;
 pub mod merkle;
 pub mod model;
 pub mod net;
+pub(crate) mod os;
 pub mod rights;
 pub mod runtime;
 pub mod shared_log;

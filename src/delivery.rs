@@ -22,6 +22,7 @@ mod pace;
 mod position;
 mod settings;
 mod start;
+mod stats;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timeline;
@@ -29,7 +30,7 @@ mod timeline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -53,6 +54,7 @@ use machine::{Effect, Input, SinkOffset, State};
 pub(crate) use pace::Pace;
 pub use settings::{From, OnRefused, Settings};
 pub use start::{PositionKnown, positions_known, register};
+pub use stats::{SinkCounters, SinkStats};
 pub(crate) use timeline::line_for;
 
 /// Backoff after failed deliveries.
@@ -65,22 +67,6 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 const DIGEST_PART: usize = 100;
 /// Number of consecutive entries that an output must have before all entries before them count as delivered.
 const NEAR: usize = 8;
-
-/// Counters of one sink since the daemon began to deliver to it.
-#[derive(Debug, Default)]
-pub struct SinkStats {
-    /// Entries that it took.
-    pub delivered: AtomicU64,
-    /// Their bytes.
-    pub bytes: AtomicU64,
-    /// Tries that failed, also of asking where the output is.
-    pub failures: AtomicU64,
-    /// Consecutive failures up to now.
-    pub tries: AtomicU64,
-}
-
-/// Type and counters of every sink, by name.
-pub type SinkCounters = BTreeMap<String, (&'static str, Arc<SinkStats>)>;
 
 /// Configuration of one delivery.
 pub struct Plan {
@@ -180,6 +166,7 @@ pub fn run(
         whole: Vec::new(),
         digests: BTreeMap::new(),
         messages: Vec::new(),
+        has_said_unnamed: false,
         acknowledged: Instant::now(),
         pause: None,
         due: None,
@@ -259,6 +246,8 @@ struct Driver {
     digests: BTreeMap<Seq, Vec<(Seq, Option<Bytes>)>>,
     /// Messages that the sink has since the cursor last moved.
     messages: Vec<Message>,
+    /// True once somebody knows that an answer named no message.
+    has_said_unnamed: bool,
     acknowledged: Instant,
     /// Wait before the next read.
     pause: Option<Pause>,
@@ -560,6 +549,7 @@ impl Driver {
         (self.pause, self.due) = (batch.pause, batch.pause.map(|pause| pause.until));
         let Some(upto) = batch.upto else { return Ok(Input::Nothing) };
         self.entry_bytes = batch.entry_bytes.max(1);
+        self.messages.extend(batch.left_out);
         if batch.hole {
             let first = batch.items.first().map_or(upto.0, |item| item.seq.0);
             tracing::warn!(

@@ -1,6 +1,6 @@
 //! Evidence: signed trees over the log, by which somebody else proves that nothing of it was altered.
 //!
-//! The journal keeps the digest of each line, in the transaction that writes the entry. [`publish`] signs the tree over them;
+//! The journal keeps the digest of each line (a leaf, `journal/writer/tree.rs`), in the transaction that writes the entry. [`publish`] signs the tree over them;
 //! `copy` gives each [`place`] what it lacks of it, the tiles first and the checkpoint behind them. [`archive`] checks such a directory, and [`proof`] a single entry, without a journal. [`note`], [`key`],
 //! [`checkpoint`] and [`tiles`] are formats of others (c2sp.org); [`tree`] is what the journal has. [`submit`] asks witnesses to cosign, and
 //! [`witness`] cosigns for other logs.

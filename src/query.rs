@@ -44,7 +44,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::core::rights::Sight;
+use crate::core::rights::{Refusal, Sight, Undecided};
 use crate::journal::Reader;
 use crate::query::render::clock::Clock;
 use crate::query::render::{Exit, Failure};
@@ -83,7 +83,12 @@ pub(crate) struct Log<'l> {
     stop: Option<Arc<AtomicBool>>,
     /// Outlines that are at hand.
     index: Index,
+    /// Where parts of the answer are sent before all of it is known.
+    lend: Option<&'l Lend<'l>>,
 }
+
+/// Gives back what others wait for, does something that blocks, and takes it again.
+pub(crate) type Lend<'l> = dyn Fn(&mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> + 'l;
 
 impl<'l> Log<'l> {
     /// The log in a state directory, for somebody with these rights.
@@ -94,7 +99,7 @@ impl<'l> Log<'l> {
         note: &'l dyn Fn(&str),
         is_gone: &'l dyn Fn() -> bool,
     ) -> Self {
-        Self { dir, sight, clock, note, is_gone, stop: None, index: Index::default() }
+        Self { dir, sight, clock, note, is_gone, stop: None, index: Index::default(), lend: None }
     }
 
     /// Ends every reading of the journal once the flag is set.
@@ -105,6 +110,64 @@ impl<'l> Log<'l> {
     /// Uses outlines that are at hand.
     pub(crate) fn with_outlines(self, index: Index) -> Self {
         Self { index, ..self }
+    }
+
+    /// Reports whether who asks sees all of the log, by the rights of this machine.
+    pub(crate) const fn sees_all(&self) -> bool {
+        matches!(self.sight, Sight::All)
+    }
+
+    /// Sends parts of the answer before all of it is known, and lends what others wait for while rights are reviewed in between.
+    pub(crate) fn lending(self, lend: &'l Lend<'l>) -> Self {
+        Self { lend: Some(lend), ..self }
+    }
+
+    /// Goes on for as long as who asks likes. Such an answer keeps its place while rights are reviewed.
+    pub(crate) fn follow(&self) {
+        if let Sight::Only(visit) = &self.sight {
+            visit.follow();
+        }
+    }
+
+    /// Reads what an answer goes on with when parts of it are sent already. What that met undecided is decided, and it is read again;
+    /// where the whole answer is asked for again, that is an error.
+    ///
+    /// # Errors
+    /// As `read`, and where the API server does not decide.
+    pub(crate) fn decided<T>(&self, mut read: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+        loop {
+            let found = read();
+            if !self.sight.is_undecided() {
+                return found;
+            }
+            self.settle()?;
+        }
+    }
+
+    /// Checks, before something of an answer is sent, that it stands: nothing that it met is undecided, and no right on which it stands
+    /// has been taken away.
+    ///
+    /// # Errors
+    /// Where it does not.
+    pub(crate) fn stands(&self) -> Result<(), Failure> {
+        let Sight::Only(visit) = &self.sight else { return Ok(()) };
+        if visit.is_undecided() {
+            return Err(Refusal::from(Undecided).into());
+        }
+        if self.lend.is_some() && visit.has_run_out() {
+            self.settle()?;
+        }
+        visit.went_on();
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<(), Failure> {
+        let settle = &mut || Ok(self.sight.settle()?);
+        match (&self.sight, self.lend) {
+            (Sight::Only(visit), Some(_)) if visit.follows() => settle(),
+            (_, Some(lend)) => lend(settle),
+            (_, None) => Err(Refusal::from(Undecided).into()),
+        }
     }
 
     /// Opens the journal, as far as who asks may see it.
@@ -234,7 +297,11 @@ pub(crate) fn answer(
         let asked: Q = serde_json::from_str(question)
             .map_err(|error| Failure::usage(format!("this is no question {:?}: {error}", Q::NAME)))?;
         let bug = |error: serde_json::Error| Failure::internal(format!("an item cannot be written: {error}"));
-        asked.answer(log, &mut |item| put(serde_json::value::to_raw_value(&item).map_err(bug)?))
+        asked.answer(log, &mut |item| {
+            let item = serde_json::value::to_raw_value(&item).map_err(bug)?;
+            log.stands()?;
+            put(item)
+        })
     }
     let run = match name {
         questions::tail::Tail::NAME => run::<questions::tail::Tail>,

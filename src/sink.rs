@@ -274,6 +274,8 @@ impl SinkError {
 pub enum Receipt {
     /// Its name for the message, by which an update finds it.
     Named(String),
+    /// The answer has none. The text says what to do, and never quotes an entry or a secret.
+    Unnamed(String),
     /// It does not update the message. The text says why, and never quotes an entry or a secret.
     Final(String),
 }

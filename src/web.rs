@@ -13,6 +13,7 @@
 //! ```
 
 pub mod http;
+mod lasting;
 #[cfg(test)]
 mod tests;
 pub mod ui;

@@ -22,8 +22,8 @@ const VERSIONS: usize = 50;
 const BATCH: usize = 100;
 
 pub(super) fn compare(table: &mut Table) {
-    differences(table, "Pods of 8 KB", &pod_versions(), "12x");
-    differences(table, "Leases", &lease_versions(), "6x");
+    differences(table, "Pods of 8 KB", &pod_versions(), "15x");
+    differences(table, "Leases", &lease_versions(), "4x");
     costs(table);
 }
 

@@ -20,6 +20,7 @@ mod journal;
 mod memory;
 mod path;
 mod process;
+mod quiet;
 mod recovery;
 mod rights;
 mod sharing;
@@ -43,6 +44,7 @@ fn main() {
         ["child", "ingest", kubeconfig, from, events] => {
             ingest::ours(Path::new(kubeconfig), from, number(events));
         }
+        ["child", "audit-noise", file] => auditing::noise(Path::new(file)),
         ["child", "ingest-kube", kubeconfig, from, events] => {
             baseline::ingest(Path::new(kubeconfig), from, number(events));
         }
@@ -90,6 +92,9 @@ fn main() {
             }
             if wanted("memory") {
                 memory::measure(&mut table);
+            }
+            if wanted("quiet") {
+                quiet::measure(&mut table);
             }
             if wanted("rights") {
                 rights::compare(&mut table);

@@ -4,7 +4,7 @@
 //! `DECKLOG_BENCH_ENTRIES` is how many entries the log has, two million where nobody says.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,7 +30,7 @@ const BATCH: usize = 1000;
 struct Nobody;
 
 impl Authority for Nobody {
-    fn admit<'a>(&'a self, _token: &'a str) -> BoxFuture<'a, Result<Known, Refusal>> {
+    fn admit<'a>(&'a self, _token: &'a str, _from: Option<IpAddr>) -> BoxFuture<'a, Result<Known, Refusal>> {
         Box::pin(std::future::ready(Err(Refusal::new(Refused::Unknown, "nobody is known"))))
     }
 }

@@ -18,11 +18,9 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use jiff::Timestamp;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Resource, Signal, getrlimit};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::config::{self, Config, Files, Loaded, Problems};
+use crate::core::os;
 use crate::core::rights::Sight;
 pub use crate::core::terminal::complain;
 use crate::journal::Reader;
@@ -75,7 +73,11 @@ pub mod why;
 #[cfg(not(feature = "daemon"))]
 mod client;
 #[cfg(not(feature = "daemon"))]
-use client::{demo, replay, restore, run, sink, ui};
+use client::{ABSENT, demo, replay, restore, run, sink, ui};
+
+/// Commands that this program lacks.
+#[cfg(feature = "daemon")]
+const ABSENT: &[&str] = &[];
 
 mod causes;
 mod clusters;
@@ -331,6 +333,9 @@ impl Global {
 
     /// The directory of the journal that a command reads.
     fn journal(&self) -> Result<PathBuf, Failure> {
+        if let Some(why) = os::NO_JOURNAL {
+            return Err(Failure::usage(why));
+        }
         let dir = self.state_dir()?;
         let default = crate::journal::Settings::default().path;
         if dir == default
@@ -344,7 +349,7 @@ impl Global {
 
     /// Reports whether this machine is set up to have a log.
     fn has_log(&self) -> bool {
-        self.has_config() || self.journal().map_or(true, |dir| dir.exists())
+        os::NO_JOURNAL.is_none() && (self.has_config() || self.journal().map_or(true, |dir| dir.exists()))
     }
 
     /// Asks a question of the journal on this machine, or of a server. `put` takes the items of the answer; sentences beside it go
@@ -353,7 +358,7 @@ impl Global {
     /// # Errors
     /// As the question fails, as `put` does, and where nobody can be asked.
     fn ask<Q: Question>(&self, question: Q, put: &mut Put<'_, Q::Item>) -> Outcome {
-        let is_gone = || !self.to_file && nobody_reads();
+        let is_gone = || !self.to_file && os::nobody_reads();
         match &self.remote {
             Some(server) => server.ask(question, self.cluster.clone(), &is_gone, put)?,
             None => {
@@ -365,14 +370,6 @@ impl Global {
         }
         Ok(Exit::Done)
     }
-}
-
-/// Reports whether standard output is a pipe without a reader.
-fn nobody_reads() -> bool {
-    let stdout = io::stdout();
-    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// State directory of the service, and parent of those of its instances (`decklog@NAME`).
@@ -438,11 +435,11 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
 /// Parses the command line, does what it says, and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::core::telemetry::quiet_panics();
-    outlive_file_limit();
+    os::outlive_file_limit();
     let args = counted_back(args.into_iter().collect());
     if args.get(1).is_some_and(|word| word == complete::WORD) {
         // Nobody reads errors while a word is being typed.
-        return complete::main(&args[2..]).unwrap_or_else(|failure| failure.exit()).into();
+        return complete::main(&args[2..], is_plugin(&args)).unwrap_or_else(|failure| failure.exit()).into();
     }
     // Moments are read while the command line is, so this has to be known before.
     if !args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--utc") {
@@ -459,18 +456,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         dispatch(cli)
     });
     done.unwrap_or_else(|failure| failed(&failure)).into()
-}
-
-/// Has a write beyond the limit of a file's size (`ulimit -f`) fail like one on a full disk: without a handler, SIGXFSZ ends
-/// the process. The handler that tokio installs stays for good.
-fn outlive_file_limit() {
-    if getrlimit(Resource::Fsize).current.is_none() {
-        return;
-    }
-    if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() {
-        let _entered = runtime.enter();
-        drop(signal(SignalKind::from_raw(Signal::XFSZ.as_raw())));
-    }
 }
 
 /// Says what failed.
@@ -511,9 +496,14 @@ fn counted_back(mut args: Vec<OsString>) -> Vec<OsString> {
 /// kubectl calls what it finds under this name for `kubectl decklog`.
 const PLUGIN: &str = "kubectl-decklog";
 
+/// Reports whether kubectl runs this.
+fn is_plugin(args: &[OsString]) -> bool {
+    args.first().is_some_and(|path| Path::new(path).file_stem() == Some(OsStr::new(PLUGIN)))
+}
+
 fn parse(args: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> {
     let mut command = Cli::command();
-    let is_plugin = args.first().is_some_and(|path| Path::new(path).file_stem() == Some(OsStr::new(PLUGIN)));
+    let is_plugin = is_plugin(args);
     if is_plugin {
         command = command.bin_name("kubectl decklog");
     }
@@ -572,6 +562,9 @@ fn dispatch(cli: Cli) -> Outcome {
 
 /// Prints help, the version, or what is wrong with the command line.
 fn refused(error: clap::Error, args: &[OsString]) -> Exit {
+    if error.kind() == ErrorKind::DisplayHelp && hints::is_about(args, ABSENT) {
+        return failed(&hints::absent());
+    }
     if !error.use_stderr() {
         // A closed pipe is no news to someone who asked for help.
         drop(error.print());

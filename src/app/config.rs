@@ -27,7 +27,7 @@ use crate::core::units::ByteSize;
 use crate::delivery;
 use crate::evidence::settings::Settings as Evidence;
 use crate::journal;
-use crate::sink::notify::Notify;
+use crate::sink::notify::{Needed, Needs, Notify, Rule};
 use crate::watch;
 use crate::watch::cluster;
 use crate::web::http;
@@ -49,6 +49,7 @@ mod tests;
 pub use directory::{ClusterFile, Directory};
 pub use problem::{Problem, Problems, SourceSpan};
 pub use reference::{Key, Table, reference};
+use schema::GRAMMAR;
 pub use schema::config_schema;
 
 /// A configuration file has at most this many bytes: more is some other file.
@@ -135,7 +136,7 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with it, at once.
     pub fn parse(text: &str, file: &str, environment: &[(String, String)], files: Files) -> Result<Loaded, Problems> {
-        Self::parse_given(text, file, environment, files, &config_schema(), &mut Given::default())
+        Self::parse_given(text, file, environment, files, &GRAMMAR, &mut Given::default())
     }
 
     /// Parses as [`Config::parse`] does, by this schema. `given` are the keys of the text, whatever the errors in the rest.
@@ -204,7 +205,9 @@ impl Config {
                 ));
             }
             warnings.extend(settings.warning().map(|warning| format!("the sink {:?} {warning}", sink.name)));
-            let notify = settings.notify().filter(|_| self.redact.senders.contains(&SenderPart::Users));
+            let notify = settings.notify();
+            warnings.extend(notify.iter().flat_map(|notify| self.never(&sink.name, notify)));
+            let notify = notify.filter(|_| self.redact.senders.contains(&SenderPart::Users));
             if let Some(rule) = notify.as_ref().and_then(Notify::needs_users) {
                 warnings.push(format!(
                     "the sink {:?} has the rule {rule:?}, which selects nothing while [redact] senders has \"users\": a digest does not say whether it is a person; leave out one of the two",
@@ -213,6 +216,29 @@ impl Config {
             }
         }
         warnings
+    }
+
+    /// Returns a sentence for each rule of a sink that can select nothing, because nothing brings what it is about.
+    fn never(&self, sink: &str, notify: &Notify) -> Vec<String> {
+        let sentence = |rule: &Rule| {
+            let lacks = match rule.needs()? {
+                Needs::AuditLog if self.audit_log.is_empty() => "there is no [[audit_log]]".to_owned(),
+                Needs::AuditLog => return None,
+                Needs::Resources(needed) => {
+                    let is_brought = |one: &Needed| self.watch.iter().any(|watch| watch.may_bring(&one.resource()));
+                    if needed.iter().any(is_brought) {
+                        return None;
+                    }
+                    let names: Vec<&str> = needed.iter().map(|one| one.plural).collect();
+                    format!("no [[watch]] brings {}", names.join(", "))
+                }
+            };
+            let name = rule.name();
+            Some(format!(
+                "the sink {sink:?} has the rule {name:?}, which selects nothing: {lacks}; add that, or leave out the rule"
+            ))
+        };
+        notify.rules.iter().filter_map(sentence).collect()
     }
 }
 

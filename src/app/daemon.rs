@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::config::{Config, Loaded};
 use crate::app::ha::{Candidacy, Condition};
 use crate::app::systemd::{Notifier, Progress, Watchdog};
+use crate::audit_log::Unexplained;
 use crate::core::change::redact::Redactor;
 use crate::core::net::server::BindError;
 use crate::core::rights::Authority;
@@ -181,6 +182,7 @@ struct Running {
     sources: SourceManagerHandle,
     evidence: Evidence,
     redactor: runtime::watch::Sender<Arc<Redactor>>,
+    unexplained: runtime::watch::Receiver<Unexplained>,
     /// Channel of the state that this process reports.
     live: watch::Sender<Live>,
     /// File of that state for `decklog status`, if it could be created.
@@ -293,7 +295,7 @@ impl Running {
         }
         evidence.spawn(&journal, &mut tasks);
         let redactor = runtime::watch::Sender::new(redactor);
-        audit_logs::read(&config, redactor.subscribe(), &journal, handle.clone(), &mut tasks);
+        let unexplained = audit_logs::read(&config, redactor.subscribe(), &journal, handle.clone(), &mut tasks);
         let live = watch::Sender::new(Live {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -337,7 +339,7 @@ impl Running {
             head = journal.head().borrow().0,
             "decklog has started"
         );
-        Ok(Self { config, journal, tasks, sinks, sources: handle, evidence, redactor, live, live_file })
+        Ok(Self { config, journal, tasks, sinks, sources: handle, evidence, redactor, unexplained, live, live_file })
     }
 
     async fn follow(

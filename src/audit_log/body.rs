@@ -111,6 +111,8 @@ pub(super) fn fill(request: &mut AuditedRequest, parts: Parts<'_>) {
     if is_new && request.name.is_empty() {
         request.name = raw::text(answer.name);
     }
+    let is_eviction = of_parent && request.subresource == "eviction";
+    request.may_be_dry = (is_delete || is_eviction) && parts.sent.is_none() && parts.answered.is_none();
     let of_eviction: Body<'_> = raw::members(sent.delete_options);
     request.dry_run |= is_delete && is_asked(sent.dry_run) || of_parent && is_asked(of_eviction.dry_run);
 }

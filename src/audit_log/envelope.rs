@@ -36,6 +36,21 @@ pub struct Received {
     pub records: Vec<Record>,
     /// `requestId` of a Firehose delivery, which its answer has to echo.
     pub request_id: Option<String>,
+    /// True if something of it is an envelope of a cloud, which may carry other logs too.
+    pub is_enveloped: bool,
+}
+
+impl Received {
+    /// Reports whether nothing of it is an audit event, or comes as a cloud sends one: somebody sends something else.
+    #[must_use]
+    pub fn is_of_another_kind(&self) -> bool {
+        let is_other = |record: &Record| match record.outcome {
+            Outcome::Unreadable(_) | Outcome::Other(Reason::NotAudit) => true,
+            Outcome::Request(_)
+            | Outcome::Other(Reason::Stage | Reason::NoObject | Reason::OtherLog | Reason::Control) => false,
+        };
+        !self.is_enveloped && !self.records.is_empty() && self.records.iter().all(is_other)
+    }
 }
 
 /// One record.
@@ -133,9 +148,12 @@ struct Head<'a> {
     /// Of a record of Firehose: base64.
     #[serde(borrow)]
     data: Raw<'a>,
-    /// Of Pub/Sub an object; of a log event of CloudWatch a text.
+    /// Of Pub/Sub an object; of a log event of CloudWatch, and of what a log shipper passes on, a text.
     #[serde(borrow)]
     message: Raw<'a>,
+    /// Added by a log shipper that reads the output of containers.
+    #[serde(borrow)]
+    kubernetes: Raw<'a>,
     #[serde(borrow)]
     publish_time: Raw<'a>,
     #[serde(borrow)]
@@ -146,7 +164,7 @@ struct Head<'a> {
     resource_id: Raw<'a>,
     #[serde(borrow)]
     time: Raw<'a>,
-    /// Of the properties of Azure.
+    /// Of the properties of Azure, and of what a log shipper passes on.
     #[serde(borrow)]
     log: Raw<'a>,
 }
@@ -161,6 +179,17 @@ impl Head<'_> {
     fn is_event(&self) -> bool {
         raw::text(self.kind) == "Event" && is_of_audit(self.api_version)
             || self.audit_id.is_some() && self.stage.is_some()
+    }
+
+    fn is_of_azure(&self) -> bool {
+        self.properties.is_some() && self.category.is_some()
+    }
+
+    /// True of an envelope of a cloud. Objects of other kinds have `data` as well, and that of a record is a text.
+    fn is_of_cloud(&self) -> bool {
+        let is_record = self.data.is_some_and(|data| data.get().starts_with('"'));
+        let is_list = self.proto_payload.is_some() || self.message_type.is_some() || self.records.is_some();
+        is_list || is_record || pushed(self.message).is_some() || self.is_of_azure()
     }
 }
 
@@ -214,6 +243,9 @@ impl Reader {
             return self.refuse("a record has too many envelopes within each other", around);
         }
         let text = text.trim_start_matches('\u{feff}').trim();
+        if let Some(outcome) = event::alone(text, around.time) {
+            return self.push(outcome, around);
+        }
         let rest = if text.starts_with(OPENING) { self.values(text, around) } else { text };
         let mut is_pretty = false;
         for line in rest.lines() {
@@ -235,6 +267,9 @@ impl Reader {
 
     /// Reads one line, or one text of an envelope.
     fn line(&mut self, line: &str, around: &Around) {
+        if let Some(outcome) = event::alone(line, around.time) {
+            return self.push(outcome, around);
+        }
         if !line.starts_with(OPENING) {
             return match decoded(line) {
                 Some(bytes) => self.bytes(&bytes, &around.within()),
@@ -299,6 +334,7 @@ impl Reader {
     }
 
     fn object(&mut self, head: &Head<'_>, json: &str, around: &Around) {
+        self.received.is_enveloped |= head.is_of_cloud();
         if head.proto_payload.is_some() {
             let (outcome, cluster) = google::read(json, around.time);
             self.push(outcome, &around.clone().of(cluster.unwrap_or_default()));
@@ -312,10 +348,9 @@ impl Reader {
             self.each(head.records, &around.at(head.milliseconds()), Self::value);
         } else if head.data.is_some() {
             self.base64(head.data, around);
-        } else if raw::is_object(head.message) {
-            let message: Head<'_> = raw::members(head.message);
+        } else if let Some(message) = pushed(head.message) {
             self.base64(message.data, &around.at(raw::time(message.publish_time)));
-        } else if head.properties.is_some() {
+        } else if head.is_of_azure() {
             self.azure(head, around);
         } else if raw::text(head.kind) == "EventList" && (head.api_version.is_none() || is_of_audit(head.api_version)) {
             self.each(head.items, around, |reader, item, around| {
@@ -323,8 +358,19 @@ impl Reader {
             });
         } else if head.is_event() {
             self.push(event::read(json, around.time), around);
+        } else if let Some(line) = head.message.or(head.log).filter(|_| head.kubernetes.is_none()) {
+            self.shipped(line, &around.within());
         } else {
             self.push(Outcome::Other(Reason::NotAudit), around);
+        }
+    }
+
+    /// A line that a log shipper passes on with what it knows of it: Vector and Filebeat call it `message`, Fluent Bit and Docker `log`.
+    /// The output of a container is no event, whatever it looks like.
+    fn shipped(&mut self, line: &RawValue, around: &Around) {
+        match serde_json::from_str::<String>(line.get()) {
+            Ok(line) => self.line(line.trim(), around),
+            Err(_) => self.value(line, around),
         }
     }
 
@@ -339,7 +385,7 @@ impl Reader {
                 let around = around.clone().of(group);
                 if is_other {
                     return self.each(head.log_events, &around, |reader, _, around| {
-                        reader.push(Outcome::Other(Reason::NotAudit), around);
+                        reader.push(Outcome::Other(Reason::OtherLog), around);
                     });
                 }
                 self.each(head.log_events, &around, |reader, event, around| {
@@ -361,7 +407,7 @@ impl Reader {
         let is_audit =
             |category: &str| ["kube-audit", "kube-audit-admin"].iter().any(|of| category.eq_ignore_ascii_case(of));
         if !is_audit(&raw::text(head.category)) {
-            return self.push(Outcome::Other(Reason::NotAudit), &around);
+            return self.push(Outcome::Other(Reason::OtherLog), &around);
         }
         let text = raw::text(head.properties);
         let within = serde_json::from_str(&text).ok();
@@ -384,6 +430,12 @@ impl Reader {
             Err(_) => self.refuse("the data of a record is not base64", around),
         }
     }
+}
+
+/// Returns the message of a Pub/Sub push.
+fn pushed(message: Raw<'_>) -> Option<Head<'_>> {
+    let members: Option<Head<'_>> = message.filter(|_| raw::is_object(message)).map(|_| raw::members(message));
+    members.filter(|members| members.data.is_some() || !members.is_event() && members.records.is_none())
 }
 
 /// Bytes that gzip begins with.

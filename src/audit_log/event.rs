@@ -11,8 +11,11 @@ use super::raw::{self, Raw};
 use super::uri;
 use crate::core::k8s::audited::{AuditedRequest, Sender};
 
-/// Most bytes of a URI. A selector that was shortened would be another selector, so a longer one is refused.
-const URI_MAX: usize = 64 << 10;
+/// Most bytes of a selector. One that was shortened would be another selector, so that of a longer one nothing is known.
+const SELECTOR_MAX: usize = 64 << 10;
+
+/// Selector of which nothing is known, and which therefore may select everything.
+const UNKNOWN_SELECTOR: &str = "?";
 
 /// Most bytes of a name of any sort.
 const NAME_MAX: usize = 1 << 10;
@@ -23,7 +26,7 @@ pub(super) const AGENT_MAX: usize = 1 << 10;
 /// Mark of a user agent that the API server has cut (`pkg/audit/request.go`).
 const TRUNCATED: &str = "...TRUNCATED";
 
-/// Most addresses that are kept. Behind the first, a client writes what it likes (`X-Forwarded-For`).
+/// Most addresses that are kept. Before the last one, a client writes what it likes (`X-Forwarded-For`), and as many as it likes.
 const ADDRESSES_MAX: usize = 8;
 
 /// Members of an event that are read.
@@ -115,6 +118,16 @@ pub(super) fn read(event: &str, time: Option<i64>) -> Outcome {
     }
 }
 
+/// Beginning of an event as the API server writes it.
+const HEAD: &str = r#"{"kind":"Event","apiVersion":"audit.k8s.io/"#;
+
+/// Reads a text that is one event and nothing else, as the API server writes it: of the lines of a busy log nearly all are. None of
+/// every other text, and of what is damaged.
+pub(super) fn alone(text: &str, time: Option<i64>) -> Option<Outcome> {
+    let event = text.starts_with(HEAD).then(|| serde_json::from_str::<Event<'_>>(text).ok()).flatten()?;
+    Some(event.outcome(time, false))
+}
+
 impl<'a> Event<'a> {
     /// Takes one member of an event that is not whole.
     pub(super) fn take(&mut self, key: &str, value: &'a RawValue) {
@@ -177,10 +190,12 @@ impl<'a> Event<'a> {
             return Ok(None);
         }
         let uri = raw::text(self.request_uri);
-        if uri.len() > URI_MAX {
-            return Err("requestURI");
+        let mut query = uri::query(&uri);
+        for selector in [&mut query.label_selector, &mut query.field_selector] {
+            if selector.len() > SELECTOR_MAX {
+                UNKNOWN_SELECTOR.clone_into(selector);
+            }
         }
-        let query = uri::query(&uri);
         let sender = self.sender()?;
         let code = body::code(self.response_status);
         let received = raw::time(self.request_received_timestamp).or_else(|| raw::time(self.timestamp));
@@ -231,16 +246,15 @@ impl<'a> Event<'a> {
         if agent.len() > AGENT_MAX && agent.ends_with(TRUNCATED) {
             agent.truncate(agent.len() - TRUNCATED.len());
         }
-        Ok(Sender {
-            user,
-            impersonated_by,
-            agent: raw::clip(agent, AGENT_MAX),
-            addresses: raw::texts(self.source_ips, ADDRESSES_MAX)
-                .into_iter()
-                .map(|address| raw::clip(address, NAME_MAX))
-                .collect(),
-        })
+        Ok(Sender { user, impersonated_by, agent: raw::clip(agent, AGENT_MAX), addresses: addresses(self.source_ips) })
     }
+}
+
+/// Returns the last addresses: the very last is that of the connection.
+fn addresses(list: Raw<'_>) -> Vec<String> {
+    let mut all = raw::texts(list, usize::MAX);
+    let kept = all.split_off(all.len().saturating_sub(ADDRESSES_MAX));
+    kept.into_iter().map(|address| raw::clip(address, NAME_MAX)).collect()
 }
 
 /// Reports whether a request has ended with this stage.
@@ -278,16 +292,30 @@ fn shown(user: &User<'_>) -> String {
         .unwrap_or_else(|| raw::text(user.username))
 }
 
-/// Returns the request with the namespace that it has for decklog, if all its names are of a length that names have.
+/// Mark of a text that was shortened.
+const SHORTENED: &str = "…";
+
+/// Shortens what a client can make as long as it likes, and marks it: a request that was not read would be nobody's.
+fn shorten(text: &mut String) {
+    if text.len() > NAME_MAX {
+        text.truncate(text.floor_char_boundary(NAME_MAX - SHORTENED.len()));
+        text.push_str(SHORTENED);
+    }
+}
+
+/// Returns the request with the namespace that it has for decklog, if all its names are of a length that names have. Names of the API
+/// server's objects are, where a request was granted; the id (`Audit-ID`), the manager, and who is impersonated are the client's.
 pub(super) fn checked(mut request: AuditedRequest) -> Outcome {
     if request.group.is_empty() && request.resource == "namespaces" {
         // The API server names a Namespace as if it were within itself.
         request.namespace.clear();
     }
+    let sender = &mut request.sender;
+    let chosen = [&mut request.id, &mut request.manager, &mut sender.user, &mut sender.impersonated_by];
+    chosen.into_iter().for_each(shorten);
     let r = &request;
-    let names = [&r.id, &r.verb, &r.group, &r.resource, &r.subresource, &r.namespace, &r.name, &r.uid];
-    let more = [&r.before, &r.after, &r.manager, &r.sender.user, &r.sender.impersonated_by];
-    if names.into_iter().chain(more).any(|name| name.len() > NAME_MAX) {
+    let names = [&r.verb, &r.group, &r.resource, &r.subresource, &r.namespace, &r.name, &r.uid, &r.before, &r.after];
+    if names.into_iter().any(|name| name.len() > NAME_MAX) {
         return Outcome::Unreadable(format!("a name in an audit event has more than {NAME_MAX} bytes"));
     }
     Outcome::Request(Box::new(request))

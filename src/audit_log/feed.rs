@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use super::file::{Batch, FilePosition, Tail};
 use super::follow::{News, micros, now};
 use super::lines::Line;
 use super::listen::{Handler, Refusal};
-use super::{Outcome, Received, Rules, Settings, read, read_line, unwritten};
+use super::{Outcome, Reason, Received, Rules, Settings, read, read_line, unwritten};
 use crate::core::k8s::audited::AuditedRequest;
 use crate::core::net::server::Peer;
 use crate::journal::{AuditBatch, AuditCounts, Journal, JournalError, Reader, SourceRow};
@@ -27,6 +29,8 @@ const QUIET_INTERVAL: Duration = Duration::from_secs(1);
 const NOTE_INTERVAL: Duration = Duration::from_secs(10);
 /// Time after which a sender should send again what could not be committed.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// Expectation of a sender.
+const EXPECTED: &str = "send events of audit.k8s.io as JSON, one, an EventList or a line each, or what Firehose, Pub/Sub or an Event Hub brings of them";
 
 /// One audit log.
 #[derive(Debug)]
@@ -39,6 +43,8 @@ pub(super) struct Feed {
     news: mpsc::Sender<News>,
     /// Time before which requests are passed over, microseconds since 1970.
     floor: i64,
+    /// Time of the newest answer so far, microseconds since 1970; 0 where there was none.
+    newest: AtomicI64,
 }
 
 impl Feed {
@@ -49,7 +55,16 @@ impl Feed {
         news: mpsc::Sender<News>,
     ) -> Result<Self, JournalError> {
         let reader = Mutex::new(journal.reader()?);
-        Ok(Self { name: settings.name(), settings, journal, reader, rules, news, floor: i64::MIN })
+        Ok(Self {
+            name: settings.name(),
+            settings,
+            journal,
+            reader,
+            rules,
+            news,
+            floor: i64::MIN,
+            newest: AtomicI64::new(0),
+        })
     }
 
     /// Passes over requests that were answered before a time.
@@ -120,14 +135,15 @@ impl Feed {
     }
 
     async fn take(&self, batch: Batch) -> Result<bool, JournalError> {
-        let mut sorted = Sorted::default();
+        let mut sorted = Sorted::behind(self.newest.load(Relaxed));
         for line in &batch.lines {
             sorted.take(read_line(&line.bytes), self);
         }
         let upto = if batch.caught_up { now() } else { sorted.newest };
         let position = serde_json::to_string(&batch.position).expect("numbers and texts always serialise");
-        let doubt = batch.lost.map(|lost| (lost.since.as_microsecond(), now()));
-        sorted.counts.lost += u64::from(doubt.is_some());
+        let lost = batch.lost.map(|lost| (lost.since.as_microsecond(), now()));
+        let doubt = either(lost, sorted.unread(true));
+        sorted.counts.lost += u64::from(batch.lost.is_some());
         let read_at = if batch.caught_up { now() } else { 0 };
         self.commit(sorted, AuditBatch { position: Some(position), read_at, doubt, ..AuditBatch::default() }, upto)
             .await
@@ -147,7 +163,8 @@ impl Feed {
             let of = sources.get(&(request.group.clone(), request.resource.clone()));
             of.is_some_and(|of| of.iter().any(|source| source.covers(&request.namespace)))
         };
-        let Sorted { mut requests, refused, counts, probe, .. } = sorted;
+        let Sorted { mut requests, refused, counts, probe, newest, .. } = sorted;
+        self.newest.fetch_max(newest, Relaxed);
         requests.retain(|request| is_watched(request) && is_wanted(request));
         let redactor = Arc::clone(&self.rules.borrow());
         let redacted = |mut request: AuditedRequest| {
@@ -171,25 +188,38 @@ impl Feed {
 
     /// Commits what a sender has sent.
     async fn receive(&self, received: Vec<Received>) -> Result<(), Refusal> {
-        let mut sorted = Sorted::default();
+        let mut sorted = Sorted::behind(self.newest.load(Relaxed));
         for one in received {
             sorted.take(one, self);
         }
         let AuditCounts { read, foreign, unreadable, .. } = sorted.counts;
-        let (problem, upto) = (sorted.problem.take(), sorted.newest);
-        if read + foreign == 0 && unreadable > 0 {
+        let (problem, upto, known) = (sorted.problem.take(), sorted.newest, read + sorted.beside);
+        if known + foreign == 0 && unreadable > 0 {
             let why = problem.unwrap_or_default();
             return Err(Refusal::NotUnderstood(format!("none of it is an audit event: {why}")));
         }
-        if read == 0 && foreign > 0 {
+        if known == 0 && foreign > 0 {
             return Err(Refusal::Forbidden(format!(
                 "these events are of another cluster than {:?}, which [[audit_log]] {:?} is for",
                 self.settings.cluster.as_deref().unwrap_or_default(),
                 self.name
             )));
         }
-        self.commit(sorted, AuditBatch::default(), upto).await.map(drop).map_err(|_| Refusal::Busy(BUSY_WAIT))
+        let doubt = sorted.unread(false);
+        self.commit(sorted, AuditBatch { doubt, ..AuditBatch::default() }, upto)
+            .await
+            .map(drop)
+            .map_err(|_| Refusal::Busy(BUSY_WAIT))
     }
+}
+
+/// Returns why a delivery is refused of which nothing is an audit event.
+fn unfit(received: &Received) -> String {
+    let problem = received.records.iter().find_map(|record| match &record.outcome {
+        Outcome::Unreadable(why) => Some(why.as_str()),
+        Outcome::Request(_) | Outcome::Other(_) => None,
+    });
+    format!("none of it is an audit event: {}", problem.unwrap_or(EXPECTED))
 }
 
 /// Handler of a receiver.
@@ -199,6 +229,9 @@ pub(super) struct Handing(pub(super) Arc<Feed>);
 impl Handler for Handing {
     async fn body(&self, body: Bytes, _: Peer) -> Result<Option<String>, Refusal> {
         let received = read(&body, None);
+        if received.is_of_another_kind() {
+            return Err(Refusal::NotUnderstood(unfit(&received)));
+        }
         let id = received.request_id.clone();
         self.0.receive(vec![received]).await.map(|()| id)
     }
@@ -215,15 +248,61 @@ struct Sorted {
     /// Requests that another one was ahead of.
     refused: Vec<AuditedRequest>,
     counts: AuditCounts,
+    /// Number of records that are understood and no events.
+    beside: u64,
     /// Time of the newest answer, microseconds since 1970.
     newest: i64,
     /// Object of the newest request of `decklog check`.
     probe: Option<String>,
     /// Why the first unreadable record is unreadable.
     problem: Option<String>,
+    /// Time of the oldest answer of these, microseconds since 1970; none where there is none.
+    oldest: Option<i64>,
+    /// Time since which a record that could not be read may be from, until the next one says up to when.
+    torn: Option<i64>,
+    /// Time of the records that could not be read, by those before and behind them.
+    between: Option<(i64, i64)>,
+}
+
+/// Longest time from a write to its record.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// Returns the time from the first to the last of two.
+fn either(one: Option<(i64, i64)>, other: Option<(i64, i64)>) -> Option<(i64, i64)> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
+        (one, other) => one.or(other),
+    }
 }
 
 impl Sorted {
+    /// Begins behind records of which the newest answer was at a time.
+    fn behind(newest: i64) -> Self {
+        Self { newest, ..Self::default() }
+    }
+
+    /// Returns the time of writes that the records which cannot be read may say, so that nothing follows from what the others do not:
+    /// in a file between its neighbours, else in all of the time that these have.
+    fn unread(&self, is_in_order: bool) -> Option<(i64, i64)> {
+        let last = self.torn.map(|since| (if since == 0 { now() } else { since }, now()));
+        let all = |(since, until): (i64, i64)| {
+            (self.oldest.map_or(since, |oldest| oldest.min(since)), until.max(self.newest))
+        };
+        let (since, until) = either(self.between, last).map(|time| if is_in_order { time } else { all(time) })?;
+        Some((since.saturating_sub(micros(ANSWER_MAX)), until))
+    }
+
+    /// Notes the time of an answer.
+    fn answered(&mut self, time: i64) {
+        if time == 0 {
+            return;
+        }
+        let torn = self.torn.take().map(|since| (if since == 0 { time } else { since }, time));
+        self.between = either(self.between, torn);
+        self.newest = self.newest.max(time);
+        self.oldest = Some(self.oldest.map_or(time, |oldest| oldest.min(time)));
+    }
+
     fn take(&mut self, received: Received, feed: &Feed) {
         let wanted = feed.settings.cluster.as_deref();
         for record in received.records {
@@ -236,7 +315,7 @@ impl Sorted {
                 Outcome::Request(request) => {
                     self.counts.read += 1;
                     self.counts.cut += u64::from(request.cut);
-                    self.newest = self.newest.max(request.completed);
+                    self.answered(request.completed);
                     if is_probe(&request.name) {
                         self.probe = Some(request.name.clone());
                     }
@@ -247,9 +326,15 @@ impl Sorted {
                         self.refused.push(*request);
                     }
                 }
-                Outcome::Other(_) => self.counts.read += 1,
+                Outcome::Other(Reason::Stage | Reason::NoObject) => self.counts.read += 1,
+                Outcome::Other(Reason::NotAudit) => {
+                    self.counts.no_event += 1;
+                    self.beside += 1;
+                }
+                Outcome::Other(Reason::OtherLog | Reason::Control) => self.beside += 1,
                 Outcome::Unreadable(why) => {
                     self.counts.unreadable += 1;
+                    self.torn.get_or_insert(self.newest);
                     self.problem.get_or_insert(why);
                 }
             }

@@ -2,10 +2,11 @@
 //!
 //! # Decision: the sender of a change is an entry of its own
 //!
-//! Context: The audit log comes milliseconds later than the watch, or minutes; and it can be read again, or not at all.
+//! Context: The audit log comes milliseconds later than the watch, or minutes. At level `Metadata` its first event proves nothing: a
+//! request that is still running may have made the change, so that a sender is certain ten seconds later at the earliest. An entry
+//! that waited 250 ms would hold everybody up, and go without.
 //! Decision: The entry of a change is written at once and never again. What the audit log says of its sender is an ACTOR entry that
-//! names it, with a place of its own in the log: so it is delivered once and in order like everything, and no sink and no watch waits
-//! for an audit log.
+//! names it, with a place of its own in the log, delivered once and in order like everything.
 //! Cost: A consumer who wants the sender joins two entries.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,13 +19,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Rules;
-use super::join::{self, Joiner, Limits};
+use super::join::{self, Joiner, Limits, Version};
+use super::unexplained::{Opened, Tally};
 use super::unwritten::{self, Suspect};
 use super::versions::{Versions, WATCH_LAG_MAX};
-use crate::core::k8s::audited::{Actor, AuditedRequest};
+use crate::core::k8s::audited::{Actor, AuditedRequest, Unexplained};
 use crate::core::model::Seq;
-use crate::core::runtime;
-use crate::journal::{Attribution, Journal, JournalError, REQUESTS_MAX, Reader, Role, Unwritten};
+use crate::core::runtime::{self, watch};
+use crate::journal::{Attribution, Journal, JournalError, REQUESTS_MAX, Reader, Role, SourceRow, Unwritten};
 
 /// Time for which requests are kept for versions to come, and entries are read again after a restart.
 const KEPT_MAX: Duration = Duration::from_mins(15);
@@ -66,7 +68,7 @@ struct Follower {
     /// Up to when each audit log is read.
     complete: BTreeMap<String, i64>,
     /// Entries that wait for a verdict.
-    open: BTreeSet<u64>,
+    open: BTreeMap<u64, Opened>,
     /// The last entry that was read.
     read: Seq,
     /// Time up to which every version that was written is read, microseconds since 1970.
@@ -79,6 +81,9 @@ struct Follower {
     wasted: Vec<Unwritten>,
     /// Taker of the objects whose versions the log may lack.
     suspects: Suspects,
+    tally: Tally,
+    /// Taker of what the audit logs do not explain.
+    unexplained: watch::Sender<Unexplained>,
     noted: Instant,
     /// Time of which each audit log lacks events, microseconds since 1970.
     doubts: BTreeSet<(i64, i64)>,
@@ -94,20 +99,20 @@ pub type Suspects = Arc<dyn Fn(Suspect) + Send + Sync>;
 pub(super) async fn follow(
     journal: Journal,
     logs: Vec<Followed>,
-    (rules, suspects): (Rules, Suspects),
+    (rules, suspects, unexplained): (Rules, Suspects, watch::Sender<Unexplained>),
     mut news: mpsc::Receiver<News>,
     stop: CancellationToken,
 ) -> Result<(), JournalError> {
     let mut reader = journal.reader()?;
     let mut head = journal.head();
-    let mut follower = Follower::begin(journal, logs, rules, suspects, &reader)?;
+    let mut follower = Follower::begin(journal, logs, (rules, suspects, unexplained), &reader)?;
     let mut covered: Option<Instant> = None;
     loop {
         let looked = now();
         // What the sources cover is in the log that is read behind this.
         if covered.is_none_or(|at| at.elapsed() >= COVER_INTERVAL) {
             covered = Some(Instant::now());
-            follower.joiner.cover(unwritten::covers(&reader.sources()?));
+            follower.cover(&reader.sources()?);
         }
         let upto = *head.borrow_and_update();
         while follower.read < upto && !stop.is_cancelled() {
@@ -154,8 +159,7 @@ impl Follower {
     fn begin(
         journal: Journal,
         logs: Vec<Followed>,
-        rules: Rules,
-        suspects: Suspects,
+        (rules, suspects, unexplained): (Rules, Suspects, watch::Sender<Unexplained>),
         reader: &Reader,
     ) -> Result<Self, JournalError> {
         let attributed = reader.attributed()?;
@@ -187,13 +191,15 @@ impl Follower {
             joiner,
             versions: Versions::new(is_local),
             complete,
-            open: BTreeSet::new(),
+            open: BTreeMap::new(),
             read,
             versions_complete: 0,
             attributed,
             actors: Vec::new(),
             wasted: Vec::new(),
             suspects,
+            tally: Tally::new(now()),
+            unexplained,
             noted: Instant::now(),
             doubts: BTreeSet::new(),
         })
@@ -208,6 +214,12 @@ impl Follower {
         }
         self.doubts = doubts;
         Ok(())
+    }
+
+    /// Takes what the sources cover.
+    fn cover(&mut self, sources: &[SourceRow]) {
+        self.joiner.cover(unwritten::covers(sources));
+        self.tally.watch(sources);
     }
 
     fn take(&mut self, news: News) {
@@ -232,8 +244,7 @@ impl Follower {
         };
         for entry in &entries {
             if let Ok(Some(version)) = self.versions.take(&entry.line) {
-                self.open.insert(version.seq);
-                self.joiner.version(version);
+                self.open(version);
             }
         }
         for missing in self.versions.missing() {
@@ -243,6 +254,13 @@ impl Follower {
         Ok((reader, self))
     }
 
+    /// Hands a version to the join.
+    fn open(&mut self, version: Version) {
+        let opened = self.tally.open(&version.names.group, &version.names.resource, version.latest);
+        self.open.insert(version.seq, opened);
+        self.joiner.version(version);
+    }
+
     /// Decides what can be decided.
     fn settle(mut self, reader: Reader) -> Result<(Reader, Self), JournalError> {
         // What the sources cover by now was read before.
@@ -250,7 +268,10 @@ impl Follower {
         let settled = self.joiner.take();
         let redactor = Arc::clone(&self.rules.borrow());
         for verdict in settled.verdicts {
-            self.open.remove(&verdict.seq);
+            let opened = self.open.remove(&verdict.seq).filter(|_| verdict.seq > self.attributed.0);
+            if let Some(opened) = opened {
+                self.tally.take(opened, &verdict.actor);
+            }
             match verdict.actor {
                 _ if verdict.seq <= self.attributed.0 => {}
                 Ok(actor) => {
@@ -261,6 +282,8 @@ impl Follower {
                 Err(why) => tracing::debug!(seq = verdict.seq, why = why.as_str(), "an entry gets no sender"),
             }
         }
+        let told = self.tally.told();
+        self.unexplained.send_if_modified(|before| std::mem::replace(before, told.clone()) != told);
         let mut wasted = settled.wasted;
         wasted.iter_mut().for_each(|write| redactor.redact_sender(&mut write.sender));
         let (wasted, suspects) = unwritten::sort(&reader, wasted, &settled.unknown_versions)?;
@@ -273,7 +296,7 @@ impl Follower {
 
     /// Records what is decided.
     async fn record(&mut self) -> Result<(), JournalError> {
-        let upto = self.open.first().map_or(self.read, |open| Seq(open.saturating_sub(1)));
+        let upto = self.open.first_key_value().map_or(self.read, |(open, _)| Seq(open.saturating_sub(1)));
         // Also where nothing is written: requests without a change are forgotten by it.
         if self.actors.is_empty() && self.noted.elapsed() < NOTE_INTERVAL {
             return Ok(());
@@ -306,3 +329,6 @@ pub(super) fn now() -> i64 {
     let now: Timestamp = runtime::now();
     now.as_microsecond()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! Entries of Google Cloud Logging in which GKE rewrites the events of its API servers.
 //!
 //! Lost on the way are the auditID, the URI with `fieldManager` and `dryRun`, and the HTTP code. Hence no manager is named (that of the
-//! user agent would be wrong wherever a client names another), a success is 200, and the time is that of the entry.
+//! user agent would be wrong wherever a client names another), a success is 200, and the time is that of the entry. Of a request that
+//! took so long that it has two entries, it is that of the last, and nothing is known of its beginning.
 
 use serde::Deserialize;
 
@@ -80,6 +81,7 @@ struct Labels<'a> {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Operation {
+    first: bool,
     last: bool,
 }
 
@@ -138,18 +140,25 @@ fn cluster(resource: Raw<'_>) -> Option<String> {
 fn request(entry: &Entry<'_>, time: Option<i64>) -> Result<Outcome, &'static str> {
     let payload: Payload<'_> = raw::strict(entry.proto_payload).map_err(|_| "protoPayload")?;
     if raw::text(payload.service_name) != "k8s.io" {
-        return Ok(Outcome::Other(Reason::NotAudit));
+        return Ok(Outcome::Other(Reason::OtherLog));
     }
-    if entry.operation.is_some() && !raw::strict::<Operation>(entry.operation).map_err(|_| "operation")?.last {
+    let operation: Option<Operation> =
+        entry.operation.map(|of| raw::strict(Some(of))).transpose().map_err(|_| "operation")?;
+    if operation.as_ref().is_some_and(|operation| !operation.last) {
         return Ok(Outcome::Other(Reason::Stage));
     }
+    let is_split = operation.is_some_and(|operation| !operation.first);
     let (method, path) = (raw::text(payload.method_name), raw::text(payload.resource_name));
     let segments: Vec<&str> = path.split('/').collect();
     let [group, version, path @ ..] = &segments[..] else { return Ok(Outcome::Other(Reason::NoObject)) };
     if path.is_empty() {
         return Ok(Outcome::Other(Reason::NoObject));
     }
-    let (resource, subresource, verb) = method_of(&method, version).ok_or("methodName")?;
+    let Some((resource, subresource, verb)) = method_of(&method, version) else {
+        // Such as `io.k8s.get` of `apis/apps/v1`, which is no object.
+        let is_read = method.rsplit('.').next().is_some_and(|verb| READS.contains(&verb));
+        return if is_read { Ok(Outcome::Other(Reason::NoObject)) } else { Err("methodName") };
+    };
     let (namespace, name) = place_of(path, resource).ok_or("resourceName")?;
     let authentication: Authentication<'_> =
         raw::strict(payload.authentication_info).map_err(|_| "authenticationInfo")?;
@@ -178,11 +187,13 @@ fn request(entry: &Entry<'_>, time: Option<i64>) -> Result<Outcome, &'static str
         },
         code,
         dry_run: !["", "false"].contains(&raw::text(labels.dry_run).as_str()),
-        received: at,
+        received: if is_split { 0 } else { at },
         completed: at,
         ..AuditedRequest::default()
     };
     body::fill(&mut request, Parts { sent: payload.request, answered: payload.response, ..Parts::default() });
+    // A label says so.
+    request.may_be_dry = false;
     Ok(event::checked(request))
 }
 
@@ -205,6 +216,9 @@ fn place_of<'a>(path: &[&'a str], resource: &str) -> Option<(&'a str, &'a str)> 
     let [of, name @ ..] = path else { return None };
     (*of == resource).then(|| (namespace, name.first().copied().unwrap_or_default()))
 }
+
+/// Verbs of requests that change nothing.
+const READS: [&str; 5] = ["get", "list", "watch", "head", "options"];
 
 const OK: u16 = 200;
 const FORBIDDEN: u16 = 403;

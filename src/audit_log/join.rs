@@ -22,11 +22,12 @@
 //!
 //! # Decision: absence proves something only where nothing was ever missing
 //!
-//! Context: A policy can leave out users or resources, and a backend drops events. Then the one request that remains may be a no-op
+//! Context: A policy can leave out users or resources, and a backend drops events. The one request that remains may be a no-op
 //! beside the write of somebody whom the audit log lacks.
-//! Decision: A version that no request can have made marks its resource for an hour. There, a version needs a mark of its request: the
-//! answer's version, a moved manager, or a creation or deletion of its name. [`Joiner::doubt`] takes times in which events were lost; there, only an answer that carries the version counts.
-//! Cost: Removals of fields and second writes in one second stay without an actor on such resources.
+//! Decision: For an hour after a version that no request can have made, versions of its resource need evidence of their request:
+//! the answer to a creation or update, a creation or deletion of the name, or a moved manager that no such version has. In times in
+//! which events were lost ([`Joiner::doubt`]), only such an answer counts.
+//! Cost: There, removals of fields and scales stay without an actor. Beside the first such version, a no-op may be named.
 
 mod assign;
 mod fact;

@@ -22,8 +22,11 @@ pub enum Reason {
     Stage,
     /// A request for a path that is no resource, such as `/healthz`.
     NoObject,
-    /// No event of an audit log: text of another component in the same stream, another category, another service.
+    /// No event of an audit log: text, or JSON of another kind.
     NotAudit,
+    /// A record of another log in an envelope that carries several: another stream of EKS, another category of Azure, another service of
+    /// Google.
+    OtherLog,
     /// A message by which CloudWatch tries the connection.
     Control,
 }
@@ -36,6 +39,7 @@ impl Reason {
             Self::Stage => "stage",
             Self::NoObject => "no_object",
             Self::NotAudit => "not_audit",
+            Self::OtherLog => "other_log",
             Self::Control => "control",
         }
     }

@@ -45,7 +45,8 @@ pub struct Settings {
     /// The name that a cloud's envelope has to give the cluster; events of others are refused. Default: every cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// Longest time from the answer to a request until its event is here. Senders that the answer does not prove are named after it.
+    /// Longest time from the answer to a request until its event is here. A sender that the answer does not prove is named some 15 seconds
+    /// after it, when no other request of that time can still come.
     /// Default: 2s for `file`, 60s for `listen`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<Span>,

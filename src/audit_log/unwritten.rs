@@ -38,7 +38,7 @@ pub struct Suspect {
 pub(super) fn refused(request: AuditedRequest) -> Unwritten {
     let is_creation = request.verb == "create" && request.subresource.is_empty();
     Unwritten {
-        key: request.id,
+        key: request.key(),
         kind: if is_creation { UnwrittenKind::AlreadyExists } else { UnwrittenKind::Conflict },
         user: request.sender.user,
         agent: request.sender.agent,
@@ -133,7 +133,7 @@ fn suspect(write: &Write) -> Suspect {
 
 fn no_op(write: Write) -> Unwritten {
     Unwritten {
-        key: write.id,
+        key: write.key,
         kind: UnwrittenKind::NoOp,
         user: write.sender.user,
         agent: write.sender.agent,
@@ -189,6 +189,7 @@ mod tests {
     fn write(after: &str) -> Write {
         Write {
             id: "1".to_owned(),
+            key: "1".to_owned(),
             sender: Sender::default(),
             verb: "update",
             subresource: String::new(),

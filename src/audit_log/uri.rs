@@ -22,17 +22,19 @@ pub(super) struct Query {
     pub(super) field_selector: String,
 }
 
-/// Reads the query as Go does: the first value of each parameter counts, and a pair with a semicolon does not.
+/// Reads the query as Go does: the first value of each parameter counts, and a pair with a semicolon or a wrong escape does not. Who
+/// writes `dryRun=%zz` has asked for no dry run.
 pub(super) fn query(uri: &str) -> Query {
     let mut found = Query::default();
     let (mut manager, mut label, mut field) = (None, None, None);
     let pairs = uri.split_once('?').map_or("", |(_, query)| query);
     for pair in pairs.split('&').filter(|pair| !pair.contains(';')) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        match &*decoded(key) {
-            "fieldManager" => _ = manager.get_or_insert_with(|| decoded(value)),
-            "labelSelector" => _ = label.get_or_insert_with(|| decoded(value)),
-            "fieldSelector" => _ = field.get_or_insert_with(|| decoded(value)),
+        let Some((key, value)) = decoded(key).zip(decoded(value)) else { continue };
+        match &*key {
+            "fieldManager" => _ = manager.get_or_insert(value),
+            "labelSelector" => _ = label.get_or_insert(value),
+            "fieldSelector" => _ = field.get_or_insert(value),
             "dryRun" => found.dry_run |= !value.is_empty(),
             "force" => found.force = true,
             _ => {}
@@ -44,9 +46,14 @@ pub(super) fn query(uri: &str) -> Query {
     found
 }
 
-fn decoded(text: &str) -> String {
+/// Returns a text without its escapes; none where one of them is wrong.
+fn decoded(text: &str) -> Option<String> {
+    let is_escape = |rest: &str| rest.len() > 1 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+    if !text.split('%').skip(1).all(is_escape) {
+        return None;
+    }
     let spaced: Cow<'_, str> = if text.contains('+') { text.replace('+', " ").into() } else { text.into() };
-    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+    Some(percent_decode_str(&spaced).decode_utf8_lossy().into_owned())
 }
 
 /// Returns the name that the API server takes of a user agent where no `fieldManager` is given: what stands before the first

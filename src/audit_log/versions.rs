@@ -105,9 +105,8 @@ impl Versions {
         // Of a change nothing is needed where the object stays.
         let is_needed = deletes || entry.op == EntryType::Added || memmem::find(object, DELETION_KEY).is_some();
         let metadata = if is_needed { Metadata::of(object) } else { None };
-        let is_leaving = metadata.as_ref().is_some_and(|metadata| metadata.deletion_timestamp.is_some());
-        let stamped = metadata.as_ref().and_then(|metadata| metadata.creation_timestamp.as_ref()?.parse().ok());
-        let stamped = stamped.filter(|_| entry.op == EntryType::Added);
+        let created = metadata.as_ref().filter(|_| entry.op == EntryType::Added);
+        let stamped = created.and_then(|metadata| metadata.creation_timestamp.as_ref()?.parse().ok());
         let managers = match change.as_mut() {
             Some(change) => std::mem::take(&mut change.managers),
             None => authors_with(&entry, Some(object)),
@@ -118,7 +117,10 @@ impl Versions {
         let is_old = |stamp: &Timestamp| change.as_ref().is_some_and(|change| !is_stamped(change, *stamp));
         let after = moved.filter(is_old).map_or(i64::MIN, Timestamp::as_microsecond);
         let moved = moved.filter(|stamp| !is_old(stamp));
-        let [earliest, latest, stored_by] = bounds(&entry, moved.or(stamped).filter(|_| is_watched), self.ahead);
+        let ([earliest, latest, stored_by], agrees) =
+            bounds(&entry, moved.or(stamped).filter(|_| is_watched), self.ahead);
+        // A clock is wrong, or the watch was behind: requests of the time that the entry has say nothing of it.
+        let evidence = if agrees { evidence } else { Evidence::Inferred };
         let earliest = earliest.max(after.min(latest));
         Ok(Some(Version {
             seq: entry.seq,
@@ -130,7 +132,7 @@ impl Versions {
             before: was.filter(|_| is_watched && !is_behind_gap),
             managers: managers.into_iter().map(|manager| Manager { time: None, ..manager }).collect(),
             deletion_requested: sets_deletion,
-            deleting: is_leaving && !sets_deletion,
+            deleting: metadata.as_ref().is_some_and(Metadata::is_leaving) && !sets_deletion,
             grace_shortened,
             generated: metadata.as_ref().is_none_or(|metadata| metadata.generate_name.is_some()),
             labels: metadata.filter(|_| deletes).map(|metadata| Box::new(metadata.labels.unwrap_or_default())),
@@ -185,6 +187,10 @@ struct Metadata {
 }
 
 impl Metadata {
+    const fn is_leaving(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
     /// Reads that of an object, and nothing behind it.
     fn of(object: &[u8]) -> Option<Self> {
         const METADATA: &[u8] = b"\"metadata\":";
@@ -194,8 +200,8 @@ impl Metadata {
 }
 
 /// Bounds of the time at which a version was written, and the time by which it was stored, microseconds since 1970. A stamp of the API server counts where it agrees with
-/// the time of journaling: a restored object has the stamps of another time.
-fn bounds(entry: &Entry<'_>, stamp: Option<Timestamp>, ahead: SignedDuration) -> [i64; 3] {
+/// the time of journaling: a restored object has the stamps of another time. Reports whether it does.
+fn bounds(entry: &Entry<'_>, stamp: Option<Timestamp>, ahead: SignedDuration) -> ([i64; 3], bool) {
     let read = |text: &str| text.parse::<Timestamp>().ok();
     let time = read(&entry.time).unwrap_or(Timestamp::MIN);
     let between = entry.happened_between.as_ref().and_then(|[earliest, latest]| read(earliest).zip(read(latest)));
@@ -203,11 +209,14 @@ fn bounds(entry: &Entry<'_>, stamp: Option<Timestamp>, ahead: SignedDuration) ->
     let widened = |by: SignedDuration| move |time: Timestamp| time.saturating_add(by).unwrap_or(time);
     let (earliest, latest) = (earliest.checked_sub(WATCH_LAG_MAX).unwrap_or(earliest), widened(ahead)(latest));
     // A stamp is cut to the second.
-    let (earliest, stamped_by) = match stamp.filter(|stamp| (earliest..=latest).contains(stamp)) {
+    let second = SignedDuration::from_secs(1);
+    // The part of a second that is cut off may be all that is within.
+    let agrees = |stamp: &Timestamp| *stamp <= latest && stamp.saturating_add(second).unwrap_or(*stamp) >= earliest;
+    let (earliest, stamped_by) = match stamp.filter(agrees) {
         Some(stamp) => (stamp, widened(CUT_MAX)(stamp).min(latest)),
         None => (earliest, latest),
     };
-    [earliest, stamped_by, latest].map(Timestamp::as_microsecond)
+    ([earliest, stamped_by, latest].map(Timestamp::as_microsecond), stamp.is_none_or(|stamp| agrees(&stamp)))
 }
 
 #[cfg(test)]
@@ -332,6 +341,38 @@ mod tests {
             let more = [("name", json!("a")), ("uid", json!("u")), ("evidence", json!("watched")), ("change", change)];
             let version = Versions::new(true).take(&line(1, "MODIFIED", &more)).unwrap().unwrap();
             assert_eq!((version.earliest, version.latest), (time(earliest), time(latest)), "{name}");
+        }
+    }
+
+    /// Where the API server's stamp and the time of journaling do not fit, a clock is wrong or the watch was behind. What others asked for
+    /// at the one time or the other says nothing then: an answer with the version alone does.
+    #[test]
+    fn a_stamp_of_another_time_leaves_nothing_but_proof() {
+        let at = |second: i64| {
+            let time = "2026-11-28T10:15:03Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second);
+            time.to_string()
+        };
+        for (second, is_local, expected) in [
+            (0, true, Evidence::Watched),
+            (-5, true, Evidence::Watched),
+            (-7, true, Evidence::Inferred),
+            (-600, true, Evidence::Inferred),
+            (1, true, Evidence::Inferred),
+            (1, false, Evidence::Watched),
+            (2, false, Evidence::Inferred),
+            (3600, false, Evidence::Inferred),
+        ] {
+            let stamp = at(second);
+            let patch =
+                json!([{"op": "replace", "path": "/metadata/managedFields/0/time", "value": stamp, "was": at(-9000)}]);
+            let manager = json!({"manager": "m", "operation": "Update", "time": stamp, "by": "moved"});
+            let change = json!({"areas": ["data"], "patch": patch, "managers": [manager]});
+            let more = [("name", json!("a")), ("uid", json!("u")), ("evidence", json!("watched")), ("change", change)];
+            let changed = Versions::new(is_local).take(&line(1, "MODIFIED", &more)).unwrap().unwrap();
+            let object = json!({"metadata": {"name": "a", "creationTimestamp": stamp}});
+            let more = [("name", json!("a")), ("uid", json!("u")), ("evidence", json!("watched")), ("object", object)];
+            let added = Versions::new(is_local).take(&line(1, "ADDED", &more)).unwrap().unwrap();
+            assert_eq!((changed.evidence, added.evidence), (expected, expected), "{second} s, local: {is_local}");
         }
     }
 

@@ -25,16 +25,17 @@ mod noise;
 mod patch;
 mod pattern;
 pub mod redact;
+mod shape;
 #[cfg(test)]
 mod tests;
 
 use jiff::Timestamp;
 
-pub use crate::core::json::Shape;
 use crate::core::json::tree::Tree;
 pub use happened::newest as newest_stamp;
 pub use noise::{Ignore, Noise, Preset};
 pub use pattern::Pattern;
+pub use shape::Shape;
 
 use crate::core::spelling::Format;
 
@@ -99,7 +100,8 @@ pub fn compare_shaped(
     let shape = match shape {
         Some(shape) => shape,
         None => {
-            read = Tree::parse_bounded(old).map_err(|error| format!("the version before is {error}"))?.into_shape();
+            let tree = Tree::parse_bounded(old).map_err(|error| format!("the version before is {error}"))?;
+            read = Shape::from(tree.into_shape());
             &read
         }
     };
@@ -109,7 +111,8 @@ pub fn compare_shaped(
     {
         return Ok(found);
     }
-    diff::everything(old, Some(shape), new, old_marks, new_marks)
+    diff::everything(old, Some(shape.positions()), new, old_marks, new_marks)
+        .map(|(change, next)| (change, next.into()))
 }
 
 /// The change to a version whose predecessor is not known any more: a patch that replaces the whole object, without
@@ -118,7 +121,7 @@ pub fn compare_shaped(
 /// # Errors
 /// Where it is not a JSON object. Nothing of it is quoted.
 pub fn replaced(new: &[u8]) -> Result<(Change, Shape), String> {
-    diff::replaced(new)
+    diff::replaced(new).map(|(change, shape)| (change, shape.into()))
 }
 
 /// Reports whether a change touches only what `ignore` names: each leaf is matched by a pattern, or lies below a match. A

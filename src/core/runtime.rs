@@ -18,7 +18,13 @@ pub mod watch;
 use std::cell::RefCell;
 
 use jiff::{SignedDuration, Timestamp};
+#[cfg(target_os = "linux")]
+use rustix::process::setpriority_process;
+#[cfg(target_os = "linux")]
+use rustix::thread::gettid;
+use tokio::runtime::Runtime;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 pub use signal::{Listener, Signal};
 
@@ -75,6 +81,56 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // The runtime is shutting down and drops this future next.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+/// Niceness of threads that let others go first.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
+
+/// Lets the daemon's own work go before that of this thread, on Linux. Where that is not allowed, it works all the same.
+pub fn step_back() {
+    #[cfg(target_os = "linux")]
+    setpriority_process(Some(gettid()), NICE).ok();
+}
+
+/// Threads of work that lets others go first. They may not be waited for where others are to go on, so their end is not.
+#[derive(Debug)]
+struct Behind(Option<Runtime>);
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+/// Does work on two threads of its own, and on those where it blocks, which all [step back](step_back). A caller that stops waiting
+/// stops the work.
+///
+/// # Errors
+/// Where the threads cannot be started.
+pub async fn behind<T: Send + 'static>(
+    name: &str,
+    work: impl Future<Output = T> + Send + 'static,
+) -> std::io::Result<T> {
+    if is_simulated() {
+        return Ok(work.await);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name(name)
+        .on_thread_start(step_back)
+        .enable_all()
+        .build()?;
+    let threads = Behind(Some(runtime));
+    let begun = threads.0.as_ref().map(|runtime| runtime.spawn(work.in_current_span()));
+    match begun.expect("it is there until it is dropped").await {
+        Ok(done) => Ok(done),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Nobody else ends these threads.
             Err(_) => std::future::pending().await,
         },
     }
@@ -154,6 +210,29 @@ mod tests {
         drop(simulation);
         let _again = simulate(7, begin);
         assert_eq!(draw(), first);
+    }
+
+    /// Work that lets others go first has threads of its own; so has what it blocks on. Its panic is the caller's, and its caller's end
+    /// is its own.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn work_that_steps_back_does_so_on_every_thread() {
+        let nice = || rustix::process::getpriority_process(Some(gettid())).unwrap();
+        let ours = nice();
+        let theirs = behind("test", async move { (nice(), blocking(nice).await) }).await.unwrap();
+        assert_eq!((theirs, nice()), ((NICE, NICE), ours));
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(async { behind("test", async { panic!("as it is") }).await.unwrap() });
+        assert!(tasks.join_next().await.unwrap().unwrap_err().is_panic());
+        let (kept, mut dropped) = tokio::sync::oneshot::channel::<()>();
+        let waiting = behind("test", async move {
+            let _kept = kept;
+            std::future::pending::<()>().await;
+        });
+        tasks.spawn(async { waiting.await.unwrap() });
+        assert!(dropped.try_recv().is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Empty));
+        tasks.abort_all();
+        assert!(dropped.await.is_err(), "it is dropped with its caller");
     }
 
     #[tokio::test]

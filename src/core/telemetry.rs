@@ -21,6 +21,8 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
+use super::os;
+
 pub use settings::{FORMATS, LogFormat, Settings};
 
 /// Libraries whose lines below WARN are theirs alone to read. A directive of the configuration that names one wins.
@@ -130,9 +132,7 @@ impl Looks {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let dumb = set("TERM").is_some_and(|term| term == "dumb");
         let colours = io::stderr().is_terminal() && set("NO_COLOR").is_none() && !dumb;
-        let journal = set("JOURNAL_STREAM").is_some_and(|stream| {
-            rustix::fs::fstat(io::stderr()).is_ok_and(|stat| stream == *format!("{}:{}", stat.st_dev, stat.st_ino))
-        });
+        let journal = set("JOURNAL_STREAM").is_some_and(|stream| os::is_stderr(&stream));
         Self { colours, journal }
     }
 }

@@ -3,9 +3,10 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
+
+use super::os::{self, AsStream};
 
 /// Style of lines at their destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,9 +89,8 @@ const PROGRAM: &str = "decklog: ";
 
 /// Returns the number of columns of a terminal; none for anything else, and where it does not say.
 #[must_use]
-pub fn columns(output: &(impl IsTerminal + AsFd)) -> Option<usize> {
-    let size = output.is_terminal().then(|| rustix::termios::tcgetwinsize(output).ok()).flatten();
-    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
+pub fn columns(output: &(impl IsTerminal + AsStream)) -> Option<usize> {
+    output.is_terminal().then(|| os::columns(output)).flatten().filter(|columns| *columns > 0)
 }
 
 /// Breaks a line between words so that it fits into `width` columns. The lines below begin with `hang` blanks, or with fewer where

@@ -9,9 +9,9 @@ use super::incidents::{Begun, Incidents, Moment};
 use super::timeline::line_for;
 use crate::core::filter::Wanted;
 use crate::core::model::{EntryType, Seq};
-use crate::core::wire::{EntryError, Shape};
-use crate::journal::{JournalError, Reader, Relabeling, StoredEntry};
-use crate::sink::notify::{Incident, Notify, Selected};
+use crate::core::wire::{Entry, EntryError, Shape};
+use crate::journal::{JournalError, Message, Reader, Relabeling, StoredEntry};
+use crate::sink::notify::{Incident, Notify, Selected, users};
 use crate::sink::{Item, Limits};
 
 /// Entries and bytes that are read at once.
@@ -19,6 +19,9 @@ const PAGE: (usize, usize) = (1000, 4 << 20);
 
 /// Pages of one read.
 const PAGES: usize = 8;
+
+/// Messages that wait while the log is read on for later updates of theirs.
+const READY_MAX: usize = 10_000;
 
 /// Pause of a read until there are entries after a seq, or until a moment.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +57,8 @@ pub(super) struct Batch {
     pub(super) whole: Vec<Bytes>,
     /// Of each digest its incidents: the seq, and the entry where it is not in the log.
     pub(super) digests: BTreeMap<Seq, Vec<(Seq, Option<Bytes>)>>,
+    /// Messages whose update is left out, because a later one is ready.
+    pub(super) left_out: Vec<Message>,
     /// Wait before the next read, where what was read is not decided yet.
     pub(super) pause: Option<Pause>,
 }
@@ -87,7 +92,8 @@ impl Feed {
             whole.push(entry.line);
         }
         let own = page.own.map_or(0, |last| items.partition_point(|item| item.seq <= last));
-        Ok(Batch { upto, hole, entry_bytes, items, own, whole, digests: BTreeMap::new(), pause: None })
+        let (digests, left_out) = (BTreeMap::new(), Vec::new());
+        Ok(Batch { upto, hole, entry_bytes, items, own, whole, digests, left_out, pause: None })
     }
 
     /// Makes of an entry what the sink gets.
@@ -116,7 +122,9 @@ impl Feed {
         }
         let (mut hole, mut pause) = (false, None);
         for _ in 0..PAGES {
-            if !incidents.ready.is_empty() {
+            // What was not sent in time is one update for each incident, as far as the log is read.
+            let enough = if incidents.notify.updates { READY_MAX } else { 1 };
+            if incidents.ready.len() >= enough {
                 break;
             }
             let expected = incidents.position.next();
@@ -128,7 +136,8 @@ impl Feed {
                 }
             }
         }
-        let (mut items, mut whole, mut digests, mut is_dropped) = (Vec::new(), Vec::new(), BTreeMap::new(), false);
+        let (mut items, mut whole, mut digests, mut left_out) = (Vec::new(), Vec::new(), BTreeMap::new(), Vec::new());
+        let mut is_dropped = false;
         while items.len() < limits.entries.max(1)
             && let Some(begun) = incidents.ready.front()
         {
@@ -147,18 +156,26 @@ impl Feed {
                     continue;
                 };
                 reference.clone_into(&mut incident.reference);
+                if let Some(message) = incidents.leave_out(&incident) {
+                    left_out.push(message);
+                    continue;
+                }
             }
-            let entry = match line {
-                Some(line) => Some(StoredEntry { seq, op: EntryType::Gap, line }),
-                None if is_update => self.first_of(&mut incident, seq, &incidents.notify)?,
-                None => self.reader.entry(seq)?,
+            let first = if is_update { self.first_of(&mut incident, &incidents.notify)? } else { None };
+            if line.is_none() && members.is_empty() && incident.users.is_empty() {
+                incident.users = self.users_of(&incident)?;
+            }
+            let shown = match (first, line) {
+                (Some(shown), _) => Some(shown),
+                (None, Some(line)) => Some(self.shown(StoredEntry { seq, op: EntryType::Gap, line })?),
+                (None, None) => self.reader.entry(seq)?.map(|entry| self.shown(entry)).transpose()?,
             };
-            let Some(entry) = entry else {
+            let Some((item, line)) = shown else {
                 is_dropped = true;
                 break;
             };
-            items.push(self.item(&entry)?.about(Some(incident)).at(seq));
-            whole.push(entry.line);
+            items.push(item.about(Some(incident)).at(seq));
+            whole.push(line);
             if !members.is_empty() {
                 digests.insert(seq, members);
             }
@@ -178,22 +195,55 @@ impl Feed {
         incidents.next = Some(upto).filter(|_| !is_dropped);
         let pause = pause.filter(|_| items.is_empty()).map(|until| Pause { after: incidents.position, until });
         let upto = Some(upto).filter(|upto| *upto > after || !items.is_empty());
-        Ok(Batch { upto, hole, entry_bytes: 1, items, own: 0, whole, digests, pause })
+        Ok(Batch { upto, hole, entry_bytes: 1, items, own: 0, whole, digests, left_out, pause })
     }
 
-    /// The entry that an update shows: that which the incident began with, else its last.
-    fn first_of(
+    /// What the sink gets of an entry, and the entry as it is.
+    fn shown(&self, entry: StoredEntry) -> Result<(Item, Bytes), JournalError> {
+        Ok((self.item(&entry)?, entry.line))
+    }
+
+    /// The entry that an incident began with, which an update shows. None where it is truncated, or damaged: an update needs it less
+    /// than other messages need the sink.
+    pub(super) fn first_of(
         &mut self,
         incident: &mut Incident,
-        last: Seq,
         notify: &Notify,
-    ) -> Result<Option<StoredEntry>, JournalError> {
-        let Some(entry) = self.reader.entry(Seq(incident.first))? else { return self.reader.entry(last) };
-        let (_, selected) = notify.select(&entry.line).map_err(|error| damaged(entry.seq, error))?;
+    ) -> Result<Option<(Item, Bytes)>, JournalError> {
+        let seq = Seq(incident.first);
+        let read = self.reader.entry(seq).and_then(|entry| {
+            let Some(entry) = entry else { return Ok(None) };
+            let (_, selected) = notify.select(&entry.line).map_err(|error| damaged(seq, error))?;
+            Ok(Some((selected, self.shown(entry)?)))
+        });
+        let (selected, shown) = match read {
+            Ok(Some(read)) => read,
+            Ok(None) => return Ok(None),
+            Err(JournalError::Corrupt(text)) => {
+                tracing::warn!("{text}; an update shows the last entry of its incident instead");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
         if let Some(Selected { incident: begun, .. }) = selected {
-            (incident.title, incident.log) = (begun.title, begun.log);
+            (incident.title, incident.log, incident.users) = (begun.title, begun.log, begun.users);
         }
-        Ok(Some(entry))
+        Ok(Some(shown))
+    }
+
+    /// Who asked for the entry that an incident began with, as far as the log says it up to the incident's last entry: the same
+    /// whenever the message is made again. A damaged ACTOR names nobody.
+    fn users_of(&mut self, incident: &Incident) -> Result<Vec<String>, JournalError> {
+        let stored = match self.reader.actor_of(Seq(incident.first)) {
+            Err(JournalError::Corrupt(text)) => {
+                tracing::warn!("{text}; the message of an incident names nobody instead");
+                None
+            }
+            read => read?,
+        };
+        let actor = stored.filter(|stored| stored.seq.0 <= incident.last);
+        let actor = actor.and_then(|stored| Entry::parse(&stored.line).ok()?.actor());
+        Ok(actor.as_ref().map(users).unwrap_or_default())
     }
 
     /// Forgets messages of incidents that are over where the cursor is at `upto`. Gives the last entry that decides about none.
@@ -223,7 +273,14 @@ impl Feed {
                 continue;
             }
             let (time, selected) = incidents.notify.select(&entry.line).map_err(damaged)?;
+            let is_selected = selected.is_some();
             incidents.take(time, selected, now);
+            if entry.op == EntryType::Actor
+                && !is_selected
+                && let Some((of, actor)) = incidents.notify.names(&entry.line).map_err(damaged)?
+            {
+                incidents.name(of, actor, now);
+            }
         }
         incidents.position = last;
         Ok(Some(first))

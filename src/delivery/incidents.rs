@@ -16,6 +16,12 @@
 //! update, in the place of the incident's last entry there, with the count of all its entries. A message that was sent is known
 //! with the last entry that it counts. Those after it are counted on top, and the cursor passes none that is not: so a later start
 //! comes to the same count, however long ago the incident began. Of an incident whose message is not known nothing more is sent.
+//!
+//! The ACTOR of an incident's first entry comes later than that. It is of the incident as its entries are, but counts as none: the
+//! message, or an update, then has who asked.
+//!
+//! An update is left out where a later one of the same message is ready, because the sink is behind. The message is then known
+//! with the count that it would have had: what is after the cursor has the later one, and a later start comes to that too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -125,6 +131,8 @@ pub(super) struct Incidents {
     messages: BTreeMap<Seq, Message>,
     /// Messages of windows that are over.
     pub(super) ready: VecDeque<Begun>,
+    /// The last entry of the newest update among those, by the first entry of its incident.
+    newest: HashMap<u64, u64>,
 }
 
 fn micros(span: Duration) -> i64 {
@@ -146,6 +154,7 @@ impl Incidents {
             open: HashMap::new(),
             messages: BTreeMap::new(),
             ready: VecDeque::new(),
+            newest: HashMap::new(),
         }
     }
 
@@ -167,6 +176,17 @@ impl Incidents {
         } else {
             self.messages.remove(&message.first);
         }
+    }
+
+    /// Leaves an update out where a later one of the same message is ready. Gives the message with what that counts all the same.
+    pub(super) fn leave_out(&mut self, incident: &Incident) -> Option<Message> {
+        if self.newest.get(&incident.first).is_none_or(|newest| *newest <= incident.last) {
+            self.newest.remove(&incident.first);
+            return None;
+        }
+        let message = self.messages.get_mut(&Seq(incident.first))?;
+        (message.last, message.entries) = (Seq(incident.last), incident.count);
+        Some(message.clone())
     }
 
     /// Forgets messages whose last entry is not after this one, and those that are too many.
@@ -247,6 +267,30 @@ impl Incidents {
         }
         window.places.insert(incident.key.clone(), window.begun.len());
         window.begun.push(Begun { rule, incident, seq, line, members: Vec::new(), is_update: false });
+    }
+
+    /// Takes an ACTOR that no rule selects. The incident that began with the entry which it is of goes on with it, so that its message
+    /// has who asked for that: the first one where that is still to come, else an update. It counts as no entry.
+    pub(super) fn name(&mut self, of: u64, actor: Selected, now: Instant) {
+        let Selected { rule, incident, cluster } = actor;
+        let began_with = |begun: &&mut Begun| begun.incident.first == of && begun.line.is_none();
+        if let Some(begun) = self.window.as_mut().and_then(|window| window.begun.iter_mut().find(began_with)) {
+            begun.incident.last = incident.last;
+            // Where the log is read again, the sink may have the message of the window that is read.
+            if begun.seq > self.sent {
+                return;
+            }
+        }
+        let Some((key, open)) = self.open.iter_mut().find(|(_, open)| open.first == of) else { return };
+        if incident.last <= open.last {
+            return;
+        }
+        open.last = incident.last;
+        let (key, seq) = (key.clone(), Seq(incident.last));
+        let incident = Incident { key: key.clone(), first: of, count: open.count, ..incident };
+        let goes_on = &mut self.window(cluster, now).goes_on;
+        let since = goes_on.get(&key).map_or(seq, |one| one.since);
+        goes_on.insert(key, GoesOn { since, rule, incident });
     }
 
     /// The window, which begins where there is none.
@@ -332,7 +376,10 @@ impl Incidents {
             Begun { rule, incident, seq, line: None, members: Vec::new(), is_update: true }
         }));
         messages.sort_by_key(|one| one.seq);
-        self.ready.extend(messages.into_iter().filter(|one| one.seq > self.sent));
+        messages.retain(|one| one.seq > self.sent);
+        let updates = messages.iter().filter(|one| one.is_update);
+        self.newest.extend(updates.map(|one| (one.incident.first, one.incident.last)));
+        self.ready.extend(messages);
     }
 
     /// Makes one message of those that have none of their own. `more` counts those that are not remembered, of which `last` is the

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{DeliveryError, Driver};
+use super::{DeliveryError, Driver, Relaxed};
 use crate::core::model::Seq;
 use crate::journal::Message;
 use crate::sink::Receipt;
@@ -17,7 +17,14 @@ impl Driver {
             let Some(incident) = item.incident.as_ref().filter(|incident| incident.digest.is_empty()) else { continue };
             let reference = match receipts.remove(&item.seq) {
                 Some(Receipt::Named(reference)) => Some(reference),
+                Some(Receipt::Unnamed(why)) => {
+                    if !std::mem::replace(&mut self.has_said_unnamed, true) {
+                        tracing::warn!(sink = name, seq = incident.first, "messages are not updated: {why}");
+                    }
+                    continue;
+                }
                 Some(Receipt::Final(why)) => {
+                    self.stats.dropped_updates.fetch_add(1, Relaxed);
                     tracing::warn!(
                         sink = name,
                         seq = incident.first,

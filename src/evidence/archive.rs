@@ -17,6 +17,8 @@ use crate::core::merkle::{self, Hash};
 
 /// Name of the file with the last checkpoint of the tree before.
 pub const BEFORE: &str = "before";
+/// Directory of the tiles of a tree.
+const TILES: &str = "tile";
 /// Problems that are listed at most.
 const PROBLEMS_MAX: usize = 100;
 
@@ -73,6 +75,10 @@ struct Archived {
     signed: Signed,
     /// Hashes over its complete blocks of leaves.
     roots: Vec<Hash>,
+    /// Number of its first leaves of which none is missing.
+    whole: u64,
+    /// The first and the last entry of which a line was compared; none if that is none.
+    compared: Option<(u64, u64)>,
     /// Number of a block, and the contents of its leaves.
     block: Option<(u64, Vec<Hash>)>,
 }
@@ -81,8 +87,21 @@ struct Archived {
 #[derive(Debug, Default)]
 pub struct Archive {
     trees: BTreeMap<Origin, Archived>,
+    /// Directories with tiles of which nothing is signed.
+    pub unsigned: Vec<PathBuf>,
     /// Errors that were found.
     pub problems: Vec<String>,
+}
+
+/// Entries of a tree, from the first to the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Origin of the tree.
+    pub origin: Origin,
+    /// Seq of the first entry.
+    pub first: u64,
+    /// Seq of the last entry.
+    pub last: u64,
 }
 
 impl Archive {
@@ -94,14 +113,45 @@ impl Archive {
         let mut archive = Self::default();
         for dir in tree_directories(dir)? {
             let place = Directory::new(dir);
-            let Some(bytes) = place.get(CHECKPOINT)? else { continue };
+            let Some(bytes) = place.get(CHECKPOINT)? else {
+                if place.path().join(TILES).is_dir() {
+                    archive.unsigned.push(place.path().to_owned());
+                }
+                continue;
+            };
             let shown = place.path().join(CHECKPOINT).display().to_string();
             match read_signed(&bytes, keys) {
                 Ok(signed) => archive.add(place, signed, keys)?,
                 Err(why) => archive.problem(format!("{shown}: {why}")),
             }
         }
+        archive.check_overlaps();
         Ok(archive)
+    }
+
+    /// Checks that no entry is in two trees, whatever their names: an epoch has one history.
+    fn check_overlaps(&mut self) {
+        let mut trees: Vec<(&Origin, u64, &Archived)> = self
+            .trees
+            .iter()
+            .filter_map(|(origin, tree)| Some((origin, tree.signed.checkpoint.last()?, tree)))
+            .collect();
+        trees.sort_by_key(|(origin, ..)| (&origin.epoch, origin.first));
+        let mut problems = Vec::new();
+        for (at, (origin, last, tree)) in trees.iter().enumerate() {
+            let others =
+                trees[at + 1..].iter().take_while(|(other, ..)| other.epoch == origin.epoch && other.first <= *last);
+            problems.extend(others.map(|(other, _, there)| {
+                format!(
+                    "{} and {} both have entry {} of the epoch {}: an entry is in one tree, so one of the two was made afterwards",
+                    tree.place.path().display(),
+                    there.place.path().display(),
+                    other.first,
+                    other.epoch
+                )
+            }));
+        }
+        problems.into_iter().for_each(|text| self.problem(text));
     }
 
     fn problem(&mut self, text: String) {
@@ -121,7 +171,7 @@ impl Archive {
             self.problem(text);
             return Ok(());
         }
-        let mut tree = Archived { place, signed, roots: Vec::new(), block: None };
+        let mut tree = Archived { place, signed, roots: Vec::new(), whole: 0, compared: None, block: None };
         let problems = tree.check(keys)?;
         for text in problems {
             self.problem(text);
@@ -172,8 +222,39 @@ impl Archive {
         let Some(index) = origin.index(seq).filter(|index| *index < tree.signed.checkpoint.size) else {
             return Ok(Found::Beyond);
         };
-        let found = tree.leaf(index)?;
-        Ok(if found == Some(*digest) { Found::Proved } else { Found::Altered })
+        let (from, to) = tree.compared.unwrap_or((seq, seq));
+        tree.compared = Some((from.min(seq), to.max(seq)));
+        Ok(match tree.leaf(index)? {
+            Some(found) if found == *digest => Found::Proved,
+            Some(_) => Found::Altered,
+            None => Found::Unknown,
+        })
+    }
+
+    /// Returns the signed entries before the first line that was compared, and those behind the last one. Trees of another cluster are of
+    /// another log.
+    #[must_use]
+    pub fn around(&self) -> [Vec<Stretch>; 2] {
+        let mut around = [Vec::new(), Vec::new()];
+        let order = |origin: &Origin| (origin.epoch.clone(), origin.first);
+        let mut trees: Vec<(&Origin, &Archived)> = self.trees.iter().collect();
+        trees.sort_by_key(|(origin, _)| order(origin));
+        let compared = |(_, tree): &&(&Origin, &Archived)| tree.compared.is_some();
+        let (Some((begin, _)), Some((end, _))) = (trees.iter().find(compared), trees.iter().rfind(compared)) else {
+            return around;
+        };
+        for (origin, tree) in &trees {
+            let Some(last) = tree.signed.checkpoint.last() else { continue };
+            let (from, to) = tree.compared.unwrap_or((last + 1, origin.first.saturating_sub(1)));
+            let stretch = |first, last| Stretch { origin: (*origin).clone(), first, last };
+            if origin.cluster == begin.cluster && order(origin) <= order(begin) && origin.first < from {
+                around[0].push(stretch(origin.first, from - 1));
+            }
+            if origin.cluster == end.cluster && order(origin) >= order(end) && to < last {
+                around[1].push(stretch(to + 1, last));
+            }
+        }
+        around
     }
 
     /// Returns the checkpoints, by their trees.
@@ -182,9 +263,18 @@ impl Archive {
     }
 }
 
+/// The way in which trees follow each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// Trees that are followed and are not here.
+    pub missing: Vec<Origin>,
+    /// Trees that are followed by several.
+    pub forks: Vec<(Origin, Vec<Origin>)>,
+}
+
 /// Returns the directories of trees: the directory itself, or those in it.
 fn tree_directories(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    if dir.join(CHECKPOINT).exists() {
+    if dir.join(CHECKPOINT).exists() || dir.join(TILES).is_dir() {
         return Ok(vec![dir.to_owned()]);
     }
     let mut found = Vec::new();
@@ -199,11 +289,13 @@ fn tree_directories(dir: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 impl Archived {
-    /// Returns the bytes of a tile; those of the full one where the partial one was removed.
+    /// Returns the bytes of a tile; those of the full one where the partial one was removed. None if it has another length than its name
+    /// says.
     fn tile(&self, level: Option<u8>, number: u64, width: u64) -> io::Result<Option<Vec<u8>>> {
         for width in [width, TILE_LEN] {
-            if let Some(bytes) = self.place.get(&Tile { level, number, width }.path())? {
-                return Ok(Some(bytes));
+            let tile = Tile { level, number, width };
+            if let Some(bytes) = self.place.get(&tile.path())? {
+                return Ok(Some(bytes).filter(|bytes| bytes.len() as u64 == tile.len()));
             }
         }
         Ok(None)
@@ -235,13 +327,13 @@ impl Archived {
         if size == 0 {
             return Ok(Some(merkle::root(&[])));
         }
-        let mut is_whole = true;
+        if size > self.whole {
+            return Ok(None);
+        }
         let root = merkle::subtree(0, size, &mut |first, end| {
             let block = first / TILE_LEN;
             if end - first == 1 {
-                let leaf = self.leaf(first)?;
-                is_whole &= leaf.is_some();
-                return Ok(leaf.map(|leaf| merkle::leaf(&leaf)));
+                return Ok(self.leaf(first)?.map(|leaf| merkle::leaf(&leaf)));
             }
             let is_block = end - first == TILE_LEN && first.is_multiple_of(TILE_LEN);
             Ok::<_, io::Error>(if is_block {
@@ -250,13 +342,16 @@ impl Archived {
                 None
             })
         })?;
-        Ok(Some(root).filter(|_| is_whole))
+        Ok(Some(root))
     }
 
     /// Hashes everything again. Returns what is wrong.
     fn check(&mut self, keys: &[VerifierKey]) -> io::Result<Vec<String>> {
         let (mut problems, shown) = (Vec::new(), self.place.path().display().to_string());
         let (size, origin) = (self.signed.checkpoint.size, self.signed.checkpoint.origin.clone());
+        if size == 0 {
+            return Ok(vec![format!("{shown}: its checkpoint is over nothing, and each one of decklog has a leaf 0")]);
+        }
         let entry = |index: u64| origin.seq(index).map_or_else(|| "leaf 0".to_owned(), |seq| format!("entry {seq}"));
         for block in 0..size.div_ceil(TILE_LEN) {
             let width = self.width(block);
@@ -264,42 +359,64 @@ impl Archived {
             let first = block * TILE_LEN;
             if hashes.len() as u64 != width {
                 problems.push(format!("{shown}: the bundle from {} on is missing, cut off or malformed", entry(first)));
+                // Whatever a size claims, nothing behind it is looked for.
+                break;
             }
-            let tile = self.tile(Some(0), block, width)?.unwrap_or_default();
-            let expected = tile.as_chunks::<32>().0;
-            // Either of the two was altered; the leaf is where they part.
-            if let Some(at) = (0..hashes.len()).find(|at| expected.get(*at) != hashes.get(*at)) {
-                problems.push(format!(
-                    "{shown}: the leaf of {} is not the one that its tile has",
-                    entry(first + at as u64)
-                ));
+            self.whole = first + width;
+            match self.tile(Some(0), block, width)? {
+                // Either of the two was altered; the leaf is where they part.
+                Some(tile) => {
+                    let parts =
+                        hashes.iter().zip(tile.as_chunks::<32>().0).position(|(hash, expected)| hash != expected);
+                    problems.extend(parts.map(|at| {
+                        format!("{shown}: the leaf of {} is not the one that its tile has", entry(first + at as u64))
+                    }));
+                }
+                None => problems.push(format!(
+                    "{shown}: the tile with the hashes from {} on is missing, cut off or malformed",
+                    entry(first)
+                )),
             }
             if width == TILE_LEN {
                 self.roots.push(merkle::root(&hashes));
             }
         }
-        if let Some(block) = self.parting_block()? {
-            problems.push(format!(
-                "{shown}: the leaves from {} to {} do not hash to what the tile above them has",
-                entry(block * TILE_LEN),
-                entry(block * TILE_LEN + TILE_LEN - 1)
-            ));
+        if self.whole == size {
+            problems.extend(self.check_above(&entry)?.map(|why| format!("{shown}: {why}")));
+            if self.root(size)? != Some(self.signed.checkpoint.root) {
+                problems.push(format!("{shown}: the leaves do not hash to the root that was signed: some were altered, and the tiles with them"));
+            }
         }
-        if self.root(size)? != Some(self.signed.checkpoint.root) {
-            problems.push(format!("{shown}: the leaves do not hash to the root that was signed: some were altered, and the tiles with them"));
+        if self.whole > 0 {
+            problems.extend(self.check_before(keys)?.map(|why| format!("{shown}: {why}")));
         }
-        problems.extend(self.check_before(keys)?.map(|why| format!("{shown}: {why}")));
         Ok(problems)
     }
 
-    /// Returns the first block whose hash is not the one in the tile above.
-    fn parting_block(&self) -> io::Result<Option<u64>> {
-        for (number, roots) in (0..).zip(self.roots.chunks(256)) {
-            let tile = self.tile(Some(1), number, roots.len() as u64)?.unwrap_or_default();
-            let expected = tile.as_chunks::<32>().0;
-            if let Some(at) = (0..roots.len()).find(|at| expected.get(*at) != roots.get(*at)) {
-                return Ok(Some(number * TILE_LEN + at as u64));
+    /// Compares the hashes over blocks, and over those, with the tiles that have them. Returns the first that is not there.
+    fn check_above(&self, entry: &dyn Fn(u64) -> String) -> io::Result<Option<String>> {
+        let (mut hashes, mut span) = (self.roots.clone(), TILE_LEN);
+        for level in 1.. {
+            for (number, hashes) in (0..).zip(hashes.chunks(256)) {
+                let (first, width) = (number * TILE_LEN, hashes.len() as u64);
+                let Some(tile) = self.tile(Some(level), number, width)? else {
+                    let path = Tile { level: Some(level), number, width }.path();
+                    return Ok(Some(format!("{path} is missing, cut off or malformed")));
+                };
+                let parts = hashes.iter().zip(tile.as_chunks::<32>().0).position(|(hash, expected)| hash != expected);
+                if let Some(at) = parts.map(|at| first + at as u64) {
+                    return Ok(Some(format!(
+                        "the leaves from {} to {} do not hash to what the tile above them has",
+                        entry(at * span),
+                        entry(at * span + span - 1)
+                    )));
+                }
             }
+            if hashes.len() < 256 {
+                break;
+            }
+            hashes = hashes.chunks_exact(256).map(merkle::root).collect();
+            span *= TILE_LEN;
         }
         Ok(None)
     }
@@ -316,26 +433,28 @@ impl Archived {
 }
 
 impl Archive {
-    /// Checks that each tree follows the one that it says it does, as far as that is here. Returns the origins of those that are not.
+    /// Checks that each tree follows the one that it says it does, as far as that is here.
     ///
     /// # Errors
     /// Where the directory cannot be read.
-    pub fn check_order(&mut self, keys: &[VerifierKey]) -> io::Result<Vec<Origin>> {
-        let mut missing = Vec::new();
-        let mut kept = Vec::new();
+    pub fn check_order(&mut self, keys: &[VerifierKey]) -> io::Result<Order> {
+        let (mut missing, mut kept) = (BTreeSet::new(), Vec::new());
+        let mut followed: BTreeMap<Origin, Vec<Origin>> = BTreeMap::new();
         for tree in self.trees.values() {
             let Some(before) = tree.place.get(BEFORE)? else { continue };
             let Ok(before) = read_signed(&before, keys) else { continue };
+            followed.entry(before.checkpoint.origin.clone()).or_default().push(tree.signed.checkpoint.origin.clone());
             if self.trees.contains_key(&before.checkpoint.origin) {
                 kept.push(before.checkpoint);
             } else {
-                missing.push(before.checkpoint.origin);
+                missing.insert(before.checkpoint.origin);
             }
         }
         for before in kept {
             self.check_kept(&before)?;
         }
-        Ok(missing)
+        followed.retain(|_, after| after.len() > 1);
+        Ok(Order { missing: missing.into_iter().collect(), forks: followed.into_iter().collect() })
     }
 }
 

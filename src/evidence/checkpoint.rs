@@ -5,6 +5,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::core::merkle::Hash;
 
+/// The last seq that a log can have: SQLite has no larger number.
+const SEQ_MAX: u64 = i64::MAX.unsigned_abs();
+
 /// Name of a tree: which log, which cluster, which epoch, and which entry it begins with.
 ///
 /// A tree begins anew with each epoch, so that no origin ever has two histories, and where evidence was off for a while. Leaf 0 is
@@ -46,13 +49,13 @@ impl Origin {
     /// Returns the index of an entry's leaf; none for an entry before the tree.
     #[must_use]
     pub fn index(&self, seq: u64) -> Option<u64> {
-        Some(seq.checked_sub(self.first)? + 1)
+        seq.checked_sub(self.first)?.checked_add(1)
     }
 
-    /// Returns the seq of the entry that a leaf is of; leaf 0 is of none.
+    /// Returns the seq of the entry that a leaf is of; leaf 0 is of none, nor is one behind the last seq that there can be.
     #[must_use]
     pub const fn seq(&self, index: u64) -> Option<u64> {
-        if index == 0 { None } else { Some(self.first + index - 1) }
+        if index == 0 { None } else { self.first.checked_add(index - 1) }
     }
 }
 
@@ -87,6 +90,9 @@ impl Checkpoint {
         let read: u64 = size.parse().map_err(|_| format!("{size:?} is not a number of entries"))?;
         if read.to_string() != size {
             return Err(format!("{size:?} is not a number of entries as it is written"));
+        }
+        if origin.first.checked_add(read).is_none_or(|end| end > SEQ_MAX) {
+            return Err(format!("a log cannot have {size} entries from entry {} on", origin.first));
         }
         let root = BASE64.decode(root).ok().and_then(|bytes| Hash::try_from(bytes).ok());
         Ok(Self { origin, size: read, root: root.ok_or("its root is not the digest of a tree")? })

@@ -2,13 +2,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use rustix::fs::{Access, access};
 
 use crate::core::bucket::Objects;
+use crate::core::os::{self, OpenOptionsExt as _};
 use crate::core::runtime;
 
 /// A directory with a directory for each tree.
@@ -89,7 +88,7 @@ impl Directory {
     fn check(&self) -> io::Result<()> {
         if !self.0.exists() {
             let above = self.0.ancestors().find(|path| path.is_dir()).unwrap_or_else(|| Path::new("."));
-            return Ok(access(above, Access::WRITE_OK | Access::EXEC_OK)?);
+            return os::may_write(above);
         }
         let file = self.0.join(".decklog-check");
         fs::write(&file, "")?;

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::archive::{Signed, read_signed};
 use super::key::VerifierKey;
+use super::witness::decimal;
 use crate::core::merkle::{self, Hash};
 
 /// First line of a proof.
@@ -42,7 +43,7 @@ impl Proof {
             return Err(format!("it does not begin with {HEADER}"));
         }
         let mut lines = lines.skip_while(|line| line.starts_with("extra "));
-        let index = lines.next().and_then(|line| line.strip_prefix("index ")?.parse().ok());
+        let index = lines.next().and_then(|line| decimal(line.strip_prefix("index ")?));
         let index = index.ok_or("it has no index")?;
         let hash = |line: &str| BASE64.decode(line).ok().and_then(|bytes| Hash::try_from(bytes).ok());
         let hashes: Option<Vec<Hash>> = lines.map(hash).collect();

@@ -298,7 +298,9 @@ impl Signer {
     ) -> Result<TreeSigned, EvidenceError> {
         let (tree, size) = (directory(row), row.size());
         let nothing = TreeSigned { note: None, placed: row.placed };
-        if (row.is_closed && size == 1) || self.parted.contains(&tree) {
+        // Without entries there is nothing to prove, and before the first list the name of the cluster is not known.
+        let is_nameless = cluster.is_empty() || row.is_closed;
+        if (is_nameless && size == 1) || self.parted.contains(&tree) {
             return Ok(nothing);
         }
         let mut held = join_all(self.copies.iter_mut().map(|copy| copy.look(&tree, pace.look))).await;

@@ -1,6 +1,7 @@
 //! Keys and notes beside those of Go's `golang.org/x/mod/sumdb/note`, and directories of evidence beside the journals that they are of.
 
 mod asking;
+mod forged;
 mod places;
 mod witness;
 
@@ -8,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::archive::{Archive, Found, read_signed};
+use super::archive::{Archive, Found, Order, read_signed};
 use super::key::{SigningKey, VerifierKey};
 use super::note::Note;
 use super::place::{Directory, Place};
@@ -19,7 +20,7 @@ use super::tiles::{self, Tile};
 use super::tree::Tree;
 use crate::core::checkpoint_handle::CheckpointHandle;
 use crate::core::merkle::{self, Hash};
-use crate::core::model::{Observed, Redacted, ResourceVersion, Seq, Verb};
+use crate::core::model::{Cluster, Observed, Redacted, ResourceVersion, Seq, Verb};
 use crate::core::wire::Header;
 use crate::journal::tests::pods;
 use crate::journal::{Journal, SourceJournal, WatchChange, WriterThread};
@@ -110,6 +111,7 @@ impl Log {
         let (journal, thread) = Journal::open(&dir.join("state")).unwrap();
         let publisher = Publisher::new(vec![SigningKey::parse(SIGNING).unwrap()], places, Witnesses::new(settings));
         publisher.begin(&journal).await.unwrap();
+        journal.set_cluster(Cluster { name: "c".into(), uid: "c".into() }).await.unwrap();
         let (source, _) = journal.source(&pods()).await.unwrap();
         Self { journal, thread, source, publisher, version }
     }
@@ -167,7 +169,7 @@ fn copied(from: &Path, to: &Path) {
 /// Reads the directory, and expects nothing wrong in it.
 fn whole(dir: &Path) -> Archive {
     let mut archive = Archive::read(&dir.join("evidence"), &keys()).unwrap();
-    assert_eq!(archive.check_order(&keys()).unwrap(), []);
+    assert_eq!(archive.check_order(&keys()).unwrap(), Order::default());
     assert_eq!(archive.problems, [""; 0]);
     archive
 }
@@ -310,6 +312,62 @@ async fn a_journal_put_back_from_a_copy_begins_another_tree() {
     archive.check_kept(&read_signed(last.as_bytes(), &keys()).unwrap().checkpoint).unwrap();
     assert_eq!(archive.problems, [""; 0]);
     assert_eq!(archive.checkpoints().map(|signed| signed.checkpoint.last().unwrap()).collect::<Vec<_>>(), [400, 350]);
+}
+
+/// While two keys sign, an auditor who has either of them is satisfied, and afterwards one who has the new key; a checkpoint that was kept from
+/// before needs the old one.
+#[tokio::test]
+async fn a_new_key_takes_over_where_both_have_signed() {
+    let dir = tempfile::tempdir().unwrap();
+    let evidence = dir.path().join("evidence");
+    let files = ["old", "new"].map(|name| dir.path().join(name));
+    let keys = ["a.example/decklog", "b.example/decklog"].map(|name| SigningKey::generate(name).unwrap());
+    files.iter().zip(&keys).for_each(|(file, key)| fs::write(file, key.render()).unwrap());
+    let [old, new] = keys.map(|key| key.verifier().clone());
+    let ways = [(0, None, [true, false]), (1, Some(0), [true, true]), (1, None, [false, true])];
+    let mut log = Log::open(dir.path(), 0).await;
+    for (number, (key, previous, holds)) in ways.into_iter().enumerate() {
+        let previous =
+            previous.map_or_else(String::new, |previous: usize| format!("previous_key_file = {:?}\n", files[previous]));
+        let settings: Settings = toml::from_str(&format!("key_file = {:?}\n{previous}", files[key])).unwrap();
+        let place = Place::Directory(Directory::new(evidence.clone()));
+        log.publisher = Publisher::new(settings.keys().unwrap(), vec![place], Witnesses::new(&settings));
+        log.publisher.begin(&log.journal).await.unwrap();
+        // The first one with the change of keys alone, which is signed without an entry.
+        if number != 1 {
+            log.append(10).await;
+        }
+        log.sign().await.unwrap();
+        for (verifier, holds) in [&old, &new].into_iter().zip(holds) {
+            let archive = Archive::read(&evidence, std::slice::from_ref(verifier)).unwrap();
+            assert_eq!(archive.problems.is_empty(), holds, "{} in {number}: {:?}", verifier.name, archive.problems);
+        }
+    }
+    let archive = Archive::read(&evidence, &[new]).unwrap();
+    let origin = &archive.checkpoints().next().unwrap().checkpoint.origin;
+    assert_eq!((&*origin.log, archive.checkpoints().count()), ("a.example/decklog", 1), "one tree goes on");
+}
+
+/// Before the first list nobody knows the cluster, whose name is in that of the tree: nothing is signed that has no entry.
+#[tokio::test]
+async fn a_tree_has_the_name_of_its_cluster() {
+    for (uid, is_signed) in [("", false), ("c", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, _thread) = Journal::open(&dir.path().join("state")).unwrap();
+        let place = Place::Directory(Directory::new(dir.path().join("evidence")));
+        let settings = toml::from_str("key_file = \"key\"").unwrap();
+        let publisher =
+            Publisher::new(vec![SigningKey::parse(SIGNING).unwrap()], vec![place], Witnesses::new(&settings));
+        publisher.begin(&journal).await.unwrap();
+        journal.set_cluster(Cluster { name: "c".into(), uid: uid.into() }).await.unwrap();
+        publisher.sign(&journal, Pace::USUAL).await.unwrap();
+        assert_eq!(dir.path().join("evidence").exists(), is_signed, "{uid:?}");
+        journal.set_cluster(Cluster { name: "c".into(), uid: "c".into() }).await.unwrap();
+        publisher.sign(&journal, Pace::USUAL).await.unwrap();
+        let archive = Archive::read(&dir.path().join("evidence"), &keys()).unwrap();
+        let named: Vec<&str> = archive.checkpoints().map(|signed| &*signed.checkpoint.origin.cluster).collect();
+        assert_eq!(named, ["c"], "{uid:?}");
+    }
 }
 
 /// Evidence that is switched off for a while leaves entries without proof, and says so.

@@ -19,6 +19,11 @@ pub struct Tile {
 }
 
 impl Tile {
+    /// Number of its bytes: hashes, or leaves behind their lengths.
+    pub(super) const fn len(&self) -> u64 {
+        self.width * if self.level.is_some() { 32 } else { 34 }
+    }
+
     /// Returns its path in the directory of the tree.
     #[must_use]
     pub fn path(&self) -> String {

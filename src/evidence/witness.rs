@@ -8,9 +8,8 @@
 //! Cost: A write for each checkpoint of each log, about one a minute.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,6 +22,7 @@ use super::key::{SigningKey, VerifierKey};
 use super::note::Note;
 use super::settings::Settings;
 use crate::core::merkle::{self, Hash};
+use crate::core::os::{self, OpenOptionsExt as _};
 use crate::core::runtime;
 
 /// Bytes of a request at most: a note with its proof.
@@ -261,5 +261,5 @@ fn write(path: &Path, known: &Known) -> io::Result<()> {
     file.write_all(format!("{HEADER}\n\n{checkpoints}").as_bytes())?;
     file.sync_all()?;
     fs::rename(&made, path)?;
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    path.parent().map_or(Ok(()), os::sync_names)
 }

@@ -37,6 +37,10 @@ pub struct AuditBatch {
     pub probe: Option<String>,
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// Number of events of an audit log, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -47,6 +51,9 @@ pub struct AuditCounts {
     pub cut: u64,
     /// Events that could not be read.
     pub unreadable: u64,
+    /// Lines and records that are no audit events.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub no_event: u64,
     /// Events of another cluster.
     pub foreign: u64,
     /// Parts of the log that were gone before they were read.
@@ -61,6 +68,7 @@ impl AuditCounts {
         self.read += other.read;
         self.cut += other.cut;
         self.unreadable += other.unreadable;
+        self.no_event += other.no_event;
         self.foreign += other.foreign;
         self.lost += other.lost;
         self.dropped += other.dropped;

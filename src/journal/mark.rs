@@ -16,7 +16,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 #[cfg(target_os = "linux")]
@@ -24,6 +23,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use uuid::Uuid;
 
 use crate::core::model::Seq;
+use crate::core::os::{FileExt, OpenOptionsExt};
 
 /// Name of the file in the state directory.
 const FILE: &str = "journal.mark";

@@ -35,7 +35,7 @@ pub use verify::Verified;
 
 use super::codec::Codec;
 use super::error::Result;
-use super::recent::{AtHand, Line, Recent};
+use super::recent::{AtHand, Budget, Line, Recent};
 use super::retention::Retained;
 use super::state::local_fact;
 use super::writer::{rfc3339, type_of};
@@ -49,8 +49,8 @@ const OLDEST: &str = "coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE ke
 /// Instructions of SQLite's machine between two looks at whether to go on.
 const STEPS: std::ffi::c_int = 10_000;
 
-/// Bytes of base entries that a reader caches.
-const BASES: usize = 4 << 20;
+/// Base entries that a reader caches.
+const BASES: Budget = Budget::shared(4 << 20);
 
 /// An entry as it is stored.
 #[derive(Clone, Debug)]
@@ -174,9 +174,8 @@ impl Reader {
     /// A number that changes whenever another connection has committed.
     ///
     /// # Errors
-    /// Where the database cannot be read, or who reads is not known any more.
+    /// Where the database cannot be read.
     pub fn data_version(&self) -> Result<i64> {
-        self.hold()?;
         self.conn.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(sql("its state"))
     }
 
@@ -292,7 +291,8 @@ impl Reader {
         }
         let blob: Option<Vec<u8>> = self
             .conn
-            .prepare_cached("SELECT line FROM entry WHERE seq = ? AND base IS NULL")
+            // Whoever may see the version may have it put together, whatever else may be seen.
+            .prepare_cached("SELECT line FROM main.entry WHERE seq = ? AND base IS NULL")
             .and_then(|mut select| select.query_row([seq], |row| row.get(0)).optional())
             .map_err(sql("an entry"))?;
         let damaged =

@@ -6,10 +6,11 @@
 //! Context: Every entry would be decompressed once for each sink.
 //! Decision: The newest lines stay cached up to a bound, and are served only up to `head`: durable before visible. Bases of
 //! the newest entries are cached for the next differences, and serve lagging readers as well. `verify` reads the disk alone.
-//! Cost: 8 MiB, and the bases.
+//! Cost: 8 MiB, and the bases. The journals of one process share what two of them may have.
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -63,13 +64,73 @@ pub(super) trait Cached: Clone {
     fn size(&self) -> usize;
 }
 
+/// Number of journals whose writers are open in this process.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a journal as open until it is dropped.
+#[derive(Debug)]
+pub(super) struct Opened(());
+
+impl Opened {
+    /// Counts one more.
+    pub(super) fn new() -> Self {
+        OPEN.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Bytes that a cache may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// Bytes of a journal that is alone.
+    most: usize,
+    /// True if many journals share what two of them may have.
+    is_shared: bool,
+}
+
+impl Budget {
+    /// Part of its bytes that every journal keeps, however many there are.
+    const LEAST_PART: usize = 16;
+
+    /// The same bytes for every journal.
+    #[cfg(test)]
+    pub(super) const fn own(most: usize) -> Self {
+        Self { most, is_shared: false }
+    }
+
+    /// `most` bytes for each of up to two journals in the process. More of them divide what two have, down to a sixteenth
+    /// of `most` each.
+    pub(super) const fn shared(most: usize) -> Self {
+        Self { most, is_shared: true }
+    }
+
+    /// Bytes beside the journals that are open now.
+    fn now(self) -> usize {
+        if self.is_shared { self.beside(OPEN.load(Ordering::Relaxed)) } else { self.most }
+    }
+
+    /// Bytes while so many journals are open.
+    fn beside(self, open: usize) -> usize {
+        (2 * self.most / open.max(2)).max(self.most / Self::LEAST_PART)
+    }
+}
+
+/// Bytes of an entry that finds a place in the smallest cache.
+const LARGE: usize = 32 << 10;
+
 /// May be shared. Two generations: what is used moves to the young one, and what is not used while that fills up goes.
 #[derive(Clone, Debug)]
 pub(super) struct Recent<T = Line>(Arc<Mutex<Generations<T>>>);
 
 #[derive(Debug)]
 struct Generations<T> {
-    budget: usize,
+    budget: Budget,
     // Their keys are our own numbers: nobody can choose them so that they meet.
     young: HashMap<u64, T, RandomState>,
     old: HashMap<u64, T, RandomState>,
@@ -79,8 +140,8 @@ struct Generations<T> {
 }
 
 impl<T: Cached> Recent<T> {
-    /// At most about `budget` bytes.
-    pub(super) fn with_budget(budget: usize) -> Self {
+    /// An empty cache of about `budget` at most.
+    pub(super) fn with_budget(budget: Budget) -> Self {
         let (young, old) = (HashMap::default(), HashMap::default());
         Self(Arc::new(Mutex::new(Generations { budget, young, old, young_bytes: 0, log_start: 0 })))
     }
@@ -169,14 +230,15 @@ impl Recent {
 impl<T: Cached> Generations<T> {
     fn put(&mut self, seq: u64, line: T) {
         // A large one is read again where it is needed: that costs little beside the rest of what is done with it.
-        if line.size() > self.budget / 64 {
+        let budget = self.budget.now();
+        if line.size() > (budget / 64).max(LARGE) {
             return;
         }
         self.young_bytes += line.size();
         if let Some(before) = self.young.insert(seq, line) {
             self.young_bytes = self.young_bytes.saturating_sub(before.size());
         }
-        if self.young_bytes > self.budget / 2 {
+        if self.young_bytes > budget / 2 {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;
         }
@@ -187,7 +249,17 @@ impl<T: Cached> Generations<T> {
 mod tests {
     use super::*;
 
-    const BUDGET: usize = 1 << 20;
+    const BUDGET: usize = 4 << 20;
+
+    /// The only test that sees what a journal may take beside others: the bench of fifty clusters only measures it.
+    #[test]
+    fn journals_share_what_two_of_them_may_have() {
+        let budget = Budget::shared(8 << 20);
+        for (open, kib) in [(0, 8192), (1, 8192), (2, 8192), (3, 5461), (4, 4096), (16, 1024), (50, 512), (500, 512)] {
+            assert_eq!(budget.beside(open) >> 10, kib, "{open} open");
+        }
+        assert_eq!(Budget::own(8 << 20).now(), 8 << 20);
+    }
 
     fn line(size: usize) -> Line {
         Line { op: EntryType::Added, bytes: vec![b'x'; size].into(), object: 0..size, shape: None }
@@ -195,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_is_used_stays_and_the_rest_is_bounded() {
-        let recent = Recent::with_budget(BUDGET);
+        let recent = Recent::with_budget(Budget::own(BUDGET));
         recent.put(1, line(100));
         for seq in 2..=400 {
             recent.put(seq, line(BUDGET / 64));
@@ -209,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_out_makes_room_and_what_is_too_large_takes_none() {
-        let recent = Recent::with_budget(BUDGET);
+        let recent = Recent::with_budget(Budget::own(BUDGET));
         recent.put(1, line(100));
         for seq in 2..=400 {
             recent.put(seq, line(BUDGET / 64));
@@ -223,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_range_has_bounds_and_no_holes() {
-        let recent = Recent::with_budget(BUDGET);
+        let recent = Recent::with_budget(Budget::own(BUDGET));
         for seq in [5, 6, 7, 9] {
             recent.put(seq, line(10));
         }

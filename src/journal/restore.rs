@@ -5,13 +5,13 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::Connection;
 
 use super::{Journal, JournalError, Sharing, schema};
+use crate::core::os::DirBuilderExt;
 use crate::core::shared_log::LogError;
 
 /// Time for which the engine may be away during the restore.

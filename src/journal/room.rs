@@ -3,7 +3,6 @@
 use std::io::{self, ErrorKind};
 
 use rusqlite::ffi::{SQLITE_IOERR_SHMSIZE, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE};
-use rustix::process::{Resource, getrlimit};
 
 use super::JournalError;
 
@@ -35,9 +34,4 @@ pub(super) fn advice(error: &io::Error) -> &'static str {
         ErrorKind::QuotaExceeded => "free some space, or raise the quota of decklog's user",
         _ => "free some space",
     }
-}
-
-/// Returns the size limit of a file of this process, in bytes; none if there is no limit.
-pub(super) fn file_limit() -> Option<u64> {
-    getrlimit(Resource::Fsize).current
 }

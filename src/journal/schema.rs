@@ -2,14 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
-use rustix::fs::{FlockOperation, flock};
 
 use super::{JournalError, room};
+use crate::core::os::{self, DirBuilderExt, MetadataExt, OpenOptionsExt};
 use crate::core::runtime;
 
 /// The database in the state directory.
@@ -54,7 +53,7 @@ pub(super) struct StateLock(File);
 impl Drop for StateLock {
     /// Releases the lock itself, because a process that was just started has a copy of the open file until it executes its program.
     fn drop(&mut self) {
-        flock(&self.0, FlockOperation::Unlock).ok();
+        self.0.unlock().ok();
     }
 }
 
@@ -101,7 +100,7 @@ pub(super) fn lock(dir: &Path) -> Result<StateLock, JournalError> {
     }
     // One that was made for us is closed to others; what else stands in one that is in use is nobody's business here.
     if fs::read_dir(dir).is_ok_and(|mut files| files.next().is_none()) {
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).ok();
+        os::set_mode(dir, 0o700).ok();
     }
     let path = dir.join(LOCK);
     let mut file = OpenOptions::new()
@@ -112,7 +111,7 @@ pub(super) fn lock(dir: &Path) -> Result<StateLock, JournalError> {
         .mode(0o600)
         .open(&path)
         .map_err(io("cannot write to"))?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+    if file.try_lock().is_err() {
         let mut holder = String::new();
         let read = file.read_to_string(&mut holder);
         let pid = read.ok().and_then(|_| holder.trim().parse().ok());
@@ -137,9 +136,9 @@ pub(super) fn open_writer(dir: &Path) -> Result<Connection, JournalError> {
         made.and_then(|file| file.sync_all())
             .map_err(|source| JournalError::Io { what: format!("cannot create {}", path.display()), source })?;
     } else if let Ok(meta) = fs::metadata(&path)
-        && meta.permissions().mode() & 0o077 != 0
+        && os::is_open_to_others(&meta)
     {
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(|source| JournalError::Io {
+        os::set_mode(&path, 0o600).map_err(|source| JournalError::Io {
             what: format!("cannot close {} to others", path.display()),
             source,
         })?;
@@ -153,6 +152,8 @@ pub(super) fn open_writer(dir: &Path) -> Result<Connection, JournalError> {
     conn.set_prepared_statement_cache_capacity(64);
     // FULL: a commit is on disk when it returns. NORMAL would lose commits in a power cut that sinks have seen.
     // auto_vacuum: space that retention frees can go back to the file system; it must be set before the first table.
+    // soft_heap_limit: of all connections of the process. Beyond it their caches use pages that they have, so many journals
+    // take no more than a few do.
     conn.execute_batch(
         "PRAGMA page_size = 4096;
          PRAGMA auto_vacuum = INCREMENTAL;
@@ -163,6 +164,7 @@ pub(super) fn open_writer(dir: &Path) -> Result<Connection, JournalError> {
          PRAGMA cell_size_check = ON;
          PRAGMA trusted_schema = OFF;
          PRAGMA cache_size = -8192;
+         PRAGMA soft_heap_limit = 67108864;
          PRAGMA wal_autocheckpoint = 4000;
          PRAGMA journal_size_limit = 67108864;",
     )
@@ -293,6 +295,8 @@ fn migrate(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     /// A journal of another schema is refused by its number, so a schema that changes before the first release gets the next number. Whoever

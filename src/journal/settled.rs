@@ -13,13 +13,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::JournalError;
 use crate::core::model::Seq;
+use crate::core::os::OpenOptionsExt;
 use crate::core::runtime;
 
 const PREFIX: &str = "replayed-";

@@ -61,6 +61,14 @@ fn delete(name: &str, uid: &str, version: u64) -> WatchChange {
     WatchChange { verb: Verb::Delete, object: pod(name, uid, version) }
 }
 
+/// Reports whether somebody reads an old state of a journal, so that what is written now cannot leave the write-ahead log.
+pub(crate) fn is_held_back(dir: &Path) -> bool {
+    let conn = Connection::open(dir.join("journal.db")).unwrap();
+    conn.pragma_update(None, "synchronous", "OFF").unwrap();
+    conn.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('touched', random())", []).unwrap();
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).unwrap()
+}
+
 /// Waits for children that another test begins: they have every open file, and its lock, until they are another program.
 fn wait_for_children(dir: &Path) {
     if let Ok(lock) = std::fs::File::options().write(true).open(dir.join("decklog.lock")) {

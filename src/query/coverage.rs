@@ -3,6 +3,8 @@
 //! A stretch is uncovered because a GAP entry says so, because no source watches (none is configured any more, no daemon runs,
 //! the source waits or lists), or because a source had not been listed yet.
 
+pub(crate) mod known;
+
 use std::collections::{BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::time::Instant;

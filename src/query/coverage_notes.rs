@@ -1,5 +1,7 @@
 //! Sentences about the part of a time that the log does not cover.
 
+mod nothing;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -82,6 +84,9 @@ pub(crate) struct Absence {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Covered {
+    /// The first seq that is kept; 0 where nobody says it.
+    #[serde(default)]
+    pub(crate) oldest: u64,
     /// Start of the time that was asked for; none for an empty log.
     pub(crate) since: Option<Timestamp>,
     /// End of that time.
@@ -176,7 +181,15 @@ impl About {
         let Some(begin) = begin else {
             let (uncovered, absences) = (Vec::new(), Vec::new());
             let (since, until) = (self.since, self.until);
-            return Ok(Covered { since, until, complete: false, uncovered, omitted: 0, absences });
+            return Ok(Covered {
+                oldest: retained.oldest,
+                since,
+                until,
+                complete: false,
+                uncovered,
+                omitted: 0,
+                absences,
+            });
         };
         let (since, until) = (self.since.unwrap_or(begin), self.until.map_or(now, |until| until.min(now)));
         let window = (since.as_microsecond(), until.as_microsecond());
@@ -219,7 +232,15 @@ impl About {
             absences.push(Absence { from, to, changes });
         }
         let complete = uncovered.is_empty();
-        Ok(Covered { since: Some(since), until: Some(until), complete, uncovered, omitted, absences })
+        Ok(Covered {
+            oldest: retained.oldest,
+            since: Some(since),
+            until: Some(until),
+            complete,
+            uncovered,
+            omitted,
+            absences,
+        })
     }
 
     /// Adds a sentence for each of the newest times of a window in which no daemon ran, with the number of changes that were found
@@ -282,36 +303,6 @@ impl About {
             }
         }
         Ok(count.min(FOUND_MAX))
-    }
-
-    /// Says that no entry is selected, for which time that is known, and how many GAPs lie in that time.
-    ///
-    /// # Errors
-    /// Where the journal cannot be read.
-    pub(super) fn note_nothing(
-        &self,
-        what: &str,
-        coverage: &Coverage,
-        reader: &mut Reader,
-        log: &Log<'_>,
-    ) -> Result<(), Failure> {
-        let clock = &log.clock;
-        let Some((from, to)) = coverage.from.zip(coverage.to).filter(|(from, to)| from <= to) else {
-            log.note(&format!("{what} matches"));
-            return Ok(());
-        };
-        let sources = self.sources(reader)?;
-        let scope = Scope { sources: sources.as_ref(), namespaces: &self.namespaces };
-        let gaps = coverage::gaps_within(reader, scope, (from.as_microsecond(), to.as_microsecond()))?;
-        let until = if to < clock.now { format!("to {}", clock.moment(to)) } else { "until now".to_owned() };
-        let gaps = match gaps {
-            0 => String::new(),
-            many => {
-                format!("; {} in that time, so more may have happened", plural(many as u64, "GAP lies", "GAPs lie"))
-            }
-        };
-        log.note(&format!("{what} matches from {} {until}{gaps}", clock.moment(from)));
-        Ok(())
     }
 
     /// Returns the rows of the sources that bring these resources to these namespaces; none for all of them.

@@ -149,11 +149,26 @@ pub(crate) struct Ends {
     pub(crate) reason: Word,
     /// A sentence.
     pub(crate) text: String,
+    /// True if the audit log may have more, which the sentence does not say yet.
+    #[serde(skip)]
+    goes_on: bool,
 }
 
 impl Ends {
     pub(crate) fn at(reason: &'static str, text: impl Into<String>) -> Self {
-        Self { reason: reason.into(), text: text.into() }
+        Self { reason: reason.into(), text: text.into(), goes_on: false }
+    }
+
+    /// An end beyond which the audit log may have the sender.
+    fn before_sender(reason: &'static str, text: impl Into<String>) -> Self {
+        Self { goes_on: true, ..Self::at(reason, text) }
+    }
+
+    /// Adds what the audit log has, where it may have more.
+    pub(crate) fn add_sender(&mut self, beyond: &str) {
+        if std::mem::take(&mut self.goes_on) {
+            self.text.push_str(&format!("; {beyond}"));
+        }
     }
 }
 
@@ -243,15 +258,13 @@ pub(crate) fn claim(write: &Write<'_>) -> Claim {
             "person",
             "somebody used Argo CD's page, command line or API; the log of argocd-server has who that was",
         )),
-        _ if name.starts_with("kubectl") => {
-            Claim::Ends(Ends::at("person", "somebody used kubectl; the API server's audit log has who that was"))
-        }
+        _ if name.starts_with("kubectl") => Claim::Ends(Ends::before_sender("person", "somebody used kubectl")),
         "keda" | "keda-operator" => program("KEDA scales between 0 and 1 by itself, as its ScaledObject says"),
         "cluster-autoscaler" => program("the cluster autoscaler decides by the Pods that wait for room"),
         "vpa-recommender" | "vpa-updater" | "vpa-admission-controller" => {
             program("the vertical Pod autoscaler decides by what Pods used")
         }
-        _ => program(&format!("{name} does not record for whom it writes; the API server's audit log has its user")),
+        _ => Claim::Ends(Ends::before_sender("program", format!("{name} does not record for whom it writes"))),
     }
 }
 
@@ -261,10 +274,9 @@ fn unnamed(write: &Write<'_>) -> Claim {
     if write.sender == Some(AUTOSCALER) && write.path == "/spec/replicas" {
         return Claim::Tool(Tool::Autoscaler, Vec::new());
     }
-    let has = if write.sender.is_some() { "has the sender" } else { "has who asked" };
     let why =
         write.unnamed.map_or_else(|| "managedFields name nobody".to_owned(), |why| format!("nobody is named ({why})"));
-    Claim::Ends(Ends::at("nobody", format!("{why}; the API server's audit log {has}")))
+    Claim::Ends(Ends::before_sender("nobody", why))
 }
 
 fn several(names: BTreeSet<&str>) -> Claim {

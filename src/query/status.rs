@@ -28,10 +28,11 @@ pub use alarm::{Alarm, NAMES as ALARMS, failing, refused};
 pub use evidence::{EvidenceStatus, WitnessStatus};
 pub use ha::{HaView, Role};
 pub use live::{Because, CacheFault, FILE as LIVE, Jump, Live, Part, Trouble, in_one_line};
-use process::alive;
 pub use process::daemon;
 
+use crate::core::k8s::audited::{UnexplainedResource, UnexplainedRun};
 use crate::core::model::Seq;
+use crate::core::os;
 use crate::core::wire::{Entry, EntryGap};
 use crate::journal::{
     AuditCounts, AuditLogRow, DeadLetter, JournalError, Reader, SinkRow, SinkState, SourceRow, SourceState,
@@ -74,6 +75,12 @@ pub struct Status {
     /// Audit logs of the API servers that are configured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audit_logs: Vec<AuditLogStatus>,
+    /// Watched resources of which most changes have no request in the audit logs, since the daemon began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unexplained: Vec<UnexplainedResource>,
+    /// Changes in a row of which none has one.
+    #[serde(skip)]
+    pub unexplained_run: Option<UnexplainedRun>,
     /// Evidence; absent where entries get none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceStatus>,
@@ -388,7 +395,7 @@ impl Status {
         let cluster = reader.cluster()?;
         let retained = reader.retained()?;
         let size = |name: &str| fs::metadata(dir.join(name)).map_or(0, |meta| meta.len());
-        let disk = rustix::fs::statvfs(dir).ok();
+        let disk = os::disk(dir);
         let (daemon, mut live) = daemon();
         let failed = if daemon.running { None } else { failed(dir) };
         let mut status = Self {
@@ -412,8 +419,8 @@ impl Status {
                 }),
                 size_bytes: size("journal.db"),
                 wal_bytes: size("journal.db-wal"),
-                free_bytes: disk.as_ref().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
-                disk_bytes: disk.as_ref().map(|disk| disk.f_blocks.saturating_mul(disk.f_frsize)),
+                free_bytes: disk.map(|disk| disk.free),
+                disk_bytes: disk.map(|disk| disk.size),
             },
             gaps: GapsStatus { count, last: if count > 0 { last_gap(reader)? } else { None }, recovered },
             sources: sources
@@ -423,6 +430,8 @@ impl Status {
                 .collect(),
             sinks: sinks.into_iter().map(|sink| SinkStatus::of(sink, &refused, &live, head, now)).collect(),
             audit_logs: audit_logs(reader)?,
+            unexplained: live.unexplained.resources,
+            unexplained_run: live.unexplained.run,
             evidence: evidence::evidence(reader, live.evidence.take(), std::mem::take(&mut live.witnesses))?,
             waiting: live.waiting,
             waiting_because: live.waiting_because,
@@ -544,5 +553,5 @@ pub fn spoken(word: &str, active: bool, running: bool) -> String {
 #[must_use]
 pub fn failed(dir: &Path) -> Option<Trouble> {
     let left = Live::last(dir)?;
-    left.failed.filter(|_| alive(left.pid))
+    left.failed.filter(|_| os::is_alive(left.pid))
 }

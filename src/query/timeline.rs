@@ -35,6 +35,7 @@ use crate::journal::Reader;
 use crate::query::render::Failure;
 use crate::query::render::clock::Clock;
 use outlines::Index;
+use selection::Window;
 
 /// Time limit for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -80,6 +81,16 @@ impl Opened {
             deadline: Instant::now() + ANSWER_TIMEOUT,
             watched: is_running(&log.dir),
         })
+    }
+
+    /// Opens the log for a question about a window: of what is in other namespaces nothing is decided.
+    ///
+    /// # Errors
+    /// As [`Opened::of`].
+    fn within(log: &Log<'_>, window: &Window) -> Result<Self, Failure> {
+        let opened = Self::of(log)?;
+        opened.reader.limit(&window.namespaces);
+        Ok(opened)
     }
 
     /// Returns the present. Without a daemon the axis ends shortly after the last entry, and not years later.

@@ -222,7 +222,7 @@ impl ElasticsearchSink {
         body: &[u8],
     ) -> (usize, Option<SinkError>) {
         let (url, sent) = (&self.link.shown, part.len());
-        let bulk: Option<Bulk<'_>> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.whole);
+        let bulk: Option<Bulk<'_>> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.is_whole());
         // Some that speak this protocol do not list what they took.
         if bulk.as_ref().is_some_and(|bulk| bulk.errors == Some(false) && bulk.items.is_empty()) {
             return (sent, None);
@@ -269,7 +269,7 @@ impl ElasticsearchSink {
         if !answer.status.is_success() {
             return Err(self.problem(&answer, body.as_bytes()));
         }
-        let found: Option<Found<'_>> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.whole);
+        let found: Option<Found<'_>> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.is_whole());
         let found = found.map(|found| found.docs).filter(|docs| docs.len() == entries.len()).unwrap_or_default();
         let mut others = Vec::new();
         for (number, ((at, _), entry)) in held.iter().zip(&entries).enumerate() {

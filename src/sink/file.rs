@@ -22,20 +22,19 @@ mod tidy;
 pub use settings::{Compress, Settings};
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use rustix::fs::{Access, FlockOperation, access, flock};
 
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError, note_first};
 use crate::core::checkpoint_handle::CheckpointHandle;
 use crate::core::model::Seq;
+use crate::core::os::{self, MetadataExt, OpenOptionsExt};
 use crate::core::runtime;
 use layout::Layout;
 use tidy::Tidy;
@@ -99,8 +98,8 @@ impl Disk {
 /// The permissions of a new file: its group may read it.
 const MODE: u32 = 0o640;
 
-/// Bytes of a batch's memory that are kept for the next batch.
-const BUFFER: usize = 2 << 20;
+/// Bytes of a batch's memory that are kept for the next batch. Memory of a larger batch costs little beside its sync.
+const BUFFER: usize = 64 << 10;
 
 /// The file as it is open, locked, and known to end with a whole line.
 #[derive(Debug)]
@@ -396,7 +395,7 @@ impl Writer {
 
     fn check(&self) -> Result<(), SinkError> {
         let dir = &self.layout.dir;
-        access(dir, Access::EXISTS).map_err(|error| self.trouble("open", &error.into()))?;
+        os::exists(dir).map_err(|error| self.trouble("open", &error))?;
         if !dir.is_dir() {
             return Err(SinkError::halt(format!("{} is not a directory; correct `path`", dir.display())));
         }
@@ -411,7 +410,7 @@ impl Writer {
             tail.map_err(|foreign| SinkError::halt(foreign.text(path)))?;
         }
         // Rotation and logrotate's way both make new files.
-        access(dir, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| self.trouble("create", &error.into()))
+        os::may_write(dir).map_err(|error| self.trouble("create", &error))
     }
 }
 
@@ -426,7 +425,7 @@ fn lock(file: &File) -> bool {
         if attempt > 0 && !runtime::is_simulated() {
             std::thread::sleep(Duration::from_millis(10));
         }
-        flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        file.try_lock().is_ok()
     })
 }
 
@@ -437,7 +436,7 @@ fn open(path: &Path) -> io::Result<File> {
     match options.clone().create_new(true).open(path) {
         Ok(file) => {
             // The umask of a service is narrower. A file system without permissions has none to set.
-            file.set_permissions(Permissions::from_mode(MODE)).ok();
+            os::set_file_mode(&file, MODE).ok();
             Ok(file)
         }
         // Also a symbolic link to a file that is not there yet.

@@ -20,7 +20,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, StatusCode};
 
 pub use super::link::Transport;
-use super::link::{HttpClient, HttpEndpoint, Login, first_part};
+use super::link::{End, HttpClient, HttpEndpoint, Login, first_part};
 use super::settings::Clash;
 use super::{Class, Failure, Item, Limits, LogPosition, Receipt, Sink, SinkError};
 use crate::core::model::Seq;
@@ -122,7 +122,7 @@ impl HttpSink {
             allow_networks: &config.allow_networks,
             http2: false,
         })?;
-        let url_of_updates = config.update.as_ref().and_then(|update| update.url.as_ref()?.of("1"));
+        let url_of_updates = config.update.as_ref().and_then(|update| update.url.as_ref()).map(|url| url.of("1"));
         url_of_updates.iter().for_each(|url| link.keep_private(url));
         Ok(Self {
             link,
@@ -227,38 +227,10 @@ impl HttpSink {
 
     /// One request, or none for an entry that the template passes over.
     async fn post(&mut self, part: &[Item]) -> Answer {
-        let (mut headers, body) = match self.made(part) {
-            Ok(Some(made)) => made,
-            Ok(None) => return Answer::Taken,
-            Err(text) => return Answer::Refused(text),
-        };
-        if let Some(signer) = &self.signer {
-            let seconds = runtime::now().as_second();
-            headers.extend(signer.headers(&name_of(part), seconds, &body));
-        }
         let incident = part.first().and_then(|item| item.incident.clone()).filter(|one| one.digest.is_empty());
-        let request = match self.request(incident.as_deref()) {
-            Ok(request) => request.headers(headers).body(body.clone()),
-            Err(error) => return Answer::Error(error),
-        };
-        let asked = match (&self.accepted, &self.update) {
-            (None, None) => self.link.ask_status(request, ANSWER_BYTES).await,
-            _ => self.link.ask(request, LONG_ANSWER_BYTES).await,
-        };
-        let answer = match asked {
-            Ok(answer) => answer,
-            Err(error) => return Answer::Error(error),
-        };
-        let is_update = incident.as_ref().is_some_and(|incident| incident.is_update());
-        // A receiver that takes messages and no changes of them, or has those elsewhere, is one that refuses updates.
-        let takes_none = answer.status.is_redirection()
-            || matches!(answer.status, StatusCode::FORBIDDEN | StatusCode::NOT_IMPLEMENTED);
-        let end = if is_update && takes_none {
-            Answer::Refused(self.link.told(&answer, &body))
-        } else {
-            self.meaning(&answer, &body)
-        };
-        let (Some(update), Some(incident), Some(seq)) = (&self.update, incident, part.first().map(|item| item.seq))
+        let (end, name) = self.exchange(part, incident.as_deref()).await;
+        let (Some(incident), Some(seq)) =
+            (incident.filter(|_| self.update.is_some()), part.first().map(|item| item.seq))
         else {
             return end;
         };
@@ -269,12 +241,60 @@ impl HttpSink {
                 Answer::Taken
             }
             Answer::Taken if !incident.is_update() => {
-                let name = update::reference(&update.reference, &answer.body);
-                self.receipts.extend(name.map(|name| (seq, Receipt::Named(name))));
+                self.receipts.extend(name.map(|name| (seq, name)));
                 Answer::Taken
             }
             end @ (Answer::Taken | Answer::Refused(_) | Answer::Error(_)) => end,
         }
+    }
+
+    /// Sends a request. Gives its end, and what names the message in the answer to a first one.
+    async fn exchange(&self, part: &[Item], incident: Option<&Incident>) -> (Answer, Option<Receipt>) {
+        let (mut headers, body) = match self.made(part) {
+            Ok(Some(made)) => made,
+            Ok(None) => return (Answer::Taken, None),
+            Err(text) => return (Answer::Refused(text), None),
+        };
+        if let Some(signer) = &self.signer {
+            let seconds = runtime::now().as_second();
+            headers.extend(signer.headers(&name_of(part), seconds, &body));
+        }
+        let request = match self.request(incident) {
+            Ok(request) => request.headers(headers).body(body.clone()),
+            Err(error) => return (Answer::Error(error), None),
+        };
+        let asked = match (&self.accepted, &self.update) {
+            (None, None) => self.link.ask_status(request, ANSWER_BYTES).await,
+            _ => self.link.ask(request, LONG_ANSWER_BYTES).await,
+        };
+        let answer = match asked {
+            Ok(answer) => answer,
+            Err(error) => return (Answer::Error(error), None),
+        };
+        // A receiver that takes messages and no changes of them, or has those elsewhere, is one that refuses updates.
+        let takes_none = answer.status.is_redirection()
+            || matches!(answer.status, StatusCode::FORBIDDEN | StatusCode::NOT_IMPLEMENTED);
+        if takes_none && incident.is_some_and(Incident::is_update) {
+            return (Answer::Refused(self.link.told(&answer, &body)), None);
+        }
+        let name = self.update.as_ref().map(|update| self.named(&update.reference, &answer));
+        (self.meaning(&answer, &body), name)
+    }
+
+    /// The receiver's name for a message that it took.
+    fn named(&self, pointer: &Pointer, answer: &super::link::Answer) -> Receipt {
+        if let Some(name) = update::reference(pointer, answer) {
+            return Receipt::Named(name);
+        }
+        let (url, status) = (&self.link.shown, answer.status);
+        let lacks = match answer.end {
+            End::Whole => "without a text or an integer",
+            End::TooLong => "with more than 512 KiB, and nothing",
+            End::BrokeOff => "with a body that broke off, and nothing",
+        };
+        Receipt::Unnamed(format!(
+            "{url} answered {status} {lacks} at {pointer}; correct `reference`, or let the receiver answer with the message"
+        ))
     }
 
     /// A request for a message, or for an update of it.
@@ -282,8 +302,8 @@ impl HttpSink {
         let (Some(update), Some(incident)) = (&self.update, incident.filter(|incident| incident.is_update())) else {
             return self.link.request(Method::POST);
         };
-        match update.url.as_ref().and_then(|url| url.of(&incident.reference)) {
-            Some(url) => self.link.request_to(update.method.into(), url),
+        match &update.url {
+            Some(url) => self.link.request_to(update.method.into(), url.of(&incident.reference)),
             None => self.link.request(update.method.into()),
         }
     }
@@ -298,7 +318,7 @@ impl HttpSink {
         }
         let Some(accepted) = &self.accepted else { return Answer::Taken };
         let (url, status) = (&self.link.shown, answer.status);
-        match update::said(accepted, &answer.body, answer.whole) {
+        match update::said(accepted, answer) {
             Said::Yes => Answer::Taken,
             Said::Credentials(error) => Answer::Error(self.link.rejected(answer, &format!(": {error}"), HEAL)),
             Said::Later(error) => Answer::Error(SinkError::Retry {
@@ -312,8 +332,8 @@ impl HttpSink {
                 let error = quoted.unwrap_or_else(|| "false".to_owned());
                 Answer::Refused(format!("{url} answered {status}, and {accepted} is not true: {error}"))
             }
-            Said::Nothing(false) => Answer::Error(SinkError::retry(format!("the answer of {url} broke off"))),
-            Said::Nothing(true) => Answer::Refused(format!("{url} answered {status} without a value at {accepted}")),
+            Said::BrokeOff => Answer::Error(SinkError::retry(format!("the answer of {url} broke off"))),
+            Said::Nothing => Answer::Refused(format!("{url} answered {status} without a value at {accepted}")),
         }
     }
 }

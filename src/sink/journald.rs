@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::net::UnixDatagram;
 
 use super::connect;
 use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError};
 use crate::core::model::EntryType;
+use crate::core::os::UnixDatagram;
 use crate::core::wire::Entry;
 
 const BATCH: Limits = Limits { entries: 64, bytes: 1 << 20, linger: Duration::ZERO };

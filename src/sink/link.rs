@@ -1,6 +1,7 @@
 //! The connection to one server over HTTP: its client, its headers, what its answers mean, and what may be said about
 //! it. Shared by the sinks whose servers speak HTTP.
 
+mod answer;
 mod guard;
 mod route;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, 
 use super::settings::{self, Network};
 use super::tls::{self, Tls};
 use super::{CREDENTIALS_WAIT, Item, SinkError};
-use crate::core::runtime;
+pub(super) use answer::{Answer, End};
 use guard::{Allowed, Guard};
 pub(crate) use route::{Route, refusal};
 
@@ -86,18 +87,6 @@ impl Login {
             Self::Basic { user, .. } => format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{secret}"))),
         }
     }
-}
-
-/// An answer that was read.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Vec<u8>,
-    /// Trailers after the body.
-    pub(super) trailers: HeaderMap,
-    /// True if the body is complete: not cut off, and not longer than the limit.
-    pub(super) whole: bool,
 }
 
 /// Client of a server. Headers and certificates from files are read again when they change.
@@ -439,24 +428,18 @@ impl HttpClient {
 /// Reads an answer: at most `most` bytes of its body, and what of it comes `within` that time.
 async fn read(response: Response, most: usize, within: Duration) -> Answer {
     let (head, mut body) = http::Response::<reqwest::Body>::from(response).into_parts();
-    let mut answer = Answer {
-        status: head.status,
-        headers: head.headers,
-        body: Vec::new(),
-        trailers: HeaderMap::new(),
-        whole: false,
-    };
+    let mut answer = Answer { headers: head.headers, ..Answer::of(head.status) };
     let rest = async {
         loop {
             match body.frame().await {
-                None => return true,
-                Some(Err(_)) => return false,
+                None => return End::Whole,
+                Some(Err(_)) => return End::BrokeOff,
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
                         let room = most - answer.body.len();
                         answer.body.extend_from_slice(&data[..data.len().min(room)]);
                         if data.len() > room {
-                            return false;
+                            return End::TooLong;
                         }
                     }
                     Err(frame) => answer.trailers.extend(frame.into_trailers().ok().into_iter().flatten()),
@@ -464,16 +447,9 @@ async fn read(response: Response, most: usize, within: Duration) -> Answer {
             }
         }
     };
-    let whole = tokio::time::timeout(within, rest).await.unwrap_or(false);
-    answer.whole = whole;
+    let end = tokio::time::timeout(within, rest).await.unwrap_or(End::BrokeOff);
+    answer.end = end;
     answer
-}
-
-impl Answer {
-    /// Returns the wait that the server requests: seconds, or a date.
-    pub(super) fn wait(&self) -> Option<Duration> {
-        retry_after(&self.headers, runtime::now().into())
-    }
 }
 
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {

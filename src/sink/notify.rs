@@ -26,11 +26,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::core::change::redact::is_digest;
+use crate::core::k8s::audited::Actor;
 use crate::core::wire::{Entry, EntryError, Header};
 pub use object::Object;
 use object::{NAME_BYTES, clip};
 use ready::Case;
-pub use rule::Rule;
+pub use rule::{Needed, Needs, Rule};
 
 /// Longest key of an incident, in bytes: PagerDuty's `dedup_key` has at most 255.
 const KEY_BYTES: usize = 200;
@@ -84,6 +86,9 @@ pub struct Incident {
     pub digest: Vec<Incident>,
     /// Name of the message at the receiver, in an update; empty in a first message.
     pub reference: String,
+    /// Names of who asked for its first entry, as far as an audit log says it up to its last one: as whom it was done, and who did it
+    /// as that one. Empty where nobody is known.
+    pub users: Vec<String>,
 }
 
 /// Incidents that a digest names.
@@ -121,6 +126,18 @@ impl Notify {
         Ok(Selected { rule, incident, cluster: cluster(&entry).to_owned() })
     }
 
+    /// Returns what an ACTOR says of the entry that it is of: the seq of that, and an incident of the ACTOR alone.
+    ///
+    /// # Errors
+    /// As for [`Notify::select`].
+    pub fn names(&self, line: &[u8]) -> Result<Option<(u64, Selected)>, EntryError> {
+        let entry = Entry::parse(line)?;
+        let Some(of) = &entry.of else { return Ok(None) };
+        let rule = self.rules.len();
+        let incident = begun(self.rule(rule), &entry, &Object::of(&entry, None));
+        Ok(Some((of.seq, Selected { rule, incident, cluster: cluster(&entry).to_owned() })))
+    }
+
     /// Returns the cause for people of a rule by its place.
     #[must_use]
     pub fn title(&self, rule: usize) -> &str {
@@ -154,6 +171,12 @@ impl Incident {
         !self.reference.is_empty()
     }
 
+    /// Reports whether it stands for several incidents.
+    #[must_use]
+    pub const fn is_digest(&self) -> bool {
+        !self.digest.is_empty()
+    }
+
     /// Makes one message of several incidents, which come in the order of the log. `causes` counts all of them by the titles of their
     /// rules, also those that are not named.
     #[must_use]
@@ -171,12 +194,19 @@ impl Incident {
             log: "decklog log".to_owned(),
             digest: incidents,
             reference: String::new(),
+            users: Vec::new(),
         }
     }
 }
 
+/// Returns the names of who asked for a change, for people. A digest names nobody.
+#[must_use]
+pub fn users(actor: &Actor) -> Vec<String> {
+    actor.sender.users().filter(|user| !is_digest(user)).map(str::to_owned).collect()
+}
+
 /// The incident that begins with an entry.
-fn begun(rule: &Rule, entry: &Header<'_>, object: &Object) -> Incident {
+fn begun(rule: &Rule, entry: &Entry<'_>, object: &Object) -> Incident {
     Incident {
         key: key(&[cluster(entry), rule.name(), &object.to_string()].join("/")),
         rule: rule.name().to_owned(),
@@ -188,6 +218,7 @@ fn begun(rule: &Rule, entry: &Header<'_>, object: &Object) -> Incident {
         log: command(entry),
         digest: Vec::new(),
         reference: String::new(),
+        users: entry.actor().as_ref().map(users).unwrap_or_default(),
     }
 }
 

@@ -225,7 +225,7 @@ impl OtlpSink {
         }
         let partial = match self.protocol {
             // The status has said that it is taken. What is cut off may have been longer.
-            Protocol::Http if answer.whole => answer::partial_success(&answer.body, ANSWER_BYTES),
+            Protocol::Http if answer.is_whole() => answer::partial_success(&answer.body, ANSWER_BYTES),
             Protocol::Http => None,
             Protocol::Grpc => {
                 let message = grpc::message(&answer.body, ANSWER_BYTES).and_then(|bytes| answer::of_message(&bytes));

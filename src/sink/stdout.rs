@@ -4,9 +4,7 @@ mod settings;
 
 pub use settings::Settings;
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +13,7 @@ use futures::future::BoxFuture;
 
 use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
 use crate::core::model::Seq;
+use crate::core::os;
 
 /// Standard output, or in tests whatever takes bytes.
 pub struct StdoutSink {
@@ -60,11 +59,11 @@ impl Lines {
             None => {
                 // A duplicate of the descriptor, because the standard library's handle keeps a part of a line in a
                 // buffer of its own when a write fails.
-                let fd = io::stdout().as_fd().try_clone_to_owned().map_err(|error| Failure {
+                let file = os::plain_stdout().map_err(|error| Failure {
                     taken: 0,
                     error: SinkError::halt(format!("standard output cannot be used: {error}")),
                 })?;
-                self.out.insert(Box::new(File::from(fd)))
+                self.out.insert(Box::new(file))
             }
         };
         let mut bytes = Vec::with_capacity(batch.iter().map(|item| item.line.len() + 1).sum());

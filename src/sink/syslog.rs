@@ -15,13 +15,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixDatagram, UnixStream};
 
 use super::connect::{self, Server, Stream};
 use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError};
 use crate::core::model::EntryType;
+use crate::core::os::{self, UnixDatagram, UnixStream};
 
 /// A batch is repeated as a whole when its connection breaks, so it is small.
 const BATCH: Limits = Limits { entries: 64, bytes: 256 << 10, linger: Duration::ZERO };
@@ -128,7 +127,7 @@ impl SyslogSink {
         };
         let hostname = match &config.hostname {
             Some(name) => name.clone(),
-            None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            None => os::host(),
         };
         let head = Head {
             facility: config.facility,
@@ -216,7 +215,7 @@ async fn unix(path: &Path) -> Result<Connection, SinkError> {
     match socket.connect(path) {
         Ok(()) => Ok(Connection::Datagrams(socket)),
         // It is a stream.
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTOTYPE) => {
+        Err(error) if os::is_of_another_kind(&error) => {
             Ok(Connection::Stream(Box::new(UnixStream::connect(path).await.map_err(failed)?)))
         }
         Err(error) => Err(failed(error)),
@@ -237,7 +236,7 @@ async fn datagrams(
         bytes.extend_from_slice(message.entry);
         match connect::taken(timeout, socket.send(&bytes)).await {
             Ok(_) => {}
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => {
+            Err(error) if os::is_too_long(&error) => {
                 let text = too_large(message.len(), &format!("a datagram to {shown} carries"));
                 return Err(Failure { taken, error: SinkError::Refused { text } });
             }

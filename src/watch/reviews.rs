@@ -4,12 +4,13 @@
 //!
 //! Context: A reader may have rights in some of a hundred namespaces, for some of sixty resources, and nothing lists them all.
 //! Decision: What an answer meets is reviewed when it meets it: first whether the reader may list everything, then the resource in
-//! all namespaces, then in that one. Decisions hold for forty seconds. Where too many are due, the answer is refused, and what
-//! was decided by then is kept.
+//! all namespaces, then in that one. Decisions hold for forty seconds. Each user has one review at a time, so that who asks about
+//! much takes no more of the pace than anybody else. Where too many are due, the answer is refused, and what was decided is kept.
 //! Cost: Who has no right over the cluster names namespaces, or waits.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,10 +21,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::cluster::{Api, Failure};
-use crate::core::rights::{ANSWER_AGE_MAX, Authority, Decision, Known, Refusal, Refused, Rights};
+use crate::core::rights::{
+    ANSWER_AGE_MAX, Authority, Decision, Known, Listing, MOST_WAITING, Refusal, Refused, Rights,
+};
 
 /// Path of reviews of tokens.
 const TOKENS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -36,8 +40,16 @@ pub const RESOURCES: [(&str, &str); 2] =
 
 /// Number of reviews that begin within [`PACE_PERIOD`].
 const PACE: usize = 20;
-/// Number of those that are of tokens which nobody knows yet: who shows many takes nothing from the others.
+/// Number of those that are of tokens which nobody knows yet, and come from one address.
 const STRANGERS: usize = 5;
+/// Number of reviews of such tokens at a time, whatever they come from: the others come to their turn in between.
+const STRANGERS_AT_ONCE: usize = 4;
+/// Number of addresses that are remembered.
+const MOST_ADDRESSES: usize = 1024;
+/// Number of requests of one user that wait for reviews.
+const MOST_WAITING_OF_ONE: usize = 12;
+/// Time for which it is remembered that the API server does not answer.
+const AWAY_AGE_MAX: Duration = Duration::from_secs(1);
 /// Window of the pace; longer than a second by what the network may bring together.
 const PACE_PERIOD: Duration = Duration::from_millis(1100);
 /// Time limit of one review.
@@ -67,7 +79,12 @@ struct Inner {
     /// Age at which an answer holds no more.
     age: Duration,
     pace: Pace,
-    strangers: Pace,
+    strangers: Strangers,
+    /// Turns of users, by their names.
+    turns: Mutex<HashMap<String, Arc<Turn>>>,
+    waiting: Semaphore,
+    /// The API server did not answer at this time, and what that means for who asks.
+    away: Mutex<Option<(Instant, Refusal)>>,
     cache: Mutex<Cache>,
     /// It was logged that we may not ask.
     complained: AtomicBool,
@@ -92,8 +109,14 @@ struct Reader {
     user: User,
     until: Instant,
     decisions: Mutex<HashMap<Question, Decision>>,
-    /// One review of it at a time: who waits finds the answer of who went before.
-    turn: tokio::sync::Mutex<()>,
+    turn: Arc<Turn>,
+}
+
+/// Turn of a user, whatever its tokens: one review at a time, so that who waits finds the answer of who went before, and nobody has
+/// more of the pace than the others.
+struct Turn {
+    next: tokio::sync::Mutex<()>,
+    waiting: Semaphore,
 }
 
 /// The user of a token, in the words of the API server.
@@ -110,18 +133,14 @@ struct User {
 /// What somebody may do or not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Question {
-    List { group: String, plural: String, namespace: String },
+    List(Listing),
     Get(String),
 }
 
 impl Question {
-    fn list(group: &str, plural: &str, namespace: &str) -> Self {
-        Self::List { group: group.to_owned(), plural: plural.to_owned(), namespace: namespace.to_owned() }
-    }
-
     fn attributes(&self) -> (&'static str, Value) {
         match self {
-            Self::List { group, plural, namespace } => (
+            Self::List(Listing { group, plural, namespace }) => (
                 "resourceAttributes",
                 json!({ "verb": "list", "group": group, "resource": plural, "namespace": namespace }),
             ),
@@ -133,7 +152,7 @@ impl Question {
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::List { group, plural, namespace } => {
+            Self::List(Listing { group, plural, namespace }) => {
                 let dot = if group.is_empty() { "" } else { "." };
                 write!(f, "list {plural}{dot}{group}")?;
                 if namespace.is_empty() { f.write_str(" in all namespaces") } else { write!(f, " in {namespace}") }
@@ -150,10 +169,6 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(most: usize) -> Self {
-        Self { most, begun: tokio::sync::Mutex::default() }
-    }
-
     /// Waits for a turn. Who asked first has the next one.
     async fn turn(&self) {
         let mut begun = self.begun.lock().await;
@@ -166,19 +181,28 @@ impl Pace {
         }
         begun.push_back(tokio::time::Instant::now());
     }
+}
 
-    /// Takes a turn, if one is free.
-    fn try_turn(&self) -> bool {
-        let Ok(mut begun) = self.begun.try_lock() else { return false };
-        let now = tokio::time::Instant::now();
-        if begun.len() >= self.most {
-            if begun.front().is_some_and(|first| now < *first + PACE_PERIOD) {
-                return false;
-            }
-            begun.pop_front();
+/// Tokens that nobody knows yet: who shows many takes nothing from those at other addresses.
+struct Strangers {
+    of_address: Mutex<HashMap<Option<IpAddr>, VecDeque<Instant>>>,
+    at_once: Semaphore,
+}
+
+impl Strangers {
+    /// Takes a turn of an address, if one is free.
+    fn try_turn(&self, from: Option<IpAddr>) -> bool {
+        let (mut all, now) = (lock(&self.of_address), Instant::now());
+        if !all.contains_key(&from) {
+            bound(&mut all, MOST_ADDRESSES, |begun| begun.back().map_or(now, |last| *last + PACE_PERIOD));
         }
-        begun.push_back(now);
-        true
+        let begun = all.entry(from).or_default();
+        begun.retain(|begun| now < *begun + PACE_PERIOD);
+        let is_free = begun.len() < STRANGERS;
+        if is_free {
+            begun.push_back(now);
+        }
+        is_free
     }
 }
 
@@ -232,8 +256,11 @@ impl Reviews {
             api,
             runtime: Handle::current(),
             age,
-            pace: Pace::new(PACE),
-            strangers: Pace::new(STRANGERS),
+            pace: Pace { most: PACE, begun: tokio::sync::Mutex::default() },
+            strangers: Strangers { of_address: Mutex::default(), at_once: Semaphore::new(STRANGERS_AT_ONCE) },
+            turns: Mutex::default(),
+            waiting: Semaphore::new(MOST_WAITING),
+            away: Mutex::default(),
             cache: Mutex::default(),
             complained: AtomicBool::new(false),
         }))
@@ -241,14 +268,15 @@ impl Reviews {
 }
 
 impl Authority for Reviews {
-    fn admit<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Known, Refusal>> {
+    fn admit<'a>(&'a self, token: &'a str, from: Option<IpAddr>) -> BoxFuture<'a, Result<Known, Refusal>> {
         Box::pin(async move {
             let digest = Sha256::digest(token).into();
-            let reader = self.0.reader(&digest, token).await?;
+            let reader = self.0.reader(&digest, token, from).await?;
             let rights = OneReader {
                 reviews: Arc::clone(&self.0),
                 digest,
                 token: token.into(),
+                from,
                 patience: Mutex::new((Instant::now(), Duration::ZERO)),
             };
             Ok(Known { name: reader.user.username.clone(), rights: Arc::new(rights) })
@@ -267,30 +295,38 @@ impl Inner {
     }
 
     /// The reader of a token.
-    async fn reader(&self, digest: &TokenDigest, token: &str) -> Result<Arc<Reader>, Refusal> {
+    async fn reader(&self, digest: &TokenDigest, token: &str, from: Option<IpAddr>) -> Result<Arc<Reader>, Refusal> {
         if let Some(reader) = self.cached(digest) {
             return Ok(reader);
         }
         if token.len() > LONGEST_TOKEN {
             return Err(unknown());
         }
-        let (is_stranger, is_unknown) = {
+        let (before, is_unknown) = {
             let cache = self.cache();
             let is_unknown = cache.unknown.get(digest).is_some_and(|until| Instant::now() < *until);
-            (!cache.readers.contains_key(digest), is_unknown)
+            (cache.readers.get(digest).cloned(), is_unknown)
         };
         if is_unknown {
             return Err(unknown());
         }
-        if is_stranger && !self.strangers.try_turn() {
-            return Err(away("more new tokens are shown than are reviewed in a second; try again in a moment"));
+        let _turn = match &before {
+            Some(before) => (None, Some(before.turn.next.lock().await)),
+            None if !self.strangers.try_turn(from) => {
+                let text =
+                    "more new tokens come from your address than are reviewed in a second; try again in a moment";
+                return Err(away(text));
+            }
+            None => (self.strangers.at_once.acquire().await.ok(), None),
+        };
+        if let Some(reader) = self.cached(digest) {
+            return Ok(reader);
         }
-        let begun = Instant::now();
         let spec = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token },
         });
         let what = "tokenreviews.authentication.k8s.io";
-        let review: TokenReview = self.ask(TOKENS, what, &spec).await?;
+        let (review, begun): (TokenReview, _) = self.ask(TOKENS, what, &spec).await?;
         let mut cache = self.cache();
         if !review.status.authenticated || review.status.user.username.is_empty() {
             cache.readers.remove(digest);
@@ -306,23 +342,35 @@ impl Inner {
             Some(_) | None => HashMap::new(),
         };
         let reader = Arc::new(Reader {
+            turn: self.turn_of(&user.username),
             user,
             until: begun + self.age,
             decisions: Mutex::new(decisions),
-            turn: tokio::sync::Mutex::default(),
         });
         bound(&mut cache.readers, MOST_READERS, |reader| reader.until);
         cache.readers.insert(*digest, Arc::clone(&reader));
         Ok(reader)
     }
 
+    /// The turn of a user.
+    fn turn_of(&self, username: &str) -> Arc<Turn> {
+        let mut turns = lock(&self.turns);
+        if turns.len() >= MOST_READERS {
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        }
+        let new = || Turn { next: tokio::sync::Mutex::default(), waiting: Semaphore::new(MOST_WAITING_OF_ONE) };
+        Arc::clone(turns.entry(username.to_owned()).or_insert_with(|| Arc::new(new())))
+    }
+
     /// Decides about a reader, by the cache or by a review.
     async fn decide(&self, reader: &Reader, question: &Question) -> Result<Decision, Refusal> {
-        let _turn = reader.turn.lock().await;
+        let (Ok(_of_one), Ok(_of_all)) = (reader.turn.waiting.try_acquire(), self.waiting.try_acquire()) else {
+            return Err(away("so many questions wait for reviews already; try again when some have been answered"));
+        };
+        let _turn = reader.turn.next.lock().await;
         if let Some(decision) = known(reader, question) {
             return Ok(decision);
         }
-        let begun = Instant::now();
         let (key, attributes) = question.attributes();
         let mut spec = json!({
             "user": reader.user.username, "uid": reader.user.uid, "groups": reader.user.groups, "extra": reader.user.extra,
@@ -330,8 +378,8 @@ impl Inner {
         spec[key] = attributes;
         let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec });
         let what = "subjectaccessreviews.authorization.k8s.io";
-        let AccessStatus { allowed, denied, evaluation_error } =
-            self.ask::<AccessReview>(ACCESS, what, &review).await?.status;
+        let (review, begun): (AccessReview, _) = self.ask(ACCESS, what, &review).await?;
+        let AccessStatus { allowed, denied, evaluation_error } = review.status;
         let is_allowed = allowed && !denied;
         if !is_allowed && !evaluation_error.is_empty() && *question != everything() {
             // Whose rights it is about, and where, is told to those who run decklog alone.
@@ -348,16 +396,29 @@ impl Inner {
         Ok(decision)
     }
 
-    /// Sends a review when it is its turn.
-    async fn ask<T: serde::de::DeserializeOwned>(&self, path: &str, what: &str, review: &Value) -> Result<T, Refusal> {
+    /// Sends a review when it is its turn. Returns the answer, and when it was sent: from then on it holds.
+    async fn ask<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+        what: &str,
+        review: &Value,
+    ) -> Result<(T, Instant), Refusal> {
+        let is_away = || {
+            let away = lock(&self.away).clone();
+            away.filter(|(at, _)| at.elapsed() < AWAY_AGE_MAX).map_or(Ok(()), |(_, refusal)| Err(refusal))
+        };
+        is_away()?;
         self.pace.turn().await;
+        // Those that waited for their turn meanwhile need not find out by themselves.
+        is_away()?;
+        let begun = Instant::now();
         let asking = self.api.write(Method::POST, path, review.to_string().into_bytes(), LARGEST);
         let answer = match timeout(REVIEW_TIMEOUT, asking).await {
             Ok(answer) => answer,
             Err(_elapsed) => Err(Failure::Away("the API server does not answer".to_owned())),
         };
         let failure = match answer.map(|bytes| serde_json::from_slice(&bytes)) {
-            Ok(Ok(review)) => return Ok(review),
+            Ok(Ok(review)) => return Ok((review, begun)),
             Ok(Err(_)) => Failure::Undecodable("the review cannot be read".to_owned()),
             Err(failure) => failure,
         };
@@ -373,7 +434,11 @@ impl Inner {
         if !self.complained.swap(true, Ordering::Relaxed) {
             tracing::warn!("nobody can read the log by the rights of the cluster: {why}; {remedy}");
         }
-        Err(away(format!("the API server does not say who you are and what you may see, because {why}; {remedy}")))
+        let text = format!("the API server does not say who you are and what you may see, because {why}; {remedy}");
+        if matches!(failure, Failure::Away(_) | Failure::Unreachable(_)) {
+            *lock(&self.away) = Some((Instant::now(), away(text.clone())));
+        }
+        Err(away(text))
     }
 }
 
@@ -383,7 +448,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Everything, in all namespaces: who may list that needs no other review.
 fn everything() -> Question {
-    Question::list("*", "*", "")
+    Question::List(Listing::everything())
 }
 
 fn known(reader: &Reader, question: &Question) -> Option<Decision> {
@@ -408,6 +473,7 @@ struct OneReader {
     reviews: Arc<Inner>,
     digest: TokenDigest,
     token: Box<str>,
+    from: Option<IpAddr>,
     /// Since when it is counted how long it waited for reviews, and that.
     patience: Mutex<(Instant, Duration)>,
 }
@@ -437,18 +503,16 @@ impl OneReader {
         })
     }
 
-    fn reader(&self) -> Result<Arc<Reader>, Refusal> {
-        match self.reviews.cached(&self.digest) {
-            Some(reader) => Ok(reader),
-            None => self.wait(self.reviews.reader(&self.digest, &self.token)),
-        }
-    }
-
-    fn decide(&self, reader: &Reader, question: &Question) -> Result<Decision, Refusal> {
-        match known(reader, question) {
-            Some(decision) => Ok(decision),
-            None => self.wait(self.reviews.decide(reader, question)),
-        }
+    fn decide_one(&self, question: &Question) -> Result<Decision, Refusal> {
+        let reader = match self.reviews.cached(&self.digest) {
+            Some(reader) => reader,
+            None => self.wait(self.reviews.reader(&self.digest, &self.token, self.from))?,
+        };
+        let decision = match known(&reader, question) {
+            Some(decision) => decision,
+            None => self.wait(self.reviews.decide(&reader, question))?,
+        };
+        Ok(of(&reader, decision))
     }
 }
 
@@ -458,30 +522,20 @@ fn of(reader: &Reader, decision: Decision) -> Decision {
 }
 
 impl Rights for OneReader {
-    fn may_list(&self, group: &str, plural: &str, namespace: &str) -> Result<Decision, Refusal> {
-        let reader = self.reader()?;
-        let all = self.decide(&reader, &everything())?;
-        if all.is_allowed {
-            return Ok(of(&reader, all));
-        }
-        Ok(of(&reader, self.decide(&reader, &Question::list(group, plural, namespace))?))
+    fn recall(&self, listing: &Listing) -> Option<Decision> {
+        let reader = self.reviews.cached(&self.digest)?;
+        let all = known(&reader, &everything())?;
+        let decision = if all.is_allowed { all } else { known(&reader, &Question::List(listing.clone()))? };
+        Some(of(&reader, decision))
     }
 
-    fn recall(&self, group: &str, plural: &str, namespace: &str) -> Option<bool> {
-        let reader = self.reviews.cached(&self.digest)?;
-        if known(&reader, &everything()).is_some_and(|all| all.is_allowed) {
-            return Some(true);
-        }
-        known(&reader, &Question::list(group, plural, namespace)).map(|decision| decision.is_allowed)
+    fn decide(&self, listing: &Listing) -> Result<Decision, Refusal> {
+        let all = self.decide_one(&everything())?;
+        if all.is_allowed { Ok(all) } else { self.decide_one(&Question::List(listing.clone())) }
     }
 
     fn may_get(&self, path: &str) -> Result<Decision, Refusal> {
-        let reader = self.reader()?;
-        Ok(of(&reader, self.decide(&reader, &Question::Get(path.to_owned()))?))
-    }
-
-    fn hold(&self) -> Result<(), Refusal> {
-        self.reader().map(drop)
+        self.decide_one(&Question::Get(path.to_owned()))
     }
 }
 

@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::core::change::Ignore;
+use crate::core::k8s::names::Spelling;
+use crate::core::model::Resource;
 use crate::core::spelling::kubernetes::{NamespacePattern, NamespaceText, ResourceText};
 
 /// One selection of resources, with the scope in which they are watched.
@@ -40,6 +42,27 @@ pub struct Settings {
     /// touches nothing else is not emitted.
     #[serde(default)]
     pub ignore: Vec<Ignore>,
+}
+
+impl Settings {
+    /// Reports whether it brings a resource, where the cluster serves that.
+    #[must_use]
+    pub fn may_bring(&self, resource: &Resource) -> bool {
+        if !self.namespaces.is_empty() && !resource.namespaced {
+            return false;
+        }
+        let is_it = |name: &String| {
+            let spelling = Spelling::of(name);
+            spelling.form(resource).is_some() && spelling.is_where(resource)
+        };
+        self.resources.iter().any(|name| match name.strip_prefix('*') {
+            Some(group) => {
+                let is_of_group = ["", ".*"].contains(&group) || group.strip_prefix('.') == Some(&resource.group);
+                is_of_group && !self.exclude.iter().any(is_it)
+            }
+            None => is_it(name),
+        })
+    }
 }
 
 /// Treatment of the objects that the first list finds.

@@ -36,8 +36,8 @@ use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::core::net::server::{self, BindError, Bound, Limits, Peer};
-use crate::core::rights::Authority;
+use crate::core::net::server::{self, BindError, Bound, Gate, Limits, Peer};
+use crate::core::rights::{Authority, MOST_WAITING};
 use crate::evidence::witness::Witness;
 use crate::journal::{Backlog, JournalError, Reader, SourceState};
 use crate::query::churn::Meter;
@@ -92,14 +92,19 @@ pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
 /// # Errors
 /// Where the socket fails.
 pub async fn serve(mut bound: Bound, endpoints: Endpoints, stop: CancellationToken) -> io::Result<()> {
-    let gate = bound.gate.take();
+    let router = routes(bound.gate.take(), endpoints, &stop);
+    bound.answer(router, LIMITS, stop).await
+}
+
+/// The routes of one cluster.
+pub(super) fn routes(gate: Option<Gate>, endpoints: Endpoints, stop: &CancellationToken) -> Router {
     let state = Arc::clone(&endpoints.state);
     let authority = Arc::clone(&endpoints.authority);
     let authorities = move || BTreeMap::from([(String::new(), Some(Arc::clone(&authority)))]);
     let readers = Readers::new(gate, Box::new(authorities));
     let reading = Arc::new(Reading::new(move || Logs { state: state.to_path_buf(), ..Logs::default() }, readers));
     let witness = endpoints.witness.clone().map(witness::routes).unwrap_or_default();
-    let router = Router::new()
+    Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
@@ -107,9 +112,8 @@ pub async fn serve(mut bound: Bound, endpoints: Endpoints, stop: CancellationTok
         .route("/evidence/{*path}", get(show_evidence))
         .with_state(Served { endpoints, reads: Arc::new(Semaphore::new(MOST_READS)) })
         .layer(middleware::from_fn_with_state(Arc::clone(&reading), guard))
-        .merge(questions(reading, &stop))
-        .merge(witness);
-    bound.answer(router, LIMITS, stop).await
+        .merge(questions(reading, stop))
+        .merge(witness)
 }
 
 /// Routes for readers of the log, commands and assistants.
@@ -133,11 +137,14 @@ async fn guard(
     next: Next,
 ) -> Response {
     let path = request.uri().path();
+    // Which clusters there are is not for everybody.
+    let names_one = request.uri().query().is_some_and(|query| !query.is_empty());
     if !reading.readers.are_of_cluster() {
         request.extensions_mut().insert(Whole(None));
         return next.run(request).await;
     }
-    if matches!(path, "/livez" | "/readyz") {
+    let is_probe = matches!(path, "/livez" | "/readyz");
+    if is_probe && !names_one {
         request.extensions_mut().insert(Whole(None));
         let answer = next.run(request).await;
         let status = answer.status();
@@ -146,10 +153,11 @@ async fn guard(
         }
         return (status, "it is not; /status says why to who may get that\n").into_response();
     }
-    let Some(path) = WHOLE
-        .iter()
-        .find(|known| path == **known || path.strip_prefix(**known).is_some_and(|rest| rest.starts_with('/')))
-    else {
+    let is_its = |known: &&&str| {
+        let rest = path.strip_prefix(**known);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let Some(path) = (if is_probe { Some(&STATUS) } else { WHOLE.iter().find(is_its) }) else {
         return StatusCode::NOT_FOUND.into_response();
     };
     match reading.readers.may_get(&peer, request.headers(), path).await {
@@ -161,8 +169,9 @@ async fn guard(
     }
 }
 
-/// Paths that are about the whole log, as RBAC grants them.
-const WHOLE: [&str; 3] = ["/metrics", "/status", "/evidence"];
+/// Paths that are about the whole log, as RBAC grants them. The right to the status is the one to a probe of one cluster.
+const WHOLE: [&str; 3] = ["/metrics", STATUS, "/evidence"];
+const STATUS: &str = "/status";
 
 /// State of the handlers.
 #[derive(Clone)]
@@ -177,7 +186,8 @@ const LIMITS: Limits = Limits {
     connection: Duration::from_secs(30),
     // A pager holds up an answer for as long as somebody reads.
     stall: Duration::MAX,
-    streams: MOST_ANSWERS,
+    // Who waits for reviews has no place among the answers.
+    streams: MOST_ANSWERS + MOST_WAITING,
 };
 /// Requests that read the journal at a time; others wait.
 const MOST_READS: usize = 4;

@@ -63,6 +63,7 @@ use crate::query::timeline::{BUCKETS_MAX, LANES_MAX, MARKS_MAX, OBJECTS_MAX};
 use crate::query::{Log, Question};
 use crate::web::http::readers::{Authorities, Readers};
 use crate::web::http::{Clusters, Member};
+use crate::web::lasting;
 use access::{Access, Sessions};
 use answer::{Problem, good, sealed};
 use query::Query;
@@ -164,11 +165,16 @@ pub async fn serve(
     (state, authority): (&Path, Arc<dyn Authority>),
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let views = Views::One(Arc::new(JournalView::new(state.to_owned())));
     let mut bound = bound;
+    let site = site(bound.gate.take(), settings, (state, authority));
+    run(bound, site, stop).await
+}
+
+/// The page of one journal.
+pub(super) fn site(gate: Option<Gate>, settings: &Settings, (state, authority): (&Path, Arc<dyn Authority>)) -> Site {
+    let views = Views::One(Arc::new(JournalView::new(state.to_owned())));
     let authorities = move || BTreeMap::from([(String::new(), Some(Arc::clone(&authority)))]);
-    let access = access_of(settings, bound.gate.take(), Box::new(authorities));
-    run(bound, Site::new(views, access, settings.hosts.clone()), stop).await
+    Site::new(views, access_of(settings, gate, Box::new(authorities)), settings.hosts.clone())
 }
 
 /// Serves the pages of several clusters until `stop`: each below `/clusters/NAME/`.
@@ -249,11 +255,15 @@ pub async fn keep_outlines(journal: Journal, stop: CancellationToken) -> Result<
 async fn run(bound: Bound, mut site: Site, stop: CancellationToken) -> io::Result<()> {
     site.tls = bound.has_tls();
     let site = Arc::new(site);
-    let router = Router::new().fallback(handle).with_state(Arc::clone(&site));
     tokio::select! {
-        served = bound.answer(router, LIMITS, stop) => served,
+        served = bound.answer(routes(&site), LIMITS, stop) => served,
         never = beat(site) => never,
     }
+}
+
+/// The routes of a page.
+pub(super) fn routes(site: &Arc<Site>) -> Router {
+    Router::new().fallback(handle).with_state(Arc::clone(site))
 }
 
 /// Looks again and again how long the logs are that somebody follows, at each by itself.
@@ -344,15 +354,42 @@ impl Site {
         Ok(Arc::clone(view))
     }
 
-    /// Reads a journal on a thread that may block.
+    /// Reads a journal on a thread that may block, as often as it takes to know what may be seen. Who waits for reviews has no turn of the
+    /// others.
     async fn read<T: Send + 'static>(
         &self,
+        (view, sight): (&JournalView, &Sight),
+        holds_objects: bool,
+        work: impl Fn(&Log<'_>) -> Result<T, Problem> + Send + Sync + 'static,
+    ) -> Result<T, Problem> {
+        let work = Arc::new(work);
+        loop {
+            let answer = self.read_once((view, sight.clone()), holds_objects, Arc::clone(&work)).await;
+            if !sight.is_unsettled() {
+                sight.went_on();
+                return answer;
+            }
+            let (is_void, of) = (sight.is_undecided(), sight.clone());
+            runtime::blocking(move || of.settle()).await?;
+            if !is_void {
+                return answer;
+            }
+        }
+    }
+
+    async fn read_once<T: Send + 'static>(
+        &self,
         (view, sight): (&JournalView, Sight),
-        work: impl FnOnce(&Log<'_>) -> Result<T, Problem> + Send + 'static,
+        holds_objects: bool,
+        work: Arc<impl Fn(&Log<'_>) -> Result<T, Problem> + Send + Sync + 'static>,
     ) -> Result<T, Problem> {
         let turns = async {
+            let objects = match holds_objects {
+                true => Some(Arc::clone(&view.objects).acquire_owned().await?),
+                false => None,
+            };
             let of_one = Arc::clone(&view.reads).acquire_owned().await?;
-            Ok::<_, AcquireError>((of_one, Arc::clone(&self.reads).acquire_owned().await?))
+            Ok::<_, AcquireError>(((objects, of_one), Arc::clone(&self.reads).acquire_owned().await?))
         };
         let Ok(Ok((of_one, of_all))) = tokio::time::timeout(TURN_TIMEOUT, turns).await else {
             return Err(busy());
@@ -436,18 +473,9 @@ async fn answer(site: &Arc<Site>, request: &Parts) -> Result<Response, Problem> 
         return Ok(response);
     }
     let what = what.to_owned();
-    let turn = async {
-        match OF_OBJECTS.contains(&&*what) {
-            true => Arc::clone(&view.objects).acquire_owned().await.map(Some),
-            false => Ok(None),
-        }
-    };
-    let Ok(Ok(turn)) = tokio::time::timeout(TURN_TIMEOUT, turn).await else { return Err(busy()) };
-    site.read((&view, sight), move |log| {
-        let _turn = turn;
-        api(log, &what, &query)
-    })
-    .await
+    let holds_objects = OF_OBJECTS.contains(&&*what);
+    let answer = site.read((&view, &sight), holds_objects, move |log| api(log, &what, &query)).await?;
+    Ok(lasting::breaking_off(answer, &sight))
 }
 
 /// Takes the token out of the address, and leads to the page.
@@ -494,7 +522,11 @@ fn listed(site: &Site, this: Option<&str>, known: Option<&[String]>) -> Listed {
     let named = |(name, member): (String, Member)| Named {
         name,
         running: member.endpoints.borrow().is_some(),
-        trouble: member.refused.or(member.failed).map(|trouble| trouble.why),
+        // What is wrong may name what is hidden.
+        trouble: member.refused.or(member.failed).map(|trouble| match known {
+            Some(_) => "something is wrong with it; `decklog status` says what to who may see all of it".to_owned(),
+            None => trouble.why,
+        }),
     };
     let members = members.into_iter().filter(|(name, _)| known.is_none_or(|known| known.contains(name)));
     Listed { clusters: members.map(named).collect(), this: this.map(str::to_owned) }

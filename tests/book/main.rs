@@ -451,6 +451,30 @@ fn every_key_is_in_the_book_and_every_key_of_the_book_is_there() {
     }
 }
 
+/// A command that names a sink names one of the configuration that stands above it on its page.
+#[test]
+fn a_command_names_a_sink_of_its_page() {
+    let mut wrong = String::new();
+    let mut count = 0;
+    for page in all() {
+        for (at, _) in page.text.match_indices("--sink ") {
+            let is_part = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+            let name: String = page.text[at + "--sink ".len()..].chars().take_while(is_part).collect();
+            // What is written so is for the reader to choose.
+            if name.is_empty() || name.chars().all(|c| c.is_ascii_uppercase()) {
+                continue;
+            }
+            count += 1;
+            let named = format!("name = \"{name}\"");
+            if !page.text[..at].lines().any(|line| line == named) {
+                writeln!(wrong, "{}: --sink {name}: no such sink above it", page.path).unwrap();
+            }
+        }
+    }
+    assert_eq!(wrong, "");
+    assert!(count >= 3, "{count} commands");
+}
+
 /// Whether a word in brackets is meant as a table of the configuration, and not as a pattern.
 fn generated_word(word: &str) -> bool {
     !["default", "name", "web", "item", "unit", "service"].contains(&word)

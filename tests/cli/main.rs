@@ -3,6 +3,7 @@
 #![allow(clippy::too_many_lines, reason = "a test tells its story in one place")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod auditing;
 mod completing;
 mod following;
 mod reading;
@@ -85,10 +86,15 @@ impl State {
     /// 6 DELETED web, 7 ADDED api.
     async fn told() -> Self {
         let state = Self::new().await;
+        state.tell().await;
+        state
+    }
+
+    async fn tell(&self) {
+        let state = self;
         state.list(10, None, &[object("shop", "web", 7), object("pay", "web", 8)]).await;
         state.watch(vec![upsert("shop", "web", 11), delete("pay", "web", 12)]).await;
         state.list(40, Some(Why::Expired), &[object("shop", "api", 33)]).await;
-        state
     }
 
     async fn list(&self, version: u64, why: Option<Why>, objects: &[Observed]) {

@@ -20,7 +20,6 @@ const NAMES: usize = 6;
 struct Audited<'s> {
     sim: &'s Sim,
     file: PathBuf,
-    rotated: usize,
     /// Number of writes so far, and the user of each version.
     writes: usize,
     users: HashMap<String, &'static str>,
@@ -59,9 +58,10 @@ impl Audited<'_> {
     }
 
     /// As the API server does it.
-    fn rotate(&mut self) -> PathBuf {
-        self.rotated += 1;
-        let to = self.file.with_file_name(format!("audit-2026-11-28T06-35-52.{:03}.log", self.rotated));
+    fn rotate(&self) -> PathBuf {
+        let stamp = Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S%.3f");
+        let to = self.file.with_file_name(format!("audit-{stamp}.log"));
+        assert!(!to.exists(), "two rotations within a millisecond");
         fs::rename(&self.file, &to).unwrap();
         fs::write(&self.file, "").unwrap();
         to
@@ -97,9 +97,16 @@ async fn begin(sim: &Sim) -> (Daemon, Audited<'_>) {
     let file = daemon.path("audit.log");
     fs::write(&file, "").unwrap();
     daemon.configure(&daemon.config(WATCH, &format!("[[audit_log]]\nfile = {file:?}\n")));
-    let audited = Audited { sim, file, rotated: 0, writes: 0, users: HashMap::new() };
+    let audited = Audited { sim, file, writes: 0, users: HashMap::new() };
     daemon.start();
     daemon.ready().await;
+    // From then on it goes on where it was, also in what is rotated meanwhile.
+    until("a position in the audit log", async || {
+        daemon.must_run();
+        let log = daemon.try_status().await?["audit_logs"][0].clone();
+        if log["read_up_to"].is_string() { Ok(()) } else { Err(log.to_string()) }
+    })
+    .await;
     (daemon, audited)
 }
 
@@ -109,6 +116,7 @@ async fn each_change_has_one_sender_whatever_is_killed() {
     let (mut daemon, mut audited) = begin(&sim).await;
     let mut dice = Dice(2_026);
     for round in 0..12 {
+        let (lines, known) = (daemon.lines(), senders(&entries(&daemon)).len());
         for _ in 0..4 {
             audited.write(dice.roll(2) == 0, true);
         }
@@ -119,10 +127,9 @@ async fn each_change_has_one_sender_whatever_is_killed() {
             // At once: nothing of it is read yet, or half.
             0 => {}
             // Changes are recorded, and most senders are not.
-            1 => daemon.reach(daemon.lines() + 1).await,
+            1 => daemon.reach(lines + 1).await,
             // A sender has just come.
             2 => {
-                let known = senders(&entries(&daemon)).len();
                 until("another sender", async || {
                     daemon.must_run();
                     let now = senders(&entries(&daemon)).len();
@@ -135,8 +142,8 @@ async fn each_change_has_one_sender_whatever_is_killed() {
                 let writes = audited.writes as u64;
                 until("all events", async || {
                     daemon.must_run();
-                    let read = daemon.try_status().await?["audit_logs"][0]["read"].as_u64().unwrap_or(0);
-                    if read == writes { Ok(()) } else { Err(format!("{read} of {writes}")) }
+                    let log = daemon.try_status().await?["audit_logs"][0].clone();
+                    if log["read"] == writes { Ok(()) } else { Err(format!("of {writes}: {log}")) }
                 })
                 .await;
             }

@@ -18,7 +18,10 @@ fn units(bucket: &Path) -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.parent().unwrap().ends_with("units") && path.extension().is_none() {
+            // Not one that is being written.
+            } else if path.parent().unwrap().ends_with("units")
+                && path.file_name().unwrap().to_str().unwrap().parse::<u64>().is_ok()
+            {
                 found.push(path);
             }
         }

@@ -16,6 +16,7 @@ mod bad_input;
 mod churning;
 mod clusters;
 mod commands;
+mod completing;
 mod delivering;
 mod disk;
 mod encodings;

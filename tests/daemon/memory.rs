@@ -362,8 +362,10 @@ async fn objects_of_very_many_values_are_kept_and_shown_within_the_bound() {
             let at = &at;
             scope.spawn(move || {
                 for question in part {
-                    let status = http_get(at, &format!("/api/v1/{question}")).unwrap().status;
-                    assert!(matches!(status, 200 | 400 | 503), "{question}: {status}");
+                    // A connection ends after a minute, which a busy machine may need for one of these.
+                    let ask = |_| http_get(at, &format!("/api/v1/{question}")).ok();
+                    let got = (0..3).find_map(ask).expect("an answer to one of three");
+                    assert!(matches!(got.status, 200 | 400 | 503), "{question}: {}", got.status);
                 }
             });
         }

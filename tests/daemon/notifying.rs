@@ -9,6 +9,7 @@ use decklog::sim::{Sim, objects};
 use serde_json::{Value, json};
 
 use crate::messages::{Apis, Came, Trouble, notifying};
+use crate::sharing::{has_role, shared, starts_as};
 use crate::support::{Daemon, cluster, until};
 
 /// Parts of the test, between which decklog is killed, and stopped.
@@ -88,14 +89,17 @@ fn furnish(sim: &Sim) {
     }
 }
 
-fn roll_out(sim: &Sim, name: &str) {
-    let image =
-        json!({"spec": {"template": {"spec": {"containers": [{"name": name, "image": "registry.example/web:2"}]}}}});
+fn set_image(sim: &Sim, name: &str, image: &str) {
+    let set = json!({"spec": {"template": {"spec": {"containers": [{"name": name, "image": image}]}}}});
     sim.update(DEPLOYMENTS, "shop", name, |object| {
-        object["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/web:2".into();
-        objects::touch(object, "kubectl-set", "Update", "apps/v1", "", &image);
+        object["spec"]["template"]["spec"]["containers"][0]["image"] = image.into();
+        objects::touch(object, "kubectl-set", "Update", "apps/v1", "", &set);
     })
     .unwrap();
+}
+
+fn roll_out(sim: &Sim, name: &str) {
+    set_image(sim, name, "registry.example/web:2");
     let (old, new) = (format!("{name}-old"), format!("{name}-new"));
     sim.create("pods", pod_of(name, &new, "77aa")).unwrap();
     sim.create("pods", pod_of(name, &old, "5d4f")).unwrap();
@@ -325,7 +329,8 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
             // GAPs have no author.
             "marks" => {
                 let (text, _link) = body["text"].as_str().unwrap().rsplit_once(" <a ").unwrap();
-                text.rsplit_once("; by ").map_or(text, |(title, _)| title).to_owned()
+                let (title, _) = text.split_once("<br>").or_else(|| text.split_once("; by ")).unwrap_or((text, ""));
+                title.to_owned()
             }
             _ => body["payload"]["summary"].as_str().unwrap().to_owned(),
         };
@@ -355,4 +360,56 @@ async fn a_busy_cluster_is_a_message_for_each_incident_and_none_twice() {
         messages.iter().map(|(_, body)| body["incident"]["title"].as_str().unwrap().to_owned()).collect();
     assert!(own.is_superset(&important), "{own:?}");
     assert_eq!(told(&all["few"]), INCIDENTS);
+}
+
+/// Two daemons of one log: who takes over in the middle of incidents goes on with their messages, and sends none again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_replica_goes_on_with_the_messages_of_the_one_before() {
+    let sim = cluster().await;
+    let bucket = tempfile::tempdir().unwrap();
+    let names = deployments("web", 4);
+    for name in &names {
+        sim.create(DEPLOYMENTS, objects::deployment("shop", name, 1, "registry.example/web:1")).unwrap();
+    }
+    let trouble = |request| (request == 1).then_some(Trouble::Cut);
+    let (apis, at, _serving) = Apis::serve(trouble, |_| None).await;
+    let sink = format!(
+        "\n[[sink]]\nname = \"updated\"\ntype = \"http\"\nurl = \"http://{at}/updated\"\nformat = \"template\"\nescape = \"none\"\n\
+         from = \"now\"\nnotify = {RULES}\nbody = '{{ \"incident\": {{{{ incident }}}} }}'\ngroup_wait = \"1s\"\n\
+         [sink.update]\nreference = \"/ts\"\nurl = \"http://{at}/updated/{{reference}}\"\nmethod = \"PUT\"\n"
+    );
+    let replica = |identity: &str| {
+        let daemon = shared(&sim, bucket.path(), identity);
+        let config = fs::read_to_string(daemon.path("config.toml")).unwrap();
+        daemon.configure(&(config + &sink));
+        daemon
+    };
+    let (mut one, mut two) = (replica("one"), replica("two"));
+    starts_as(&mut one, "leader").await;
+    starts_as(&mut two, "standby").await;
+    // The last one begins where another daemon leads.
+    names[..3].iter().for_each(|name| set_image(&sim, name, "registry.example/web:2"));
+    let shows = async |daemon: &mut Daemon, most: usize, counts: &[u64]| {
+        until("messages with these counts", async || {
+            daemon.must_run();
+            let all = apis.came();
+            let mut shown = all.get("updated").map(|came| shown("updated", came)).unwrap_or_default();
+            shown.sort();
+            let found: Vec<u64> = shown.iter().map(|(_, count)| *count).collect();
+            if shown.len() <= most && found == counts {
+                Ok(())
+            } else {
+                Err(format!("{shown:?}: {}", daemon.last_words()))
+            }
+        })
+        .await;
+    };
+    shows(&mut one, 3, &[1, 1, 1]).await;
+    one.kill().await;
+    names.iter().for_each(|name| set_image(&sim, name, "registry.example/web:3"));
+    has_role(&mut two, "leader").await;
+    shows(&mut two, 4, &[2, 2, 2, 1]).await;
+    two.stop().await;
+    let messages = known(&apis.came()["updated"]);
+    assert_eq!((messages.len(), seqs(&messages).is_sorted()), (names.len(), true), "{messages:?}");
 }

@@ -312,7 +312,8 @@ async fn a_server_answers_nothing_but_questions_about_its_log() {
     let own: Value = serde_json::from_str(&daemon.command(&["show", "1", "-o", "json"]).await.done()).unwrap();
     let end = |exit: u8, text: &str| json!({"end": if text.is_empty() { json!({"exit": exit}) } else { json!({"exit": exit, "text": text}) }});
     let show = json!({"ask": {"seq": 1}});
-    let shown = [json!({"item": {"seq": 1, "type": own["type"], "entry": own}}), end(0, "")];
+    let entry = json!({"seq": 1, "type": own["type"], "entry": own});
+    let shown = [json!({"item": {"entry": entry, "beyond": "the API server's audit log has who asked"}}), end(0, "")];
     assert_eq!(ask(&daemon, "show", &show), shown);
     let none = "this server has one cluster, and it is called by no name: leave --cluster x out";
     for (question, asked, exit, says) in [

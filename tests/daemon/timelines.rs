@@ -95,6 +95,15 @@ async fn delivered(daemon: &Daemon, sink: &str) {
     .await;
 }
 
+/// Waits until this many requests have come. A sink has everything also before a change is in the journal.
+async fn received(collector: &Collector, number: usize) {
+    until(&format!("{number} requests"), async || {
+        let came = collector.bodies().len();
+        if came >= number { Ok(()) } else { Err(format!("{came} came")) }
+    })
+    .await;
+}
+
 /// Waits until the journal tells this object.
 async fn journaled(daemon: &Daemon, name: &str) {
     until(&format!("the journal to tell {name}"), async || {
@@ -213,7 +222,7 @@ async fn a_copy_is_noticed_where_no_output_can_tell() {
         daemon.start();
         daemon.ready().await;
         create(&sim, "a");
-        delivered(&daemon, "http").await;
+        received(&collector, 1).await;
         daemon.stop().await;
         let copied = copy(&daemon, "copy");
         for round in 0..3 {
@@ -250,12 +259,14 @@ async fn a_database_that_is_behind_its_mark_was_put_back() {
     daemon.start();
     daemon.ready().await;
     create(&sim, "a");
+    received(&collector, 1).await;
     delivered(&daemon, "http").await;
     let copied = daemon.path("copy.db");
     let journal = rusqlite::Connection::open(daemon.state().join("journal.db")).unwrap();
     journal.execute("VACUUM INTO ?", [copied.to_str().unwrap()]).unwrap();
     drop(journal);
     create(&sim, "b");
+    received(&collector, 2).await;
     delivered(&daemon, "http").await;
     let mark = daemon.state().join("journal.mark");
     until("its note", async || {
@@ -270,7 +281,7 @@ async fn a_database_that_is_behind_its_mark_was_put_back() {
     fs::copy(&copied, daemon.state().join("journal.db")).unwrap();
     daemon.start();
     daemon.ready().await;
-    delivered(&daemon, "http").await;
+    received(&collector, 3).await;
     daemon.stop().await;
     let places: Vec<(String, u64)> = collector.bodies().iter().map(|body| place(body)).collect();
     assert_eq!(places.iter().map(|(_, seq)| *seq).collect::<Vec<_>>(), [1, 2, 2], "{places:?}");

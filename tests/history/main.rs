@@ -12,6 +12,7 @@ mod past;
 mod provenance;
 mod rewrites;
 mod screens;
+mod silence;
 mod who;
 mod why;
 mod zones;

@@ -15,7 +15,7 @@ import (
 )
 
 // Time limit for all questions of a script.
-const scriptTimeout = 2 * time.Minute
+const scriptTimeout = 15 * time.Minute
 
 // A script for a client of the Model Context Protocol: the server, and the tools to call, one after the other.
 type script struct {

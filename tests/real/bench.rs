@@ -1,7 +1,7 @@
 //! What decklog costs a real control plane, and how fast it recovers there, beside other clients in the same run.
 //!
 //! `cargo bench --all-features --bench real` prints the tables of docs/performance.md. After `--` come those that are wanted (`cost`,
-//! `audit`, `recovery`, `absence`), the minors (`1.36`, `1.33`; the newer one by itself), the number of rounds of `cost` (`rounds=1`; three by
+//! `audit`, `recovery`, `absence`, `lag`), the minors (`1.36`, `1.33`; the newer one by itself), the number of rounds of `cost` (`rounds=1`; three by
 //! themselves) and that of the objects of `recovery` (`objects=100000`; 1,000 by themselves).
 //! Processor time is that of the servers' processes: programs beside them make it longer, but not those of one client alone.
 
@@ -19,6 +19,8 @@ mod clients;
 mod cost;
 mod decklog;
 mod harness;
+#[path = "bench/lag.rs"]
+mod lag;
 mod oracle;
 #[path = "bench/recovery.rs"]
 mod recovery;
@@ -33,7 +35,7 @@ use harness::Version;
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let has = |wanted: &str| words.iter().any(|word| word == wanted);
-    let wanted = |name: &str| has(name) || !["cost", "audit", "recovery", "absence"].into_iter().any(has);
+    let wanted = |name: &str| has(name) || !["cost", "audit", "recovery", "absence", "lag"].into_iter().any(has);
     let number = |name: &str, or: usize| {
         words.iter().find_map(|word| word.strip_prefix(name)).map_or(or, |text| text.parse().unwrap())
     };
@@ -49,6 +51,9 @@ async fn main() {
     for version in versions {
         if wanted("cost") {
             tables.push(Box::pin(cost::measure(version, rounds)).await);
+        }
+        if wanted("lag") {
+            tables.push(Box::pin(lag::measure(version)).await);
         }
         if wanted("audit") {
             tables.push(Box::pin(cost::audit(version)).await);

@@ -255,6 +255,16 @@ fn what_is_rendered_is_what_was_asked_for() {
         assert!(meta["name"].is_string() && !meta["namespace"].is_number(), "{object}");
         assert_eq!(meta["labels"]["app.kubernetes.io/instance"], "1234", "{object}");
     }
+    // Events are about the Pod where decklog is the service account of the Pod, and wanted.
+    for (value, granted) in [
+        ("config.cluster.events=auto", true),
+        ("config.cluster.events=off", false),
+        ("config.cluster.kubeconfig=/k", false),
+    ] {
+        let output = render(&value_sets()["default"], &["--set", value]);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(String::from_utf8(output.stdout).unwrap().contains("events.k8s.io"), granted, "{value}");
+    }
     let (_, objects) = rendered(&value_sets()["everything"]);
     let rules = of_kind(&objects, "PrometheusRule").next().unwrap();
     let own: Value = serde_yaml_ng::from_str(&fs::read_to_string(repository("docs/alerts.yaml")).unwrap()).unwrap();

@@ -163,6 +163,11 @@ impl Decklog {
 
     /// Starts it, as systemd would.
     pub fn start(&mut self) {
+        self.start_with(|_| {});
+    }
+
+    /// The same with more in its environment.
+    pub fn start_with(&mut self, edit: impl FnOnce(&mut Command)) {
         assert!(self.running.is_none(), "{} runs already", self.name);
         self.listen();
         self.told.clear();
@@ -170,6 +175,7 @@ impl Decklog {
         let program = Path::new(env!("CARGO_BIN_EXE_decklog"));
         self.running = Some(Process::start(&self.name, program, &arguments, &self.dir.join("stderr"), |command| {
             command.current_dir(&self.dir).env("NOTIFY_SOCKET", self.dir.join("notify")).env_remove("KUBECONFIG");
+            edit(command);
         }));
     }
 

@@ -519,7 +519,7 @@ async fn is_ready(client: &kube::Client) -> Result<(), String> {
 }
 
 /// A client for etcd's health.
-fn plain_http() -> reqwest::Client {
+pub fn plain_http() -> reqwest::Client {
     // Another test may have installed it already.
     decklog::core::net::install_crypto_provider();
     reqwest::Client::builder().no_proxy().build().unwrap()

@@ -126,8 +126,13 @@ async fn audited(cluster: &mut Cluster, decklog: &Decklog) {
     let file = decklog.state().with_file_name("config.toml");
     let config = fs::read_to_string(&file).unwrap();
     // The policy leaves Secrets out.
-    for (resource, finding, ok) in [("configmaps", "audit-log-arrives", true), ("secrets", "audit-log-silent", false)] {
-        fs::write(&file, config.replace("[\"configmaps\"]", &format!("[{resource:?}]"))).unwrap();
+    for (resources, finding, ok) in [
+        (&["configmaps"][..], "audit-log-arrives", true),
+        (&["secrets"], "audit-log-silent", false),
+        (&["configmaps", "secrets"], "audit-log-arrives", true),
+        (&["configmaps", "secrets"], "audit-log-lacks", false),
+    ] {
+        fs::write(&file, config.replace("[\"configmaps\"]", &format!("{resources:?}"))).unwrap();
         let output = decklog.command(&["check", "-o", "json"]);
         let all: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
         let found = all.as_array().unwrap().iter().find(|one| one["code"] == finding);

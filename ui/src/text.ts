@@ -122,7 +122,10 @@ export function whoWords(one: { managers: readonly string[]; unnamed?: string })
 /** Who sent a change, as `decklog log` says it: `alice (kubectl/v1.36.0, 10.0.0.7, audit: exact)`. */
 export function senderWords(of: Actor): string {
   const by = of.impersonated_by ? `impersonated by ${of.impersonated_by}` : "";
-  const parts = [by, of.agent?.split(" ")[0] ?? "", of.addresses?.[0] ?? "", `audit: ${of.certainty}`];
+  // What stands before the last address is what the client says.
+  const [said, connected] = [of.addresses?.[0] ?? "", of.addresses?.at(-1) ?? ""];
+  const from = said === connected ? said : `${said} through ${connected}`;
+  const parts = [by, of.agent?.split(" ")[0] ?? "", from, `audit: ${of.certainty}`, of.certainty === "doubtful" ? "events of that time are missing" : ""];
   return `${of.user} (${parts.filter(Boolean).join(", ")})`;
 }
 

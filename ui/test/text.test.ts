@@ -73,7 +73,9 @@ test("who sent a change is said as log says it", () => {
   const sent = { user: "alice@example.com", verb: "patch", certainty: "field" };
   for (const [more, expected] of [
     [{}, "alice@example.com (audit: field)"],
-    [{ agent: "kubectl/v1.36.0 (linux/amd64) kubernetes/1a2b3c4", addresses: ["10.0.0.7", "10.0.0.1"] }, "alice@example.com (kubectl/v1.36.0, 10.0.0.7, audit: field)"],
+    [{ agent: "kubectl/v1.36.0 (linux/amd64) kubernetes/1a2b3c4", addresses: ["10.0.0.7", "10.0.0.1"] }, "alice@example.com (kubectl/v1.36.0, 10.0.0.7 through 10.0.0.1, audit: field)"],
+    [{ addresses: ["10.0.0.7", "10.0.0.7"] }, "alice@example.com (10.0.0.7, audit: field)"],
+    [{ certainty: "doubtful" }, "alice@example.com (audit: doubtful, events of that time are missing)"],
     [{ impersonated_by: "ci", addresses: ["10.0.0.7"] }, "alice@example.com (impersonated by ci, 10.0.0.7, audit: field)"],
   ] as const) {
     assert.equal(senderWords({ ...sent, ...more } as Actor), expected);

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use super::turns::Gap;
 use super::*;
 use crate::app::config::Config;
+use crate::core::k8s::audited::{Unexplained, UnexplainedResource, UnexplainedRun};
 use crate::core::model::Seq;
 use crate::core::runtime;
-use crate::journal::{Journal, Reader};
+use crate::journal::{AuditBatch, Journal, Reader};
 use crate::query::status::{Alarm, Status};
 use crate::sim::faults::{Act, Fault, On, Refusal};
 use crate::sim::{Settings, Sim, objects};
@@ -302,6 +303,37 @@ async fn gaps_are_published_by_the_leader_once_and_several_of_a_minute_together(
     assert_eq!(stage.notes(), [of("22")]);
 }
 
+/// The GAP that a leader leaves is published by the next one, or by the same when it leads again.
+#[tokio::test(start_paused = true)]
+async fn a_gap_that_no_leader_has_published_is_published_by_the_next() {
+    let of = |what: &str| {
+        let what = format!("pods: changes may be missing, recorded by entry {what}. To do: do something");
+        ("GapRecorded".to_owned(), what)
+    };
+    let stage = Stage::new();
+    let takes_over = |look: usize| match look {
+        0..50 => with_gap(20, 7, false),
+        50..54 => with_gap(22, 8, false),
+        _ => with_gap(22, 8, true),
+    };
+    stage.runs(stage.announcer().await, looks(100), takes_over).await;
+    assert_eq!(stage.notes(), [of("22")]);
+    let again = |newest: (u64, u64)| {
+        move |look: usize| match look {
+            0 => with_gap(12, 3, true),
+            1..50 => with_gap(newest.0, newest.1, false),
+            _ => with_gap(newest.0, newest.1, true),
+        }
+    };
+    for (newest, expected) in [((12, 3), vec![of("12")]), ((20, 4), Vec::new())] {
+        let stage = Stage::new();
+        // What it is to publish as the leader fails.
+        stage.refuse(1, 500, "InternalError");
+        stage.runs(stage.announcer().await, looks(100), again(newest)).await;
+        assert_eq!(stage.notes(), expected, "another one led where there is a newer GAP");
+    }
+}
+
 #[test]
 fn what_is_published_is_the_status_without_names_of_objects() {
     let now = "2026-01-01T00:00:00Z";
@@ -326,6 +358,25 @@ fn what_is_published_is_the_status_without_names_of_objects() {
     );
     let gap = seen.gap.unwrap();
     assert_eq!((gap.seq, gap.count, gap.notice.alarm, seen.leads), (Seq(7), 3, "gap-recorded", true));
+}
+
+/// What the daemon counts of its audit logs is in its status, and in that of others by its file.
+#[tokio::test]
+async fn changes_without_a_request_are_in_the_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _thread) = Journal::open(dir.path()).unwrap();
+    journal.audit_logs(vec!["audit".to_owned()]).await.unwrap();
+    journal.audited(AuditBatch { log: "audit".to_owned(), ..AuditBatch::default() }).await.unwrap();
+    let mut reader = Reader::open(dir.path()).unwrap();
+    let now = jiff::Timestamp::now();
+    let of = UnexplainedResource { resource: "pods".to_owned(), changes: 30, decided: 40 };
+    let run = Some(UnexplainedRun { since: now, changes: 30 });
+    let live = Live { pid: 7, unexplained: Unexplained { run, resources: vec![of.clone()] }, ..Live::default() };
+    live.write(&Live::file(dir.path()).unwrap()).unwrap();
+    let live = Live::read(dir.path(), 7).unwrap();
+    let status = Status::of_this_daemon(&mut reader, dir.path(), now, live).unwrap();
+    let alarms: Vec<(&str, &str)> = status.alarms.iter().map(|alarm| (alarm.alarm, alarm.about.as_str())).collect();
+    assert_eq!((alarms, status.unexplained), (vec![("audit-log-names-nobody", "audit")], vec![of]));
 }
 
 /// The file for other processes may be absent or torn, and a status without it says that nothing runs.

@@ -17,6 +17,8 @@ const BUDGET: usize = 20;
 const BUDGET_PERIOD: Duration = Duration::from_secs(600);
 /// Largest note that Kubernetes takes, in bytes.
 const NOTE_LIMIT: usize = 1024;
+/// Time for which a GAP is the leader's to publish. Who leads after a shorter time publishes it, perhaps once more.
+const HANDOVER_MIN: Duration = Duration::from_secs(180);
 /// Shortest duration of an alarm that is published: what a start finds of before, and what is over at once, is no news.
 pub(super) const LASTING_MIN: Duration = Duration::from_secs(5);
 
@@ -140,31 +142,40 @@ pub(super) struct Announcements {
     /// Times of what counts for the budget.
     spent: VecDeque<Duration>,
     gap: Baseline,
-    /// The newest GAP that the last look saw, if that was one of a standby.
-    of_another: Option<Baseline>,
+    /// A GAP that another decklog is to publish, and since when a standby has seen it.
+    of_another: Option<(Baseline, Duration)>,
+    /// The newest GAP that was this decklog's to publish.
+    own: Seq,
     /// Alarms of the last look, with the time since which each has been there at every look.
     lasting: BTreeMap<Key, Duration>,
 }
 
 impl Announcements {
     pub(super) fn new(gap: Baseline) -> Self {
-        Self { published: BTreeMap::new(), spent: VecDeque::new(), gap, of_another: None, lasting: BTreeMap::new() }
+        let (published, spent, lasting) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
+        Self { published, spent, gap, of_another: None, own: Seq(0), lasting }
     }
 
-    /// Forgets what no longer counts, and the GAPs that another decklog publishes: those that two looks of a standby saw, because the newest
-    /// may be its own already. What has ended is kept for a while: when it comes again, others go first.
+    /// Forgets what no longer counts, and the GAPs that another decklog has published: those that a standby has seen for so long that a
+    /// leader had the time. What has ended is kept for a while: when it comes again, others go first.
     pub(super) fn look(&mut self, now: Duration, seen: &Seen) {
         let within = |at: Duration, period| now.saturating_sub(at) < period;
         self.published.retain(|_, last| last.is_raised || within(last.at, REMINDER_PERIOD));
         while self.spent.front().is_some_and(|at| !within(*at, BUDGET_PERIOD)) {
             self.spent.pop_front();
         }
-        let of_another = seen.gap.as_ref().filter(|_| !seen.leads);
-        let of_another = of_another.map(|gap| Baseline { head: gap.seq, gaps: gap.count });
-        if let Some(before) = self.of_another.filter(|before| of_another.is_some() && before.head > self.gap.head) {
-            self.gap = before;
+        let newest = seen.gap.as_ref().map(|gap| Baseline { head: gap.seq, gaps: gap.count });
+        if seen.leads {
+            self.own = newest.map_or(self.own, |gap| gap.head.max(self.own));
+            self.of_another = None;
+        } else {
+            if let Some((gap, _)) = self.of_another.take_if(|(_, since)| !within(*since, HANDOVER_MIN)) {
+                self.gap = gap;
+            }
+            // Of one that it could not publish as long as it led, nobody else may have heard.
+            let newest = newest.filter(|gap| gap.head > self.gap.head.max(self.own));
+            self.of_another = self.of_another.or(newest.map(|gap| (gap, now)));
         }
-        self.of_another = of_another;
         let since = |key: &Key| self.lasting.get(key).copied().unwrap_or(now);
         self.lasting = seen.alarms.iter().map(Key::of).map(|key| (key.clone(), since(&key))).collect();
     }

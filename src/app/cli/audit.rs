@@ -48,7 +48,9 @@ pub fn main(args: AuditArgs, global: &Global) -> Outcome {
         AuditCommand::Setup(args) => {
             // Whoever sets up the API server need not be able to read what the daemon reads.
             let logs = if global.has_config() { global.load_for_reading()?.config.audit_log } else { Vec::new() };
-            setup::setup(&logs, &args).map_err(Failure::usage)?
+            let text = setup::setup(&logs, &args).map_err(Failure::usage)?;
+            setup::unused_host(&logs, &args).iter().for_each(|unused| complain(unused));
+            text
         }
     };
     let mut out = Out::new(global);

@@ -20,6 +20,7 @@ use super::output::{Ink, Out, Row, plural, printable};
 use super::rewrite::sentence;
 use super::select::FilterArgs;
 use super::what::AnnotatedEntry;
+use super::who;
 use super::{Exit, Failure, Format, Global, Outcome, object};
 use crate::core::model::{EntryType, Resource, Seq};
 use crate::core::wire::Entry;
@@ -286,6 +287,9 @@ impl Printer<'_> {
         let fits = |piece: &&String| row.takes(&[("", &by), (gap, piece)], 0);
         let piece = whole.iter().find(fits).unwrap_or(&whole[1]);
         row.flow(Some(Ink::Who), "", &by).flow(None, gap, piece);
+        if !changes.actors.is_empty() {
+            row.flow(Some(Ink::Who), "  ", &who::senders(&changes.actors));
+        }
         text.push_str(&row.finish());
         Ok(text)
     }
@@ -307,12 +311,17 @@ impl Printer<'_> {
     fn entry_line(&mut self, stored: &StoredEntry, place: Place<'_>) -> Result<String, Failure> {
         let is_below = matches!(place, Place::Below);
         let again = matches!(place, Place::Of(Changes { again: true, .. }));
+        let senders = match place {
+            Place::Of(changes) => who::senders(&changes.actors),
+            Place::Below => String::new(),
+        };
         let entry = object::parse(stored)?;
         let damaged = |why: &dyn std::fmt::Display| object::damaged(stored.seq, why);
         if !self.out.look.terminal {
             let text = self.lines.render_entry(&entry).map_err(|error| damaged(&error))?;
             let (before, behind) = (if is_below { "    " } else { "" }, if again { "  (created again)" } else { "" });
-            return Ok(format!("{before}{text}{behind}"));
+            let gap = if senders.is_empty() { "" } else { "  " };
+            return Ok(format!("{before}{text}{gap}{senders}{behind}"));
         }
         let (mut text, mut row) = self.target(&entry, is_below);
         let described = AnnotatedEntry::read(&entry).map_err(|why| damaged(&why))?;
@@ -322,6 +331,9 @@ impl Printer<'_> {
         }
         if let Some(evidence) = entry.evidence.as_deref().filter(|evidence| *evidence != "watched") {
             row.flow(None, "  ", &printable(evidence));
+        }
+        if !senders.is_empty() {
+            row.flow(Some(Ink::Who), "  ", &senders);
         }
         text.push_str(&row.finish());
         Ok(text)

@@ -90,7 +90,7 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
     }
     let loaded = init::configuration(global)?;
     let of = (loaded.config.http.as_ref(), loaded.config.ui.as_ref());
-    let (found, _) = look(&loaded, of, rbac::are_reviewed(of))?;
+    let (found, _) = look(&loaded, of, rbac::reviews(global, &loaded.config)?)?;
     let mut out = Out::new(global);
     match global.output {
         Some(format @ (Format::Json | Format::Yaml)) => out.document(format, &found.0)?,
@@ -215,7 +215,7 @@ fn print(found: &Findings, out: &mut Out) -> Result<(), Failure> {
         let mut line = Row::new(out.look);
         line.uncut();
         line.hang(18);
-        line.put(Some(ink), word).put(None, "  ").put(Some(Ink::Strong), &format!("{:<8}", finding.about));
+        line.put(Some(ink), word).put(None, "  ").put(Some(Ink::Strong), &format!("{:<7} ", finding.about));
         line.put(None, &printable(&finding.text));
         let line = line.finish();
         out.line(&line)?;

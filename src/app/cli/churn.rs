@@ -13,6 +13,7 @@ use super::select::{SelectArgs, how_many};
 use super::what::common;
 use super::{Format, Global, Outcome};
 use crate::query::churn::{Fight, Report, Requests, Row as Counted, Written};
+use crate::query::coverage::known::Reach;
 use crate::query::questions::churn::Churned;
 
 /// Arguments of `decklog churn`.
@@ -100,7 +101,12 @@ fn head(report: &Report, look: TerminalStyle) -> Vec<String> {
     let mut lines = vec![format!("{} to {}, {entries}", moment(report.since), moment(report.until))];
     let writes = &report.writes;
     let mut row = Row::new(look);
-    row.put(Some(Ink::Strong), &plural(writes.writes, "write", "writes"));
+    let number = match report.known {
+        Reach::Nothing if writes.writes == 0 => "nothing is known of this time".to_owned(),
+        Reach::Part if writes.writes == 0 => "0 known writes, and more may have happened".to_owned(),
+        Reach::All | Reach::Part | Reach::Nothing => plural(writes.writes, "write", "writes"),
+    };
+    row.put(Some(Ink::Strong), &number);
     if writes.writes > 0 {
         let no_op = format!("{} of them ({})", count(writes.no_op), percent(writes.no_op, writes.writes));
         row.put(None, ", ").put(Some(Ink::Change).filter(|_| writes.no_op > 0), &no_op);

@@ -2,7 +2,8 @@
 //!
 //! # Decision: the client is a feature less
 //!
-//! Context: People read with `--server` from macOS, where the daemon has no place: it asks Linux for inotify, statx and syncfs.
+//! Context: People read with `--server` from macOS and Windows, where the daemon has no place: it asks Linux for inotify, statx
+//! and syncfs.
 //! Decision: The feature `daemon` is there by default. Without it the daemon, the notifications to systemd, the simulated
 //! cluster's demo and the commands that deliver are not compiled. SQLite, the sinks' settings and the web's answers stay: the
 //! types of questions, configuration and protocol are made of theirs, and the linker leaves out what nothing calls.
@@ -12,7 +13,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::{Failure, Global, Outcome};
+use super::{Global, Outcome};
 
 /// Whatever is said to a command that is not here.
 #[derive(Args, Debug)]
@@ -27,14 +28,16 @@ pub struct Absent {
 /// Always.
 fn refuse(absent: &Absent, _global: &Global) -> Outcome {
     tracing::debug!(rest = ?absent.rest, "a command of the daemon");
-    Err(Failure::usage(
-        "this is the client alone, which reads: run this command with the program for Linux, where the daemon runs",
-    ))
+    Err(super::hints::absent())
 }
 
 /// Makes a module of each command that is not here, with the names that the commands of the daemon have.
 macro_rules! absent {
-    ($($module:ident $args:ident,)*) => {$(
+    ($($module:ident $args:ident,)*) => {
+        /// Their names.
+        pub(super) const ABSENT: &[&str] = &[$(stringify!($module),)*];
+
+        $(
         pub(super) mod $module {
             pub(in crate::app::cli) use super::Absent as $args;
 

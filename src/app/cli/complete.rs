@@ -2,7 +2,8 @@
 //! has, and the values that a flag takes. The flags themselves are in the scripts.
 
 use std::ffi::OsString;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use clap::{Arg, Command, CommandFactory};
 
@@ -17,22 +18,25 @@ pub(super) const WORD: &str = "__complete";
 /// No shell shows more of them.
 const MOST: usize = 1000;
 
+/// Time limit for the candidates: a shell that waits longer for a word is one that hangs.
+const CANDIDATES_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Times that people ask for most, among all that there are.
 const TIMES: [&str; 8] = ["10m", "30m", "1h", "6h", "1d", "7d", "today", "yesterday"];
 
 /// Prints the candidates, one per line, given the words after the command's name, the last of which is being typed;
-/// nothing where there is none to say.
+/// nothing where there is none to say, or where a server says nothing in time. `is_plugin` is true where kubectl asks.
 ///
 /// # Errors
 /// Where the journal cannot be read.
-pub(super) fn main(words: &[OsString]) -> Outcome {
+pub(super) fn main(words: &[OsString], is_plugin: bool) -> Outcome {
     // bash makes words of their own of equals signs.
     let empty = words.last().is_some_and(|word| word == "=").then(String::new);
     let words = words.iter().map(|word| word.to_string_lossy().into_owned()).filter(|word| word != "=");
     let mut words: Vec<String> = words.chain(empty).collect();
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(Into::into);
     let (config, config_dir) = (variable("DECKLOG_CONFIG"), variable("DECKLOG_CONFIG_DIR"));
-    let mut global = Global { config, config_dir, ..Global::default() };
+    let mut global = Global { config, config_dir, is_plugin, ..Global::default() };
     let mut here = false;
     for pair in apart(&words).windows(2) {
         match pair[0].as_str() {
@@ -51,15 +55,25 @@ pub(super) fn main(words: &[OsString]) -> Outcome {
         }
     }
     if !here {
-        global.remote = remote::named(&global.server)?.map(Arc::new);
+        global.remote = remote::unnamed(&global)?.map(Arc::new);
     }
     let mut out = Out::new(&global);
     let typed = words.pop().unwrap_or_default();
-    for candidate in candidates(&global, &words, &typed)?.iter().take(MOST) {
+    for candidate in in_time(move || candidates(&global, &words, &typed))?.iter().take(MOST) {
         out.line(candidate)?;
     }
     out.flush()?;
     Ok(Exit::Done)
+}
+
+/// Does the work on a thread, which is left alone where it takes too long: the end of the process ends it.
+fn in_time(work: impl FnOnce() -> Result<Vec<String>, Failure> + Send + 'static) -> Result<Vec<String>, Failure> {
+    let (sender, done) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("candidates".to_owned());
+    // Who waits no more takes nothing.
+    let started = thread.spawn(move || drop(sender.send(work())));
+    started.map_err(|error| Failure::io("cannot start a thread", &error))?;
+    done.recv_timeout(CANDIDATES_TIMEOUT).unwrap_or_else(|_| Ok(Vec::new()))
 }
 
 /// The words, with `--flag=value` as two.

@@ -14,6 +14,7 @@ use super::{Exit, Failure, Format, Global, Outcome, complain, object};
 use crate::core::k8s::bookkeeping;
 use crate::core::wire::EntryGap;
 use crate::journal::StoredEntry;
+use crate::query::coverage::known::Reach;
 use crate::query::difference::{DiffKind, ObjectDifference};
 use crate::query::line::Line;
 use crate::query::questions::diff::{Diff, End, Hole, Item, ObjectDiff};
@@ -98,12 +99,15 @@ struct Difference {
     came_and_went: usize,
     gaps: Vec<Hole>,
     unknown: Vec<String>,
+    known: Reach,
 }
 
 impl Difference {
     fn take(&mut self, item: Item) {
         match item {
-            Item::Begin { from, to, single } => (self.from, self.to, self.single) = (from, to, single),
+            Item::Begin { from, to, single, known } => {
+                (self.from, self.to, self.single, self.known) = (from, to, single, known);
+            }
             Item::Object(object) => self.objects.push(*object),
             Item::Gap(gap) => self.gaps.push(*gap),
             Item::Unknown(text) => self.unknown.push(text),
@@ -293,9 +297,20 @@ fn print(out: &mut Out, difference: &Difference) -> Result<(), Failure> {
             parts.push(format!("{} {word}", super::output::count(many as u64)));
         }
     }
-    let summary = if parts.is_empty() { "no difference".to_owned() } else { parts.join(", ") };
-    let lost = if difference.gaps.is_empty() { "" } else { "; other changes in the gaps are unknown" };
-    faint(out, &format!("{summary}{lost}"))
+    faint(out, &summary(difference, &parts))
+}
+
+/// The last line: how many objects differ, or that none does, as far as that is known.
+fn summary(difference: &Difference, parts: &[String]) -> String {
+    let summary = match difference.known {
+        _ if !parts.is_empty() => parts.join(", "),
+        Reach::Nothing => "nothing is known of this time".to_owned(),
+        Reach::All if difference.gaps.is_empty() && difference.unknown.is_empty() => "no difference".to_owned(),
+        Reach::All | Reach::Part => "no difference is known".to_owned(),
+    };
+    let is_unknown = parts.is_empty() && difference.known == Reach::Nothing;
+    let lost = if difference.gaps.is_empty() || is_unknown { "" } else { "; other changes in the gaps are unknown" };
+    format!("{summary}{lost}")
 }
 
 /// `deployments.apps shop/web`

@@ -4,13 +4,13 @@ mod report;
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
 use super::output::Out;
 use super::{Exit, Failure, Global, Outcome, complain};
+use crate::core::os::{self, OpenOptionsExt as _};
 use crate::evidence::key::SigningKey;
 pub use report::ReportArgs;
 
@@ -96,10 +96,7 @@ fn configured(global: &Global) -> Result<PathBuf, Failure> {
 
 /// Makes a key in a file that only its owner reads.
 fn make(file: &Path, name: Option<String>) -> Result<SigningKey, Failure> {
-    let name = name.unwrap_or_else(|| {
-        let host = rustix::system::uname();
-        format!("{}/decklog", host.nodename().to_string_lossy())
-    });
+    let name = name.unwrap_or_else(|| format!("{}/decklog", os::host()));
     let key = SigningKey::generate(&name).map_err(Failure::usage)?;
     let failed = |error| Failure::io(format!("cannot make {}", file.display()), &error);
     let mut made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, Error};
 
-use super::Cli;
+use super::{Cli, Failure};
 use crate::core::spelling::nearest;
 
 /// Flags that others have.
@@ -136,4 +136,17 @@ fn format(value: &str) -> Option<String> {
     let word = value.split('=').next().unwrap_or(value);
     let jq = ["jsonpath", "jsonpath-as-json", "jsonpath-file", "go-template", "custom-columns"].contains(&word);
     jq.then(|| "-o json and jq do that: `decklog get deploy/web -o json | jq .spec.replicas`".to_owned())
+}
+/// Reports whether the command of a command line is one of these.
+pub(super) fn is_about(args: &[OsString], names: &[&str]) -> bool {
+    let cli = Cli::command();
+    let command = args.iter().skip(1).find_map(|word| cli.find_subcommand(word));
+    command.is_some_and(|command| names.contains(&command.get_name()))
+}
+
+/// The sentence about a command that this program lacks.
+pub(super) fn absent() -> Failure {
+    Failure::usage(
+        "this is the client alone, which reads: run this command with the program for Linux, where the daemon runs",
+    )
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::pager::Pager;
 use super::{Color, Failure, Format, Global, yaml};
+use crate::core::os;
 pub use crate::core::terminal::{TerminalStyle, printable};
 use crate::core::terminal::{columns, json_text};
 pub use crate::query::render::row::{Ink, Row, count, cut, plural, sentence, size, some, span, table, whole_table};
@@ -49,6 +50,9 @@ impl Out {
         let stdout = io::stdout();
         let writer = Writer::Stdout(BufWriter::with_capacity(BUFFER, stdout.lock()));
         let terminal = stdout.is_terminal();
+        if terminal {
+            os::enable_colors();
+        }
         let color = match global.color {
             Color::Always => true,
             Color::Never => false,

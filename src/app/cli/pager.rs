@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::process::{Child, Command, Stdio};
 
-use tokio::signal::unix::{SignalKind, signal};
+use crate::core::os;
 
 /// Standard output through a pager, which starts with the first bytes that come here.
 #[derive(Debug)]
@@ -108,12 +108,8 @@ impl Pager {
         self.0 = match program.command().stdin(Stdio::piped()).spawn() {
             Ok(child) => {
                 // Ctrl-C is for the pager, which stays until it is asked to go.
-                let ignored = tokio::runtime::Builder::new_current_thread().enable_io().build().and_then(|runtime| {
-                    let _inside = runtime.enter();
-                    signal(SignalKind::interrupt())
-                });
-                // Without that Ctrl-C ends both, as it does without a pager.
-                drop(ignored);
+                // Without that it ends both, as it does without a pager.
+                drop(os::ignore_interrupts());
                 State::Runs(Running { child, sent: Some(Vec::new()) })
             }
             Err(error) => {

@@ -8,8 +8,9 @@ use clap::Args;
 use super::output::Out;
 use super::{Exit, Failure, Global, Outcome, init};
 use crate::app::announce;
-use crate::app::config::Config;
+use crate::app::config::{Config, Files};
 use crate::app::ha::{self, LeaseName};
+use crate::core::spelling::is_dns_label;
 use crate::watch::cluster::{Api, Events, Limits};
 use crate::watch::discovery::DEFINITIONS;
 use crate::watch::discovery::{Discovered, Discoverer};
@@ -21,13 +22,23 @@ use crate::web::ui;
 
 /// Arguments of `decklog rbac`.
 #[derive(Args, Debug)]
-pub struct RbacArgs {}
+pub struct RbacArgs {
+    /// Print what a person needs to reach a decklog in this namespace through the API server, with `kubectl decklog`
+    #[arg(long, value_name = "NAMESPACE")]
+    readers: Option<String>,
+}
 
 /// Prints the least rights that the configuration needs.
 ///
 /// # Errors
 /// Where a name can only be looked up in the cluster, and the cluster does not answer.
-pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
+pub fn main(args: RbacArgs, global: &Global) -> Outcome {
+    if let Some(namespace) = args.readers {
+        if !is_dns_label(&namespace) {
+            return Err(Failure::usage(format!("--readers {namespace}: that is no name of a namespace")));
+        }
+        return print(global, &of_readers(&namespace));
+    }
     let loaded = init::wanted(global)?;
     let config = &loaded.config;
     let (discovered, cluster) = super::block_on(discover(config))?;
@@ -36,7 +47,7 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     rights.events = config.cluster.events == Events::Auto;
     rights.counters = config.cluster.request_metrics;
     rights.dates = config.cluster.lease_times == Some(true);
-    rights.reviews = are_reviewed((config.http.as_ref(), config.ui.as_ref()));
+    rights.reviews = reviews(global, config)?;
     rights.definitions = may_come(&config.watch, &discovered);
     if !rights.unknown.is_empty() {
         super::complain(&format!(
@@ -54,10 +65,38 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
             "these are rights in all namespaces, because RBAC cannot leave any out: they cover the namespaces of `exclude_namespaces` too, which decklog does not read",
         );
     }
+    print(global, &manifests(&rights))
+}
+
+fn print(global: &Global, text: &str) -> Outcome {
     let mut out = Out::new(global);
-    out.bytes(manifests(&rights).as_bytes())?;
+    out.bytes(text.as_bytes())?;
     out.flush()?;
     Ok(Exit::Done)
+}
+
+/// Reports whether the cluster of a configuration reviews readers. Of several clusters one file may say that for all of them.
+///
+/// # Errors
+/// Where the directory of configurations cannot be read.
+pub(super) fn reviews(global: &Global, config: &Config) -> Result<bool, Failure> {
+    let directory = global.directory(Files::Ignore)?;
+    let http = directory.as_ref().map_or(config.http.as_ref(), |directory| directory.http.as_ref());
+    Ok(are_reviewed((http, config.ui.as_ref())))
+}
+
+/// The rights of a person who reaches decklog through the API server's proxy.
+fn of_readers(namespace: &str) -> String {
+    format!(
+        "# Rights of a person who reaches the decklog in namespace {namespace} through the API server, as in `kubectl decklog log deploy/web`.\n\
+         # decklog itself decides who may read its log. Bind this to a user or a group, for example\n\
+         #   kubectl create rolebinding decklog-reader -n {namespace} --role=decklog-reader --user=alice@example.com\n\
+         apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog-reader\n  namespace: {namespace:?}\nrules:\n\
+         # Without this, name it: --server kube://{namespace}/SERVICE:PORT, with https: before SERVICE where it has TLS.\n\
+         - apiGroups: [\"\"]\n  resources: [\"services\"]\n  verbs: [\"list\"]\n\
+         # Where decklog has no Service: pods above, and pods/proxy here.\n\
+         - apiGroups: [\"\"]\n  resources: [\"services/proxy\"]\n  verbs: [\"create\"]\n"
+    )
 }
 
 /// Reports whether readers are reviewed by the cluster.
@@ -332,6 +371,23 @@ pub(super) mod tests {
         watch::Settings { resources: owned(resources), namespaces: owned(namespaces), ..watch::Settings::default() }
     }
 
+    /// What the command prints is what the page about reading from afar says.
+    #[test]
+    fn a_reader_gets_the_rights_of_the_page() {
+        let text = of_readers("logs");
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/remote.md")).unwrap();
+        let role = page.split("kind: Role\n").nth(1).unwrap().split("```").next().unwrap();
+        let said = |line: &str| line.replace(['{', '}', '"', ',', ' '], "");
+        let rules: Vec<String> = role.lines().filter(|line| line.starts_with("- ")).map(said).collect();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let printed = lines.join(" ").split(" - ").skip(1).map(said).collect::<Vec<_>>();
+        assert_eq!(
+            (printed.len(), printed),
+            (2, rules.iter().map(|rule| rule.trim_start_matches('-').to_owned()).collect())
+        );
+        assert!(of_readers("team-a").contains("namespace: \"team-a\""));
+    }
+
     #[test]
     fn names_are_looked_up_and_scopes_kept_apart() {
         let rights = rights(&[watch(&["Deployment", "nodes"], &[]), watch(&["pods"], &["shop", "123"])], &served());
@@ -395,6 +451,31 @@ rules:
             assert!(cluster.contains(&format!("resources: [{resource:?}]\n  verbs: [\"create\"]\n")), "{text}");
         }
         assert!(!namespace.contains("reviews"), "they are of the whole cluster: {text}");
+    }
+
+    #[test]
+    fn a_file_of_several_says_for_all_of_them_that_readers_are_reviewed() {
+        let dir = tempfile::tempdir().unwrap();
+        let watch = "[[watch]]\nresources = [\"pods\"]\n";
+        let http = "[http]\nlisten = \"127.0.0.1:9465\"\nreading = true\nauthorize = \"cluster\"\n";
+        std::fs::write(dir.path().join("one.toml"), format!("{http}{watch}")).unwrap();
+        std::fs::write(dir.path().join("two.toml"), watch).unwrap();
+        for cluster in ["one", "two"] {
+            let (config_dir, cluster) = (Some(dir.path().to_owned()), Some(cluster.to_owned()));
+            let global = Global { config_dir, cluster, ..Global::default() };
+            let loaded = global.load_for_reading().unwrap();
+            assert!(reviews(&global, &loaded.config).unwrap(), "{:?}", global.cluster);
+        }
+    }
+
+    /// Who takes the manifests of kustomize adds a component, with the rights that are printed here.
+    #[test]
+    fn the_component_of_kustomize_has_these_rights() {
+        let component = include_str!("../../../packaging/kustomize/readers/readers.yaml");
+        for (group, plural) in RESOURCES {
+            let rule = format!("- apiGroups: [{group:?}]\n    resources: [{plural:?}]\n    verbs: [\"create\"]\n");
+            assert_eq!(component.matches(&rule).count(), 1, "{rule}");
+        }
     }
 
     #[test]

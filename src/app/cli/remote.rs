@@ -22,8 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::kubernetes::Inside;
 use super::output::printable;
-use super::{COMMON, Cli, Command, Exit, Failure, Global, block_on, complain, nobody_reads};
+use super::{COMMON, Cli, Command, Exit, Failure, Global, block_on, complain};
 use crate::core::net::is_loopback;
+use crate::core::os::{self, Socket};
 use crate::query::{Frame, Put, Question};
 use crate::sink::link::{Route, cause, refusal};
 use crate::sink::settings;
@@ -86,7 +87,7 @@ pub(super) struct Server {
 #[derive(Debug)]
 enum Place {
     Url(Url),
-    Unix(PathBuf),
+    Unix(Socket),
     Kubernetes(Box<Inside>),
 }
 
@@ -132,7 +133,7 @@ impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Url(url) => write!(f, "{}", url.as_str().trim_end_matches('/')),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Unix(socket) => write!(f, "unix:{socket}"),
             Self::Kubernetes(inside) => inside.fmt(f),
         }
     }
@@ -159,7 +160,7 @@ pub(super) fn asked(cli: &Cli, matches: &ArgMatches) -> Result<Option<Server>, F
         return Err(Failure::usage(text));
     }
     if args.server.is_none() {
-        return if here || !takes { Ok(None) } else { unnamed(&cli.global, of_kubeconfig) };
+        return if here || !takes { Ok(None) } else { unnamed(&cli.global) };
     }
     if !takes {
         let reading = "tail, log, show, get, diff, blame, why, drift, churn, coverage, status, timeline, mcp, and verify without a file";
@@ -177,8 +178,9 @@ pub(super) fn asked(cli: &Cli, matches: &ArgMatches) -> Result<Option<Server>, F
 ///
 /// # Errors
 /// As [`asked`].
-fn unnamed(global: &Global, of_kubeconfig: bool) -> Result<Option<Server>, Failure> {
+pub(super) fn unnamed(global: &Global) -> Result<Option<Server>, Failure> {
     let args = &global.server;
+    let of_kubeconfig = args.context.is_some() || args.kubeconfig.is_some();
     match named(args)? {
         Some(server) => Ok(Some(server)),
         None if of_kubeconfig || (global.is_plugin && !global.has_log()) => {
@@ -192,7 +194,7 @@ fn unnamed(global: &Global, of_kubeconfig: bool) -> Result<Option<Server>, Failu
 ///
 /// # Errors
 /// As [`asked`].
-pub(super) fn named(args: &ServerArgs) -> Result<Option<Server>, Failure> {
+fn named(args: &ServerArgs) -> Result<Option<Server>, Failure> {
     args.server.clone().or_else(|| variable("DECKLOG_SERVER")).map(|url| Server::new(&url, args)).transpose()
 }
 
@@ -216,7 +218,8 @@ impl Place {
             return Err(Failure::usage(text));
         }
         if let Some(path) = text.strip_prefix("unix:").or_else(|| text.starts_with('/').then_some(text)) {
-            return Ok(Self::Unix(path.trim_start_matches("//").into()));
+            let socket = Socket::at(path.trim_start_matches("//"));
+            return socket.map(Self::Unix).map_err(|why| Failure::usage(format!("--server {text}: {why}")));
         }
         match Url::parse(text) {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.host_str().is_some() => {
@@ -274,10 +277,15 @@ impl Server {
     /// As [`Server::ask`].
     pub(super) fn clusters(&self) -> Result<Vec<String>, Failure> {
         let mut names = Vec::new();
-        self.answer(CLUSTERS, Ask { ask: (), cluster: None, zone: None }, (&complain, &nobody_reads), &mut |name| {
-            names.push(name);
-            Ok(())
-        })?;
+        self.answer(
+            CLUSTERS,
+            Ask { ask: (), cluster: None, zone: None },
+            (&complain, &os::nobody_reads),
+            &mut |name| {
+                names.push(name);
+                Ok(())
+            },
+        )?;
         Ok(names)
     }
 
@@ -312,7 +320,7 @@ impl Server {
             .redirect(redirect::Policy::none())
             .connect_timeout(SERVER_TIMEOUT);
         let builder: ClientBuilder = match &self.at {
-            Place::Unix(path) => builder.no_proxy().unix_socket(path.as_path()).tls_certs_only([]),
+            Place::Unix(socket) => socket.set(builder.no_proxy()).tls_certs_only([]),
             Place::Kubernetes(_) => builder,
             Place::Url(url) if url.scheme() == "http" => builder.no_proxy().tls_certs_only([]),
             Place::Url(_) => {
@@ -478,6 +486,7 @@ fn zone() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::query::questions::status::Statuses;
 
     #[test]
     fn a_server_is_a_url_or_a_socket() {
@@ -508,6 +517,38 @@ mod tests {
             assert_eq!(failure.text(), Failure::closed_pipe().text());
             drop(connected);
         });
+    }
+
+    /// An answer whose rights end before it does is no success, whatever has come of it.
+    #[test]
+    fn an_answer_that_is_cut_fails_and_says_why() {
+        let note = "{\"note\":\"beside\"}\n";
+        let ended = |exit: u8| format!("{note}{{\"end\":{{\"exit\":{exit},\"text\":\"your rights changed\"}}}}\n");
+        for (body, exit, says) in [
+            (ended(78), Exit::Config, "your rights changed"),
+            (ended(74), Exit::Io, "your rights changed"),
+            (note.to_owned(), Exit::Io, "is not whole: it breaks off"),
+            (format!("{note}{{\"end\":{{"), Exit::Io, "is not whole: it breaks off"),
+        ] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let server = format!("http://{}", listener.local_addr().unwrap());
+            let server = Server::new(&server, &ServerArgs::default()).unwrap();
+            let failure = std::thread::scope(|scope| {
+                let asks = scope.spawn(|| server.ask(Statuses::default(), None, &|| false, &mut |_| Ok(())));
+                let (mut connection, _) = listener.accept().unwrap();
+                let mut request = Vec::new();
+                while !request.ends_with(b"}") {
+                    let mut part = [0; 4096];
+                    let length = std::io::Read::read(&mut connection, &mut part).unwrap();
+                    request.extend_from_slice(&part[..length]);
+                }
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n";
+                std::io::Write::write_all(&mut connection, format!("{head}{body}").as_bytes()).unwrap();
+                drop(connection);
+                asks.join().unwrap().unwrap_err()
+            });
+            assert!(failure.exit() == exit && failure.text().contains(says), "{body}: {failure:?}");
+        }
     }
 
     #[test]

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use super::output::plural;
 use super::progress::Progress;
-use super::{Exit, Failure, Global, Outcome, complain, configured};
+use super::{Exit, Failure, Global, Outcome, complain, configured, object};
 use crate::core::model::{Cluster, EntryType, Seq};
 use crate::core::wire::EntryError;
 use crate::delivery::{self, Pace, Settings, line_for};
 use crate::journal::{Journal, JournalError, Reader, Settled};
-use crate::sink::notify::Notify;
+use crate::sink::notify::{Notify, users};
 use crate::sink::registry::SinkKind;
 use crate::sink::{Item, Sink, SinkError, file};
 
@@ -137,9 +137,14 @@ async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, m
                 let is_own = is_gone && entry.op == EntryType::Gap;
                 let missed = |notify: &Notify| notify.missed(&entry.line).map(|missed| Some(missed.incident));
                 let alone = |notify: &Notify| if is_own { missed(notify) } else { notify.alone(&entry.line) };
-                let incident = notify.as_ref().map(alone).transpose().map_err(broken)?;
-                if incident == Some(None) {
-                    continue;
+                let mut incident = notify.as_ref().map(alone).transpose().map_err(broken)?;
+                match &mut incident {
+                    Some(None) => continue,
+                    Some(Some(incident)) if incident.users.is_empty() => {
+                        let sender = object::actor_of(reader, entry.seq)?;
+                        incident.users = sender.as_ref().map(users).unwrap_or_default();
+                    }
+                    Some(Some(_)) | None => {}
                 }
                 let line = line_for(&relabelings, entry.seq, entry.line)
                     .and_then(|line| config.shape().apply(entry.op, &line));

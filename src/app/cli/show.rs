@@ -8,10 +8,11 @@ use super::line::put_gap;
 use super::output::{Ink, Out, Row, printable};
 use super::what::AnnotatedEntry;
 use super::{Failure, Format, Global, Outcome, object, who, yaml};
+use crate::core::k8s::audited::Actor;
 use crate::core::model::{EntryType, Seq};
 use crate::journal::StoredEntry;
 use crate::query::line::Line;
-use crate::query::questions::show::Show;
+use crate::query::questions::show::{Show, Shown};
 
 /// Arguments of `decklog show`.
 #[derive(Args, Debug)]
@@ -31,9 +32,10 @@ fn seq(text: &str) -> Result<u64, String> {
 /// Exit 1 where there is no such entry, with those that there are.
 pub fn main(args: ShowArgs, global: &Global) -> Outcome {
     let mut out = Out::new(global);
-    global.ask(Show { seq: Seq(args.seq) }, &mut |Line(stored)| {
+    global.ask(Show { seq: Seq(args.seq) }, &mut |shown| {
+        let Shown { entry: Line(stored), actor, beyond } = shown;
         match global.output.unwrap_or(Format::Line) {
-            Format::Line | Format::Wide | Format::Name => print(&mut out, &stored)?,
+            Format::Line | Format::Wide | Format::Name => print(&mut out, &stored, actor.as_ref(), &beyond)?,
             Format::Json => out.json(&stored.line)?,
             Format::Yaml => {
                 let text = yaml::from_json(&stored.line).map_err(|error| object::damaged(stored.seq, &error))?;
@@ -44,7 +46,7 @@ pub fn main(args: ShowArgs, global: &Global) -> Outcome {
     })
 }
 
-fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
+fn print(out: &mut Out, stored: &StoredEntry, sender: Option<&Actor>, beyond: &str) -> Result<(), Failure> {
     let entry = object::parse(stored)?;
     let look = out.look;
     let mut head = Row::new(look);
@@ -79,10 +81,13 @@ fn print(out: &mut Out, stored: &StoredEntry) -> Result<(), Failure> {
     if let Some(described) = &described {
         facts.push(("changed", described.areas.join(" ")));
         let by = match described.unnamed {
-            Some(why) => why.sentence(),
+            Some(why) => why.sentence(beyond),
             None => who::spell(&described.managers, true),
         };
         facts.push(("by", by));
+        if let Some(actor) = sender {
+            facts.extend(who::facts_of(actor));
+        }
     }
     if let Some((of, actor)) = entry.of.as_ref().zip(entry.actor()) {
         facts.push(("made", format!("entry {} ({})", of.seq, of.id)));

@@ -14,6 +14,7 @@ use super::clock::moment;
 use super::clusters::Section;
 use super::output::{Ink, Out, Row, TerminalStyle, count, plural, printable, sentence, size, span, table};
 use super::{Exit, Failure, Format, Global, Outcome};
+use crate::core::k8s::audited::UnexplainedResource;
 use crate::journal::{AuditCounts, SinkState, SourceState};
 use crate::query::questions::status::{Report, Statuses, Unread};
 use crate::query::status::{
@@ -253,19 +254,14 @@ fn lines(status: &Status, all: bool, look: TerminalStyle) -> Vec<String> {
     }
     if !status.audit_logs.is_empty() {
         lines.push(String::new());
-        let cells: Vec<_> = status.audit_logs.iter().map(audit_log_row).collect();
-        let titles = [
-            "AUDIT LOG",
-            "READ UP TO",
-            "EVENTS",
-            "CUT OFF",
-            "UNREADABLE",
-            "FOREIGN",
-            "LOST",
-            "DROPPED",
-            "SENDERS UP TO",
-        ];
+        // Only where something else comes, which nobody sends on purpose.
+        let others = status.audit_logs.iter().any(|log| log.counts.no_event > 0);
+        let cells: Vec<_> = status.audit_logs.iter().map(|log| audit_log_row(log, others)).collect();
+        let mut titles = vec!["AUDIT LOG", "READ UP TO", "EVENTS", "CUT OFF", "UNREADABLE"];
+        titles.extend(others.then_some("NO EVENT"));
+        titles.extend(["FOREIGN", "LOST", "DROPPED", "SENDERS UP TO"]);
         lines.extend(table(look, &titles, &cells));
+        lines.extend(status.unexplained.iter().map(|of| unexplained(of, look)));
     }
     if let Some(evidence) = &status.evidence {
         lines.push(String::new());
@@ -291,12 +287,21 @@ fn of_witness(WitnessStatus { name, signed_at, failing, .. }: &WitnessStatus) ->
     }
 }
 
-fn audit_log_row(log: &AuditLogStatus) -> Vec<Cell> {
-    let AuditCounts { read, cut, unreadable, foreign, lost, dropped } = log.counts;
+/// `unexplained: pods 30 of 40`
+fn unexplained(of: &UnexplainedResource, look: TerminalStyle) -> String {
+    let counts = format!("{} of {}", count(of.changes), count(of.decided));
+    sentence(look, 0, None, &format!("unexplained: {} {counts}", printable(&of.resource)))
+}
+
+fn audit_log_row(log: &AuditLogStatus, others: bool) -> Vec<Cell> {
+    let AuditCounts { read, cut, unreadable, no_event, foreign, lost, dropped } = log.counts;
     let upto = log.read_up_to.map_or_else(|| "nothing".to_owned(), moment);
     let mut cells = vec![plain(printable(&log.name)), plain(upto)];
     cells.extend([read, cut].map(|number| plain(count(number))));
-    cells.extend([unreadable, foreign, lost, dropped].map(|number| ((number > 0).then_some(Ink::Bad), count(number))));
+    let bad = |number: u64| ((number > 0).then_some(Ink::Bad), count(number));
+    cells.push(bad(unreadable));
+    cells.extend(others.then(|| bad(no_event)));
+    cells.extend([foreign, lost, dropped].map(bad));
     cells.push(plain(format!("entry {}", log.attributed)));
     cells
 }

@@ -118,3 +118,18 @@ fn a_closed_pipe_is_a_quiet_end() {
     assert_eq!((failure.exit(), failure.to_string().as_str()), (Exit::Done, ""));
     assert_eq!(Failure::stdout(&io::Error::from(io::ErrorKind::StorageFull)).exit(), Exit::Io);
 }
+
+/// Help about a command that the client lacks is the sentence about that.
+#[test]
+fn a_command_that_a_program_lacks_is_known_by_its_name() {
+    let is_about = |line: &str| {
+        let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        hints::is_about(&args, &["demo", "run"])
+    };
+    for line in ["decklog demo --help", "decklog help demo", "decklog --utc run -h", "decklog run"] {
+        assert!(is_about(line), "{line}");
+    }
+    for line in ["decklog --help", "decklog tail --help", "decklog help", "decklog tail demo"] {
+        assert!(!is_about(line), "{line}");
+    }
+}

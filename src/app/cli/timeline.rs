@@ -2,7 +2,6 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -13,6 +12,7 @@ use super::output::{Out, plural, size};
 use super::select::manager;
 use super::{Exit, Failure, Global, Outcome, complain};
 use crate::core::model::EntryType;
+use crate::core::os::OpenOptionsExt;
 use crate::core::units::ByteSize;
 use crate::query::timeline::embed::{Contents, Item, Timeline};
 use crate::query::timeline::selection::Window;

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use flate2::bufread::MultiGzDecoder;
 use serde::Serialize;
 
 use super::output::{Ink, Out, Row, count, plural, printable, sentence};
@@ -17,7 +18,7 @@ use crate::query::questions::verify::{Item, Verify};
 use crate::sink::registry::SinkKind;
 use batch::Batch;
 use copy::{Checker, Copied, Writes};
-use evidence::{Authenticated, Cosigned};
+use evidence::{Authenticated, Cosigned, Fork, Lacking};
 use revisions::Counted;
 
 mod batch;
@@ -31,7 +32,7 @@ mod tests;
 /// Arguments of `decklog verify`.
 #[derive(Args, Debug)]
 pub struct VerifyArgs {
-    /// The files of one copy, JSON Lines, compressed with zstd or not; - is standard input [default: the journal]
+    /// The files of one copy, JSON Lines, compressed with zstd, gzip or not; - is standard input [default: the journal]
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// The filter of the sink (its `where`), so that entries it excludes are not reported missing
@@ -52,6 +53,9 @@ pub struct VerifyArgs {
     /// A checkpoint that you kept: the evidence has to be a later state of it
     #[arg(long, value_name = "FILE", requires = "evidence")]
     pub checkpoint: Vec<PathBuf>,
+    /// The entry that FILE ends with by intent, by its seq: it has to be there, and what is signed after it is not asked for
+    #[arg(long, value_name = "SEQ", requires_all = ["evidence", "files"], conflicts_with_all = ["partial", "filter"])]
+    pub ends_with: Option<u64>,
     /// A list of what etcd has, a resource and a revision on each line: each has to be in FILE, or inside a GAP of it
     #[arg(long, value_name = "LIST", requires = "files", conflicts_with_all = ["filter", "partial"])]
     pub revisions: Option<PathBuf>,
@@ -185,7 +189,7 @@ fn files(args: &VerifyArgs, global: &Global) -> Outcome {
         Some(dir) if names.is_empty() => format!("the evidence in {}", dir.display()),
         _ => names.join(" "),
     };
-    let verdict = verdict(&names, &found);
+    let verdict = verdict(&names, &found, args);
     answer(global, &names, &summary(&found, &why_not), found, &problems, verdict)
 }
 
@@ -205,9 +209,13 @@ fn sink(files: &[PathBuf], reader: &Reader, global: &Global) -> Option<Writes> {
 }
 
 /// Returns the verdict about a copy without errors: no more than what is verified.
-fn verdict(names: &str, found: &Copied) -> Verdict {
+fn verdict(names: &str, found: &Copied, args: &VerifyArgs) -> Verdict {
     if let Some(authenticated) = &found.authenticated {
-        return verdict_of_evidence(names, found, authenticated);
+        return match found.entries {
+            0 if args.files.is_empty() => verdict_of_trees(names, authenticated),
+            0 => Verdict { whole: Some(false), text: format!("{names} has no entries: nothing is proved by it") },
+            _ => verdict_of_evidence(names, found, authenticated, args),
+        };
     }
     let range = match (found.epochs.first(), found.epochs.last()) {
         (Some(first), Some(last)) => format!("from entry {} to {}", first.first, last.last),
@@ -251,22 +259,43 @@ fn verdict(names: &str, found: &Copied) -> Verdict {
     Verdict { whole: None, text: format!("{names} is consistent, not authenticated, {range}{all}{open}; {why}") }
 }
 
-/// Returns the verdict about a copy that evidence was given for, and about evidence alone.
-fn verdict_of_evidence(names: &str, found: &Copied, authenticated: &Authenticated) -> Verdict {
-    let Authenticated { proved, beyond, first_beyond, unknown, first_unknown, .. } = authenticated;
-    if found.entries == 0 {
+/// Returns the verdict about evidence without a copy.
+fn verdict_of_trees(names: &str, authenticated: &Authenticated) -> Verdict {
+    let Authenticated { missing, unsigned, forks, checkpoints, .. } = authenticated;
+    if checkpoints.is_empty() {
+        return Verdict { whole: None, text: format!("nothing of {names} is signed") };
+    }
+    if missing.is_empty() && unsigned.is_empty() && forks.is_empty() {
         return Verdict { whole: Some(true), text: format!("{names} is whole, and signed by the key") };
     }
-    let why = match (first_unknown, first_beyond) {
-        (Some(seq), _) => format!(
+    Verdict { whole: None, text: format!("{names} is signed by the key, and nothing proves that it is whole") }
+}
+
+/// Returns the verdict about a copy that evidence was given for.
+fn verdict_of_evidence(names: &str, found: &Copied, authenticated: &Authenticated, args: &VerifyArgs) -> Verdict {
+    let Authenticated { proved, beyond, first_beyond, unknown, first_unknown, .. } = authenticated;
+    let is_all = !args.partial && args.filter.is_none() && args.ends_with.is_none();
+    let why = match (first_unknown, first_beyond, authenticated.first_stand_in) {
+        (Some(seq), ..) => format!(
             "of {}, the first of them entry {seq}, the evidence has no tree: it was off, or its directory is not here",
             plural(*unknown, "entry", "entries")
         ),
-        (None, Some(seq)) => format!(
+        (None, Some(seq), _) => format!(
             "no checkpoint covers {} from entry {seq} on: take a newer copy of the evidence",
             plural(*beyond, "entry", "entries")
         ),
-        (None, None) => {
+        (None, None, Some(seq)) => format!(
+            "{} in place of entries that were truncated before the sink took them, the first as entry {seq}, and no tree has such a one",
+            plural(authenticated.stand_ins, "GAP stands", "GAPs stand")
+        ),
+        (None, None, None) if !authenticated.forks.is_empty() => {
+            "the log had two histories, and the evidence does not say which of them is that of the cluster".to_owned()
+        }
+        (None, None, None) if is_all && !authenticated.after.is_empty() => format!(
+            "{} signed and not in it: give the files that have them, or say with --ends-with that it ends by intent",
+            lacking(&authenticated.after)
+        ),
+        (None, None, None) => {
             let range = match (found.epochs.first(), found.epochs.last()) {
                 (Some(first), Some(last)) => format!(", from entry {} to {}", first.first, last.last),
                 _ => String::new(),
@@ -279,6 +308,17 @@ fn verdict_of_evidence(names: &str, found: &Copied, authenticated: &Authenticate
         whole: None,
         text: format!("{names} is authentic in {}, and no more is proved: {why}", plural(*proved, "entry", "entries")),
     }
+}
+
+/// Names entries, as the subject of a sentence.
+fn lacking(stretches: &[Lacking]) -> String {
+    let named = |Lacking { epoch, first, last }: &Lacking| match first == last {
+        true => format!("entry {first} of epoch {epoch}"),
+        false => format!("entries {first} to {last} of epoch {epoch}"),
+    };
+    let is_one = matches!(stretches, [Lacking { first, last, .. }] if first == last);
+    let names: Vec<String> = stretches.iter().map(named).collect();
+    format!("{} {}", names.join(", "), if is_one { "is" } else { "are" })
 }
 
 /// Verdict about a copy without errors.
@@ -310,28 +350,14 @@ fn summary(found: &Copied, why_not: &str) -> Vec<String> {
         ));
     }
     if found.left_out > 0 {
-        let why = if found.partial { "not in this copy" } else { "left out by the filter" };
+        let why = match (found.partial, found.left_out_unseen) {
+            (true, _) => "not in this copy",
+            (false, 0) => "left out by the filter",
+            (false, _) => "not in this copy; without its journal nothing shows that the filter leaves all of them out",
+        };
         lines.push(format!("{} {why}", plural(found.left_out, "entry was", "entries were")));
     }
-    if let Some(Authenticated { proved, checkpoints, missing, .. }) = &found.authenticated {
-        for checkpoint in checkpoints {
-            let range = match checkpoint.last {
-                Some(last) => format!("entries {} to {last}", checkpoint.first),
-                None => "no entries".to_owned(),
-            };
-            let time = checkpoint.time.as_deref().map_or_else(String::new, |time| format!(", signed at {time}"));
-            lines.push(format!("a checkpoint over {range}{time}: {}", checkpoint.origin));
-            for Cosigned { name, time } in &checkpoint.witnesses {
-                lines.push(format!("witnessed by {name} at {time}"));
-            }
-        }
-        for origin in missing {
-            lines.push(format!("the tree before, {origin}, is not in the directory: its entries are not proved by it"));
-        }
-        if *proved > 0 {
-            lines.push(format!("{} in a signed tree", plural(*proved, "line is", "lines are")));
-        }
-    }
+    lines.extend(found.authenticated.iter().flat_map(summary_of_trees));
     if let Some(Counted { revisions, recorded, in_gaps, .. }) = &found.revisions {
         let gaps = if *in_gaps > 0 { format!(", {} inside a GAP", count(*in_gaps)) } else { String::new() };
         let all = plural(*revisions, "revision", "revisions");
@@ -357,6 +383,42 @@ fn summary(found: &Copied, why_not: &str) -> Vec<String> {
             "{} not followed, because the objects are too many to keep",
             plural(found.unfollowed, "patch was", "patches were")
         ));
+    }
+    lines
+}
+
+/// Summarizes the trees that a copy was compared with.
+fn summary_of_trees(authenticated: &Authenticated) -> Vec<String> {
+    let Authenticated { proved, checkpoints, missing, unsigned, forks, before, after, .. } = authenticated;
+    let mut lines = Vec::new();
+    for checkpoint in checkpoints {
+        let range = match checkpoint.last {
+            Some(last) => format!("entries {} to {last}", checkpoint.first),
+            None => "no entries".to_owned(),
+        };
+        let time = checkpoint.time.as_deref().map_or_else(String::new, |time| format!(", signed at {time}"));
+        lines.push(format!("a checkpoint over {range}{time}: {}", checkpoint.origin));
+        for Cosigned { name, time } in &checkpoint.witnesses {
+            lines.push(format!("witnessed by {name} at {time}"));
+        }
+    }
+    for origin in missing {
+        lines.push(format!("the tree before, {origin}, is not in the directory: its entries are not proved by it"));
+    }
+    for dir in unsigned {
+        lines.push(format!("{dir} has tiles and no checkpoint: nothing in it is proved"));
+    }
+    for Fork { origin, followed_by } in forks {
+        lines.push(format!(
+            "{} follow the one tree {origin}: the log was restored from one copy more than once, or somebody made another history",
+            followed_by.join(" and ")
+        ));
+    }
+    for lacks in [before, after].into_iter().filter(|lacks| !lacks.is_empty()) {
+        lines.push(format!("{} signed and not in this copy", lacking(lacks)));
+    }
+    if *proved > 0 {
+        lines.push(format!("{} in a signed tree", plural(*proved, "line is", "lines are")));
     }
     lines
 }
@@ -429,16 +491,36 @@ impl Source {
             (Box::new(file), size)
         };
         let mut raw = BufReader::with_capacity(64 << 10, raw);
-        let compressed = raw.fill_buf().map_err(failed)?.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
-        let mut lines: Box<dyn BufRead> = if compressed {
+        let start = raw.fill_buf().map_err(failed)?;
+        let [is_zstd, is_gzip] = [ZSTD, GZIP].map(|magic| start.starts_with(magic));
+        let compressed = is_zstd || is_gzip;
+        let mut lines: Box<dyn BufRead> = if is_zstd {
             let decoder = zstd::stream::read::Decoder::with_buffer(raw).map_err(failed)?;
             Box::new(BufReader::with_capacity(64 << 10, decoder))
+        } else if is_gzip {
+            Box::new(BufReader::with_capacity(64 << 10, MultiGzDecoder::new(raw)))
         } else {
             Box::new(raw)
         };
+        if is_archive(&mut lines) {
+            return Err(Failure::usage(format!(
+                "{name} is an archive: unpack it, and give the entries.jsonl and the directory evidence that are in it"
+            )));
+        }
         let first = first(&mut lines);
         Ok(Self { name, lines, compressed, first, size: if compressed { 0 } else { size } })
     }
+}
+
+/// First bytes of a file in a format.
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+const GZIP: &[u8] = &[0x1f, 0x8b];
+/// Place of the mark of a tar archive.
+const USTAR: std::ops::Range<usize> = 257..262;
+
+/// Reports whether what is read is a tar archive. Nothing is consumed.
+fn is_archive(lines: &mut dyn BufRead) -> bool {
+    lines.fill_buf().is_ok_and(|start| start.get(USTAR) == Some(b"ustar"))
 }
 
 /// Epoch and seq of the first entry, which stand in the first bytes of its line. Nothing is consumed.

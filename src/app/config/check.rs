@@ -6,6 +6,7 @@ mod ha;
 mod ui;
 mod wording;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::Value as Json;
@@ -49,12 +50,14 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
 }
 
 /// The schema with its `$ref` followed; what stands beside the reference stays.
-pub(super) fn resolve(root: &Json, schema: &Json) -> Json {
+pub(super) fn resolve<'s>(root: &'s Json, schema: &'s Json) -> Cow<'s, Json> {
     let Some(name) = schema.get("$ref").and_then(Json::as_str).and_then(|r| r.strip_prefix("#/$defs/")) else {
-        return schema.clone();
+        return Cow::Borrowed(schema);
     };
     let mut resolved = resolve(root, &root["$defs"][name]);
-    merge(&mut resolved, schema);
+    if schema.as_object().is_some_and(|beside| beside.len() > 1) {
+        merge(resolved.to_mut(), schema);
+    }
     resolved
 }
 
@@ -107,7 +110,7 @@ impl Checker<'_> {
         if matches!(node.value, Value::Table(_))
             && let Some(table) = alternatives(&schema)
                 .into_iter()
-                .map(|alternative| resolve(self.schema, &alternative))
+                .map(|alternative| resolve(self.schema, alternative))
                 .find(|alternative| alternative["type"] == "object" && schema.get("oneOf").is_some())
         {
             return self.table(node, &table, path, secret, None);
@@ -185,8 +188,7 @@ impl Checker<'_> {
 
     /// One of some words, or something that is no word.
     fn choice(&mut self, node: &Node, schema: &Json, path: &str) {
-        let resolved = |alternative: Json| resolve(self.schema, &alternative);
-        let all: Vec<Json> = alternatives(schema).into_iter().map(resolved).collect();
+        let all: Vec<Cow<'_, Json>> = alternatives(schema).into_iter().map(|one| resolve(self.schema, one)).collect();
         let fits = all.iter().any(|alternative| match &node.value {
             Value::Text(text) => words(alternative).contains(&text.as_str()),
             Value::Integer(number) => {
@@ -195,7 +197,7 @@ impl Checker<'_> {
             Value::Boolean(_) | Value::Other(..) | Value::List(_) | Value::Table(_) => false,
         });
         if !fits {
-            let words = all.iter().flat_map(words);
+            let words = all.iter().flat_map(|alternative| words(alternative));
             let nearest = node.text().and_then(|text| nearest(text, words.clone()).or_else(|| renamed(text, words)));
             self.report_near(&node.place, path, node.described(false), expected(self.schema, schema), nearest);
         }
@@ -206,8 +208,9 @@ impl Checker<'_> {
         if !matches!(node.value, Value::Table(_)) {
             return self.report(&node.place, path, node.described(secret), "a table");
         }
-        let variants: Vec<Json> = alternatives(schema).iter().map(|variant| resolve(self.schema, variant)).collect();
-        let tags: Vec<&str> = variants.iter().filter_map(tag).collect();
+        let variants: Vec<Cow<'_, Json>> =
+            alternatives(schema).into_iter().map(|one| resolve(self.schema, one)).collect();
+        let tags: Vec<&str> = variants.iter().filter_map(|variant| tag(variant)).collect();
         let given = node.get("type");
         let chosen = given.and_then(Node::text).and_then(|word| variants.iter().find(|v| tag(v) == Some(word)));
         let mut whole = schema.clone();
@@ -237,7 +240,7 @@ impl Checker<'_> {
         self.table(node, &whole, path, secret, None);
     }
 
-    fn table(&mut self, node: &Node, schema: &Json, path: &str, secret: bool, variants: Option<&[Json]>) {
+    fn table(&mut self, node: &Node, schema: &Json, path: &str, secret: bool, variants: Option<&[Cow<'_, Json>]>) {
         let Value::Table(members) = &node.value else { return };
         let none = serde_json::Map::new();
         let properties = schema["properties"].as_object().unwrap_or(&none);
@@ -538,8 +541,8 @@ fn is_tagged(schema: &Json) -> bool {
     schema.get("oneOf").is_some() && schema.get("properties").is_some()
 }
 
-fn alternatives(schema: &Json) -> Vec<Json> {
-    schema["oneOf"].as_array().cloned().unwrap_or_else(|| vec![schema.clone()])
+fn alternatives(schema: &Json) -> Vec<&Json> {
+    schema["oneOf"].as_array().map_or_else(|| vec![schema], |alternatives| alternatives.iter().collect())
 }
 
 /// The word of a variant's `type`.
@@ -552,7 +555,8 @@ fn tag_of(node: &Node) -> &str {
 }
 
 /// The types that have this key.
-fn other_type(variants: &[Json], key: &str) -> Option<String> {
-    let types: Vec<&str> = variants.iter().filter(|v| v["properties"].get(key).is_some()).filter_map(tag).collect();
+fn other_type(variants: &[Cow<'_, Json>], key: &str) -> Option<String> {
+    let types: Vec<&str> =
+        variants.iter().filter(|v| v["properties"].get(key).is_some()).filter_map(|variant| tag(variant)).collect();
     (!types.is_empty()).then(|| one_of(&types))
 }

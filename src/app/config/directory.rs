@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::problem::{Problem, Problems, SourceSpan};
-use super::{Config, Files, Given, Loaded, config_schema, environment, read, variable};
+use super::{Config, Files, GRAMMAR, Given, Loaded, environment, read, variable};
 use crate::audit_log::{self, Mistake};
 use crate::core::telemetry;
 use crate::journal;
@@ -71,7 +71,7 @@ impl Directory {
             let expected = "a directory with a file NAME.toml for each cluster";
             return Err(whole("no file that ends in .toml".to_owned(), expected));
         }
-        let schema = config_schema();
+        let schema = &*GRAMMAR;
         let base = variable(environment, "STATE_DIRECTORY").and_then(|text| text.split(':').next());
         let base = base.map_or_else(|| journal::Settings::default().path, PathBuf::from);
         let mut found: Vec<Found> = paths
@@ -80,7 +80,7 @@ impl Directory {
                 let mut given = Given::default();
                 let name = path.display().to_string();
                 let loaded = read(&path)
-                    .and_then(|text| Config::parse_given(&text, &name, environment, files, &schema, &mut given))
+                    .and_then(|text| Config::parse_given(&text, &name, environment, files, schema, &mut given))
                     .map(|loaded| Loaded { path: Some(path.clone()), ..loaded });
                 let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
                 let name = given.name.clone().unwrap_or(stem);

@@ -1,5 +1,7 @@
 //! Values from the environment: `DECKLOG_SECTION_KEY`, and by index where a section is an array of tables.
 
+use std::borrow::Cow;
+
 use serde_json::Value as Json;
 
 use super::check::resolve;
@@ -63,7 +65,7 @@ fn with(step: Step, root: &Json, schema: &Json, rest: Option<&str>) -> Option<Ve
 /// The keys of a table; of a table with a type, those of every type.
 fn properties(root: &Json, schema: &Json) -> Vec<(String, Json)> {
     let variants = schema.get("oneOf").and_then(Json::as_array).into_iter().flatten().map(|s| resolve(root, s));
-    std::iter::once(schema.clone())
+    std::iter::once(Cow::Borrowed(schema))
         .chain(variants)
         .filter_map(|schema| schema.get("properties").and_then(Json::as_object).cloned())
         .flatten()

@@ -41,14 +41,18 @@ pub fn reference() -> Vec<Table> {
     for (name, property) in members(&schema) {
         let resolved = resolve(&schema, &property);
         let (header, table) = match resolved.get("items") {
-            Some(items) => (format!("[[{name}]]"), resolve(&schema, items)),
+            Some(items) => (format!("[[{name}]]"), resolve(&schema, items).into_owned()),
             None => (format!("[{name}]"), of_table(&schema, &resolved)),
         };
         // What stands beside the reference says what it is here.
         let says = text(&resolved["description"]);
         let mut common = keys(&schema, &table, "");
-        let variants: Vec<Json> =
-            table["oneOf"].as_array().into_iter().flatten().map(|variant| resolve(&schema, variant)).collect();
+        let variants: Vec<Json> = table["oneOf"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|variant| resolve(&schema, variant).into_owned())
+            .collect();
         let words: Vec<String> = variants.iter().filter_map(check::tag).map(|word| format!("{word:?}")).collect();
         if !words.is_empty() {
             let says = "The type. Each has keys of its own, which stand below.".to_owned();
@@ -86,7 +90,7 @@ fn of_table(root: &Json, schema: &Json) -> Json {
     }
     let alternatives = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array()).into_iter().flatten();
     alternatives
-        .map(|alternative| resolve(root, alternative))
+        .map(|alternative| resolve(root, alternative).into_owned())
         .find(|alternative| alternative.get("properties").is_some())
         .unwrap_or_else(|| schema.clone())
 }
@@ -105,7 +109,8 @@ fn keys(root: &Json, table: &Json, prefix: &str) -> Vec<Key> {
             default: default.filter(|default| !default.is_object()).map(toml),
             required: required.contains(&name.as_str()),
         });
-        let inner = resolved.get("items").map_or_else(|| of_table(root, &resolved), |items| resolve(root, items));
+        let inner =
+            resolved.get("items").map_or_else(|| of_table(root, &resolved), |items| resolve(root, items).into_owned());
         keys.extend(self::keys(root, &inner, &format!("{path}.")));
     }
     // Alphabetical is the order of the schema; what has to be given comes first.

@@ -1,5 +1,7 @@
 //! The JSON Schema of `config.toml`, derived from the types.
 
+use std::sync::LazyLock;
+
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
@@ -13,6 +15,25 @@ pub fn config_schema() -> Value {
     without_null(&mut schema);
     schema["title"] = "decklog's config.toml".into();
     schema
+}
+
+/// The same without what it tells people, for the checker: it looks at it each time a program starts.
+pub(super) static GRAMMAR: LazyLock<Value> = LazyLock::new(|| {
+    let mut schema = config_schema();
+    without_descriptions(&mut schema);
+    schema
+});
+
+fn without_descriptions(schema: &mut Value) {
+    match schema {
+        Value::Array(values) => values.iter_mut().for_each(without_descriptions),
+        Value::Object(members) => {
+            // A key may be called so as well, and is a schema then.
+            members.retain(|name, value| name != "description" || !value.is_string());
+            members.values_mut().for_each(without_descriptions);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// TOML has no null: a key is absent instead.

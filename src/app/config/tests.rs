@@ -18,6 +18,10 @@ use crate::delivery::From;
 use crate::sink::registry::SinkKind;
 use crate::watch::cluster::{Off, Recover, RecoverBounds};
 
+/// A sink with a template, to which `notify` can be added.
+const NOTIFYING: &str =
+    "[[sink]]\nname = 'a'\ntype = 'http'\nurl = 'https://x'\nformat = 'template'\nescape = 'none'\nbody = '{}'";
+
 const LEAST: &str = "[[watch]]\nresources = ['pods']\n";
 
 fn parse(text: &str) -> Result<Loaded, Problems> {
@@ -452,10 +456,11 @@ fn warnings_do_not_refuse() {
         ("['users']", "['gap']", 0),
         ("['addresses', 'agents']", "['deleted-by-a-person']", 0),
     ] {
-        let sink =
-            "[[sink]]\nname = 'a'\ntype = 'http'\nurl = 'https://x'\nformat = 'template'\nescape = 'none'\nbody = '{}'";
+        let audit_log = "[[audit_log]]\nfile = '/x'";
         let found =
-            parse(&format!("{LEAST}[redact]\nsenders = {senders}\n{sink}\nnotify = {rules}\n")).unwrap().warnings;
+            parse(&format!("{LEAST}[redact]\nsenders = {senders}\n{audit_log}\n{NOTIFYING}\nnotify = {rules}\n"))
+                .unwrap()
+                .warnings;
         assert_eq!(found.len(), warnings, "{senders} {rules}: {found:?}");
         assert!(
             found.iter().all(|found| found.contains("deleted-by-a-person") && found.contains("users")),

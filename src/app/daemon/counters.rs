@@ -70,6 +70,7 @@ impl Counters for DaemonCounters {
             bytes: read(&stats.bytes),
             failures: read(&stats.failures),
             tries: read(&stats.tries),
+            dropped_updates: read(&stats.dropped_updates),
         });
         counts.collect()
     }

@@ -91,6 +91,7 @@ impl Running {
         let cache_faults = self.sources.overview().sources.iter().filter_map(cache_fault).collect();
         let paused = self.journal.paused().borrow().clone();
         let (evidence, witnesses) = (self.evidence.failing(), self.evidence.witnesses());
+        let unexplained = self.unexplained.borrow().clone();
         let changed = self.live.send_if_modified(|live| {
             let mut now = Live {
                 ready,
@@ -102,6 +103,7 @@ impl Running {
                 paused,
                 evidence,
                 witnesses,
+                unexplained,
                 silent_since,
                 cache_faults,
                 open_files: files.open,

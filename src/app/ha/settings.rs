@@ -45,7 +45,7 @@ impl Settings {
     #[must_use]
     pub fn machine(&self) -> String {
         self.identity.clone().unwrap_or_else(|| {
-            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            let host = crate::core::os::host();
             if host.is_empty() { "decklog".to_owned() } else { host }
         })
     }

@@ -126,6 +126,46 @@ async fn nothing_of_a_sender_that_is_redacted_is_on_the_disk() {
     }
 }
 
+/// What cannot be read may be a write. So the time between its neighbours is one of which events are missing.
+#[tokio::test]
+async fn a_record_that_cannot_be_read_makes_its_time_doubtful() {
+    const SECOND: i64 = 1_000_000;
+    let at = |second: i64| {
+        let time = jiff::Timestamp::from_microsecond(second * SECOND).unwrap().to_string();
+        event(&json!({
+            "auditID": time, "objectRef": {"resource": "pods", "namespace": "shop", "name": "a", "apiVersion": "v1"},
+            "requestReceivedTimestamp": time, "stageTimestamp": time,
+        }))
+    };
+    let torn = at(0).replace("\"responseStatus\"", "\"responseSta");
+    let (whole, other) = (|second: i64| vec![at(second)], || vec!["no event of an audit log".to_owned()]);
+    for (what, deliveries, expected) in [
+        ("nothing is torn", vec![[whole(100), other(), whole(200)].concat()], vec![]),
+        ("all of a delivery", vec![[whole(200), vec![torn.clone()], whole(100)].concat()], vec![(90, 200)]),
+        ("behind another delivery", vec![whole(100), [vec![torn.clone()], whole(300)].concat()], vec![(90, 300)]),
+        (
+            "two",
+            vec![[whole(100), vec![torn.clone()], whole(120), vec![torn.clone()], whole(130)].concat()],
+            vec![(90, 130)],
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, thread) = Journal::open(dir.path()).unwrap();
+        let (_rules, rules) = watch::channel(Arc::new(Redactor::new(&Redact::default(), [7; 32]).unwrap()));
+        let (sender, mut news) = mpsc::channel(8);
+        let feed = Feed::new(journal.clone(), Settings::default(), rules, sender).unwrap();
+        for events in deliveries {
+            feed.receive(events.iter().map(|event| read_line(event.as_bytes())).collect()).await.unwrap();
+            assert!(news.recv().await.is_some());
+        }
+        let doubts = journal.reader().unwrap().audit_logs().unwrap().remove(0).doubts;
+        let doubts: Vec<_> = doubts.into_iter().map(|(from, to)| (from / SECOND, to / SECOND)).collect();
+        assert_eq!(doubts, expected, "{what}");
+        drop((feed, journal));
+        thread.join().unwrap();
+    }
+}
+
 /// A refusal counts where a source watches, by resource and namespace.
 #[tokio::test]
 async fn what_is_refused_where_nobody_watches_is_not_counted() {
@@ -185,4 +225,92 @@ fn an_audit_log_under_another_name_begins_where_it_was() {
     ] {
         assert_eq!(crate::audit_log::begin_of(&rows(known), "a"), expected, "{known:?}");
     }
+}
+
+/// A delivery with its name, the events, others and torn ones of it, and whether it is taken.
+type Row<'a> = (&'a str, &'a str, (u64, u64, u64), bool);
+
+/// An event counts as one, and what is none apart: outside of what is known to carry other things.
+#[tokio::test]
+async fn what_is_no_audit_event_counts_apart_and_is_refused_alone() {
+    let control = json!({"messageType": "CONTROL_MESSAGE", "logGroup": "", "logEvents": []}).to_string();
+    let of_eks = |stream: &str, text: &str| {
+        json!({"messageType": "DATA_MESSAGE", "logGroup": "/aws/eks/main/cluster", "logStream": stream,
+            "logEvents": [{"timestamp": 5, "message": text}]})
+        .to_string()
+    };
+    let of_azure = |category: &str, log: &str| {
+        json!({"records": [{"category": category, "properties": {"log": log}}]}).to_string()
+    };
+    let of_google = json!({"protoPayload": {"serviceName": "iam.googleapis.com"}}).to_string();
+    let pushed = json!({"message": {"data": "Z2FyYmFnZQ=="}, "subscription": "s"}).to_string();
+    let event = event(&json!({}));
+    let both = format!("garbage\n{event}\n");
+    let stage = event.replace("ResponseComplete", "RequestReceived");
+    let no_object = event.replace("objectRef", "otherRef");
+    let torn = &event[..event.len() / 2];
+    let rows: [Row<'_>; 24] = [
+        ("nothing", "", (0, 0, 0), true),
+        ("empty lines", "\n\n", (0, 0, 0), true),
+        ("an empty list", r#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","items":[]}"#, (0, 0, 0), true),
+        ("an event", &event, (1, 0, 0), true),
+        ("an event of an earlier stage", &stage, (1, 0, 0), true),
+        ("an event without an object", &no_object, (1, 0, 0), true),
+        ("text and an event", &both, (1, 1, 0), true),
+        ("text", "garbage more", (0, 0, 0), false),
+        ("text in lines", "garbage\nmore\n", (0, 0, 0), false),
+        ("a number", "5", (0, 0, 0), false),
+        ("an object of another kind", r#"{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"}}"#, (0, 0, 0), false),
+        ("a list of another kind", r#"{"kind":"EventList","apiVersion":"v1","items":[]}"#, (0, 0, 0), false),
+        ("a schema", r#"{"type":"object","properties":{"a":{}}}"#, (0, 0, 0), false),
+        ("a shipper's text", r#"{"message":"garbage","host":"node"}"#, (0, 0, 0), false),
+        ("the output of a container", r#"{"log":"{}","kubernetes":{}}"#, (0, 0, 0), false),
+        ("text and what breaks off", "garbage\n{\"kind\":\"Ev", (0, 0, 0), false),
+        ("a torn event", torn, (0, 0, 0), false),
+        ("a message by which Firehose tries", &control, (0, 0, 0), true),
+        ("another stream of EKS", &of_eks("authenticator-1", "text"), (0, 0, 0), true),
+        ("text in the stream of EKS", &of_eks("kube-apiserver-audit-1", "I1128 klog"), (0, 1, 0), true),
+        ("another category of Azure", &of_azure("kube-controller-manager", "{}"), (0, 0, 0), true),
+        ("text in the category of Azure", &of_azure("kube-audit", "E1128 klog"), (0, 1, 0), true),
+        ("another service of Google", &of_google, (0, 0, 0), true),
+        ("text by Pub/Sub", &pushed, (0, 1, 0), true),
+    ];
+    for (name, body, (read, no_event, unreadable), is_taken) in rows {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, thread) = Journal::open(dir.path()).unwrap();
+        let (_rules, rules) = watch::channel(Arc::new(Redactor::new(&Redact::default(), [7; 32]).unwrap()));
+        let (sender, news) = mpsc::channel(8);
+        let feed = Feed::new(journal.clone(), Settings::default(), rules, sender).unwrap();
+        let handing = Handing(Arc::new(feed));
+        let answer = handing.body(Bytes::copy_from_slice(body.as_bytes()), Peer::Unix(None)).await;
+        assert_eq!(answer.is_ok(), is_taken, "{name}: {answer:?}");
+        if let Err(refused) = answer {
+            let Refusal::NotUnderstood(text) = refused else { panic!("{name}: {refused:?}") };
+            assert!(text.starts_with("none of it is an audit event: ") && !text.contains("garbage"), "{name}: {text}");
+        }
+        let counts = journal.reader().unwrap().audit_logs().unwrap().first().map(|row| row.counts).unwrap_or_default();
+        assert_eq!((counts.read, counts.no_event, counts.unreadable), (read, no_event, unreadable), "{name}");
+        // A file and a socket get no answer.
+        if !is_taken && !body.is_empty() {
+            let mut sorted = Sorted::default();
+            sorted.take(read_line(body.as_bytes()), &handing.0);
+            assert_eq!(
+                (sorted.counts.read, sorted.counts.no_event + sorted.counts.unreadable > 0),
+                (0, true),
+                "{name}"
+            );
+        }
+        drop((handing, journal, news));
+        thread.join().unwrap();
+    }
+}
+
+/// A counter that is zero is not written, and one that an older decklog wrote without it is read.
+#[test]
+fn counts_of_an_older_decklog_are_read() {
+    let counts: AuditCounts = serde_json::from_str(r#"{"read":7,"unreadable":1}"#).unwrap();
+    assert_eq!((counts.read, counts.unreadable, counts.no_event), (7, 1, 0));
+    assert!(!serde_json::to_string(&counts).unwrap().contains("no_event"));
+    let counts = AuditCounts { no_event: 3, ..counts };
+    assert!(serde_json::to_string(&counts).unwrap().contains("\"no_event\":3"));
 }

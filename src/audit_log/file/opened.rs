@@ -2,15 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use jiff::Timestamp;
-use rustix::fs::{Mode, OFlags};
 
 use super::compressed::Compressed;
 use super::position::{FilePosition, HEAD_BYTES, Head, Identity};
 use crate::audit_log::lines::{Line, Splitter};
+use crate::core::os::{self, FileExt, FileTypeExt};
 
 /// Bytes that are read at a time.
 const PIECE_BYTES: usize = 64 << 10;
@@ -63,10 +62,10 @@ pub(super) struct Candidate {
 impl Candidate {
     /// Opens a file for reading; none if there is none. A pipe is not waited for.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
-        let file = match rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(file) => File::from(file),
-            Err(rustix::io::Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let file = match os::open_at_once(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
         };
         let meta = file.metadata()?;
         if meta.is_dir() {

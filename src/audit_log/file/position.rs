@@ -2,11 +2,12 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use crate::core::os::{FileExt, MetadataExt};
 
 /// Bytes at the beginning of a file that tell it from others: each event begins with an id of its own in its first 200.
 pub(super) const HEAD_BYTES: u64 = 1 << 10;

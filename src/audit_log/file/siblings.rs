@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use jiff::civil::DateTime;
@@ -10,6 +9,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
 use super::position::Identity;
+use crate::core::os::MetadataExt;
 
 /// A rotated file.
 #[derive(Clone, Debug)]
@@ -76,7 +76,8 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<Sibling>> {
             path: entry.path(),
             identity: Identity::of(&meta),
             compressed: plain.is_some(),
-            ended: stamp.unwrap_or(changed),
+            // A clock that was set back makes a name older than the file. The last change of a copy is none of the log.
+            ended: stamp.map_or(changed, |stamp| if plain.is_some() { stamp } else { stamp.max(changed) }),
             order: (kind, key),
         });
     }

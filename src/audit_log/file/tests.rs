@@ -304,6 +304,18 @@ fn a_part_that_is_deleted_is_lost_and_said_to_be() {
     }
 }
 
+/// A log of which nothing was read is told from others by times alone: one whose name is older than its last change is none before it.
+#[test]
+fn a_file_of_which_nothing_was_read_is_found_though_its_name_is_older() {
+    let mut world = World::new(Manner::Lumberjack);
+    world.append("");
+    run(&mut world, "read store write");
+    fs::rename(&world.path, world.dir.path().join("audit-2026-11-27T23-00-00.000.log")).unwrap();
+    world.append("");
+    run(&mut world, "write restart read");
+    assert_eq!(world.lines(), world.written);
+}
+
 #[test]
 fn an_inode_that_is_used_again_is_another_file() {
     let mut world = World::begun(Manner::Lumberjack);

@@ -14,11 +14,20 @@ pub(super) struct Slot {
     pub(super) candidates: Vec<usize>,
     /// Reports that something else can have made it: what is not among the requests, or what makes several versions.
     pub(super) free: bool,
+    /// Reports that its request made no later version, also one that can make several.
+    pub(super) last: bool,
 }
 
 impl Default for Slot {
     fn default() -> Self {
-        Self { earliest: i64::MIN, latest: i64::MAX, stamped_by: i64::MAX, candidates: Vec::new(), free: false }
+        Self {
+            earliest: i64::MIN,
+            latest: i64::MAX,
+            stamped_by: i64::MAX,
+            candidates: Vec::new(),
+            free: false,
+            last: false,
+        }
     }
 }
 
@@ -139,7 +148,7 @@ impl Search<'_> {
             if self.taken[request] || then > slot.latest || then > span.completed {
                 continue;
             }
-            self.taken[request] = !span.several;
+            self.taken[request] = !span.several || slot.last;
             self.chosen.push(Some(candidate));
             if self.choose(then) {
                 return true;

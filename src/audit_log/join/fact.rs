@@ -61,7 +61,7 @@ impl Verb {
         }
     }
 
-    const fn deletes(self) -> bool {
+    pub(super) const fn deletes(self) -> bool {
         matches!(self, Self::Delete | Self::DeleteCollection | Self::Evict)
     }
 
@@ -88,6 +88,10 @@ pub(super) struct Fact {
     pub(super) made_object: bool,
     /// An answer of 5xx, or none: it may have been written all the same. It is nobody's name, and keeps others from being named.
     pub(super) unsure: bool,
+    /// It may have asked for a dry run, so that what it found may still be there.
+    pub(super) may_be_dry: bool,
+    /// Its times as the event has them; 0 where it has none.
+    pub(super) times: (i64, i64),
     /// Bounds of its time, the widest where the event was cut off.
     pub(super) received: i64,
     pub(super) completed: i64,
@@ -116,6 +120,7 @@ impl Fact {
         if request.dry_run || !unsure && !request.writes() {
             return None;
         }
+        let times = (request.received, request.completed);
         let completed = if request.completed == 0 { FAR } else { request.completed };
         let received = match (request.received, completed) {
             (0, FAR) => LONG_AGO,
@@ -138,6 +143,8 @@ impl Fact {
             sender: senders.share(request.sender),
             made_object: request.code == 201,
             unsure,
+            may_be_dry: request.may_be_dry,
+            times,
             received,
             completed,
             due: known + limits.answer,
@@ -154,9 +161,18 @@ impl Fact {
         size_of::<Self>() + texts.iter().map(|text| text.len() + 8).sum::<usize>()
     }
 
-    /// Reports whether it is a repeat of another one.
+    /// Reports whether it is a repeat of another one. The id alone says nothing: a client chooses it.
     pub(super) fn is(&self, other: &Self) -> bool {
-        self.id == other.id && self.verb == other.verb && self.subresource == other.subresource
+        self.id == other.id
+            && self.verb == other.verb
+            && self.subresource == other.subresource
+            && self.times == other.times
+            && self.sender == other.sender
+    }
+
+    /// Reports whether a kubelet sent it. It ends a Pod that others asked to delete, and asks for no deletion first.
+    pub(super) fn is_of_kubelet(&self) -> bool {
+        self.sender.user.starts_with("system:node:")
     }
 
     /// Reports whether it changed the object for certain: a creation, or an update whose answer has another version than it replaced.

@@ -34,6 +34,8 @@ pub(super) struct Ground {
     definitions: Recent<Box<str>, i64>,
     /// Resources of which a version was made by no request of the audit log, whether that was a deletion, and when.
     holes: Recent<(Box<str>, Box<str>, bool), i64>,
+    /// Managers of such versions, by their resource, and when.
+    hidden: Recent<Managed, i64>,
     /// What the sources of the log cover; none where they cover everything.
     pub(super) covers: Option<Vec<Cover>>,
     /// Times of which the log may lack versions, the oldest first.
@@ -41,6 +43,9 @@ pub(super) struct Ground {
     /// Time up to which such times are forgotten.
     missing_forgotten: i64,
 }
+
+/// API group, plural name of a resource, and a manager.
+type Managed = (Box<str>, Box<str>, Box<str>);
 
 /// Resource and scope of which the log has every version of a time, but for gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +112,7 @@ impl Ground {
             askers: Recent::default(),
             definitions: Recent::default(),
             holes: Recent::default(),
+            hidden: Recent::default(),
             covers: None,
             missing: VecDeque::new(),
             missing_forgotten: i64::MIN,
@@ -321,6 +327,16 @@ impl Ground {
     /// Notes a version that no request of the audit log made.
     pub(super) fn note_hole(&mut self, names: &Names, version: &Version) {
         self.holes.insert(hole(names, version), version.latest);
+        for mover in version.movers() {
+            let manager = mover.manager.as_str().into();
+            self.hidden.insert((names.group.clone(), names.resource.clone(), manager), version.latest);
+        }
+    }
+
+    /// Reports whether somebody whom the audit log lacks writes this resource with a manager, so that it is a mark of nobody.
+    pub(super) fn hides(&self, names: &Names, version: &Version, manager: &str) -> bool {
+        let hidden = self.hidden.get(&(names.group.clone(), names.resource.clone(), manager.into()));
+        hidden.is_some_and(|at| (at - version.latest).abs() <= HOLE_MAX)
     }
 
     /// Reports whether somebody writes this resource whom the audit log lacks, so that nothing follows from the lack of others.

@@ -9,7 +9,7 @@ use super::fact::{Fact, Verb};
 use super::ground::{Covered, Ground};
 use super::verdict::{Actor, Settled, Unresolved, Verdict, Write};
 use super::version::{Names, Version};
-use crate::core::k8s::audited::Sender;
+use crate::core::k8s::audited::{self, Sender};
 use crate::core::model::EntryType;
 
 /// Requests and versions of one name, of every uid that had it.
@@ -223,6 +223,8 @@ impl Object {
             if version.is_one_write() && version.op == EntryType::Modified {
                 slot.stamped_by = version.latest + skew;
             }
+            // Who asks for a deletion does not end the grace period: whoever does has sent another request.
+            slot.last = version.deletion_requested;
             slots.push(Slot { candidates: std::mem::take(&mut candidates.facts), free, ..slot });
         }
         let span = |fact: &Fact| Span {
@@ -259,10 +261,15 @@ impl Object {
         let carries = |fact: &&Fact| version.op != EntryType::Deleted && *fact.after == *version.version;
         let carried = self.facts.iter().filter(carries).map(|fact| fact.completed).min();
         // After the first deletion of an object, others only find it deleted.
-        let first = facts.iter().map(|&fact| &self.facts[fact]).filter(|fact| self.deletes_it(fact, version, skew));
+        let first = facts.iter().map(|&fact| &self.facts[fact]);
+        let first = first.filter(|fact| !fact.may_be_dry && self.deletes_it(fact, version, skew));
         let first = first.map(|fact| fact.completed).min();
         let end = carried.into_iter().chain(first).min().unwrap_or(i64::MAX / 2);
         facts.retain(|&fact| self.facts[fact].received <= end + 2 * skew);
+        let asks = |fact: usize| self.facts[fact].verb.deletes() && !self.facts[fact].is_of_kubelet();
+        if version.deletion_requested && facts.iter().any(|&fact| asks(fact)) {
+            facts.retain(|&fact| asks(fact));
+        }
         let certain = |&&fact: &&usize| self.must_have_made(&self.facts[fact], version, ground.mark);
         if let Some(&fact) = facts.iter().find(certain) {
             let verb = self.facts[fact].verb;
@@ -309,7 +316,7 @@ impl Object {
             Verb::Act | Verb::Evict | Verb::Update | Verb::Patch | Verb::Apply | Verb::DeleteCollection => false,
         };
         let others = || self.versions.iter().filter(|known| fact.may_have_made(&known.version)).count() > 1;
-        certain && !fact.unsure && fact.completed <= mark && !others()
+        certain && !fact.unsure && !fact.may_be_dry && fact.completed <= mark && !others()
     }
 
     /// Notes that the resource has writers whom the audit log lacks, before anything is concluded from who is not there.
@@ -403,10 +410,11 @@ impl Object {
             return Err(Unresolved::Ambiguous);
         }
         let actor = unite(version, all.iter().copied())?;
-        // A time is a mark as well, but where others are missing.
+        // Where others are missing, a time is no mark, and neither is a manager of theirs.
         let hole = ground.has_hole(names, version);
+        let hides = |fact: &Fact| version.op == EntryType::Modified && ground.hides(names, version, &fact.manager);
         let shown = |fact: &&Fact| match (fact.is_timed(), fact.is_shown_by(version)) {
-            (true, shown) => shown || !hole,
+            (true, shown) => !hole || shown && (fact.proves(version) || !hides(fact)),
             (false, shown) => shown && (!hole || fact.proves(version)),
         };
         if all.iter().all(shown) { Ok(actor) } else { Err(Unresolved::Incomplete) }
@@ -483,7 +491,7 @@ fn unite<'a>(version: &Version, mut facts: impl Iterator<Item = &'a Fact>) -> Re
     };
     for fact in facts {
         let sender = &mut actor.sender;
-        if (&fact.sender.user, &fact.sender.impersonated_by) != (&sender.user, &sender.impersonated_by) {
+        if !fact.sender.is_same_user(sender) {
             return Err(Unresolved::Ambiguous);
         }
         certain |= !fact.unsure;
@@ -509,6 +517,7 @@ fn unite<'a>(version: &Version, mut facts: impl Iterator<Item = &'a Fact>) -> Re
 fn write(fact: &Fact, names: &Names) -> Write {
     Write {
         id: fact.id.to_string(),
+        key: audited::key(&fact.id, fact.times.0, fact.times.1),
         sender: Sender::clone(&fact.sender),
         verb: fact.verb.word(),
         subresource: fact.subresource.to_string(),

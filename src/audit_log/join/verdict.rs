@@ -84,6 +84,8 @@ impl Unresolved {
 pub struct Write {
     /// auditID.
     pub id: String,
+    /// Key of its event.
+    pub key: String,
     /// Who sent it.
     pub sender: Sender,
     /// Verb of the request.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
-use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Handler, Refusal};
 use crate::audit_log::lines::{Line, Splitter};
 use crate::core::net::server::Peer;
+use crate::core::os::{UnixListener, UnixStream};
 
 /// Connections at a time; others wait.
 const MOST_CONNECTIONS: usize = 16;

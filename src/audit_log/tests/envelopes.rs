@@ -58,6 +58,15 @@ fn wrapped(events: &[&str]) -> Vec<(&'static str, Vec<u8>, Option<&'static str>,
         let message = json!({"data": base64(data), "attributes": {}, "messageId": "1", "publishTime": "1970-01-01T00:00:00.000007Z"});
         json!({"message": message, "subscription": "projects/p/subscriptions/s"}).to_string().into_bytes()
     };
+    // Each line, and its end, with what a shipper knows of it.
+    let shipped = |key: &str, known: &Value| -> Vec<Value> {
+        let with = |line: &&str| {
+            let mut record = known.clone();
+            record[key] = json!(format!("{line}\n"));
+            record
+        };
+        events.iter().map(with).collect()
+    };
     let lines = |values: &[Value]| values.iter().map(|value| format!("{value}\r\n")).collect::<String>().into_bytes();
     vec![
         ("lines", events.join("\n").into_bytes(), None, TIME),
@@ -83,6 +92,32 @@ fn wrapped(events: &[&str]) -> Vec<(&'static str, Vec<u8>, Option<&'static str>,
         ("Azure, objects", json!({"records": objects}).to_string().into_bytes(), aks, 7),
         ("Azure, lines", lines(&of_azure), aks, 7),
         ("Azure in Event Hubs", json!([{"records": of_azure}]).to_string().into_bytes(), aks, 7),
+        (
+            "Azure, by Vector",
+            lines(&[json!({"message": json!({"records": of_azure}).to_string(), "topic": "hub"})]),
+            aks,
+            7,
+        ),
+        (
+            "Vector",
+            lines(&shipped("message", &json!({"source_type": "file", "timestamp": "2026-01-01T00:00:00Z"}))),
+            None,
+            TIME,
+        ),
+        (
+            "Filebeat",
+            lines(&shipped("message", &json!({"@timestamp": "2026-01-01T00:00:00Z", "log": {"offset": 5}}))),
+            None,
+            TIME,
+        ),
+        ("Fluent Bit", json!(shipped("log", &json!({"date": 5.25}))).to_string().into_bytes(), None, TIME),
+        ("Docker", lines(&shipped("log", &json!({"stream": "stdout", "time": "2026-01-01T00:00:00Z"}))), None, TIME),
+        (
+            "a shipper that parses",
+            lines(&values.iter().map(|event| json!({"message": event})).collect::<Vec<_>>()),
+            None,
+            TIME,
+        ),
     ]
 }
 
@@ -190,9 +225,9 @@ fn what_is_beside_the_audit_log_is_passed_over() {
         ),
         (
             subscription(&[&event(&json!({}))]).replace("kube-apiserver-audit-1", "authenticator-1").into_bytes(),
-            "other: not_audit",
+            "other: other_log",
         ),
-        (azure("kube-controller-manager", &json!("{}")).to_string().into_bytes(), "other: not_audit"),
+        (azure("kube-controller-manager", &json!("{}")).to_string().into_bytes(), "other: other_log"),
         (azure("kube-audit", &json!("")).to_string().into_bytes(), "other: not_audit"),
         (azure("kube-audit", &json!("E1128 klog")).to_string().into_bytes(), "other: not_audit"),
         (
@@ -201,6 +236,13 @@ fn what_is_beside_the_audit_log_is_passed_over() {
         ),
         (gzip(b"{}")[..15].to_vec(), "the gzip of a record is damaged"),
         (json!({"kind": "EventList", "apiVersion": "v1", "items": []}).to_string().into_bytes(), "other: not_audit"),
+        // A container prints what it likes.
+        (
+            json!({"message": event(&json!({})), "kubernetes": {"pod_name": "mallory"}}).to_string().into_bytes(),
+            "other: not_audit",
+        ),
+        (json!({"log": event(&json!({})), "kubernetes": {}}).to_string().into_bytes(), "other: not_audit"),
+        (json!({"message": "I1128 klog", "host": "node"}).to_string().into_bytes(), "other: not_audit"),
     ];
     for (bytes, expected) in table {
         assert_eq!(told(&outcome(bytes)), expected);

@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::{event, outcome, outcomes, read, recorded, request, told};
 use crate::audit_log::Outcome;
+use crate::core::spelling::Text as _;
+use crate::core::spelling::kubernetes::LabelSelector;
 
 #[test]
 fn what_an_api_server_wrote_is_read() {
@@ -59,6 +61,78 @@ fn senders_are_named_for_people() {
     for (members, expected) in table {
         let sender = request(event(&members)).sender;
         assert_eq!((sender.user.as_str(), sender.impersonated_by.as_str()), expected, "{members}");
+    }
+}
+
+/// A client chooses its `Audit-ID`, whom it impersonates, and what stands in its URI, at any length. A request that was not read for that
+/// would be nobody's, and another one would be taken for it.
+#[test]
+fn nothing_that_a_client_chooses_hides_its_request() {
+    let long = "é".repeat(40_000);
+    for (what, members) in [
+        ("the id", json!({"auditID": long})),
+        ("a user", json!({"user": {"username": long}})),
+        ("an impersonated user", json!({"impersonatedUser": {"username": long}})),
+        ("its session", json!({"user": {"username": "a", "extra": {"arn": [long]}}})),
+        ("a parameter", json!({"requestURI": format!("/x?fieldManager=ci&junk={long}")})),
+        ("a manager", json!({"requestURI": format!("/x?fieldManager={long}")})),
+        ("a selector", json!({"verb": "deletecollection", "requestURI": format!("/x?labelSelector=a%3D{long}")})),
+        ("addresses", json!({"sourceIPs": vec![&long; 20]})),
+    ] {
+        let request = request(event(&members));
+        assert!(request.may_have_written(), "{what}");
+        let sender = &request.sender;
+        let texts = [&request.id, &request.manager, &sender.user, &sender.impersonated_by, &request.label_selector];
+        assert!(texts.into_iter().chain(&sender.addresses).all(|text| text.len() <= 1 << 10), "{what}");
+    }
+    assert!(request(event(&json!({"user": {"username": long}}))).sender.user.ends_with('…'), "it is marked");
+    // A part of a selector would be another one: it may select everything.
+    let uri = format!("/x?labelSelector=a%3D{long}");
+    let selector = request(event(&json!({"verb": "deletecollection", "requestURI": uri}))).label_selector;
+    assert!(LabelSelector::read(&selector).is_err());
+}
+
+/// `pkg/apis/audit/v1/types.go`: all but the last IP can be arbitrarily set by the client.
+#[test]
+fn the_address_of_the_connection_is_kept_whatever_a_client_puts_before_it() {
+    let all: Vec<String> = (0..30).map(|number| format!("192.0.2.{number}")).collect();
+    for count in [1, 2, 8, 9, 30] {
+        let addresses = request(event(&json!({"sourceIPs": all[..count]}))).sender.addresses;
+        assert_eq!(addresses, all[count.saturating_sub(8)..count]);
+    }
+}
+
+/// A parameter whose escapes are wrong is none for Go, so that its request is no dry run and its manager is that of the agent.
+#[test]
+fn a_parameter_counts_where_the_api_server_counts_it() {
+    for (query, dry_run, manager) in [
+        ("dryRun=All&fieldManager=ci", true, "ci"),
+        ("dryRun=%41ll&fieldManager=%63i", true, "ci"),
+        ("dryRun=%zz&fieldManager=ci", false, "ci"),
+        ("dryRun=All%", false, "kubectl"),
+        ("dryRun=All%4&fieldManager=ci%", false, "kubectl"),
+        ("dry%zzRun=All&fieldManager=%&fieldManager=ci", false, "ci"),
+        ("dryRun=All;x&fieldManager=ci;x", false, "kubectl"),
+    ] {
+        let request = request(event(&json!({"requestURI": format!("/x?{query}"), "userAgent": "kubectl/v1"})));
+        assert_eq!((request.dry_run, request.manager.as_str()), (dry_run, manager), "{query}");
+    }
+}
+
+/// At the level `Metadata` nobody can see whether a deletion was a dry run.
+#[test]
+fn a_deletion_without_bodies_may_have_been_a_dry_run() {
+    let eviction = json!({"resource": "pods", "namespace": "shop", "name": "p", "subresource": "eviction"});
+    for (members, expected) in [
+        (json!({"verb": "delete"}), true),
+        (json!({"verb": "deletecollection"}), true),
+        (json!({"verb": "create", "objectRef": eviction}), true),
+        (json!({"verb": "delete", "requestObject": {"kind": "DeleteOptions"}}), false),
+        (json!({"verb": "delete", "responseObject": {"kind": "Status"}}), false),
+        (json!({"verb": "create"}), false),
+        (json!({"verb": "patch"}), false),
+    ] {
+        assert_eq!(request(event(&members)).may_be_dry, expected, "{members}");
     }
 }
 
@@ -193,11 +267,7 @@ fn what_is_no_ended_request_for_an_object_says_so() {
         (json!({"stage": null}), "an audit event has no stage"),
         (json!({"objectRef": "cm"}), "objectRef of an audit event has another shape"),
         (json!({"impersonatedUser": ["carol"]}), "impersonatedUser of an audit event has another shape"),
-        (
-            json!({"requestURI": format!("/x?labelSelector={}", "x".repeat(70_000))}),
-            "requestURI of an audit event has another shape",
-        ),
-        (json!({"user": {"username": "x".repeat(2000)}}), "a name in an audit event has more than 1024 bytes"),
+        (json!({"objectRef": {"resource": "x".repeat(2000)}}), "a name in an audit event has more than 1024 bytes"),
         (json!({"apiVersion": "v1", "auditID": null}), "other: not_audit"),
     ];
     for (members, expected) in table {

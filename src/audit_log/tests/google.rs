@@ -1,6 +1,8 @@
 //! Entries of Cloud Logging.
 
-use super::{Outcome, outcomes, read, request, told};
+use serde_json::json;
+
+use super::{Outcome, outcome, outcomes, read, request, told};
 use crate::audit_log::read_line;
 
 const ENTRIES: &str = include_str!("samples/gke.jsonl");
@@ -23,7 +25,7 @@ fn entries_are_read() {
         "update deployments/apps/scale/shop/cart hpa@ 200 100->101",
         "create configmaps/shop/gen-x1 alice@shop.example@ 200 ->102",
         "deletecollection configmaps/shop/ alice@shop.example@ 200",
-        "other: not_audit",
+        "other: other_log",
         "other: no_object",
         "methodName of an entry of Cloud Logging has a shape that decklog does not know",
     ];
@@ -42,6 +44,38 @@ fn an_entry_has_what_is_there() {
     assert_eq!(read.sender.addresses, ["192.0.2.7"]);
     assert_eq!(read.sender.agent, "kubectl/v1.33.2 (linux/amd64) kubernetes/a57b6f7");
     assert_eq!((read.received, read.completed), (1_795_850_691_123_456, 1_795_850_691_123_456));
+}
+
+/// A request that takes long has two entries, and its beginning is in the first. When it wrote is then known from the version alone.
+#[test]
+fn of_a_long_request_only_the_end_is_known() {
+    let entry = ENTRIES.lines().next().unwrap();
+    for (operation, received) in [
+        (r#""first":true,"id":"0f1e","last":true"#, 1_795_850_691_123_456),
+        (r#""id":"0f1e","last":true"#, 0),
+        (r#""first":false,"id":"0f1e","last":true"#, 0),
+    ] {
+        let read = request(entry.replace(r#""first":true,"id":"0f1e","last":true"#, operation));
+        assert_eq!((read.received, read.completed), (received, 1_795_850_691_123_456), "{operation}");
+    }
+}
+
+/// What is no object and changes nothing is passed over, whatever its method is called. Of everything else it is said that it is not
+/// known, so that its time is doubtful.
+#[test]
+fn a_read_of_an_unknown_method_is_nobodys_write() {
+    for (method, resource, expected) in [
+        ("io.k8s.get", "apis/apps/v1", "other: no_object"),
+        ("io.k8s.get", "openapi/v3/apis/apps/v1", "other: no_object"),
+        (
+            "io.k8s.post",
+            "apis/apps/v1",
+            "methodName of an entry of Cloud Logging has a shape that decklog does not know",
+        ),
+    ] {
+        let entry = json!({"protoPayload": {"serviceName": "k8s.io", "methodName": method, "resourceName": resource}});
+        assert_eq!(told(&outcome(entry.to_string())), expected, "{method} {resource}");
+    }
 }
 
 /// Codes of gRPC, and what is done about them.

@@ -13,6 +13,7 @@ fn compare(whole: &AuditedRequest, cut: &AuditedRequest, at: usize) {
         after: String::new(),
         name: String::new(),
         dry_run: false,
+        may_be_dry: false,
         received: 0,
         completed: 0,
         cut: false,
@@ -25,6 +26,8 @@ fn compare(whole: &AuditedRequest, cut: &AuditedRequest, at: usize) {
     }
     assert!([0, whole.received].contains(&cut.received) && [TIME, whole.completed].contains(&cut.completed), "at {at}");
     assert!(whole.dry_run || !cut.dry_run, "at {at}");
+    assert!(cut.dry_run == whole.dry_run || cut.may_be_dry, "at {at}");
+    assert!(cut.may_be_dry || !whole.may_be_dry, "at {at}");
 }
 
 /// Cuts an event at every byte, and returns from where on it is accepted.

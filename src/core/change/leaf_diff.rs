@@ -11,11 +11,14 @@
 //! Cost: Two comparers.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::patch::{self, ROOM, area_of, insert, write_operation};
-use super::{Change, happened};
+use super::shape::Owners;
+use super::{Change, Shape, happened};
+use crate::core::json;
 use crate::core::json::pointer::push_segment;
-use crate::core::json::tree::{Id, Kind, Leaf, Shape, Tree, View};
+use crate::core::json::tree::{Id, Kind, Leaf, Tree, View};
 use crate::core::k8s::bookkeeping::{MANAGED_FIELDS, RESOURCE_VERSION};
 use crate::core::k8s::managed_fields;
 use crate::core::k8s::merge_keys::IDENTITIES;
@@ -28,7 +31,8 @@ const DEEP: usize = 32;
 
 /// Compares two versions, of which the older has this shape. Returns `None` where anything but leaves differs, or where
 /// comparing everything might describe it in another way.
-pub(super) fn compare(old: &[u8], shape: &Shape, new: &[u8]) -> Option<(Change, Shape)> {
+pub(super) fn compare(old: &[u8], before: &Shape, new: &[u8]) -> Option<(Change, Shape)> {
+    let shape = before.positions();
     if View::of(old, shape)?.kind(Tree::ROOT) != Kind::Object {
         return None;
     }
@@ -59,11 +63,17 @@ pub(super) fn compare(old: &[u8], shape: &Shape, new: &[u8]) -> Option<(Change, 
     let mut set = Vec::new();
     paths.iter().for_each(|path| patch::note(&mut set, path));
     let mut managers = Vec::new();
+    // Nothing moved in managedFields, so an owner is the same in both.
+    let mut owners = before.owners().filter(|_| !books).cloned();
     if !books && !set.is_empty() {
-        // Nothing moved in managedFields, so an owner is the same in both; and what is read here is kept for the next
-        // change.
-        let tree = read.take().or_else(|| Tree::of_shape(old, shape))?;
-        managers = patch::managers(read.insert(tree), &[], &set);
+        if let Some(known) = before.owners_of(&set) {
+            managers.clone_from(&known.managers);
+        } else {
+            // What is read here is kept for the next change.
+            let tree = read.take().or_else(|| Tree::of_shape(old, shape))?;
+            managers = patch::managers(read.insert(tree), &[], &set);
+            owners = Some(Arc::new(Owners { set: set.clone(), managers: managers.clone() }));
+        }
     }
     let shape = read.map_or_else(|| shape.clone(), Tree::into_full_shape);
     let next = shape.with_leaves(&leaves);
@@ -79,7 +89,7 @@ pub(super) fn compare(old: &[u8], shape: &Shape, new: &[u8]) -> Option<(Change, 
     };
     let (before, after) = (View::of(old, &shape)?, View::of(new, &next)?);
     let change = Change { happened, ..describe(before, after, &leaves, paths, &managers) };
-    Some((change, next.trimmed()))
+    Some((change, Shape::from(next.trimmed()).with_owners(owners)))
 }
 
 /// The change to these leaves.
@@ -111,7 +121,7 @@ struct Elements {
 
 struct Search<'a> {
     text: &'a [u8],
-    shape: &'a Shape,
+    shape: &'a json::Shape,
     /// With what had to be read, if anything.
     read: Option<Tree<'a>>,
     lists: Vec<Elements>,

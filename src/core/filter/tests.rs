@@ -175,8 +175,23 @@ fn what_does_not_go_together_is_told_with_its_place() {
         ("1 in actor.audit_ids", 3, "\"in\" does not go with values of type int and string"),
         ("actor.verb", 6, "the answer is of type string, not bool"),
         ("kind.name == 'x'", 5, "a value of type string has no members"),
+        // What fails with values that are the same for each entry.
+        ("name.matches('(')", 14, "this is no regular expression, or one that is too large"),
+        ("object.spec.x.matches('a{9}{9999}{9999}')", 23, "this is no regular expression, or one that is too large"),
+        ("matches(name, '[' + 'a')", 19, "this is no regular expression, or one that is too large"),
+        ("type == 'GAP' || 1 / 0 == seq", 20, "\"/\" has no answer for these values"),
+        ("timestamp(time) > timestamp('soon')", 28, "\"timestamp\" has no answer for these values"),
+        ("change.areas.exists(a, a == ['x'][1])", 34, "\"[]\" has no answer for these values"),
     ] {
         assert_eq!(wrong(text), format!("line 1, column {column}: {message}"), "{text}");
+    }
+    for other in [
+        "name.matches('^(a|b)$')",
+        "object.spec.x.matches(name)",
+        "[2, 0].exists(x, 4 / x == seq)",
+        "seq / (type == 'GAP' ? 0 : 1) == 7",
+    ] {
+        assert!(Filter::compile(other).is_ok(), "{other}");
     }
     assert!(wrong("name.startsWith(1)").contains("startsWith"), "{}", wrong("name.startsWith(1)"));
 }

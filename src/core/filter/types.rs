@@ -15,6 +15,14 @@ use crate::core::spelling::nearest;
 struct Sample {
     expression: IdedExpr,
     name: String,
+    /// True for the value itself, which is the same for each entry.
+    is_fixed: bool,
+}
+
+impl Sample {
+    fn fixed(self) -> Self {
+        Self { is_fixed: true, ..self }
+    }
 }
 
 /// Known type of a value; none if it may have any type.
@@ -45,6 +53,9 @@ pub(super) fn check(
     }
 }
 
+/// The function that takes a regular expression, as its last argument.
+const MATCHES: &str = "matches";
+
 /// Key of the name of a manager, in `change.managers`.
 const MANAGER: &str = "manager";
 
@@ -69,7 +80,7 @@ impl Checker<'_> {
     fn of(&mut self, expression: &IdedExpr) -> Result<Known, FilterError> {
         let id = expression.id;
         match &expression.expr {
-            Expr::Literal(_) => Ok(self.sample(expression.expr.clone())),
+            Expr::Literal(_) => Ok(self.sample(expression.expr.clone()).map(Sample::fixed)),
             Expr::Ident(name) => Ok(self.variable(name.trim_start_matches('.'))),
             Expr::Select(select) => {
                 let member = if let Expr::Ident(name) = &select.operand.expr
@@ -87,9 +98,11 @@ impl Checker<'_> {
             Expr::List(list) => {
                 let elements: Vec<Known> =
                     list.elements.iter().map(|element| self.of(element)).collect::<Result<_, _>>()?;
+                let is_fixed = elements.iter().flatten().all(|sample| sample.is_fixed);
                 let elements: Option<Vec<IdedExpr>> =
                     elements.into_iter().map(|element| element.map(|sample| sample.expression)).collect();
-                Ok(elements.and_then(|elements| self.sample(Expr::List(ListExpr::new(elements)))))
+                let list = elements.and_then(|elements| self.sample(Expr::List(ListExpr::new(elements))));
+                Ok(list.map(|list| Sample { is_fixed, ..list }))
             }
             Expr::Map(map) => {
                 for entry in &map.entries {
@@ -122,7 +135,7 @@ impl Checker<'_> {
             (operators::CONDITIONAL, [condition, yes, no]) => {
                 self.want_bool(condition.as_ref(), call.args[0].id, "?")?;
                 let alike = matches!((yes, no), (Some(yes), Some(no)) if yes.name == no.name);
-                return Ok(yes.clone().filter(|_| alike));
+                return Ok(yes.clone().filter(|_| alike).map(|yes| Sample { is_fixed: false, ..yes }));
             }
             (operators::EQUALS | operators::NOT_EQUALS, [Some(left), Some(right)]) if !comparable(left, right) => {
                 return Err(self.mismatch(name, &[left, right], id));
@@ -138,6 +151,10 @@ impl Checker<'_> {
                 return Ok(self.bool());
             }
             (operators::OPT_SELECT | operators::OPT_INDEX, _) => return Ok(None),
+            (MATCHES, [.., Some(pattern)]) if pattern.is_fixed && !self.is_pattern(pattern) => {
+                let at = call.args.last().map_or(id, |pattern| pattern.id);
+                return Err(self.error(at, "this is no regular expression, or one that is too large".to_owned()));
+            }
             _ => {}
         }
         // Whatever is left is asked of the interpreter, with values of these types.
@@ -145,11 +162,12 @@ impl Checker<'_> {
             return Ok(None);
         }
         let samples: Vec<Sample> = target.flatten().into_iter().chain(args.into_iter().flatten()).collect();
+        let is_fixed = samples.iter().all(|sample| sample.is_fixed);
         let mut values = samples.iter().map(|sample| sample.expression.clone());
         let target = call.target.as_ref().and_then(|_| values.next()).map(Box::new);
         let probe = node(Expr::Call(CallExpr { func_name: name.to_owned(), target, args: values.collect() }));
         match Value::resolve_val(&probe, &self.functions).map(|value| type_name(value.as_ref())) {
-            Ok(name) => Ok(Some(Sample { expression: probe, name })),
+            Ok(name) => Ok(Some(Sample { expression: probe, name, is_fixed })),
             Err(
                 ExecutionError::NoSuchOverload(_)
                 | ExecutionError::InvalidArgumentCount { .. }
@@ -161,9 +179,18 @@ impl Checker<'_> {
                 | ExecutionError::UnsupportedTargetType { .. }
                 | ExecutionError::ValuesNotComparable(..),
             ) => Err(self.mismatch(name, &samples.iter().collect::<Vec<_>>(), id)),
+            Err(_) if is_fixed => Err(self.error(id, format!("{:?} has no answer for these values", operator(name)))),
             // A mistake in the value, which is not that of an entry.
             Err(_) => Ok(None),
         }
+    }
+
+    /// Reports whether a text is a regular expression, as the interpreter reads it.
+    fn is_pattern(&self, pattern: &Sample) -> bool {
+        let args = vec![node(text("")), pattern.expression.clone()];
+        let probe = node(Expr::Call(CallExpr { func_name: MATCHES.to_owned(), target: None, args }));
+        let answer = Value::resolve_val(&probe, &self.functions);
+        !matches!(answer, Err(ExecutionError::FunctionError { .. }))
     }
 
     fn remember(&mut self, args: &[IdedExpr]) {
@@ -207,6 +234,7 @@ impl Checker<'_> {
             element = elements.into_iter().next().filter(|_| alike && of.iter_var2.is_none());
         }
         let found = self.of(&of.accu_init)?.filter(|found| found.name != "list");
+        let found = found.map(|found| Sample { is_fixed: false, ..found });
         let outside = self.bound.len();
         self.bound.push((of.iter_var.clone(), element));
         self.bound.extend(of.iter_var2.clone().map(|name| (name, None)));
@@ -256,7 +284,7 @@ impl Checker<'_> {
     fn sample(&self, expr: Expr) -> Known {
         let expression = node(expr);
         let name = type_name(Value::resolve_val(&expression, &self.functions).ok()?.as_ref());
-        Some(Sample { expression, name })
+        Some(Sample { expression, name, is_fixed: false })
     }
 
     fn bool(&self) -> Known {

@@ -1,5 +1,6 @@
 //! Requests that the API server has written into its audit log (audit.k8s.io/v1), as far as they say who sent them.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// One answered request: who sent it, what it was about, and how it ended. Nothing of a body is in it but uid and version.
@@ -50,6 +51,9 @@ pub struct AuditedRequest {
     /// Reports that the request asked for a dry run. Of a delete it is unknown where the body is not in the event, and false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+    /// Reports that nobody knows whether it was one: a deletion says so in its body, and the event has none.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub may_be_dry: bool,
     /// Time at which the API server received the request, microseconds since 1970; 0 where it was cut off. Of GKE it is that of the
     /// entry.
     pub received: i64,
@@ -73,12 +77,38 @@ pub struct Sender {
     /// User agent, as it was sent (at most 1,024 bytes).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub agent: String,
-    /// Addresses, the client's first.
+    /// Addresses. The last one is that of the connection; what stands before it is what the client, or a proxy, says.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
 }
 
+impl Sender {
+    /// Reports whether it is the same user, through the same one where it was impersonated.
+    #[must_use]
+    pub fn is_same_user(&self, other: &Self) -> bool {
+        (&self.user, &self.impersonated_by) == (&other.user, &other.impersonated_by)
+    }
+
+    /// Returns the names of its users that are known: as whom it was done, and who did it as that one.
+    pub fn users(&self) -> impl Iterator<Item = &str> {
+        [&*self.user, &*self.impersonated_by].into_iter().filter(|user| !user.is_empty())
+    }
+}
+
+/// Returns the key by which an event is known when it comes again. A client chooses the auditID (`Audit-ID`), so that several requests
+/// may have one.
+#[must_use]
+pub fn key(id: &str, received: i64, completed: i64) -> String {
+    format!("{received}/{completed}/{id}")
+}
+
 impl AuditedRequest {
+    /// Returns its [`key`].
+    #[must_use]
+    pub fn key(&self) -> String {
+        key(&self.id, self.received, self.completed)
+    }
+
     /// Reports whether it can have changed something: a granted write that is no dry run.
     #[must_use]
     pub fn writes(&self) -> bool {
@@ -157,6 +187,36 @@ impl Certainty {
             Self::Collection => "collection",
         }
     }
+}
+
+/// Changes that no request of the audit logs can have made, since the daemon began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Unexplained {
+    /// The changes in a row of which none has a request, where they are so many that the audit logs are of no use.
+    pub run: Option<UnexplainedRun>,
+    /// Watched resources of which most changes have none, by name.
+    pub resources: Vec<UnexplainedResource>,
+}
+
+/// Changes in a row of which no request of the audit logs can have made any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnexplainedRun {
+    /// Time of the first.
+    pub since: Timestamp,
+    /// Number of them.
+    pub changes: u64,
+}
+
+/// Changes of a resource that no request of the audit logs can have made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnexplainedResource {
+    /// The resource: `deployments.apps`.
+    pub resource: String,
+    /// Number of them.
+    pub changes: u64,
+    /// Number of all changes of which the audit logs could say who made them.
+    pub decided: u64,
 }
 
 #[cfg(test)]

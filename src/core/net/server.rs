@@ -15,7 +15,6 @@ pub(crate) use gate::{Gate, bearer};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -27,13 +26,15 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
 use identity::Identity;
 use patient::Patient;
+
+use crate::core::os::{self, FileTypeExt, UnixListener, UnixStream};
 
 /// Settings of a listener, as a section of the configuration has them.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +145,7 @@ pub(crate) async fn bind(endpoint: Endpoint<'_>) -> Result<Bound, BindError> {
     let socket = listen_on(section, endpoint.listen).await?;
     if let (Listen::Unix(path), Some(_)) = (endpoint.listen, &gate) {
         // Whoever is in the daemon's own group may connect, whatever its umask is.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
+        os::set_mode(path, 0o660)
             .map_err(|error| refused(format!("cannot let others connect over {}: {error}", path.display())))?;
     }
     Ok(Bound { socket, identity, gate })

@@ -54,9 +54,9 @@ impl Unnamed {
         }
     }
 
-    /// Returns the reason as a sentence, with what would know the writer.
+    /// Returns the reason as a sentence, with what the audit log has beyond it.
     #[must_use]
-    pub fn sentence(self) -> String {
+    pub fn sentence(self, beyond: &str) -> String {
         let why = match self {
             Self::Listed => "a list found the object as it was, and its managedFields name all of its writers so far",
             Self::Inferred => "this is the difference of two states, and the writes between them were not seen",
@@ -75,7 +75,7 @@ impl Unnamed {
                 "the changed fields have no owner in managedFields: the API server sets such values itself, or does not track the request"
             }
         };
-        format!("nobody is named: {why}; the API server's audit log has who asked")
+        format!("nobody is named: {why}; {beyond}")
     }
 }
 
@@ -268,7 +268,7 @@ mod tests {
             assert_eq!(found, Some(expected), "{op} {evidence} {resource} {patch:?}");
             let other = words.insert(expected.words(), expected);
             assert!(other.is_none_or(|other| other == expected), "two reasons have the words {:?}", expected.words());
-            assert!(expected.sentence().contains("audit log"));
+            assert!(expected.sentence("the audit log").ends_with("; the audit log"));
         }
         assert_eq!(words.len(), 12);
     }

@@ -20,6 +20,17 @@ fn selected(seq: u64, rule: usize, object: &str) -> Selected {
     Selected { rule, incident, cluster: "c1".to_owned() }
 }
 
+/// Takes an entry of a log. An object that is written `=7` is an ACTOR of the entry 7.
+fn step(incidents: &mut Incidents, time: i64, seq: u64, one: Option<&(usize, String)>, now: Instant) {
+    let actor = one.and_then(|(rule, object)| Some((*rule, object.strip_prefix('=')?.parse::<u64>().unwrap(), object)));
+    if let Some((rule, of, object)) = actor {
+        incidents.take(time, None, now);
+        incidents.name(of, selected(seq, rule, object), now);
+        return;
+    }
+    incidents.take(time, one.map(|(rule, object)| selected(seq, *rule, object)), now);
+}
+
 /// Reads a log from so far before a seq on that it comes to the same, and returns what is told after that seq, with its place.
 fn told(log: &Log, notify: &Notify, sent: u64) -> Vec<(u64, Incident)> {
     let mut incidents = Incidents::new(notify.clone());
@@ -30,7 +41,7 @@ fn told(log: &Log, notify: &Notify, sent: u64) -> Vec<(u64, Incident)> {
     let now = Instant::now();
     for seq in begin..=log.len() as u64 {
         let one = log[usize::try_from(seq).unwrap() - 1].1.as_ref();
-        incidents.take(time(seq), one.map(|(rule, object)| selected(seq, *rule, object)), now);
+        step(&mut incidents, time(seq), seq, one, now);
         incidents.position = Seq(seq);
         // What waits is after what the cursor may pass.
         let settled = incidents.settled();

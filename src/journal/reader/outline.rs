@@ -132,7 +132,8 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn time_of(&self, seq: Seq) -> Result<Option<i64>> {
         self.conn
-            .prepare_cached("SELECT time FROM entry WHERE seq = ?")
+            // When a seq was written is for everybody.
+            .prepare_cached("SELECT time FROM main.entry WHERE seq = ?")
             .and_then(|mut select| select.query_row([seq.0], |row| row.get(0)).optional())
             .map_err(sql("times"))
     }

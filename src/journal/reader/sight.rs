@@ -19,7 +19,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::{EntryQuery, Reader, sql, type_of};
 use crate::core::model::{EntryType, Seq};
-use crate::core::rights::{Decision, Refusal, Refused, Rights, Sight};
+use crate::core::rights::{Decision, Listing, Refusal, Refused, Sight, Undecided, Visit};
 use crate::core::wire;
 use crate::journal::JournalError;
 use crate::journal::codec::Codec;
@@ -47,9 +47,8 @@ const OF_SOURCE: [(&str, &str); 10] = [
     ("truncated_at", "0"),
 ];
 
-/// Stands before a refusal in the text of an error of SQLite. No other text has a control character.
-const MARK: [(char, Refused); 3] =
-    [('\u{1}', Refused::Unknown), ('\u{2}', Refused::Forbidden), ('\u{3}', Refused::Away)];
+/// Text of the error of SQLite that ends a reading that has met enough that is not decided. No other text has a control character.
+const MARK: &str = "\u{3}undecided";
 
 /// What a statement asks for: what is beside it need not be decided.
 #[derive(Debug, Default)]
@@ -72,7 +71,6 @@ impl Scope {
 struct OfResource {
     group: String,
     plural: String,
-    everywhere: Option<Decision>,
     namespaces: HashMap<String, Decision>,
 }
 
@@ -89,12 +87,8 @@ struct Inner {
 #[derive(Clone, Debug)]
 pub(super) struct Narrowed {
     dir: PathBuf,
-    rights: Arc<dyn Rights>,
+    visit: Arc<Visit>,
     inner: Arc<Mutex<Inner>>,
-}
-
-fn holds(decision: Option<Decision>) -> Option<bool> {
-    decision.filter(|decision| Instant::now() < decision.until).map(|decision| decision.is_allowed)
 }
 
 impl Narrowed {
@@ -102,31 +96,29 @@ impl Narrowed {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides; none where the resource is not known yet.
-    fn sees(&self, resource: i64, namespace: &str) -> Result<Option<bool>, Refusal> {
+    /// Decides, by what is known: what is not decided yet is hidden, and makes the reading void. None where the resource is not known
+    /// yet.
+    fn sees(&self, resource: i64, namespace: &str) -> Result<Option<bool>, Undecided> {
+        self.visit.check()?;
         let mut inner = self.lock();
         if !inner.scope.has(resource, namespace) {
             return Ok(Some(false));
         }
         let Some(of) = inner.resources.get_mut(&resource) else { return Ok(None) };
-        let everywhere = match holds(of.everywhere) {
-            Some(everywhere) => everywhere,
-            None => of.everywhere.insert(self.rights.may_list(&of.group, &of.plural, "")?).is_allowed,
+        let holds = |decision: &&Decision| !self.visit.follows() || Instant::now() < decision.until;
+        if let Some(known) = of.namespaces.get(namespace).filter(holds) {
+            return Ok(Some(known.is_allowed));
+        }
+        let Some(decision) = self.visit.sees(Listing::new(&of.group, &of.plural, namespace)) else {
+            return Ok(Some(false));
         };
-        if everywhere || namespace.is_empty() {
-            return Ok(Some(everywhere));
-        }
-        if let Some(known) = holds(of.namespaces.get(namespace).copied()) {
-            return Ok(Some(known));
-        }
-        let decision = self.rights.may_list(&of.group, &of.plural, namespace)?;
         of.namespaces.insert(namespace.to_owned(), decision);
         Ok(Some(decision.is_allowed))
     }
 
     /// Decides about an entry of no object's row: a GAP of a whole source is seen by everybody, and what names an object is seen
     /// as that is.
-    fn tells(&self, (resource, scope): (i64, &str), op: i64, line: &[u8]) -> Result<Option<bool>, Refusal> {
+    fn tells(&self, (resource, scope): (i64, &str), op: i64, line: &[u8]) -> Result<Option<bool>, Undecided> {
         let is_gap = type_of(op) == Some(EntryType::Gap);
         if !is_gap && let decided @ (None | Some(true)) = self.sees(resource, "")? {
             return Ok(decided);
@@ -146,20 +138,21 @@ impl Narrowed {
 
 /// Error of a function within a statement, whose text alone comes through SQLite.
 #[derive(Debug, thiserror::Error)]
-#[error("{}{}", MARK.iter().find(|(_, is)| *is == .0.is).map_or('\u{3}', |(mark, _)| *mark), .0.text)]
-struct Within(Refusal);
+#[error("{MARK}")]
+struct Within;
 
-/// Reads a refusal from an error of SQLite.
+/// Reads from an error of SQLite that not enough was decided.
 pub(super) fn refusal(error: &rusqlite::Error) -> Option<Refusal> {
     let rusqlite::Error::SqliteFailure(_, Some(text)) = error else { return None };
-    MARK.iter().find_map(|(mark, is)| {
-        let (_, text) = text.split_once(*mark)?;
-        Some(Refusal::new(*is, text))
-    })
+    text.contains(MARK).then(|| Undecided.into())
 }
 
-fn within(refusal: Refusal) -> rusqlite::Error {
-    rusqlite::Error::UserFunctionError(Box::new(Within(refusal)))
+fn undecided(undecided: Undecided) -> JournalError {
+    JournalError::Refused(undecided.into())
+}
+
+fn within(_: Undecided) -> rusqlite::Error {
+    rusqlite::Error::UserFunctionError(Box::new(Within))
 }
 
 fn text<'c>(context: &'c Context<'_>, at: usize) -> rusqlite::Result<&'c str> {
@@ -200,7 +193,7 @@ fn functions(conn: &Connection, narrowed: &Narrowed) -> rusqlite::Result<()> {
 
 impl Narrowed {
     fn know(&self, id: i64, group: String, plural: String) {
-        let of = OfResource { group, plural, everywhere: None, namespaces: HashMap::new() };
+        let of = OfResource { group, plural, namespaces: HashMap::new() };
         self.lock().resources.entry(id).or_insert(of);
     }
 }
@@ -252,22 +245,25 @@ fn views(conn: &Connection) -> rusqlite::Result<String> {
 const FILTERED: [&str; 8] = ["object", "source", "entry", "actor", "dead_letter", "request", "unwritten", "audit_log"];
 
 impl Reader {
-    /// Opens as [`Reader::open`] does, and shows what somebody may see.
+    /// Opens as [`Reader::open`] does, and shows what somebody may see: all of it to who may list everything.
     ///
     /// # Errors
-    /// As [`Reader::open`], and where the API server does not know the reader any more.
+    /// As [`Reader::open`], and where nobody knows yet who reads, or no more.
     pub fn seen_by(dir: &Path, sight: &Sight) -> Result<Self> {
         let mut reader = Self::open(dir)?;
-        if let Sight::Only(rights) = sight {
-            rights.hold().map_err(JournalError::Refused)?;
-            reader.narrow(dir, Arc::clone(rights))?;
+        if let Sight::Only(visit) = sight {
+            match visit.sees_everything() {
+                Some(true) => {}
+                Some(false) => reader.narrow(dir, Arc::clone(visit))?,
+                None => return Err(undecided(Undecided)),
+            }
         }
         Ok(reader)
     }
 
-    fn narrow(&mut self, dir: &Path, rights: Arc<dyn Rights>) -> Result<()> {
+    fn narrow(&mut self, dir: &Path, visit: Arc<Visit>) -> Result<()> {
         let what = "the rights of a reader";
-        let narrowed = Narrowed { dir: dir.to_owned(), rights, inner: Arc::default() };
+        let narrowed = Narrowed { dir: dir.to_owned(), visit, inner: Arc::default() };
         let known = self.rows("SELECT id, api_group, plural FROM main.resource", [], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?;
@@ -287,14 +283,6 @@ impl Reader {
     #[must_use]
     pub const fn is_narrowed(&self) -> bool {
         self.narrowed.is_some()
-    }
-
-    /// Checks that the API server still knows who reads.
-    ///
-    /// # Errors
-    /// Where it does not.
-    pub fn hold(&self) -> Result<()> {
-        self.narrowed.as_ref().map_or(Ok(()), |narrowed| narrowed.rights.hold().map_err(JournalError::Refused))
     }
 
     /// Opens all of the log, for what is kept for all readers; none where this reader shows all of it.
@@ -318,8 +306,9 @@ impl Reader {
         )?;
         for (resource, namespace, group, plural) in sources {
             narrowed.know(resource, group.clone(), plural.clone());
-            let sees = narrowed.sees(resource, &namespace).map_err(JournalError::Refused)?;
-            if sees != Some(true) {
+            let sees = narrowed.sees(resource, &namespace).map_err(undecided)?;
+            // The others are met as well, so that all of them are asked about at once.
+            if sees != Some(true) && !narrowed.visit.is_undecided() {
                 let dot = if group.is_empty() { "" } else { "." };
                 return Err(JournalError::Refused(Refusal::new(
                     Refused::Forbidden,
@@ -329,7 +318,7 @@ impl Reader {
                 )));
             }
         }
-        Ok(())
+        if narrowed.visit.is_undecided() { Err(undecided(Undecided)) } else { Ok(()) }
     }
 
     /// Reports whether the entry of a mark is shown: by its object's row, and where it has none by its own.
@@ -357,13 +346,21 @@ impl Reader {
                 row
             }
         };
-        match narrowed.sees(resource, &namespace).map_err(JournalError::Refused)? {
+        match narrowed.sees(resource, &namespace).map_err(undecided)? {
             Some(sees) => Ok(sees),
             // Its resource came after this reader: the view makes it known.
             None => {
                 let shown = self.conn.query_row("SELECT 1 FROM temp.object WHERE id = ?", [object], |_| Ok(()));
                 Ok(shown.optional().map_err(sql(what))?.is_some())
             }
+        }
+    }
+
+    /// Shows, from now on, some namespaces and what is in none; all of them where there are none. Of what is beside them nothing is
+    /// decided.
+    pub fn limit(&self, namespaces: &[String]) {
+        if let Some(narrowed) = &self.narrowed {
+            narrowed.lock().scope.namespaces = namespaces.to_vec();
         }
     }
 
@@ -402,46 +399,9 @@ impl Reader {
         let Some(narrowed) = &self.narrowed else { return true };
         let inner = narrowed.lock();
         let Some(of) = inner.resources.get(&resource) else { return false };
-        ["", namespace].iter().any(|within| narrowed.rights.recall(&of.group, &of.plural, within) == Some(true))
+        narrowed.visit.recalls(&Listing::new(&of.group, &of.plural, namespace))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The tables of which only who sees all of the log is shown something.
-    const CLOSED: [&str; 13] = [
-        "outline",
-        "listing",
-        "unread",
-        "backlog",
-        "sink",
-        "message",
-        "relabeling",
-        "audited",
-        "audited_refused",
-        "tree",
-        "tree_block",
-        "tree_leaves",
-        "digest",
-    ];
-
-    /// Whoever adds a table says here who may see what of it.
-    #[test]
-    fn every_table_is_decided() {
-        let dir = tempfile::tempdir().unwrap();
-        let (journal, thread) = crate::journal::Journal::open(dir.path()).unwrap();
-        drop(journal);
-        thread.join().unwrap();
-        let reader = Reader::open(dir.path()).unwrap();
-        let names = reader
-            .rows("SELECT name FROM main.sqlite_schema WHERE type = 'table'", [], |row| row.get::<_, String>(0))
-            .unwrap();
-        for name in &names {
-            let lists = [&OPEN[..], &CLOSED[..], &FILTERED[..]];
-            let count = lists.iter().filter(|list| list.contains(&name.as_str())).count();
-            assert_eq!(count, 1, "{name} has to be in one of the lists");
-        }
-    }
-}
+mod tests;

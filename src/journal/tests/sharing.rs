@@ -99,9 +99,14 @@ async fn a_standby_is_a_copy_row_by_row() {
     drop(one.sink("s").await);
     // A second time it is an upsert of what is there.
     let sink = one.sink("s").await;
-    sink.acknowledge(Seq(2)).await.unwrap();
+    let (incident, reference) = ("c/rule/Pod/shop/web".to_owned(), Some("1.2".to_owned()));
+    let messages = vec![Message { incident, first: Seq(1), last: Seq(2), entries: 2, reference }];
+    sink.progress(Progress { upto: Seq(2), written: Seq(2), messages: messages.clone(), ..Progress::default() })
+        .await
+        .unwrap();
     drop(sink);
     follows(&two, &one.journal).await;
+    assert_eq!(two.reader().unwrap().messages("s").unwrap(), messages, "another replica updates them");
     assert_eq!(rows(a.path()), rows(b.path()));
     assert_eq!(log(&mut two.reader().unwrap()), one.log());
     assert_eq!(two.epoch(), one.journal.epoch());

@@ -1,7 +1,7 @@
 //! Requests that wrote nothing: each counts once, whatever is handed over again and wherever a kill comes between.
 
 use super::*;
-use crate::core::k8s::audited::AuditedRequest;
+use crate::core::k8s::audited::{self, AuditedRequest};
 use crate::journal::{Attribution, AuditBatch, HOUR, OTHER_SENDERS, Unwritten, UnwrittenKind};
 
 /// The beginning of an hour.
@@ -9,7 +9,7 @@ const T: i64 = 480_000 * HOUR;
 
 fn sent(key: &str, kind: UnwrittenKind, user: &str, completed: i64) -> Unwritten {
     Unwritten {
-        key: key.to_owned(),
+        key: audited::key(key, 0, completed),
         kind,
         user: user.to_owned(),
         agent: "operator/v1 (linux/amd64) kubernetes/1a2b3c4".to_owned(),

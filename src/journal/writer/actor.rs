@@ -55,7 +55,7 @@ impl Transaction<'_> {
             self.execute(
                 NOTE,
                 "INSERT OR IGNORE INTO audited (key, completed, request) VALUES (?, ?, ?)",
-                params![request.id, request.completed, text],
+                params![request.key(), request.completed, text],
             )?;
         }
         self.count_refused(&batch.refused)?;

@@ -2,12 +2,12 @@
 //! before it is built again, and an alarm names the entries that are in the copy alone.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Writer, changeset, sql};
+use crate::core::os::OpenOptionsExt;
 use crate::core::runtime;
 use crate::core::shared_log::Base;
 use crate::journal::JournalError;

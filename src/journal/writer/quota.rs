@@ -5,16 +5,14 @@
 //! at again until it is gone.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::params;
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
 
 use super::queue::Open;
 use super::{Writer, micros, sql};
+use crate::core::os::{self, MetadataExt, OpenOptionsExt, file_limit};
 use crate::journal::error::Result;
 use tokio::time::Instant;
 
@@ -23,7 +21,7 @@ use crate::core::runtime::watch;
 use crate::core::units::ByteSize;
 use crate::journal::JournalError;
 use crate::journal::retention::{Bounds, PAGE, Pause, PauseReason, Sizes};
-use crate::journal::room::{self, file_limit};
+use crate::journal::room;
 
 /// Delay before the next attempt on a full disk.
 const FULL_DISK_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -51,16 +49,13 @@ impl Reserve {
             return true;
         }
         self.release();
-        let disk = self.path.parent().and_then(|dir| rustix::fs::statvfs(dir).ok());
-        if disk.is_some_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < bytes * 2) {
+        let disk = self.path.parent().and_then(os::disk);
+        if disk.is_some_and(|disk| disk.free < bytes * 2) {
             return false;
         }
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.path);
-        let made = file.and_then(|file| match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-            // Not every file system can; then nothing is reserved, and the free space alone decides.
-            Err(Errno::NOTSUP | Errno::NOSYS) => Ok(()),
-            made => made.map_err(std::io::Error::from),
-        });
+        // Where nothing is reserved, the free space alone decides.
+        let made = file.and_then(|file| os::reserve(&file, bytes));
         if made.is_err() {
             self.release();
         }
@@ -226,8 +221,7 @@ impl Writer {
     /// that, as on a disk of twice the size.
     fn set_sizes(&mut self) -> Result {
         let Some(bounds) = self.quota.bounds else { return Ok(()) };
-        let disk =
-            rustix::fs::statvfs(&self.quota.dir).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+        let disk = os::disk(&self.quota.dir).map_or(u64::MAX, |disk| disk.size);
         let limit = file_limit();
         let sizes = Sizes::of(bounds.max_size, disk.min(limit.unwrap_or(u64::MAX).saturating_mul(2)));
         self.quota.sizes = sizes;
@@ -317,8 +311,7 @@ impl Writer {
         self.quota.used = pages.saturating_sub(free) * PAGE;
         self.quota.free_pages = free;
         self.quota.staged = self.committed.staged_bytes();
-        let disk = rustix::fs::statvfs(&self.quota.dir);
-        self.quota.disk_left = disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        self.quota.disk_left = os::disk(&self.quota.dir).map_or(u64::MAX, |disk| disk.free);
         self.quota.wal_bytes = fs::metadata(self.quota.dir.join("journal.db-wal")).map_or(0, |meta| meta.len());
         Ok(())
     }

@@ -23,14 +23,14 @@ use crate::core::model::{Checkpoint, Cluster, Resource, ResourceVersion, Why};
 use crate::journal::JournalError;
 use crate::journal::codec::Codec;
 use crate::journal::error::Result;
-use crate::journal::recent::{AtHand, Packed, Recent};
+use crate::journal::recent::{AtHand, Budget, Opened, Packed, Recent};
 
-/// Bytes of entries that are cached for the sinks.
-const RECENT_BYTES: usize = 8 << 20;
+/// Entries that are cached for the sinks.
+const RECENT: Budget = Budget::shared(8 << 20);
 /// … and for the differences that are written next: what they are differences of …
-const BASES_BYTES: usize = 32 << 20;
+const BASES: Budget = Budget::shared(32 << 20);
 /// … and the versions before.
-const PACKED_BYTES: usize = 16 << 20;
+const PACKED: Budget = Budget::shared(16 << 20);
 
 /// Configuration and discovery of a source. It is never changed, only replaced as a whole.
 #[derive(Debug)]
@@ -278,6 +278,8 @@ pub(super) struct Disk {
     /// Changes only when another connection writes; none before the first transaction.
     data_version: Option<i64>,
     around: Around,
+    /// Its part of the memory of the process.
+    _opened: Opened,
 }
 
 /// Transaction boundary of the writer.
@@ -296,11 +298,12 @@ impl Disk {
         Self {
             conn,
             codec: Codec::default(),
-            recent: Recent::with_budget(RECENT_BYTES),
-            bases: Recent::with_budget(BASES_BYTES),
-            packed: Recent::with_budget(PACKED_BYTES),
+            recent: Recent::with_budget(RECENT),
+            bases: Recent::with_budget(BASES),
+            packed: Recent::with_budget(PACKED),
             data_version: None,
             around: Around::Nothing,
+            _opened: Opened::new(),
         }
     }
 
@@ -343,7 +346,7 @@ impl Disk {
 
     /// A transaction, which the database hears of when something is written in it.
     pub(super) fn transaction<'w>(&'w mut self, committed: &'w Committed, quota: &'w Quota) -> Transaction<'w> {
-        let Self { conn, codec, recent, bases, packed, data_version, around } = self;
+        let Self { conn, codec, recent, bases, packed, data_version, around, _opened: _ } = self;
         let Committed { head, log_start, redacted_anew, started, tree, leaves_leave, .. } = *committed;
         let changes = Changes { head, log_start, redacted_anew, started, tree, leaves_leave, ..Changes::default() };
         Transaction {

@@ -98,7 +98,7 @@ impl Class {
 }
 
 /// Distinguishes the kinds of changes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Classes {
     /// Heartbeats and leader election, in leases and in everything else.
     presets: [(Class, Noise, Noise); 2],

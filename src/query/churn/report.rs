@@ -12,6 +12,7 @@ use super::versions::Of;
 use super::{APART, Churn, Class, Count, Senders, Versions, Writes};
 use crate::journal::{Requests as Counted, SourceRow};
 use crate::query::coverage::Uncovered;
+use crate::query::coverage::known::Reach;
 use crate::query::rewrites::Rewrite;
 
 /// A field that is written again and again is one that was written at least so often.
@@ -60,6 +61,9 @@ pub struct Report {
     /// Senders of requests that wrote nothing, by the audit log, where requests were requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub senders: Option<Senders>,
+    /// How much of the time the log covers, where that is not all of it.
+    #[serde(default, skip_serializing_if = "Reach::is_all")]
+    pub(crate) known: Reach,
     /// The part of the time that the log does not cover.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) uncovered: Vec<Uncovered>,
@@ -327,6 +331,7 @@ impl Churn {
             dropped_below: self.objects.dropped().max(self.managers.dropped()).max(self.fields.dropped()),
             requests: None,
             senders: None,
+            known: Reach::All,
             uncovered: Vec::new(),
         }
     }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
+use crate::core::k8s::audited::Actor;
 use crate::core::model::{EntryType, Resource, Seq};
 use crate::core::wire::{Change, Entry};
 use crate::journal::{Reader, StoredEntry};
@@ -26,6 +27,8 @@ const DEFAULT_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 const MOST_READ: usize = 200_000;
 /// Number of entries that are handed out below one cause.
 const MOST_BELOW: usize = 10_000;
+/// Number of entries of one line whose senders are looked for, the newest.
+const MOST_SENT: usize = 200;
 
 /// Asks what changed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -74,6 +77,9 @@ pub(crate) struct Changes {
     pub(crate) until: String,
     /// Names of their writers.
     pub(crate) by: Vec<String>,
+    /// Senders of their requests, as the audit log has them: each user once, of the newest of these entries first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) actors: Vec<Actor>,
     /// Their objects, in the order in which they are shown, at most [`MOST_NAMED`] of them.
     pub(crate) objects: Vec<Named>,
     /// Number of their objects. Incarnations of one name are one.
@@ -213,7 +219,7 @@ impl Question for Causes {
             conditions.remark(log);
             conditions.remark_unknown(log);
         }
-        let covered = about.covered(&mut reader, &log.dir, &log.clock)?;
+        let covered = log.decided(|| about.covered(&mut reader, &log.dir, &log.clock))?;
         // GAPs are among the groups.
         let mut others = covered.uncovered.into_iter().filter(|one| one.seq.is_none());
         others.try_for_each(|one| put(Item::Unknown(Box::new(one))))?;
@@ -396,7 +402,8 @@ impl Causes {
                 continue;
             }
             let again = is_again(reader, &stored)?;
-            let changes = single(stored, again)?;
+            let actors = actors(reader, &[*seq])?;
+            let changes = Changes { actors, ..single(stored, again)? };
             put(Item::Group(Box::new(changes)))?;
         }
         Ok(seqs.len())
@@ -430,6 +437,7 @@ impl Causes {
             since: stamp(group.first),
             until: stamp(group.last),
             by: group.writers.iter().cloned().collect(),
+            actors: if shows { actors(reader, &group.writes)? } else { Vec::new() },
             objects: named,
             of,
             again,
@@ -451,6 +459,18 @@ impl Causes {
         }
         Ok(())
     }
+}
+
+/// Finds the senders of these entries, which are oldest first: each user once.
+fn actors(reader: &mut Reader, seqs: &[Seq]) -> Result<Vec<Actor>, Failure> {
+    let mut actors: Vec<Actor> = Vec::new();
+    for seq in seqs.iter().rev().take(MOST_SENT) {
+        let Some(actor) = object::actor_of(reader, *seq)? else { continue };
+        if !actors.iter().any(|known| known.sender.is_same_user(&actor.sender)) {
+            actors.push(actor);
+        }
+    }
+    Ok(actors)
 }
 
 /// A line of the answer.
@@ -476,6 +496,7 @@ fn single(stored: StoredEntry, again: bool) -> Result<Changes, Failure> {
         since: time.clone(),
         until: time,
         by: by.into_iter().collect(),
+        actors: Vec::new(),
         objects: vec![named],
         of: 1,
         again,
@@ -496,6 +517,7 @@ fn renewals(count: usize) -> Changes {
         since: String::new(),
         until: String::new(),
         by: Vec::new(),
+        actors: Vec::new(),
         objects: Vec::new(),
         of: 0,
         again: false,

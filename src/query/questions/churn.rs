@@ -42,7 +42,9 @@ impl Question for Churned {
         let about = About::of(&self.select, &reader)?;
         let coverage = about.coverage(&mut reader, &log.dir, &log.clock)?;
         let about = About { since: Some(found.since), until: Some(found.until), ..about };
-        found.uncovered = about.covered(&mut reader, &log.dir, &log.clock)?.uncovered;
+        let covered = about.covered(&mut reader, &log.dir, &log.clock)?;
+        found.known = about.reach_in(&reader, &covered)?;
+        found.uncovered = covered.uncovered;
         put(found)?;
         coverage.remark(log);
         Ok(())

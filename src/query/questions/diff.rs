@@ -10,6 +10,7 @@ use crate::core::model::{EntryType, Seq};
 use crate::core::wire::{Change, EntryGap, authors};
 use crate::journal::{ObjectRow, Reader};
 use crate::query::churn::{Class, Classes};
+use crate::query::coverage::known::Reach;
 use crate::query::coverage_notes::{About, doubt};
 use crate::query::difference::{self, DiffKind, Limits, ObjectDifference};
 use crate::query::line::Line;
@@ -49,7 +50,14 @@ pub(crate) struct Diff {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Item {
     /// The two moments, and whether single objects were asked for.
-    Begin { from: End, to: End, single: bool },
+    Begin {
+        from: End,
+        to: End,
+        single: bool,
+        /// How much of the time between them the log covers.
+        #[serde(default)]
+        known: Reach,
+    },
     /// An object that differs.
     Object(Box<ObjectDiff>),
     /// A GAP between the moments.
@@ -251,11 +259,14 @@ impl Scope {
         put: &mut Put<'_, Item>,
     ) -> Result<(), Failure> {
         let (first, second) = (end(reader, from, clock)?, end(reader, to, clock)?);
-        put(Item::Begin { from: first, to: second, single: self.objects.is_some() })?;
+        let rows = self.rows(reader, from)?;
+        let about = self.about(reader, from, to)?;
+        let known = log.decided(|| self.reach(reader, log, &about, (from, to)))?;
+        put(Item::Begin { from: first, to: second, single: self.objects.is_some(), known })?;
         let (mut passed, mut first_seen, mut uncertain) = (0, 0, 0);
         let classes = Classes::default();
         // One at a time: together they may be large.
-        for row in self.rows(reader, from)? {
+        for row in rows {
             if !self.is_written(reader, row, (from, to))? {
                 continue;
             }
@@ -280,9 +291,8 @@ impl Scope {
                 put(Item::Object(Box::new(found)))?;
             }
         }
-        let unknown = self.gaps(reader, (from, to), clock, put)?;
-        let about = self.about(reader, from, to)?;
-        let coverage = about.coverage(reader, &log.dir, clock)?;
+        let unknown = self.gaps(reader, (from, to), (log, clock), put)?;
+        let coverage = log.decided(|| about.coverage(reader, &log.dir, clock))?;
         let mut unknown: Vec<String> = unknown.into_iter().chain(coverage.notes().map(str::to_owned)).collect();
         if first_seen > 0 {
             let objects = plural(first_seen as u64, "object was", "objects were");
@@ -295,6 +305,26 @@ impl Scope {
         unknown.dedup();
         unknown.into_iter().try_for_each(|text| put(Item::Unknown(text)))?;
         put(Item::CameAndWent(passed))
+    }
+
+    /// Returns how much the log covers of the time between the moments. That of an entry is its time.
+    fn reach(
+        &self,
+        reader: &mut Reader,
+        log: &Log<'_>,
+        about: &About,
+        (from, to): (Moment, Moment),
+    ) -> Result<Reach, Failure> {
+        if from.seq == to.seq && from.time.is_none() {
+            return Ok(Reach::All);
+        }
+        let time = |place: Moment| match place.time {
+            Some(time) => Ok::<_, Failure>(Some(time)),
+            None => Ok(reader.time_of(place.seq)?.and_then(|time| Timestamp::from_microsecond(time).ok())),
+        };
+        let (since, until) = (time(from)?, time(to)?);
+        let (resources, namespaces) = (about.resources.clone(), about.namespaces.clone());
+        About { resources, namespaces, since, until }.reach(reader, &log.dir, &log.clock)
     }
 
     /// Reports whether one of the wanted managers or users wrote the object, given by its row, between the moments.
@@ -318,7 +348,7 @@ impl Scope {
         &self,
         reader: &mut Reader,
         (from, to): (Moment, Moment),
-        clock: &Clock,
+        (log, clock): (&Log<'_>, &Clock),
         put: &mut Put<'_, Item>,
     ) -> Result<Vec<String>, Failure> {
         let mut concerned = BTreeSet::new();
@@ -333,7 +363,7 @@ impl Scope {
         let names = names(reader)?;
         let (mut seen, mut unknown) = (BTreeSet::new(), Vec::new());
         for (resource, namespace) in concerned {
-            for stored in reader.gaps(resource, namespace.as_deref(), from.seq)? {
+            for stored in log.decided(|| Ok(reader.gaps(resource, namespace.as_deref(), from.seq)?))? {
                 let entry = object::parse(&stored)?;
                 let (Some(gap), true) = (entry.gap(), stored.seq <= to.seq && seen.insert(stored.seq)) else {
                     continue;
@@ -342,7 +372,8 @@ impl Scope {
                 put(Item::Gap(Box::new(Hole { seq, resource, gap, entry: stored.clone().into() })))?;
             }
             for (name, place) in [("--from", from), ("--to", to)] {
-                if let Some(doubt) = doubt(reader, (resource, namespace.as_deref()), place, clock)? {
+                let doubt = log.decided(|| doubt(reader, (resource, namespace.as_deref()), place, clock))?;
+                if let Some(doubt) = doubt {
                     unknown.push(format!("{name} lies in a gap of {}: {doubt}", names[&resource]));
                 }
             }

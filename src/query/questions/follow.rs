@@ -5,15 +5,10 @@
 //! slowly. Without inotify it is read once a second.
 
 use std::fs;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-#[cfg(target_os = "linux")]
-use rustix::fs::inotify;
-
+use crate::core::os::{MetadataExt, Writes};
 use crate::journal::Reader;
 use crate::query::render::{Exit, Failure};
 use crate::query::{Log, is_running};
@@ -29,7 +24,7 @@ const GONE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(in crate::query) struct Follow {
     dir: PathBuf,
-    inotify: Option<OwnedFd>,
+    writes: Writes,
     inode: Option<u64>,
     version: i64,
     /// Time and result of the last look for a daemon.
@@ -39,9 +34,9 @@ pub(in crate::query) struct Follow {
 impl Follow {
     /// Begins to follow: every commit from here on ends a [`Follow::wait`].
     pub(in crate::query) fn new(reader: &Reader, dir: &Path) -> Result<Self, Failure> {
-        let inotify = watch(dir);
+        let writes = Writes::of(dir);
         let version = reader.data_version()?;
-        Ok(Self { dir: dir.to_owned(), inotify, inode: inode(dir), version, looked: None })
+        Ok(Self { dir: dir.to_owned(), writes, inode: inode(dir), version, looked: None })
     }
 
     /// Returns after the next commit, which may have happened since the last call, or at a moment. Reports whether there was a commit.
@@ -56,6 +51,7 @@ impl Follow {
     ) -> Result<bool, Failure> {
         let mut pause = POLL_WAIT_MAX;
         loop {
+            log.stands()?;
             let version = reader.data_version()?;
             if version != self.version {
                 self.version = version;
@@ -106,40 +102,13 @@ impl Follow {
                 return Err(Failure::closed_pipe());
             }
             let left = until.saturating_duration_since(Instant::now());
-            let mut fds: Vec<PollFd<'_>> = self.inotify.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-            let wait = Timespec::try_from(left.min(GONE_POLL_INTERVAL)).expect("it is far less than a second");
-            match poll(&mut fds, Some(&wait)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(Failure::io("cannot wait for new entries", &error.into())),
-            }
-            let mut written = false;
-            if let Some(fd) = &self.inotify {
-                let mut events = [0; 4096];
-                // What happened does not matter, only that something did.
-                while rustix::io::read(fd, &mut events).is_ok_and(|read| read > 0) {
-                    written = true;
-                }
-            }
+            let waited = self.writes.wait(left.min(GONE_POLL_INTERVAL));
+            let written = waited.map_err(|error| Failure::io("cannot wait for new entries", &error))?;
             if written || left.is_zero() {
                 return Ok(written);
             }
         }
     }
-}
-
-/// The kernel's reports of writes in the directory, if it makes any.
-#[cfg(target_os = "linux")]
-fn watch(dir: &Path) -> Option<OwnedFd> {
-    let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
-    // The directory and not the WAL: that file comes and goes with the daemon.
-    let events = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
-    inotify::init(flags).and_then(|fd| inotify::add_watch(&fd, dir, events).map(|_| fd)).ok()
-}
-
-/// None: other systems have no inotify, and the journal is looked at once a second.
-#[cfg(not(target_os = "linux"))]
-fn watch(_dir: &Path) -> Option<OwnedFd> {
-    None
 }
 
 fn inode(dir: &Path) -> Option<u64> {

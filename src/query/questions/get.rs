@@ -1,6 +1,6 @@
 //! Objects as they are, or as they were.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::core::model::{EntryType, Resource, Seq};
 use crate::journal::{ObjectRow, Reader, StoredEntry};
+use crate::query::coverage::known::Reach;
 use crate::query::coverage_notes::{About, doubt};
 use crate::query::render::names::{At, Spellings};
 use crate::query::render::object::Moment;
@@ -143,13 +144,50 @@ impl Question for Get {
                 object::not_before_all(&reader, time, &log.clock)?;
             }
             let when = if self.at.is_some() { "then" } else { "now" };
-            let none = format!("there is no {} {when}, as far as the journal knows", wanted.asked);
-            return Err(Failure::no(if reasons.is_empty() { none } else { reasons.join("; ") }));
+            if !reasons.is_empty() {
+                return Err(Failure::no(reasons.join("; ")));
+            }
+            let none = match self.unknown(&wanted.resources, &mut reader, place, log)? {
+                None => format!("there is no {} {when}, as far as the journal knows", wanted.asked),
+                Some((Reach::Nothing, why)) => format!("nothing is known of {} {when}{why}", wanted.asked),
+                Some((Reach::All | Reach::Part, why)) => format!("no {} is known {when}{why}", wanted.asked),
+            };
+            return Err(Failure::no(none));
         }
         if let Some(place) = place {
             remark_seen_later(&seen_later, place, log);
         }
         remark(&mut reader, &concerned, place, log)
+    }
+}
+
+impl Get {
+    /// Returns why the log does not know the moment, for resources of which it has no object then; none where it does.
+    fn unknown(
+        &self,
+        resources: &BTreeMap<i64, String>,
+        reader: &mut Reader,
+        place: Option<Moment>,
+        log: &Log<'_>,
+    ) -> Result<Option<(Reach, String)>, Failure> {
+        // Of the moment right after an entry that is known.
+        let Some(time) = place.map_or(Some(log.clock.now), |place| place.time) else { return Ok(None) };
+        let (names, namespaces) = (Some(resources.values().cloned().collect()), self.namespaces.clone());
+        let about = About { resources: names, namespaces, since: Some(time), until: Some(time) };
+        let reach = log.decided(|| about.reach(reader, &log.dir, &log.clock))?;
+        if reach.is_all() {
+            return Ok(None);
+        }
+        let namespace = self.namespaces.first().filter(|_| self.namespaces.len() == 1).map(String::as_str);
+        for (id, place) in resources.keys().zip(std::iter::repeat(place)) {
+            let Some(place) = place else { break };
+            if let Some(doubt) = log.decided(|| doubt(reader, (*id, namespace), place, &log.clock))? {
+                let gap = doubt.split("; ").next().unwrap_or_default();
+                return Ok(Some((reach, format!(": {gap}"))));
+            }
+        }
+        let coverage = log.decided(|| about.coverage(reader, &log.dir, &log.clock))?;
+        Ok(Some((reach, coverage.notes().next().map_or_else(String::new, |note| format!(": {note}")))))
     }
 }
 
@@ -191,6 +229,8 @@ struct Wanted {
     /// One object, by its name.
     one: bool,
     asked: String,
+    /// Full names of the resources, by their rows.
+    resources: BTreeMap<i64, String>,
 }
 
 impl Wanted {
@@ -200,9 +240,11 @@ impl Wanted {
         let (mut rows, mut seen) = (Vec::new(), BTreeSet::new());
         let several = args.labels.is_some() || args.all_namespaces || args.namespaces.len() > 1;
         let mut one = words.len() == 1 && !several;
+        let mut resources = BTreeMap::new();
         object::namespaces(reader, &args.namespaces)?;
         for text in &words {
             let named = spellings.read(text)?;
+            resources.extend(named.resources.iter().map(|(id, resource)| (*id, resource.full_name())));
             let found = match named.name.as_deref() {
                 Some(name) if !name.contains(['*', '?']) => object::known(reader, text, &named, &args.namespaces)?,
                 pattern => {
@@ -224,7 +266,7 @@ impl Wanted {
         if args.labels.is_some() {
             asked.push_str(" with these labels");
         }
-        Ok(Self { rows, one, asked })
+        Ok(Self { rows, one, asked, resources })
     }
 }
 
@@ -261,14 +303,14 @@ fn remark(reader: &mut Reader, rows: &[ObjectRow], place: Option<Moment>, log: &
     };
     for (id, _, namespace) in scopes {
         if let Some(place) = place
-            && let Some(doubt) = doubt(reader, (id, namespace.as_deref()), place, &log.clock)?
+            && let Some(doubt) = log.decided(|| doubt(reader, (id, namespace.as_deref()), place, &log.clock))?
         {
             log.remark(&doubt);
         }
     }
     // Right after an entry everything is as the entry says.
     if place.is_none_or(|place| place.time.is_some()) {
-        about.coverage(reader, &log.dir, &log.clock)?.remark(log);
+        log.decided(|| about.coverage(reader, &log.dir, &log.clock))?.remark(log);
     }
     Ok(())
 }

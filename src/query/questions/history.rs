@@ -398,7 +398,7 @@ impl Walk<'_> {
             return Ok(());
         }
         if let Some(row) = row.filter(|_| self.question.origins)
-            && let Some(found) = origin(reader, &log.clock, row, &stored)?
+            && let Some(found) = log.decided(|| origin(reader, &log.clock, row, &stored))?
         {
             put(Item::Origin(Box::new(found)))?;
         }

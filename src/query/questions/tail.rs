@@ -97,13 +97,13 @@ impl Question for Tail {
         let cuts = self.last.is_none() && count.is_some() && select.picks();
         let wants_some = self.last != Some(0);
         let (folded, after) = match count {
-            None if self.folds && !self.reverse => (Some(Folded::from(&reader, begin, head)?), begin),
+            None if self.folds && !self.reverse => (Some(log.decided(|| Folded::from(&reader, begin, head))?), begin),
             _ if self.folds => {
-                let (folded, after) = Folded::among(&selection, &mut reader, (begin, head), count)?;
+                let (folded, after) = log.decided(|| Folded::among(&selection, &mut reader, (begin, head), count))?;
                 (Some(folded), after)
             }
             None => (None, begin),
-            Some(count) => (None, selection.newest(&mut reader, begin, head, count)?),
+            Some(count) => (None, log.decided(|| selection.newest(&mut reader, begin, head, count))?),
         };
         let mut answer = Answer { log, put, about, coverage, selection, folded, count: 0, wants_some };
         if self.reverse {
@@ -116,6 +116,7 @@ impl Question for Tail {
             after = after.max(head);
             let Some(follow) = &mut follow else { return answer.end(&mut reader, head, cut) };
             (answer.put)(Item::Pause)?;
+            log.follow();
             while !follow.wait(&reader, log, answer.folded.as_ref().and_then(Folded::due))? {
                 answer.put_due(&mut reader)?;
             }
@@ -135,10 +136,10 @@ impl Answer<'_, '_, '_> {
     fn forward(&mut self, reader: &mut Reader, mut after: Seq, head: Seq) -> Result<(), Failure> {
         while after < head {
             let upto = match &mut self.folded {
-                Some(folded) => folded.stretch(&self.selection, reader, after, head)?,
+                Some(folded) => folded.stretch(&self.selection, reader, (after, head), self.log)?,
                 None => head,
             };
-            let (entries, reached) = self.selection.page(reader, after, upto)?;
+            let (entries, reached) = self.log.decided(|| self.selection.page(reader, after, upto))?;
             self.selection.remark(self.log);
             for entry in entries {
                 self.one(entry)?;
@@ -163,7 +164,7 @@ impl Answer<'_, '_, '_> {
     fn put_due(&mut self, reader: &mut Reader) -> Result<(), Failure> {
         for rewrite in self.folded.as_mut().map(Folded::take_due).unwrap_or_default() {
             // It may have been removed meanwhile.
-            if let Some(entry) = reader.entry(Seq(rewrite.seq))? {
+            if let Some(entry) = self.log.decided(|| Ok(reader.entry(Seq(rewrite.seq))?))? {
                 self.count += 1;
                 (self.put)(Item::Rewrite(Box::new(rewrite), entry.into()))?;
                 (self.put)(Item::Pause)?;
@@ -176,7 +177,7 @@ impl Answer<'_, '_, '_> {
     fn back(&mut self, reader: &mut Reader, (begin, head): (Seq, Seq), mut left: usize) -> Result<bool, Failure> {
         let (mut before, mut more) = (head.next(), false);
         while left > 0 && before > begin.next() {
-            let (entries, reached) = self.selection.page_back(reader, begin, before)?;
+            let (entries, reached) = self.log.decided(|| self.selection.page_back(reader, begin, before))?;
             self.selection.remark(self.log);
             more = reached > begin.next();
             for entry in entries {

@@ -154,6 +154,8 @@ impl Question for Why {
         for write in &mut writes {
             let seq = write.via.last().map_or(write.seq, |via| via.seq).filter(|_| write.set == Set::At);
             write.actor = seq.map_or(Ok(None), |seq| object::actor_of(&mut reader, Seq(seq)))?;
+            let beyond = object::beyond(&mut reader, seq.map(Seq), write.actor.as_ref())?;
+            write.provenance.ends.add_sender(&beyond);
         }
         put(Explanation {
             api_version: found.api_version,

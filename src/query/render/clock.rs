@@ -3,6 +3,7 @@
 //! What people read is local and shows its offset; JSON and YAML stay in UTC. One present holds for a whole command, so
 //! that what it says of a moment fits what it did with it.
 
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,7 +45,7 @@ fn system() -> TimeZone {
     let named = std::env::var("TZ").ok().filter(|name| !name.is_empty());
     // As libc has it: a daylight-saving time without rules keeps to these.
     let ruled = || TimeZone::posix(&format!("{},M3.2.0,M11.1.0", named.as_ref()?)).ok();
-    TimeZone::try_system().ok().or_else(ruled).unwrap_or_else(|| {
+    at_its_place(named.as_deref()).or_else(|| TimeZone::try_system().ok()).or_else(ruled).unwrap_or_else(|| {
         if let Some(name) = &named {
             complain(&format!(
                 "note: times are in UTC: $TZ is {name:?}, of which this machine knows no time zone (a zone is called Europe/Berlin, and comes with the package tzdata)"
@@ -52,6 +53,16 @@ fn system() -> TimeZone {
         }
         TimeZone::UTC
     })
+}
+
+/// The zone by its usual path, without a look at all that there are: they are hundreds of files.
+fn at_its_place(named: Option<&str>) -> Option<TimeZone> {
+    let path = match named {
+        None => std::fs::canonicalize("/etc/localtime").ok()?,
+        Some(name) => Path::new("/usr/share/zoneinfo").join(name),
+    };
+    let (_, name) = path.to_str()?.rsplit_once("/zoneinfo/")?;
+    TimeZone::tzif(name, &std::fs::read(&path).ok()?).ok()
 }
 
 /// A moment to the second, with its offset: RFC 3339, as it can be typed again.

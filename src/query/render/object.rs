@@ -385,6 +385,27 @@ pub(crate) fn actor_of(reader: &mut Reader, seq: Seq) -> Result<Option<Actor>, F
     Ok(Some(actor))
 }
 
+/// Returns what the audit log has beyond managedFields, of the change that an entry is: its sender, or why there is none.
+///
+/// # Errors
+/// Where the journal cannot be read, or the entry is damaged.
+pub(crate) fn beyond(reader: &mut Reader, seq: Option<Seq>, actor: Option<&Actor>) -> Result<String, Failure> {
+    if let Some(actor) = actor {
+        return Ok(format!("the audit log names {}", actor.sender.user));
+    }
+    let is_read = reader.audit_logs()?.iter().any(|log| log.active);
+    let stored = seq.filter(|_| is_read).map_or(Ok(None), |seq| reader.entry(seq))?;
+    let Some(stored) = stored else { return Ok("the API server's audit log has who asked".to_owned()) };
+    let span = Span::of(&parse(&stored)?.header);
+    Ok(if stored.seq > reader.attributed()? {
+        "the audit log names nobody yet".to_owned()
+    } else if reader.audit_events_missing(span.earliest.as_microsecond(), span.latest.as_microsecond())? {
+        "the audit log lacks events of that time, so that nobody is certain".to_owned()
+    } else {
+        "the audit log names nobody for certain".to_owned()
+    })
+}
+
 /// Certainty, in answers, of a sender who was named before it was known that events of that time are missing.
 pub(crate) const DOUBTFUL: &str = "doubtful";
 

@@ -54,7 +54,13 @@ pub(crate) fn sender(actor: &Actor) -> String {
     let Sender { user, impersonated_by, agent, addresses } = &actor.sender;
     let by = if impersonated_by.is_empty() { String::new() } else { format!("impersonated by {impersonated_by}") };
     let agent = agent.split(' ').next().unwrap_or_default();
-    let parts = [&*by, agent, addresses.first().map_or("", String::as_str)];
+    let from = match &addresses[..] {
+        [] => String::new(),
+        // What stands before the last one is what the client says.
+        [said, .., connected] if said != connected => format!("{said} through {connected}"),
+        [address, ..] => address.clone(),
+    };
+    let parts = [&*by, agent, &*from];
     let mut text = format!("{user} (");
     for part in parts.into_iter().filter(|part| !part.is_empty()) {
         text.push_str(part);
@@ -62,6 +68,29 @@ pub(crate) fn sender(actor: &Actor) -> String {
     }
     let why = if actor.certainty == DOUBTFUL { ", events of that time are missing" } else { "" };
     text.push_str(&format!("audit: {}{why})", actor.certainty));
+    printable(&text).into_owned()
+}
+
+/// `by alice (audit: exact)`, `by alice, bob and 2 others (audit)`: the senders of several requests; nothing where there is none.
+pub(crate) fn senders(actors: &[Actor]) -> String {
+    const NAMED: usize = 2;
+    let text = match actors {
+        [] => return String::new(),
+        [actor] => {
+            let by = &actor.sender.impersonated_by;
+            let by = if by.is_empty() { String::new() } else { format!("impersonated by {by}, ") };
+            format!("by {} ({by}audit: {})", actor.sender.user, actor.certainty)
+        }
+        several => {
+            let (named, others) = several.split_at(several.len().min(NAMED));
+            let names = named.iter().map(|actor| &*actor.sender.user).collect::<Vec<_>>().join(", ");
+            match others.len() {
+                0 => format!("by {names} (audit)"),
+                1 => format!("by {names} and another (audit)"),
+                many => format!("by {names} and {many} others (audit)"),
+            }
+        }
+    };
     printable(&text).into_owned()
 }
 
@@ -142,6 +171,52 @@ mod tests {
         );
         assert_eq!(spell(&books.all(), false), "kubectl, kubelet");
         assert!(ManagedFields::of(b"[]").all().is_empty());
+    }
+
+    /// A client writes what it likes before the address of its connection, which is therefore always there.
+    #[test]
+    fn a_sender_has_the_address_of_its_connection() {
+        let actor = |addresses: &[&str], certainty: &str| Actor {
+            sender: Sender {
+                user: "alice".to_owned(),
+                addresses: addresses.iter().map(|&text| text.to_owned()).collect(),
+                ..Sender::default()
+            },
+            verb: "patch".to_owned(),
+            subresource: String::new(),
+            audit_ids: Vec::new(),
+            certainty: certainty.to_owned(),
+        };
+        for (addresses, certainty, expected) in [
+            (&[][..], "field", "alice (audit: field)"),
+            (&["10.0.0.7"], "exact", "alice (10.0.0.7, audit: exact)"),
+            (&["10.0.0.7", "10.0.0.7"], "exact", "alice (10.0.0.7, audit: exact)"),
+            (&["1.2.3.4", "5.6.7.8", "10.0.0.7"], "field", "alice (1.2.3.4 through 10.0.0.7, audit: field)"),
+            (&["10.0.0.7"], DOUBTFUL, "alice (10.0.0.7, audit: doubtful, events of that time are missing)"),
+        ] {
+            assert_eq!(sender(&actor(addresses, certainty)), expected);
+        }
+    }
+
+    #[test]
+    fn several_senders_are_named_in_a_line() {
+        let actor = |(user, by): &(&str, &str)| Actor {
+            sender: Sender { user: (*user).to_owned(), impersonated_by: (*by).to_owned(), ..Sender::default() },
+            certainty: "field".to_owned(),
+            verb: String::new(),
+            subresource: String::new(),
+            audit_ids: Vec::new(),
+        };
+        for (users, expected) in [
+            (&[][..], ""),
+            (&[("alice", "")], "by alice (audit: field)"),
+            (&[("alice", "bob")], "by alice (impersonated by bob, audit: field)"),
+            (&[("alice", ""), ("bob", "eve")], "by alice, bob (audit)"),
+            (&[("alice", ""), ("bob", ""), ("c", "")], "by alice, bob and another (audit)"),
+            (&[("a\u{1b}[31m", ""), ("b", ""), ("c", ""), ("d", "")], "by a\\u{1b}[31m, b and 2 others (audit)"),
+        ] {
+            assert_eq!(senders(&users.iter().map(actor).collect::<Vec<_>>()), expected);
+        }
     }
 
     /// Every key of a set is read once, however many values are asked for.

@@ -140,7 +140,7 @@ const AUDIT_LOG: &str = "users are known with an [[audit_log]] in the configurat
 
 /// The users that a sender is, and is impersonated by.
 pub(crate) fn users(actor: &Actor) -> impl Iterator<Item = &str> {
-    [&*actor.sender.user, &*actor.sender.impersonated_by].into_iter().filter(|user| !user.is_empty())
+    actor.sender.users()
 }
 
 /// A field that an entry changed.

@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Alarm {
 }
 
 /// Every name that an alarm can have.
-pub const NAMES: [&str; 32] = [
+pub const NAMES: [&str; 33] = [
     DAEMON_DOWN,
     DAEMON_FAILING,
     CONFIGURATION_REFUSED,
@@ -83,6 +83,7 @@ pub const NAMES: [&str; 32] = [
     GAP_RECORDED,
     AUDIT_LOG_INCOMPLETE,
     AUDIT_LOG_UNREAD,
+    AUDIT_LOG_NAMES_NOBODY,
     EVIDENCE_FAILING,
     WITNESS_SILENT,
     SINK_HALTED,
@@ -117,6 +118,7 @@ const RESOURCE_WAITING: &str = "resource-waiting";
 const GAP_RECORDED: &str = "gap-recorded";
 const AUDIT_LOG_INCOMPLETE: &str = "audit-log-incomplete";
 const AUDIT_LOG_UNREAD: &str = "audit-log-unread";
+const AUDIT_LOG_NAMES_NOBODY: &str = "audit-log-names-nobody";
 const EVIDENCE_FAILING: &str = "evidence-failing";
 const WITNESS_SILENT: &str = "witness-silent";
 const SINK_HALTED: &str = "sink-halted";
@@ -163,6 +165,7 @@ pub(super) fn alarms(status: &Status) -> Vec<Alarm> {
     }
     all.extend(audit_log::incomplete(status));
     if status.daemon.running {
+        all.extend(audit_log::names_nobody(status));
         all.extend(evidence::of(status));
     }
     all.extend(sinks(status));

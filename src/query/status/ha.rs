@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Live;
+use crate::core::k8s::audited::Unexplained;
 use crate::journal::Apart;
 
 /// Role of this process among those that share the log.
@@ -110,6 +111,7 @@ impl Live {
     pub fn is_news_after(&self, written: &Self) -> bool {
         let steady = |live: &Self| Self {
             open_files: 0,
+            unexplained: coarse(&live.unexplained),
             ha: live.ha.clone().map(|ha| HaView {
                 behind_seconds: ha.behind_seconds.round(),
                 backlog_bytes: ha.backlog_bytes >> 20,
@@ -121,9 +123,24 @@ impl Live {
     }
 }
 
+/// Returns counts with their first two digits.
+fn coarse(unexplained: &Unexplained) -> Unexplained {
+    let digits = |number: u64| {
+        let unit = 10_u64.pow(number.checked_ilog10().unwrap_or(0).saturating_sub(1));
+        number / unit * unit
+    };
+    let mut coarse = unexplained.clone();
+    coarse.run.iter_mut().for_each(|run| run.changes = digits(run.changes));
+    for of in &mut coarse.resources {
+        (of.changes, of.decided) = (digits(of.changes), digits(of.decided));
+    }
+    coarse
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::k8s::audited::UnexplainedResource;
 
     #[test]
     fn since_when_something_is_so_is_kept_until_it_is_not() {
@@ -157,6 +174,13 @@ mod tests {
             ..Live::default()
         };
         assert!(!same.is_news_after(&written));
+        let counted = |changes| {
+            let of = UnexplainedResource { resource: "pods".to_owned(), changes, decided: 20_000 };
+            let unexplained = Unexplained { resources: vec![of], ..Unexplained::default() };
+            Live { unexplained, ..written.clone() }
+        };
+        assert!(!counted(10_999).is_news_after(&counted(10_000)));
+        assert!(counted(11_000).is_news_after(&counted(10_000)) && counted(21).is_news_after(&counted(20)));
         let other = Live { ha: Some(HaView { term: 1, ..ha }), ..written.clone() };
         assert!(other.is_news_after(&written));
     }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -11,6 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{HaView, WitnessStatus};
+use crate::core::k8s::audited::Unexplained;
+use crate::core::os::{FileExt, OpenOptionsExt};
 use crate::journal::Pause;
 
 /// The file in the state directory that the daemon leaves it in.
@@ -86,6 +87,8 @@ pub struct Live {
     pub evidence: Option<Trouble>,
     /// Witnesses of the evidence.
     pub witnesses: Vec<WitnessStatus>,
+    /// Changes that no request of the audit logs explains.
+    pub unexplained: Unexplained,
     /// Set while nothing runs, because the last run ended by an error; it is begun again.
     pub failed: Option<Trouble>,
 }

@@ -1,11 +1,10 @@
 //! The process that holds a state directory.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::DaemonStatus;
+use crate::core::os::{self, MetadataExt};
 
 /// Reports whether a daemon holds the state directory. It reads the kernel's list of locks instead of trying the lock, which a
 /// daemon that starts at that moment would find taken.
@@ -14,7 +13,7 @@ pub fn daemon(dir: &Path) -> DaemonStatus {
     let path = dir.join("decklog.lock");
     let Ok(meta) = fs::metadata(&path) else { return DaemonStatus::default() };
     let named: Option<u32> = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-    let named = named.filter(|pid| alive(*pid));
+    let named = named.filter(|pid| os::is_alive(*pid));
     // On a busy machine the list moves while it is read and a line can be missed, so that a process which should be
     // in it is looked for more than once.
     for _ in 0..READS {
@@ -41,14 +40,6 @@ fn holder(locks: &str, inode: u64) -> Option<u32> {
         let [_, "FLOCK", "ADVISORY", "WRITE", pid, file, ..] = words.as_slice() else { return None };
         let same = file.rsplit(':').next().and_then(|number| number.parse().ok()) == Some(inode);
         same.then(|| pid.parse().ok()).flatten()
-    })
-}
-
-pub(super) fn alive(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    pid.is_some_and(|pid| match rustix::process::test_kill_process(pid) {
-        Ok(()) => true,
-        Err(error) => io::Error::from(error).kind() == io::ErrorKind::PermissionDenied,
     })
 }
 

@@ -281,3 +281,68 @@ async fn a_sender_of_a_time_of_which_events_are_missing_is_doubtful() {
         assert_eq!(entry[0]["summary"]["actor"]["certainty"], expected, "{what}");
     }
 }
+
+/// The story of a namespace names the senders of each line, also of one that is several changes.
+#[tokio::test(start_paused = true)]
+async fn what_happened_in_a_namespace_has_its_senders() {
+    let dir = tempfile::tempdir().unwrap();
+    played(dir.path()).await;
+    let (alice, bot) = ("alice@example.com", "system:serviceaccount:ci:bot");
+    let told = |all: bool| {
+        let only = Filters { since: Some(Timestamp::UNIX_EPOCH), ..Filters::default() };
+        let items = asked(dir.path(), questions::causes::Causes { only, all, ..Default::default() }).0;
+        let mut told: Vec<(u64, Vec<String>)> = Vec::new();
+        for group in items.iter().filter_map(|item| item.get("group")) {
+            let users = group["actors"].as_array().into_iter().flatten();
+            let users = users.map(|actor| actor["user"].as_str().unwrap().to_owned()).collect();
+            told.push((group["entry"]["seq"].as_u64().unwrap_or_default(), users));
+        }
+        told
+    };
+    let of = |users: &[&str]| users.iter().map(|&user| user.to_owned()).collect::<Vec<_>>();
+    assert_eq!(told(true), [(6, of(&[alice])), (4, of(&[bot])), (2, of(&[alice])), (1, of(&[]))]);
+    let groups = told(false);
+    let named: BTreeSet<&str> = groups.iter().flat_map(|(_, users)| users.iter().map(String::as_str)).collect();
+    assert_eq!(named, BTreeSet::from([alice, bot]), "{groups:?}");
+}
+
+/// Who asks about a change that has no sender is told which it is: there is no audit log, it is not read so far, it lacks events, or
+/// nobody is certain.
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_a_sender_says_what_the_audit_log_has() {
+    for (is_read, upto, lacks, is_sent, expected) in [
+        (false, 0, false, false, "the API server's audit log has who asked"),
+        (true, 0, false, false, "the audit log names nobody yet"),
+        (true, 1, true, false, "the audit log lacks events of that time, so that nobody is certain"),
+        (true, 1, false, false, "the audit log names nobody for certain"),
+        (true, 1, false, true, "the audit log names alice"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        Story::play(dir.path(), &[], async |story| {
+            story.write("configmaps", "shop/flags", "kubectl-edit", |map| map["data"] = json!({"a": "1"})).await;
+            if is_read {
+                let now = crate::core::runtime::now().as_microsecond();
+                let counts = AuditCounts { lost: u64::from(lacks), ..AuditCounts::default() };
+                let doubt = lacks.then_some((now - 20_000_000, now));
+                let batch = AuditBatch { log: "audit".to_owned(), counts, doubt, ..AuditBatch::default() };
+                story.journal.audited(batch).await.unwrap();
+                let attribution = Attribution { upto: Seq(upto), ..Attribution::default() };
+                story.journal.attribute(attribution).await.unwrap();
+            }
+            if is_sent {
+                sent(story, Sender { user: "alice".to_owned(), ..Sender::default() }, "field").await;
+            }
+        })
+        .await;
+        let why = questions::why::Why {
+            object: "configmaps/flags".to_owned(),
+            paths: vec!["/data/a".to_owned()],
+            namespaces: Vec::new(),
+            at: None,
+        };
+        let ends = asked(dir.path(), why).0[0]["writes"][0]["provenance"]["ends"]["text"].clone();
+        assert_eq!(ends, format!("somebody used kubectl; {expected}"));
+        let shown = asked(dir.path(), questions::show::Show { seq: Seq(1) }).0.remove(0);
+        assert_eq!((&shown["beyond"], shown.get("actor").is_some()), (&json!(expected), is_sent));
+    }
+}

@@ -20,9 +20,11 @@ use super::window::{Before, Buckets, Histogram, extent, histogram};
 use super::writers::{Writers, writers};
 use super::{ENTRIES_MAX, LANES_MAX, MARKS_MAX, Opened};
 use crate::core::model::Seq;
+use crate::query::coverage_notes::About;
 use crate::query::render::names::At;
 use crate::query::render::row::{plural, size};
 use crate::query::render::{Exit, Failure};
+use crate::query::select::{Filters, Select, Selection};
 use crate::query::{Log, Put, Question};
 
 /// Time limit for the answers, for which a person waits, and the share of it that objects and the moments may take.
@@ -79,11 +81,29 @@ impl Question for Timeline {
     type Item = Item;
 
     /// # Errors
-    /// As each of the questions.
+    /// As each of the questions, and exit 1 where the window names what the journal does not know, or ends before the log begins.
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, Item>) -> Result<(), Failure> {
-        let mut opened = Opened::of(log)?;
+        let mut reader = log.open()?;
+        let Window { objects, namespaces, since, until, .. } = self.window.clone();
+        let only = Filters { namespaces, since, until, ..Filters::default() };
+        let select = Select { objects, only, ..Select::default() };
+        Selection::new(&select, &mut reader, log)?;
+        let about = About::of(&select, &reader)?;
+        let coverage = about.coverage(&mut reader, &log.dir, &log.clock)?;
+        let mut opened = Opened::within(log, &self.window)?;
         opened.deadline = Instant::now() + FILE_TIMEOUT;
-        embed(&mut opened, &self, log, put)
+        let mut is_empty = true;
+        embed(&mut opened, &self, log, &mut |item| {
+            if let Item::Contents(contents) = &item {
+                is_empty = contents.changes == 0;
+            }
+            put(item)
+        })?;
+        if is_empty {
+            about.note_nothing("no change", &coverage, &mut reader, log)?;
+            coverage.remark(log);
+        }
+        Ok(())
     }
 }
 
@@ -103,19 +123,22 @@ pub(super) fn embed(
     shown.leave_out_what_is_empty();
     room.whole(Lanes::NAME, &shown)?;
     let (since, until) = extent(&opened.reader, &selected, opened.present()?.end)?;
-    let mut view = overview(opened)?;
+    let mut view = log.decided(|| overview(opened))?;
     // It may be handed on to somebody who may see this and nothing else.
     view.narrow(&selected, &mut opened.reader, &shown.namespaces())?;
     view.of_file((since, until), window, &opened.reader)?;
     room.whole(Overview::NAME, &view)?;
-    let buckets = histogram(opened, &Histogram { window: window.clone(), buckets: BUCKETS })?;
+    let of_buckets = Histogram { window: window.clone(), buckets: BUCKETS };
+    let buckets = log.decided(|| histogram(opened, &of_buckets))?;
     room.whole(Histogram::NAME, &buckets)?;
     let at = |micros| Timestamp::from_microsecond(micros).ok();
     let of_writers =
         Window { types: Vec::new(), areas: Vec::new(), since: at(since), until: at(until), ..window.clone() };
-    let written = writers(opened, &Writers { window: of_writers })?;
+    let of_writers = Writers { window: of_writers };
+    let written = log.decided(|| writers(opened, &of_writers))?;
     room.whole(Writers::NAME, &written)?;
-    let listed = entries(opened, &Entries { window: window.clone(), before: None, after: None, limit: LISTED })?;
+    let listed = Entries { window: window.clone(), before: None, after: None, limit: LISTED };
+    let listed = log.decided(|| entries(opened, &listed))?;
     room.whole(Entries::NAME, &listed)?;
     missing.listed = listed.more;
     missing.written = written.truncated();
@@ -141,7 +164,8 @@ pub(super) fn embed(
             continue;
         }
         // Retention may have removed it meanwhile, and one that is damaged hides no other.
-        let Ok(mut whole) = entry(opened, OneEntry { seq: Seq(seq), neighbours: false }) else { continue };
+        let one = OneEntry { seq: Seq(seq), neighbours: false };
+        let Ok(mut whole) = log.decided(|| entry(opened, one)) else { continue };
         (whole.previous, whole.next) = beside.get(&seq).copied().unwrap_or_default();
         if !room.part(format!("{}/{seq}", OneEntry::NAME), &whole)? {
             missing.large += 1;
@@ -329,13 +353,16 @@ impl Missing {
         if self.listed {
             said.push(format!("the list has the newest {} alone", plural(LISTED as u64, "entry", "entries")));
         }
-        if self.moments {
-            said.push("the objects at the ends of the time are not known".to_owned());
-        }
         if self.written {
             said.push("the writers are counted for a part of the time".to_owned());
         }
-        let said = said.join("; ");
-        (!said.is_empty()).then(|| format!("{said}; a later --since, or a filter, leaves room for more"))
+        if !said.is_empty() {
+            said.push("a later --since, or a filter, leaves room for more".to_owned());
+        }
+        // For these there is no room to leave.
+        if self.moments {
+            said.push("the objects at the ends of the time are not known".to_owned());
+        }
+        (!said.is_empty()).then(|| said.join("; "))
     }
 }

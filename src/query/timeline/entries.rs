@@ -51,7 +51,7 @@ impl Question for Entries {
     type Item = EntryList;
 
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, EntryList>) -> Result<(), Failure> {
-        put(entries(&mut Opened::of(log)?, &self)?)
+        put(entries(&mut Opened::within(log, &self.window)?, &self)?)
     }
 }
 

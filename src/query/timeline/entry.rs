@@ -16,6 +16,7 @@ use crate::core::wire::{self, Entry};
 use crate::journal::outline::{Mark, Part};
 use crate::journal::{ObjectRow, Reader, StoredEntry};
 use crate::query::provenance::words;
+use crate::query::questions::show::unseen;
 use crate::query::questions::why::behind::origin;
 use crate::query::render::what::AnnotatedEntry;
 use crate::query::render::{Failure, object};
@@ -73,6 +74,9 @@ pub(super) fn stored(reader: &mut Reader, seq: Seq) -> Result<StoredEntry, Failu
     if let Some(stored) = reader.entry(seq)? {
         return Ok(stored);
     }
+    if reader.is_narrowed() {
+        return Err(unseen(seq));
+    }
     let (retained, head) = (reader.retained()?, reader.head()?);
     Err(Failure::no(if seq > head {
         format!("there is no entry {seq} yet: the newest is {head}")
@@ -128,13 +132,20 @@ pub(super) fn entry(opened: &mut Opened, OneEntry { seq, neighbours: near }: One
         }
     }
     let real = !summary.quiet;
+    let unnamed = match wire::unnamed(&parsed) {
+        Some(why) => {
+            let actor = object::actor_of(reader, seq)?;
+            Some(why.sentence(&object::beyond(reader, Some(seq), actor.as_ref())?))
+        }
+        None => None,
+    };
     Ok(Whole {
         summary,
         entry_cut: raw.is_none(),
         entry: raw,
         diff,
         diff_cut,
-        unnamed: wire::unnamed(&parsed).map(wire::Unnamed::sentence),
+        unnamed,
         real,
         origin: behind.map_or_else(Vec::new, |behind| words::lines(&behind, clock)),
         previous,

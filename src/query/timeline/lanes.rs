@@ -98,7 +98,7 @@ impl Question for Lanes {
     type Item = LaneList;
 
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, LaneList>) -> Result<(), Failure> {
-        put(lanes(&mut Opened::of(log)?, &self)?)
+        put(lanes(&mut Opened::within(log, &self.window)?, &self)?)
     }
 }
 

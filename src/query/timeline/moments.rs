@@ -97,7 +97,7 @@ impl Question for StateAt {
     /// # Errors
     /// Exit 1 where the log does not reach to the moment, and 64 where the window selects more than objects.
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, State>) -> Result<(), Failure> {
-        put(state(&mut Opened::of(log)?, &self)?)
+        put(state(&mut Opened::within(log, &self.window)?, &self)?)
     }
 }
 
@@ -223,7 +223,7 @@ impl Question for ChangesBetween {
     /// # Errors
     /// As [`StateAt`].
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, Changes>) -> Result<(), Failure> {
-        put(changes(&mut Opened::of(log)?, &self)?)
+        put(changes(&mut Opened::within(log, &self.window)?, &self)?)
     }
 }
 

@@ -140,13 +140,13 @@ impl Selected {
         !self.named.is_empty()
     }
 
-    /// Reports whether the selection asks for the senders of changes, and the journal has some.
+    /// Reports whether the selection asks for the senders of changes, and the journal has some, or that is not for who asks.
     ///
     /// # Errors
     /// Where the journal cannot be read.
     pub(super) fn asks_for_senders(&self, reader: &Reader) -> Result<bool, Failure> {
         let asks = self.by.is_some() || self.filter.as_ref().is_some_and(Filter::asks_for_sender);
-        Ok(asks && reader.has_actors()?)
+        Ok(asks && (reader.is_narrowed() || reader.has_actors()?))
     }
 
     /// Reports whether an object is selected, also one that the journal has never recorded.

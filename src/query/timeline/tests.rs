@@ -91,10 +91,11 @@ async fn begun(dir: &Path) -> (Journal, WriterThread, SourceJournal) {
 
 async fn write(journal: &Journal, source: &SourceJournal, numbers: std::ops::Range<u64>) {
     let changes: Vec<WatchChange> = numbers.map(change).collect();
-    for group in changes.chunks(500) {
+    for group in changes.chunks(100) {
         source.append(group.to_vec()).await.unwrap();
+        // What waits for seconds gets the time at which it was handed over, which is before that of the entries before it.
+        journal.flush().await.unwrap();
     }
-    journal.flush().await.unwrap();
 }
 
 /// Waits until it is so; nothing here takes long.

@@ -84,7 +84,7 @@ impl Question for Updates {
     type Item = Update;
 
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, Update>) -> Result<(), Failure> {
-        put(updates(&mut Opened::of(log)?, &self)?)
+        put(updates(&mut Opened::within(log, &self.window)?, &self)?)
     }
 }
 
@@ -113,26 +113,22 @@ fn updates(opened: &mut Opened, question: &Updates) -> Result<Update, Failure> {
         };
         let narrow = Narrow::of_sent(&selected, &senders);
         let mut unanswered = false;
-        let within = (Vec::new(), selected.namespaces.clone());
-        reader.within(within, |reader| {
-            reader.rows_between(Seq(after + 1), Seq(upto), &mut |row| {
-                let (mark, words) = outline(&classes, &row);
-                let mut builder = Builder::default();
-                builder.add(mark, &words);
-                let Some(part) = Part::read(builder.finish()) else { return ControlFlow::Continue(()) };
-                let passes = part.marks.iter().all(|mark| narrow.takes(&part, mark)) && (selected.quiet || !mark.quiet);
-                let filter = selected.filter.as_ref().filter(|_| passes);
-                let sender = senders.get(&row.entry.seq.0);
-                let Ok(is_selected) = filter.map_or(Ok(passes), |filter| filter.selects_of(&row.entry.line, sender))
-                else {
-                    unanswered = true;
-                    return ControlFlow::Break(());
-                };
-                if is_selected {
-                    entries.extend(Some(summaries.of(&row.entry)).filter(|entry| entry.is_selected(&selected)));
-                }
-                ControlFlow::Continue(())
-            })
+        reader.rows_between(Seq(after + 1), Seq(upto), &mut |row| {
+            let (mark, words) = outline(&classes, &row);
+            let mut builder = Builder::default();
+            builder.add(mark, &words);
+            let Some(part) = Part::read(builder.finish()) else { return ControlFlow::Continue(()) };
+            let passes = part.marks.iter().all(|mark| narrow.takes(&part, mark)) && (selected.quiet || !mark.quiet);
+            let filter = selected.filter.as_ref().filter(|_| passes);
+            let sender = senders.get(&row.entry.seq.0);
+            let Ok(is_selected) = filter.map_or(Ok(passes), |filter| filter.selects_of(&row.entry.line, sender)) else {
+                unanswered = true;
+                return ControlFlow::Break(());
+            };
+            if is_selected {
+                entries.extend(Some(summaries.of(&row.entry)).filter(|entry| entry.is_selected(&selected)));
+            }
+            ControlFlow::Continue(())
         })?;
         // The window, which the page asks for again, has the reason.
         if unanswered {

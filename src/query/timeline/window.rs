@@ -106,22 +106,19 @@ impl Chosen {
     ) -> Result<Self, Failure> {
         let Some(filter) = &selected.filter else { return Ok(Self::default()) };
         let (mut chosen, mut unanswered, mut late) = (HashSet::new(), HashMap::new(), None);
-        let within = (Vec::new(), selected.namespaces.clone());
-        reader.within(within, |reader| {
-            reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
-                let seq = row.entry.seq.0;
-                // An expression that loops may take long for each. Whoever asks for more goes on from the first, so there has to be one.
-                if deadline.is_some_and(|deadline| Instant::now() > deadline) {
-                    late = Some(seq);
-                    return ControlFlow::Break(());
-                }
-                let answer = filter.selects_of(&row.entry.line, senders.get(&seq));
-                if !matches!(answer, Ok(false)) {
-                    chosen.insert(seq);
-                }
-                unanswered.extend(answer.err().map(|error| (seq, error)));
-                ControlFlow::Continue(())
-            })
+        reader.rows_between(Seq(slice.0 + 1), Seq(slice.1), &mut |row| {
+            let seq = row.entry.seq.0;
+            // An expression that loops may take long for each. Whoever asks for more goes on from the first, so there has to be one.
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                late = Some(seq);
+                return ControlFlow::Break(());
+            }
+            let answer = filter.selects_of(&row.entry.line, senders.get(&seq));
+            if !matches!(answer, Ok(false)) {
+                chosen.insert(seq);
+            }
+            unanswered.extend(answer.err().map(|error| (seq, error)));
+            ControlFlow::Continue(())
         })?;
         Ok(Self { chosen: Some(chosen), unanswered, late })
     }
@@ -130,20 +127,6 @@ impl Chosen {
 /// Looks at every entry that passes, in the window or within these seqs. Gives the seq up to which it came where it had to
 /// stop before the end.
 pub(super) fn look(
-    index: &Index,
-    reader: &mut Reader,
-    selected: &Selected,
-    (bounds, way): ((u64, u64), Way),
-    deadline: Instant,
-    visit: &mut dyn FnMut(&Part, &Mark) -> ControlFlow<()>,
-) -> Result<Option<u64>, Failure> {
-    // A GAP of an object in another namespace needs no decision.
-    let within = (Vec::new(), selected.namespaces.clone());
-    reader.within(within, |reader| look_at(index, reader, selected, (bounds, way), deadline, visit))
-}
-
-/// Looks as [`look`] does, where the reader is within the namespaces of the window.
-fn look_at(
     index: &Index,
     reader: &mut Reader,
     selected: &Selected,
@@ -234,7 +217,7 @@ impl Question for Histogram {
     type Item = Buckets;
 
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, Buckets>) -> Result<(), Failure> {
-        put(histogram(&mut Opened::of(log)?, &self)?)
+        put(histogram(&mut Opened::within(log, &self.window)?, &self)?)
     }
 }
 

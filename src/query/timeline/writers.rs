@@ -98,7 +98,7 @@ impl Question for Writers {
     type Item = WriterList;
 
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, WriterList>) -> Result<(), Failure> {
-        put(writers(&mut Opened::of(log)?, &self)?)
+        put(writers(&mut Opened::within(log, &self.window)?, &self)?)
     }
 }
 
@@ -170,27 +170,24 @@ fn over(
     while from <= upto && !late {
         let to = if asks_for_senders { upto.min(from + SLICE - 1) } else { upto };
         let senders = if asks_for_senders { senders(reader, Seq(from), Seq(to))? } else { HashMap::new() };
-        let within = (Vec::new(), selected.namespaces.clone());
-        reader.within(within, |reader| {
-            reader.rows_between(Seq(from), Seq(to), &mut |row| {
-                if Instant::now() > deadline {
-                    late = true;
+        reader.rows_between(Seq(from), Seq(to), &mut |row| {
+            if Instant::now() > deadline {
+                late = true;
+                return ControlFlow::Break(());
+            }
+            if selected.objects.as_ref().is_some_and(|objects| !objects.contains(&row.object)) {
+                return ControlFlow::Continue(());
+            }
+            let (line, sender) = (&row.entry.line, senders.get(&row.entry.seq.0));
+            match selected.filter.as_ref().map_or(Ok(true), |filter| filter.selects_of(line, sender)) {
+                Ok(true) if selected.by.as_ref().is_none_or(|by| by.wrote(line, sender)) => visit(&row),
+                Ok(_) => {}
+                Err(error) => {
+                    refused = Some(no_answer(row.entry.seq, &error));
                     return ControlFlow::Break(());
                 }
-                if selected.objects.as_ref().is_some_and(|objects| !objects.contains(&row.object)) {
-                    return ControlFlow::Continue(());
-                }
-                let (line, sender) = (&row.entry.line, senders.get(&row.entry.seq.0));
-                match selected.filter.as_ref().map_or(Ok(true), |filter| filter.selects_of(line, sender)) {
-                    Ok(true) if selected.by.as_ref().is_none_or(|by| by.wrote(line, sender)) => visit(&row),
-                    Ok(_) => {}
-                    Err(error) => {
-                        refused = Some(no_answer(row.entry.seq, &error));
-                        return ControlFlow::Break(());
-                    }
-                }
-                ControlFlow::Continue(())
-            })
+            }
+            ControlFlow::Continue(())
         })?;
         if let Some(problem) = refused {
             return Err(problem);

@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::core::model::Seq;
+use crate::core::os::FileExt;
 use crate::core::wire::{Entry, EntryError};
 use crate::sink::LogPosition;
 

@@ -4,6 +4,7 @@ mod others;
 mod rotation;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 

@@ -3,7 +3,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -12,6 +11,7 @@ use std::thread::JoinHandle;
 use super::Compress;
 use super::Disk;
 use super::layout::Layout;
+use crate::core::os::OpenOptionsExt;
 use crate::core::runtime;
 
 /// The thread that tidies up; ends with this.

@@ -202,7 +202,7 @@ impl Settings {
             return found;
         }
         let url = self.update.as_ref().and_then(|update| update.url.as_ref());
-        if url.and_then(|url| url.of("1")).is_some_and(|url| url.origin() != self.url.origin()) {
+        if url.is_some_and(|url| url.of("1").origin() != self.url.origin()) {
             found.push(clash("update.url", "a URL of another server", "one of the server of `url`"));
         }
         if let Some(again) = repeated(&self.notify) {

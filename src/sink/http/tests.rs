@@ -61,6 +61,8 @@ enum Does {
     Hangs,
     /// Answers with a body that has no end.
     Babbles(u16),
+    /// Sends the beginning of a body, and cuts the connection.
+    BreaksOff(u16, String),
 }
 
 struct Server {
@@ -115,10 +117,11 @@ impl Server {
     }
 }
 
-type Body = BoxBody<Bytes, Infallible>;
+type Body = BoxBody<Bytes, std::io::Error>;
 
 async fn answer(does: Does) -> Result<hyper::Response<Body>, std::io::Error> {
-    let full = |text: String| http_body_util::Full::new(Bytes::from(text)).boxed();
+    let full =
+        |text: String| http_body_util::Full::new(Bytes::from(text)).map_err(|never: Infallible| match never {}).boxed();
     let response = hyper::Response::builder();
     Ok(match does {
         Does::Answers(status) => response.status(status).body(full(String::new())),
@@ -130,6 +133,15 @@ async fn answer(does: Does) -> Result<hyper::Response<Body>, std::io::Error> {
             let body = futures::stream::repeat_with(chunk).then(|chunk| async {
                 tokio::task::yield_now().await;
                 chunk
+            });
+            response.status(status).body(BodyExt::boxed(StreamBody::new(body)))
+        }
+        Does::BreaksOff(status, text) => {
+            let parts = [Ok(Frame::data(Bytes::from(text))), Err(std::io::Error::other("cut"))];
+            // What is sent in the same moment as the end is not.
+            let body = futures::stream::iter(parts).then(|part| async {
+                tokio::task::yield_now().await;
+                part
             });
             response.status(status).body(BodyExt::boxed(StreamBody::new(body)))
         }

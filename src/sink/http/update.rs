@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 
 use crate::core::net::url::HttpUrl;
 use crate::core::spelling::{Text, Wrong, text_value};
+use crate::sink::link::{Answer, End};
 
 /// Place of the reference in the URL of an update.
 const PLACE: &str = "{reference}";
@@ -129,10 +130,10 @@ impl UpdateUrl {
         self.0.contains(PLACE)
     }
 
-    /// The URL for a message; none where that cannot be one.
-    pub(super) fn of(&self, reference: &str) -> Option<Url> {
+    /// The URL for a message.
+    pub(super) fn of(&self, reference: &str) -> Url {
         let encoded = percent_encoding::utf8_percent_encode(reference, percent_encoding::NON_ALPHANUMERIC).to_string();
-        Url::parse(&self.0.replace(PLACE, &encoded)).ok()
+        Url::parse(&self.0.replace(PLACE, &encoded)).expect("`read` has put other words in its place")
     }
 }
 
@@ -144,21 +145,63 @@ pub(super) enum Said {
     Credentials(String),
     Later(String),
     No(String),
-    /// It says neither; true where it was read to its end.
-    Nothing(bool),
+    /// It says neither.
+    Nothing,
+    /// It says neither as far as it came.
+    BrokeOff,
 }
 
 /// Reads whether an answer accepts what was sent.
-pub(super) fn said(accepted: &Pointer, body: &[u8], whole: bool) -> Said {
-    let Ok(answer) = serde_json::from_slice::<Json>(body) else { return Said::Nothing(whole) };
+pub(super) fn said(accepted: &Pointer, answer: &Answer) -> Said {
+    let nothing = match answer.end {
+        End::Whole => Said::Nothing,
+        // What refuses is short; what is as long as that repeats a message that it took. A page of a proxy is no JSON.
+        End::TooLong if answer.body.trim_ascii_start().starts_with(b"{") => Said::Yes,
+        End::TooLong => Said::Nothing,
+        End::BrokeOff => Said::BrokeOff,
+    };
+    let Some(answer) = read(answer) else { return nothing };
     match (answer.pointer(&accepted.0), word(&answer)) {
         (Some(Json::Bool(true)), _) => Said::Yes,
         (_, Some(error)) if MAY_WORK_LATER.contains(&error) => Said::Later(error.to_owned()),
         (_, Some(error)) if CREDENTIALS.contains(&error) => Said::Credentials(error.to_owned()),
         (_, Some(error)) => Said::No(error.to_owned()),
         (Some(_), None) => Said::No("false".to_owned()),
-        (None, None) => Said::Nothing(true),
+        (None, None) => nothing,
     }
+}
+
+/// The JSON of an answer; of one that was not read to its end, the values that came as a whole.
+fn read(answer: &Answer) -> Option<Json> {
+    if answer.end == End::Whole {
+        return serde_json::from_slice(&answer.body).ok();
+    }
+    serde_json::from_slice(&closed(&answer.body)).ok()
+}
+
+/// The beginning of a JSON text up to the last value that is complete, with the ends of what that is in.
+fn closed(beginning: &[u8]) -> Vec<u8> {
+    let (mut ends, mut cut) = (Vec::new(), (0, 0));
+    let (mut in_text, mut is_escaped) = (false, false);
+    for (at, byte) in beginning.iter().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_text => is_escaped = true,
+            b'"' => in_text = !in_text,
+            _ if in_text => {}
+            b'{' => ends.push(b'}'),
+            b'[' => ends.push(b']'),
+            b'}' | b']' => {
+                ends.pop();
+                cut = (at + 1, ends.len());
+            }
+            b',' => cut = (at, ends.len()),
+            _ => {}
+        }
+    }
+    let (at, depth) = cut;
+    // What was opened since is after the cut.
+    [&beginning[..at], &ends[..depth].iter().rev().copied().collect::<Vec<u8>>()].concat()
 }
 
 /// The error of an answer, where it is one word: a sentence may quote what was sent.
@@ -169,8 +212,8 @@ fn word(answer: &Json) -> Option<&str> {
 }
 
 /// Returns the receiver's name for a message, from its answer: a text or an integer.
-pub(super) fn reference(pointer: &Pointer, body: &[u8]) -> Option<String> {
-    let answer: Json = serde_json::from_slice(body).ok()?;
+pub(super) fn reference(pointer: &Pointer, answer: &Answer) -> Option<String> {
+    let answer = read(answer)?;
     let name = match answer.pointer(&pointer.0)? {
         Json::String(text) => text.clone(),
         Json::Number(number) if !number.is_f64() => number.to_string(),
@@ -187,10 +230,14 @@ pub(super) fn reference(pointer: &Pointer, body: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn answer(body: &str, end: End) -> Answer {
+        Answer { body: body.as_bytes().to_vec(), end, ..Answer::of(reqwest::StatusCode::OK) }
+    }
+
     #[test]
     fn a_reference_is_a_short_text_or_an_integer_that_stays_where_it_is_put() {
         let pointer = Pointer::read("/message/id").unwrap();
-        let of = |id: &str| reference(&pointer, format!(r#"{{"message": {{"id": {id}}}}}"#).as_bytes());
+        let of = |id: &str| reference(&pointer, &answer(&format!(r#"{{"message": {{"id": {id}}}}}"#), End::Whole));
         assert_eq!(of("17"), Some("17".to_owned()));
         assert_eq!(of(r#""a/b?c""#), Some("a/b?c".to_owned()));
         for wrong in
@@ -198,9 +245,19 @@ mod tests {
         {
             assert_eq!(of(wrong), None, "{wrong}");
         }
-        assert_eq!(reference(&pointer, b"{\"message\": {"), None);
+        for (cut, expected) in [
+            (r#"{"message": {"#, None),
+            (r#"{"message": {"id": 17"#, None),
+            (r#"{"message": {"id": 17,"#, Some("17")),
+            (r#"{"message": {"id": "1\"}7", "x": [{"#, Some("1\"}7")),
+            (r#"{"message": {"id": 17}"#, Some("17")),
+            (r#"{"a": [1, {"b": 2}, "]"], "message": {"id": 17, "text": "#, Some("17")),
+            ("}}}", None),
+        ] {
+            assert_eq!(reference(&pointer, &answer(cut, End::BrokeOff)).as_deref(), expected, "{cut}");
+        }
         let url = UpdateUrl::read("https://chat.example/hooks/KEY/messages/{reference}?id={reference}").unwrap();
-        let made = url.of("../a b&c=1#é").unwrap();
+        let made = url.of("../a b&c=1#é");
         assert_eq!(
             made.as_str(),
             "https://chat.example/hooks/KEY/messages/%2E%2E%2Fa%20b%26c%3D1%23%C3%A9?id=%2E%2E%2Fa%20b%26c%3D1%23%C3%A9"
@@ -223,20 +280,26 @@ mod tests {
     #[test]
     fn an_answer_says_whether_it_accepts() {
         let ok = Pointer::read("/ok").unwrap();
-        for (body, whole, expected) in [
-            (r#"{"ok":true,"ts":"1"}"#, true, Said::Yes),
-            (r#"{"ok":true,"error":"ratelimited"}"#, true, Said::Yes),
-            (r#"{"ok":false,"error":"ratelimited"}"#, true, Said::Later("ratelimited".to_owned())),
-            (r#"{"ok":false,"error":"invalid_auth"}"#, true, Said::Credentials("invalid_auth".to_owned())),
-            (r#"{"ok":false,"error":"channel_not_found"}"#, true, Said::No("channel_not_found".to_owned())),
-            (r#"{"error":"channel_not_found"}"#, true, Said::No("channel_not_found".to_owned())),
-            (r#"{"ok":false,"error":"Pod shop/web is private"}"#, true, Said::No("false".to_owned())),
-            (r#"{"ok":"true"}"#, true, Said::No("false".to_owned())),
-            (r#"{"okay":true}"#, true, Said::Nothing(true)),
-            ("ok", true, Said::Nothing(true)),
-            (r#"{"ok":tr"#, false, Said::Nothing(false)),
+        use End::{BrokeOff, TooLong, Whole};
+        for (body, end, expected) in [
+            (r#"{"ok":true,"ts":"1"}"#, Whole, Said::Yes),
+            (r#"{"ok":true,"error":"ratelimited"}"#, Whole, Said::Yes),
+            (r#"{"ok":false,"error":"ratelimited"}"#, Whole, Said::Later("ratelimited".to_owned())),
+            (r#"{"ok":false,"error":"invalid_auth"}"#, Whole, Said::Credentials("invalid_auth".to_owned())),
+            (r#"{"ok":false,"error":"channel_not_found"}"#, Whole, Said::No("channel_not_found".to_owned())),
+            (r#"{"error":"channel_not_found"}"#, Whole, Said::No("channel_not_found".to_owned())),
+            (r#"{"ok":false,"error":"Pod shop/web is private"}"#, Whole, Said::No("false".to_owned())),
+            (r#"{"ok":"true"}"#, Whole, Said::No("false".to_owned())),
+            (r#"{"okay":true}"#, Whole, Said::Nothing),
+            ("ok", Whole, Said::Nothing),
+            (r#"{"ok":tr"#, BrokeOff, Said::BrokeOff),
+            (r#"{"ok":true,"#, BrokeOff, Said::Yes),
+            (r#"{"ok":true"#, BrokeOff, Said::BrokeOff),
+            (r#"{"ok":tr"#, TooLong, Said::Yes),
+            (r#"{"error":"channel_not_found","a":"b"#, TooLong, Said::No("channel_not_found".to_owned())),
+            ("<html>", TooLong, Said::Nothing),
         ] {
-            assert_eq!(said(&ok, body.as_bytes(), whole), expected, "{body}");
+            assert_eq!(said(&ok, &answer(body, end)), expected, "{body}");
         }
     }
 }

@@ -131,14 +131,14 @@ mod tests {
     use reqwest::header::HeaderValue;
 
     use super::*;
-    use crate::sink::link::gzip;
+    use crate::sink::link::{End, gzip};
 
     fn answer(headers: &[(&'static str, &str)], trailers: &[(&'static str, &str)]) -> Answer {
         let map = |pairs: &[(&'static str, &str)]| {
             pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap())).collect()
         };
         let (headers, trailers) = (map(headers), map(trailers));
-        Answer { status: StatusCode::OK, headers, trailers, body: Vec::new(), whole: true }
+        Answer { headers, trailers, end: End::Whole, ..Answer::of(StatusCode::OK) }
     }
 
     #[test]

@@ -8,10 +8,10 @@ pub use unreadable::Unreadable;
 
 use crate::core::net::proxy::Proxy;
 use crate::core::net::tls::{Place, sentence};
+use crate::core::os;
 use crate::core::terminal::is_obeyed;
 use http::{HeaderMap, StatusCode, header};
 use kube::client::AuthError;
-use rustix::io::Errno;
 use serde_json::Value;
 
 /// Kinds of failures that are handled differently.
@@ -275,8 +275,7 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
         }
         if let Some(error) = current.downcast_ref::<std::io::Error>() {
             refused |= error.kind() == std::io::ErrorKind::ConnectionRefused;
-            descriptors |=
-                [Errno::MFILE, Errno::NFILE].iter().any(|none| error.raw_os_error() == Some(none.raw_os_error()));
+            descriptors |= os::lacks_descriptors(error);
             // An io::Error hides what it wraps from `source`, and may wrap another one.
             if let Some(inner) = error.get_ref() {
                 next = Some(inner);

@@ -9,7 +9,6 @@ mod usable;
 
 use std::fs::File;
 use std::io::{IsTerminal, Read as _};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -19,6 +18,7 @@ use self::entries::Entries;
 use self::usable::{Chosen, Unusable};
 use super::{ClusterError, Settings, failure};
 use crate::core::net::is_loopback;
+use crate::core::os::{self, MetadataExt};
 
 pub(super) use self::usable::read as read_bounded;
 
@@ -60,7 +60,7 @@ impl Caller {
             is_service: std::env::var_os("INVOCATION_ID").is_some()
                 && std::env::var("SYSTEMD_EXEC_PID").map_or(true, |pid| pid == std::process::id().to_string()),
             at_terminal: std::io::stdin().is_terminal() || std::io::stderr().is_terminal(),
-            user: rustix::process::geteuid().as_raw(),
+            user: os::user(),
         }
     }
 

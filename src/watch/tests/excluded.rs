@@ -67,7 +67,7 @@ impl Place {
         let entries = reader.entries_after(Seq(0), 100_000, usize::MAX).unwrap();
         let values = entries.iter().map(|stored| serde_json::from_slice::<serde_json::Value>(&stored.line).unwrap());
         let told = values.filter(|value| value["namespace"].as_str().is_none_or(&like)).map(|mut value| {
-            for key in ["seq", "epoch", "time", "evidence"] {
+            for key in ["seq", "epoch", "time", "happenedBetween", "evidence"] {
                 value.as_object_mut().unwrap().remove(key);
             }
             value.to_string()

@@ -353,9 +353,11 @@ async fn an_error_with_a_null_in_it_means_what_it_says() {
     place.map("a", "1");
     let daemon = place.ready(maps()).await;
     daemon.until(&place, |log| log.len() == 1).await;
-    for (n, null) in [r#""code":429,"details":null"#, r#""code":500,"message":null,"reason":null"#].iter().enumerate() {
+    // One without a meaning, because those that go on for long make what is after the position be recovered.
+    let errors = [(r#""code":429,"details":null"#, 4), (r#""code":500,"message":null,"reason":null"#, 1)];
+    for (n, (null, times)) in errors.into_iter().enumerate() {
         let line = format!("{{\"type\":\"ERROR\",\"object\":{{\"kind\":\"Status\",\"metadata\":null,{null}}}}}\n");
-        place.watch_again_with(Fault::new(On::watch("configmaps"), Act::replace(1, line)).times(4)).await;
+        place.watch_again_with(Fault::new(On::watch("configmaps"), Act::replace(1, line)).times(times)).await;
         place.map(&format!("m{n}"), "1");
         let log = daemon.until_last(&place, &format!("m{n}@")).await;
         assert_eq!(log.len(), n + 2, "nothing had expired: {log:?}");

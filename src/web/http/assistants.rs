@@ -15,17 +15,18 @@
 //! Cost: A client that shows the data parses JSON twice.
 
 mod answers;
+mod kept;
 mod page;
 mod refusing;
 mod session;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tools;
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
@@ -46,12 +47,15 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::readers::{Reader, refused};
-use super::reading::{self, Logs, MOST_ANSWERS, MOST_ASKED, Reading, Turns};
+use super::reading::{Logs, MOST_ANSWERS, MOST_ASKED, Reading, Turns};
 use crate::core::net::server::{Peer, Stage};
 use crate::core::rights::Sight;
+use crate::core::runtime;
 use crate::query::render::clock::Clock;
 use crate::query::render::{Exit, Failure};
 use crate::query::{self, Log, Put};
+use crate::web::lasting;
+use kept::Kept;
 use page::{Answer, Refusal};
 use session::Session;
 
@@ -79,43 +83,40 @@ pub(crate) trait Asking: Send + Sync + 'static {
         put: &mut Put<'_, Box<RawValue>>,
     ) -> Result<(), Failure>;
 
-    /// Reports whether who asks may see less than all of the log.
-    fn is_narrowed(&self) -> bool {
-        false
+    /// Returns what may be seen.
+    fn sight(&self) -> Sight {
+        Sight::All
     }
 
     /// Ends readings of the journal from now on.
     fn end(&self) {}
 }
 
-/// Says what may be seen of the log of a cluster. It may block.
-type Seeing = dyn Fn(Option<&str>) -> Result<Sight, Failure> + Send + Sync;
-
 /// The journals on this machine.
 pub(crate) struct Journals {
     logs: Logs,
-    /// None where everybody on this machine sees all of them.
-    seeing: Option<Box<Seeing>>,
+    /// What who asks may see of the one that is asked.
+    sight: Sight,
     stop: Arc<AtomicBool>,
 }
 
 impl Journals {
     /// The journals in these state directories, for somebody on this machine.
     pub(crate) fn new(logs: Logs) -> Self {
-        Self { logs, seeing: None, stop: Arc::default() }
+        Self::seen_by(logs, Sight::All)
     }
 
-    /// The journals of a server, for a reader that it has let in.
-    fn of(reading: &Arc<Reading>, reader: Option<Reader>) -> Self {
+    fn seen_by(logs: Logs, sight: Sight) -> Self {
+        Self { logs, sight, stop: Arc::default() }
+    }
+
+    /// The journals of a server, for a call of a reader that it has let in, about a cluster.
+    async fn of(reading: &Reading, reader: Option<&Reader>, cluster: Option<&str>) -> Result<Self, Failure> {
         if !reading.readers.are_of_cluster() {
-            return Self::new(reading.logs());
+            return Ok(Self::new(reading.logs()));
         }
-        let (logs, reading, runtime) = (reading.logs(), Arc::clone(reading), tokio::runtime::Handle::current());
-        let seeing = move |cluster: Option<&str>| {
-            let Some(reader) = &reader else { return Err(Failure::internal("nobody knows who asks; this is a bug")) };
-            Ok(runtime.block_on(reading.readers.sight(reader, cluster))?.1)
-        };
-        Self { logs, seeing: Some(Box::new(seeing)), stop: Arc::default() }
+        let Some(reader) = reader else { return Err(Failure::internal("nobody knows who asks; this is a bug")) };
+        Ok(Self::seen_by(reading.logs(), reading.readers.sight(reader, cluster).await?.1))
     }
 }
 
@@ -130,13 +131,12 @@ impl Asking for Journals {
     ) -> Result<(), Failure> {
         let clock = Clock { now: Timestamp::now(), zone: TimeZone::UTC };
         let dir = self.logs.of(cluster)?;
-        let sight = self.seeing.as_ref().map_or(Ok(Sight::All), |seeing| seeing(cluster))?;
-        let log = Log::new(dir, sight, clock, note, &|| false).until(Arc::clone(&self.stop));
+        let log = Log::new(dir, self.sight(), clock, note, &|| false).until(Arc::clone(&self.stop));
         query::answer(name, question.get(), &log, put)
     }
 
-    fn is_narrowed(&self) -> bool {
-        self.seeing.is_some()
+    fn sight(&self) -> Sight {
+        self.sight.clone()
     }
 
     fn end(&self) {
@@ -144,15 +144,17 @@ impl Asking for Journals {
     }
 }
 
-/// Makes who answers one call, over HTTP for this reader.
-type Begin = dyn Fn(Option<Reader>) -> Arc<dyn Asking> + Send + Sync;
+/// Makes who answers one call.
+type Begin = dyn Fn() -> Arc<dyn Asking> + Send + Sync;
 
 /// The server of the protocol, for one client.
 #[derive(Clone)]
 pub(crate) struct Assistant {
-    begin: Arc<Begin>,
+    /// None where the journals of `reading` answer.
+    begin: Option<Arc<Begin>>,
     /// Over HTTP: who reads is logged, and takes a turn.
     reading: Option<Arc<Reading>>,
+    kept: Arc<Kept>,
     /// Over standard input: the turns for which calls wait, of all and of those that may need much memory.
     turns: [Arc<Semaphore>; 2],
 }
@@ -161,14 +163,23 @@ pub(crate) struct Assistant {
 #[derive(Clone)]
 struct Who(String);
 
+/// What the reader of a request over HTTP may see, once somebody has asked.
+#[derive(Clone, Default)]
+struct Seen(Arc<OnceLock<Sight>>);
+
 impl Assistant {
     /// A server that answers from what `begin` makes for each call.
     pub(crate) fn new(begin: impl Fn() -> Arc<dyn Asking> + Send + Sync + 'static) -> Self {
-        Self::with(Arc::new(move |_| begin()), None)
+        Self::with(Some(Arc::new(begin)), None)
     }
 
-    fn with(begin: Arc<Begin>, reading: Option<Arc<Reading>>) -> Self {
-        Self { begin, reading, turns: [MOST_ANSWERS, 1].map(|most| Arc::new(Semaphore::new(most))) }
+    fn with(begin: Option<Arc<Begin>>, reading: Option<Arc<Reading>>) -> Self {
+        Self {
+            begin,
+            reading,
+            kept: Arc::default(),
+            turns: [MOST_ANSWERS, 1].map(|most| Arc::new(Semaphore::new(most))),
+        }
     }
 
     /// Serves one client over standard input and output, until it closes them.
@@ -188,37 +199,53 @@ impl Assistant {
         running.waiting().await.map(drop).map_err(|error| failed(&error))
     }
 
-    /// Answers a call, on a thread of its own. Dropping the future ends the reading.
+    /// Answers a call, as often as it takes to know what may be seen. Who waits for reviews has no turn of the others. Dropping the
+    /// future ends the reading.
     async fn call(&self, request: CallToolRequestParams, parts: Option<&Parts>) -> Answer {
         let refused = |failure: &Failure| Answer::refused(None, Refusal::from(failure));
-        let turns = match self.turns(&request.name, parts).await {
-            Ok(turns) => turns,
+        let asking = match self.asking(&request, parts).await {
+            Ok(asking) => asking,
             Err(failure) => return refused(&failure),
         };
-        let asking = (self.begin)(parts.and_then(|parts| parts.extensions.get::<Reader>().cloned()));
         let _end = EndOnDrop(Arc::clone(&asking));
-        let (sender, answer) = oneshot::channel();
-        let work = move || {
-            let _turns = turns;
-            reading::step_back();
-            let answered = catch_unwind(AssertUnwindSafe(|| answered(&request, &*asking)));
-            let answered =
-                answered.unwrap_or_else(|_panic| Err(Failure::internal("the answer ended in a bug of decklog")));
-            // Who has gone takes nothing.
-            drop(sender.send(answered));
-        };
-        if let Err(error) = std::thread::Builder::new().name("assistant".to_owned()).spawn(work) {
-            return refused(&Failure::io("this server cannot start a thread", &error));
+        let (request, sight) = (Arc::new(request), asking.sight());
+        if let Some(Seen(seen)) = parts.and_then(|parts| parts.extensions.get::<Seen>()) {
+            seen.get_or_init(|| sight.clone());
         }
-        match answer.await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(failure)) => refused(&failure),
-            Err(_gone) => refused(&Failure::internal("the answer ended in a bug of decklog")),
+        let mut is_first = true;
+        loop {
+            let turns = match self.turns(&request.name, parts, is_first).await {
+                Ok(turns) => turns,
+                Err(failure) => return refused(&failure),
+            };
+            let answered = on_a_thread(Arc::clone(&request), Arc::clone(&asking), Arc::clone(&self.kept), turns).await;
+            let (is_void, is_unsettled) = (sight.is_undecided(), sight.is_unsettled());
+            if is_unsettled {
+                let sight = sight.clone();
+                if let Err(refusal) = runtime::blocking(move || sight.settle()).await {
+                    return refused(&refusal.into());
+                }
+            }
+            if !is_void {
+                return answered.unwrap_or_else(|failure| refused(&failure));
+            }
+            is_first = false;
         }
     }
 
+    /// Makes who answers a call.
+    async fn asking(&self, request: &CallToolRequestParams, parts: Option<&Parts>) -> Result<Arc<dyn Asking>, Failure> {
+        if let Some(begin) = &self.begin {
+            return Ok(begin());
+        }
+        let Some(reading) = &self.reading else { return Err(Failure::internal("nobody answers; this is a bug")) };
+        let args = tools::read(&request.name, request.arguments.clone())?;
+        let reader = parts.and_then(|parts| parts.extensions.get::<Reader>());
+        Ok(Arc::new(Journals::of(reading, reader, args.cluster.as_deref()).await?))
+    }
+
     /// Waits for a turn, and logs who reads over HTTP.
-    async fn turns(&self, tool: &str, parts: Option<&Parts>) -> Result<Turns, Failure> {
+    async fn turns(&self, tool: &str, parts: Option<&Parts>, is_first: bool) -> Result<Turns, Failure> {
         let Some(reading) = &self.reading else {
             let [all, large] = self.turns.clone();
             let closed = |_| Failure::internal("nobody takes turns any more");
@@ -226,15 +253,39 @@ impl Assistant {
             let large = if tool == "log" { None } else { Some(large.acquire_owned().await.map_err(closed)?) };
             return Ok((turn, large));
         };
-        let who = parts.and_then(|parts| parts.extensions.get::<Who>()).map_or("?", |who| who.0.as_str());
-        let busy = |text: String| Failure::new(Exit::Io, text);
-        let turn = reading.turn().map_err(busy)?;
-        tracing::info!(who, tool = tools::named(tool).unwrap_or("?"), "an assistant reads the log over HTTP");
+        let (places, busy) = (reading.places(), |text: String| Failure::new(Exit::Io, text));
+        let turn = if is_first { places.turn() } else { places.another_turn().await }.map_err(busy)?;
+        if is_first {
+            let who = parts.and_then(|parts| parts.extensions.get::<Who>()).map_or("?", |who| who.0.as_str());
+            tracing::info!(who, tool = tools::named(tool).unwrap_or("?"), "an assistant reads the log over HTTP");
+        }
         if let Some(stage) = parts.and_then(|parts| parts.extensions.get::<Stage>()) {
             stage.streams();
         }
-        Ok((turn, reading.large(tool == "log").await.map_err(busy)?))
+        Ok((turn, places.large(tool == "log").await.map_err(busy)?))
     }
+}
+
+/// Answers a call on a thread of its own.
+async fn on_a_thread(
+    request: Arc<CallToolRequestParams>,
+    asking: Arc<dyn Asking>,
+    kept: Arc<Kept>,
+    turns: Turns,
+) -> Result<Answer, Failure> {
+    let (sender, answer) = oneshot::channel();
+    let bug = || Failure::internal("the answer ended in a bug of decklog");
+    let work = move || {
+        let _turns = turns;
+        runtime::step_back();
+        let answered = catch_unwind(AssertUnwindSafe(|| answered(&request, &*asking, &kept)));
+        // Who has gone takes nothing.
+        drop(sender.send(answered.unwrap_or_else(|_panic| Err(bug()))));
+    };
+    if let Err(error) = std::thread::Builder::new().name("assistant".to_owned()).spawn(work) {
+        return Err(Failure::io("this server cannot start a thread", &error));
+    }
+    answer.await.unwrap_or_else(|_gone| Err(bug()))
 }
 
 /// Ends the readings of a call whose client has gone.
@@ -246,10 +297,10 @@ impl Drop for EndOnDrop {
     }
 }
 
-fn answered(request: &CallToolRequestParams, asking: &dyn Asking) -> Result<Answer, Failure> {
+fn answered(request: &CallToolRequestParams, asking: &dyn Asking, kept: &Kept) -> Result<Answer, Failure> {
     let args = tools::read(&request.name, request.arguments.clone())?;
     let session = Session::new(asking, args.cluster.clone(), &args.namespaces)?;
-    answers::answer(&request.name, &request.arguments.clone().unwrap_or_default(), args, session)
+    answers::answer(&request.name, &request.arguments.clone().unwrap_or_default(), args, session, kept)
 }
 
 impl ServerHandler for Assistant {
@@ -300,9 +351,7 @@ impl Endpoint {
         config.json_response = true;
         config.max_request_body_bytes = MOST_ASKED;
         config.cancellation_token = stop;
-        let logs = Arc::clone(&reading);
-        let begin = move |reader: Option<Reader>| -> Arc<dyn Asking> { Arc::new(Journals::of(&logs, reader)) };
-        let assistant = Assistant::with(Arc::new(begin), Some(Arc::clone(&reading)));
+        let assistant = Assistant::with(None, Some(Arc::clone(&reading)));
         let make = move || -> io::Result<Assistant> { Ok(assistant.clone()) };
         Self { reading, service: StreamableHttpService::new(make, Arc::default(), config) }
     }
@@ -325,6 +374,12 @@ pub(super) async fn serve(
         Err(refusal) => return refused(&refusal),
     };
     request.extensions_mut().insert(reader);
+    let seen = Seen::default();
     request.extensions_mut().insert(Who(who));
-    endpoint.service.handle(request).await.map(Body::new).into_response()
+    request.extensions_mut().insert(seen.clone());
+    let answer = endpoint.service.handle(request).await.map(Body::new).into_response();
+    match seen.0.get() {
+        Some(sight) => lasting::breaking_off(answer, sight),
+        None => answer,
+    }
 }

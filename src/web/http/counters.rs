@@ -73,4 +73,6 @@ pub struct SinkCounts {
     pub failures: u64,
     /// Consecutive failures up to now.
     pub tries: u64,
+    /// Updates of messages that were dropped.
+    pub dropped_updates: u64,
 }

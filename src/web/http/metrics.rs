@@ -418,10 +418,15 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
 }
 
 /// What the process counts for each sink.
-const OF_RUNNING_SINK: Counts<SinkCounts, 3> = [
+const OF_RUNNING_SINK: Counts<SinkCounts, 4> = [
     ("sink_delivered_entries", "Entries that the sink has taken since the start", |row| row.delivered),
     ("sink_delivered_bytes", "Bytes of these entries", |row| row.bytes),
     ("sink_failures", "Tries to deliver that failed since the start", |row| row.failures),
+    (
+        "sink_dropped_updates",
+        "Updates of messages that were dropped since the start, because the receiver refused them",
+        |row| row.dropped_updates,
+    ),
 ];
 
 fn delivering(registry: &mut Registry, process: &Process) {

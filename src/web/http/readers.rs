@@ -4,6 +4,7 @@
 //! token, and what that reader may see.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, StatusCode, header};
@@ -32,8 +33,19 @@ pub(crate) struct Readers {
 pub(crate) enum Reader {
     /// By the gate alone: all of the log is theirs.
     Trusted(String),
-    /// With a token that an API server has to know.
-    Of(Arc<str>),
+    /// With a token that an API server has to know, from an address.
+    Of(Arc<str>, Option<IpAddr>),
+}
+
+impl Reader {
+    /// The reader that shows this token.
+    pub(crate) fn of(token: &str, peer: &Peer) -> Self {
+        let from = match peer {
+            Peer::Tcp(from, _) => Some(*from),
+            Peer::Unix(_) => None,
+        };
+        Self::Of(token.into(), from)
+    }
 }
 
 impl Readers {
@@ -55,7 +67,7 @@ impl Readers {
         };
         if gate.authorize().is_some() {
             let token = bearer(headers).map(str::trim).filter(|token| !token.is_empty());
-            return token.map(|token| Reader::Of(token.into())).ok_or_else(|| Refusal::new(Refused::Unknown, NO_TOKEN));
+            return token.map(|token| Reader::of(token, peer)).ok_or_else(|| Refusal::new(Refused::Unknown, NO_TOKEN));
         }
         let text = "show a token of its [http] token_file, or a certificate that its client_ca_file knows";
         let who = gate.admits(peer, headers).await;
@@ -66,7 +78,7 @@ impl Readers {
     pub(crate) async fn sight(&self, reader: &Reader, cluster: Option<&str>) -> Result<(String, Sight), Refusal> {
         let token = match reader {
             Reader::Trusted(who) => return Ok((who.clone(), Sight::All)),
-            Reader::Of(token) => token,
+            Reader::Of(token, from) => (&**token, *from),
         };
         let all = (self.authorities)();
         let found = match cluster {
@@ -82,7 +94,7 @@ impl Readers {
         };
         let unknown = || Refusal::new(Refused::Forbidden, "there is no such cluster here, or you may not read its log");
         let Known { name, rights } = admitted(found.ok_or_else(unknown)?.as_ref(), token).await?;
-        Ok((name, Sight::Only(rights)))
+        Ok((name, Sight::of(rights)))
     }
 
     /// Returns the name of a reader whom an API server knows, for the log of readers.
@@ -92,7 +104,7 @@ impl Readers {
     pub(super) async fn name(&self, reader: &Reader) -> Result<String, Refusal> {
         let token = match reader {
             Reader::Trusted(who) => return Ok(who.clone()),
-            Reader::Of(token) => token,
+            Reader::Of(token, from) => (&**token, *from),
         };
         let mut refusal = Refusal::new(Refused::Away, "no cluster runs here; try again later");
         for authority in (self.authorities)().into_values() {
@@ -109,10 +121,10 @@ impl Readers {
     /// # Errors
     /// Where none does, with what the last one said.
     pub(crate) async fn clusters(&self, reader: &Reader) -> Result<Option<Vec<String>>, Refusal> {
-        let Reader::Of(token) = reader else { return Ok(None) };
+        let Reader::Of(token, from) = reader else { return Ok(None) };
         let (mut names, mut refusal) = (Vec::new(), None);
         for (name, authority) in (self.authorities)() {
-            match admitted(authority.as_ref(), token).await {
+            match admitted(authority.as_ref(), (token, *from)).await {
                 Ok(_) => names.push(name),
                 Err(why) => refusal = Some(why),
             }
@@ -135,10 +147,10 @@ impl Readers {
         if !self.are_of_cluster() {
             return Ok(None);
         }
-        let Reader::Of(token) = self.admit(peer, headers).await? else { return Ok(None) };
+        let Reader::Of(token, from) = self.admit(peer, headers).await? else { return Ok(None) };
         let (mut names, mut refusal) = (Vec::new(), None);
         for (name, authority) in (self.authorities)() {
-            match may_get(authority.as_ref(), &token, path).await {
+            match may_get(authority.as_ref(), (&token, from), path).await {
                 Ok(()) => names.push(name),
                 Err(why) => refusal = Some(why),
             }
@@ -148,17 +160,24 @@ impl Readers {
     }
 }
 
-async fn admitted(authority: Option<&Arc<dyn Authority>>, token: &str) -> Result<Known, Refusal> {
+async fn admitted(
+    authority: Option<&Arc<dyn Authority>>,
+    (token, from): (&str, Option<IpAddr>),
+) -> Result<Known, Refusal> {
     let Some(authority) = authority else {
         return Err(Refusal::new(
             Refused::Away,
             "the daemon of the cluster does not run, and nobody else can say who you are; try again later",
         ));
     };
-    authority.admit(token).await
+    authority.admit(token, from).await
 }
 
-async fn may_get(authority: Option<&Arc<dyn Authority>>, token: &str, path: &'static str) -> Result<(), Refusal> {
+async fn may_get(
+    authority: Option<&Arc<dyn Authority>>,
+    token: (&str, Option<IpAddr>),
+    path: &'static str,
+) -> Result<(), Refusal> {
     let Known { name, rights } = admitted(authority, token).await?;
     let decision = runtime::blocking(move || rights.may_get(path)).await?;
     if decision.is_allowed {

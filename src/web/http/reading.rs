@@ -10,7 +10,7 @@
 //! command renders the items at home. The zone goes with the question, because sentences have times.
 //! Cost: Both sides should have one version; what an answer needs is memory of the daemon, so few are answered at a time.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
@@ -29,30 +29,29 @@ use bytes::Bytes;
 use futures::stream;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-#[cfg(target_os = "linux")]
-use rustix::process::setpriority_process;
-#[cfg(target_os = "linux")]
-use rustix::thread::gettid;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::readers::{Readers, refused};
 use crate::core::net::server::{Peer, Stage};
 use crate::core::rights::Sight;
+use crate::core::runtime;
 use crate::query::questions::names::Names;
 use crate::query::questions::show::Show;
 use crate::query::questions::status::Statuses;
 use crate::query::questions::tail::Tail;
 use crate::query::questions::verify::Verify;
-use crate::query::render::Failure;
 use crate::query::render::clock::Clock;
+use crate::query::render::{Exit, Failure};
 use crate::query::timeline::entries::Entries;
 use crate::query::timeline::entry::OneEntry;
 use crate::query::timeline::overview::Overview;
 use crate::query::timeline::updates::Updates;
 use crate::query::timeline::window::Histogram;
 use crate::query::{self, End, Frame, Log, Question};
+use crate::web::lasting;
 
 /// Number of questions that are answered at a time.
 pub(super) const MOST_ANSWERS: usize = 8;
@@ -70,12 +69,12 @@ const SMALL: [&str; 9] = [
     Updates::NAME,
 ];
 
+fn is_small(question: &str) -> bool {
+    SMALL.contains(&question)
+}
+
 /// Time limit for the turn of another question.
 const TURN_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Niceness of the threads that answer: the daemon's own work comes first.
-#[cfg(target_os = "linux")]
-const NICE: i32 = 10;
 
 /// Interval of keepalive lines while nothing comes.
 pub(crate) const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -114,6 +113,12 @@ pub(crate) struct Logs {
 pub(super) struct Reading {
     logs: Box<dyn Fn() -> Logs + Send + Sync>,
     pub(super) readers: Readers,
+    places: Places,
+}
+
+/// Places of answers, for which others wait.
+#[derive(Clone)]
+pub(super) struct Places {
     turns: Arc<Semaphore>,
     /// The turn of a question that is not [`SMALL`].
     large: Arc<Semaphore>,
@@ -124,8 +129,7 @@ impl Reading {
         Self {
             logs: Box::new(logs),
             readers,
-            turns: Arc::new(Semaphore::new(MOST_ANSWERS)),
-            large: Arc::new(Semaphore::new(1)),
+            places: Places { turns: Arc::new(Semaphore::new(MOST_ANSWERS)), large: Arc::new(Semaphore::new(1)) },
         }
     }
 
@@ -134,14 +138,28 @@ impl Reading {
         (self.logs)()
     }
 
+    /// Returns the places of answers.
+    pub(super) const fn places(&self) -> &Places {
+        &self.places
+    }
+}
+
+impl Places {
     /// Returns a turn for an answer.
     ///
     /// # Errors
     /// A sentence where as many are being answered as may be.
     pub(super) fn turn(&self) -> Result<OwnedSemaphorePermit, String> {
-        Arc::clone(&self.turns).try_acquire_owned().map_err(|_busy| {
-            format!("{MOST_ANSWERS} questions are being answered already; try again when one has ended")
-        })
+        Arc::clone(&self.turns).try_acquire_owned().map_err(|_busy| busy())
+    }
+
+    /// Waits for the turn of an answer that gave its own back while rights were reviewed.
+    ///
+    /// # Errors
+    /// A sentence where it does not come.
+    pub(super) async fn another_turn(&self) -> Result<OwnedSemaphorePermit, String> {
+        let turn = tokio::time::timeout(TURN_TIMEOUT, Arc::clone(&self.turns).acquire_owned()).await;
+        turn.ok().and_then(Result::ok).ok_or_else(busy)
     }
 
     /// Waits for the turn of a question that is not small.
@@ -157,6 +175,10 @@ impl Reading {
             Err(_elapsed) => Err("a larger question is being answered; try again when that has ended".to_owned()),
         }
     }
+}
+
+fn busy() -> String {
+    format!("{MOST_ANSWERS} questions are being answered already; try again when one has ended")
 }
 
 fn refuse(status: StatusCode, text: &str) -> Response {
@@ -195,7 +217,7 @@ pub(super) async fn read(
         Ok(sight) => sight,
         Err(refusal) => return refused(&refusal),
     };
-    let turn = match reading.turn() {
+    let turn = match reading.places.turn() {
         Ok(turn) => turn,
         Err(text) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &text),
     };
@@ -203,11 +225,11 @@ pub(super) async fn read(
     let name = query::NAMES.iter().copied().chain([CLUSTERS]).find(|known| *known == question);
     tracing::info!(who, question = name.unwrap_or("?"), "somebody reads the log over HTTP");
     stage.streams();
-    let large = match reading.large(SMALL.contains(&question.as_str())).await {
+    let large = match reading.places.large(is_small(&question)).await {
         Ok(large) => large,
         Err(text) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &text),
     };
-    let answer = match Answer::begin(question, ask, (logs, sight), (turn, large)) {
+    let answer = match Answer::begin(question, ask, (logs, sight), (reading.places.clone(), (turn, large))) {
         Ok(answer) => answer,
         Err(error) => {
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("this server cannot start a thread: {error}"));
@@ -219,8 +241,17 @@ pub(super) async fn read(
 
 /// An answer on its way. Whoever drops it ends the reading.
 struct Answer {
-    lines: mpsc::Receiver<Bytes>,
+    lines: mpsc::Receiver<Line>,
+    sight: Sight,
     _stop: StopOnDrop,
+}
+
+/// A line of an answer.
+enum Line {
+    /// It says something of the log.
+    Part(Bytes),
+    /// The end of an answer that is whole.
+    Whole(Bytes),
 }
 
 /// What is given back when an answer ends.
@@ -235,76 +266,166 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Lets the daemon's own work go before that of this thread, on Linux. Where that is not allowed, it answers all the same.
-pub(super) fn step_back() {
-    #[cfg(target_os = "linux")]
-    setpriority_process(Some(gettid()), NICE).ok();
-}
-
 impl Answer {
     /// Begins to answer, on a thread of its own.
-    fn begin(question: String, ask: Ask<Box<RawValue>>, logs: (Logs, Sight), turns: Turns) -> io::Result<Self> {
+    fn begin(
+        question: String,
+        ask: Ask<Box<RawValue>>,
+        (logs, sight): (Logs, Sight),
+        (places, turns): (Places, Turns),
+    ) -> io::Result<Self> {
         // One item waits for whoever reads slowly, and no second one is made meanwhile.
         let (sender, lines) = mpsc::channel(1);
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
+        let (runtime, of_answer) = (Handle::current(), sight.clone());
         std::thread::Builder::new().name("answer".to_owned()).spawn(move || {
-            let (_turn, large) = turns;
-            let large = Cell::new(large);
-            step_back();
-            let send = |line: Result<Vec<u8>, serde_json::Error>| {
-                let mut line =
-                    line.map_err(|error| Failure::internal(format!("an item cannot be written: {error}")))?;
-                line.push(b'\n');
-                let sent = sender.blocking_send(line.into()).map_err(|_gone| Failure::closed_pipe());
-                // Most of what is large is gathered before the first item, and a slow reader holds up nobody else.
-                if question != Verify::NAME {
-                    drop(large.take());
-                }
-                sent
+            runtime::step_back();
+            let (turn, large) = turns;
+            let answering = Answering {
+                question,
+                ask,
+                logs,
+                sight,
+                stop: flag,
+                sender,
+                places,
+                runtime,
+                turn: Cell::new(Some(turn)),
+                large: Cell::new(large),
+                notes: RefCell::default(),
+                has_begun: Cell::new(false),
             };
-            let answered = catch_unwind(AssertUnwindSafe(|| answer(&question, &ask, &logs, &flag, &send)));
+            let answered = catch_unwind(AssertUnwindSafe(|| answering.answer()));
             let answered =
                 answered.unwrap_or_else(|_panic| Err(Failure::internal("the answer ended in a bug of decklog")));
-            drop(send(serde_json::to_vec(&Frame::<()>::End(End::from(answered)))));
+            drop(answering.send(&Frame::<()>::End(End::from(answered))));
         })?;
-        Ok(Self { lines, _stop: StopOnDrop(stop) })
+        Ok(Self { lines, sight: of_answer, _stop: StopOnDrop(stop) })
     }
 
-    /// Returns the next line. Dropping the future ends the answer.
+    /// Returns the next line, as far as the answer stands: it may have waited for long. Dropping the future ends the answer.
     async fn next(answer: Option<Self>) -> Option<(Result<Bytes, Infallible>, Option<Self>)> {
         let mut answer = answer?;
+        let beside = |frame: Frame<()>| line_of(&frame).unwrap_or_default().into();
         match tokio::time::timeout(ALIVE_INTERVAL, answer.lines.recv()).await {
-            Ok(Some(line)) => Some((Ok(line), Some(answer))),
+            Ok(Some(Line::Whole(line))) => Some((Ok(line), None)),
+            Ok(Some(Line::Part(line))) => match lasting::stands(&answer.sight).await {
+                Ok(()) => Some((Ok(line), Some(answer))),
+                Err(refusal) => Some((Ok(beside(Frame::End(End::from(Err(refusal.into()))))), None)),
+            },
             Ok(None) => None,
-            Err(_elapsed) => {
-                let line = serde_json::to_vec(&Frame::<()>::Alive).map(|line| [line, b"\n".to_vec()].concat());
-                Some((Ok(line.unwrap_or_default().into()), Some(answer)))
-            }
+            Err(_elapsed) => Some((Ok(beside(Frame::Alive)), Some(answer))),
         }
     }
 }
 
-/// Answers with lines.
-fn answer(
-    question: &str,
-    Ask { ask, cluster, zone }: &Ask<Box<RawValue>>,
-    (logs, sight): &(Logs, Sight),
-    stop: &Arc<AtomicBool>,
-    send: &dyn Fn(Result<Vec<u8>, serde_json::Error>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    if question == CLUSTERS {
-        return logs.clusters.keys().try_for_each(|name| send(serde_json::to_vec(&Frame::Item(name))));
+fn line_of<T: Serialize>(frame: &Frame<T>) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(frame)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// What a thread needs that answers.
+struct Answering {
+    question: String,
+    ask: Ask<Box<RawValue>>,
+    logs: Logs,
+    sight: Sight,
+    stop: Arc<AtomicBool>,
+    sender: mpsc::Sender<Line>,
+    places: Places,
+    runtime: Handle,
+    /// The places that it has.
+    turn: Cell<Option<OwnedSemaphorePermit>>,
+    large: Cell<Option<OwnedSemaphorePermit>>,
+    /// Sentences that are said before the first item, and void where the question is asked again.
+    notes: RefCell<Vec<String>>,
+    /// Something is sent.
+    has_begun: Cell<bool>,
+}
+
+impl Answering {
+    /// Answers, as often as it takes to know what may be seen. Who waits for reviews has no place of the others.
+    fn answer(&self) -> Result<(), Failure> {
+        if self.question == CLUSTERS {
+            return self.logs.clusters.keys().try_for_each(|name| self.send(&Frame::Item(name)));
+        }
+        loop {
+            let answered = self.answer_once();
+            if self.has_begun.get() && self.sight.is_undecided() {
+                // The next try has what this one lacked.
+                drop((self.turn.take(), self.large.take(), self.sight.settle()));
+                return answered;
+            }
+            if self.has_begun.get() || !self.sight.is_unsettled() {
+                self.say_notes()?;
+                return answered;
+            }
+            let is_void = self.sight.is_undecided();
+            drop((self.turn.take(), self.large.take()));
+            self.sight.settle()?;
+            if !is_void {
+                self.say_notes()?;
+                return answered;
+            }
+            self.notes.take();
+            let busy = |text| Failure::new(Exit::Io, text);
+            self.take_turn()?;
+            self.large.set(self.runtime.block_on(self.places.large(is_small(&self.question))).map_err(busy)?);
+        }
     }
-    let zone = zone
-        .as_deref()
-        .filter(|zone| is_zone(zone))
-        .and_then(|zone| TimeZone::get(zone).or_else(|_| TimeZone::posix(zone)).ok());
-    let clock = Clock { now: Timestamp::now(), zone: zone.unwrap_or(TimeZone::UTC) };
-    // Where nobody takes it any more, the next item ends the answer.
-    let note = |text: &str| drop(send(serde_json::to_vec(&Frame::<()>::Note(text.to_owned()))));
-    let log = Log::new(logs.of(cluster.as_deref())?, sight.clone(), clock, &note, &|| false).until(Arc::clone(stop));
-    query::answer(question, ask.get(), &log, &mut |item| send(serde_json::to_vec(&Frame::Item(item))))
+
+    fn answer_once(&self) -> Result<(), Failure> {
+        let Ask { ask, cluster, zone } = &self.ask;
+        let zone = zone
+            .as_deref()
+            .filter(|zone| is_zone(zone))
+            .and_then(|zone| TimeZone::get(zone).or_else(|_| TimeZone::posix(zone)).ok());
+        let clock = Clock { now: Timestamp::now(), zone: zone.unwrap_or(TimeZone::UTC) };
+        let note = |text: &str| {
+            self.notes.borrow_mut().push(text.to_owned());
+            if self.has_begun.get() {
+                // Where nobody takes it any more, the next item ends the answer.
+                drop(self.say_notes());
+            }
+        };
+        let lend = |work: &mut dyn FnMut() -> Result<(), Failure>| {
+            drop((self.turn.take(), self.large.take()));
+            work()?;
+            self.take_turn()
+        };
+        let log = Log::new(self.logs.of(cluster.as_deref())?, self.sight.clone(), clock, &note, &|| false);
+        let log = log.until(Arc::clone(&self.stop)).lending(&lend);
+        query::answer(&self.question, ask.get(), &log, &mut |item| {
+            self.say_notes()?;
+            self.send(&Frame::Item(item))
+        })
+    }
+
+    fn take_turn(&self) -> Result<(), Failure> {
+        let turn = self.runtime.block_on(self.places.another_turn());
+        self.turn.set(Some(turn.map_err(|text| Failure::new(Exit::Io, text))?));
+        Ok(())
+    }
+
+    fn say_notes(&self) -> Result<(), Failure> {
+        self.notes.take().into_iter().try_for_each(|text| self.send(&Frame::<()>::Note(text)))
+    }
+
+    fn send<T: Serialize>(&self, frame: &Frame<T>) -> Result<(), Failure> {
+        let bug = |error: serde_json::Error| Failure::internal(format!("an item cannot be written: {error}"));
+        let line = line_of(frame).map_err(bug)?.into();
+        let is_whole = matches!(frame, Frame::End(end) if *end == End::default());
+        self.has_begun.set(true);
+        let line = if is_whole { Line::Whole(line) } else { Line::Part(line) };
+        let sent = self.sender.blocking_send(line).map_err(|_gone| Failure::closed_pipe());
+        // Most of what is large is gathered before the first item, and a slow reader holds up nobody else.
+        if self.question != Verify::NAME {
+            drop(self.large.take());
+        }
+        sent
+    }
 }
 
 impl Logs {
@@ -338,7 +459,65 @@ fn is_zone(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use super::*;
+    use crate::core::rights::{Decision, Listing, Refusal, Refused, Rights};
+    use crate::query::questions::churn::Churned;
+
+    /// Rights that nobody decides before the gate opens.
+    #[derive(Debug)]
+    struct Slow {
+        is_open: AtomicBool,
+        asked: AtomicUsize,
+    }
+
+    impl Rights for Slow {
+        fn recall(&self, _: &Listing) -> Option<Decision> {
+            None
+        }
+
+        fn decide(&self, _: &Listing) -> Result<Decision, Refusal> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            while !self.is_open.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            Err(Refusal::new(Refused::Away, "nobody decides"))
+        }
+
+        fn may_get(&self, _: &str) -> Result<Decision, Refusal> {
+            Err(Refusal::new(Refused::Away, "nobody decides"))
+        }
+    }
+
+    /// Who waits for reviews has no place among the answers, and keeps no large question from being asked.
+    #[tokio::test]
+    async fn who_waits_for_reviews_keeps_nobody_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, thread) = crate::journal::Journal::open(dir.path()).unwrap();
+        let reading = Reading::new(Logs::default, Readers::new(None, Box::new(BTreeMap::new)));
+        let rights = Arc::new(Slow { is_open: AtomicBool::new(false), asked: AtomicUsize::new(0) });
+        let mut answers = Vec::new();
+        for (number, question) in [Churned::NAME, Tail::NAME].into_iter().cycle().take(MOST_ANSWERS + 4).enumerate() {
+            let large = reading.places.large(is_small(question)).await.unwrap();
+            let turns = (reading.places.clone(), (reading.places.turn().unwrap(), large));
+            let asked = if is_small(question) { "{}" } else { r#"{"select":{},"requests":false,"top":5}"# };
+            let ask = Ask { ask: RawValue::from_string(asked.to_owned()).unwrap(), cluster: None, zone: None };
+            let logs = Logs { state: dir.path().to_owned(), ..Logs::default() };
+            let sight = Sight::of(Arc::<Slow>::clone(&rights));
+            answers.push(Answer::begin(question.to_owned(), ask, (logs, sight), turns).unwrap());
+            while rights.asked.load(Ordering::Relaxed) <= number {
+                tokio::task::yield_now().await;
+            }
+        }
+        rights.is_open.store(true, Ordering::Relaxed);
+        for answer in answers {
+            let (line, _) = Answer::next(Some(answer)).await.unwrap();
+            assert!(String::from_utf8(line.unwrap().to_vec()).unwrap().contains("nobody decides"));
+        }
+        drop(journal);
+        tokio::task::spawn_blocking(move || thread.join()).await.unwrap().unwrap();
+    }
 
     #[test]
     fn a_zone_is_no_file() {

@@ -115,7 +115,7 @@ impl Access {
                 let shown = bearer(headers).map(|shown| shown.trim().to_owned()).or(token);
                 return shown
                     .filter(|token| !token.is_empty())
-                    .map(|token| Visitor(Some(Reader::Of(token.into()))))
+                    .map(|token| Visitor(Some(Reader::of(&token, peer))))
                     .ok_or_else(|| Problem::unknown(OF_CLUSTER));
             }
             Self::Everybody => (true, ""),
@@ -166,7 +166,7 @@ impl Access {
             Self::Everybody => return Err(Problem::wrong("token", "nobody is asked for a token here; leave it out")),
             Self::Some(gate) => (Self::holds(gate, peer, Some(token)).await, TOKEN),
             Self::Cluster(readers) => {
-                readers.clusters(&Reader::Of(token.trim().into())).await?;
+                readers.clusters(&Reader::of(token.trim(), peer)).await?;
                 (true, OF_CLUSTER)
             }
             Self::Once(known) => {

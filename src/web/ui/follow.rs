@@ -18,6 +18,7 @@ use super::answer::Problem;
 use super::query::Query;
 use super::{JournalView, Site, asked};
 use crate::core::rights::Sight;
+use crate::core::runtime;
 use crate::query::timeline::updates::{Cursor, Updates};
 
 /// Interval of keepalive comments while nothing is sent.
@@ -79,7 +80,7 @@ pub(super) async fn follow(
     };
     // It is asked once before anything is sent, so that what is wrong with the question can be said.
     let first = Updates { window: query.window(&super::clock())?, after: None };
-    let now = site.read((view, sight.clone()), move |log| asked(log, first)).await?.cursor;
+    let now = site.read((view, &sight), false, move |log| asked(log, first.clone())).await?.cursor;
     let begun = Instant::now();
     let following = Following {
         site: Arc::clone(site),
@@ -102,8 +103,21 @@ pub(super) async fn follow(
 }
 
 impl Following {
+    /// Reports whether the rights on which the stream stands hold, and reviews those that have run out.
+    async fn stands(&self) -> bool {
+        if !self.sight.is_unsettled() {
+            return true;
+        }
+        let sight = self.sight.clone();
+        runtime::blocking(move || sight.settle()).await.is_ok()
+    }
+
     async fn next(&mut self) -> Option<Bytes> {
         loop {
+            // A page that reads slowly gets what it may see by then, and a stream that waits ends with its rights.
+            if !self.stands().await {
+                return None;
+            }
             if let Some(piece) = self.pending.pop_front() {
                 return Some(piece);
             }
@@ -114,8 +128,8 @@ impl Following {
             // A moment such as `2h` goes on with the time.
             let window = self.query.window(&super::clock()).ok()?;
             let question = Updates { window, after: Some(self.cursor.clone()) };
-            let Ok(update) = self.site.read((&self.view, self.sight.clone()), move |log| asked(log, question)).await
-            else {
+            let reading = self.site.read((&self.view, &self.sight), false, move |log| asked(log, question.clone()));
+            let Ok(update) = reading.await else {
                 // The page asks again, and gets the sentence.
                 return None;
             };

@@ -39,7 +39,7 @@ async fn a_journal_that_hangs_takes_the_page_of_no_other() {
         .flat_map(|view| [view; MOST_READS])
         .map(|view| {
             let hung = Arc::clone(&hung);
-            Box::pin(site.read((view, Sight::All), move |_| {
+            Box::pin(site.read((view, &Sight::All), false, move |_| {
                 assert!(hung.lock().unwrap().recv().is_err());
                 Ok(())
             }))
@@ -48,7 +48,7 @@ async fn a_journal_that_hangs_takes_the_page_of_no_other() {
     for read in &mut waiting {
         assert!(futures::poll!(read.as_mut()).is_pending());
     }
-    let answered = site.read((other, Sight::All), |log| Ok(log.open()?.head()?)).await;
+    let answered = site.read((other, &Sight::All), false, |log| Ok(log.open()?.head()?)).await;
     drop(release);
     assert_eq!(answered, Ok(Seq(0)));
     for read in waiting {

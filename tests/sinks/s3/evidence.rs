@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use decklog::core::bucket;
-use decklog::evidence::archive::{Archive, Found};
+use decklog::evidence::archive::{Archive, Found, Order};
 use decklog::evidence::key::VerifierKey;
 use decklog::sim::{Sim, objects};
 use decklog::sink::registry::SinkKind;
@@ -28,7 +28,7 @@ fn whole(from: &Path, log: &Path, key: &VerifierKey) -> Vec<String> {
     let downloaded = tempfile::tempdir().unwrap();
     copy(from, downloaded.path());
     let mut archive = Archive::read(downloaded.path(), std::slice::from_ref(key)).unwrap();
-    assert_eq!(archive.check_order(std::slice::from_ref(key)).unwrap(), []);
+    assert_eq!(archive.check_order(std::slice::from_ref(key)).unwrap(), Order::default());
     assert_eq!(archive.problems, [""; 0]);
     for line in fs::read_to_string(log).unwrap().lines() {
         let entry: serde_json::Value = serde_json::from_str(line).unwrap();

@@ -155,6 +155,17 @@ impl Story {
         journal.list_done(ResourceVersion::new(self.version.to_string()), Some(why)).await.unwrap();
     }
 
+    /// Every watch is up to date.
+    pub async fn is_quiet(&mut self, time: &str) {
+        self.at(time);
+        self.version += 1;
+        for source in self.sources.values() {
+            source.catch_up().await.unwrap();
+            source.bookmark(ResourceVersion::new(self.version.to_string())).await.unwrap();
+        }
+        self.journal.flush().await.unwrap();
+    }
+
     /// Every watch is opened again after a while: what comes until [`Story::is_back`] happened since something came last.
     pub async fn was_away(&mut self) {
         self.away = true;

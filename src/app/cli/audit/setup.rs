@@ -81,6 +81,14 @@ pub(super) fn setup(logs: &[Settings], args: &SetupArgs) -> Result<String, Strin
     Ok(out)
 }
 
+/// Returns the sentence about a `--host` that nothing uses: only `listen` is reached over the network.
+pub(super) fn unused_host(logs: &[Settings], args: &SetupArgs) -> Option<String> {
+    let host = args.host.as_ref()?;
+    let listens = |log: &Settings| log.file.is_none() && matches!(log.listen, Some(Listen::Tcp(_)));
+    let is_used = logs.iter().any(listens);
+    (!is_used).then(|| format!("--host {host} is not used: no [[audit_log]] has a `listen` that other machines reach"))
+}
+
 fn of_file(out: &mut String, (log, nodes): (&Settings, &str), file: &Path, args: &SetupArgs) {
     let policy = format!("{}/audit-policy.yaml", Distribution::directory(args.on));
     let name = log.name();
@@ -351,6 +359,22 @@ mod tests {
             ]),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_host_that_nothing_uses_is_said_to_be_unused() {
+        for (keys, host, is_said) in [
+            (&["file = '/x'"][..], Some("x"), true),
+            (&[], Some("x"), true),
+            (&["listen = '/run/x'"], Some("x"), true),
+            (&["file = '/x'", HOOK], Some("x"), false),
+            (&[HOOK], Some("x"), false),
+            (&["file = '/x'"], None, false),
+        ] {
+            let logs: Vec<Settings> = keys.iter().map(|keys| log(keys)).collect();
+            let said = unused_host(&logs, &SetupArgs { on: None, host: host.map(str::to_owned) });
+            assert_eq!(said.is_some(), is_said, "{keys:?} {host:?}: {said:?}");
+        }
     }
 
     #[test]

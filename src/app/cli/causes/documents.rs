@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::super::output::Out;
 use super::super::{Failure, Format, yaml};
+use crate::core::k8s::audited::Actor;
 use crate::query::causes::Role;
 use crate::query::coverage::Uncovered;
 use crate::query::line::Line;
@@ -22,6 +23,8 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     until: &'a str,
     by: &'a [String],
+    #[serde(skip_serializing_if = "<[Actor]>::is_empty")]
+    actors: &'a [Actor],
     objects: &'a [Named],
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     again: bool,
@@ -100,6 +103,7 @@ impl<'o> Documents<'o> {
             since: &changes.since,
             until: &changes.until,
             by: &changes.by,
+            actors: &changes.actors,
             objects: &changes.objects,
             again: changes.again,
             owner: changes.owner.as_ref(),
@@ -142,5 +146,31 @@ impl<'o> Documents<'o> {
         let text = yaml::from_json(&document).map_err(|error| Failure::internal(error.to_string()))?;
         self.out.line("---")?;
         self.out.bytes(text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The book lists every `role` that is printed.
+    #[test]
+    fn the_page_lists_every_role() {
+        let next = |role: Role| match role {
+            Role::Cause => Some(Role::Rewrite),
+            Role::Rewrite => Some(Role::Repeated),
+            Role::Repeated => Some(Role::Controller),
+            Role::Controller => Some(Role::Derived),
+            Role::Derived => Some(Role::Rest),
+            Role::Rest => None,
+        };
+        let roles = std::iter::successors(Some(Role::Cause), |role| next(*role));
+        let word = |role: Role| serde_json::to_value(role).unwrap().as_str().unwrap().to_owned();
+        let page = include_str!("../../../../docs/reading.md");
+        let (_, listed) = page.split_once("one object for each line: `role` (").unwrap();
+        let (listed, _) = listed.split_once("`count`").unwrap();
+        for word in roles.map(word).chain(["gap", "unknown"].map(str::to_owned)) {
+            assert!(listed.contains(&format!("`{word}`")), "{word}: {listed}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::Findings;
 use crate::app::config::Config;
+use crate::core::os;
 use crate::journal::{JournalError, Reader};
 use crate::query::status;
 
@@ -56,5 +57,5 @@ fn nearest(dir: &Path) -> Option<&Path> {
 }
 
 fn writable(dir: &Path) -> bool {
-    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok()
+    os::may_write(dir).is_ok()
 }

@@ -1,10 +1,9 @@
 //! `decklog evidence report`: one archive for an auditor, which is checked without decklog's journal.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Seek as _, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use flate2::Compression;
@@ -18,6 +17,7 @@ use super::super::prove::directories;
 use super::super::select::SelectArgs;
 use super::super::{Exit, Failure, Global, Outcome, complain};
 use crate::core::model::{EntryType, Seq};
+use crate::core::os::OpenOptionsExt as _;
 use crate::core::wire::Entry;
 use crate::evidence::archive::BEFORE;
 use crate::evidence::checkpoint::Checkpoint;
@@ -25,13 +25,12 @@ use crate::evidence::note::Note;
 use crate::evidence::place::Directory;
 use crate::evidence::tiles::{self, CHECKPOINT};
 use crate::evidence::tree::Tree;
-use crate::journal::Reader;
+use crate::journal::{Reader, StoredEntry, TreeRow};
 use crate::query::line::Line;
 use crate::query::questions::coverage::Cover;
 use crate::query::questions::tail::{Item, Tail};
+use crate::query::select::{Filters, Select};
 
-/// Entries that are read at once, and their bytes.
-const PAGE: (usize, usize) = (500, 8 << 20);
 /// Directory of the archive.
 const TOP: &str = "decklog-evidence";
 
@@ -63,6 +62,22 @@ struct Completeness {
     suppressed: u64,
     /// Only a part of the resource is watched.
     scoped: bool,
+    /// What is watched of it, and how far.
+    sources: Vec<Followed>,
+}
+
+/// A source: its range ends with a version, and what its configuration leaves out is in no entry.
+#[derive(Debug, Serialize)]
+struct Followed {
+    /// The namespace, empty for all.
+    namespace: String,
+    /// Namespaces that are left out.
+    excluded: Vec<String>,
+    /// A selector takes a part of the objects.
+    selects: bool,
+    suppressed: u64,
+    /// Version up to which it was followed when the archive was made; none where its position is lost.
+    followed_to: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -83,9 +98,17 @@ struct Contents {
     senders: BTreeMap<String, u64>,
     first: Option<u64>,
     last: Option<u64>,
+    /// GAPs of the time, selected or not.
     gaps: Vec<String>,
     checkpoints: Vec<String>,
     is_selected: bool,
+    /// Entries between two others are not among them.
+    has_holes: bool,
+    /// Stretches of entries that are signed.
+    signed: Vec<(u64, u64)>,
+    /// Entries that are in no signed tree, and the first of them.
+    unsigned: u64,
+    first_unsigned: Option<u64>,
 }
 
 /// The archive while it is written.
@@ -114,32 +137,26 @@ impl<W: Write> Bundle<W> {
 /// Where nothing is signed, the arguments name what the journal does not know, or the file cannot be written.
 pub(super) fn main(args: &ReportArgs, global: &Global) -> Outcome {
     let (mut reader, _) = global.reader()?;
-    if reader.trees()?.iter().all(|tree| tree.note.is_none()) {
+    let trees = trees(&reader)?;
+    if trees.is_empty() {
         return Err(Failure::new(
             Exit::No,
             "nothing of this journal is signed: [evidence] in the configuration switches that on",
         ));
     }
-    let failed = |error| Failure::io(format!("cannot write {}", args.file.display()), &error);
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&args.file).map_err(failed)?;
-    let tar = tar::Builder::new(GzEncoder::new(BufWriter::new(file), Compression::default()));
-    let now = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
-    let mut bundle = Bundle { tar, now };
-    let mut contents = Contents::default();
-    entries(args, global, &mut bundle, &mut contents)?;
-    trees(&mut reader, &directories(global), &mut bundle, &mut contents, &args.file)?;
-    bundle.put("completeness.json", &json(&completeness(&mut reader, args)?)).map_err(failed)?;
-    bundle.put("coverage.json", &coverage(args, global)?).map_err(failed)?;
-    if let Some(key) = public_key(global) {
-        bundle.put("key.pub", format!("{key}\n").as_bytes()).map_err(failed)?;
-    }
-    bundle.put("verify.py", include_bytes!("../../../evidence/verify.py")).map_err(failed)?;
-    bundle.put("index.html", page(&contents).as_bytes()).map_err(failed)?;
-    let written = bundle.tar.into_inner().and_then(GzEncoder::finish).map_err(failed)?;
-    let file = written.into_inner().map_err(|error| failed(error.into_error()))?;
-    file.sync_all().map_err(failed)?;
-    let bytes = file.metadata().map_err(failed)?.len();
+    let signed = |(_, checkpoint): &(TreeRow, Checkpoint)| Some((checkpoint.origin.first, checkpoint.last()?));
+    let mut contents = Contents { signed: trees.iter().filter_map(signed).collect(), ..Contents::default() };
+    // What can be wrong with the arguments is, before anything that is there is written over.
+    let entries = entries(args, global, &mut reader, &mut contents)?;
+    let complete = json(&completeness(&reader, args, global, &mut contents)?);
+    let files = vec![("completeness.json", complete), ("coverage.json", coverage(args, global)?)];
+    let written = write(args, global, &mut reader, Parts { entries, trees, files }, &mut contents);
+    let bytes = written.inspect_err(|_| {
+        // A part of an archive is none. What is no file, such as a pipe, stays.
+        if args.file.is_file() {
+            drop(std::fs::remove_file(&args.file));
+        }
+    })?;
     let mut out = Out::new(global);
     out.flush()?;
     complain(&format!(
@@ -149,6 +166,9 @@ pub(super) fn main(args: &ReportArgs, global: &Global) -> Outcome {
         plural(contents.checkpoints.len() as u64, "checkpoint", "checkpoints"),
         size(bytes)
     ));
+    if let Some(unsigned) = contents.unsigned() {
+        complain(&unsigned);
+    }
     Ok(Exit::Done)
 }
 
@@ -164,122 +184,228 @@ impl ReportArgs {
     fn until(&self) -> Option<Timestamp> {
         self.to.or(self.select.only.until)
     }
+
+    /// Returns the first and the last moment. Without a first one a question would be for the newest entries.
+    fn period(&self) -> (Option<Timestamp>, Option<Timestamp>) {
+        (self.since().or(Some(Timestamp::UNIX_EPOCH)), self.until())
+    }
 }
 
-/// Writes the lines that were asked for. The archive wants their length first, so they go through a file without a name.
-fn entries<W: Write>(
+/// Contents of the archive that were made before it.
+struct Parts {
+    entries: File,
+    trees: Vec<(TreeRow, Checkpoint)>,
+    /// Files by their names.
+    files: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// Writes the archive. Returns its bytes.
+fn write(
     args: &ReportArgs,
     global: &Global,
-    bundle: &mut Bundle<W>,
+    reader: &mut Reader,
+    parts: Parts,
     contents: &mut Contents,
-) -> Result<(), Failure> {
+) -> Result<u64, Failure> {
+    let failed = |error| Failure::io(format!("cannot write {}", args.file.display()), &error);
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&args.file).map_err(failed)?;
+    let tar = tar::Builder::new(GzEncoder::new(BufWriter::new(file), Compression::default()));
+    let now = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
+    let mut bundle = Bundle { tar, now };
+    let Parts { entries, trees, files } = parts;
+    let len = entries.metadata().map_err(failed)?.len();
+    bundle.put_from("entries.jsonl", len, entries).map_err(failed)?;
+    let directories = directories(global);
+    for (row, checkpoint) in trees {
+        contents.add(&checkpoint);
+        write_tree(reader, row, &checkpoint, &directories, &mut bundle, &args.file)?;
+    }
+    for (name, bytes) in files {
+        bundle.put(name, &bytes).map_err(failed)?;
+    }
+    if let Some(key) = public_key(global) {
+        bundle.put("key.pub", format!("{key}\n").as_bytes()).map_err(failed)?;
+    }
+    bundle.put("verify.py", include_bytes!("../../../evidence/verify.py")).map_err(failed)?;
+    bundle.put("index.html", page(contents).as_bytes()).map_err(failed)?;
+    let written = bundle.tar.into_inner().and_then(GzEncoder::finish).map_err(failed)?;
+    let file = written.into_inner().map_err(|error| failed(error.into_error()))?;
+    file.sync_all().map_err(failed)?;
+    Ok(file.metadata().map_err(failed)?.len())
+}
+
+/// Reads the lines that were asked for into a file without a name: the archive wants their length first. With filters the senders of the
+/// changes are among them, who are named by entries of their own.
+fn entries(args: &ReportArgs, global: &Global, reader: &mut Reader, contents: &mut Contents) -> Result<File, Failure> {
     let failed = |error| Failure::io(format!("cannot write beside {}", args.file.display()), &error);
-    let spool = args.file.with_extension("entries");
-    let open = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&spool);
+    let name = format!(".{}.{}", args.file.file_name().unwrap_or_default().to_string_lossy(), std::process::id());
+    let spool = args.file.with_file_name(name);
+    let open = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&spool);
     let mut spooled =
         open.and_then(|file| std::fs::remove_file(&spool).map(|()| BufWriter::new(file))).map_err(failed)?;
-    let mut select = args.select.select();
-    contents.is_selected = select.picks();
-    (select.only.since, select.only.until) = (args.since().or(Some(Timestamp::UNIX_EPOCH)), args.until());
-    let question = Tail { select, folds: false, follow: false, last: None, reverse: false, before: None };
-    let to_file = Global { to_file: true, ..global.clone() };
-    to_file.ask(question, &mut |item| {
-        let Item::Entry(Line(stored)) = item else { return Ok(()) };
+    let mut put = |contents: &mut Contents, stored: &StoredEntry| {
         contents.count(stored.seq, &stored.line);
         spooled.write_all(&stored.line).and_then(|()| spooled.write_all(b"\n")).map_err(failed)
+    };
+    let mut select = args.select.select();
+    contents.is_selected = select.picks();
+    (select.only.since, select.only.until) = args.period();
+    let mut senders: BTreeMap<Seq, StoredEntry> = BTreeMap::new();
+    ask(global, select, &mut |stored| {
+        while let Some(sender) = senders.first_entry().filter(|sender| *sender.key() <= stored.seq) {
+            let sender = sender.remove();
+            if sender.seq < stored.seq {
+                put(contents, &sender)?;
+            }
+        }
+        put(contents, stored)?;
+        if contents.is_selected
+            && let Some(sender) = reader.actor_of(stored.seq)?.filter(|sender| sender.seq > stored.seq)
+        {
+            senders.insert(sender.seq, sender);
+        }
+        Ok(())
     })?;
+    senders.values().try_for_each(|sender| put(contents, sender))?;
     let mut file = spooled.into_inner().map_err(|error| failed(error.into_error()))?;
-    let len = file.metadata().map_err(failed)?.len();
     file.seek(SeekFrom::Start(0)).map_err(failed)?;
-    bundle.put_from("entries.jsonl", len, file).map_err(failed)
+    Ok(file)
+}
+
+/// Asks for entries, oldest first.
+fn ask(
+    global: &Global,
+    select: Select,
+    put: &mut dyn FnMut(&StoredEntry) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let question = Tail { select, folds: false, follow: false, last: None, reverse: false, before: None };
+    let to_file = Global { to_file: true, ..global.clone() };
+    to_file.ask(question, &mut |item| match item {
+        Item::Entry(Line(stored)) => put(&stored),
+        Item::Begin { .. } | Item::Rewrite(..) | Item::Pause => Ok(()),
+    })?;
+    Ok(())
 }
 
 impl Contents {
     fn count(&mut self, seq: Seq, line: &[u8]) {
         self.entries += 1;
         self.first.get_or_insert(seq.0);
+        self.has_holes |= self.last.is_some_and(|last| last + 1 != seq.0);
         self.last = Some(seq.0);
+        if !self.signed.iter().any(|(first, last)| (*first..=*last).contains(&seq.0)) {
+            self.unsigned += 1;
+            self.first_unsigned.get_or_insert(seq.0);
+        }
         let Ok(entry) = Entry::parse(line) else { return };
         *self.types.entry(entry.op.as_str()).or_default() += 1;
-        if let Some(gap) = entry.gap() {
-            let since = gap.since.as_deref().map_or_else(String::new, |since| format!(", since {since}"));
-            self.gaps.push(format!("entry {seq}, at {}{since}: {} ({})", entry.time, entry.resource, gap.why));
-        }
         let actor = entry.actor.and_then(|actor| serde_json::from_str::<serde_json::Value>(actor.get()).ok());
         if let Some(certainty) = actor.as_ref().and_then(|actor| actor["certainty"].as_str()) {
             *self.senders.entry(certainty.to_owned()).or_default() += 1;
         }
     }
-}
 
-/// Writes every tree up to its last signed checkpoint, out of the journal.
-fn trees<W: Write>(
-    reader: &mut Reader,
-    directories: &[Directory],
-    bundle: &mut Bundle<W>,
-    contents: &mut Contents,
-    file: &std::path::Path,
-) -> Result<(), Failure> {
-    let failed = |error| Failure::io(format!("cannot write {}", file.display()), &error);
-    for row in reader.trees()? {
-        let Some(note) = row.note.clone() else { continue };
-        let read = Note::parse(note.as_bytes()).and_then(|note| Checkpoint::parse(&note.text));
-        let checkpoint = read.map_err(|why| Failure::internal(format!("a checkpoint in the journal: {why}")))?;
-        let dir = format!("evidence/{}", checkpoint.origin.directory());
-        let before = row.before.clone();
-        let mut tree = Tree::read(reader, row, directories.to_vec())?;
-        for tile in tiles::between(0, checkpoint.size) {
-            bundle.put(&format!("{dir}/{}", tile.path()), &tree.tile(reader, tile)?).map_err(failed)?;
-        }
-        if let Some(before) = before {
-            bundle.put(&format!("{dir}/{BEFORE}"), before.as_bytes()).map_err(failed)?;
-        }
-        bundle.put(&format!("{dir}/{CHECKPOINT}"), note.as_bytes()).map_err(failed)?;
+    fn add(&mut self, checkpoint: &Checkpoint) {
         let range = checkpoint
             .last()
             .map_or_else(|| "no entries".to_owned(), |last| format!("entries {} to {last}", checkpoint.origin.first));
-        contents.checkpoints.push(format!("{range}: {}", checkpoint.origin));
+        self.checkpoints.push(format!("{range}: {}", checkpoint.origin));
     }
-    Ok(())
+
+    /// Says which entries are not signed; none if all are.
+    fn unsigned(&self) -> Option<String> {
+        let first = self.first_unsigned?;
+        let count = plural(self.unsigned, "entry is", "entries are");
+        Some(format!(
+            "{count} in no signed tree, from entry {first} on, so that `verify` ends with 3: what came in the last minute is signed soon, and \
+             what came while evidence was off never is"
+        ))
+    }
 }
 
-/// Returns what of the time of the report etcd can be asked about, by source. The filters of the report do not count here.
-fn completeness(reader: &mut Reader, args: &ReportArgs) -> Result<BTreeMap<String, Completeness>, Failure> {
+/// Returns the trees that are signed, with their last checkpoints.
+fn trees(reader: &Reader) -> Result<Vec<(TreeRow, Checkpoint)>, Failure> {
+    let mut signed = Vec::new();
+    for row in reader.trees()? {
+        let Some(note) = &row.note else { continue };
+        let read = Note::parse(note.as_bytes()).and_then(|note| Checkpoint::parse(&note.text));
+        let checkpoint = read.map_err(|why| Failure::internal(format!("a checkpoint in the journal: {why}")))?;
+        signed.push((row, checkpoint));
+    }
+    Ok(signed)
+}
+
+/// Writes a tree up to its last signed checkpoint, out of the journal.
+fn write_tree<W: Write>(
+    reader: &mut Reader,
+    row: TreeRow,
+    checkpoint: &Checkpoint,
+    directories: &[Directory],
+    bundle: &mut Bundle<W>,
+    file: &Path,
+) -> Result<(), Failure> {
+    let failed = |error| Failure::io(format!("cannot write {}", file.display()), &error);
+    let dir = format!("evidence/{}", checkpoint.origin.directory());
+    let (before, note) = (row.before.clone(), row.note.clone().unwrap_or_default());
+    let mut tree = Tree::read(reader, row, directories.to_vec())?;
+    for tile in tiles::between(0, checkpoint.size) {
+        bundle.put(&format!("{dir}/{}", tile.path()), &tree.tile(reader, tile)?).map_err(failed)?;
+    }
+    if let Some(before) = before {
+        bundle.put(&format!("{dir}/{BEFORE}"), before.as_bytes()).map_err(failed)?;
+    }
+    bundle.put(&format!("{dir}/{CHECKPOINT}"), note.as_bytes()).map_err(failed)
+}
+
+/// Returns what of the time of the report etcd can be asked about, by source. The filters of the report do not count here, nor for the GAPs of
+/// its page.
+fn completeness(
+    reader: &Reader,
+    args: &ReportArgs,
+    global: &Global,
+    contents: &mut Contents,
+) -> Result<BTreeMap<String, Completeness>, Failure> {
     let mut found: BTreeMap<String, Completeness> = BTreeMap::new();
     for source in reader.sources()?.into_iter().filter(|source| source.active) {
         let resource = source.resource.full_name();
         let one = found.entry(resource).or_default();
         (one.suppressed, one.scoped) = (one.suppressed + source.suppressed, one.scoped || source.scoped);
+        one.sources.push(Followed {
+            namespace: source.namespace,
+            excluded: source.excluded.iter().map(ToString::to_string).collect(),
+            selects: source.selects,
+            suppressed: source.suppressed,
+            followed_to: source.resume,
+        });
     }
-    let mut after = args.since().map_or(Ok(Seq(0)), |since| reader.last_before(since.as_microsecond()))?;
-    let end = args.until().map_or(Ok(Seq(u64::MAX)), |until| reader.last_before(until.as_microsecond() + 1))?;
-    loop {
-        let page = reader.entries_after(after, PAGE.0, PAGE.1)?;
-        let Some(last) = page.last() else { return Ok(found) };
-        after = last.seq;
-        for stored in &page {
-            if stored.seq > end {
-                return Ok(found);
-            }
-            let Ok(entry) = Entry::parse(&stored.line) else { continue };
-            let group = entry.group();
-            let resource =
-                if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) };
-            let one = found.entry(resource).or_default();
-            match (entry.op, entry.gap()) {
-                (EntryType::Actor, _) => {}
-                (_, Some(gap)) => {
-                    one.gaps.push(MissingRange {
-                        seq: entry.seq,
-                        why: gap.why.to_string(),
-                        from: gap.from.clone(),
-                        to: gap.to.clone(),
-                    });
-                }
-                _ => one.resource_versions.extend(entry.resource_version.as_deref().map(str::to_owned)),
-            }
+    let (since, until) = args.period();
+    let by_journal_time = args.select.select().only.by_journal_time;
+    let select = Select { only: Filters { since, until, by_journal_time, ..Filters::default() }, ..Select::default() };
+    ask(global, select, &mut |stored| {
+        let Ok(entry) = Entry::parse(&stored.line) else { return Ok(()) };
+        let group = entry.group();
+        let resource =
+            if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) };
+        let one = found.entry(resource).or_default();
+        // A deletion can have one right before it.
+        if let Some(gap) = entry.gap().or_else(|| entry.gap_before()) {
+            let since = gap.since.as_deref().map_or_else(String::new, |since| format!(", since {since}"));
+            let text = format!("entry {}, at {}{since}: {} ({})", stored.seq, entry.time, entry.resource, gap.why);
+            contents.gaps.push(text);
+            one.gaps.push(MissingRange {
+                seq: entry.seq,
+                why: gap.why.to_string(),
+                from: gap.from.clone(),
+                to: gap.to.clone(),
+            });
         }
-    }
+        if !matches!(entry.op, EntryType::Actor | EntryType::Gap) {
+            one.resource_versions.extend(entry.resource_version.as_deref().map(str::to_owned));
+        }
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// Returns the answer of `decklog coverage` for the time and the objects of the report, as JSON.
@@ -322,26 +448,36 @@ fn page(contents: &Contents) -> String {
     let types = counts(&mut contents.types.iter().map(|(name, count)| ((*name).to_owned(), *count)));
     let senders = counts(&mut contents.senders.iter().map(|(name, count)| (name.clone(), *count)));
     let gaps = if contents.gaps.is_empty() { "<p>None.</p>".to_owned() } else { list(&contents.gaps) };
-    let partial = if contents.is_selected { " --partial" } else { "" };
-    let selected = if contents.is_selected {
-        "<p>Entries were selected: what is not in entries.jsonl was not asked for. Each line is proved by itself.</p>"
-    } else {
-        ""
+    let is_partial = contents.is_selected || contents.has_holes;
+    let ends = match contents.last {
+        Some(last) if !is_partial => format!(" --ends-with {last}"),
+        _ if is_partial => " --partial".to_owned(),
+        _ => String::new(),
     };
+    let lies = if is_partial { "altered or inserted" } else { "altered, dropped or inserted" };
+    let mut remarks = String::new();
+    if contents.is_selected {
+        remarks.push_str("<p>Entries were selected: what is not in entries.jsonl was not asked for. Each line is proved by itself.</p>\n");
+    } else if contents.has_holes {
+        remarks.push_str("<p>Entries are missing between others: they happened at another time than they were logged. Each line is proved by itself.</p>\n");
+    }
+    if let Some(unsigned) = contents.unsigned() {
+        remarks.push_str(&format!("<p>{}</p>\n", escaped(&unsigned)));
+    }
     let checkpoints = list(&contents.checkpoints);
     let entries = plural(contents.entries, "entry", "entries");
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>Evidence of decklog</title>\n\
          <style>body{{font:16px/1.5 system-ui;max-width:48rem;margin:2rem auto;padding:0 1rem}}code{{overflow-wrap:anywhere}}</style>\n\
-         <h1>Evidence of decklog</h1>\n<p>{entries}{range}.</p>\n{types}\n{selected}\n\
+         <h1>Evidence of decklog</h1>\n<p>{entries}{range}.</p>\n{types}\n{remarks}\
          <h2>Check it</h2>\n<p>Take the public key from those who run this log, not from this archive, and run one of these in its directory:</p>\n\
-         <pre>decklog verify entries.jsonl --evidence evidence --key KEY{partial}\npython3 verify.py evidence entries.jsonl</pre>\n\
-         <p>Both prove that no line was altered, dropped or inserted after it was logged. The first checks the signatures as well.</p>\n\
+         <pre>decklog verify entries.jsonl --evidence evidence --key KEY{ends}\npython3 verify.py evidence entries.jsonl</pre>\n\
+         <p>The first proves that no line was {lies} after it was logged, and checks the signatures. The second proves that each line is in its place in the trees.</p>\n\
          <h2>Signed checkpoints</h2>\n{checkpoints}\n\
          <h2>Senders, by how certain they are</h2>\n{senders}\n\
          <h2>Times of which changes may be missing (GAP)</h2>\n{gaps}\n\
          <p>coverage.json says of which time the log knows everything. completeness.json has the resource versions of every entry of that time:\n\
-         each revision that etcd has of a resource is one of them, lies inside a GAP, or is excluded by the configuration.</p>\n</html>\n"
+         each revision that etcd has of a resource is one of them, lies inside a GAP, or is excluded by the configuration. No signature covers these two files and this page: they are what this decklog said.</p>\n</html>\n"
     )
 }
 

@@ -408,9 +408,18 @@ async fn read(body: &mut Body) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use axum::Router;
+    use axum::extract::{Request, State};
+    use axum::response::{IntoResponse, Response};
+    use http::HeaderName;
+    use http::header::{AUTHORIZATION, CONTENT_TYPE};
     use serde_json::json;
+    use tokio::task::JoinSet;
 
     use super::*;
+    use crate::core::net::TOKEN_HEADER;
 
     fn one(namespace: &str, name: &str) -> Target {
         let (namespace, name, port) = (namespace.to_owned(), name.to_owned(), "http".to_owned());
@@ -463,6 +472,58 @@ mod tests {
         assert!(error.contains("several"), "{error}");
         let error = chosen(&[], Wanted::In("logs".to_owned())).unwrap_err();
         assert!(error.contains("no decklog was found in namespace logs of the cluster prod"), "{error}");
+    }
+
+    /// What an API server was asked: the path with its query, its own token, and the one for decklog.
+    type Asked = Arc<Mutex<Vec<(String, String, String)>>>;
+
+    /// Has a Service of another name in each namespace, and decklog's where its label is asked for.
+    async fn api_server(State(asked): State<Asked>, request: Request) -> Response {
+        let header =
+            |name: HeaderName| request.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+        let uri = request.uri().to_string();
+        let tokens = (header(AUTHORIZATION), header(TOKEN_HEADER));
+        asked.lock().unwrap().push((uri.clone(), tokens.0, tokens.1));
+        if uri.contains("/proxy/") {
+            return ([(CONTENT_TYPE, "application/x-ndjson")], "{\"end\":{\"exit\":0}}\n").into_response();
+        }
+        let service = |namespace: &str, name: &str| json!({"metadata": {"namespace": namespace, "name": name}, "spec": {"ports": [{"name": "http", "port": 1}]}});
+        let mut items = vec![service("logs", "decklog")];
+        if !uri.contains("labelSelector=app%2Ekubernetes%2Eio%2Fname%3Ddecklog") {
+            items.push(service("logs", "other"));
+        }
+        axum::Json(json!({"items": items})).into_response()
+    }
+
+    /// Without a name it is found by its label, and is shown the token of the kubeconfig, or the one that is for decklog alone.
+    #[tokio::test]
+    async fn it_is_found_by_its_label_and_shown_the_token_of_who_asks() {
+        let asked = Asked::default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().fallback(api_server).with_state(Arc::clone(&asked));
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "prod",
+            "contexts": [{"name": "prod", "context": {"cluster": "prod", "user": "ann"}}],
+            "clusters": [{"name": "prod", "cluster": {"server": server}}],
+            "users": [{"name": "ann", "user": {"token": "token-of-ann"}}],
+        });
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        let args = ServerArgs { kubeconfig: Some(file.path().to_owned()), ..ServerArgs::default() };
+        for (own, shown) in [(None, "Bearer token-of-ann"), (Some("Bearer of-decklog"), "Bearer of-decklog")] {
+            let inside = Inside::read("kube:", &args).unwrap();
+            let answer = inside.request("tail", own.map(HeaderValue::from_static), b"{}".to_vec()).await.unwrap();
+            assert_eq!((answer.status().as_u16(), inside.to_string().as_str()), (200, "kube://logs/decklog"));
+            let asked = std::mem::take(&mut *asked.lock().unwrap());
+            let (path, of_server, of_decklog) = asked.last().unwrap();
+            assert_eq!(path, "/api/v1/namespaces/logs/services/decklog:http/proxy/api/v1/tail");
+            assert_eq!((of_server.as_str(), of_decklog.as_str()), ("Bearer token-of-ann", shown));
+            // Nothing else inside the cluster is shown it.
+            assert!(asked.iter().rev().skip(1).all(|(_, _, of_decklog)| of_decklog.is_empty()), "{asked:?}");
+        }
     }
 
     #[test]

@@ -87,6 +87,8 @@ fn status(running: bool) -> Status {
             source("leases.coordination.k8s.io", SourceState::Watching, false),
         ],
         audit_logs: Vec::new(),
+        unexplained: Vec::new(),
+        unexplained_run: None,
         sinks: vec![
             sink("audit", SinkState::Running),
             SinkStatus {
@@ -238,4 +240,42 @@ fn of_many_sources_only_the_odd_ones_are_listed_and_a_gap_is_a_notice() {
 fn what_the_daemon_last_said_is_not_shown_as_current() {
     let text = lines(&status(false), false, TerminalStyle::default()).join("\n");
     assert!(text.contains("not running") && text.contains("was watching") && text.contains("was halted"), "{text}");
+}
+
+/// The column and the lines are there only where there is something to say.
+#[test]
+fn what_an_audit_log_brings_for_nothing_is_shown() {
+    let look = TerminalStyle { color: false, terminal: false, width: None };
+    let mut status = status(true);
+    let counts = AuditCounts { read: 1204, ..AuditCounts::default() };
+    status.audit_logs = vec![AuditLogStatus {
+        name: "audit".into(),
+        read_up_to: Some(status.time),
+        attributed: Seq(51_190),
+        counts,
+        last_lost: None,
+        missing: None,
+        caught_up: Some(status.time),
+    }];
+    let of_audit_logs = |status: &Status| {
+        let lines = lines(status, false, look);
+        lines.into_iter().skip_while(|line| !line.starts_with("AUDIT LOG")).collect::<Vec<_>>().join("\n")
+    };
+    let json = |status: &Status| serde_json::to_value(status).unwrap();
+    insta::assert_snapshot!(of_audit_logs(&status), @r"
+    AUDIT LOG  READ UP TO            EVENTS  CUT OFF  UNREADABLE  FOREIGN  LOST  DROPPED  SENDERS UP TO
+    audit      2026-11-21T10:40:00Z  1,204   0        0           0        0     0        entry 51190
+    ");
+    assert!(json(&status)["audit_logs"][0]["no_event"].is_null() && json(&status)["unexplained"].is_null());
+    status.audit_logs[0].counts.no_event = 3;
+    let of = |resource: &str, changes, decided| UnexplainedResource { resource: resource.to_owned(), changes, decided };
+    status.unexplained = vec![of("leases.coordination.k8s.io", 1_301, 1_420), of("pods\u{1b}", 20, 20)];
+    insta::assert_snapshot!(of_audit_logs(&status), @r"
+    AUDIT LOG  READ UP TO            EVENTS  CUT OFF  UNREADABLE  NO EVENT  FOREIGN  LOST  DROPPED  SENDERS UP TO
+    audit      2026-11-21T10:40:00Z  1,204   0        0           3         0        0     0        entry 51190
+    unexplained: leases.coordination.k8s.io 1,301 of 1,420
+    unexplained: pods\u{1b} 20 of 20
+    ");
+    assert_eq!(json(&status)["audit_logs"][0]["no_event"], 3);
+    assert_eq!(json(&status)["unexplained"][1]["decided"], 20);
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::batch::{Batch, both};
 use super::chain::Chain;
-use super::evidence::{Authenticated, Authenticator};
+use super::evidence::{Authenticated, Authenticator, stands_for_truncated};
 use super::revisions::{Counted, Revisions};
 use super::{Failure, VerifyArgs};
 use crate::core::filter::Filter;
@@ -39,6 +39,8 @@ pub(super) struct Copied {
     pub(super) unfollowed: u64,
     /// Entries that the filter leaves out, or that a part of a copy lacks.
     pub(super) left_out: u64,
+    /// Of those, entries that no journal was there for to say whether the filter leaves them out.
+    pub(super) left_out_unseen: u64,
     /// It is a part of a copy.
     #[serde(skip)]
     pub(super) partial: bool,
@@ -95,6 +97,8 @@ pub(super) struct Checker {
     /// Those of objects with an even key, and those of others.
     chains: [Chain; 2],
     payload: Option<Payload>,
+    /// The last entry that the copy has to have.
+    ends_with: Option<u64>,
     found: Copied,
     /// Problems of the batch: its line, the order among those of one line, and the end of the sentence.
     of_batch: Vec<(usize, Rank, String)>,
@@ -172,6 +176,7 @@ impl Checker {
             part: 0,
             chains: [chain()?, chain()?],
             payload: None,
+            ends_with: args.ends_with,
             found: Copied { partial: args.partial, ..Copied::default() },
             of_batch: Vec::new(),
             problems: Vec::new(),
@@ -196,6 +201,7 @@ impl Checker {
     /// Returns the contents and the errors.
     pub(super) fn finish(mut self) -> (Copied, Vec<String>) {
         self.check_end();
+        self.check_last();
         self.found.followed = self.chains.iter().map(|chain| chain.followed).sum();
         self.found.unfollowed = self.chains.iter().map(|chain| chain.unfollowed).sum();
         if let Some((authenticated, wrong)) = self.authenticator.map(Authenticator::finish) {
@@ -231,6 +237,16 @@ impl Checker {
                 self.problem(text);
             }
             None => self.found.end_proved = true,
+        }
+    }
+
+    /// Checks that the copy ends with the entry that it has to end with.
+    fn check_last(&mut self) {
+        let Some(wanted) = self.ends_with else { return };
+        match self.found.epochs.last().map(|part| part.last) {
+            Some(last) if last == wanted => {}
+            Some(last) => self.problem(format!("it ends with entry {last}, and was to end with entry {wanted}")),
+            None => self.problem(format!("it has no entries, and was to end with entry {wanted}")),
         }
     }
 
@@ -368,7 +384,10 @@ impl Checker {
             return Ok(());
         };
         self.found.left_out += to - from + 1;
-        let Some(journal) = self.journal.as_mut().filter(|journal| journal.epoch == epoch) else { return Ok(()) };
+        let Some(journal) = self.journal.as_mut().filter(|journal| journal.epoch == epoch) else {
+            self.found.left_out_unseen += to - from + 1;
+            return Ok(());
+        };
         let (mut missing, mut next) = (Vec::new(), from);
         while let Some(stored) = journal.at_or_after(next)?.filter(|stored| stored.seq.0 <= to) {
             if filter.matches(&stored.line).unwrap_or(true) {
@@ -387,7 +406,7 @@ impl Checker {
     /// Reports whether the entry is the GAP for entries that the journal has truncated: it has no version before it. A journal
     /// that still has some of them disproves that.
     fn is_removed(&mut self, entry: &Entry<'_>) -> Result<bool, Failure> {
-        let stands = entry.gap().is_some_and(|gap| gap.why == Why::Expired.as_str() && gap.from.is_none());
+        let stands = stands_for_truncated(entry);
         let Some(journal) = self.journal.as_mut().filter(|journal| stands && journal.epoch == entry.epoch) else {
             return Ok(stands);
         };
@@ -398,7 +417,8 @@ impl Checker {
     /// ADDED, then MODIFIED, then DELETED; nothing twice. The first entry of an object may be any: a copy may begin
     /// anywhere. Returns the step of the object.
     fn check_story(&mut self, at: usize, entry: &Entry<'_>) -> Option<Step> {
-        let uid = entry.uid.as_deref()?;
+        // Who sent a change is no change: it may come after the deletion that it is of.
+        let uid = entry.uid.as_deref().filter(|_| entry.op != EntryType::Actor)?;
         let change = self.hasher.hash_one((&entry.resource_version, entry.op.as_str()));
         let exists = entry.op != EntryType::Deleted;
         // One object can be served as two resources, and each has its own log.

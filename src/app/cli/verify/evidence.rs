@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Failure, VerifyArgs};
+use super::{Exit, Failure, VerifyArgs};
 use crate::core::merkle::Hash;
-use crate::core::wire::{Header, Payload};
-use crate::evidence::archive::{Archive, Found, Signed, read_signed};
+use crate::core::model::Why;
+use crate::core::wire::{Entry, Payload};
+use crate::evidence::archive::{Archive, Found, Signed, Stretch, read_signed};
+use crate::evidence::checkpoint::Origin;
 use crate::evidence::key::VerifierKey;
 use crate::evidence::proof::Proof;
 
@@ -28,10 +30,44 @@ pub(super) struct Authenticated {
     /// The first seq of those.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) first_unknown: Option<u64>,
+    /// GAPs that a sink got in place of entries which were truncated before it took them: no tree has those.
+    pub(super) stand_ins: u64,
+    /// The first seq of those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) first_stand_in: Option<u64>,
+    /// Signed entries before the first line of the copy.
+    pub(super) before: Vec<Lacking>,
+    /// Signed entries behind the last line of the copy.
+    pub(super) after: Vec<Lacking>,
     /// Checkpoints that the lines were compared with.
     pub(super) checkpoints: Vec<CheckpointFound>,
     /// Trees that a later one follows and that are not in the directory.
     pub(super) missing: Vec<String>,
+    /// Directories with tiles and no checkpoint.
+    pub(super) unsigned: Vec<String>,
+    /// Trees that several follow.
+    pub(super) forks: Vec<Fork>,
+}
+
+/// A tree that several follow.
+#[derive(Debug, Serialize)]
+pub(super) struct Fork {
+    pub(super) origin: String,
+    pub(super) followed_by: Vec<String>,
+}
+
+/// Signed entries that a copy does not have.
+#[derive(Debug, Serialize)]
+pub(super) struct Lacking {
+    pub(super) epoch: String,
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+impl From<Stretch> for Lacking {
+    fn from(stretch: Stretch) -> Self {
+        Self { epoch: stretch.origin.epoch, first: stretch.first, last: stretch.last }
+    }
 }
 
 /// A checkpoint.
@@ -103,18 +139,32 @@ impl Authenticator {
         let keys = read_all("--key", &args.key)?;
         let witnesses: Vec<VerifierKey> =
             read_all("--witness", &args.witness)?.iter().map(VerifierKey::timed).collect();
+        if let Some(own) = witnesses.iter().find(|witness| keys.iter().any(|key| key.timed() == **witness)) {
+            return Err(Failure::usage(format!(
+                "--witness {} is the key of the log as well: a log does not witness itself",
+                own.name
+            )));
+        }
         let (mut found, mut problems) = (Authenticated::default(), Vec::new());
         let against = match (&args.evidence, &args.proof) {
             (Some(dir), _) => {
                 let failed = |error| Failure::io(format!("cannot read the evidence in {}", dir.display()), &error);
                 let mut archive = Archive::read(dir, &keys).map_err(failed)?;
-                if archive.checkpoints().next().is_none() && archive.problems.is_empty() {
+                if archive.checkpoints().next().is_none() && archive.problems.is_empty() && archive.unsigned.is_empty()
+                {
                     return Err(Failure::usage(format!(
                         "{} has no evidence: give the directory that [evidence] dir names, or a copy of it",
                         dir.display()
                     )));
                 }
-                found.missing = archive.check_order(&keys).map_err(failed)?.iter().map(ToString::to_string).collect();
+                let order = archive.check_order(&keys).map_err(failed)?;
+                found.missing = order.missing.iter().map(ToString::to_string).collect();
+                let fork = |(origin, after): &(Origin, Vec<Origin>)| Fork {
+                    origin: origin.to_string(),
+                    followed_by: after.iter().map(ToString::to_string).collect(),
+                };
+                found.forks = order.forks.iter().map(fork).collect();
+                found.unsigned = archive.unsigned.iter().map(|path| path.display().to_string()).collect();
                 for path in &args.checkpoint {
                     match read_signed(&read(path)?, &keys) {
                         Ok(kept) => archive.check_kept(&kept.checkpoint).map_err(failed)?,
@@ -134,7 +184,9 @@ impl Authenticator {
             (None, Some(path)) => {
                 let text = String::from_utf8_lossy(&read(path)?).into_owned();
                 let proof = Proof::parse(&text);
-                Against::Proof(proof.map_err(|why| Failure::usage(format!("{} is no proof: {why}", path.display())))?)
+                let failed =
+                    |why| Failure::new(Exit::No, format!("{} is no proof, or was altered: {why}", path.display()));
+                Against::Proof(proof.map_err(failed)?)
             }
             (None, None) => return Ok(None),
         };
@@ -142,7 +194,7 @@ impl Authenticator {
     }
 
     /// Compares the line of an entry, without its line break, by its digest. Returns what is wrong with it.
-    pub(super) fn check(&mut self, entry: &Header<'_>, line: &[u8], digest: &Hash) -> Result<Option<String>, Failure> {
+    pub(super) fn check(&mut self, entry: &Entry<'_>, line: &[u8], digest: &Hash) -> Result<Option<String>, Failure> {
         let (epoch, seq) = (&*entry.epoch, entry.seq);
         match &mut self.against {
             Against::Archive(archive) => {
@@ -157,7 +209,11 @@ impl Authenticator {
                         self.found.unknown += 1;
                         self.found.first_unknown.get_or_insert(seq);
                     }
-                    Found::Altered => return Ok(Some(altered(seq, line))),
+                    Found::Altered if stands_for_truncated(entry) => {
+                        self.found.stand_ins += 1;
+                        self.found.first_stand_in.get_or_insert(seq);
+                    }
+                    Found::Altered => return Ok(Some(altered(entry))),
                 }
                 Ok(None)
             }
@@ -174,7 +230,12 @@ impl Authenticator {
     }
 
     /// Returns the results, and what is wrong with the evidence itself.
-    pub(super) fn finish(self) -> (Authenticated, Vec<String>) {
+    pub(super) fn finish(mut self) -> (Authenticated, Vec<String>) {
+        if let Against::Archive(archive) = &self.against {
+            let [before, after] = archive.around();
+            self.found.before = before.into_iter().map(Lacking::from).collect();
+            self.found.after = after.into_iter().map(Lacking::from).collect();
+        }
         (self.found, self.problems)
     }
 }
@@ -188,13 +249,15 @@ fn unwitnessed(origin: &str, witness: &VerifierKey) -> String {
     )
 }
 
+/// Reports whether an entry is the GAP that a sink gets for entries which were truncated before it took them: it has no version before it.
+pub(super) fn stands_for_truncated(entry: &Entry<'_>) -> bool {
+    entry.gap().is_some_and(|gap| gap.why == Why::Expired.as_str() && gap.from.is_none())
+}
+
 /// Problem of a line that is not the one in the tree.
-fn altered(seq: u64, line: &[u8]) -> String {
-    let is_full = crate::core::wire::Entry::parse(line)
-        .ok()
-        .and_then(|entry| Payload::of(&entry))
-        .is_none_or(|payload| payload == Payload::Full);
-    if is_full {
+fn altered(entry: &Entry<'_>) -> String {
+    let seq = entry.seq;
+    if Payload::of(entry).is_none_or(|payload| payload == Payload::Full) {
         format!("entry {seq} is not the line that was logged")
     } else {
         format!("entry {seq} cannot be proved: its sink delivers less than the whole line (`payload`)")

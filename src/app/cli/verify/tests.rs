@@ -45,6 +45,7 @@ fn problems_of(lines: &[String]) -> Vec<String> {
         key: Vec::new(),
         witness: Vec::new(),
         checkpoint: Vec::new(),
+        ends_with: None,
         revisions: None,
         proof: None,
     };

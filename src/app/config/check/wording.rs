@@ -33,7 +33,7 @@ pub(in crate::app::config) fn expected(root: &Json, schema: &Json) -> String {
     }
     let mut parts: Vec<String> = Vec::new();
     for alternative in alternatives(&schema) {
-        let alternative = resolve(root, &alternative);
+        let alternative = resolve(root, alternative);
         let words = words(&alternative);
         if !words.is_empty() {
             parts.extend(words.iter().map(|word| format!("{word:?}")));

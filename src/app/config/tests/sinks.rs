@@ -362,3 +362,37 @@ fn a_template_is_tried_and_needs_its_keys() {
         assert_eq!(sink(keys), found, "{keys}");
     }
 }
+
+/// A rule that can select nothing, because nothing brings what it is about, is said to.
+#[test]
+fn a_rule_that_can_never_fire_is_said_to() {
+    let rbac = "'roles.rbac.authorization.k8s.io'";
+    for (watched, more, rule, says) in [
+        ("'pods'", "", "rbac-widened", Some("no [[watch]] brings roles")),
+        (rbac, "", "rbac-widened", None),
+        ("'ClusterRoleBinding'", "", "rbac-widened", None),
+        ("'clusterroles'", "namespaces = ['shop']", "rbac-widened", Some("no [[watch]] brings roles")),
+        ("'roles'", "namespaces = ['shop']", "rbac-widened", None),
+        ("'*.rbac.authorization.k8s.io'", "", "rbac-widened", None),
+        ("'*'", "", "rbac-widened", None),
+        ("'roles.other.example'", "", "rbac-widened", Some("no [[watch]] brings roles")),
+        ("'*'", "exclude = ['secrets']", "secret-rotated", Some("no [[watch]] brings secrets")),
+        ("'secret'", "", "secret-rotated", None),
+        ("'deployments'", "", "crash-loop", Some("no [[watch]] brings pods")),
+        ("'*.apps'", "", "crash-loop", Some("no [[watch]] brings pods")),
+        ("'po'", "", "crash-loop", None),
+        ("'deployments'", "", "deleted-by-a-person", Some("no [[audit_log]]")),
+        ("'deployments'", "", "image-changed", None),
+        ("'deployments'", "", "gap", None),
+    ] {
+        let watch = format!("[[watch]]\nresources = [{watched}]\n{more}\n");
+        let found = parse(&format!("{watch}{NOTIFYING}\nnotify = ['{rule}']\n")).unwrap().warnings;
+        match says {
+            Some(text) => assert!(
+                found.len() == 1 && found[0].contains(text) && found[0].contains(rule),
+                "{watched} {more} {rule}: {found:?}"
+            ),
+            None => assert_eq!(found, [""; 0], "{watched} {more} {rule}"),
+        }
+    }
+}

@@ -337,6 +337,18 @@ fn managers_and_times() {
             [one()],
             [(1, field("alice"))],
         ),
+        case(
+            "an id that its client has used before",
+            [patch("1", "mallory", T - 9 * SECOND), patch("1", "mallory", T + 1), patch("2", "alice", T + 2)],
+            [one()],
+            [(1, Err(Unresolved::Ambiguous))],
+        ),
+        case(
+            "an id of somebody else",
+            [patch("1", "alice", T + 1), patch("1", "mallory", T + 1)],
+            [one()],
+            [(1, Err(Unresolved::Ambiguous))],
+        ),
         case("impersonated", [as_user("1", "alice", "argocd")], [one()], [(1, field("alice"))]),
         case(
             "one user who was impersonated and was not",
@@ -361,6 +373,7 @@ fn deletions() {
     let asked = |seq| but(version(seq, Modified, "5", T), |version| version.deletion_requested = true);
     let gone = |seq, second| but(version(seq, Deleted, "9", second), |version| version.deleting = true);
     let finish = || ask("9", "controller", "update", T + 30 * SECOND);
+    let dry = |request| with(request, |request| request.may_be_dry = true);
     let deleted = |user| Ok((user, Certainty::Deleted));
     let collection = |id, user| {
         with(delete(id, user, T + 1), |all| {
@@ -387,6 +400,30 @@ fn deletions() {
             [delete("1", "alice", T + 1), delete("2", "bob", T + 500_000)],
             [asked(1)],
             [(1, deleted("alice"))],
+        ),
+        case(
+            "the first of two, which may have been a dry run",
+            [dry(delete("1", "alice", T + 1)), dry(delete("2", "bob", T + 500_000))],
+            [asked(1)],
+            [(1, Err(Unresolved::Ambiguous))],
+        ),
+        case(
+            "one that may have been a dry run, beside a collection",
+            [dry(delete("1", "alice", T + 1)), dry(collection("2", "bob"))],
+            [version(1, Deleted, "9", T)],
+            [(1, Err(Unresolved::Ambiguous))],
+        ),
+        case(
+            "one that may have been a dry run, and a kubelet, which asks for nothing",
+            [dry(delete("1", "alice", T + 1)), dry(delete("2", "system:node:a", T + 500_000))],
+            [asked(1), gone(2, T)],
+            [(1, deleted("alice")), (2, deleted("alice"))],
+        ),
+        case(
+            "one that may have been a dry run, and who ends its grace period, so that both were none",
+            [dry(delete("1", "alice", T + 1)), dry(delete("2", "node", T + 500_000))],
+            [asked(1), but(gone(2, T), |version| (version.op, version.grace_shortened) = (Modified, true)), gone(3, T)],
+            [(1, deleted("alice")), (2, Ok(("node", Certainty::Field))), (3, deleted("alice"))],
         ),
         case(
             "two at once",

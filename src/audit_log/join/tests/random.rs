@@ -41,6 +41,10 @@ fn shown(request: &AuditedRequest, level: Level, random: &mut fastrand::Rng) -> 
     };
     if !body || cut {
         shown.after.clear();
+        // A body says whether a deletion is a dry run, and nothing else does.
+        let is_deletion =
+            matches!(shown.verb.as_str(), "delete" | "deletecollection") || shown.subresource == "eviction";
+        (shown.may_be_dry, shown.dry_run) = (is_deletion, shown.dry_run && !is_deletion);
         if shown.verb != "update" {
             shown.uid.clear();
         }
@@ -238,9 +242,9 @@ fn no_actor_is_wrong_and_most_are_known() {
 fn versions_bound_each_other_where_they_are_of_one_etcd_and_nowhere_else() {
     let mut short = Vec::new();
     for (level, skew, pace, floor) in [
-        (Level::Metadata, 0, SECOND / 10, [999, 978, 820]),
+        (Level::Metadata, 0, SECOND / 10, [999, 978, 810]),
         (Level::Metadata, 0, SECOND / 50, [999, 955, 700]),
-        (Level::Mixed, 0, SECOND / 20, [999, 840, 285]),
+        (Level::Mixed, 0, SECOND / 20, [999, 840, 270]),
         (Level::Metadata, SECOND / 5, SECOND / 10, [999, 940, 685]),
     ] {
         let mut score = Score::default();
@@ -275,6 +279,6 @@ fn a_user_whom_the_audit_log_lacks_makes_few_wrong() {
         }
         let all = score.own.0 + score.shared.0 + score.hidden.0;
         println!("{level:?}, {pace} µs apart, without {lacks}: {} wrong of {all}", score.wrong.len());
-        assert!(score.wrong.len() * 200 < all, "{} wrong of {all}, such as {}", score.wrong.len(), score.wrong[0]);
+        assert!(score.wrong.len() * 400 < all, "{} wrong of {all}, such as {}", score.wrong.len(), score.wrong[0]);
     }
 }

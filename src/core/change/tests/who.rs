@@ -39,6 +39,40 @@ fn has(names: &[&str]) -> Value {
     Value::Object(names.iter().map(|name| (format!("f:{name}"), json!({}))).collect())
 }
 
+/// Owners are cached with the shape of a version. This is the only test of when they are not right any more.
+#[test]
+fn owners_of_a_repeated_change_are_those_of_its_managed_fields() {
+    let version = |manager: &str, time: u8, replicas: u8, other: u8| {
+        let entries = [
+            entry(&format!("{manager} Update"), time, json!({"f:spec": has(&["replicas"])})),
+            entry("other Apply", 1, json!({"f:data": has(&["other"])})),
+        ];
+        object(&entries, json!({"spec": {"replicas": replicas}, "data": {"other": other}}))
+    };
+    let versions = [
+        version("a", 1, 1, 1),
+        version("a", 1, 2, 1),
+        version("a", 1, 3, 1),
+        // Its time moves, and then the same value again.
+        version("a", 2, 3, 1),
+        version("a", 2, 4, 1),
+        // Another value, both, and the first one.
+        version("a", 2, 4, 2),
+        version("a", 2, 5, 3),
+        version("a", 2, 6, 3),
+        // Another manager has it.
+        version("b", 2, 6, 3),
+        version("b", 2, 7, 3),
+    ];
+    let mut shape = None;
+    for (old, new) in versions.iter().zip(&versions[1..]) {
+        let (old, new) = (old.as_bytes(), new.as_bytes());
+        let (change, next) = compare_shaped(old, shape.as_ref(), new, &[], &[]).unwrap();
+        assert_eq!(change, compare(old, new, &[], &[]).unwrap());
+        shape = Some(next);
+    }
+}
+
 /// Nobody checks what an API server puts there; an entry's schema has texts alone.
 #[test]
 fn managers_of_any_type_are_written_as_texts_or_not_at_all() {

@@ -14,6 +14,18 @@ type Sent = Vec<(u64, Incident, bool)>;
 /// A daemon that begins with what the journal has, and reads the log to its end. Gives what it sends, and each place where the cursor
 /// may be with how much was sent until then.
 fn run(log: &Log, notify: &Notify, cursor: u64, known: &[Message]) -> (Sent, Vec<(usize, u64)>) {
+    let (sent, cursors) = behind(log, notify, cursor, known, 1);
+    (sent, cursors.into_iter().map(|(count, at, _)| (count, at)).collect())
+}
+
+/// The same, where it sends only after each so many entries. With each place of the cursor comes what the journal then has.
+fn behind(
+    log: &Log,
+    notify: &Notify,
+    cursor: u64,
+    known: &[Message],
+    by: u64,
+) -> (Sent, Vec<(usize, u64, Vec<Message>)>) {
     let mut incidents = Incidents::new(notify.clone());
     known.iter().for_each(|message| incidents.know(message.clone()));
     let time = |seq: u64| log[usize::try_from(seq).unwrap() - 1].0 * SECOND;
@@ -25,29 +37,37 @@ fn run(log: &Log, notify: &Notify, cursor: u64, known: &[Message]) -> (Sent, Vec
     let mut drain = |incidents: &mut Incidents| {
         while let Some(begun) = incidents.ready.pop_front() {
             let Begun { incident, seq, is_update, .. } = begun;
-            if is_update && incidents.reference(Seq(incident.first)).is_none() {
+            if is_update
+                && (incidents.reference(Seq(incident.first)).is_none() || incidents.leave_out(&incident).is_some())
+            {
                 continue;
             }
             assert!(seq.0 > cursor && sent.last().is_none_or(|(last, ..)| *last < seq.0), "{seq} is out of order");
-            cursors.push((sent.len(), seq.0 - 1));
-            cursors.push((sent.len() + 1, seq.0));
+            cursors.push((sent.len(), seq.0 - 1, kept(incidents)));
             if incident.digest.is_empty() {
                 incidents.know(message(&incident));
             }
+            cursors.push((sent.len() + 1, seq.0, kept(incidents)));
             sent.push((seq.0, incident, is_update));
         }
-        cursors.push((sent.len(), incidents.settled().0));
+        cursors.push((sent.len(), incidents.settled().0, kept(incidents)));
     };
     for seq in begin..=log.len() as u64 {
         let one = log[usize::try_from(seq).unwrap() - 1].1.as_ref();
-        incidents.take(time(seq), one.map(|(rule, object)| selected(seq, *rule, object)), Instant::now());
+        step(&mut incidents, time(seq), seq, one, Instant::now());
         incidents.position = Seq(seq);
-        drain(&mut incidents);
+        if seq.is_multiple_of(by) {
+            drain(&mut incidents);
+        }
     }
     incidents.close();
     drain(&mut incidents);
-    cursors.retain(|(_, at)| *at >= cursor.max(1));
+    cursors.retain(|(_, at, _)| *at >= cursor.max(1));
     (sent, cursors)
+}
+
+fn kept(incidents: &Incidents) -> Vec<Message> {
+    incidents.messages.values().cloned().collect()
 }
 
 fn message(incident: &Incident) -> Message {
@@ -106,6 +126,40 @@ fn each_window_in_which_an_incident_goes_on_ends_with_an_update() {
     }
 }
 
+/// Who asked for the first entry of an incident is known later: its message ends with the ACTOR, which counts as no entry.
+#[test]
+fn an_incident_goes_on_with_the_actor_of_its_first_entry() {
+    type Told = (u64, u64, u64, u64, bool);
+    type Case = (&'static str, &'static [(i64, usize, &'static str)], Vec<Told>);
+    let cases: [Case; 7] = [
+        ("in the window of the first message", &[(5, 0, "a"), (6, 9, "=1")], vec![(1, 1, 1, 2, false)]),
+        ("later", &[(5, 0, "a"), (18, 9, "=1")], vec![(1, 1, 1, 1, false), (2, 1, 1, 2, true)]),
+        (
+            "with more entries, before and after it",
+            &[(5, 0, "a"), (11, 0, "a"), (18, 9, "=1"), (19, 0, "a")],
+            vec![(1, 1, 1, 1, false), (4, 1, 3, 4, true)],
+        ),
+        ("when it is over", &[(5, 0, "a"), (500, 9, "=1")], vec![(1, 1, 1, 1, false), (2, 1, 1, 2, true)]),
+        ("of another entry", &[(5, 0, "a"), (6, 0, "a"), (18, 9, "=2")], vec![(1, 1, 2, 2, false)]),
+        (
+            "beside one that begins",
+            &[(5, 0, "a"), (18, 9, "=1"), (19, 1, "b")],
+            vec![(1, 1, 1, 1, false), (2, 1, 1, 2, true), (3, 3, 1, 3, false)],
+        ),
+        ("of no incident", &[(5, 0, "a"), (18, 9, "=7")], vec![(1, 1, 1, 1, false)]),
+    ];
+    for (what, entries, expected) in cases {
+        let (sent, _) = run(&log(entries), &updating(10), 0, &[]);
+        let told: Vec<Told> =
+            sent.iter().map(|(place, one, is)| (*place, one.first, one.count, one.last, *is)).collect();
+        assert_eq!(told, expected, "{what}");
+        assert!(sent.iter().all(|(_, one, _)| !one.key.contains('=')), "{what}: {sent:?}");
+        let firsts: Vec<Told> = expected.into_iter().filter(|one| !one.4).collect();
+        let without = all(&log(entries), &notify(10));
+        assert_eq!(without.len(), firsts.len(), "{what}: without updates");
+    }
+}
+
 /// A replica that takes over without the messages of the first one, or whose receiver gave none a name, sends nothing for it.
 #[test]
 fn nothing_is_sent_for_a_message_that_is_not_known() {
@@ -139,12 +193,14 @@ fn wherever_a_daemon_ended_the_receiver_has_the_same_in_the_end() {
     };
     let (mut ends, mut longest) = (0, 0);
     for digest in [1, 2, 5, 100] {
-        let mut time = 1000;
+        let (mut time, mut seq) = (1000, 0_u64);
         let log: Log = (0..400)
             .map(|_| {
                 time += i64::try_from(next(8)).unwrap() * i64::from(next(3) == 0) + 40 * i64::from(next(80) == 0);
+                seq += 1;
+                let actor = (next(6) == 0).then(|| (9, format!("={}", 1 + seq.saturating_sub(next(8)))));
                 let one = (next(3) > 0).then(|| (usize::try_from(next(2)).unwrap(), next(6).to_string()));
-                (time, one)
+                (time, actor.or(one))
             })
             .collect();
         let notify = updating(digest);
@@ -172,4 +228,40 @@ fn wherever_a_daemon_ended_the_receiver_has_the_same_in_the_end() {
     }
     // Longer than what is read again.
     assert!(ends > 2000 && longest > 200, "{ends} ends, the longest incident took {longest} s");
+}
+
+/// Who is behind sends fewer updates, and the receiver has the same in the end, wherever that daemon ended.
+#[test]
+fn who_is_behind_sends_fewer_updates_to_the_same_end() {
+    let log: Log = (0..300_i64)
+        .map(|at| {
+            let object = match at {
+                _ if at % 7 == 0 => "a",
+                _ if at % 5 == 0 => "b",
+                _ if at % 41 < 9 => "c",
+                _ => return (at * 3, None),
+            };
+            (at * 3, Some((0, object.to_owned())))
+        })
+        .collect();
+    let notify = updating(10);
+    let end = |sent: &[&(u64, Incident, bool)]| -> BTreeMap<u64, (u64, u64)> {
+        sent.iter().map(|(_, one, _)| (one.first, (one.count, one.last))).collect()
+    };
+    let (whole, _) = run(&log, &notify, 0, &[]);
+    let expected = end(&whole.iter().collect::<Vec<_>>());
+    for by in [10, 60, 300] {
+        let (sent, cursors) = behind(&log, &notify, 0, &[], by);
+        let firsts = sent.iter().filter(|(.., is_update)| !is_update).count();
+        assert!(updates(&sent).len() < updates(&whole).len() && firsts == expected.len(), "{by}: {sent:?}");
+        assert_eq!(end(&sent.iter().collect::<Vec<_>>()), expected, "{by}");
+        for (count, cursor, kept) in cursors {
+            let (rest, _) = run(&log, &notify, cursor, &kept);
+            let all: Vec<_> = sent[..count].iter().chain(&rest).collect();
+            assert_eq!(end(&all), expected, "{by}: after {cursor}");
+        }
+    }
+    // All at once: each message is followed by one update.
+    let (sent, _) = behind(&log, &notify, 0, &[], 300);
+    assert!(updates(&sent).len() <= expected.len(), "{:?}", updates(&sent));
 }

@@ -10,7 +10,7 @@ use crate::query::churn::Classes;
 use crate::query::render::Failure;
 use crate::query::rewrites::{self, MANY, Rewrite, Rewrites, Sizes, is_named};
 use crate::query::select::Selection;
-use crate::query::stamp;
+use crate::query::{Log, stamp};
 
 /// Number of entries that are looked at for the beginning of a storage rewrite …
 const MOST: usize = 200_000;
@@ -25,7 +25,7 @@ const QUIET_PERIOD: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The storage rewrites among the entries of an answer.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Folded {
     classes: Classes,
     sizes: Sizes,
@@ -43,7 +43,7 @@ pub(super) struct Folded {
 }
 
 /// A storage rewrite that is followed, since it was shown last.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Going {
     rewrite: Rewrite,
     names: HashSet<(String, String)>,
@@ -94,12 +94,26 @@ impl Folded {
         &mut self,
         selection: &Selection,
         reader: &mut Reader,
-        after: Seq,
-        head: Seq,
+        (after, head): (Seq, Seq),
+        log: &Log<'_>,
     ) -> Result<Seq, Failure> {
         if after < self.known {
             return Ok(self.known.min(head));
         }
+        if log.sees_all() {
+            return self.look(selection, reader, after, head);
+        }
+        // What was looked at before it was decided is void.
+        let (looked, reached) = log.decided(|| {
+            let mut next = self.clone();
+            let reached = next.look(selection, reader, after, head)?;
+            Ok((next, reached))
+        })?;
+        *self = looked;
+        Ok(reached)
+    }
+
+    fn look(&mut self, selection: &Selection, reader: &mut Reader, after: Seq, head: Seq) -> Result<Seq, Failure> {
         if after >= self.head {
             self.follow(selection, reader, after, head)?;
             return Ok(head);
@@ -328,7 +342,7 @@ mod tests {
         // Four come alone; the other ten at once.
         let mut after = MAPS;
         for (upto, is_below) in [(MAPS + 1, false), (MAPS + 4, false), (MAPS * 2, true)] {
-            folded.stretch(&selection, &mut reader, Seq(after), Seq(upto)).unwrap();
+            folded.stretch(&selection, &mut reader, (Seq(after), Seq(upto)), &log).unwrap();
             for seq in after + 1..=upto {
                 let stored = reader.entry(Seq(seq)).unwrap().unwrap();
                 assert_eq!(matches!(folded.place(&stored), Place::Below), is_below, "{seq}");

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{AUDIT_LOG_INCOMPLETE, AUDIT_LOG_UNREAD, Alarm, GAP_NEWS_PERIOD, Role, Status};
+use super::{AUDIT_LOG_INCOMPLETE, AUDIT_LOG_NAMES_NOBODY, AUDIT_LOG_UNREAD, Alarm, GAP_NEWS_PERIOD, Role, Status};
 
 /// Largest age of the last read to the end, which comes every few seconds.
 pub(super) const UNREAD_LIMIT: SignedDuration = SignedDuration::from_mins(5);
@@ -69,4 +69,24 @@ pub(super) fn incomplete(status: &Status) -> Vec<Alarm> {
         })
     });
     lost.collect()
+}
+
+/// Returns an alarm where no change has a request in any audit log. Of one that is not read nothing follows.
+pub(super) fn names_nobody(status: &Status) -> Option<Alarm> {
+    let run = status.unexplained_run.as_ref().filter(|_| unread(status).is_empty())?;
+    let names: Vec<&str> = status.audit_logs.iter().map(|log| log.name.as_str()).collect();
+    let about = names.join(", ");
+    let (logs, question) = match names.as_slice() {
+        [] => return None,
+        [_] => ("log", "is it of this cluster's API servers, and does its policy log writes?"),
+        _ => ("logs", "are they of this cluster's API servers, and do their policies log writes?"),
+    };
+    let changes = run.changes;
+    Some(Alarm {
+        alarm: AUDIT_LOG_NAMES_NOBODY,
+        since: Some(run.since),
+        what: format!("no request in the audit {logs} {about} explains any of the last {changes} changes"),
+        remedy: format!("{question} `decklog check` says more"),
+        about,
+    })
 }

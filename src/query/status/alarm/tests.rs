@@ -6,6 +6,7 @@ use super::super::{
     Place, Refused, SinkStatus, SourceStatus, WitnessStatus,
 };
 use super::*;
+use crate::core::k8s::audited::UnexplainedRun;
 use crate::core::model::Seq;
 use crate::core::wire::EntryGap;
 use crate::query::status::HaView;
@@ -75,6 +76,8 @@ fn well() -> Status {
         waiting_because: BTreeMap::new(),
         discovery: BTreeMap::new(),
         evidence: None,
+        unexplained: Vec::new(),
+        unexplained_run: None,
         audit_logs: vec![AuditLogStatus {
             name: "hook".into(),
             read_up_to: None,
@@ -108,6 +111,10 @@ fn at(text: &str) -> Option<Timestamp> {
 
 fn unknown(since: &str) -> Trouble {
     Trouble { since: time(since), why: "its server does not answer the API server".into(), times: 1 }
+}
+
+fn run() -> Option<UnexplainedRun> {
+    Some(UnexplainedRun { since: time("2026-11-21T11:58:00Z"), changes: 24 })
 }
 
 /// Evidence whose witness has missed so many checkpoints since then.
@@ -262,6 +269,15 @@ fn each_alarm_begins_at_its_bound() {
                 (status.audit_logs[0].caught_up, status.daemon.started) = times;
             }),
         ),
+        // What it does not read it cannot know.
+        (
+            AUDIT_LOG_UNREAD,
+            Box::new(|status| {
+                (status.unexplained_run, status.audit_logs[0].caught_up) = (run(), at("2026-11-21T11:54:59Z"));
+            }),
+        ),
+        (AUDIT_LOG_NAMES_NOBODY, Box::new(|status| status.unexplained_run = run())),
+        ("", Box::new(|status| (status.unexplained_run, status.audit_logs) = (run(), Vec::new()))),
         (
             EVIDENCE_FAILING,
             Box::new(|status| {
@@ -323,4 +339,27 @@ fn a_pause_says_why_and_since_when() {
     let alarm = alarms(&status).remove(0);
     assert_eq!(alarm.since, pause().since);
     assert!(alarm.what.contains("the disk is full"), "{alarm:?}");
+}
+
+#[test]
+fn audit_logs_that_name_nobody_are_named() {
+    let mut status = well();
+    status.unexplained_run = run();
+    for (name, expected) in [
+        (
+            None,
+            "hook: no request in the audit log hook explains any of the last 24 changes; is it of this cluster's API servers, and does its \
+             policy log writes? `decklog check` says more",
+        ),
+        (
+            Some("second"),
+            "hook, second: no request in the audit logs hook, second explains any of the last 24 changes; are they of this cluster's API \
+             servers, and do their policies log writes? `decklog check` says more",
+        ),
+    ] {
+        let other = AuditLogStatus { name: name.unwrap_or_default().into(), ..status.audit_logs[0].clone() };
+        status.audit_logs.extend(name.map(|_| other));
+        let Alarm { about, since, what, remedy, .. } = alarms(&status).remove(0);
+        assert_eq!((since, format!("{about}: {what}; {remedy}")), (at("2026-11-21T11:58:00Z"), expected.to_owned()));
+    }
 }

@@ -20,7 +20,7 @@ fn a_lock_that_is_held_for_a_moment_is_waited_for() {
     let mut place = Place::new(PLAIN);
     place.deliver(&mut place.writer(), 3).unwrap();
     let held = File::open(place.path()).unwrap();
-    flock(&held, FlockOperation::LockExclusive).unwrap();
+    held.lock().unwrap();
     let (taken, refused) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let child = std::thread::Builder::new().name("child".to_owned());

@@ -1,5 +1,7 @@
 //! Escapes, bounds and errors of templates.
 
+mod recipes;
+
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
@@ -154,6 +156,12 @@ fn a_mistake_is_one_sentence_with_its_line() {
         ),
         ("{{ name }}\nx", "line 2: the body is not JSON here: trailing characters"),
         ("{% if type == 'GAP' %}\n[1\n{% endif %}", "(tried with an entry of type GAP)"),
+        // One that only an incident, an update or a digest shows.
+        ("[1\n{% if incident.rule %},{% endif %}]", "the body is not JSON here"),
+        ("[1\n{% if incident.reference %},{% endif %}]", "the body is not JSON here"),
+        ("[1\n{% if incident.digest %},{% endif %}]", "the body is not JSON here"),
+        // Not much more than there is fuel for.
+        ("[\n{% for a in range(300) %}{% for b in range(300) %}{% endfor %}{% endfor %}]", "too many steps"),
         ("[\n{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}]", "too many steps"),
         (&doubled, "line 2: it takes"),
         ("[\n\"{{ 'a' * 10000000 }}\"]", "line 2: "),
@@ -211,12 +219,24 @@ fn the_longest_names_fit_into_the_recipes() {
         format!(r#"{{"areas":["spec"],"patch":[{op},{op},{op},{op}],"managers":[]}}"#)
     };
     // Longer texts than an incident has.
-    let one = Incident { title: "&".repeat(900), key: "&".repeat(200), log: "&".repeat(1200), ..Incident::default() };
-    let digest = Incident { digest: vec![one.clone(); NAMED], ..one.clone() };
+    let begun = |c: &str| Incident {
+        title: c.repeat(900),
+        key: c.repeat(200),
+        log: c.repeat(1200),
+        users: vec![c.repeat(900)],
+        count: u64::MAX,
+        until: "2026-11-21T10:15:00.123456Z".to_owned(),
+        ..Incident::default()
+    };
     for (recipe, pointer, most, c) in [
         ("incidents", "/text", 4000, "&"),
         ("incidents", "/blocks/0/text/text", 3000, "&"),
         ("incidents", "/blocks/1/elements/0/text", 3000, "&"),
+        ("rollouts", "/text", 4000, "&"),
+        ("rollouts", "/blocks/0/text/text", 3000, "&"),
+        ("rollouts", "/blocks/1/elements/0/text", 3000, "&"),
+        ("discord-rollouts", "/content", 2000, "<"),
+        ("discord-rollouts", "/content", 2000, "*"),
         ("pager", "/dedup_key", 255, "&"),
         ("pager", "/payload/summary", 1024, "&"),
         ("slack", "/text", 4000, "&"),
@@ -239,6 +259,8 @@ fn the_longest_names_fit_into_the_recipes() {
             .replace("\"namespace\":\"shop\"", &format!("\"namespace\":{}", long("n", 63)))
             .replace(r#"{"areas":["spec"],"patch":[],"managers":[]}"#, &change(c));
         let (body, line) = (body.split("'''").next().unwrap(), Bytes::from(line));
+        let one = begun(c);
+        let digest = Incident { digest: vec![one.clone(); NAMED], ..one.clone() };
         let about = if keys.contains("\nnotify = ") { [Some(&one), Some(&digest)] } else { [None, None] };
         for incident in about {
             let item = Item::new(Seq(7), EntryType::Modified, line.clone()).about(incident.cloned());

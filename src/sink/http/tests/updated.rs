@@ -266,6 +266,69 @@ async fn an_answer_without_a_name_leaves_the_message_as_it_is() {
         let server = Server::start(move |_, _| answer.clone()).await;
         let mut sink = HttpSink::new(&config_of(&server, api)).unwrap();
         sink.deliver(&[message(1, "")]).await.unwrap();
-        assert_eq!(sink.receipts(), [], "{api}");
+        let receipts = sink.receipts();
+        let [(Seq(1), Receipt::Unnamed(text))] = receipts.as_slice() else { panic!("{api}: {receipts:?}") };
+        assert!(text.contains("/id; correct `reference`") && !text.contains("KEY"), "{text}");
+    }
+}
+
+/// What is wrong with an update concerns that update: no entry is refused for it, and the next message goes out.
+#[tokio::test]
+async fn an_update_without_a_body_is_dropped_alone() {
+    let (server, messages) = server_of("discord", |_| None).await;
+    let body = r#"{"content": "{{ incident.count }}"{% if incident.count == 4711 %},{% endif %}}"#;
+    let config = Settings { body: Some(body.to_owned()), ..config_of(&server, "discord") };
+    let mut sink = HttpSink::new(&config).unwrap();
+    let next = Incident { first: 9, last: 9, count: 1, ..Incident::default() };
+    sink.deliver(&[message(4711, "1"), item(9).about(Some(next))]).await.unwrap();
+    let receipts = sink.receipts();
+    let [(Seq(4711), Receipt::Final(text)), (Seq(9), Receipt::Named(_))] = receipts.as_slice() else {
+        panic!("{receipts:?}")
+    };
+    assert!(text.contains("the template has no body for it"), "{text}");
+    assert_eq!(messages.lock().unwrap().len(), 1);
+    // A first message without one is refused.
+    let failure = sink.deliver(&[message(4711, "")]).await.unwrap_err();
+    assert!(matches!(failure.error, SinkError::Refused { .. }), "{failure:?}");
+}
+
+/// A message that was accepted is not sent again, however long its answer is, and wherever it broke off.
+#[tokio::test]
+async fn an_answer_that_is_not_read_to_its_end_says_what_it_said() {
+    let long = "x".repeat(600 << 10);
+    let yes = r#"{"ok": true, "ts": "17.1", "message": {"text": "x"#;
+    let cases = [
+        ("named, then long", Does::Says(200, "x", "y".to_owned(), format!("{yes}{long}\"}}}}")), "named"),
+        (
+            "long, then accepted",
+            Does::Says(200, "x", "y".to_owned(), format!(r#"{{"message": "{long}", "ok": true, "ts": "17.1"}}"#)),
+            "unnamed",
+        ),
+        ("no end", Does::Babbles(200), "refused"),
+        ("named, then cut", Does::BreaksOff(200, yes.to_owned()), "named"),
+        ("accepted, then cut", Does::BreaksOff(200, r#"{"ok": true, "ts": "17"#.to_owned()), "unnamed"),
+        ("refused, then cut", Does::BreaksOff(200, r#"{"error": "channel_not_found", "x"#.to_owned()), "refused"),
+        ("later, then cut", Does::BreaksOff(200, r#"{"error": "ratelimited", "x"#.to_owned()), "retry"),
+        ("cut", Does::BreaksOff(200, r#"{"ok": tr"#.to_owned()), "retry"),
+        (
+            "refused, then long",
+            Does::Says(200, "x", "y".to_owned(), format!(r#"{{"ok": false, "x": "{long}"}}"#)),
+            "refused",
+        ),
+    ];
+    for (what, does, expected) in cases {
+        let server = Server::start(move |_, _| does.clone()).await;
+        let mut sink = HttpSink::new(&config_of(&server, "slack")).unwrap();
+        let found = match sink.deliver(&[message(1, "")]).await {
+            Ok(()) => match sink.receipts().as_slice() {
+                [(Seq(1), Receipt::Named(name))] if name == "17.1" => "named",
+                [(Seq(1), Receipt::Unnamed(_))] => "unnamed",
+                other => panic!("{what}: {other:?}"),
+            },
+            Err(Failure { error: SinkError::Refused { .. }, .. }) => "refused",
+            Err(Failure { error: SinkError::Retry { .. }, .. }) => "retry",
+            Err(other) => panic!("{what}: {other:?}"),
+        };
+        assert_eq!(found, expected, "{what}");
     }
 }

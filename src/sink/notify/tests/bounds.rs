@@ -111,3 +111,21 @@ fn what_a_sink_alone_missed_is_an_incident_whatever_its_rules_are() {
         assert!(notify(rules).title(missed.rule).contains(if rule == "gap" { "missing" } else { "own" }));
     }
 }
+
+/// A rule that takes too much for an entry selects nothing there, and that is said once; one that asks for a member which is not there
+/// has said by that which entries it is about.
+#[test]
+fn a_rule_that_takes_too_much_for_an_entry_says_so_once() {
+    let numbers: Value = (0..2_500).collect();
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "numbers": numbers});
+    let line = line("ADDED", &json!({"evidence": "watched"}), &object);
+    for (rule, is_said) in [
+        ("dear: object.numbers.all(a, object.numbers.all(b, a != b || a == b))", true),
+        ("other: object.spec.replicas > 3", false),
+    ] {
+        let notify = notify(&[rule]);
+        assert_eq!(notify.alone(line.as_bytes()).unwrap(), None, "{rule}");
+        let Rule::Cel(_, _, said) = &notify.rules[0] else { panic!("{rule}") };
+        assert_eq!(said.is_completed(), is_said, "{rule}");
+    }
+}

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use base64::Engine;
@@ -16,6 +15,7 @@ use super::super::failure::bounded;
 use super::address;
 use super::entries::{Cluster, Context, Exec, User};
 use crate::core::net::tls::certificates;
+use crate::core::os::FileTypeExt;
 
 /// The most bytes of a file that a kubeconfig names.
 const LARGEST: u64 = 8 << 20;

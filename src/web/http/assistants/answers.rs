@@ -3,6 +3,7 @@
 mod judging;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use rmcp::model::JsonObject;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::kept::{Kept, Key, Part, Whole};
 use super::page::{self, Answer, Cites, Cursor, Page, Refusal, STATEMENTS_MAX, Statement};
 use super::refusing::{self, About};
 use super::session::{Place, Session, full_name};
@@ -50,16 +52,27 @@ struct Call<'a> {
     uncovered: Vec<Uncovered>,
     /// True if stretches were left out, or the coverage is not known.
     doubtful: bool,
+    /// Answers that are kept, and the place of this one; none where who asks may see less than others.
+    kept: Option<(&'a Kept, Key)>,
 }
 
 /// Result of a tool, which fills the page or refuses.
 type Outcome = Result<Option<Refusal>, Failure>;
 
+/// All statements of an answer, or its refusal.
+type Computed = Result<Result<Whole, Refusal>, Failure>;
+
 /// Answers a tool.
 ///
 /// # Errors
 /// As the questions behind it fail.
-pub(super) fn answer(tool: &str, given: &JsonObject, args: Arguments, session: Session<'_>) -> Result<Answer, Failure> {
+pub(super) fn answer(
+    tool: &str,
+    given: &JsonObject,
+    args: Arguments,
+    session: Session<'_>,
+    kept: &Kept,
+) -> Result<Answer, Failure> {
     let Some(head) = session.head.clone() else {
         return Err(Failure::no("the journal has no entries yet, or none that you may see: nothing is known"));
     };
@@ -68,23 +81,25 @@ pub(super) fn answer(tool: &str, given: &JsonObject, args: Arguments, session: S
         let text = "the cursor is of another question or of another log: call the tool with the arguments of the first page, or without cursor";
         return Err(Failure::usage(text));
     }
-    let now = cursor.and_then(|cursor| Timestamp::from_microsecond(cursor.now).ok()).unwrap_or_else(Timestamp::now);
+    let now = args.now;
     let limit = args.limit.unwrap_or(STATEMENTS_MAX);
     let skip = cursor.map_or(0, |cursor| cursor.offset);
     let seq = cursor.map_or(head.seq, |cursor| cursor.seq);
     let page = Page::new(limit, skip);
     let is_now = args.at.is_none();
     let begin = cursor.map_or(0, |cursor| cursor.begin);
-    let mut call = Call { session, args, now, head: seq, begin, page, uncovered: Vec::new(), doubtful: false };
+    let key = Key { cluster: args.cluster.clone(), of, now: now.as_microsecond(), head: seq };
+    let kept = Some((kept, key)).filter(|_| !session.is_narrowed());
+    let mut call = Call { session, args, now, head: seq, begin, page, uncovered: Vec::new(), doubtful: false, kept };
     let answered = match tool {
         "log" => call.log(),
         "why" => call.why(),
         "diff" => call.diff(),
         "blame" => call.blame(),
         "object_at" => call.object_at(),
-        "churn" => call.churn(),
-        "coverage" => call.coverage(),
-        _ => call.verify(),
+        "churn" => call.page_of(Call::churn),
+        "coverage" => call.page_of(Call::coverage),
+        _ => call.page_of(Call::verify),
     };
     let refused = match answered {
         Err(failure) if failure.exit() == Exit::No && ["log", "diff", "churn"].contains(&tool) => call.none_or(failure),
@@ -131,12 +146,6 @@ impl Call<'_> {
     /// The place at which the log is read: what was asked for, or the newest entry of the first page, for all pages.
     fn pin(&self) -> At {
         self.args.at.unwrap_or(At::Seq(Seq(self.head)))
-    }
-
-    /// Adds a statement that cites an entry.
-    fn put(&mut self, seq: Option<u64>, kind: &str, data: &str) -> Result<ControlFlow<()>, Failure> {
-        let Self { session, page, .. } = self;
-        page.offer(data, || session.cite(seq, kind))
     }
 
     /// Adds a statement that cites an entry if that says it alone, else the log.
@@ -406,11 +415,35 @@ impl Call<'_> {
         Ok(None)
     }
 
-    fn churn(&mut self) -> Outcome {
+    /// Fills the page from an answer that is computed as a whole, and then kept for the pages behind it.
+    fn page_of(&mut self, compute: fn(&mut Self) -> Computed) -> Outcome {
+        let kept = self.kept.clone();
+        let whole = match kept.as_ref().and_then(|(kept, key)| kept.get(key)) {
+            Some(whole) => whole,
+            None => match compute(self)? {
+                Ok(whole) => Arc::new(Whole { notes: self.session.notes(), ..whole }),
+                Err(refusal) => return Ok(Some(refusal)),
+            },
+        };
+        for Part { seq, kind, data, is_alone } in &whole.parts {
+            if self.put_if(*seq, kind, data, *is_alone)?.is_break() {
+                break;
+            }
+        }
+        whole.notes.iter().for_each(|text| self.session.note(text));
+        self.uncovered.clone_from(&whole.uncovered);
+        self.doubtful = whole.is_doubtful;
+        if let Some((kept, key)) = kept.filter(|_| self.page.more) {
+            kept.put(key, whole);
+        }
+        Ok(None)
+    }
+
+    fn churn(&mut self) -> Computed {
         let until = self.args.until.unwrap_or(self.now);
         let since = self.args.since.unwrap_or_else(|| until.saturating_sub(CHURN_PERIOD).unwrap_or(until));
         if let Some(refusal) = self.about().refuse(&self.session, (since, until))? {
-            return Ok(Some(refusal));
+            return Ok(Err(refusal));
         }
         let only = Filters {
             namespaces: self.args.namespaces.clone(),
@@ -420,47 +453,36 @@ impl Call<'_> {
         };
         let select = Select { objects: self.args.objects.clone(), only, ..Select::default() };
         let churned = Churned { select, requests: false, top: CHURN_ROWS };
-        let Some(report) = self.session.all(churned)?.pop() else { return Ok(None) };
-        let seq = report.last.unwrap_or(self.head);
-        for (kind, data) in rows(&report)? {
-            let Self { session, page, .. } = self;
-            let stated = page.offer(&data, || Ok::<_, Failure>(session.cite(Some(seq), kind)?.of_log()))?;
-            if stated.is_break() {
-                break;
-            }
-        }
-        self.uncovered = report.uncovered;
-        Ok(None)
+        let Some(report) = self.session.all(churned)?.pop() else { return Ok(Ok(Whole::default())) };
+        let seq = Some(report.last.unwrap_or(self.head));
+        let part = |(kind, data)| Part { seq, kind, data, is_alone: false };
+        let parts = rows(&report)?.into_iter().map(part).collect();
+        Ok(Ok(Whole { parts, uncovered: report.uncovered, ..Whole::default() }))
     }
 
-    fn coverage(&mut self) -> Outcome {
+    fn coverage(&mut self) -> Computed {
         let until = self.args.until.or_else(|| self.args.cursor.map(|_| self.now));
         let question = self.about().cover(self.args.since, until);
-        let Some(covered) = self.session.covered(question)? else { return Ok(None) };
+        let Some(covered) = self.session.covered(question)? else { return Ok(Ok(Whole::default())) };
         let whole = json!({
             "since": covered.since,
             "until": covered.until,
             "complete": covered.complete,
             "omitted": covered.omitted,
         });
-        let mut parts = vec![(None, "covered", json_of(&whole)?)];
+        let part = |seq, kind, data| Part { seq, kind, data, is_alone: true };
+        let mut parts = vec![part(None, "covered", json_of(&whole)?)];
         for one in &covered.uncovered {
-            parts.push((one.seq, "gap", json_of(one)?));
+            parts.push(part(one.seq, "gap", json_of(one)?));
         }
         for absence in &covered.absences {
-            parts.push((None, "absence", json_of(absence)?));
+            parts.push(part(None, "absence", json_of(absence)?));
         }
-        for (seq, kind, data) in parts {
-            if self.put(seq, kind, &data)?.is_break() {
-                break;
-            }
-        }
-        self.doubtful = covered.omitted > 0;
-        self.uncovered = covered.uncovered;
-        Ok(None)
+        let (uncovered, is_doubtful) = (covered.uncovered, covered.omitted > 0);
+        Ok(Ok(Whole { parts, uncovered, is_doubtful, ..Whole::default() }))
     }
 
-    fn verify(&mut self) -> Outcome {
+    fn verify(&mut self) -> Computed {
         let mut found = None;
         self.session.each(Verify {}, &mut |item| {
             if let verify::Item::Found(_, verified) = item {
@@ -468,7 +490,7 @@ impl Call<'_> {
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        let Some(found) = found else { return Ok(None) };
+        let Some(found) = found else { return Ok(Ok(Whole::default())) };
         let whole = json!({
             "whole": found.problems.is_empty(),
             "entries": found.entries,
@@ -479,15 +501,12 @@ impl Call<'_> {
             "last": found.range.map(|(_, last)| last),
             "pagesUnchecked": found.pages_unchecked,
         });
-        let mut parts = vec![("verified", json_of(&whole)?)];
-        parts.extend(found.problems.iter().map(|text| ("problem", json!(text).to_string())));
-        for (kind, data) in parts {
-            if self.put(None, kind, &data)?.is_break() {
-                break;
-            }
-        }
+        let part = |kind, data| Part { seq: None, kind, data, is_alone: true };
+        let mut parts = vec![part("verified", json_of(&whole)?)];
+        parts.extend(found.problems.iter().map(|text| part("problem", json!(text).to_string())));
         self.look_at(&About::default(), (None, self.present()))?;
-        Ok(None)
+        let (uncovered, is_doubtful) = (std::mem::take(&mut self.uncovered), self.doubtful);
+        Ok(Ok(Whole { parts, uncovered, is_doubtful, ..Whole::default() }))
     }
 }
 

@@ -179,20 +179,21 @@ pub(super) fn notes(notes: &[String]) -> Vec<String> {
 
 /// A sentence for who has arguments instead of flags.
 fn spoken(text: &str) -> String {
-    const FLAGS: [(&str, &str); 8] = [
-        ("--since", "since"),
-        ("--until", "until"),
-        ("--at", "at"),
-        ("--from", "from"),
-        ("--to", "to"),
-        ("--cluster", "cluster"),
+    const FLAGS: [(&str, &str); 6] = [
         ("--namespace", "namespaces"),
         ("-n", "namespaces"),
+        ("--type", "types"),
+        ("--selector", "labels"),
+        ("-l", "labels"),
+        ("--field", "fields"),
     ];
+    // Arguments with the name of their flag.
+    const SAME: [&str; 10] = ["cluster", "since", "until", "at", "from", "to", "where", "touched", "grep", "by"];
     let word = |word: &str| {
         let bare = word.trim_end_matches([',', ';', ':', '.', ')']);
-        let known = FLAGS.iter().find(|(flag, _)| *flag == bare);
-        known.map_or_else(|| word.to_owned(), |(flag, name)| word.replacen(flag, name, 1))
+        let known = FLAGS.iter().find(|(flag, _)| *flag == bare).map(|(_, name)| *name);
+        let known = known.or_else(|| bare.strip_prefix("--").filter(|name| SAME.contains(name)));
+        known.map_or_else(|| word.to_owned(), |name| word.replacen(bare, name, 1))
     };
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
@@ -390,6 +391,10 @@ mod tests {
 
     #[test]
     fn a_sentence_names_arguments() {
+        assert_eq!(
+            spoken("--where: line 1; -l and --touched, or --type"),
+            "where: line 1; labels and touched, or types"
+        );
         let said = spoken("no entry 7; --at 3 is the earliest, --since is after --until; see --token-file (--to)");
         assert_eq!(said, "no entry 7; at 3 is the earliest, since is after until; see --token-file (--to)");
     }

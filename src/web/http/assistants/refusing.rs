@@ -7,6 +7,8 @@ use super::session::{Place, Session};
 use crate::core::k8s::names::Spelling;
 use crate::core::model::{Resource, Seq};
 use crate::query::coverage::Uncovered;
+pub(super) use crate::query::coverage::known::contains;
+use crate::query::coverage::known::{self, Thing};
 use crate::query::coverage_notes::Covered;
 use crate::query::questions::coverage::Cover;
 use crate::query::questions::show::Show;
@@ -22,64 +24,6 @@ pub(super) struct About {
     /// KIND or KIND/NAME; everything if there are none.
     pub(super) objects: Vec<String>,
     pub(super) namespaces: Vec<String>,
-}
-
-/// One of the things that a question is about.
-#[derive(Debug)]
-struct Thing<'a> {
-    /// Full name of the resource; none where it is not known.
-    resource: Option<String>,
-    /// The namespace; none for all.
-    namespace: Option<&'a str>,
-    /// The name, or a pattern; none for all.
-    name: Option<&'a str>,
-}
-
-impl Thing<'_> {
-    /// Reports whether a stretch leaves nothing of it known.
-    fn is_all_in(&self, one: &Uncovered) -> bool {
-        let Some(resource) = &one.resource else { return true };
-        let is_within = one.namespace.is_empty() || self.namespace == Some(&one.namespace);
-        let is_named = one.name.as_deref().is_none_or(|name| self.name == Some(name));
-        self.resource.as_ref() == Some(resource) && is_within && is_named
-    }
-
-    /// Reports whether a stretch leaves something of it unknown.
-    fn is_partly_in(&self, one: &Uncovered) -> bool {
-        let Some(resource) = &one.resource else { return true };
-        let is_its = |name: &str| self.name.is_none_or(|wanted| wanted == name || wanted.contains(['*', '?']));
-        let is_within = one.namespace.is_empty() || self.namespace.is_none_or(|wanted| wanted == one.namespace);
-        let is_resource = self.resource.as_ref().is_none_or(|wanted| wanted == resource);
-        is_resource && is_within && one.name.as_deref().is_none_or(is_its)
-    }
-}
-
-/// Reports whether a moment lies in a stretch, in microseconds since 1970. The start of one is the last moment known good, but before
-/// the log there is none.
-pub(super) fn contains(one: &Uncovered, at: i64) -> bool {
-    reaches(one, at) && (one.resource.is_none() || one.from != Some(at))
-}
-
-/// Reports whether nothing behind a moment is known, at least for a while.
-fn reaches(one: &Uncovered, at: i64) -> bool {
-    one.from.is_none_or(|from| from <= at) && one.to >= at
-}
-
-/// Reports whether stretches together cover a window.
-fn spans(found: &[&Uncovered], (since, until): (i64, i64)) -> bool {
-    if since == until {
-        return found.iter().any(|one| contains(one, since));
-    }
-    let mut reach: Option<i64> = None;
-    loop {
-        let at = reach.unwrap_or(since);
-        let next = found.iter().filter(|one| reaches(one, at)).map(|one| one.to).max();
-        match next {
-            Some(to) if to >= until => return true,
-            Some(to) if reach.is_none_or(|reach| to > reach) => reach = Some(to),
-            _ => return false,
-        }
-    }
 }
 
 /// Full names of the resources that a spelling can mean.
@@ -167,20 +111,10 @@ impl About {
     fn nothing_known<'c>(
         &self,
         uncovered: &'c [Uncovered],
-        known: &[Resource],
+        resources: &[Resource],
         (since, until): (Timestamp, Timestamp),
     ) -> Option<&'c Uncovered> {
-        let (since, until) = (since.as_microsecond(), until.as_microsecond());
-        let mut first = None;
-        for thing in self.things(known) {
-            let found: Vec<&Uncovered> = uncovered.iter().filter(|one| thing.is_all_in(one)).collect();
-            if !spans(&found, (since, until)) {
-                return None;
-            }
-            let begins = |one: &&Uncovered| if since == until { contains(one, since) } else { reaches(one, since) };
-            first = first.or(found.into_iter().find(begins));
-        }
-        first
+        known::nothing_of(&self.things(resources), uncovered, (since.as_microsecond(), until.as_microsecond()))
     }
 
     /// Returns the refusal of a question about a time, if nothing is known of all of it.
@@ -290,7 +224,12 @@ pub(super) fn removed(session: &Session<'_>, seq: Seq) -> Result<Option<Refusal>
         Ok(_) => return Ok(None),
         Err(failure) => return Err(failure),
     };
-    let begin = session.covered(Cover::default())?.and_then(|covered| covered.since);
+    let covered = session.covered(session.whole())?;
+    // What is not for who asks is not removed.
+    if covered.as_ref().is_some_and(|covered| (1..=seq.0).contains(&covered.oldest)) {
+        return Ok(None);
+    }
+    let begin = covered.and_then(|covered| covered.since);
     let to = begin.map(|begin| crate::query::stamp(begin.as_microsecond()));
     let reason = "retention".to_owned();
     let range = Stretch { reason, from: None, to, resource: None, namespace: None, seq: None };

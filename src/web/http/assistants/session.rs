@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::Asking;
 use super::page::{Cites, Statement};
 use crate::core::model::{Resource, Seq};
+use crate::core::rights::Sight;
 use crate::core::wire::Header;
 use crate::query::Question;
 use crate::query::coverage_notes::Covered;
@@ -66,6 +67,8 @@ pub(super) fn full_name(resource: &str, api_version: &str) -> String {
 pub(super) struct Session<'a> {
     asking: &'a dyn Asking,
     cluster: Option<String>,
+    /// The namespaces that are asked for, of who may not see all; else none.
+    scope: Vec<String>,
     notes: RefCell<Vec<String>>,
     places: RefCell<HashMap<u64, Option<Place>>>,
     /// The newest entry; none where the log is empty.
@@ -83,20 +86,26 @@ impl<'a> Session<'a> {
         let mut session = Self {
             asking,
             cluster,
+            scope: Vec::new(),
             notes: RefCell::default(),
             places: RefCell::default(),
             head: None,
             resources: Vec::new(),
         };
         // Of what is asked for: to look for what somebody may see elsewhere could take long.
-        let namespaces = if asking.is_narrowed() { namespaces } else { &[] };
-        if let Err(failure) = session.begin(namespaces) {
+        let is_narrowed = match asking.sight() {
+            Sight::All => false,
+            Sight::Only(visit) => visit.sees_everything() != Some(true),
+        };
+        if is_narrowed {
+            session.scope = namespaces.to_vec();
+        }
+        if let Err(failure) = session.begin() {
             // A server of one cluster knows it by no name, and who asks may.
             let Some(name) = session.cluster.take().filter(|_| failure.exit() == Exit::Usage) else {
                 return Err(failure);
             };
-            let is_it =
-                session.begin(namespaces).is_ok() && session.head.as_ref().is_some_and(|head| head.cluster == name);
+            let is_it = session.begin().is_ok() && session.head.as_ref().is_some_and(|head| head.cluster == name);
             if !is_it {
                 return Err(failure);
             }
@@ -106,9 +115,9 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    fn begin(&mut self, namespaces: &[String]) -> Result<(), Failure> {
+    fn begin(&mut self) -> Result<(), Failure> {
         let (mut resources, mut head) = (Vec::new(), None);
-        let only = Filters { namespaces: namespaces.to_vec(), ..Filters::default() };
+        let only = Filters { namespaces: self.scope.clone(), ..Filters::default() };
         let select = Select { only, ..Select::default() };
         self.each(Tail { select, last: Some(1), ..Tail::default() }, &mut |item| {
             match item {
@@ -164,6 +173,11 @@ impl<'a> Session<'a> {
         Ok(items)
     }
 
+    /// Reports whether who asks may see less than all of the log.
+    pub(super) fn is_narrowed(&self) -> bool {
+        !matches!(self.asking.sight(), Sight::All)
+    }
+
     /// Returns the sentences beside the answers.
     pub(super) fn notes(&self) -> Vec<String> {
         self.notes.take()
@@ -183,7 +197,7 @@ impl<'a> Session<'a> {
             return Ok(known.clone());
         }
         let found = match self.all(Show { seq: Seq(seq) }) {
-            Ok(lines) => lines.first().map(|line| Place::of(&line.0.line)).transpose()?,
+            Ok(shown) => shown.first().map(|shown| Place::of(&shown.entry.0.line)).transpose()?,
             Err(failure) if failure.exit() == Exit::No => None,
             Err(failure) => return Err(failure),
         };
@@ -216,6 +230,11 @@ impl<'a> Session<'a> {
             data: String::new(),
             cut: false,
         }
+    }
+
+    /// Asks what the log covers from its beginning on, as far as that is asked for.
+    pub(super) fn whole(&self) -> Cover {
+        Cover { namespaces: self.scope.clone(), ..Cover::default() }
     }
 
     /// Returns what the log covers of a time.

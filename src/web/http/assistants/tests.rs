@@ -1,7 +1,8 @@
 //! Calls of the tools without a client: what is removed, who waits, and who has gone.
 
 mod covered;
-mod rights;
+mod pages;
+pub(crate) mod rights;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -102,8 +103,8 @@ async fn who_has_gone_reads_no_more_and_who_comes_meanwhile_waits_for_nothing() 
     let (began, begun) = mpsc::channel();
     let ended = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&ended);
-    let begin = move |_| -> Arc<dyn Asking> { Arc::new(Slow { began: began.clone(), ended: Arc::clone(&flag) }) };
-    let assistant = Assistant::with(Arc::new(begin), Some(Arc::clone(&reading)));
+    let begin = move || -> Arc<dyn Asking> { Arc::new(Slow { began: began.clone(), ended: Arc::clone(&flag) }) };
+    let assistant = Assistant::with(Some(Arc::new(begin)), Some(Arc::clone(&reading)));
     let mut calls = Vec::new();
     for _ in 0..MOST_ANSWERS {
         let mut waits = Box::pin(assistant.call(call("log", json!({})), None));
@@ -115,7 +116,7 @@ async fn who_has_gone_reads_no_more_and_who_comes_meanwhile_waits_for_nothing() 
     assert_eq!((refused.because.as_str(), refused.text.contains("try again")), ("unavailable", true), "{refused:?}");
     drop(calls);
     assert!(ended.load(Ordering::Relaxed));
-    while reading.turn().is_err() {
+    while reading.places().turn().is_err() {
         tokio::task::yield_now().await;
     }
 }

@@ -15,11 +15,12 @@ pub(super) fn register_all(registry: &mut Registry, reader: &Reader) -> Result<(
     let upto: Float =
         register(registry, "audit_log_read_timestamp_seconds", "When the audit log was last read to its end");
     for row in rows {
-        let AuditCounts { read, cut, unreadable, foreign, lost, dropped } = row.counts;
+        let AuditCounts { read, cut, unreadable, no_event, foreign, lost, dropped } = row.counts;
         let outcomes = [
             ("read", read),
             ("cut", cut),
             ("unreadable", unreadable),
+            ("no_event", no_event),
             ("foreign", foreign),
             ("lost", lost),
             ("dropped", dropped),

@@ -67,3 +67,25 @@ fn what_the_object_itself_excludes() {
         ),
     ]);
 }
+
+/// The manager of a writer whom the audit log lacks is evidence of nobody for an hour; those of others are.
+#[test]
+fn a_manager_of_somebody_who_is_missing_shows_nobody() {
+    let minute = 60 * SECOND;
+    let by_helm =
+        |id: &str, at: i64| with(ask(id, "alice", "patch", at), |request| request.manager = "helm".to_owned());
+    check(vec![Case {
+        name: "a no-op beside the write of a missing user",
+        requests: vec![ask("a1", "alice", "patch", T + minute + 300_000), by_helm("a2", T + 2 * minute + 300_000)],
+        versions: vec![
+            change(1, "1", "2", "kubectl-edit", T),
+            change(2, "2", "3", "kubectl-edit", T + minute),
+            change(3, "3", "4", "helm", T + 2 * minute),
+        ],
+        wanted: vec![
+            (1, Err(Unresolved::NotInAuditLog)),
+            (2, Err(Unresolved::Incomplete)),
+            (3, Ok(("alice", Certainty::Field))),
+        ],
+    }]);
+}

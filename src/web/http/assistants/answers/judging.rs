@@ -9,7 +9,6 @@ use super::super::session::Place;
 use super::super::tools::Arguments;
 use super::{Call, Outcome};
 use crate::query::coverage::Uncovered;
-use crate::query::questions::coverage::Cover;
 use crate::query::questions::get::{self, Get};
 use crate::query::render::names::At;
 use crate::query::render::{Exit, Failure};
@@ -94,7 +93,7 @@ impl Call<'_> {
 
     /// Time of the oldest entry of the log.
     pub(super) fn oldest(&self) -> Result<Option<Timestamp>, Failure> {
-        Ok(self.session.covered(Cover::default())?.and_then(|covered| covered.since))
+        Ok(self.session.covered(self.session.whole())?.and_then(|covered| covered.since))
     }
 
     /// Notes what retention has removed since the first page, where this page would have had it.

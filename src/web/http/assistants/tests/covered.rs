@@ -148,6 +148,36 @@ async fn an_entry_is_cited_for_what_it_says_alone() {
     }
 }
 
+/// Every statement of every tool cites the log that it is of, and an entry that this has; of one entry, with what that entry says.
+#[tokio::test(start_paused = true)]
+async fn every_statement_of_every_tool_cites_a_place_of_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    gapped(dir.path()).await;
+    let reader = Reader::open(dir.path()).unwrap();
+    let (cluster, epoch, head) = (reader.cluster().unwrap(), reader.epoch().unwrap(), reader.head().unwrap().0);
+    let (flags, shop, early) = ("configmaps/flags", ["shop"], "2026-11-21T10:00:00Z");
+    for asked in [
+        ("log", json!({})),
+        ("why", json!({"object": flags, "namespaces": shop})),
+        ("blame", json!({"object": flags, "namespaces": shop})),
+        ("diff", json!({"objects": [flags], "namespaces": shop, "from": 4, "to": 6})),
+        ("object_at", json!({"objects": ["configmaps"]})),
+        ("churn", json!({"since": early})),
+        ("coverage", json!({})),
+        ("verify", json!({})),
+    ] {
+        let statements = ask(dir.path(), &asked).await.statements;
+        assert!(!statements.is_empty(), "{asked:?}");
+        for one in statements {
+            assert_eq!((&one.cluster, &one.epoch), (&cluster.name, &epoch), "{asked:?}: {one:?}");
+            assert!((1..=head).contains(&one.seq), "{asked:?}: {one:?}");
+            let data: Value = serde_json::from_str(&one.data).unwrap();
+            let seq = data.get("seq").and_then(Value::as_u64).filter(|_| one.kind == "entry");
+            assert!(seq.is_none_or(|seq| seq == one.seq), "{asked:?}: {one:?}");
+        }
+    }
+}
+
 /// A cursor is of one question about one log.
 #[tokio::test(start_paused = true)]
 async fn a_cursor_of_another_question_is_refused() {

@@ -3,20 +3,15 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::core::rights::Rights;
-use crate::query::tests::canaries::{Dice, Roles, judged, written};
+use crate::query::tests::canaries::{Dice, Roles, judged, sight_in_turn, written};
 
 /// An assistant whose user has these rights.
-fn of_reader(dir: &std::path::Path, roles: &Arc<Roles>) -> Assistant {
+fn of_reader(dir: &std::path::Path, roles: &Arc<Roles>, reader: usize) -> Assistant {
     let (logs, roles) = (Logs { state: dir.to_owned(), ..Logs::default() }, Arc::clone(roles));
-    Assistant::new(move || {
-        let rights: Arc<dyn Rights> = Arc::<Roles>::clone(&roles);
-        let seeing = move |_: Option<&str>| Ok(Sight::Only(Arc::clone(&rights)));
-        Arc::new(Journals { logs: logs.clone(), seeing: Some(Box::new(seeing)), stop: Arc::default() })
-    })
+    Assistant::new(move || Arc::new(Journals::seen_by(logs.clone(), sight_in_turn(&logs.state, &roles, reader))))
 }
 
-fn calls(number: usize, kind: &str, at: usize) -> Vec<(&'static str, Value)> {
+pub(crate) fn calls(number: usize, kind: &str, at: usize) -> Vec<(&'static str, Value)> {
     let (namespaces, object) = ([format!("canary-{number:02}")], format!("{kind}/canary-{number:02}-{kind}-name"));
     vec![
         ("log", json!({})),
@@ -43,9 +38,11 @@ async fn no_tool_shows_what_may_not_be_listed() {
     written(dir.path()).await;
     let (mut dice, mut useful, mut wrong) = (Dice(2), BTreeSet::new(), Vec::new());
     let sorts = calls(0, "configmaps", 1).len();
+    let named: BTreeSet<&str> = calls(0, "configmaps", 1).iter().map(|(tool, _)| *tool).collect();
+    assert_eq!(named, tools::all().iter().map(|tool| &*tool.name).collect(), "every tool there is");
     for reader in 0..50 {
         let roles = Arc::new(Roles::default());
-        let assistant = of_reader(dir.path(), &roles);
+        let assistant = of_reader(dir.path(), &roles, reader);
         for turn in 0..2 {
             roles.change(&mut dice);
             let own = roles.0.lock().unwrap().iter().next().copied();
