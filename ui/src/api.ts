@@ -137,7 +137,7 @@ export interface Lanes {
   until: string;
   cursor: string;
   /** `before`: what is older was not looked at, because it would have taken too long. */
-  truncated: { lanes: number; marks: number; marks_before?: string; unwatched?: number; before?: string } | null;
+  truncated: { lanes: number; marks: number; marks_before?: string; causes_before?: string; unwatched?: number; before?: string } | null;
   lanes: Lane[];
   unwatched: Unwatched[];
 }

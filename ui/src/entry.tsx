@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { type Actor, type Difference, type Entry, type Manager, type Summary } from "./api.ts";
+import { type Actor, type Difference, type Entry, type Lanes, type Manager, type Summary } from "./api.ts";
 import { Areas, Command, Diff, EntryList, ObjectLink, Problem, Text, Time, TypeWord, useLoad, Yaml } from "./parts.tsx";
 import { inWords, toLanes } from "./lanes.tsx";
 import { closeEntry, data, failure, go, linkTo, narrow, picking, range, said, senderOf, view, type Failure } from "./store.ts";
@@ -354,12 +354,15 @@ function Compare({ one, two }: { one: number; two: number }): JSX.Element {
   );
 }
 
-export function truncatedText(cut: { lanes: number; marks: number; unwatched?: number; before?: string }): string {
+export function truncatedText(cut: NonNullable<Lanes["truncated"]>): string {
   const parts: string[] = [];
   if (cut.lanes > 0) parts.push(counted(cut.lanes, "object"));
   if (cut.marks > 0) parts.push(counted(cut.marks, "change"));
   const said = parts.length > 0 ? [`${parts.join(" and ")} more than fit.`] : [];
   if (cut.unwatched) said.push(`${counted(cut.unwatched, "stretch", "stretches")} that are not recorded are not hatched.`);
+  if (cut.causes_before) {
+    said.push(`Causes before ${full(parse(cut.causes_before), view.peek().zone)} were not looked for: those objects stand below.`);
+  }
   if (cut.before) said.push(`Nothing before ${full(parse(cut.before), view.peek().zone)} was read.`);
   return `${said.join(" ")} Narrow the window or the filters to see all.`;
 }

@@ -332,6 +332,11 @@ impl Missing {
                 "nothing before {before} was read, because it took more than {seconds} seconds: from then on the file is whole"
             ));
         }
+        if let Some(before) = shown.left_out().and_then(|left| left.causes_before.as_ref()) {
+            said.push(format!(
+                "before {before} causes were not looked for: those objects stand where their last change puts them"
+            ));
+        }
         if let Some(left) = shown.left_out() {
             let counted = [
                 (left.lanes as u64, "object", "objects"),

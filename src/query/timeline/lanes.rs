@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::lane::{Lane, bars};
-use super::order::{Order, Ranks, in_order};
+use super::order::{Effort, Order, Ranks, in_order};
 use super::outlines::{Index, Owned};
 use super::selection::{Resources, Selected, Window, lane_id};
 use super::window::{Before, Found, Gathered, Most, Turn, extent, gather};
@@ -72,6 +72,9 @@ pub(crate) struct Truncated {
     /// Time of the newest mark that is left out of a lane that is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) marks_before: Option<String>,
+    /// Time before which causes were not looked for: lanes that have theirs there have neither its place nor a role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) causes_before: Option<String>,
     /// Stretches of which nobody knows, the oldest.
     pub(super) unwatched: usize,
     #[serde(flatten)]
@@ -118,7 +121,9 @@ pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failu
     let (unwatched, unwatched_left) =
         coverage::between(reader, selected.scope(), head, (since, until), present.at, Instant::now() + third)?;
     let ranks = match most.order {
-        Order::Causes => Ranks::find(index, reader, selected, bounds, most_lanes, Instant::now() + third)?,
+        Order::Causes => {
+            Ranks::find(index, reader, selected, bounds, most_lanes, Effort::until(Instant::now() + third))?
+        }
         Order::Names => Ranks::default(),
     };
     let first = (most.order == Order::Causes).then_some(&ranks.rows);
@@ -150,14 +155,18 @@ pub(super) fn lanes(opened: &mut Opened, most: &Lanes) -> Result<LaneList, Failu
         }
     }
     let Gathered { lanes_left, marks_left, marks_cut, cut, .. } = gathered;
-    let truncated = match (lanes_left, marks_left, unwatched_left, cut) {
-        (0, 0, 0, None) => None,
+    // Before the end of what was read at all, nothing has a lane.
+    let uncaused = ranks.cut.filter(|seq| cut.is_none_or(|cut| *seq > cut));
+    let truncated = match (lanes_left, marks_left, unwatched_left, cut, uncaused) {
+        (0, 0, 0, None, None) => None,
         _ => {
             let before = cut.map(|seq| Before::entry(reader, seq)).transpose()?;
+            let uncaused = uncaused.map(|seq| Before::entry(reader, seq)).transpose()?;
             Some(Truncated {
                 lanes: lanes_left,
                 marks: marks_left,
                 marks_before: marks_cut.map(stamp),
+                causes_before: uncaused.map(|Before { before }| before),
                 unwatched: unwatched_left,
                 before,
             })

@@ -21,8 +21,21 @@ use crate::query::causes::{Facts, Role, is_derived, is_of_control_plane};
 use crate::query::questions::causes::learn_owners;
 use crate::query::render::{Failure, object};
 
-/// Number of entries that are read for their causes.
-const MOST_READ: usize = 20_000;
+/// Bound of a search for causes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    /// Number of entries that are read.
+    pub(super) entries: usize,
+    pub(super) deadline: Instant,
+}
+
+impl Effort {
+    /// As many entries as an answer reads for its order.
+    pub(super) const fn until(deadline: Instant) -> Self {
+        Self { entries: 20_000, deadline }
+    }
+}
+
 /// Number of entries of one writer that are read to learn whether it is a controller.
 const TRIALS: u8 = 8;
 
@@ -55,24 +68,28 @@ pub(super) struct Ranks {
     pub(super) rows: HashSet<i64>,
     /// Place and role, by the lane.
     by_lane: HashMap<String, (usize, Role)>,
+    /// First seq from which on causes are known, where older ones were not looked for.
+    pub(super) cut: Option<u64>,
 }
 
 impl Ranks {
-    /// Finds the causes within these seqs: at most so many objects. What there is no time for has no place.
+    /// Finds the causes within these seqs: at most `most` objects. Causes beyond the effort have no place, and `cut` says so.
     pub(super) fn find(
         index: &Index,
         reader: &mut Reader,
         selected: &Selected,
         bounds: (u64, u64),
         most: usize,
-        deadline: Instant,
+        effort: Effort,
     ) -> Result<Self, Failure> {
-        let seqs = candidates(index, reader, selected, bounds, deadline)?;
-        let (mut facts, mut rows) = (Facts::default(), HashMap::new());
-        for (seq, row) in seqs {
-            if Instant::now() > deadline {
+        let Candidates { found, mut cut } = candidates(index, reader, selected, bounds, effort)?;
+        let (mut facts, mut rows, mut read) = (Facts::default(), HashMap::new(), None);
+        for (seq, row) in found {
+            if read.is_some() && Instant::now() > effort.deadline {
+                cut = read;
                 break;
             }
+            read = Some(seq);
             // A damaged one is the cause of nothing.
             let Ok(Some(stored)) = reader.entry(Seq(seq)) else { continue };
             let Ok(entry) = object::parse(&stored) else { continue };
@@ -82,7 +99,7 @@ impl Ranks {
         }
         learn_owners(reader, &mut facts)?;
         let groups = facts.groups();
-        let mut ranks = Self::default();
+        let mut ranks = Self { cut, ..Self::default() };
         for placed in groups.in_order() {
             let object = &groups.objects[placed.object];
             let id = lane_id(&object.resource, &object.namespace, &object.name);
@@ -108,33 +125,44 @@ fn of_entry(entry: &Entry<'_>) -> String {
     lane_id(&entry.full_resource(), &text(entry.namespace.as_deref()), &text(entry.name.as_deref()))
 }
 
-/// Returns the seqs and objects of the entries that may be causes, newest first.
+/// Entries that may be causes.
+#[derive(Default)]
+struct Candidates {
+    /// Seqs and objects, newest first.
+    found: Vec<(u64, i64)>,
+    /// First seq that was looked at, where the effort ended before the first of the bounds.
+    cut: Option<u64>,
+}
+
+/// Returns the entries within the bounds that may be causes.
 fn candidates(
     index: &Index,
     reader: &mut Reader,
     selected: &Selected,
     bounds: (u64, u64),
-    deadline: Instant,
-) -> Result<Vec<(u64, i64)>, Failure> {
+    effort: Effort,
+) -> Result<Candidates, Failure> {
     let derived: HashSet<i64> = {
         let sources = reader.sources()?.into_iter();
         sources.filter(|source| is_derived(&source.resource.full_name())).map(|source| source.id.0).collect()
     };
     // An expression is asked of whole entries, and chooses what is shown: the order is that of all.
     let narrow = if selected.asks_for_senders(reader)? { Narrow::of(selected) } else { Narrow::of_unsent(selected) };
-    let (mut found, mut trials) = (Vec::new(), HashMap::<Vec<String>, u8>::new());
+    let (mut list, mut trials) = (Candidates::default(), HashMap::<Vec<String>, u8>::new());
     let choose = |part: &Part, mark: &Mark| mark.object != 0 && narrow.takes(part, mark);
     let mut visit = |part: &Part, mark: &Mark| {
-        if found.len() >= MOST_READ {
-            return ControlFlow::Break(());
-        }
         if may_be(part, mark, &derived, &mut trials) {
-            found.push((mark.seq, mark.object));
+            if list.found.len() >= effort.entries {
+                list.cut = Some(mark.seq + 1);
+                return ControlFlow::Break(());
+            }
+            list.found.push((mark.seq, mark.object));
         }
         ControlFlow::Continue(())
     };
-    index.walk(reader, bounds, Way::Back, deadline, (&choose, &mut visit))?;
-    Ok(found)
+    let reached = index.walk(reader, bounds, Way::Back, effort.deadline, (&choose, &mut visit))?;
+    list.cut = list.cut.or(reached);
+    Ok(list)
 }
 
 /// Reports whether an entry may be a cause, or shows who is a controller.

@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Opened;
 use super::lanes::{Lanes, lanes};
-use super::order::Order;
+use super::order::{Effort, Order, Ranks};
 use super::outlines::Index;
 use super::selection::Window;
 use super::window::{Found, Histogram, Most, gather, histogram};
@@ -246,6 +246,46 @@ async fn what_takes_too_long_is_left_out_and_said() {
         }
     }
     drop((journal, source));
+    thread.join().unwrap();
+}
+
+/// An answer whose time or room for causes ends before its lanes do says from when on causes stand first.
+#[tokio::test]
+async fn causes_that_were_not_looked_for_are_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread, source) = begun(dir.path()).await;
+    write(&journal, &source, 0..PART + 400).await;
+    let mut opened = opened(&journal, true);
+    let at = |opened: &Opened, seq: u64| crate::query::stamp(opened.reader.time_of(Seq(seq)).unwrap().unwrap());
+    let head = opened.reader.head().unwrap();
+    let selected = window("").resolve(&opened.reader).unwrap();
+    let bounds = selected.bounds(&opened.reader, head).unwrap();
+    // A change of nothing but the version is the cause of nothing.
+    let may_be = |number: &u64| !number.is_multiple_of(9) || [0, 24].contains(&(number / OBJECTS % 25));
+    let newest: Vec<u64> = (0..head.0).rev().filter(may_be).map(|number| number + 1).collect();
+    let first = newest.last().copied().unwrap();
+    let now = Instant::now();
+    for (entries, deadline, cut) in [
+        (usize::MAX, later(), None),
+        (newest.len(), later(), None),
+        (newest.len() - 1, later(), Some(first + 1)),
+        (5, later(), Some(newest[5] + 1)),
+        (usize::MAX, now, Some(newest[0])),
+    ] {
+        let Opened { reader, index, .. } = &mut opened;
+        let ranks = Ranks::find(index, reader, &selected, bounds, 100, Effort { entries, deadline }).unwrap();
+        assert_eq!(ranks.cut, cut, "{entries}");
+    }
+    let mut causes_before = |order: Order, deadline: Instant| {
+        opened.deadline = deadline;
+        let answer = lanes(&mut opened, &Lanes { window: window(""), order, lanes: 100, marks: 100 }).unwrap();
+        let said = json(answer)["truncated"]["causes_before"].clone();
+        (said, at(&opened, newest[0]))
+    };
+    let (said, newest) = causes_before(Order::Causes, Instant::now());
+    assert_eq!(said, newest);
+    assert!(causes_before(Order::Causes, later()).0.is_null() && causes_before(Order::Names, now).0.is_null());
+    drop((opened, journal, source));
     thread.join().unwrap();
 }
 

@@ -80,8 +80,10 @@ async fn a_file_says_what_there_was_no_time_for() {
     let said = left_out(1 << 20, Instant::now());
     assert!(said.contains("without what changed, because it took more than 120 seconds"), "{said}");
     assert!(said.contains("nothing before ") && !said.contains("MiB"), "{said}");
+    assert!(said.contains(" causes were not looked for"), "{said}");
     let said = left_out(1 << 10, later());
     assert!(said.contains("because it would have more than 1.0 KiB") && !said.contains("seconds"), "{said}");
+    assert!(!said.contains("causes"), "{said}");
     let first = journal.reader().unwrap().time_of(Seq(2 * PART + 1)).unwrap().unwrap();
     let said = left_out(1, Instant::now());
     assert!(said.contains(&format!("before {} ", crate::query::stamp(first))), "{said}");
