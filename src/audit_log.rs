@@ -134,15 +134,14 @@ pub async fn run(
     let (sender, receiver) = mpsc::channel(NEWS);
     let mut tasks: JoinSet<Result<(), AuditLogError>> = JoinSet::new();
     let (own, halt, its_rules) = (journal.clone(), stop.clone(), rules.clone());
-    let followed = logs.iter().map(|settings| Followed {
-        name: settings.name(),
-        begins: settings.file.as_deref().and_then(feed::begins),
-        is_local: settings.file.is_some(),
-    });
+    let followed = logs
+        .iter()
+        .map(|settings| Followed { name: settings.name(), begins: settings.file.as_deref().and_then(feed::begins) });
     let followed: Vec<Followed> = followed.collect();
-    tasks.spawn(
-        async move { Ok(follow::follow(own, followed, (its_rules, suspects, unexplained), receiver, halt).await?) },
-    );
+    let skew = settings::clock_skew(&logs);
+    tasks.spawn(async move {
+        Ok(follow::follow(own, (followed, skew), (its_rules, suspects, unexplained), receiver, halt).await?)
+    });
     for settings in logs {
         let bound = Receiver::bind(&settings).await?;
         let floor = begin_of(&rows, &settings.name());

@@ -55,8 +55,6 @@ pub(super) struct Followed {
     pub(super) name: String,
     /// Time of the first request in its file, microseconds since 1970; none where that is not known.
     pub(super) begins: Option<i64>,
-    /// Set if it is a file: its API server is on this machine.
-    pub(super) is_local: bool,
 }
 
 /// State of the join.
@@ -92,13 +90,14 @@ struct Follower {
 /// Taker of objects whose versions the log may lack.
 pub type Suspects = Arc<dyn Fn(Suspect) + Send + Sync>;
 
-/// Joins what the audit logs of these names bring with the entries of the log, until `stop`.
+/// Joins what the audit logs of these names bring with the entries of the log, until `stop`. Clocks differ by the time beside the names at
+/// most.
 ///
 /// # Errors
 /// Where the journal cannot be read or written.
 pub(super) async fn follow(
     journal: Journal,
-    logs: Vec<Followed>,
+    logs: (Vec<Followed>, Duration),
     (rules, suspects, unexplained): (Rules, Suspects, watch::Sender<Unexplained>),
     mut news: mpsc::Receiver<News>,
     stop: CancellationToken,
@@ -158,7 +157,7 @@ impl Follower {
     /// Goes on where the journal was left: with the requests that it keeps, and with the entries that these may be about.
     fn begin(
         journal: Journal,
-        logs: Vec<Followed>,
+        (logs, skew): (Vec<Followed>, Duration),
         (rules, suspects, unexplained): (Rules, Suspects, watch::Sender<Unexplained>),
         reader: &Reader,
     ) -> Result<Self, JournalError> {
@@ -167,7 +166,6 @@ impl Follower {
             reader.audit_logs()?.into_iter().map(|row| (row.name, row.complete)).collect();
         let complete: BTreeMap<String, i64> =
             logs.iter().map(|log| (log.name.clone(), known.get(&log.name).copied().unwrap_or(0))).collect();
-        let is_local = matches!(&logs[..], [one] if one.is_local);
         // Before there was an audit log there is nothing to be decided.
         let oldest = complete.values().copied().min().filter(|complete| *complete > 0);
         let begins = || logs.iter().map(|log| log.begins.unwrap_or_else(now)).max().unwrap_or_else(now);
@@ -177,8 +175,8 @@ impl Follower {
         let oldest = requests.first().filter(|_| requests.len() >= REQUESTS_MAX).map(|request| request.completed);
         let from = from.max(oldest.unwrap_or(i64::MIN));
         let read = reader.last_before(from)?;
-        let mut joiner =
-            Joiner::new(Limits { skew: if is_local { 0 } else { Limits::default().skew }, ..Limits::default() }, from);
+        // The middle of all lies half of it from each.
+        let mut joiner = Joiner::new(Limits { skew: micros(skew) / 2, ..Limits::default() }, from);
         // Other rules may hold than when they were written.
         let redactor = Arc::clone(&rules.borrow());
         for mut request in requests {
@@ -189,7 +187,7 @@ impl Follower {
             journal,
             rules,
             joiner,
-            versions: Versions::new(is_local),
+            versions: Versions::new(skew),
             complete,
             open: BTreeMap::new(),
             read,

@@ -50,12 +50,26 @@ pub struct Settings {
     /// Default: 2s for `file`, 60s for `listen`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<Span>,
+    /// Most by which the clocks of the API servers and of decklog's machine differ. With less, more of the requests of one moment are
+    /// distinguished, and where it is less than what is so, a sender may be a wrong one. Default: none for a single `file`, else 1s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_skew: Option<Span>,
 }
 
 /// Lag of a file: the API server writes each event before it answers (`--audit-log-mode=blocking`, the default).
 const FILE_LAG_MAX: Duration = Duration::from_secs(2);
 /// Lag of a receiver: the API server sends a batch after 30 s at the latest, and again when it was not taken.
 const LISTEN_LAG_MAX: Duration = Duration::from_secs(60);
+
+/// Difference of the clocks of several machines that keep the time by NTP, with room.
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(1);
+
+/// Returns the most by which the clocks of the API servers of these audit logs and of this machine differ.
+pub(super) fn clock_skew(logs: &[Settings]) -> Duration {
+    // The only API server is on this machine, and has its clock.
+    let default = if matches!(logs, [one] if one.file.is_some()) { Duration::ZERO } else { CLOCK_SKEW_MAX };
+    logs.iter().map(|log| log.clock_skew.map_or(default, |skew| *skew)).max().unwrap_or(default)
+}
 
 /// A kind of mistake in tables `[[audit_log]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,4 +225,34 @@ impl Settings {
 /// The path without links, as far as it is there.
 fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_are_one_where_the_only_api_server_is_on_this_machine() {
+        let logs = |text: &str| -> Vec<Settings> {
+            #[derive(Deserialize)]
+            struct Tables {
+                audit_log: Vec<Settings>,
+            }
+            toml::from_str::<Tables>(text).unwrap().audit_log
+        };
+        let file = |number: u32, more: &str| format!("[[audit_log]]\nfile = \"/log/{number}\"\n{more}");
+        let listen = |more: &str| format!("[[audit_log]]\nlisten = \"127.0.0.1:1\"\n{more}");
+        for (text, expected) in [
+            (file(1, ""), 0),
+            (file(1, "clock_skew = \"3s\""), 3000),
+            (listen(""), 1000),
+            (listen("clock_skew = \"20ms\""), 20),
+            (listen("clock_skew = \"1ms\""), 1),
+            (file(1, "") + &file(2, ""), 1000),
+            (file(1, "clock_skew = \"5ms\"\n") + &file(2, ""), 1000),
+            (file(1, "clock_skew = \"5ms\"\n") + &listen("clock_skew = \"7ms\""), 7),
+        ] {
+            assert_eq!(clock_skew(&logs(&text)), Duration::from_millis(expected), "{text}");
+        }
+    }
 }

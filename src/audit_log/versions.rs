@@ -18,8 +18,6 @@ use crate::core::wire::{Change, Entry, EntryError, apart, authors_with};
 
 /// Time that a version takes from the API server into the log, where nothing says that it took longer.
 pub(super) const WATCH_LAG_MAX: Duration = Duration::from_secs(5);
-/// Most by which the clock of another machine is ahead of ours.
-const CLOCK_LEAD_MAX: SignedDuration = SignedDuration::from_secs(1);
 /// The part of a second that a stamp leaves out.
 const CUT_MAX: SignedDuration = SignedDuration::from_micros(999_999);
 /// Key that the metadata of every object in deletion has.
@@ -39,9 +37,9 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// `is_local` says that the only API server is on this machine, and has its clock.
-    pub(super) fn new(is_local: bool) -> Self {
-        let ahead = if is_local { SignedDuration::ZERO } else { CLOCK_LEAD_MAX };
+    /// Takes the most by which the clock of an API server differs from ours.
+    pub(super) fn new(skew: Duration) -> Self {
+        let ahead = SignedDuration::try_from(skew).unwrap_or(SignedDuration::MAX);
         Self { gapped: HashSet::new(), ahead, missing: Vec::new() }
     }
 
@@ -276,7 +274,7 @@ mod tests {
             ("a GAP of another object", Some(gap(Some("b"))), Some("4")),
             ("a GAP of the object", Some(gap(Some("a"))), None),
         ] {
-            let mut versions = Versions::new(true);
+            let mut versions = Versions::new(Duration::ZERO);
             if let Some(between) = between {
                 assert!(versions.take(&between).unwrap().is_none(), "{name}");
             }
@@ -339,7 +337,7 @@ mod tests {
             let manager = json!({"manager": "m", "operation": "Apply", "time": stamp, "by": "moved"});
             let change = json!({"areas": ["data"], "patch": patch, "managers": [manager]});
             let more = [("name", json!("a")), ("uid", json!("u")), ("evidence", json!("watched")), ("change", change)];
-            let version = Versions::new(true).take(&line(1, "MODIFIED", &more)).unwrap().unwrap();
+            let version = Versions::new(Duration::ZERO).take(&line(1, "MODIFIED", &more)).unwrap().unwrap();
             assert_eq!((version.earliest, version.latest), (time(earliest), time(latest)), "{name}");
         }
     }
@@ -352,43 +350,47 @@ mod tests {
             let time = "2026-11-28T10:15:03Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second);
             time.to_string()
         };
-        for (second, is_local, expected) in [
-            (0, true, Evidence::Watched),
-            (-5, true, Evidence::Watched),
-            (-7, true, Evidence::Inferred),
-            (-600, true, Evidence::Inferred),
-            (1, true, Evidence::Inferred),
-            (1, false, Evidence::Watched),
-            (2, false, Evidence::Inferred),
-            (3600, false, Evidence::Inferred),
+        for (second, skew, expected) in [
+            (0, 0, Evidence::Watched),
+            (-5, 0, Evidence::Watched),
+            (-7, 0, Evidence::Inferred),
+            (-600, 0, Evidence::Inferred),
+            (1, 0, Evidence::Inferred),
+            (1, 1, Evidence::Watched),
+            (2, 1, Evidence::Inferred),
+            (2, 2, Evidence::Watched),
+            (3600, 1, Evidence::Inferred),
         ] {
+            let skew = Duration::from_secs(skew);
             let stamp = at(second);
             let patch =
                 json!([{"op": "replace", "path": "/metadata/managedFields/0/time", "value": stamp, "was": at(-9000)}]);
             let manager = json!({"manager": "m", "operation": "Update", "time": stamp, "by": "moved"});
             let change = json!({"areas": ["data"], "patch": patch, "managers": [manager]});
             let more = [("name", json!("a")), ("uid", json!("u")), ("evidence", json!("watched")), ("change", change)];
-            let changed = Versions::new(is_local).take(&line(1, "MODIFIED", &more)).unwrap().unwrap();
+            let changed = Versions::new(skew).take(&line(1, "MODIFIED", &more)).unwrap().unwrap();
             let object = json!({"metadata": {"name": "a", "creationTimestamp": stamp}});
             let more = [("name", json!("a")), ("uid", json!("u")), ("evidence", json!("watched")), ("object", object)];
-            let added = Versions::new(is_local).take(&line(1, "ADDED", &more)).unwrap().unwrap();
-            assert_eq!((changed.evidence, added.evidence), (expected, expected), "{second} s, local: {is_local}");
+            let added = Versions::new(skew).take(&line(1, "ADDED", &more)).unwrap().unwrap();
+            assert_eq!((changed.evidence, added.evidence), (expected, expected), "{second} s, {skew:?}");
         }
     }
 
     /// A stamp of the API server bounds the time to a second, and the time of journaling from above, by as much as the clocks differ.
     #[test]
     fn a_version_is_written_in_the_second_of_its_stamp_and_before_it_is_recorded() {
-        for (is_local, ends) in [(true, 500_000), (false, 999_999)] {
-            let version = Versions::new(is_local).take(&change(1, "1", "2", "/data/a")).unwrap().unwrap();
+        for (skew, ends) in [(0, 500_000), (100, 600_000), (1000, 999_999)] {
+            let skew = Duration::from_millis(skew);
+            let version = Versions::new(skew).take(&change(1, "1", "2", "/data/a")).unwrap().unwrap();
             let second = "2026-11-28T10:15:03Z".parse::<Timestamp>().unwrap().as_microsecond();
             assert_eq!((version.earliest, version.latest), (second, second + ends));
         }
-        let asked = Versions::new(true).take(&change(1, "1", "2", "/metadata/deletionTimestamp")).unwrap().unwrap();
+        let asked =
+            Versions::new(Duration::ZERO).take(&change(1, "1", "2", "/metadata/deletionTimestamp")).unwrap().unwrap();
         assert!(asked.deletion_requested && !asked.deleting);
         let labels = asked.labels.expect("the selector of a collection is compared with them");
         assert_eq!(labels.get("app").map(String::as_str), Some("a"));
-        let later = Versions::new(true).take(&change(1, "1", "2", "/data/a")).unwrap().unwrap();
+        let later = Versions::new(Duration::ZERO).take(&change(1, "1", "2", "/data/a")).unwrap().unwrap();
         assert!(!later.deletion_requested && later.deleting);
     }
 }

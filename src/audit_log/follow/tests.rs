@@ -12,7 +12,7 @@ fn pod(seq: u64, start: Timestamp, second: i64) -> Version {
     let line = json!({"v": 1, "seq": seq, "epoch": "e", "id": "i", "time": time, "type": "ADDED", "evidence": "watched",
         "cluster": {"name": "c", "uid": "u"}, "apiVersion": "v1", "kind": "Pod", "resource": "pods", "namespace": "shop",
         "name": format!("pod-{seq}"), "uid": format!("u-{seq}"), "resourceVersion": seq.to_string()});
-    Versions::new(true).take(line.to_string().as_bytes()).unwrap().unwrap()
+    Versions::new(Duration::ZERO).take(line.to_string().as_bytes()).unwrap().unwrap()
 }
 
 /// Changes without a request count once all of their time is read, and not before.
@@ -25,7 +25,7 @@ async fn changes_without_a_request_count_where_all_of_their_time_is_read() {
     let unexplained = watch::Sender::default();
     let told = unexplained.subscribe();
     let suspects: Suspects = Arc::new(|_| ());
-    let logs = vec![Followed { name: "audit".to_owned(), begins: None, is_local: true }];
+    let logs = (vec![Followed { name: "audit".to_owned(), begins: None }], Duration::ZERO);
     let mut reader = journal.reader().unwrap();
     let mut follower = Follower::begin(journal.clone(), logs, (rules, suspects, unexplained), &reader).unwrap();
     follower.cover(&reader.sources().unwrap());
