@@ -1,8 +1,9 @@
 //! Entries of Google Cloud Logging in which GKE rewrites the events of its API servers.
 //!
 //! Lost on the way are the auditID, the URI with `fieldManager` and `dryRun`, and the HTTP code. Hence no manager is named (that of the
-//! user agent would be wrong wherever a client names another), a success is 200, and the time is that of the entry. Of a request that
-//! took so long that it has two entries, it is that of the last, and nothing is known of its beginning.
+//! user agent would be wrong wherever a client names another), a success is 200, and the time is that of the entry: of the request or of
+//! its answer, which Google does not say. Of a request that took so long that it has two entries, it is that of the last, and nothing
+//! is known of its beginning.
 
 use serde::Deserialize;
 

@@ -121,14 +121,15 @@ impl Fact {
             return None;
         }
         let times = (request.received, request.completed);
-        let completed = if request.completed == 0 { FAR } else { request.completed };
-        let received = match (request.received, completed) {
-            (0, FAR) => LONG_AGO,
+        let (received, completed) = match times {
+            (0, 0) => (LONG_AGO, FAR),
+            (received, 0) => (received, FAR),
             // The time of an envelope is not that of the API server.
-            (0, _) => completed - 2 * limits.request,
-            (received, _) => received,
+            (0, completed) => (completed - 2 * limits.request, completed + limits.answer),
+            // One time stands for both, and nobody knows which of them it is.
+            (at, same) if at == same => (at - limits.answer, at + limits.answer),
+            times => times,
         };
-        let completed = if request.received == 0 && completed != FAR { completed + limits.answer } else { completed };
         let known = if completed == FAR { mark + limits.age } else { completed };
         Some(Self {
             id: request.id.into(),

@@ -16,6 +16,9 @@ enum Level {
     Mixed,
     /// All are cut off, and no time is known.
     Cut,
+    /// As GKE shows them: without managers, with a label of a dry run, bodies of some, and one time, which is that of the request or that
+    /// of the answer.
+    Google,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +41,7 @@ fn shown(request: &AuditedRequest, level: Level, random: &mut fastrand::Rng) -> 
         Level::Metadata => (false, false),
         Level::Mixed => (random.bool(), random.u8(0..20) == 0),
         Level::Cut => (false, true),
+        Level::Google => (random.u8(0..4) == 0, false),
     };
     if !body || cut {
         shown.after.clear();
@@ -51,6 +55,12 @@ fn shown(request: &AuditedRequest, level: Level, random: &mut fastrand::Rng) -> 
         if shown.name.starts_with("generated") && shown.verb == "create" {
             shown.name.clear();
         }
+    }
+    if level == Level::Google {
+        shown.manager.clear();
+        (shown.may_be_dry, shown.dry_run) = (false, request.dry_run);
+        let at = if random.bool() { shown.received } else { shown.completed };
+        (shown.received, shown.completed) = (at, at);
     }
     if cut {
         (shown.cut, shown.received) = (true, 0);
@@ -220,6 +230,9 @@ fn no_actor_is_wrong_and_most_are_known() {
         (Level::Mixed, SECOND / 2, [999, 955, 600]),
         (Level::Mixed, SECOND / 20, [999, 870, 260]),
         (Level::Cut, SECOND / 2, [999, 470, 0]),
+        (Level::Google, 5 * SECOND, [840, 840, 820]),
+        (Level::Google, SECOND / 2, [350, 350, 220]),
+        (Level::Google, SECOND / 20, [190, 200, 0]),
     ];
     let mut short = Vec::new();
     for (level, pace, floor) in floors {
