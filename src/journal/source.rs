@@ -149,6 +149,11 @@ impl SourceJournal {
         self.send(OfSource::ListPast, 0, None).await
     }
 
+    /// Says that the list which has begun shows the version that was the newest at this time.
+    pub async fn list_as_of(&self, at: Timestamp) -> Result {
+        self.send(OfSource::ListAsOf(at.as_microsecond()), 0, None).await
+    }
+
     /// Stages one page of a list in progress; nothing is visible before [`SourceJournal::list_done`].
     pub async fn list_page(&self, objects: Vec<Observed>) -> Result {
         self.list_page_held(objects, &mut self.journal.budget().share()).await

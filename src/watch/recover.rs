@@ -137,6 +137,8 @@ impl Recovery<'_> {
                 Histories::new()
             }
         };
+        // The newest version is so since then, however long it takes until it is recovered.
+        let mut newest_at = runtime::now();
         let mut newest = self.newest_of(self.spec).await?;
         if newest < from.max(applied) {
             return Err(WindowError::Stop(Failure::Ahead.into()));
@@ -149,6 +151,7 @@ impl Recovery<'_> {
         loop {
             let to = newest.min(from + size);
             let given_up = self.journal.lists_given_up();
+            self.begin_window((to == newest).then_some(newest_at)).await?;
             match self.window(from, to, from.max(applied), &recorded, alone).await {
                 Ok(()) => {}
                 Err(WindowError::Compacted) => {
@@ -166,6 +169,7 @@ impl Recovery<'_> {
             let began = std::mem::replace(&mut asked, Instant::now());
             if to == newest && began.elapsed() > WINDOW_AGE_MAX {
                 // By now a watch may no longer have what happened meanwhile.
+                newest_at = runtime::now();
                 newest = self.newest_of(self.spec).await?.max(to);
             }
             self.journal.part_done(version(to), to == newest).await?;
@@ -189,7 +193,6 @@ impl Recovery<'_> {
         recorded: &Histories,
         alone: bool,
     ) -> Result<(), WindowError> {
-        self.journal.list_begin().await?;
         if from == to {
             return Ok(());
         }

@@ -210,10 +210,12 @@ impl Transaction<'_> {
     /// The list that has begun proves nothing of the time after its version: what is known then is as good as before.
     pub(super) fn begin_list_of_past(&mut self, id: i64) -> Result {
         let good = self.source(id)?.good_at;
-        if good > 0 {
-            self.execute("begin a list", "UPDATE source SET listed_at = ? WHERE id = ?", params![good, id])?;
-        }
-        Ok(())
+        if good > 0 { self.begin_list_as_of(id, good) } else { Ok(()) }
+    }
+
+    /// The list that has begun proves nothing of the time after this one, microseconds since 1970.
+    pub(super) fn begin_list_as_of(&mut self, id: i64, at: i64) -> Result {
+        self.execute("begin a list", "UPDATE source SET listed_at = ? WHERE id = ?", params![at, id]).map(drop)
     }
 
     /// A list begins: what an earlier, unfinished one has staged goes first.

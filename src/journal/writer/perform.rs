@@ -138,6 +138,7 @@ impl Transaction<'_> {
             }
             OfSource::ListBegin => self.begin_list(id),
             OfSource::ListPast => self.begin_list_of_past(id),
+            OfSource::ListAsOf(at) => self.begin_list_as_of(id, *at),
             OfSource::ListPage(objects) => objects.iter().try_for_each(|object| self.stage(id, object)),
             OfSource::ListUnread(objects) => objects.iter().try_for_each(|object| self.stage_unread(id, object)),
             OfSource::ListDone(version, why, reply) => self.complete_list(id, version, *why, reply.clone()),

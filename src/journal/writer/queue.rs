@@ -120,6 +120,8 @@ pub(in crate::journal) enum OfSource {
     CaughtUp,
     ListBegin,
     ListPast,
+    /// The list shows the version that was the newest at this time, microseconds since 1970.
+    ListAsOf(i64),
     ListPage(Vec<Observed>),
     ListUnread(Vec<Unread>),
     ListDone(ResourceVersion, Option<Why>, Reply<()>),
@@ -185,6 +187,7 @@ impl Command {
                 OfSource::Report(_)
                 | OfSource::Retire
                 | OfSource::ListPast
+                | OfSource::ListAsOf(_)
                 | OfSource::Behind(_)
                 | OfSource::Dated(_)
                 | OfSource::CaughtUp,

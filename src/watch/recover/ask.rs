@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::Method;
+use jiff::Timestamp;
 use kube::client::Body;
 use kube::core::params::{ListParams, VersionMatch};
 use tokio::time::Instant;
@@ -365,6 +366,16 @@ impl Recovery<'_> {
     pub(in crate::watch) async fn newest_of(&self, spec: &SourceSpec) -> Result<u64, WindowError> {
         let (page, _) = self.first(spec, None, |_| Ok(())).await?;
         number(&page.version).ok_or_else(unordered)
+    }
+
+    /// Begins to stage a window. `newest_at` is the time before its end was asked for, where that was the newest version then.
+    pub(super) async fn begin_window(&self, newest_at: Option<Timestamp>) -> Result<(), WindowError> {
+        self.journal.list_begin().await?;
+        match newest_at {
+            Some(at) => self.journal.list_as_of(at).await?,
+            None => self.journal.list_past().await?,
+        }
+        Ok(())
     }
 
     /// The least revision after `from` that etcd has. The newest can be had, or nothing can.

@@ -207,6 +207,25 @@ async fn what_is_compacted_is_one_gap_where_lists_come_from_the_cache() {
     assert_eq!(place.gaps(), [(Some(from.to_string()), Some(compacted.to_string()), None)]);
 }
 
+/// Whatever happened while the past was read is later than when its end was the newest version, and not than when the reading ended.
+#[tokio::test]
+async fn what_is_recovered_is_good_up_to_when_its_end_was_asked_for() {
+    let place = Place::new().await;
+    place.knows_three().await;
+    place.live();
+    place.expire().await;
+    let past = On::list("configmaps").query("resourceVersionMatch=Exact");
+    place.sim.fault(Fault::new(past.clone(), Act::Delay(Duration::from_millis(300))));
+    let daemon = place.start(maps()).await;
+    place.sim.wait_for_count(&past, 1).await.unwrap();
+    let asked = Timestamp::now().as_microsecond();
+    place.sim.wait_for_watches("configmaps", 1).await.unwrap();
+    daemon.stop().await;
+    let database = rusqlite::Connection::open(place.state().join("journal.db")).unwrap();
+    let good: i64 = database.query_row("SELECT max(verified_at) FROM source", [], |row| row.get(0)).unwrap();
+    assert!(good <= asked, "{} µs later", good - asked);
+}
+
 /// The API server compacts while the past is read: what could be had is recorded, and the gap says how much that was.
 #[tokio::test]
 async fn what_is_compacted_while_it_is_recovered_is_the_gap() {
