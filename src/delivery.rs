@@ -14,6 +14,7 @@
 //! assert_eq!(OnRefused::default(), OnRefused::Halt, "nothing is left out unless somebody says so");
 //! ```
 
+mod cursor;
 mod feed;
 mod incidents;
 mod machine;
@@ -44,7 +45,7 @@ use crate::core::model::Seq;
 use crate::core::runtime::{self, Listener, watch};
 use crate::core::wire::Shape;
 use crate::journal::{
-    self, Journal, JournalError, Message, Progress, Relabeling, SinkJournal, SinkStart, SinkState, StoredEntry,
+    self, CursorMove, Journal, JournalError, Message, Relabeling, SinkJournal, SinkStart, SinkState, StoredEntry,
 };
 use crate::sink::notify::Notify;
 use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
@@ -168,6 +169,7 @@ pub fn run(
         messages: Vec::new(),
         has_said_unnamed: false,
         acknowledged: Instant::now(),
+        moving: None,
         pause: None,
         due: None,
         held: None,
@@ -204,7 +206,7 @@ async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
             match driver.perform(&journal, effect).await? {
                 Outcome::Input(next) => input = Some(next),
                 Outcome::Nothing => {}
-                Outcome::Stop => return Ok(()),
+                Outcome::Stop => return driver.settle().await,
             }
         }
         let input = input.expect("the last effect brings an input");
@@ -249,6 +251,8 @@ struct Driver {
     /// True once somebody knows that an answer named no message.
     has_said_unnamed: bool,
     acknowledged: Instant,
+    /// The last move of the cursor, until somebody has waited for it to be on disk.
+    moving: Option<CursorMove>,
     /// Wait before the next read.
     pause: Option<Pause>,
     /// End of that wait, at which the log must have everything that was written before.
@@ -276,6 +280,10 @@ impl Driver {
 
     async fn perform(&mut self, journal: &SinkJournal, effect: Effect) -> Result<Outcome, DeliveryError> {
         let name = journal.name();
+        // What else the journal is asked for comes behind the cursor, and finds it where it is.
+        if !matches!(effect, Effect::Read { .. } | Effect::Deliver { .. } | Effect::AwaitEntries { .. }) {
+            self.settle().await?;
+        }
         let input = match effect {
             Effect::Report(state) => return self.report(journal, state).await,
             Effect::Unexpected(text) => {
@@ -307,10 +315,7 @@ impl Driver {
                 input
             }
             Effect::Acknowledge { upto, written } => {
-                let local = self.local.as_ref().map(|local| (local.machine.clone(), local.delivered));
-                let (messages, over) = self.messages(upto).await?;
-                journal.progress(Progress { upto, written, local, messages, over }).await?;
-                self.acknowledged = Instant::now();
+                self.move_cursor(journal, upto, written).await?;
                 Input::Done
             }
             Effect::Reset(to) => {

@@ -77,7 +77,7 @@ pub use schema::READ;
 pub use settings::{OnFull, Settings};
 pub use settled::Settled;
 pub use shared::{Apart, Role, Shared, Sharing};
-pub use sink::{MESSAGES, Message, Progress, Relabeling, SinkJournal, SinkStart};
+pub use sink::{CursorMove, MESSAGES, Message, Progress, Relabeling, SinkJournal, SinkStart};
 pub use source::{Audit, Found, Inconsistency, Missed, SourceId, SourceJournal, SourceMemory, WatchChange};
 pub use state::{SinkState, SourceState};
 use tree::leaf_of;

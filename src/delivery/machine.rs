@@ -37,7 +37,7 @@ pub(super) enum Input {
     HasWritten(bool),
     /// Answer: the number of entries from the beginning of the batch that the output has.
     Compared(usize),
-    /// The last request to the journal is durable.
+    /// The last request to the journal is durable, or a move of the cursor is under way.
     Done,
     /// The wait is over.
     Woken,
@@ -139,7 +139,7 @@ pub(super) struct State {
     name: String,
     on_refused: OnRefused,
     phase: Phase,
-    /// The last seq that the sink has for good, as the journal has it on disk.
+    /// The last seq that the sink has for good, as the journal was told.
     cursor: Seq,
     /// The last seq that was handed over and taken; the filter left out what lies between it and the cursor.
     written: Seq,

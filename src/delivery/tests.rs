@@ -1,5 +1,6 @@
 //! Delivery from a real journal, to sinks of the test and to a real file.
 
+mod cursor;
 mod files;
 mod incidents;
 mod pace;
@@ -228,6 +229,8 @@ async fn an_output_of_each_machine_lacks_what_the_other_one_has() {
     world.stop().await;
 }
 
+type Act = Box<dyn FnOnce() + Send>;
+
 /// Takes what its script lets it take.
 #[derive(Clone)]
 struct Fake {
@@ -242,6 +245,8 @@ struct Fake {
     trimmed: bool,
     limits: Limits,
     taken: watch::Sender<Vec<u64>>,
+    /// What happens at the first delivery.
+    first: Arc<Mutex<Option<Act>>>,
     /// How often it had to open its files again.
     reopened: watch::Sender<u64>,
 }
@@ -258,6 +263,7 @@ impl Fake {
             trimmed: false,
             limits,
             taken: watch::Sender::default(),
+            first: Arc::default(),
             reopened: watch::Sender::default(),
         }
     }
@@ -286,6 +292,9 @@ impl Sink for Fake {
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
+        if let Some(act) = self.first.lock().unwrap().take() {
+            act();
+        }
         let step = self.script.lock().unwrap().pop_front();
         let count = step.as_ref().map_or(batch.len(), |failure| failure.taken.min(batch.len()));
         self.taken.send_modify(|taken| taken.extend(batch[..count].iter().map(|item| item.seq.0)));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use super::error::Result;
 use super::writer::{Command, OfSink, Reply};
@@ -88,6 +89,23 @@ pub struct SinkJournal {
     name: Arc<str>,
 }
 
+/// Move of a cursor that the writer was given.
+#[derive(Debug)]
+pub struct CursorMove {
+    answer: oneshot::Receiver<()>,
+    journal: Journal,
+}
+
+impl CursorMove {
+    /// Returns once it is on disk.
+    ///
+    /// # Errors
+    /// Where the writer has ended before.
+    pub async fn done(self) -> Result {
+        self.answer.await.map_err(|_| self.journal.stopped())
+    }
+}
+
 #[expect(clippy::missing_errors_doc, reason = "all fail in one way, which `JournalError` names")]
 impl SinkJournal {
     pub(super) const fn new(journal: Journal, name: Arc<str>) -> Self {
@@ -113,7 +131,15 @@ impl SinkJournal {
 
     /// Moves the cursor as [`SinkJournal::advance`] does, and keeps with it what else the sink has come to.
     pub async fn progress(&self, progress: Progress) -> Result {
-        self.ask(|reply| OfSink::Acknowledge(progress, reply)).await
+        self.start_progress(progress).await?.done().await
+    }
+
+    /// Hands over what [`SinkJournal::progress`] keeps, and does not wait until it is on disk. What is handed over later is on
+    /// disk later.
+    pub async fn start_progress(&self, progress: Progress) -> Result<CursorMove> {
+        let (reply, answer) = Reply::new();
+        self.journal.send(Command::Sink(Arc::clone(&self.name), OfSink::Acknowledge(progress, reply)), 0).await?;
+        Ok(CursorMove { answer, journal: self.journal.clone() })
     }
 
     /// The output itself holds less than the cursor says (it was cut, or restored from a backup): the cursor goes
