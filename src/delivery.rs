@@ -332,7 +332,7 @@ impl Driver {
                 self.dead_letter(journal, seq, &reason).await?;
                 Input::Done
             }
-            // Between two batches nothing is under way: the moment to stop, or to do what SIGHUP asks.
+            // Between two batches the sink has nothing to do: the moment to stop, or to do what SIGHUP asks.
             Effect::Read { .. } if self.stop.is_cancelled() => return Ok(Outcome::Stop),
             Effect::Read { .. } if self.asked_to_reopen() => Input::Reopen,
             Effect::Read { after } => match self.gather(after).await {

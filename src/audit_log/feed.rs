@@ -152,7 +152,9 @@ impl Feed {
     /// Commits requests with the rest of `batch`, and hands them to the join. Reports whether there is a join.
     async fn commit(&self, sorted: Sorted, batch: AuditBatch, upto: i64) -> Result<bool, JournalError> {
         let sources = sources(&self.reader())?;
-        let is_wanted = |request: &AuditedRequest| request.completed == 0 || request.completed >= self.floor;
+        // Where an event has one time, it may be that of the request.
+        let answered = |request: &AuditedRequest| request.completed.saturating_add(micros(ANSWER_MAX));
+        let is_wanted = |request: &AuditedRequest| request.completed == 0 || answered(request) >= self.floor;
         let is_watched = |request: &AuditedRequest| {
             // A definition that goes takes its objects with it.
             request.resource == "customresourcedefinitions"
@@ -289,7 +291,7 @@ impl Sorted {
             (self.oldest.map_or(since, |oldest| oldest.min(since)), until.max(self.newest))
         };
         let (since, until) = either(self.between, last).map(|time| if is_in_order { time } else { all(time) })?;
-        Some((since.saturating_sub(micros(ANSWER_MAX)), until))
+        Some((since.saturating_sub(micros(ANSWER_MAX)), until.saturating_add(micros(ANSWER_MAX))))
     }
 
     /// Notes the time of an answer.

@@ -51,7 +51,7 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<Span>,
     /// Most by which the clocks of the API servers and of decklog's machine differ. With less, more of the requests of one moment are
-    /// distinguished, and where it is less than what is so, a sender may be a wrong one. Default: none for a single `file`, else 1s.
+    /// distinguished; if clocks differ by more, a wrong sender may be named. At most a minute. Default: none for a single `file`, else 1s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_skew: Option<Span>,
 }
@@ -63,6 +63,8 @@ const LISTEN_LAG_MAX: Duration = Duration::from_secs(60);
 
 /// Difference of the clocks of several machines that keep the time by NTP, with room.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(1);
+/// Largest difference of clocks that can be set: with more, hardly anything is distinguished.
+const CLOCK_SKEW_MOST: Duration = Duration::from_secs(60);
 
 /// Returns the most by which the clocks of the API servers of these audit logs and of this machine differ.
 pub(super) fn clock_skew(logs: &[Settings]) -> Duration {
@@ -84,6 +86,8 @@ pub enum Mistake {
     Open(Listen),
     /// Other machines can connect without TLS.
     Clear(Listen),
+    /// Clocks that differ by more than [`CLOCK_SKEW_MOST`].
+    Skewed(Span),
     /// The name of another table.
     SameName(String, String),
     /// The file of another table.
@@ -100,6 +104,7 @@ impl Mistake {
             Self::Neither => None,
             Self::OnlyOfListen(key) => Some(key),
             Self::SameName(..) => Some("name"),
+            Self::Skewed(_) => Some("clock_skew"),
             Self::SameFile(..) => Some("file"),
             Self::Both | Self::Open(_) | Self::Clear(_) | Self::SameAddress(..) => Some("listen"),
         }
@@ -114,6 +119,7 @@ impl Mistake {
             Self::OnlyOfListen(key) => format!("{key} beside file"),
             Self::Open(listen) => format!("\"{listen}\", where everybody who can connect could make up who did what"),
             Self::Clear(listen) => format!("\"{listen}\", which other machines can reach, without TLS"),
+            Self::Skewed(skew) => format!("\"{skew}\""),
             Self::SameName(name, other) => format!("{name:?}, which is the name of {other}"),
             Self::SameFile(file, other) => format!("{:?}, which {other} reads", file.display().to_string()),
             Self::SameAddress(listen, other) => format!("\"{listen}\", where {other} listens"),
@@ -131,6 +137,7 @@ impl Mistake {
             Self::Clear(_) => {
                 "tls_cert_file and tls_key_file beside it, so that nobody reads along or sends in between"
             }
+            Self::Skewed(_) => "at most 1m: a clock that differs by more is to be set right first",
             Self::SameName(..) => "a name that no other [[audit_log]] has; name sets one",
             Self::SameFile(..) => "each file at most once",
             Self::SameAddress(..) => "another address or socket",
@@ -176,7 +183,8 @@ impl Settings {
     /// Returns the mistakes of this table alone.
     #[must_use]
     pub fn mistakes(&self) -> Vec<Mistake> {
-        let mut mistakes = Vec::new();
+        let mut mistakes: Vec<Mistake> =
+            self.clock_skew.filter(|skew| **skew > CLOCK_SKEW_MOST).map(Mistake::Skewed).into_iter().collect();
         match (&self.file, &self.listen) {
             (None, None) => mistakes.push(Mistake::Neither),
             (Some(_), Some(_)) => mistakes.push(Mistake::Both),
@@ -254,5 +262,7 @@ mod tests {
         ] {
             assert_eq!(clock_skew(&logs(&text)), Duration::from_millis(expected), "{text}");
         }
+        assert_eq!(logs(&listen("clock_skew = \"1m\""))[0].mistakes(), []);
+        assert_eq!(logs(&listen("clock_skew = \"61s\""))[0].mistakes(), [Mistake::Skewed(Span::from_secs(61))]);
     }
 }

@@ -205,7 +205,8 @@ fn bounds(entry: &Entry<'_>, stamp: Option<Timestamp>, ahead: SignedDuration) ->
     let between = entry.happened_between.as_ref().and_then(|[earliest, latest]| read(earliest).zip(read(latest)));
     let (earliest, latest) = between.unwrap_or((time, time));
     let widened = |by: SignedDuration| move |time: Timestamp| time.saturating_add(by).unwrap_or(time);
-    let (earliest, latest) = (earliest.checked_sub(WATCH_LAG_MAX).unwrap_or(earliest), widened(ahead)(latest));
+    let before = SignedDuration::try_from(WATCH_LAG_MAX).unwrap_or(SignedDuration::MAX).saturating_add(ahead);
+    let (earliest, latest) = (earliest.saturating_sub(before).unwrap_or(earliest), widened(ahead)(latest));
     // A stamp is cut to the second.
     let second = SignedDuration::from_secs(1);
     // The part of a second that is cut off may be all that is within.
@@ -359,6 +360,7 @@ mod tests {
             (1, 1, Evidence::Watched),
             (2, 1, Evidence::Inferred),
             (2, 2, Evidence::Watched),
+            (-7, 3, Evidence::Watched),
             (3600, 1, Evidence::Inferred),
         ] {
             let skew = Duration::from_secs(skew);

@@ -359,7 +359,7 @@ impl Sink for HttpSink {
 
     fn limits(&self) -> Limits {
         match self.format {
-            // Few, because what is taken is acknowledged only when the whole batch is: a crash repeats at most these.
+            // Few, because what is taken is acknowledged only when the whole batch is: a crash repeats at most twice these.
             BodyFormat::Binary | BodyFormat::Structured | BodyFormat::Template => {
                 Limits { entries: 32, bytes: READ_BYTES, linger: Duration::ZERO }
             }

@@ -126,10 +126,11 @@ impl Fact {
             (received, 0) => (received, FAR),
             // The time of an envelope is not that of the API server.
             (0, completed) => (completed - 2 * limits.request, completed + limits.answer),
-            // One time stands for both, and nobody knows which of them it is.
-            (at, same) if at == same => (at - limits.answer, at + limits.answer),
+            // One time stands for both: the write was before it where it is that of the answer, and after it where it is that of the request.
+            (at, same) if at == same => (at - limits.answer, at + limits.request),
             times => times,
         };
+        let answered = if times.1 == 0 { mark + limits.age } else { times.1 };
         let known = if completed == FAR { mark + limits.age } else { completed };
         Some(Self {
             id: request.id.into(),
@@ -149,7 +150,7 @@ impl Fact {
             received,
             completed,
             due: known + limits.answer,
-            late: known + limits.answer <= mark,
+            late: answered + limits.answer <= mark,
             number: 0,
             made: None,
             contested: false,

@@ -11,7 +11,7 @@ pub struct Limits {
     pub answer: i64,
     /// Longest time that a request takes, as the API server bounds it (`--request-timeout`).
     pub request: i64,
-    /// Most that the clock of an API server differs from the middle of all; 0 with a single one.
+    /// Most that the clock of an API server differs from the middle of all.
     pub skew: i64,
 }
 

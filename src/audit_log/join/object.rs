@@ -527,7 +527,7 @@ fn write(fact: &Fact, names: &Names) -> Write {
         name: names.name.to_string(),
         version: fact.after.to_string(),
         received: fact.received,
-        completed: fact.completed,
+        completed: if fact.times.1 == 0 { fact.completed } else { fact.times.1 },
     }
 }
 

@@ -184,13 +184,7 @@ impl Command {
         match self {
             Self::Source(
                 _,
-                OfSource::Report(_)
-                | OfSource::Retire
-                | OfSource::ListPast
-                | OfSource::ListAsOf(_)
-                | OfSource::Behind(_)
-                | OfSource::Dated(_)
-                | OfSource::CaughtUp,
+                OfSource::Report(_) | OfSource::Retire | OfSource::Behind(_) | OfSource::Dated(_) | OfSource::CaughtUp,
             ) => None,
             Self::Source(SourceId(id), _) => Some(*id),
             Self::Sink(..)

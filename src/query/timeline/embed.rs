@@ -333,9 +333,7 @@ impl Missing {
             ));
         }
         if let Some(before) = shown.left_out().and_then(|left| left.causes_before.as_ref()) {
-            said.push(format!(
-                "before {before} causes were not looked for: those objects stand where their last change puts them"
-            ));
+            said.push(format!("before {before} causes were not looked for: those objects stand below"));
         }
         if let Some(left) = shown.left_out() {
             let counted = [
