@@ -291,7 +291,7 @@ impl Sorted {
             (self.oldest.map_or(since, |oldest| oldest.min(since)), until.max(self.newest))
         };
         let (since, until) = either(self.between, last).map(|time| if is_in_order { time } else { all(time) })?;
-        Some((since.saturating_sub(micros(ANSWER_MAX)), until.saturating_add(micros(ANSWER_MAX))))
+        Some((since.saturating_sub(micros(ANSWER_MAX)), until))
     }
 
     /// Notes the time of an answer.

@@ -83,6 +83,8 @@ struct Follower {
     /// Taker of what the audit logs do not explain.
     unexplained: watch::Sender<Unexplained>,
     noted: Instant,
+    /// Audit logs that have brought no event yet: what was written before their first one is not in them.
+    silent: BTreeSet<String>,
     /// Time of which each audit log lacks events, microseconds since 1970.
     doubts: BTreeSet<(i64, i64)>,
 }
@@ -166,6 +168,8 @@ impl Follower {
             reader.audit_logs()?.into_iter().map(|row| (row.name, row.complete)).collect();
         let complete: BTreeMap<String, i64> =
             logs.iter().map(|log| (log.name.clone(), known.get(&log.name).copied().unwrap_or(0))).collect();
+        let is_silent = |log: &&Followed| log.begins.is_none() && complete[&log.name] == 0;
+        let silent = logs.iter().filter(is_silent).map(|log| log.name.clone()).collect();
         // Before there was an audit log there is nothing to be decided.
         let oldest = complete.values().copied().min().filter(|complete| *complete > 0);
         let begins = || logs.iter().map(|log| log.begins.unwrap_or_else(now)).max().unwrap_or_else(now);
@@ -199,6 +203,7 @@ impl Follower {
             tally: Tally::new(now()),
             unexplained,
             noted: Instant::now(),
+            silent,
             doubts: BTreeSet::new(),
         })
     }
@@ -221,6 +226,12 @@ impl Follower {
     }
 
     fn take(&mut self, news: News) {
+        let times = news.requests.iter().flat_map(|request| [request.received, request.completed]);
+        let first = times.filter(|time| *time > 0).min();
+        if let Some(first) = first.filter(|_| self.silent.remove(&news.log)) {
+            // Nobody is missing where nothing was written down yet.
+            self.joiner.doubt(i64::MIN / 4, first - 1);
+        }
         for request in news.requests {
             self.joiner.request(request);
         }

@@ -64,7 +64,7 @@ const LISTEN_LAG_MAX: Duration = Duration::from_secs(60);
 /// Difference of the clocks of several machines that keep the time by NTP, with room.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(1);
 /// Largest difference of clocks that can be set: with more, hardly anything is distinguished.
-const CLOCK_SKEW_MOST: Duration = Duration::from_secs(60);
+const CLOCK_SKEW_LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the most by which the clocks of the API servers of these audit logs and of this machine differ.
 pub(super) fn clock_skew(logs: &[Settings]) -> Duration {
@@ -86,7 +86,7 @@ pub enum Mistake {
     Open(Listen),
     /// Other machines can connect without TLS.
     Clear(Listen),
-    /// Clocks that differ by more than [`CLOCK_SKEW_MOST`].
+    /// Clocks that differ by more than [`CLOCK_SKEW_LIMIT`].
     Skewed(Span),
     /// The name of another table.
     SameName(String, String),
@@ -184,7 +184,7 @@ impl Settings {
     #[must_use]
     pub fn mistakes(&self) -> Vec<Mistake> {
         let mut mistakes: Vec<Mistake> =
-            self.clock_skew.filter(|skew| **skew > CLOCK_SKEW_MOST).map(Mistake::Skewed).into_iter().collect();
+            self.clock_skew.filter(|skew| **skew > CLOCK_SKEW_LIMIT).map(Mistake::Skewed).into_iter().collect();
         match (&self.file, &self.listen) {
             (None, None) => mistakes.push(Mistake::Neither),
             (Some(_), Some(_)) => mistakes.push(Mistake::Both),

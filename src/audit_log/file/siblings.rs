@@ -62,7 +62,7 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<Sibling>> {
     for entry in entries {
         let entry = entry?;
         let other = entry.file_name();
-        let Some(other) = other.to_str().filter(|other| *other != name && other.starts_with(stem)) else { continue };
+        let Some(other) = other.to_str().filter(|other| is_of(name, stem, other)) else { continue };
         // One that is deleted meanwhile is none.
         let Ok(meta) = fs::metadata(entry.path()) else { continue };
         if !meta.is_file() {
@@ -85,6 +85,15 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<Sibling>> {
     found.retain(|one| !one.compressed || !plain.contains(&one.path.with_extension("")));
     found.sort_by(|one, other| one.order.cmp(&other.order));
     Ok(found)
+}
+
+/// Reports whether a name is that of a rotated file: the whole name with something behind it, or a date before the extension. Logs of
+/// other API servers may begin with the same letters, such as `audit-dev.log`.
+fn is_of(name: &str, stem: &str, other: &str) -> bool {
+    let is_dated =
+        |rest: &str| rest.starts_with('-') && rest.bytes().skip(1).take(4).filter(u8::is_ascii_digit).count() == 4;
+    let behind = other.strip_prefix(name).is_some_and(|rest| rest.starts_with(['.', '_', '~']) || is_dated(rest));
+    behind || other.strip_prefix(stem).is_some_and(is_dated) && other.contains(&name[stem.len()..])
 }
 
 /// Reads the manner of a name, the place that it says, and the time.
@@ -122,8 +131,22 @@ mod tests {
             ),
             (
                 "audit.log",
-                &["audit-2026-11-28T06-35-52.123.log", "audit-2026-11-28T06-35-52.009.log.gz", "audit-x.log"],
-                &["audit-x.log", "audit-2026-11-28T06-35-52.009.log.gz", "audit-2026-11-28T06-35-52.123.log"],
+                &[
+                    "audit-2026-11-28T06-35-52.123.log",
+                    "audit-2026-11-28T06-35-52.009.log.gz",
+                    "audit-20261127.log",
+                    "audit-dev.log",
+                    "audit-2.log",
+                    "audit2.log",
+                    "audit.log.old",
+                    "audit.log-dev",
+                ],
+                &[
+                    "audit.log.old",
+                    "audit-2026-11-28T06-35-52.009.log.gz",
+                    "audit-2026-11-28T06-35-52.123.log",
+                    "audit-20261127.log",
+                ],
             ),
             (
                 "audit.log",
@@ -132,7 +155,7 @@ mod tests {
             ),
             (
                 "audit",
-                &["audit-2026-11-28T06-35-52.123", "audit.2", "audit"],
+                &["audit-2026-11-28T06-35-52.123", "audit.2", "audit", "audit-dev", "audit2"],
                 &["audit-2026-11-28T06-35-52.123", "audit.2"],
             ),
         ] {

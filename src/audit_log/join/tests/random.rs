@@ -230,9 +230,9 @@ fn no_actor_is_wrong_and_most_are_known() {
         (Level::Mixed, SECOND / 2, [999, 955, 600]),
         (Level::Mixed, SECOND / 20, [999, 870, 260]),
         (Level::Cut, SECOND / 2, [999, 470, 0]),
-        (Level::Google, 5 * SECOND, [840, 840, 820]),
-        (Level::Google, SECOND / 2, [350, 350, 220]),
-        (Level::Google, SECOND / 20, [190, 200, 0]),
+        (Level::Google, 5 * SECOND, [680, 700, 620]),
+        (Level::Google, SECOND / 2, [280, 270, 90]),
+        (Level::Google, SECOND / 20, [190, 180, 0]),
     ];
     let mut short = Vec::new();
     for (level, pace, floor) in floors {
