@@ -86,7 +86,7 @@ pub enum Mistake {
     Open(Listen),
     /// Other machines can connect without TLS.
     Clear(Listen),
-    /// Clocks that differ by more than [`CLOCK_SKEW_LIMIT`].
+    /// Clocks that differ by more than a minute.
     Skewed(Span),
     /// The name of another table.
     SameName(String, String),
