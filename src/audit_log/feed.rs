@@ -152,8 +152,10 @@ impl Feed {
     /// Commits requests with the rest of `batch`, and hands them to the join. Reports whether there is a join.
     async fn commit(&self, sorted: Sorted, batch: AuditBatch, upto: i64) -> Result<bool, JournalError> {
         let sources = sources(&self.reader())?;
-        // Where an event has one time, it may be that of the request.
-        let answered = |request: &AuditedRequest| request.completed.saturating_add(micros(ANSWER_MAX));
+        // Where an event has one time, it may be that of the request, whose answer came later.
+        let later =
+            |request: &AuditedRequest| if request.received == request.completed { micros(ANSWER_MAX) } else { 0 };
+        let answered = |request: &AuditedRequest| request.completed.saturating_add(later(request));
         let is_wanted = |request: &AuditedRequest| request.completed == 0 || answered(request) >= self.floor;
         let is_watched = |request: &AuditedRequest| {
             // A definition that goes takes its objects with it.

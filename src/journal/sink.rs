@@ -74,21 +74,6 @@ pub enum SinkStart {
     Seq(Seq),
 }
 
-/// Handle of one sink. Cheap to clone.
-///
-/// It has nothing to append:
-///
-/// ```compile_fail,E0599
-/// async fn append(sink: decklog::journal::SinkJournal) {
-///     sink.append(Vec::new()).await;
-/// }
-/// ```
-#[derive(Clone, Debug)]
-pub struct SinkJournal {
-    journal: Journal,
-    name: Arc<str>,
-}
-
 /// Move of a cursor that the writer was given.
 #[derive(Debug)]
 pub struct CursorMove {
@@ -104,6 +89,21 @@ impl CursorMove {
     pub async fn done(self) -> Result {
         self.answer.await.map_err(|_| self.journal.stopped())
     }
+}
+
+/// Handle of one sink. Cheap to clone.
+///
+/// It has nothing to append:
+///
+/// ```compile_fail,E0599
+/// async fn append(sink: decklog::journal::SinkJournal) {
+///     sink.append(Vec::new()).await;
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SinkJournal {
+    journal: Journal,
+    name: Arc<str>,
 }
 
 #[expect(clippy::missing_errors_doc, reason = "all fail in one way, which `JournalError` names")]

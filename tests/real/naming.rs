@@ -33,8 +33,8 @@ const CUT: usize = 1500;
 /// Writes that people send at least, granted or not, in each round of both.
 const WRITES_MIN: usize = 18;
 /// Percentages of the versions of people that have to be named, of all that can be told apart: with bodies, without them, cut off, and
-/// late, of API servers whose clocks differ by a millisecond. GKE leaves out managers and one of the times, so that of writes within ten
-/// seconds less is known there.
+/// late, of API servers whose clocks differ by a millisecond; and by what they may differ by default, of GKE, which leaves out managers
+/// and one of the times, so that less is known of writes within a minute.
 const LEAST: [usize; 5] = [99, 99, 99, 90, 35];
 /// The same, of all of them: two users who send the same request at the same time cannot be told apart where no answer has a version.
 const LEAST_OF_ALL: [usize; 5] = [99, 98, 98, 88, 30];

@@ -126,7 +126,8 @@ impl Fact {
             (received, 0) => (received, FAR),
             // The time of an envelope is not that of the API server.
             (0, completed) => (completed - 2 * limits.request, completed + limits.answer),
-            // One time stands for both: the write was before it where it is that of the answer, and after it where it is that of the request.
+            // One time stands for both. The write came before it where it is that of the answer, and after it where it is that of
+            // the request.
             (at, same) if at == same => (at - limits.answer, at + limits.request),
             times => times,
         };
