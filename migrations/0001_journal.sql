@@ -259,6 +259,7 @@ CREATE TABLE audit_log (
     position TEXT,                   -- JSON of a place in a file; NULL where requests are received
     complete INTEGER NOT NULL DEFAULT 0,
     counts   TEXT NOT NULL DEFAULT '{}',  -- JSON: events read, cut, unreadable, of another cluster, lost, dropped
+    first_at INTEGER NOT NULL DEFAULT 0,  -- time of the first event that it brought, microseconds since 1970; 0 for none yet
     lost_at  INTEGER NOT NULL DEFAULT 0,  -- when a part of it was found to be gone unread, microseconds since 1970
     read_at  INTEGER NOT NULL DEFAULT 0,  -- when all of it was last read, microseconds since 1970
     probe    TEXT,                   -- object of the last request by which `decklog check` asked whether events arrive

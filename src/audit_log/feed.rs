@@ -18,7 +18,7 @@ use super::file::{Batch, FilePosition, Tail};
 use super::follow::{News, micros, now};
 use super::lines::Line;
 use super::listen::{Handler, Refusal};
-use super::{Outcome, Reason, Received, Rules, Settings, read, read_line, unwritten};
+use super::{Outcome, Reason, Received, Rules, Settings, join, read, read_line, unwritten};
 use crate::core::k8s::audited::AuditedRequest;
 use crate::core::net::server::Peer;
 use crate::journal::{AuditBatch, AuditCounts, Journal, JournalError, Reader, SourceRow};
@@ -152,11 +152,7 @@ impl Feed {
     /// Commits requests with the rest of `batch`, and hands them to the join. Reports whether there is a join.
     async fn commit(&self, sorted: Sorted, batch: AuditBatch, upto: i64) -> Result<bool, JournalError> {
         let sources = sources(&self.reader())?;
-        // Where an event has one time, it may be that of the request, whose answer came later.
-        let later =
-            |request: &AuditedRequest| if request.received == request.completed { micros(ANSWER_MAX) } else { 0 };
-        let answered = |request: &AuditedRequest| request.completed.saturating_add(later(request));
-        let is_wanted = |request: &AuditedRequest| request.completed == 0 || answered(request) >= self.floor;
+        let is_wanted = |request: &AuditedRequest| request.completed == 0 || join::answered_by(request) >= self.floor;
         let is_watched = |request: &AuditedRequest| {
             // A definition that goes takes its objects with it.
             request.resource == "customresourcedefinitions"
@@ -167,6 +163,7 @@ impl Feed {
             let of = sources.get(&(request.group.clone(), request.resource.clone()));
             of.is_some_and(|of| of.iter().any(|source| source.covers(&request.namespace)))
         };
+        let first_at = sorted.oldest.unwrap_or(0);
         let Sorted { mut requests, refused, counts, probe, newest, .. } = sorted;
         self.newest.fetch_max(newest, Relaxed);
         requests.retain(|request| is_watched(request) && is_wanted(request));
@@ -181,7 +178,16 @@ impl Feed {
         let complete = upto.saturating_sub(micros(self.settings.lag())).max(0);
         let log = self.name.clone();
         let requests_kept = requests.clone();
-        let audit = AuditBatch { log: log.clone(), complete, requests: requests_kept, refused, counts, probe, ..batch };
+        let audit = AuditBatch {
+            log: log.clone(),
+            complete,
+            requests: requests_kept,
+            refused,
+            counts,
+            first_at,
+            probe,
+            ..batch
+        };
         self.journal.audited(audit).await?;
         Ok(self.news.send(News { log, requests, complete }).await.is_ok())
     }
@@ -200,20 +206,32 @@ impl Feed {
         let (problem, upto, known) = (sorted.problem.take(), sorted.newest, read + sorted.beside);
         if known + foreign == 0 && unreadable > 0 {
             let why = problem.unwrap_or_default();
-            return Err(Refusal::NotUnderstood(format!("none of it is an audit event: {why}")));
+            let refusal = Refusal::NotUnderstood(format!("none of it is an audit event: {why}"));
+            return Err(self.refuse(sorted.counts, refusal).await);
         }
         if known == 0 && foreign > 0 {
-            return Err(Refusal::Forbidden(format!(
-                "these events are of another cluster than {:?}, which [[audit_log]] {:?} is for",
+            let text = format!(
+                "these events are of the cluster {:?}, and [[audit_log]] {:?} is for {:?}, which its key `cluster` names",
+                sorted.foreign.as_deref().unwrap_or_default(),
+                self.name,
                 self.settings.cluster.as_deref().unwrap_or_default(),
-                self.name
-            )));
+            );
+            return Err(self.refuse(sorted.counts, Refusal::Forbidden(text)).await);
         }
         let doubt = sorted.unread(false);
         self.commit(sorted, AuditBatch { doubt, ..AuditBatch::default() }, upto)
             .await
             .map(drop)
             .map_err(|_| Refusal::Busy(BUSY_WAIT))
+    }
+
+    /// Counts what a sender is refused for: `status` and `check` say from the counts why nothing comes of it.
+    async fn refuse(&self, counts: AuditCounts, refusal: Refusal) -> Refusal {
+        let audit = AuditBatch { log: self.name.clone(), counts, ..AuditBatch::default() };
+        match self.journal.audited(audit).await {
+            Ok(()) => refusal,
+            Err(_) => Refusal::Busy(BUSY_WAIT),
+        }
     }
 }
 
@@ -234,7 +252,10 @@ impl Handler for Handing {
     async fn body(&self, body: Bytes, _: Peer) -> Result<Option<String>, Refusal> {
         let received = read(&body, None);
         if received.is_of_another_kind() {
-            return Err(Refusal::NotUnderstood(unfit(&received)));
+            let refusal = Refusal::NotUnderstood(unfit(&received));
+            let mut sorted = Sorted::default();
+            sorted.take(received, &self.0);
+            return Err(self.0.refuse(sorted.counts, refusal).await);
         }
         let id = received.request_id.clone();
         self.0.receive(vec![received]).await.map(|()| id)
@@ -258,6 +279,8 @@ struct Sorted {
     newest: i64,
     /// Object of the newest request of `decklog check`.
     probe: Option<String>,
+    /// Cluster of the first record of another one.
+    foreign: Option<Arc<str>>,
     /// Why the first unreadable record is unreadable.
     problem: Option<String>,
     /// Time of the oldest answer of these, microseconds since 1970; none where there is none.
@@ -301,6 +324,8 @@ impl Sorted {
         if time == 0 {
             return;
         }
+        // A clock that is ahead says nothing of what is still to come.
+        let time = time.min(now());
         let torn = self.torn.take().map(|since| (if since == 0 { time } else { since }, time));
         self.between = either(self.between, torn);
         self.newest = self.newest.max(time);
@@ -313,6 +338,7 @@ impl Sorted {
             let is_foreign = wanted.is_some_and(|wanted| record.cluster.as_deref().is_some_and(|name| name != wanted));
             if is_foreign {
                 self.counts.foreign += 1;
+                self.foreign = self.foreign.take().or(record.cluster);
                 continue;
             }
             match record.outcome {

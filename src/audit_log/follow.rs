@@ -26,7 +26,9 @@ use super::versions::{Versions, WATCH_LAG_MAX};
 use crate::core::k8s::audited::{Actor, AuditedRequest, Unexplained};
 use crate::core::model::Seq;
 use crate::core::runtime::{self, watch};
-use crate::journal::{Attribution, Journal, JournalError, REQUESTS_MAX, Reader, Role, SourceRow, Unwritten};
+use crate::journal::{
+    Attribution, AuditLogRow, Journal, JournalError, REQUESTS_MAX, Reader, Role, SourceRow, Unwritten,
+};
 
 /// Time for which requests are kept for versions to come, and entries are read again after a restart.
 const KEPT_MAX: Duration = Duration::from_mins(15);
@@ -83,14 +85,15 @@ struct Follower {
     /// Taker of what the audit logs do not explain.
     unexplained: watch::Sender<Unexplained>,
     noted: Instant,
-    /// Audit logs that have brought no event yet: what was written before their first one is not in them.
-    silent: BTreeSet<String>,
     /// Time of which each audit log lacks events, microseconds since 1970.
     doubts: BTreeSet<(i64, i64)>,
 }
 
 /// Taker of objects whose versions the log may lack.
 pub type Suspects = Arc<dyn Fn(Suspect) + Send + Sync>;
+
+/// Rules of redaction, and the takers of what the join finds.
+type Told = (Rules, Suspects, watch::Sender<Unexplained>);
 
 /// Joins what the audit logs of these names bring with the entries of the log, until `stop`. Clocks differ by the time beside the names at
 /// most.
@@ -100,7 +103,7 @@ pub type Suspects = Arc<dyn Fn(Suspect) + Send + Sync>;
 pub(super) async fn follow(
     journal: Journal,
     logs: (Vec<Followed>, Duration),
-    (rules, suspects, unexplained): (Rules, Suspects, watch::Sender<Unexplained>),
+    (rules, suspects, unexplained): Told,
     mut news: mpsc::Receiver<News>,
     stop: CancellationToken,
 ) -> Result<(), JournalError> {
@@ -160,7 +163,7 @@ impl Follower {
     fn begin(
         journal: Journal,
         (logs, skew): (Vec<Followed>, Duration),
-        (rules, suspects, unexplained): (Rules, Suspects, watch::Sender<Unexplained>),
+        (rules, suspects, unexplained): Told,
         reader: &Reader,
     ) -> Result<Self, JournalError> {
         let attributed = reader.attributed()?;
@@ -168,15 +171,14 @@ impl Follower {
             reader.audit_logs()?.into_iter().map(|row| (row.name, row.complete)).collect();
         let complete: BTreeMap<String, i64> =
             logs.iter().map(|log| (log.name.clone(), known.get(&log.name).copied().unwrap_or(0))).collect();
-        let is_silent = |log: &&Followed| log.begins.is_none() && complete[&log.name] == 0;
-        let silent = logs.iter().filter(is_silent).map(|log| log.name.clone()).collect();
         // Before there was an audit log there is nothing to be decided.
         let oldest = complete.values().copied().min().filter(|complete| *complete > 0);
         let begins = || logs.iter().map(|log| log.begins.unwrap_or_else(now)).max().unwrap_or_else(now);
         let from = oldest.map_or_else(begins, |complete| complete.saturating_sub(micros(KEPT_MAX)));
         let requests = reader.audited()?;
         // Those before the oldest were forgotten.
-        let oldest = requests.first().filter(|_| requests.len() >= REQUESTS_MAX).map(|request| request.completed);
+        let is_full = requests.len() >= REQUESTS_MAX;
+        let oldest = requests.first().filter(|_| is_full).map(|request| request.completed + join::REQUEST_MAX);
         let from = from.max(oldest.unwrap_or(i64::MIN));
         let read = reader.last_before(from)?;
         // The middle of all lies half of it from each.
@@ -203,15 +205,22 @@ impl Follower {
             tally: Tally::new(now()),
             unexplained,
             noted: Instant::now(),
-            silent,
             doubts: BTreeSet::new(),
         })
     }
 
-    /// Takes the times of which events are missing, also those that were lost before a restart.
+    /// Takes the times of which events are missing: before the first event of each audit log, and where some were lost, also before a
+    /// restart.
     fn doubt(&mut self, reader: &Reader) -> Result<(), JournalError> {
-        let active = reader.audit_logs()?.into_iter().filter(|row| row.active);
-        let doubts: BTreeSet<(i64, i64)> = active.flat_map(|row| row.doubts).collect();
+        let active: Vec<AuditLogRow> = reader.audit_logs()?.into_iter().filter(|row| row.active).collect();
+        let mut is_silent = false;
+        for (row, complete) in active.iter().filter_map(|row| Some((row, self.complete.get(&row.name)?))) {
+            is_silent |= row.first_at == 0;
+            // An audit log that has brought nothing yet may not be connected.
+            self.joiner.begin(if row.first_at == 0 { *complete } else { row.first_at });
+        }
+        self.tally.silent(is_silent);
+        let doubts: BTreeSet<(i64, i64)> = active.into_iter().flat_map(|row| row.doubts).collect();
         for &(from, to) in doubts.difference(&self.doubts) {
             self.joiner.doubt(from, to);
         }
@@ -226,12 +235,6 @@ impl Follower {
     }
 
     fn take(&mut self, news: News) {
-        let times = news.requests.iter().flat_map(|request| [request.received, request.completed]);
-        let first = times.filter(|time| *time > 0).min();
-        if let Some(first) = first.filter(|_| self.silent.remove(&news.log)) {
-            // Nobody is missing where nothing was written down yet.
-            self.joiner.doubt(i64::MIN / 4, first - 1);
-        }
         for request in news.requests {
             self.joiner.request(request);
         }
@@ -311,7 +314,8 @@ impl Follower {
             return Ok(());
         }
         let (actors, wasted) = (std::mem::take(&mut self.actors), std::mem::take(&mut self.wasted));
-        let needed_since = self.complete().saturating_sub(micros(KEPT_MAX));
+        // An event that has one time may be answered later than that.
+        let needed_since = self.complete().saturating_sub(micros(KEPT_MAX) + join::REQUEST_MAX);
         self.journal.attribute(Attribution { actors, wasted, upto, needed_since }).await?;
         (self.attributed, self.noted) = (self.attributed.max(upto), Instant::now());
         Ok(())

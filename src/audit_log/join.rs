@@ -45,10 +45,12 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
+pub(super) use fact::answered_by;
 use fact::{Fact, Senders, Verb};
 use ground::Ground;
 pub use ground::{Cover, Missing};
 pub use limits::Limits;
+pub(super) use limits::REQUEST_MAX;
 use object::Object;
 pub use verdict::{Actor, Certainty, Settled, Unresolved, Verdict, Write};
 pub use version::{Names, Version};
@@ -170,6 +172,11 @@ impl Joiner {
     /// Notes that the audit log may lack requests of a time, as after an event that a backend dropped.
     pub fn doubt(&mut self, from: i64, to: i64) {
         self.ground.doubt(from, to);
+    }
+
+    /// Notes that an audit log begins at a time, or later: a request that it does not have may be older than it.
+    pub fn begin(&mut self, time: i64) {
+        self.ground.begin(time);
     }
 
     /// Sets what the sources of the log cover from now on. Requests of other resources, and of other times, are called neither wasted nor

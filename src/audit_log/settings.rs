@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::core::net::server::{Endpoint, Listen};
-use crate::core::units::Span;
+use crate::core::units::{Margin, Span};
 
 /// A source of the API server's audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -47,19 +47,22 @@ pub struct Settings {
     pub cluster: Option<String>,
     /// Longest time from the answer to a request until its event is here. A sender that the answer does not prove is named some 15 seconds
     /// after it, when no other request of that time can still come.
-    /// Default: 2s for `file`, 60s for `listen`.
+    /// At most an hour. Default: 2s for `file`, 60s for `listen`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<Span>,
     /// Most by which the clocks of the API servers and of decklog's machine differ. With less, more of the requests of one moment are
     /// distinguished; if clocks differ by more, a wrong sender may be named. At most a minute. Default: none for a single `file`, else 1s.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub clock_skew: Option<Span>,
+    pub clock_skew: Option<Margin>,
 }
 
 /// Lag of a file: the API server writes each event before it answers (`--audit-log-mode=blocking`, the default).
 const FILE_LAG_MAX: Duration = Duration::from_secs(2);
 /// Lag of a receiver: the API server sends a batch after 30 s at the latest, and again when it was not taken.
 const LISTEN_LAG_MAX: Duration = Duration::from_secs(60);
+
+/// Longest lag that can be set: changes wait for their senders, and requests for their changes, in memory.
+const LAG_LIMIT: Duration = Duration::from_hours(1);
 
 /// Difference of the clocks of several machines that keep the time by NTP, with room.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(1);
@@ -87,7 +90,9 @@ pub enum Mistake {
     /// Other machines can connect without TLS.
     Clear(Listen),
     /// Clocks that differ by more than a minute.
-    Skewed(Span),
+    Skewed(Margin),
+    /// Events that come more than an hour late.
+    Late(Span),
     /// The name of another table.
     SameName(String, String),
     /// The file of another table.
@@ -105,6 +110,7 @@ impl Mistake {
             Self::OnlyOfListen(key) => Some(key),
             Self::SameName(..) => Some("name"),
             Self::Skewed(_) => Some("clock_skew"),
+            Self::Late(_) => Some("lag"),
             Self::SameFile(..) => Some("file"),
             Self::Both | Self::Open(_) | Self::Clear(_) | Self::SameAddress(..) => Some("listen"),
         }
@@ -120,6 +126,7 @@ impl Mistake {
             Self::Open(listen) => format!("\"{listen}\", where everybody who can connect could make up who did what"),
             Self::Clear(listen) => format!("\"{listen}\", which other machines can reach, without TLS"),
             Self::Skewed(skew) => format!("\"{skew}\""),
+            Self::Late(lag) => format!("\"{lag}\""),
             Self::SameName(name, other) => format!("{name:?}, which is the name of {other}"),
             Self::SameFile(file, other) => format!("{:?}, which {other} reads", file.display().to_string()),
             Self::SameAddress(listen, other) => format!("\"{listen}\", where {other} listens"),
@@ -138,6 +145,7 @@ impl Mistake {
                 "tls_cert_file and tls_key_file beside it, so that nobody reads along or sends in between"
             }
             Self::Skewed(_) => "at most 1m: a clock that differs by more is to be set right first",
+            Self::Late(_) => "at most 1h: changes wait for their senders so long; let the events come sooner",
             Self::SameName(..) => "a name that no other [[audit_log]] has; name sets one",
             Self::SameFile(..) => "each file at most once",
             Self::SameAddress(..) => "another address or socket",
@@ -183,8 +191,9 @@ impl Settings {
     /// Returns the mistakes of this table alone.
     #[must_use]
     pub fn mistakes(&self) -> Vec<Mistake> {
-        let mut mistakes: Vec<Mistake> =
-            self.clock_skew.filter(|skew| **skew > CLOCK_SKEW_LIMIT).map(Mistake::Skewed).into_iter().collect();
+        let skewed = self.clock_skew.filter(|skew| **skew > CLOCK_SKEW_LIMIT).map(Mistake::Skewed);
+        let late = self.lag.filter(|lag| **lag > LAG_LIMIT).map(Mistake::Late);
+        let mut mistakes: Vec<Mistake> = skewed.into_iter().chain(late).collect();
         match (&self.file, &self.listen) {
             (None, None) => mistakes.push(Mistake::Neither),
             (Some(_), Some(_)) => mistakes.push(Mistake::Both),
@@ -256,13 +265,20 @@ mod tests {
             (listen(""), 1000),
             (listen("clock_skew = \"20ms\""), 20),
             (listen("clock_skew = \"1ms\""), 1),
+            (listen("clock_skew = \"0s\""), 0),
             (file(1, "") + &file(2, ""), 1000),
             (file(1, "clock_skew = \"5ms\"\n") + &file(2, ""), 1000),
             (file(1, "clock_skew = \"5ms\"\n") + &listen("clock_skew = \"7ms\""), 7),
         ] {
             assert_eq!(clock_skew(&logs(&text)), Duration::from_millis(expected), "{text}");
         }
-        assert_eq!(logs(&listen("clock_skew = \"1m\""))[0].mistakes(), []);
-        assert_eq!(logs(&listen("clock_skew = \"61s\""))[0].mistakes(), [Mistake::Skewed(Span::from_secs(61))]);
+        for (key, expected) in [
+            ("clock_skew = \"1m\"", vec![]),
+            ("clock_skew = \"61s\"", vec![Mistake::Skewed(Margin::from_secs(61))]),
+            ("lag = \"1h\"", vec![]),
+            ("lag = \"61m\"", vec![Mistake::Late(Span::from_secs(3660))]),
+        ] {
+            assert_eq!(logs(&listen(key))[0].mistakes(), expected, "{key}");
+        }
     }
 }

@@ -49,6 +49,8 @@ pub(super) struct Tally {
     run: Option<(i64, i64)>,
     /// Time up to which no version counts for a run.
     since: i64,
+    /// Set while an audit log has brought nothing.
+    is_silent: bool,
     /// Set from when the run is long enough until a change is explained.
     is_raised: bool,
 }
@@ -63,8 +65,14 @@ impl Tally {
             watched: BTreeSet::new(),
             run: None,
             since: i64::MIN,
+            is_silent: false,
             is_raised: false,
         }
+    }
+
+    /// Sets whether an audit log has brought nothing yet.
+    pub(super) const fn silent(&mut self, is_silent: bool) {
+        self.is_silent = is_silent;
     }
 
     /// Sets what is watched.
@@ -88,8 +96,14 @@ impl Tally {
     /// Takes a verdict. A version of before the audit logs were read says nothing, and neither does one whose sender they cannot have.
     pub(super) fn take(&mut self, version: Opened, verdict: &Result<join::Actor, Unresolved>) {
         let Some(counts) = self.counts.get_mut(version.resource).filter(|_| version.at >= self.began) else { return };
+        let verdict = match verdict {
+            // What it has not brought yet may be all that it ever has.
+            Err(Unresolved::BeforeAuditLog) if self.is_silent => Err(Unresolved::NotInAuditLog),
+            Err(why) => Err(*why),
+            Ok(_) => Ok(()),
+        };
         match verdict {
-            Ok(_) | Err(Unresolved::Ambiguous) => {
+            Ok(()) | Err(Unresolved::Ambiguous) => {
                 counts.decided += 1;
                 counts.is_explained = true;
                 self.is_raised = false;
@@ -106,7 +120,7 @@ impl Tally {
                 }
             }
             // Events are missing, or a request is there that proves nothing.
-            Err(Unresolved::Incomplete) => {
+            Err(Unresolved::Incomplete | Unresolved::BeforeAuditLog) => {
                 counts.decided += 1;
                 if !self.is_raised {
                     self.end(version.at);

@@ -9,7 +9,8 @@ use jiff::{SignedDuration, SpanRelativeTo};
 use crate::core::spelling::{Format, Text, Wrong, text_value};
 
 /// The formats of these values.
-pub const FORMATS: &[Format] = &[Format::of::<Span>(), Format::of::<Period>(), Format::of::<ByteSize>()];
+pub const FORMATS: &[Format] =
+    &[Format::of::<Span>(), Format::of::<Margin>(), Format::of::<Period>(), Format::of::<ByteSize>()];
 
 /// Units of a duration, longest first, in milliseconds.
 const DURATION_UNITS: [(&str, u64); 6] =
@@ -86,6 +87,53 @@ impl Text for Span {
 }
 
 text_value!(Span);
+
+/// A difference of times, which may be none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Margin(Duration);
+
+impl Margin {
+    /// Creates a margin of so many seconds.
+    #[must_use]
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+}
+
+impl Deref for Margin {
+    type Target = Duration;
+
+    fn deref(&self) -> &Duration {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Margin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Margin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_zero() { f.write_str("0s") } else { f.write_str(&format_duration(self.0)) }
+    }
+}
+
+impl Text for Margin {
+    const FORMAT: &'static str = "margin";
+    const EXPECTED: &'static str = "a duration such as \"20ms\" or \"1s\"; or \"0s\" for none";
+
+    fn read(text: &str) -> Result<Self, Wrong> {
+        match parse_duration(text) {
+            Ok(Duration::ZERO) => Ok(Self(Duration::ZERO)),
+            // Less than a millisecond is no zero.
+            Ok(_) | Err(_) => Span::read(text).map(|span| Self(*span)),
+        }
+    }
+}
+
+text_value!(Margin);
 
 /// An interval: at least a second, or never, which is zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -29,6 +29,8 @@ pub struct AuditBatch {
     pub refused: Vec<Unwritten>,
     /// Events of this batch.
     pub counts: AuditCounts,
+    /// Time of its first event, microseconds since 1970; 0 where it has none.
+    pub first_at: i64,
     /// Time at which all of it was read, microseconds since 1970; 0 where there was more to read.
     pub read_at: i64,
     /// Time in which events were lost, microseconds since 1970.
@@ -86,6 +88,8 @@ pub struct AuditLogRow {
     pub complete: i64,
     /// Events since the journal began.
     pub counts: AuditCounts,
+    /// Time of the first event that it brought, microseconds since 1970; 0 for none yet.
+    pub first_at: i64,
     /// Time at which events were last found to be missing, microseconds since 1970; 0 for never.
     pub lost_at: i64,
     /// Time at which all of it was last read, microseconds since 1970; 0 for never.

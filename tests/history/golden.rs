@@ -132,6 +132,8 @@ async fn each_bad_input_gets_one_sentence_with_the_nearest_right_answer() {
         &["log", "deploy/something-else"],
         &["log", "deploymnet/web"],
         &["log", "deploy"],
+        &["blame", "deploy"],
+        &["why", "deploy"],
         &["log", "ev/e1"],
         &["log", "deploy/web", "-n", "pay"],
         &["log", "deploy/web", "--where", "change.areas ="],

@@ -491,9 +491,11 @@ async fn a_folded_line_shows_hostile_names_and_does_not_obey_them() {
 #[tokio::test(start_paused = true)]
 async fn a_question_that_cannot_be_answered_as_it_was_asked_is_said_to_be() {
     let dir = shop().await;
-    for filter in [&["-l", "app=web"][..], &["--grep", "x"], &["--touched", ".spec"]] {
+    for filter in [&["-l", "app=web"][..], &["--grep", "x"], &["--touched", ".spec"], &["--by", "alice"]] {
         let answer = run(dir.path(), &[&["churn", "--requests"], filter].concat());
         assert!(answer.code == 64 && answer.err.contains("--requests does not go with"), "{answer:?}");
+        let is_of_users = answer.err.contains("the table SENDERS names those who wrote nothing");
+        assert_eq!(is_of_users, filter.contains(&"--by"), "{answer:?}");
     }
     let before = run(dir.path(), &["get", "deploy", "--at", "5000d"]);
     assert!(before.code == 1 && before.err.contains("the log begins at"), "{before:?}");

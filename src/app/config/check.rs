@@ -534,7 +534,7 @@ impl Checker<'_> {
 
 /// Reports whether texts of this format are numbers with a unit.
 fn has_units(format: &str) -> bool {
-    matches!(format, "time-span" | "period" | "size")
+    matches!(format, "time-span" | "margin" | "period" | "size")
 }
 
 fn is_tagged(schema: &Json) -> bool {

@@ -96,6 +96,7 @@ mod tests {
     fn right_texts_are_taken() {
         for (format, texts) in [
             ("time-span", &["30s", "1h30m", "30d", "2w", "250ms", " 1h 30m ", "3 days"][..]),
+            ("margin", &["20ms", "1s", "0s", "0ms", "1m"]),
             ("period", &["10m", "1h", "1s", "0s1000ms", "off", "0", "5 minutes"]),
             ("size", &["10GiB", "500MB", "1 KiB", "4096B"]),
             ("name", &["audit", "audit-2", "A_b.c", "9"]),
@@ -143,6 +144,9 @@ mod tests {
             ("time-span", "0s", None),
             ("time-span", "-1s", None),
             ("time-span", "99999999999999999999s", None),
+            ("margin", "5", Some("5s")),
+            ("margin", "-1s", None),
+            ("margin", "0.1ms", None),
             ("period", "5", Some("5s")),
             ("period", "999ms", Some("1s")),
             ("period", "0s", None),

@@ -257,16 +257,16 @@ async fn what_is_no_audit_event_counts_apart_and_is_refused_alone() {
         ("an event of an earlier stage", &stage, (1, 0, 0), true),
         ("an event without an object", &no_object, (1, 0, 0), true),
         ("text and an event", &both, (1, 1, 0), true),
-        ("text", "garbage more", (0, 0, 0), false),
-        ("text in lines", "garbage\nmore\n", (0, 0, 0), false),
-        ("a number", "5", (0, 0, 0), false),
-        ("an object of another kind", r#"{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"}}"#, (0, 0, 0), false),
-        ("a list of another kind", r#"{"kind":"EventList","apiVersion":"v1","items":[]}"#, (0, 0, 0), false),
-        ("a schema", r#"{"type":"object","properties":{"a":{}}}"#, (0, 0, 0), false),
-        ("a shipper's text", r#"{"message":"garbage","host":"node"}"#, (0, 0, 0), false),
-        ("the output of a container", r#"{"log":"{}","kubernetes":{}}"#, (0, 0, 0), false),
-        ("text and what breaks off", "garbage\n{\"kind\":\"Ev", (0, 0, 0), false),
-        ("a torn event", torn, (0, 0, 0), false),
+        ("text", "garbage more", (0, 1, 0), false),
+        ("text in lines", "garbage\nmore\n", (0, 2, 0), false),
+        ("a number", "5", (0, 1, 0), false),
+        ("an object of another kind", r#"{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"}}"#, (0, 1, 0), false),
+        ("a list of another kind", r#"{"kind":"EventList","apiVersion":"v1","items":[]}"#, (0, 1, 0), false),
+        ("a schema", r#"{"type":"object","properties":{"a":{}}}"#, (0, 1, 0), false),
+        ("a shipper's text", r#"{"message":"garbage","host":"node"}"#, (0, 1, 0), false),
+        ("the output of a container", r#"{"log":"{}","kubernetes":{}}"#, (0, 1, 0), false),
+        ("text and what breaks off", "garbage\n{\"kind\":\"Ev", (0, 1, 1), false),
+        ("a torn event", torn, (0, 0, 1), false),
         ("a message by which Firehose tries", &control, (0, 0, 0), true),
         ("another stream of EKS", &of_eks("authenticator-1", "text"), (0, 0, 0), true),
         ("text in the stream of EKS", &of_eks("kube-apiserver-audit-1", "I1128 klog"), (0, 1, 0), true),
@@ -290,19 +290,87 @@ async fn what_is_no_audit_event_counts_apart_and_is_refused_alone() {
         }
         let counts = journal.reader().unwrap().audit_logs().unwrap().first().map(|row| row.counts).unwrap_or_default();
         assert_eq!((counts.read, counts.no_event, counts.unreadable), (read, no_event, unreadable), "{name}");
-        // A file and a socket get no answer.
-        if !is_taken && !body.is_empty() {
-            let mut sorted = Sorted::default();
-            sorted.take(read_line(body.as_bytes()), &handing.0);
-            assert_eq!(
-                (sorted.counts.read, sorted.counts.no_event + sorted.counts.unreadable > 0),
-                (0, true),
-                "{name}"
-            );
-        }
         drop((handing, journal, news));
         thread.join().unwrap();
     }
+}
+
+/// Who sends the events of another cluster is told which it sent, and the refusal counts. An event of this one beside them is taken.
+#[tokio::test]
+async fn events_of_another_cluster_are_refused_by_its_name_and_counted() {
+    let of = |names: &[&str]| {
+        let record = |name: &&str| {
+            json!({"category": "kube-audit", "resourceId": name, "time": "2026-11-28T07:24:52Z",
+                "properties": {"log": event(&json!({}))}})
+        };
+        json!({"records": names.iter().map(record).collect::<Vec<_>>()}).to_string()
+    };
+    let text = r#"these events are of the cluster "stage", and [[audit_log]] "hub" is for "prod", which its key `cluster` names"#;
+    for (names, expected, counted) in [
+        (&["stage"][..], Some(text), (0, 1)),
+        (&["stage", "other"], Some(text), (0, 2)),
+        (&["stage", "prod"], None, (1, 1)),
+        (&["prod"], None, (1, 0)),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, thread) = Journal::open(dir.path()).unwrap();
+        let (_rules, rules) = watch::channel(Arc::new(Redactor::new(&Redact::default(), [7; 32]).unwrap()));
+        let (sender, news) = mpsc::channel(8);
+        let settings =
+            Settings { name: Some("hub".to_owned()), cluster: Some("prod".to_owned()), ..Settings::default() };
+        let handing = Handing(Arc::new(Feed::new(journal.clone(), settings, rules, sender).unwrap()));
+        let answer = handing.body(Bytes::from(of(names)), Peer::Unix(None)).await;
+        assert_eq!(answer, expected.map_or(Ok(None), |text| Err(Refusal::Forbidden(text.to_owned()))), "{names:?}");
+        let row = journal.reader().unwrap().audit_logs().unwrap().remove(0);
+        assert_eq!((row.counts.read, row.counts.foreign), counted, "{names:?}");
+        assert_eq!(row.first_at > 0, counted.0 > 0, "an event of another cluster is no first event");
+        drop((handing, journal, news));
+        thread.join().unwrap();
+    }
+}
+
+/// An audit log that begins where others are takes what was answered since. An event with one time may have been answered a minute later.
+#[tokio::test]
+async fn an_event_with_one_time_is_wanted_a_minute_longer() {
+    let floor = now() - 600_000_000;
+    for (took, before, is_wanted) in [(0, 59, true), (0, 61, false), (1, 1, false), (1, -1, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, thread) = Journal::open(dir.path()).unwrap();
+        let source = journal.source(&pods()).await.unwrap().0;
+        let (_rules, rules) = watch::channel(Arc::new(Redactor::new(&Redact::default(), [7; 32]).unwrap()));
+        let (sender, mut news) = mpsc::channel(8);
+        let feed = Feed::new(journal.clone(), Settings::default(), rules, sender).unwrap().since(floor);
+        let at = |second: i64| {
+            let time = floor - (before + second) * 1_000_000;
+            jiff::Timestamp::from_microsecond(time).unwrap().to_string()
+        };
+        let event =
+            event(&json!({"objectRef": {"resource": "pods", "namespace": "shop", "name": "a", "apiVersion": "v1"},
+            "requestReceivedTimestamp": at(took), "stageTimestamp": at(0)}));
+        feed.receive(vec![read_line(event.as_bytes())]).await.unwrap();
+        let requests = news.recv().await.unwrap().requests.len();
+        assert_eq!(requests == 1, is_wanted, "it took {took} s and ended {before} s before");
+        drop((source, feed, journal));
+        thread.join().unwrap();
+    }
+}
+
+/// A clock that is ahead says nothing of what is still to come.
+#[tokio::test]
+async fn an_event_of_the_future_moves_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread) = Journal::open(dir.path()).unwrap();
+    let (_rules, rules) = watch::channel(Arc::new(Redactor::new(&Redact::default(), [7; 32]).unwrap()));
+    let (sender, mut news) = mpsc::channel(8);
+    let feed = Feed::new(journal.clone(), Settings::default(), rules, sender).unwrap();
+    let time = (runtime::now() + jiff::SignedDuration::from_hours(1)).to_string();
+    let ahead = event(&json!({"requestReceivedTimestamp": time, "stageTimestamp": time}));
+    feed.receive(vec![read_line(ahead.as_bytes())]).await.unwrap();
+    let told = news.recv().await.unwrap();
+    let row = journal.reader().unwrap().audit_logs().unwrap().remove(0);
+    assert!(told.complete <= now() && row.complete <= now() && row.first_at <= now(), "{told:?} {row:?}");
+    drop((feed, journal));
+    thread.join().unwrap();
 }
 
 /// A counter that is zero is not written, and one that an older decklog wrote without it is read.

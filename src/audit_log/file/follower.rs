@@ -95,7 +95,7 @@ impl Follower {
                 if self.find()? {
                     continue;
                 }
-                return Ok(Step::Waits(Some(absent(&self.path))));
+                return Ok(Step::Waits(Some(absent(&self.path, self.at.as_ref().filter(|at| at.head.length > 0)))));
             };
             let began = runtime::now();
             // Looked at before the read: what is read afterwards is all that a rotated file has.
@@ -284,11 +284,19 @@ fn identity_of(path: &Path) -> Result<Option<Identity>, Trouble> {
     }
 }
 
-fn absent(path: &Path) -> String {
-    format!(
-        "the audit log {} does not exist yet; decklog reads it once the API server writes it (--audit-log-path)",
-        path.display()
-    )
+/// Says that there is no file; `at` is the position of what was read of one before.
+fn absent(path: &Path, at: Option<&FilePosition>) -> String {
+    let path = path.display();
+    match at {
+        None => format!(
+            "the audit log {path} does not exist yet; decklog reads it once the API server writes it (--audit-log-path)"
+        ),
+        Some(at) => format!(
+            "the audit log {path} is gone, and so is what decklog had not read of it, since {:.0}; decklog goes on once the API server \
+             writes it again (--audit-log-path)",
+            at.complete_at
+        ),
+    }
 }
 
 pub(super) fn sentence(path: &Path, error: &io::Error) -> String {

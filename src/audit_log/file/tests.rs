@@ -411,6 +411,17 @@ fn troubles_say_what_to_do() {
         };
         assert!(text.contains(says) && text.contains(path.to_str().unwrap()), "{text}");
     }
+    // One that was read before is no file that is still to come.
+    let read = dir.path().join("read.log");
+    for (contents, says) in
+        [("", "does not exist yet"), ("a\n", "is gone, and so is what decklog had not read of it, since 20")]
+    {
+        fs::write(&read, contents).unwrap();
+        let Step::Batch(batch) = Follower::new(&read, None).step() else { panic!("{contents:?}") };
+        fs::remove_file(&read).unwrap();
+        let Step::Waits(Some(text)) = Follower::new(&read, Some(batch.position)).step() else { panic!("{contents:?}") };
+        assert!(text.contains(says), "{text}");
+    }
     let denied = follower::sentence(&directory, &std::io::ErrorKind::PermissionDenied.into());
     assert!(denied.contains("permission denied; let decklog's user read it"), "{denied}");
     assert!(look(&dir.path().join("absent/audit.log")).unwrap_err().contains("does not exist; make it"));

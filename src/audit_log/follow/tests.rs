@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::*;
+use crate::audit_log::Sender;
 use crate::core::change::redact::{Redactor, Settings as Redact};
+use crate::journal::AuditBatch;
 use crate::journal::tests::pods;
 
 /// The entry of a Pod that a watch brings, written so many seconds after the start.
@@ -41,6 +43,94 @@ async fn changes_before_the_first_event_of_an_audit_log_accuse_nobody() {
     .await;
 }
 
+/// A change of a Pod by `kubectl`, written so many seconds after the start.
+fn patched(seq: u64, start: Timestamp, second: i64) -> Version {
+    let time = (start + jiff::SignedDuration::from_secs(second)).to_string();
+    let patch = json!([{"op": "replace", "path": "/metadata/resourceVersion", "value": seq.to_string(), "was": "1"},
+        {"op": "add", "path": "/metadata/labels/x", "value": "x"}]);
+    let managers = json!([{"manager": "kubectl", "operation": "Update", "time": time, "by": "moved"}]);
+    let line = json!({"v": 1, "seq": seq, "epoch": "e", "id": "i", "time": time, "type": "MODIFIED", "evidence": "watched",
+        "cluster": {"name": "c", "uid": "u"}, "apiVersion": "v1", "kind": "Pod", "resource": "pods", "namespace": "shop",
+        "name": "a", "uid": "u", "resourceVersion": seq.to_string(),
+        "change": {"areas": ["metadata"], "patch": patch, "managers": managers}});
+    let line = line.to_string();
+    let line = format!("{},\"object\":{{\"metadata\":{{\"name\":\"a\"}}}}}}", line.strip_suffix('}').unwrap());
+    Versions::new(Duration::ZERO).take(line.as_bytes()).unwrap().unwrap()
+}
+
+/// A change that was made before an audit log begins makes its writer doubtful nowhere: however long the log was quiet before its first
+/// event, and also where decklog restarts behind it.
+#[tokio::test]
+async fn an_audit_log_that_has_brought_nothing_makes_no_writer_doubtful() {
+    for (what, first, is_restarted, expected) in [
+        ("the log begins after the change", 150, false, Some("alice")),
+        ("and decklog restarts", 150, true, Some("alice")),
+        // The log was there, and does not have who made the first change.
+        ("the log was there", -50, false, None),
+        ("and decklog restarts", -50, true, None),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, thread) = Journal::open(dir.path()).unwrap();
+        let source = journal.source(&pods()).await.unwrap().0;
+        let (_rules, rules) = watch::channel(Arc::new(Redactor::new(&Redact::default(), [7; 32]).unwrap()));
+        let mut reader = journal.reader().unwrap();
+        let start = runtime::now() - jiff::SignedDuration::from_secs(400);
+        let at = |second: i64| (start + jiff::SignedDuration::from_secs(second)).as_microsecond();
+        let begun = |reader: &Reader| {
+            let logs = (vec![Followed { name: "hook".to_owned(), begins: None }], Duration::ZERO);
+            let told: Told = (rules.clone(), Arc::new(|_| ()), watch::Sender::default());
+            let mut follower = Follower::begin(journal.clone(), logs, told, reader).unwrap();
+            follower.joiner = Joiner::new(Limits { skew: 0, ..Limits::default() }, at(-300));
+            follower.cover(&reader.sources().unwrap());
+            follower
+        };
+        let audited = async |complete: i64, first_at: i64| {
+            let batch = AuditBatch { log: "hook".to_owned(), complete, first_at, ..AuditBatch::default() };
+            journal.audited(batch).await.unwrap();
+        };
+        journal.audit_logs(vec!["hook".to_owned()]).await.unwrap();
+        audited(0, if first < 0 { at(first) } else { 0 }).await;
+        let mut follower = begun(&reader);
+        follower.open(patched(2, start, 0));
+        // A receiver that is quiet is read up to its lag all the same.
+        for second in [20, 50, 100] {
+            follower.take(News { log: "hook".to_owned(), complete: at(second), requests: Vec::new() });
+            follower.doubt(&reader).unwrap();
+            follower.versions_complete = at(second);
+            (reader, follower) = follower.settle(reader).unwrap();
+        }
+        assert_eq!(follower.open.len(), 0, "{what}: the first change is decided");
+        audited(at(140), at(first)).await;
+        if is_restarted {
+            follower = begun(&reader);
+            follower.open(patched(2, start, 0));
+        }
+        let request = AuditedRequest {
+            id: "id".to_owned(),
+            verb: "patch".to_owned(),
+            resource: "pods".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "a".to_owned(),
+            manager: "kubectl".to_owned(),
+            code: 200,
+            received: at(200),
+            completed: at(200) + 1000,
+            sender: Sender { user: "alice".to_owned(), ..Sender::default() },
+            ..AuditedRequest::default()
+        };
+        follower.open(patched(3, start, 200));
+        follower.take(News { log: "hook".to_owned(), complete: at(300), requests: vec![request] });
+        follower.doubt(&reader).unwrap();
+        follower.versions_complete = at(300);
+        (reader, follower) = follower.settle(reader).unwrap();
+        assert_eq!(follower.open.len(), 0, "{what}: all is decided");
+        let named: Vec<_> = follower.actors.iter().map(|(seq, actor)| (seq.0, actor.sender.user.as_str())).collect();
+        assert_eq!(named, expected.map(|user| (3, user)).into_iter().collect::<Vec<_>>(), "{what}");
+        drop((source, follower, journal, reader));
+        thread.join().unwrap();
+    }
+}
+
 type Step = (&'static str, i64, Option<i64>, Option<(u64, u64)>);
 
 /// Gives a follower 30 changes, four seconds apart, that no request made. Each step says up to which second the audit log is read, the
@@ -75,7 +165,11 @@ async fn unexplained(steps: &[Step]) {
             completed: at(second) + 1000,
             ..AuditedRequest::default()
         });
+        let first_at = request.as_ref().map_or(0, |request| request.completed);
+        let batch = AuditBatch { log: "audit".to_owned(), first_at, ..AuditBatch::default() };
+        journal.audited(batch).await.unwrap();
         follower.take(News { log: "audit".to_owned(), complete: upto, requests: request.into_iter().collect() });
+        follower.doubt(&reader).unwrap();
         follower.versions_complete = upto;
         (reader, follower) = follower.settle(reader).unwrap();
         let Unexplained { run, resources } = told.borrow().clone();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::limits::Limits;
+use super::limits::{Limits, REQUEST_MAX};
 use super::verdict::Certainty;
 use super::version::Version;
 use crate::core::k8s::audited::{AuditedRequest, Sender};
@@ -112,6 +112,13 @@ const LONG_AGO: i64 = i64::MIN / 4;
 /// Time after everything.
 const FAR: i64 = i64::MAX / 4;
 
+/// Returns the latest time at which a request can have been answered, microseconds since 1970; 0 where its event has none. One time stands
+/// for both ends of a request in an entry of GKE.
+pub(in crate::audit_log) fn answered_by(request: &AuditedRequest) -> i64 {
+    let rest = if request.received == request.completed && request.completed > 0 { REQUEST_MAX } else { 0 };
+    request.completed.saturating_add(rest)
+}
+
 impl Fact {
     /// Takes what can have changed something. `mark` is the time up to which everything is known.
     pub(super) fn new(request: AuditedRequest, senders: &mut Senders, limits: &Limits, mark: i64) -> Option<Self> {
@@ -126,8 +133,7 @@ impl Fact {
             (received, 0) => (received, FAR),
             // The time of an envelope is not that of the API server.
             (0, completed) => (completed - 2 * limits.request, completed + limits.answer),
-            // One time stands for both. The write came before it where it is that of the answer, and after it where it is that of
-            // the request.
+            // The write came before it where it is that of the answer, and after it where it is that of the request.
             (at, same) if at == same => (at - limits.answer, at + limits.request),
             times => times,
         };

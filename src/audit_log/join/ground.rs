@@ -22,6 +22,8 @@ pub(super) struct Ground {
     pub(super) forgotten: i64,
     /// Bytes of requests and versions.
     pub(super) bytes: usize,
+    /// Time before which an audit log has not begun.
+    unbegun: i64,
     /// Times in which requests may be missing.
     doubts: VecDeque<(i64, i64)>,
     /// Requests that name no object.
@@ -106,6 +108,7 @@ impl Ground {
             mark: complete_from,
             forgotten: complete_from,
             bytes: 0,
+            unbegun: i64::MIN / 4,
             doubts: VecDeque::new(),
             pools: HashMap::new(),
             orders: Orders::default(),
@@ -129,7 +132,23 @@ impl Ground {
         }
     }
 
+    /// Notes that an audit log begins at a time, or later.
+    pub(super) fn begin(&mut self, time: i64) {
+        self.unbegun = self.unbegun.max(time);
+    }
+
+    /// Reports whether a version may be older than an audit log.
+    pub(super) fn begins_after(&self, version: &Version) -> bool {
+        version.earliest < self.unbegun + self.limits.skew
+    }
+
+    /// Reports whether requests of the time of a version may be missing.
     pub(super) fn is_doubted(&self, version: &Version) -> bool {
+        self.begins_after(version) || self.lacks(version)
+    }
+
+    /// Reports whether requests of the time of a version were lost.
+    pub(super) fn lacks(&self, version: &Version) -> bool {
         let skew = self.limits.skew;
         self.doubts.iter().any(|&(from, to)| from <= version.latest + skew && version.earliest <= to + skew)
     }

@@ -15,10 +15,13 @@ pub struct Limits {
     pub skew: i64,
 }
 
+/// Longest time that a request takes, in microseconds: the default of `--request-timeout`.
+pub(in crate::audit_log) const REQUEST_MAX: i64 = 60_000_000;
+
 impl Default for Limits {
     /// 64 MiB, an hour, 10 s, 60 s, half a second.
     fn default() -> Self {
         const SECOND: i64 = 1_000_000;
-        Self { bytes: 64 << 20, age: 3600 * SECOND, answer: 10 * SECOND, request: 60 * SECOND, skew: SECOND / 2 }
+        Self { bytes: 64 << 20, age: 3600 * SECOND, answer: 10 * SECOND, request: REQUEST_MAX, skew: SECOND / 2 }
     }
 }

@@ -391,15 +391,16 @@ impl Object {
         if late || ground.is_forgotten(names, version) {
             return Err(Unresolved::OutsideOfItsTime);
         }
-        if candidates.contradicted || ground.is_doubted(version) {
-            return Err(Unresolved::Incomplete);
-        }
         let pooled = ground.pooled(names, version).filter(|_| !candidates.closed);
         let all: Vec<&Fact> = named.chain(pooled).collect();
+        if candidates.contradicted || ground.lacks(version) || ground.begins_after(version) && !all.is_empty() {
+            return Err(Unresolved::Incomplete);
+        }
         if all.is_empty() {
             return Err(match version.op {
                 EntryType::Deleted if &*names.resource == "events" => Unresolved::Expired,
                 _ if version.is_deletion() && ground.lacks_definition(names, version) => Unresolved::DefinitionDeleted,
+                _ if ground.begins_after(version) => Unresolved::BeforeAuditLog,
                 EntryType::Added | EntryType::Modified | EntryType::Deleted | EntryType::Gap | EntryType::Actor => {
                     Unresolved::NotInAuditLog
                 }

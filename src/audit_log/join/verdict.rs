@@ -34,6 +34,8 @@ pub enum Unresolved {
     Ambiguous,
     /// No request of the audit log can have made it.
     NotInAuditLog,
+    /// No request of the audit log can have made it, and the audit log begins later, or has brought nothing yet.
+    BeforeAuditLog,
     /// The audit log lacks requests of that time, or of that resource, so that nothing follows from those which it has.
     Incomplete,
     /// The audit log was not read at that time, or what was read is forgotten.
@@ -48,9 +50,10 @@ pub enum Unresolved {
 
 impl Unresolved {
     /// Every reason.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Ambiguous,
         Self::NotInAuditLog,
+        Self::BeforeAuditLog,
         Self::Incomplete,
         Self::OutsideOfItsTime,
         Self::NotWatched,
@@ -64,6 +67,7 @@ impl Unresolved {
         match self {
             Self::Ambiguous => "ambiguous",
             Self::NotInAuditLog => "not-in-the-audit-log",
+            Self::BeforeAuditLog => "before-the-audit-log",
             Self::Incomplete => "incomplete-audit-log",
             Self::OutsideOfItsTime => "outside-of-its-time",
             Self::NotWatched => "not-watched",

@@ -18,7 +18,7 @@ impl Reader {
         let mut select = self
             .conn
             .prepare_cached(
-                "SELECT name, position, complete, counts, lost_at, probe, active, read_at FROM audit_log ORDER BY name",
+                "SELECT name, position, complete, counts, lost_at, probe, active, read_at, first_at FROM audit_log ORDER BY name",
             )
             .map_err(sql(what))?;
         let rows = select
@@ -33,6 +33,7 @@ impl Reader {
                     probe: row.get(5)?,
                     active: row.get(6)?,
                     read_at: row.get(7)?,
+                    first_at: row.get(8)?,
                     doubts: Vec::new(),
                 })
             })

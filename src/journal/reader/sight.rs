@@ -225,7 +225,7 @@ fn views(conn: &Connection) -> rusqlite::Result<String> {
          CREATE TEMP VIEW request AS SELECT * FROM main.request q WHERE {of_request};
          CREATE TEMP VIEW unwritten AS SELECT * FROM main.unwritten u WHERE EXISTS (SELECT 1 FROM main.resource r
              WHERE r.api_group = u.api_group AND r.plural = u.plural AND {of_unwritten});
-         CREATE TEMP VIEW audit_log AS SELECT name, position, complete, '{{}}' AS counts, 0 AS lost_at, read_at, NULL AS probe,
+         CREATE TEMP VIEW audit_log AS SELECT name, position, complete, '{{}}' AS counts, first_at, 0 AS lost_at, read_at, NULL AS probe,
              active FROM main.audit_log;\n",
         of_object = sees("o.resource", "o.namespace"),
         of_source = sees("s.resource", "s.namespace"),

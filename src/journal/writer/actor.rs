@@ -67,10 +67,11 @@ impl Transaction<'_> {
         )?;
         self.execute(
             NOTE,
-            "INSERT INTO audit_log (name, position, complete, read_at, probe, active) VALUES (?1, ?2, ?3, ?4, ?5, 1)
+            "INSERT INTO audit_log (name, position, complete, read_at, probe, first_at, active) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1)
              ON CONFLICT DO UPDATE SET position = coalesce(?2, position), complete = max(complete, ?3),
-                 read_at = max(read_at, ?4), probe = coalesce(?5, probe)",
-            params![batch.log, batch.position, batch.complete, batch.read_at, batch.probe],
+                 read_at = max(read_at, ?4), probe = coalesce(?5, probe),
+                 first_at = iif(first_at = 0, ?6, first_at)",
+            params![batch.log, batch.position, batch.complete, batch.read_at, batch.probe, batch.first_at],
         )?;
         self.count_audited(&batch.log, &batch.counts, batch.doubt)
     }

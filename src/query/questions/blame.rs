@@ -59,9 +59,19 @@ impl Question for Blame {
     /// # Errors
     /// Exit 1 where the object did not exist, with when it came and went.
     fn answer(self, log: &Log<'_>, put: &mut Put<'_, Blamed>) -> Result<(), Failure> {
+        self.answer_for(Self::NAME, log, put)
+    }
+}
+
+impl Blame {
+    /// Answers for a command, which messages name.
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    pub(super) fn answer_for(self, command: &str, log: &Log<'_>, put: &mut Put<'_, Blamed>) -> Result<(), Failure> {
         let (named, paths) = object_and_paths(&self.object, &self.paths).map_err(Failure::usage)?;
         let mut reader = log.open()?;
-        let mut rows = object::find(&reader, "blame", &named, &self.namespaces)?;
+        let mut rows = object::find(&reader, command, &named, &self.namespaces)?;
         let place = match self.at {
             Some(at) => {
                 let (place, note) = object::place_of(&mut reader, &mut rows, at, &log.clock)?;

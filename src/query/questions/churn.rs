@@ -162,6 +162,10 @@ fn comparable(select: &Select) -> Result<(), Failure> {
         ("a NAME", select.objects.iter().any(|object| object.contains('/'))),
     ];
     match narrower.into_iter().find(|(_, given)| *given) {
+        Some(("--by", _)) => Err(Failure::usage(
+            "--requests does not go with --by: the API server counts nobody's requests in particular; leave --by out, and the table SENDERS \
+             names those who wrote nothing, as far as an [[audit_log]] does (--top shows more of them)",
+        )),
         Some((what, _)) => Err(Failure::usage(format!(
             "--requests does not go with {what}: the API server counts requests by resource alone; leave it out, or name a KIND"
         ))),

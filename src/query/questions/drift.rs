@@ -119,8 +119,9 @@ fn remark(reader: &mut Reader, log: &Log<'_>, left_out: LeftOut, gaps: u64) -> R
     }
     if unknown > 0 {
         let writes = plural(unknown, "write", "writes");
+        let hint = if object::is_audited(reader)? { "" } else { "; [[audit_log]] records who asks" };
         log.remark(&format!(
-            "left out: {writes} that may be of the tool itself, because nobody is named or a GAP lies before; [[audit_log]] records who asks"
+            "left out: {writes} that may be of the tool itself, because nobody is named or a GAP lies before{hint}"
         ));
     }
     if dropped > 0 {

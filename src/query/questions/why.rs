@@ -120,7 +120,7 @@ impl Question for Why {
             .is_empty();
         let blame = Blame { object: self.object, paths: self.paths, namespaces: self.namespaces, at: self.at };
         let mut blamed: Option<Blamed> = None;
-        blame.answer(log, &mut |found| {
+        blame.answer_for(Self::NAME, log, &mut |found| {
             blamed = Some(found);
             Ok(())
         })?;

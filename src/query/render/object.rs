@@ -385,6 +385,14 @@ pub(crate) fn actor_of(reader: &mut Reader, seq: Seq) -> Result<Option<Actor>, F
     Ok(Some(actor))
 }
 
+/// Reports whether an audit log is configured.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub(crate) fn is_audited(reader: &Reader) -> Result<bool, Failure> {
+    Ok(reader.audit_logs()?.iter().any(|log| log.active))
+}
+
 /// Returns what the audit log has beyond managedFields, of the change that an entry is: its sender, or why there is none.
 ///
 /// # Errors
@@ -393,11 +401,19 @@ pub(crate) fn beyond(reader: &mut Reader, seq: Option<Seq>, actor: Option<&Actor
     if let Some(actor) = actor {
         return Ok(format!("the audit log names {}", actor.sender.user));
     }
-    let is_read = reader.audit_logs()?.iter().any(|log| log.active);
-    let stored = seq.filter(|_| is_read).map_or(Ok(None), |seq| reader.entry(seq))?;
-    let Some(stored) = stored else { return Ok("the API server's audit log has who asked".to_owned()) };
+    if !is_audited(reader)? {
+        return Ok("the API server's audit log has who asked".to_owned());
+    }
+    let Some(stored) = seq.map_or(Ok(None), |seq| reader.entry(seq))? else {
+        return Ok("the log has no entry of that write, for which the audit log could name somebody".to_owned());
+    };
     let span = Span::of(&parse(&stored)?.header);
-    Ok(if stored.seq > reader.attributed()? {
+    let active = reader.audit_logs()?.into_iter().filter(|log| log.active);
+    let begin = active.map(|log| log.first_at).filter(|first| *first > 0).max();
+    Ok(if let Some(begin) = begin.filter(|begin| span.latest.as_microsecond() < *begin) {
+        let begin = Timestamp::from_microsecond(begin).unwrap_or(span.latest);
+        format!("the audit log begins later, at {begin:.0}")
+    } else if stored.seq > reader.attributed()? {
         "the audit log names nobody yet".to_owned()
     } else if reader.audit_events_missing(span.earliest.as_microsecond(), span.latest.as_microsecond())? {
         "the audit log lacks events of that time, so that nobody is certain".to_owned()

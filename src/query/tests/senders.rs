@@ -310,21 +310,27 @@ async fn what_happened_in_a_namespace_has_its_senders() {
 /// nobody is certain.
 #[tokio::test(start_paused = true)]
 async fn an_answer_without_a_sender_says_what_the_audit_log_has() {
-    for (is_read, upto, lacks, is_sent, expected) in [
-        (false, 0, false, false, "the API server's audit log has who asked"),
-        (true, 0, false, false, "the audit log names nobody yet"),
-        (true, 1, true, false, "the audit log lacks events of that time, so that nobody is certain"),
-        (true, 1, false, false, "the audit log names nobody for certain"),
-        (true, 1, false, true, "the audit log names alice"),
+    for (is_read, upto, lacks, later, is_sent, expected) in [
+        (false, 0, false, 0, false, "the API server's audit log has who asked"),
+        (true, 0, false, 0, false, "the audit log names nobody yet"),
+        (true, 0, false, -60, false, "the audit log names nobody yet"),
+        (true, 0, false, 60, false, "the audit log begins later, at AFTER"),
+        (true, 1, false, 60, false, "the audit log begins later, at AFTER"),
+        (true, 1, false, 60, true, "the audit log names alice"),
+        (true, 1, true, 0, false, "the audit log lacks events of that time, so that nobody is certain"),
+        (true, 1, false, 0, false, "the audit log names nobody for certain"),
+        (true, 1, false, 0, true, "the audit log names alice"),
     ] {
         let dir = tempfile::tempdir().unwrap();
+        let mut first_at = 0;
         Story::play(dir.path(), &[], async |story| {
             story.write("configmaps", "shop/flags", "kubectl-edit", |map| map["data"] = json!({"a": "1"})).await;
             if is_read {
                 let now = crate::core::runtime::now().as_microsecond();
+                first_at = if later == 0 { 0 } else { now + later * 1_000_000 };
                 let counts = AuditCounts { lost: u64::from(lacks), ..AuditCounts::default() };
                 let doubt = lacks.then_some((now - 20_000_000, now));
-                let batch = AuditBatch { log: "audit".to_owned(), counts, doubt, ..AuditBatch::default() };
+                let batch = AuditBatch { log: "audit".to_owned(), counts, doubt, first_at, ..AuditBatch::default() };
                 story.journal.audited(batch).await.unwrap();
                 let attribution = Attribution { upto: Seq(upto), ..Attribution::default() };
                 story.journal.attribute(attribution).await.unwrap();
@@ -341,6 +347,8 @@ async fn an_answer_without_a_sender_says_what_the_audit_log_has() {
             at: None,
         };
         let ends = asked(dir.path(), why).0[0]["writes"][0]["provenance"]["ends"]["text"].clone();
+        let after = format!("{:.0}", Timestamp::from_microsecond(first_at).unwrap());
+        let expected = expected.replace("AFTER", &after);
         assert_eq!(ends, format!("somebody used kubectl; {expected}"));
         let shown = asked(dir.path(), questions::show::Show { seq: Seq(1) }).0.remove(0);
         assert_eq!((&shown["beyond"], shown.get("actor").is_some()), (&json!(expected), is_sent));

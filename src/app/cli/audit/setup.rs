@@ -73,7 +73,11 @@ pub(super) fn setup(logs: &[Settings], args: &SetupArgs) -> Result<String, Strin
             out.push_str("---\n");
         }
         match (&log.file, &log.listen) {
-            (Some(file), _) => of_file(&mut out, (log, nodes), file, args),
+            (Some(file), _) => {
+                // The API server has another directory of its own.
+                let file = std::path::absolute(file).map_err(|error| format!("{}: {error}", file.display()))?;
+                of_file(&mut out, (log, nodes), &file, args);
+            }
             (None, Some(listen)) => of_listen(&mut out, (log, nodes), listen, args),
             (None, None) => return Err("an [[audit_log]] has neither file nor listen".to_owned()),
         }
@@ -396,6 +400,13 @@ mod tests {
         ] {
             let args = SetupArgs { on: None, host: Some(host.to_owned()) };
             assert_eq!(setup(&[log(HOOK)], &args).is_ok(), is_taken, "{host:?}");
+        }
+        let here = std::env::current_dir().unwrap();
+        for file in ["audit.log", "./audit.log", "-", "-f/x.log"] {
+            let whole = quoted(&here.join(file.trim_start_matches("./")).display().to_string());
+            let text = written(&[&format!("file = '{file}'")], None, None);
+            assert!(text.contains(&format!("touch {whole};")), "{file}: {text}");
+            assert!(text.contains(&format!("--audit-log-path={whole}\n")), "{file}: {text}");
         }
         let two = written(&["file = '/a/a.log'", "name = 'b'\nfile = '/b/b.log'"], None, None);
         assert_eq!(two.matches("On the control plane node whose kube-apiserver this is").count(), 2, "{two}");
