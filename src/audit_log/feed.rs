@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -45,6 +45,8 @@ pub(super) struct Feed {
     floor: i64,
     /// Time of the newest answer so far, microseconds since 1970; 0 where there was none.
     newest: AtomicI64,
+    /// Counts of deliveries that were refused, which are not on disk yet.
+    refused: Mutex<AuditCounts>,
 }
 
 impl Feed {
@@ -64,6 +66,7 @@ impl Feed {
             news,
             floor: i64::MIN,
             newest: AtomicI64::new(0),
+            refused: Mutex::default(),
         })
     }
 
@@ -116,6 +119,7 @@ impl Feed {
                 () = stop.cancelled() => return Ok(()),
                 _ = tick.tick() => {}
             }
+            self.count_refused().await?;
             if !self.is_read_up_to(now(), &mut noted).await? {
                 return Ok(());
             }
@@ -163,7 +167,8 @@ impl Feed {
             let of = sources.get(&(request.group.clone(), request.resource.clone()));
             of.is_some_and(|of| of.iter().any(|source| source.covers(&request.namespace)))
         };
-        let first_at = sorted.oldest.unwrap_or(0);
+        // What is older is passed over.
+        let first_at = sorted.oldest.map_or(0, |oldest| oldest.max(self.floor));
         let Sorted { mut requests, refused, counts, probe, newest, .. } = sorted;
         self.newest.fetch_max(newest, Relaxed);
         requests.retain(|request| is_watched(request) && is_wanted(request));
@@ -192,7 +197,7 @@ impl Feed {
         Ok(self.news.send(News { log, requests, complete }).await.is_ok())
     }
 
-    fn reader(&self) -> std::sync::MutexGuard<'_, Reader> {
+    fn reader(&self) -> MutexGuard<'_, Reader> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -207,7 +212,7 @@ impl Feed {
         if known + foreign == 0 && unreadable > 0 {
             let why = problem.unwrap_or_default();
             let refusal = Refusal::NotUnderstood(format!("none of it is an audit event: {why}"));
-            return Err(self.refuse(sorted.counts, refusal).await);
+            return Err(self.refuse(&sorted.counts, refusal));
         }
         if known == 0 && foreign > 0 {
             let text = format!(
@@ -216,7 +221,7 @@ impl Feed {
                 self.name,
                 self.settings.cluster.as_deref().unwrap_or_default(),
             );
-            return Err(self.refuse(sorted.counts, Refusal::Forbidden(text)).await);
+            return Err(self.refuse(&sorted.counts, Refusal::Forbidden(text)));
         }
         let doubt = sorted.unread(false);
         self.commit(sorted, AuditBatch { doubt, ..AuditBatch::default() }, upto)
@@ -226,12 +231,22 @@ impl Feed {
     }
 
     /// Counts what a sender is refused for: `status` and `check` say from the counts why nothing comes of it.
-    async fn refuse(&self, counts: AuditCounts, refusal: Refusal) -> Refusal {
-        let audit = AuditBatch { log: self.name.clone(), counts, ..AuditBatch::default() };
-        match self.journal.audited(audit).await {
-            Ok(()) => refusal,
-            Err(_) => Refusal::Busy(BUSY_WAIT),
+    fn refuse(&self, counts: &AuditCounts, refusal: Refusal) -> Refusal {
+        self.refused().add(counts);
+        refusal
+    }
+
+    fn refused(&self) -> MutexGuard<'_, AuditCounts> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commits the counts of refused deliveries, however many there were.
+    async fn count_refused(&self) -> Result<(), JournalError> {
+        let counts = std::mem::take(&mut *self.refused());
+        if counts == AuditCounts::default() {
+            return Ok(());
         }
+        self.journal.audited(AuditBatch { log: self.name.clone(), counts, ..AuditBatch::default() }).await
     }
 }
 
@@ -255,7 +270,7 @@ impl Handler for Handing {
             let refusal = Refusal::NotUnderstood(unfit(&received));
             let mut sorted = Sorted::default();
             sorted.take(received, &self.0);
-            return Err(self.0.refuse(sorted.counts, refusal).await);
+            return Err(self.0.refuse(&sorted.counts, refusal));
         }
         let id = received.request_id.clone();
         self.0.receive(vec![received]).await.map(|()| id)

@@ -215,9 +215,12 @@ impl Follower {
         let active: Vec<AuditLogRow> = reader.audit_logs()?.into_iter().filter(|row| row.active).collect();
         let mut is_silent = false;
         for (row, complete) in active.iter().filter_map(|row| Some((row, self.complete.get(&row.name)?))) {
-            is_silent |= row.first_at == 0;
             // An audit log that has brought nothing yet may not be connected.
-            self.joiner.begin(if row.first_at == 0 { *complete } else { row.first_at });
+            match row.first_at {
+                0 => self.joiner.be_silent(*complete),
+                first_at => self.joiner.begin(first_at),
+            }
+            is_silent |= row.first_at == 0;
         }
         self.tally.silent(is_silent);
         let doubts: BTreeSet<(i64, i64)> = active.into_iter().flat_map(|row| row.doubts).collect();

@@ -174,9 +174,15 @@ impl Joiner {
         self.ground.doubt(from, to);
     }
 
-    /// Notes that an audit log begins at a time, or later: a request that it does not have may be older than it.
+    /// Notes that an audit log begins at a time: it lacks requests that were answered before.
     pub fn begin(&mut self, time: i64) {
         self.ground.begin(time);
+    }
+
+    /// Notes that an audit log has brought nothing up to a time. It may have had nothing to bring, so that requests of the others still
+    /// name their senders; that a version has none makes nobody doubtful.
+    pub fn be_silent(&mut self, time: i64) {
+        self.ground.be_silent(time);
     }
 
     /// Sets what the sources of the log cover from now on. Requests of other resources, and of other times, are called neither wasted nor

@@ -47,7 +47,7 @@ pub struct Settings {
     pub cluster: Option<String>,
     /// Longest time from the answer to a request until its event is here. A sender that the answer does not prove is named some 15 seconds
     /// after it, when no other request of that time can still come.
-    /// At most an hour. Default: 2s for `file`, 60s for `listen`.
+    /// At most 30m. Default: 2s for `file`, 60s for `listen`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<Span>,
     /// Most by which the clocks of the API servers and of decklog's machine differ. With less, more of the requests of one moment are
@@ -62,7 +62,7 @@ const FILE_LAG_MAX: Duration = Duration::from_secs(2);
 const LISTEN_LAG_MAX: Duration = Duration::from_secs(60);
 
 /// Longest lag that can be set: changes wait for their senders, and requests for their changes, in memory.
-const LAG_LIMIT: Duration = Duration::from_hours(1);
+const LAG_LIMIT: Duration = Duration::from_mins(30);
 
 /// Difference of the clocks of several machines that keep the time by NTP, with room.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ pub enum Mistake {
     Clear(Listen),
     /// Clocks that differ by more than a minute.
     Skewed(Margin),
-    /// Events that come more than an hour late.
+    /// Events that come more than half an hour late.
     Late(Span),
     /// The name of another table.
     SameName(String, String),
@@ -145,7 +145,7 @@ impl Mistake {
                 "tls_cert_file and tls_key_file beside it, so that nobody reads along or sends in between"
             }
             Self::Skewed(_) => "at most 1m: a clock that differs by more is to be set right first",
-            Self::Late(_) => "at most 1h: changes wait for their senders so long; let the events come sooner",
+            Self::Late(_) => "at most 30m: changes wait for their senders so long; let the events come sooner",
             Self::SameName(..) => "a name that no other [[audit_log]] has; name sets one",
             Self::SameFile(..) => "each file at most once",
             Self::SameAddress(..) => "another address or socket",
@@ -275,8 +275,8 @@ mod tests {
         for (key, expected) in [
             ("clock_skew = \"1m\"", vec![]),
             ("clock_skew = \"61s\"", vec![Mistake::Skewed(Margin::from_secs(61))]),
-            ("lag = \"1h\"", vec![]),
-            ("lag = \"61m\"", vec![Mistake::Late(Span::from_secs(3660))]),
+            ("lag = \"30m\"", vec![]),
+            ("lag = \"31m\"", vec![Mistake::Late(Span::from_secs(1860))]),
         ] {
             assert_eq!(logs(&listen(key))[0].mistakes(), expected, "{key}");
         }

@@ -66,7 +66,7 @@ pub struct AuditCounts {
 
 impl AuditCounts {
     /// Adds those of a later batch.
-    pub(super) const fn add(&mut self, other: &Self) {
+    pub(crate) const fn add(&mut self, other: &Self) {
         self.read += other.read;
         self.cut += other.cut;
         self.unreadable += other.unreadable;

@@ -288,6 +288,7 @@ async fn what_is_no_audit_event_counts_apart_and_is_refused_alone() {
             let Refusal::NotUnderstood(text) = refused else { panic!("{name}: {refused:?}") };
             assert!(text.starts_with("none of it is an audit event: ") && !text.contains("garbage"), "{name}: {text}");
         }
+        handing.0.count_refused().await.unwrap();
         let counts = journal.reader().unwrap().audit_logs().unwrap().first().map(|row| row.counts).unwrap_or_default();
         assert_eq!((counts.read, counts.no_event, counts.unreadable), (read, no_event, unreadable), "{name}");
         drop((handing, journal, news));
@@ -321,6 +322,7 @@ async fn events_of_another_cluster_are_refused_by_its_name_and_counted() {
         let handing = Handing(Arc::new(Feed::new(journal.clone(), settings, rules, sender).unwrap()));
         let answer = handing.body(Bytes::from(of(names)), Peer::Unix(None)).await;
         assert_eq!(answer, expected.map_or(Ok(None), |text| Err(Refusal::Forbidden(text.to_owned()))), "{names:?}");
+        handing.0.count_refused().await.unwrap();
         let row = journal.reader().unwrap().audit_logs().unwrap().remove(0);
         assert_eq!((row.counts.read, row.counts.foreign), counted, "{names:?}");
         assert_eq!(row.first_at > 0, counted.0 > 0, "an event of another cluster is no first event");
@@ -350,6 +352,8 @@ async fn an_event_with_one_time_is_wanted_a_minute_longer() {
         feed.receive(vec![read_line(event.as_bytes())]).await.unwrap();
         let requests = news.recv().await.unwrap().requests.len();
         assert_eq!(requests == 1, is_wanted, "it took {took} s and ended {before} s before");
+        let row = journal.reader().unwrap().audit_logs().unwrap().remove(0);
+        assert!(row.first_at >= floor, "what is passed over is not its beginning: {row:?}");
         drop((source, feed, journal));
         thread.join().unwrap();
     }

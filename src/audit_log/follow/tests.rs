@@ -62,12 +62,18 @@ fn patched(seq: u64, start: Timestamp, second: i64) -> Version {
 /// event, and also where decklog restarts behind it.
 #[tokio::test]
 async fn an_audit_log_that_has_brought_nothing_makes_no_writer_doubtful() {
-    for (what, first, is_restarted, expected) in [
-        ("the log begins after the change", 150, false, Some("alice")),
-        ("and decklog restarts", 150, true, Some("alice")),
+    // The second of the first event, and that of another audit log, which has nothing to bring where it is 0.
+    for (what, first, other, is_restarted, expected) in [
+        ("the log begins after the first change", 150, None, false, Some("alice")),
+        ("and decklog restarts", 150, None, true, Some("alice")),
         // The log was there, and does not have who made the first change.
-        ("the log was there", -50, false, None),
-        ("and decklog restarts", -50, true, None),
+        ("the log was there", -50, None, false, None),
+        ("and decklog restarts", -50, None, true, None),
+        ("another log has brought nothing, and has perhaps nothing to bring", -50, Some(0), false, Some("alice")),
+        ("another log was there, too", -50, Some(-50), false, None),
+        // Somebody else may have made the second change before.
+        ("the log begins after both changes", 220, None, false, None),
+        ("another log begins after both changes", -50, Some(220), false, None),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let (journal, thread) = Journal::open(dir.path()).unwrap();
@@ -77,30 +83,40 @@ async fn an_audit_log_that_has_brought_nothing_makes_no_writer_doubtful() {
         let start = runtime::now() - jiff::SignedDuration::from_secs(400);
         let at = |second: i64| (start + jiff::SignedDuration::from_secs(second)).as_microsecond();
         let begun = |reader: &Reader| {
-            let logs = (vec![Followed { name: "hook".to_owned(), begins: None }], Duration::ZERO);
+            let names = ["hook"].into_iter().chain(other.map(|_| "other"));
+            let logs = names.map(|name| Followed { name: name.to_owned(), begins: None });
+            let logs = (logs.collect(), Duration::ZERO);
             let told: Told = (rules.clone(), Arc::new(|_| ()), watch::Sender::default());
             let mut follower = Follower::begin(journal.clone(), logs, told, reader).unwrap();
             follower.joiner = Joiner::new(Limits { skew: 0, ..Limits::default() }, at(-300));
             follower.cover(&reader.sources().unwrap());
             follower
         };
-        let audited = async |complete: i64, first_at: i64| {
-            let batch = AuditBatch { log: "hook".to_owned(), complete, first_at, ..AuditBatch::default() };
-            journal.audited(batch).await.unwrap();
+        let audited = async |second: i64| {
+            for (log, first) in [("hook", Some(first)), ("other", other)] {
+                let Some(first) = first else { continue };
+                let first_at = if first == 0 || first > second { 0 } else { at(first) };
+                let batch = AuditBatch { log: log.to_owned(), first_at, ..AuditBatch::default() };
+                journal.audited(batch).await.unwrap();
+            }
         };
-        journal.audit_logs(vec!["hook".to_owned()]).await.unwrap();
-        audited(0, if first < 0 { at(first) } else { 0 }).await;
+        let read = |follower: &mut Follower, second: i64, requests: Vec<AuditedRequest>| {
+            for (log, requests) in [("hook", requests), ("other", Vec::new())] {
+                follower.take(News { log: log.to_owned(), complete: at(second), requests });
+            }
+        };
+        audited(0).await;
         let mut follower = begun(&reader);
         follower.open(patched(2, start, 0));
         // A receiver that is quiet is read up to its lag all the same.
         for second in [20, 50, 100] {
-            follower.take(News { log: "hook".to_owned(), complete: at(second), requests: Vec::new() });
+            read(&mut follower, second, Vec::new());
             follower.doubt(&reader).unwrap();
             follower.versions_complete = at(second);
             (reader, follower) = follower.settle(reader).unwrap();
         }
         assert_eq!(follower.open.len(), 0, "{what}: the first change is decided");
-        audited(at(140), at(first)).await;
+        audited(250).await;
         if is_restarted {
             follower = begun(&reader);
             follower.open(patched(2, start, 0));
@@ -119,7 +135,7 @@ async fn an_audit_log_that_has_brought_nothing_makes_no_writer_doubtful() {
             ..AuditedRequest::default()
         };
         follower.open(patched(3, start, 200));
-        follower.take(News { log: "hook".to_owned(), complete: at(300), requests: vec![request] });
+        read(&mut follower, 300, vec![request]);
         follower.doubt(&reader).unwrap();
         follower.versions_complete = at(300);
         (reader, follower) = follower.settle(reader).unwrap();
@@ -129,6 +145,34 @@ async fn an_audit_log_that_has_brought_nothing_makes_no_writer_doubtful() {
         drop((source, follower, journal, reader));
         thread.join().unwrap();
     }
+}
+
+/// Requests are kept for a quarter of an hour, and a minute longer because one with a single time may have been answered that much later.
+#[tokio::test]
+async fn requests_are_kept_while_a_version_of_their_time_is_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, thread) = Journal::open(dir.path()).unwrap();
+    let (_rules, rules) = watch::channel(Arc::new(Redactor::new(&Redact::default(), [7; 32]).unwrap()));
+    let reader = journal.reader().unwrap();
+    let end = now();
+    let of = |age: i64| AuditedRequest {
+        id: age.to_string(),
+        received: end - age * 1_000_000,
+        completed: end - age * 1_000_000,
+        ..AuditedRequest::default()
+    };
+    let requests = [0, 899, 901, 959, 961].map(of).to_vec();
+    journal.audited(AuditBatch { log: "hook".to_owned(), requests, ..AuditBatch::default() }).await.unwrap();
+    let logs = (vec![Followed { name: "hook".to_owned(), begins: None }], Duration::ZERO);
+    let told: Told = (rules, Arc::new(|_| ()), watch::Sender::default());
+    let mut follower = Follower::begin(journal.clone(), logs, told, &reader).unwrap();
+    follower.take(News { log: "hook".to_owned(), complete: end, requests: Vec::new() });
+    follower.noted = Instant::now().checked_sub(NOTE_INTERVAL).unwrap();
+    follower.record().await.unwrap();
+    let kept: Vec<_> = reader.audited().unwrap().into_iter().map(|request| request.id).collect();
+    assert_eq!(kept, ["959", "901", "899", "0"]);
+    drop((follower, journal, reader));
+    thread.join().unwrap();
 }
 
 type Step = (&'static str, i64, Option<i64>, Option<(u64, u64)>);

@@ -24,6 +24,8 @@ pub(super) struct Ground {
     pub(super) bytes: usize,
     /// Time before which an audit log has not begun.
     unbegun: i64,
+    /// Time before which an audit log has brought nothing, and may not be connected.
+    silent: i64,
     /// Times in which requests may be missing.
     doubts: VecDeque<(i64, i64)>,
     /// Requests that name no object.
@@ -109,6 +111,7 @@ impl Ground {
             forgotten: complete_from,
             bytes: 0,
             unbegun: i64::MIN / 4,
+            silent: i64::MIN / 4,
             doubts: VecDeque::new(),
             pools: HashMap::new(),
             orders: Orders::default(),
@@ -132,19 +135,24 @@ impl Ground {
         }
     }
 
-    /// Notes that an audit log begins at a time, or later.
+    /// Notes that an audit log begins at a time.
     pub(super) fn begin(&mut self, time: i64) {
         self.unbegun = self.unbegun.max(time);
     }
 
-    /// Reports whether a version may be older than an audit log.
-    pub(super) fn begins_after(&self, version: &Version) -> bool {
-        version.earliest < self.unbegun + self.limits.skew
+    /// Notes that an audit log has brought nothing up to a time.
+    pub(super) fn be_silent(&mut self, time: i64) {
+        self.silent = self.silent.max(time);
+    }
+
+    /// Reports whether an audit log may begin behind a version, so that it proves nothing that no request made it.
+    pub(super) fn may_begin_after(&self, version: &Version) -> bool {
+        version.earliest < self.unbegun.max(self.silent) + self.limits.skew
     }
 
     /// Reports whether requests of the time of a version may be missing.
     pub(super) fn is_doubted(&self, version: &Version) -> bool {
-        self.begins_after(version) || self.lacks(version)
+        version.earliest < self.unbegun + self.limits.skew || self.lacks(version)
     }
 
     /// Reports whether requests of the time of a version were lost.

@@ -393,14 +393,16 @@ impl Object {
         }
         let pooled = ground.pooled(names, version).filter(|_| !candidates.closed);
         let all: Vec<&Fact> = named.chain(pooled).collect();
-        if candidates.contradicted || ground.lacks(version) || ground.begins_after(version) && !all.is_empty() {
+        // What no request made says nothing of an audit log that may begin later.
+        let lacks = if all.is_empty() { ground.lacks(version) } else { ground.is_doubted(version) };
+        if candidates.contradicted || lacks {
             return Err(Unresolved::Incomplete);
         }
         if all.is_empty() {
             return Err(match version.op {
                 EntryType::Deleted if &*names.resource == "events" => Unresolved::Expired,
                 _ if version.is_deletion() && ground.lacks_definition(names, version) => Unresolved::DefinitionDeleted,
-                _ if ground.begins_after(version) => Unresolved::BeforeAuditLog,
+                _ if ground.may_begin_after(version) => Unresolved::BeforeAuditLog,
                 EntryType::Added | EntryType::Modified | EntryType::Deleted | EntryType::Gap | EntryType::Actor => {
                     Unresolved::NotInAuditLog
                 }

@@ -34,7 +34,7 @@ pub enum Unresolved {
     Ambiguous,
     /// No request of the audit log can have made it.
     NotInAuditLog,
-    /// No request of the audit log can have made it, and the audit log begins later, or has brought nothing yet.
+    /// No request of the audit log can have made it, and an audit log begins later, or has brought nothing yet.
     BeforeAuditLog,
     /// The audit log lacks requests of that time, or of that resource, so that nothing follows from those which it has.
     Incomplete,

@@ -36,7 +36,13 @@ fn of(resource: &'static str, number: i64, verdict: &'static str, from: i64) -> 
 }
 
 fn told(watched: &[&str], versions: &[Versions]) -> Unexplained {
+    told_while(false, watched, versions)
+}
+
+/// The same while an audit log has brought nothing, or has.
+fn told_while(is_silent: bool, watched: &[&str], versions: &[Versions]) -> Unexplained {
     let mut tally = Tally::new(BEGAN);
+    tally.silent(is_silent);
     tally.watched = watched.iter().map(|name| (*name).to_owned()).collect();
     for Versions { resource, number, verdict: word, from, every } in versions {
         let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
@@ -104,6 +110,10 @@ fn audit_logs_name_nobody_where_no_change_has_a_request() {
         let told = told(watched, &versions);
         assert_eq!(told.run.map(|run| run.changes), expected, "{name}");
     }
+    // What came before the first event says nothing, and says all where there is none.
+    let early = [of("pods", 30, "before-the-audit-log", 0)];
+    let runs = [false, true].map(|is_silent| told_while(is_silent, ONE, &early).run.map(|run| run.changes));
+    assert_eq!(runs, [None, Some(30)]);
     let since = told(ONE, &[of("pods", 1, "named", 0), pods(30, 10)]).run.unwrap().since;
     assert_eq!(since.as_microsecond(), BEGAN + 10 * SECOND);
 }

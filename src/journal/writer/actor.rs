@@ -37,6 +37,11 @@ impl Transaction<'_> {
 
     /// Activates these audit logs and no others.
     fn activate_audit_logs(&mut self, names: &[String]) -> Result {
+        // One that is read again after a time without it has begun anew.
+        let anew = "UPDATE audit_log SET first_at = 0 WHERE name = ? AND NOT active";
+        for name in names {
+            self.execute(NOTE, anew, params![name])?;
+        }
         self.execute(NOTE, "UPDATE audit_log SET active = 0", [])?;
         for name in names {
             self.execute(

@@ -408,8 +408,7 @@ pub(crate) fn beyond(reader: &mut Reader, seq: Option<Seq>, actor: Option<&Actor
         return Ok("the log has no entry of that write, for which the audit log could name somebody".to_owned());
     };
     let span = Span::of(&parse(&stored)?.header);
-    let active = reader.audit_logs()?.into_iter().filter(|log| log.active);
-    let begin = active.map(|log| log.first_at).filter(|first| *first > 0).max();
+    let begin = reader.audit_logs()?.into_iter().map(|log| log.first_at).filter(|first| *first > 0).min();
     Ok(if let Some(begin) = begin.filter(|begin| span.latest.as_microsecond() < *begin) {
         let begin = Timestamp::from_microsecond(begin).unwrap_or(span.latest);
         format!("the audit log begins later, at {begin:.0}")

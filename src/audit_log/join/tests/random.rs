@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::world::{START, World};
+use super::world::{START, Sent, World};
 use super::*;
 
 /// What the audit log shows of a request.
@@ -76,21 +76,29 @@ enum Item {
 
 /// Gives both sides to a join, late, shuffled and repeated, and judges its answers. `audited` says whose requests the audit log has.
 fn judge(world: &World, level: Level, seed: u64, score: &mut Score, audited: impl Fn(usize) -> bool) {
-    judge_skewed(world, level, (seed, SECOND / 5, 60 * SECOND), score, audited);
+    judge_so(world, level, Way { seed, skew: SECOND / 5, late: 60 * SECOND, begins: i64::MIN }, score, audited);
 }
 
-/// The same where clocks differ by `skew`, and requests and versions are late by `late` at most.
-fn judge_skewed(
-    world: &World,
-    level: Level,
-    (seed, skew, late): (u64, i64, i64),
-    score: &mut Score,
-    audited: impl Fn(usize) -> bool,
-) {
+/// How a join gets both sides.
+#[derive(Clone, Copy)]
+struct Way {
+    seed: u64,
+    /// Most by which clocks differ.
+    skew: i64,
+    /// Time by which requests and versions are late at most.
+    late: i64,
+    /// Time from which on the audit log has what is answered.
+    begins: i64,
+}
+
+/// The same in another way.
+fn judge_so(world: &World, level: Level, way: Way, score: &mut Score, audited: impl Fn(usize) -> bool) {
+    let Way { seed, skew, late, begins } = way;
+    let audited = |sent: &Sent| audited(sent.writer) && sent.request.completed >= begins;
     let mut random = fastrand::Rng::with_seed(seed);
     let mut items: Vec<(i64, Item)> = Vec::new();
     let delays = [random.i64(1..late), random.i64(1..60 * SECOND)];
-    for (place, sent) in world.sent.iter().enumerate().filter(|(_, sent)| audited(sent.writer)) {
+    for (place, sent) in world.sent.iter().enumerate().filter(|(_, sent)| audited(sent)) {
         for _ in 0..random.u8(1..3) {
             items.push((sent.at + random.i64(0..delays[0]), Item::Request(place)));
         }
@@ -121,6 +129,9 @@ fn judge_skewed(
         complete[order][side] = complete[order][side].min(at - 1);
     }
     let mut joiner = Joiner::new(Limits { skew, ..Limits::default() }, START - 60 * SECOND);
+    if begins > i64::MIN {
+        joiner.begin(begins);
+    }
     let mut settled = Settled::default();
     let mut gather = |joiner: &mut Joiner| {
         let more = joiner.take();
@@ -263,7 +274,8 @@ fn versions_bound_each_other_where_they_are_of_one_etcd_and_nowhere_else() {
         let mut score = Score::default();
         for seed in 0..WORLDS / 3 {
             let world = World::of_two_etcds(seed, (800, pace), skew);
-            judge_skewed(&world, level, (seed, skew, 600 * SECOND), &mut score, |_| true);
+            let way = Way { seed, skew, late: 600 * SECOND, begins: i64::MIN };
+            judge_so(&world, level, way, &mut score, |_| true);
         }
         let shares = [score.own, score.shared, score.hidden].map(thousandths);
         println!("two etcds, {level:?}, skew {skew}, {pace} µs apart: {shares:?} thousandths of {score:?}");
@@ -273,6 +285,30 @@ fn versions_bound_each_other_where_they_are_of_one_etcd_and_nowhere_else() {
         }
     }
     assert!(short.is_empty(), "too few are named: {short:?}");
+}
+
+/// An audit log that begins in the middle of it names nobody wrongly: who came before its beginning is not in it.
+#[test]
+fn nobody_is_named_for_what_came_before_an_audit_log() {
+    for (level, pace, floor) in [
+        (Level::Bodies, SECOND / 2, 285),
+        (Level::Metadata, SECOND / 2, 280),
+        (Level::Metadata, SECOND / 20, 180),
+        (Level::Mixed, SECOND / 2, 265),
+        (Level::Google, SECOND / 2, 70),
+    ] {
+        let mut score = Score::default();
+        for seed in 0..WORLDS / 3 {
+            let begins = START + 150 * pace;
+            let way = Way { seed, skew: SECOND / 5, late: 60 * SECOND, begins };
+            judge_so(&World::run(seed, 300, pace), level, way, &mut score, |_| true);
+        }
+        let all = [score.own, score.shared, score.hidden];
+        let share = thousandths((all.iter().map(|of| of.0).sum(), all.iter().map(|of| of.1).sum()));
+        println!("{level:?}, {pace} µs apart: {share} thousandths of {score:?}");
+        assert!(score.wrong.is_empty(), "{} wrong, such as {}", score.wrong.len(), score.wrong[0]);
+        assert!(share >= floor, "{level:?}, {pace} µs apart: {share} thousandths");
+    }
 }
 
 /// A user whom the audit log lacks altogether, as a policy can leave one out. That breaks what the join stands on; what it has against
