@@ -217,9 +217,10 @@ pub(super) fn noise(path: &Path) {
     }
 }
 
-/// Appends the event of a request at the level `Metadata`.
+/// Appends the event of a request at the level `Metadata`, which took three milliseconds.
 fn event(out: &mut String, number: usize, now: Timestamp) {
     let pod = format!("bulk-{:07}", number / 10 % PODS);
+    let received = now - jiff::SignedDuration::from_millis(3);
     let (verb, user, path, reference) = match number % 10 {
         0 => ("patch", "system:node:worker-3", format!("bulk/pods/{pod}/status"), format!(r#""resource":"pods","namespace":"bulk","name":"{pod}","apiVersion":"v1","subresource":"status""#)),
         1 => ("patch", "alice", format!("bulk/pods/{pod}"), format!(r#""resource":"pods","namespace":"bulk","name":"{pod}","apiVersion":"v1""#)),
@@ -229,7 +230,7 @@ fn event(out: &mut String, number: usize, now: Timestamp) {
     };
     writeln!(
         out,
-        r#"{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"00000000-0000-4000-8000-{number:012}","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/{path}","verb":"{verb}","user":{{"username":"{user}","groups":["system:authenticated"]}},"sourceIPs":["10.0.0.7"],"userAgent":"kubelet/v1.36.0 (linux/amd64) kubernetes/3f9d1aa","objectRef":{{{reference}}},"responseStatus":{{"metadata":{{}},"code":200}},"requestReceivedTimestamp":"{now}","stageTimestamp":"{now}","annotations":{{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"RBAC: allowed by ClusterRoleBinding of the Group"}}}}"#
+        r#"{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"00000000-0000-4000-8000-{number:012}","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/{path}","verb":"{verb}","user":{{"username":"{user}","groups":["system:authenticated"]}},"sourceIPs":["10.0.0.7"],"userAgent":"kubelet/v1.36.0 (linux/amd64) kubernetes/3f9d1aa","objectRef":{{{reference}}},"responseStatus":{{"metadata":{{}},"code":200}},"requestReceivedTimestamp":"{received}","stageTimestamp":"{now}","annotations":{{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"RBAC: allowed by ClusterRoleBinding of the Group"}}}}"#
     )
     .expect("a string takes it");
 }

@@ -3,6 +3,15 @@
 //!
 //! Nothing is decoded that decklog does not need, so that an object of any shape, from any version of the API, is kept
 //! as it came.
+//!
+//! # Decision: serde_json proves that it is JSON
+//!
+//! Context: Half of the processor time of an event goes into the pass that proves that it is JSON. Of a Pod of 8 KB that takes serde_json
+//! 4.9 µs on an AMD EPYC, sonic-rs 8.5 µs, the tape of simd-json with the copy that it overwrites 7.1 µs, and a validator of 150 lines
+//! without `unsafe` 3.9 µs: between short strings, what is guessed wrong costs more than vectors save. sonic-rs also recurses without a
+//! bound and accepts `\u` before anything.
+//! Decision: serde_json, with its bound of depth.
+//! Cost: A tenth of the time of an event.
 
 use std::borrow::Cow;
 use std::ops::Range;

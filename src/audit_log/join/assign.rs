@@ -3,6 +3,8 @@
 //! Each version that is one write was made by one request, and each request made one version at most. Versions have an order, and
 //! each was made while its request ran. A request stays a candidate of a version if there is an assignment of all versions to requests in which it made that one.
 
+use std::collections::HashSet;
+
 /// Version, with bounds of its time by a reference clock.
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -61,16 +63,18 @@ pub(super) fn narrow(slots: &mut [Slot], spans: &[Span]) -> Vec<std::ops::Range<
 }
 
 fn narrow_run(run: &mut [Slot], spans: &[Span]) -> bool {
-    let mut search = Search { run, spans, taken: vec![false; spans.len()], chosen: Vec::new(), fixed: None, steps: 0 };
+    let Some(bounds) = bounds(run, spans) else { return false };
+    let (begins, taken) = (begins(run, spans), vec![false; spans.len()]);
+    let mut search = Search { run, spans, bounds, taken, chosen: Vec::new(), fixed: None, steps: 0 };
     let mut possible: Vec<Vec<bool>> = search.run.iter().map(|slot| vec![false; slot.candidates.len()]).collect();
     match search.find() {
-        Found::Yes => search.note(&mut possible),
+        Found::Yes => search.note_around(&mut possible),
         Found::No => return false,
         Found::Unknown => return true,
     }
     for slot in 0..search.run.len() {
         for candidate in 0..search.run[slot].candidates.len() {
-            if possible[slot][candidate] {
+            if possible[slot][candidate] || !search.is_in_time(slot, candidate, begins[slot]) {
                 continue;
             }
             search.fixed = Some((slot, candidate));
@@ -88,6 +92,43 @@ fn narrow_run(run: &mut [Slot], spans: &[Span]) -> bool {
     true
 }
 
+/// Returns for each version, and for the end, the latest time at which the one before it can have been made so that it and all behind it
+/// find their requests, where each request could be taken any number of times. None where there is no such time: a search that looks for
+/// one beyond these bounds tries everything in vain.
+fn bounds(run: &[Slot], spans: &[Span]) -> Option<Vec<i64>> {
+    let mut bounds = vec![i64::MAX; run.len() + 1];
+    for (place, slot) in run.iter().enumerate().rev() {
+        let latest = slot.latest.min(bounds[place + 1]);
+        let by = |&request: &usize| {
+            let Span { received, completed, .. } = spans[request];
+            let latest = latest.min(completed);
+            (slot.earliest.max(received) <= latest).then_some(latest)
+        };
+        let free = (slot.free && slot.earliest <= latest).then_some(latest);
+        bounds[place] = slot.candidates.iter().filter_map(by).chain(free).max()?.min(slot.stamped_by);
+    }
+    Some(bounds)
+}
+
+/// Returns for each version the earliest time at which the one before it can have been made, where each request could be taken any number
+/// of times.
+fn begins(run: &[Slot], spans: &[Span]) -> Vec<i64> {
+    let mut begins = Vec::with_capacity(run.len());
+    let mut now = i64::MIN;
+    for slot in run {
+        begins.push(now);
+        now = now.max(slot.earliest);
+        let by = |&request: &usize| {
+            let then = now.max(spans[request].received);
+            (then <= slot.latest.min(spans[request].completed)).then_some(then)
+        };
+        let free = slot.free.then_some(now);
+        // Where there is none, no assignment is found, whatever this is.
+        now = slot.candidates.iter().filter_map(by).chain(free).min().unwrap_or(now);
+    }
+    begins
+}
+
 enum Found {
     Yes,
     No,
@@ -97,6 +138,8 @@ enum Found {
 struct Search<'a> {
     run: &'a [Slot],
     spans: &'a [Span],
+    /// See [`bounds`].
+    bounds: Vec<i64>,
     taken: Vec<bool>,
     /// Candidate of each version so far, by its place in the slot; `None` of a free one.
     chosen: Vec<Option<usize>>,
@@ -115,6 +158,13 @@ impl Search<'_> {
         if self.steps >= STEPS_MAX { Found::Unknown } else { Found::No }
     }
 
+    /// Reports whether the times allow that a candidate made a version, where the one before it was made at `begin` at the earliest.
+    fn is_in_time(&self, place: usize, candidate: usize, begin: i64) -> bool {
+        let slot = &self.run[place];
+        let Span { received, completed, .. } = self.spans[slot.candidates[candidate]];
+        begin.max(slot.earliest).max(received) <= slot.latest.min(completed).min(self.bounds[place + 1])
+    }
+
     fn note(&self, possible: &mut [Vec<bool>]) {
         for (slot, chosen) in self.chosen.iter().enumerate() {
             if let Some(candidate) = *chosen {
@@ -123,30 +173,53 @@ impl Search<'_> {
         }
     }
 
+    /// Notes the assignment, and every request beside it that can take the place of one of its own while the others stay: where requests are
+    /// many, that is nearly all of them, and nothing is searched for.
+    fn note_around(&self, possible: &mut [Vec<bool>]) {
+        let used: HashSet<usize> =
+            self.chosen.iter().zip(self.run).filter_map(|(chosen, slot)| Some(slot.candidates[(*chosen)?])).collect();
+        // The latest time at which each version can be made so that those behind it keep their requests.
+        let mut ends = vec![i64::MAX; self.run.len()];
+        let mut end = i64::MAX;
+        for (place, (slot, chosen)) in self.run.iter().zip(&self.chosen).enumerate().rev() {
+            ends[place] = end;
+            let completed = chosen.map_or(i64::MAX, |chosen| self.spans[slot.candidates[chosen]].completed);
+            end = end.min(slot.latest).min(completed).min(slot.stamped_by);
+        }
+        let mut now = i64::MIN;
+        for (place, (slot, chosen)) in self.run.iter().zip(&self.chosen).enumerate() {
+            let begin = now.max(slot.earliest);
+            for (candidate, &request) in slot.candidates.iter().enumerate() {
+                let Span { received, completed, .. } = self.spans[request];
+                let is_own = *chosen == Some(candidate);
+                let fits = || begin.max(received) <= slot.latest.min(completed).min(ends[place]);
+                possible[place][candidate] |= is_own || !used.contains(&request) && fits();
+            }
+            now = begin.max(chosen.map_or(i64::MIN, |chosen| self.spans[slot.candidates[chosen]].received));
+        }
+    }
+
     /// Assigns the versions from the next one on. `now` is the earliest time at which the one before can have been made: nothing
     /// else of the past matters to the order, so that the earliest choice of a time is always right.
     fn choose(&mut self, now: i64) -> bool {
         let place = self.chosen.len();
         let Some(slot) = self.run.get(place) else { return true };
-        if now > slot.stamped_by {
+        if now > self.bounds[place] {
             return false;
         }
-        let now = now.max(slot.earliest);
-        if now > slot.latest {
-            return false;
-        }
+        let (now, latest) = (now.max(slot.earliest), slot.latest.min(self.bounds[place + 1]));
         for (candidate, &request) in slot.candidates.iter().enumerate() {
             if self.fixed.is_some_and(|fixed| fixed.0 == place && fixed.1 != candidate) {
+                continue;
+            }
+            let span = self.spans[request];
+            let then = now.max(span.received);
+            if self.taken[request] || then > latest.min(span.completed) {
                 continue;
             }
             self.steps += 1;
             if self.steps >= STEPS_MAX {
                 return false;
-            }
-            let span = self.spans[request];
-            let then = now.max(span.received);
-            if self.taken[request] || then > slot.latest || then > span.completed {
-                continue;
             }
             self.taken[request] = !span.several || slot.last;
             self.chosen.push(Some(candidate));
@@ -157,7 +230,7 @@ impl Search<'_> {
             self.taken[request] = false;
         }
         let free = slot.free && self.fixed.is_none_or(|fixed| fixed.0 != place);
-        if free {
+        if free && now <= latest {
             self.chosen.push(None);
             if self.choose(now) {
                 return true;
@@ -165,5 +238,109 @@ impl Search<'_> {
             self.chosen.pop();
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tries every assignment, and notes what is in one.
+    fn all(slots: &[Slot], spans: &[Span], chosen: &mut Vec<Option<usize>>, (now, found): (i64, &mut Vec<Vec<bool>>)) {
+        let place = chosen.len();
+        let Some(slot) = slots.get(place) else {
+            for (found, chosen) in found.iter_mut().zip(chosen.iter()) {
+                found[chosen.map_or(0, |candidate| candidate + 1)] = true;
+            }
+            return;
+        };
+        let is_taken = |request: usize, chosen: &[Option<usize>]| {
+            chosen.iter().zip(slots).any(|(candidate, slot)| {
+                candidate.is_some_and(|candidate| slot.candidates[candidate] == request)
+                    && (!spans[request].several || slot.last)
+            })
+        };
+        let begin = now.max(slot.earliest);
+        for candidate in (0..slot.candidates.len()).map(Some).chain(slot.free.then_some(None)) {
+            let request = candidate.map(|candidate| slot.candidates[candidate]);
+            if request.is_some_and(|request| is_taken(request, chosen)) {
+                continue;
+            }
+            let span = request.map(|request| spans[request]);
+            let then = begin.max(span.map_or(i64::MIN, |span| span.received));
+            if now > slot.stamped_by || then > slot.latest.min(span.map_or(i64::MAX, |span| span.completed)) {
+                continue;
+            }
+            chosen.push(candidate);
+            all(slots, spans, chosen, (then, &mut *found));
+            chosen.pop();
+        }
+    }
+
+    /// What remains is what is in an assignment, by trying all of them.
+    #[test]
+    fn a_candidate_stays_where_an_assignment_has_it() {
+        let (mut contradictions, mut removed, mut kept) = (0, 0, 0);
+        for seed in 0..4_000 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let time = 2 * random.i64(2..8);
+            let between = |random: &mut fastrand::Rng| {
+                let from = random.i64(0..time);
+                (from, from + random.i64(0..time / 2))
+            };
+            let spans: Vec<Span> = (0..random.usize(1..6))
+                .map(|_| {
+                    let (received, completed) = between(&mut random);
+                    Span { received, completed, several: random.u8(0..6) == 0 }
+                })
+                .collect();
+            let mut slots: Vec<Slot> = (0..random.usize(1..6))
+                .map(|_| {
+                    let (earliest, latest) = between(&mut random);
+                    let candidates = (0..spans.len()).filter(|_| random.u8(0..3) > 0).collect();
+                    let stamped_by = if random.bool() { i64::MAX } else { latest - random.i64(0..3) };
+                    let (free, last) = (random.u8(0..4) == 0, random.u8(0..4) == 0);
+                    Slot { earliest, latest, stamped_by, candidates, free, last }
+                })
+                .collect();
+            slots.sort_by_key(|slot| slot.latest);
+            let mut found: Vec<Vec<bool>> = slots.iter().map(|slot| vec![false; slot.candidates.len() + 1]).collect();
+            all(&slots, &spans, &mut Vec::new(), (i64::MIN, &mut found));
+            let is_possible = found[0].contains(&true);
+            let expected: Vec<Vec<usize>> = slots
+                .iter()
+                .zip(&found)
+                .map(|(slot, found)| {
+                    let stays = |&(place, _): &(usize, &usize)| !is_possible || found[place + 1];
+                    slot.candidates.iter().enumerate().filter(stays).map(|(_, request)| *request).collect()
+                })
+                .collect();
+            let before: usize = slots.iter().map(|slot| slot.candidates.len()).sum();
+            let ends = narrow(&mut slots, &spans);
+            let narrowed: Vec<Vec<usize>> = slots.into_iter().map(|slot| slot.candidates).collect();
+            assert_eq!((narrowed, ends.is_empty()), (expected.clone(), is_possible), "seed {seed}");
+            let after: usize = expected.iter().map(Vec::len).sum();
+            (contradictions, removed, kept) =
+                (contradictions + u32::from(!is_possible), removed + before - after, kept + after);
+        }
+        assert!(contradictions > 100 && removed > 1_000 && kept > 1_000, "{contradictions} {removed} {kept}");
+    }
+
+    /// Fifty versions of one second and fifty requests that can each have made any of them, of which the times leave few.
+    #[test]
+    fn times_decide_without_trying_everything() {
+        let spans: Vec<Span> =
+            (0..50).map(|at| Span { received: at * 10, completed: at * 10 + 25, several: false }).collect();
+        let mut slots: Vec<Slot> = (0..50)
+            .map(|at| Slot {
+                earliest: at * 10,
+                latest: at * 10 + 15,
+                candidates: (0..50).collect(),
+                ..Slot::default()
+            })
+            .collect();
+        assert!(narrow(&mut slots, &spans).is_empty());
+        let most = slots.iter().map(|slot| slot.candidates.len()).max();
+        assert!(most < Some(5), "{:?}", slots.iter().map(|slot| slot.candidates.len()).collect::<Vec<_>>());
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::assign::{self, Slot, Span};
 use super::fact::{Fact, Verb};
 use super::ground::{Covered, Ground};
+use super::order::Bounds;
 use super::verdict::{Actor, Settled, Unresolved, Verdict, Write};
 use super::version::{Names, Version};
 use crate::core::k8s::audited::{self, Sender};
@@ -201,13 +202,17 @@ impl Object {
         !decided && version.latest + wait <= ground.mark && !(asked && asking)
     }
 
-    /// Requests that can have made each version.
+    /// Requests that can have made each version from the first on that is not decided. Of those before it the last one stands in the order.
     fn candidates(&self, names: &Names, ground: &Ground) -> Vec<Candidates> {
         let skew = ground.limits.skew;
-        let mut all: Vec<Candidates> = self.versions.iter().map(|known| self.candidates_of(known, ground)).collect();
-        let mut slots = Vec::with_capacity(all.len());
-        for (known, candidates) in self.versions.iter().zip(&mut all) {
-            let version = &known.version;
+        let begin =
+            self.versions.iter().position(|known| !known.decided).unwrap_or(self.versions.len()).saturating_sub(1);
+        let mut all: Vec<Candidates> = Vec::with_capacity(self.versions.len());
+        all.resize_with(begin, Candidates::default);
+        let mut slots = Vec::with_capacity(self.versions.len() - begin);
+        for known in &self.versions[begin..] {
+            let (version, when) = (&known.version, ground.when(&known.version));
+            let mut candidates = self.candidates_of(known, when, ground);
             let free = candidates.facts.is_empty()
                 || known.late
                 || version.latest + ground.limits.answer > ground.mark
@@ -215,7 +220,7 @@ impl Object {
                 || ground.is_forgotten(names, version)
                 || ground.is_doubted(version)
                 || ground.has_hole(names, version);
-            let (mut slot, when) = (Slot::default(), ground.when(version));
+            let mut slot = Slot::default();
             if version.is_one_write() {
                 (slot.earliest, slot.latest) = (when.from, when.to);
             }
@@ -226,6 +231,7 @@ impl Object {
             // Who asks for a deletion does not end the grace period: whoever does has sent another request.
             slot.last = version.deletion_requested;
             slots.push(Slot { candidates: std::mem::take(&mut candidates.facts), free, ..slot });
+            all.push(candidates);
         }
         let span = |fact: &Fact| Span {
             received: fact.received - skew,
@@ -234,15 +240,15 @@ impl Object {
         };
         let spans: Vec<Span> = self.facts.iter().map(span).collect();
         for run in assign::narrow(&mut slots, &spans) {
-            all[run].iter_mut().for_each(|candidates| candidates.contradicted = true);
+            all[begin..][run].iter_mut().for_each(|candidates| candidates.contradicted = true);
         }
-        for (candidates, slot) in all.iter_mut().zip(slots) {
+        for (candidates, slot) in all[begin..].iter_mut().zip(slots) {
             candidates.facts = slot.candidates;
         }
         all
     }
 
-    fn candidates_of(&self, Known { version, decided, .. }: &Known, ground: &Ground) -> Candidates {
+    fn candidates_of(&self, Known { version, decided, .. }: &Known, when: Bounds, ground: &Ground) -> Candidates {
         let skew = ground.limits.skew;
         let made = |fact: &Fact| fact.made == Some(version.seq);
         if let Some(maker) = self.facts.iter().position(|fact| fact.proves(version) || made(fact)) {
@@ -252,7 +258,6 @@ impl Object {
         if *decided || !version.is_one_write() {
             return Candidates::default();
         }
-        let when = ground.when(version);
         let may = |fact: &Fact| {
             (fact.made.is_none() || self.makes_several(fact)) && fact.may_have_made(version) && ground.ran(fact, when)
         };

@@ -233,17 +233,17 @@ fn no_actor_is_wrong_and_most_are_known() {
         // Level, pace, floors in thousandths: of writers with managers of their own, of those who share one, and of the rest.
         (Level::Bodies, 5 * SECOND, [999, 990, 970]),
         (Level::Bodies, SECOND / 2, [999, 990, 950]),
-        (Level::Bodies, SECOND / 20, [999, 985, 650]),
+        (Level::Bodies, SECOND / 20, [999, 985, 735]),
         (Level::Metadata, 5 * SECOND, [999, 990, 960]),
         (Level::Metadata, SECOND / 2, [999, 980, 900]),
-        (Level::Metadata, SECOND / 20, [999, 880, 360]),
+        (Level::Metadata, SECOND / 20, [999, 905, 455]),
         (Level::Mixed, 5 * SECOND, [999, 980, 800]),
         (Level::Mixed, SECOND / 2, [999, 955, 600]),
-        (Level::Mixed, SECOND / 20, [999, 870, 260]),
+        (Level::Mixed, SECOND / 20, [999, 900, 340]),
         (Level::Cut, SECOND / 2, [999, 470, 0]),
         (Level::Google, 5 * SECOND, [680, 700, 620]),
-        (Level::Google, SECOND / 2, [280, 270, 90]),
-        (Level::Google, SECOND / 20, [190, 180, 0]),
+        (Level::Google, SECOND / 2, [285, 290, 105]),
+        (Level::Google, SECOND / 20, [200, 200, 0]),
     ];
     let mut short = Vec::new();
     for (level, pace, floor) in floors {
@@ -267,7 +267,7 @@ fn versions_bound_each_other_where_they_are_of_one_etcd_and_nowhere_else() {
     let mut short = Vec::new();
     for (level, skew, pace, floor) in [
         (Level::Metadata, 0, SECOND / 10, [999, 978, 810]),
-        (Level::Metadata, 0, SECOND / 50, [999, 955, 700]),
+        (Level::Metadata, 0, SECOND / 50, [999, 965, 725]),
         (Level::Mixed, 0, SECOND / 20, [999, 840, 270]),
         (Level::Metadata, SECOND / 5, SECOND / 10, [999, 940, 685]),
     ] {
