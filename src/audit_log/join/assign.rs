@@ -78,7 +78,7 @@ fn narrow_run(run: &mut [Slot], spans: &[Span]) -> bool {
                 continue;
             }
             search.fixed = Some((slot, candidate));
-            match search.find() {
+            match if search.steps < STEPS_MAX { search.find() } else { Found::Unknown } {
                 Found::Yes => search.note(&mut possible),
                 Found::No => {}
                 Found::Unknown => possible[slot][candidate] = true,
@@ -212,14 +212,14 @@ impl Search<'_> {
             if self.fixed.is_some_and(|fixed| fixed.0 == place && fixed.1 != candidate) {
                 continue;
             }
+            self.steps += 1;
+            if self.steps >= STEPS_MAX {
+                return false;
+            }
             let span = self.spans[request];
             let then = now.max(span.received);
             if self.taken[request] || then > latest.min(span.completed) {
                 continue;
-            }
-            self.steps += 1;
-            if self.steps >= STEPS_MAX {
-                return false;
             }
             self.taken[request] = !span.several || slot.last;
             self.chosen.push(Some(candidate));

@@ -164,6 +164,11 @@ impl Fact {
         })
     }
 
+    /// Returns the latest time at which what it wrote can be stored. What failed may be stored after its answer.
+    pub(super) const fn end(&self, limits: &Limits) -> i64 {
+        if self.unsure { self.completed.saturating_add(limits.answer) } else { self.completed }
+    }
+
     /// Bytes that it takes, about; its sender is shared.
     pub(super) fn bytes(&self) -> usize {
         let texts = [&self.id, &self.subresource, &self.uid, &self.before, &self.after, &self.manager];

@@ -183,10 +183,9 @@ impl Ground {
         if all.from <= all.to { all } else { alone }
     }
 
-    /// Reports whether a request ran at a time of these bounds. What failed may be stored after its answer.
+    /// Reports whether a request ran at a time of these bounds.
     pub(super) const fn ran(&self, fact: &Fact, when: Bounds) -> bool {
-        let skew = self.limits.skew;
-        let end = if fact.unsure { fact.completed.saturating_add(self.limits.answer) } else { fact.completed };
+        let (skew, end) = (self.limits.skew, fact.end(&self.limits));
         fact.received - skew <= when.to && end + skew >= when.from
     }
 
@@ -301,7 +300,7 @@ impl Ground {
         for scope in scopes {
             let Some(pool) = self.pools.get(&scope).filter(|pool| !pool.open.is_empty()) else { continue };
             let may = |fact: &Fact, version: &Version, when| self.may_have_made(fact, version, when);
-            let narrowed = pool.narrow(self.limits.skew, |version| self.when(version), may);
+            let narrowed = pool.narrow(&self.limits, |version| self.when(version), may);
             if let Some(pool) = self.pools.get_mut(&scope) {
                 pool.narrowed = narrowed;
             }

@@ -202,11 +202,24 @@ impl Object {
         !decided && version.latest + wait <= ground.mark && !(asked && asking)
     }
 
-    /// Requests that can have made each version from the first on that is not decided. Of those before it the last one stands in the order.
+    /// Place of the first version of which it matters what made it. What was decided before says nothing of those that are not, but for
+    /// the last one, which stands before them, and for a request of a deletion: its sender may make several versions, and none behind that.
+    fn begin(&self) -> usize {
+        let open = self.versions.iter().position(|known| !known.decided).unwrap_or(self.versions.len());
+        let asked = self.versions[..open].iter().position(|known| known.version.deletion_requested);
+        asked.unwrap_or_else(|| open.saturating_sub(1))
+    }
+
+    /// Returns the earliest time at which the versions before a place can all have been made, by the requests that made them.
+    fn made_by(&self, begin: usize, skew: i64) -> i64 {
+        let first = self.versions.get(begin).map_or(u64::MAX, |known| known.version.seq);
+        let makers = self.facts.iter().filter(|fact| fact.made.is_some_and(|seq| seq < first));
+        makers.map(|fact| fact.received - skew).max().unwrap_or(i64::MIN)
+    }
+
+    /// Requests that can have made each version from [`Self::begin`] on.
     fn candidates(&self, names: &Names, ground: &Ground) -> Vec<Candidates> {
-        let skew = ground.limits.skew;
-        let begin =
-            self.versions.iter().position(|known| !known.decided).unwrap_or(self.versions.len()).saturating_sub(1);
+        let (skew, begin) = (ground.limits.skew, self.begin());
         let mut all: Vec<Candidates> = Vec::with_capacity(self.versions.len());
         all.resize_with(begin, Candidates::default);
         let mut slots = Vec::with_capacity(self.versions.len() - begin);
@@ -230,12 +243,15 @@ impl Object {
             }
             // Who asks for a deletion does not end the grace period: whoever does has sent another request.
             slot.last = version.deletion_requested;
+            if slots.is_empty() {
+                slot.earliest = slot.earliest.max(self.made_by(begin, skew));
+            }
             slots.push(Slot { candidates: std::mem::take(&mut candidates.facts), free, ..slot });
             all.push(candidates);
         }
         let span = |fact: &Fact| Span {
             received: fact.received - skew,
-            completed: fact.completed + skew,
+            completed: fact.end(&ground.limits) + skew,
             several: self.makes_several(fact),
         };
         let spans: Vec<Span> = self.facts.iter().map(span).collect();

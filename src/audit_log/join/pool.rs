@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::assign::{self, Slot, Span};
 use super::fact::{Fact, Verb};
+use super::limits::Limits;
 use super::order::Bounds;
 use super::version::Version;
 
@@ -40,14 +41,15 @@ impl Pool {
     /// Looks at the open creations together: each request made one of them at most. Returns for the seq of each which requests are left.
     pub(super) fn narrow(
         &self,
-        skew: i64,
+        limits: &Limits,
         when: impl Fn(&Version) -> Bounds,
         may: impl Fn(&Fact, &Version, Bounds) -> bool,
     ) -> HashMap<u64, (Vec<u64>, u64)> {
         let is_left = |fact: &&Fact| fact.verb == Verb::Create && fact.made.is_none();
         let facts: Vec<&Fact> = self.facts.iter().filter(is_left).collect();
+        let skew = limits.skew;
         let span =
-            |fact: &&Fact| Span { received: fact.received - skew, completed: fact.completed + skew, several: false };
+            |fact: &&Fact| Span { received: fact.received - skew, completed: fact.end(limits) + skew, several: false };
         let spans: Vec<Span> = facts.iter().map(span).collect();
         let slot = |open: &Open| {
             let when = when(&open.version);

@@ -426,6 +426,19 @@ fn deletions() {
             [(1, deleted("alice")), (2, Ok(("node", Certainty::Field))), (3, deleted("alice"))],
         ),
         case(
+            "one that has asked, while the end of its grace period is still of its time and has no request",
+            [
+                with(delete("1", "alice", T + 1), |delete| delete.received = delete.completed),
+                with(ask("2", "node", "patch", T + 20 * SECOND), |patch| patch.manager = "kubelet".to_owned()),
+            ],
+            [
+                asked(1),
+                but(change(2, "6", "7", "kubelet", T + 20 * SECOND), |version| version.deleting = true),
+                but(gone(3, T + 40 * SECOND), |version| (version.op, version.grace_shortened) = (Modified, true)),
+            ],
+            [(1, deleted("alice")), (2, Ok(("node", Certainty::Field))), (3, Err(Unresolved::Incomplete))],
+        ),
+        case(
             "two at once",
             [delete("1", "alice", T + 1), delete("2", "bob", T + 2), finish()],
             [asked(1), gone(2, T + 30 * SECOND)],

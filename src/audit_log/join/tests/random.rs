@@ -266,9 +266,9 @@ fn no_actor_is_wrong_and_most_are_known() {
 fn versions_bound_each_other_where_they_are_of_one_etcd_and_nowhere_else() {
     let mut short = Vec::new();
     for (level, skew, pace, floor) in [
-        (Level::Metadata, 0, SECOND / 10, [999, 978, 810]),
-        (Level::Metadata, 0, SECOND / 50, [999, 965, 725]),
-        (Level::Mixed, 0, SECOND / 20, [999, 840, 270]),
+        (Level::Metadata, 0, SECOND / 10, [999, 978, 805]),
+        (Level::Metadata, 0, SECOND / 50, [999, 965, 720]),
+        (Level::Mixed, 0, SECOND / 20, [999, 840, 265]),
         (Level::Metadata, SECOND / 5, SECOND / 10, [999, 940, 685]),
     ] {
         let mut score = Score::default();
