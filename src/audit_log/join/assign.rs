@@ -65,7 +65,8 @@ pub(super) fn narrow(slots: &mut [Slot], spans: &[Span]) -> Vec<std::ops::Range<
 fn narrow_run(run: &mut [Slot], spans: &[Span]) -> bool {
     let Some(bounds) = bounds(run, spans) else { return false };
     let (begins, taken) = (begins(run, spans), vec![false; spans.len()]);
-    let mut search = Search { run, spans, bounds, taken, chosen: Vec::new(), fixed: None, steps: 0 };
+    let needed_by = needed_by(run, spans);
+    let mut search = Search { run, spans, bounds, needed_by, taken, chosen: Vec::new(), fixed: None, steps: 0 };
     let mut possible: Vec<Vec<bool>> = search.run.iter().map(|slot| vec![false; slot.candidates.len()]).collect();
     match search.find() {
         Found::Yes => search.note_around(&mut possible),
@@ -74,7 +75,7 @@ fn narrow_run(run: &mut [Slot], spans: &[Span]) -> bool {
     }
     for slot in 0..search.run.len() {
         for candidate in 0..search.run[slot].candidates.len() {
-            if possible[slot][candidate] || !search.is_in_time(slot, candidate, begins[slot]) {
+            if possible[slot][candidate] || !search.may_have(slot, candidate, begins[slot]) {
                 continue;
             }
             search.fixed = Some((slot, candidate));
@@ -110,6 +111,19 @@ fn bounds(run: &[Slot], spans: &[Span]) -> Option<Vec<i64>> {
     Some(bounds)
 }
 
+/// Returns for each request the version that has no other one.
+fn needed_by(run: &[Slot], spans: &[Span]) -> Vec<Option<usize>> {
+    let mut needed_by = vec![None; spans.len()];
+    for (place, slot) in run.iter().enumerate().filter(|(_, slot)| !slot.free) {
+        if let &[request] = slot.candidates.as_slice()
+            && !spans[request].several
+        {
+            needed_by[request] = Some(place);
+        }
+    }
+    needed_by
+}
+
 /// Returns for each version the earliest time at which the one before it can have been made, where each request could be taken any number
 /// of times.
 fn begins(run: &[Slot], spans: &[Span]) -> Vec<i64> {
@@ -140,6 +154,8 @@ struct Search<'a> {
     spans: &'a [Span],
     /// See [`bounds`].
     bounds: Vec<i64>,
+    /// See [`needed_by`].
+    needed_by: Vec<Option<usize>>,
     taken: Vec<bool>,
     /// Candidate of each version so far, by its place in the slot; `None` of a free one.
     chosen: Vec<Option<usize>>,
@@ -158,11 +174,19 @@ impl Search<'_> {
         if self.steps >= STEPS_MAX { Found::Unknown } else { Found::No }
     }
 
-    /// Reports whether the times allow that a candidate made a version, where the one before it was made at `begin` at the earliest.
-    fn is_in_time(&self, place: usize, candidate: usize, begin: i64) -> bool {
+    /// Reports whether a version may have a request that no other one needs.
+    fn is_free_for(&self, place: usize, request: usize) -> bool {
+        self.needed_by[request].is_none_or(|needed| needed == place)
+    }
+
+    /// Reports whether a version may have a candidate by the times, where the one before it was made at `begin` at the earliest, and no other one
+    /// needs it.
+    fn may_have(&self, place: usize, candidate: usize, begin: i64) -> bool {
         let slot = &self.run[place];
-        let Span { received, completed, .. } = self.spans[slot.candidates[candidate]];
-        begin.max(slot.earliest).max(received) <= slot.latest.min(completed).min(self.bounds[place + 1])
+        let request = slot.candidates[candidate];
+        let Span { received, completed, .. } = self.spans[request];
+        self.is_free_for(place, request)
+            && begin.max(slot.earliest).max(received) <= slot.latest.min(completed).min(self.bounds[place + 1])
     }
 
     fn note(&self, possible: &mut [Vec<bool>]) {
@@ -208,6 +232,9 @@ impl Search<'_> {
             return false;
         }
         let (now, latest) = (now.max(slot.earliest), slot.latest.min(self.bounds[place + 1]));
+        // What a later version is to have made is not for this one.
+        let kept =
+            self.fixed.filter(|fixed| fixed.0 > place).map(|(place, candidate)| self.run[place].candidates[candidate]);
         for (candidate, &request) in slot.candidates.iter().enumerate() {
             if self.fixed.is_some_and(|fixed| fixed.0 == place && fixed.1 != candidate) {
                 continue;
@@ -218,10 +245,12 @@ impl Search<'_> {
             }
             let span = self.spans[request];
             let then = now.max(span.received);
-            if self.taken[request] || then > latest.min(span.completed) {
+            let takes = !span.several || slot.last;
+            let is_kept = takes && kept == Some(request) || !self.is_free_for(place, request);
+            if self.taken[request] || is_kept || then > latest.min(span.completed) {
                 continue;
             }
-            self.taken[request] = !span.several || slot.last;
+            self.taken[request] = takes;
             self.chosen.push(Some(candidate));
             if self.choose(then) {
                 return true;
@@ -324,6 +353,19 @@ mod tests {
                 (contradictions + u32::from(!is_possible), removed + before - after, kept + after);
         }
         assert!(contradictions > 100 && removed > 1_000 && kept > 1_000, "{contradictions} {removed} {kept}");
+    }
+
+    /// A request that the last version needs is no other one's, however many others there are for those; nothing is tried in vain.
+    #[test]
+    fn what_one_version_needs_is_nobody_elses() {
+        let mut spans = vec![Span { received: 0, completed: 1_000, several: false }; 61];
+        spans[60] = Span { received: 0, completed: 900, several: false };
+        let wide = |at: i64| Slot { earliest: at, latest: at + 50, candidates: (0..61).collect(), ..Slot::default() };
+        let mut slots: Vec<Slot> = (0..5).map(|number| wide(number * 40)).collect();
+        slots.push(Slot { earliest: 300, latest: 310, candidates: vec![60], ..Slot::default() });
+        assert!(narrow(&mut slots, &spans).is_empty());
+        let left: Vec<usize> = slots.iter().map(|slot| slot.candidates.len()).collect();
+        assert_eq!(left, [60, 60, 60, 60, 60, 1]);
     }
 
     /// Fifty versions of one second and fifty requests that can each have made any of them, of which the times leave few.
