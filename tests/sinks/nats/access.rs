@@ -176,7 +176,7 @@ async fn nats_with_tls_and_a_credentials_file() {
         claims(&operator, key, "account", json!({"limits": limits, "type": "account", "version": 2}))
     };
     let more = format!(
-        "operator: {}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload: {{ {}: {}, {}: {} }}\ntls {{ cert_file: {:?}, key_file: {:?} }}",
+        "operator: {:?}\nsystem_account: {:?}\nresolver: MEMORY\nresolver_preload: {{ {:?}: {:?}, {:?}: {:?} }}\ntls {{ cert_file: {:?}, key_file: {:?} }}",
         claims(&operator, &operator, "operator", json!({"type": "operator", "version": 2})),
         system.public_key(),
         system.public_key(),
