@@ -79,7 +79,7 @@ fn narrow_run(run: &mut [Slot], spans: &[Span]) -> bool {
                 continue;
             }
             search.fixed = Some((slot, candidate));
-            match if search.steps < STEPS_MAX { search.find() } else { Found::Unknown } {
+            match search.find() {
                 Found::Yes => search.note(&mut possible),
                 Found::No => {}
                 Found::Unknown => possible[slot][candidate] = true,
@@ -166,6 +166,9 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn find(&mut self) -> Found {
+        if self.steps >= STEPS_MAX {
+            return Found::Unknown;
+        }
         self.taken.fill(false);
         self.chosen.clear();
         if self.choose(i64::MIN) {
