@@ -7,6 +7,7 @@ pub(crate) mod scan;
 mod text;
 pub(crate) mod tree;
 pub(crate) mod weight;
+mod word;
 
 pub(crate) use members::Members;
 pub use scan::one_line;

@@ -9,6 +9,8 @@ use bytes::{Bytes, BytesMut};
 
 use outline::Outline;
 
+use crate::core::json::scan;
+
 /// A buffer that has grown beyond this is given back once what it was needed for is taken.
 const KEEP: usize = 64 << 10;
 
@@ -156,7 +158,14 @@ impl Items {
         mut each: impl FnMut(Item<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut rest = chunk;
-        while let Some(byte) = rest.first().copied() {
+        loop {
+            if self.in_items && self.outline.is_none() {
+                let (inside, left) = rest.split_at(self.item_part(rest));
+                rest = left;
+                self.item.extend_from_slice(inside);
+                self.bound_item();
+            }
+            let Some(byte) = rest.first().copied() else { return Ok(()) };
             let span = self.span(rest);
             let (taken, left) = rest.split_at(span);
             rest = left;
@@ -170,7 +179,43 @@ impl Items {
                 return Err(Oversize.into());
             }
         }
-        Ok(())
+    }
+
+    /// Returns the number of bytes before the end of the item, or all of them, and follows what is in them.
+    fn item_part(&mut self, rest: &[u8]) -> usize {
+        let mut at = 0;
+        loop {
+            if self.in_string {
+                if self.escaped && at < rest.len() {
+                    self.escaped = false;
+                    at += 1;
+                }
+                let Some(found) = scan::quote_or_backslash(&rest[at..]) else { return rest.len() };
+                at += found;
+                self.escaped = rest[at] == b'\\';
+                self.in_string = self.escaped;
+                at += 1;
+            }
+            let Some(byte) = rest.get(at) else { return at };
+            match byte {
+                _ if self.in_string => continue,
+                b'"' => self.in_string = true,
+                b',' | b']' if self.depth == 0 => return at,
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            at += 1;
+        }
+    }
+
+    /// Keeps of an item that is longer than the bound what names it.
+    fn bound_item(&mut self) {
+        if self.item.len() > self.limit {
+            let mut outline = Outline::default();
+            outline.push(&std::mem::take(&mut self.item));
+            self.outline = Some(outline);
+        }
     }
 
     /// Returns the number of bytes that can be taken at once: all of a string before its next quote or escape, or one.
@@ -254,11 +299,7 @@ impl Items {
             Some(outline) => outline.push(taken),
             None => self.item.extend_from_slice(taken),
         }
-        if self.item.len() > self.limit {
-            let mut outline = Outline::default();
-            outline.push(&std::mem::take(&mut self.item));
-            self.outline = Some(outline);
-        }
+        self.bound_item();
         if outside {
             match byte {
                 b'{' | b'[' => self.depth += 1,

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use super::word::before_quote_or_backslash;
+
 /// Returns the end of the string that begins here: its closing quote, or the end of the text.
 pub(crate) fn end_of_string(text: &[u8], begin: usize) -> usize {
     let mut at = begin + 1;
-    while let Some(found) = text.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+    while let Some(found) = text.get(at..).and_then(quote_or_backslash) {
         at += found;
         if text[at] == b'"' {
             return at;
@@ -13,6 +15,22 @@ pub(crate) fn end_of_string(text: &[u8], begin: usize) -> usize {
         at += 2;
     }
     text.len()
+}
+
+/// Returns the position of the first quote or backslash.
+pub(crate) fn quote_or_backslash(text: &[u8]) -> Option<usize> {
+    /// Most strings end within as many words. What is longer is worth the call of a search with vectors.
+    const WORDS: usize = 4;
+    let (words, _) = text.as_chunks();
+    let words = &words[..words.len().min(WORDS)];
+    for (index, word) in words.iter().enumerate() {
+        let before = before_quote_or_backslash(*word);
+        if before < word.len() {
+            return Some(index * word.len() + before);
+        }
+    }
+    let begin = words.as_flattened().len();
+    memchr::memchr2(b'"', b'\\', &text[begin..]).map(|found| begin + found)
 }
 
 /// Returns the start of an object's first member that has one of these keys, which are given with quotes and colon.
@@ -49,6 +67,78 @@ pub(crate) fn value(text: &[u8], begin: usize) -> Option<Range<usize>> {
         if depth == 0 {
             return (at <= text.len()).then_some(begin..at);
         }
+    }
+}
+
+/// A position in a text that is known to be JSON, for picking values out of it in one pass. Whatever holds a value takes it: a method
+/// gives nothing where the text is not JSON after all.
+#[derive(Debug)]
+pub(crate) struct Cursor<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// A cursor at the beginning of a text.
+    pub(crate) const fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// Takes a value. If it is an object, `member` takes the value of each member; it gets the bytes between the quotes of the name.
+    pub(crate) fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
+        self.container(b'{', b'}', |cursor| {
+            let name = cursor.string()?;
+            (cursor.peek()? == b':').then(|| cursor.at += 1)?;
+            member(cursor, name)
+        })
+    }
+
+    /// Takes a value. If it is an array, `element` takes each element.
+    pub(crate) fn array(&mut self, element: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.container(b'[', b']', element)
+    }
+
+    fn container(&mut self, begin: u8, end: u8, mut each: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        if self.peek()? != begin {
+            return self.skip().map(drop);
+        }
+        self.at += 1;
+        if self.peek()? == end {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            each(self)?;
+            let next = self.peek()?;
+            self.at += 1;
+            if next == end {
+                return Some(());
+            }
+            (next == b',').then_some(())?;
+        }
+    }
+
+    /// Takes a value, and returns it as it stands in the text.
+    pub(crate) fn skip(&mut self) -> Option<&'a [u8]> {
+        self.peek()?;
+        let found = value(self.text, self.at)?;
+        self.at = found.end;
+        self.text.get(found)
+    }
+
+    fn string(&mut self) -> Option<&'a [u8]> {
+        (self.peek()? == b'"').then_some(())?;
+        let (begin, end) = (self.at + 1, end_of_string(self.text, self.at));
+        self.at = end + 1;
+        self.text.get(begin..end)
+    }
+
+    /// The next byte that is no white space.
+    fn peek(&mut self) -> Option<u8> {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.text.get(self.at) {
+            self.at += 1;
+        }
+        self.text.get(self.at).copied()
     }
 }
 

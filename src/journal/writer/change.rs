@@ -110,7 +110,7 @@ impl Transaction<'_> {
     }
 
     pub(super) fn added(&mut self, source: i64, row: Option<i64>, object: &Observed, evidence: Evidence) -> Result {
-        let row = self.object_row(source, row, object)?;
+        let Some(row) = row else { return self.added_first(source, object, evidence) };
         // Read again: the entry of an older incarnation may have been written a moment ago.
         let previous = self
             .conn
@@ -125,6 +125,27 @@ impl Transaction<'_> {
             params![object.uid, object.version.as_str(), row, emitted.seq, marks_json(&object.body)],
         )?;
         Ok(())
+    }
+
+    /// Writes the first entry of an object that has no row, and its row with the seq that the entry gets.
+    fn added_first(&mut self, source: i64, object: &Observed, evidence: Evidence) -> Result {
+        let resource = self.source(source)?.resource;
+        self.execute(
+            "remember an object",
+            "INSERT INTO object (resource, namespace, name, uid, version, present, last, base, marks)
+             VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?6, ?7)",
+            params![
+                resource,
+                object.namespace,
+                object.name,
+                object.uid,
+                object.version.as_str(),
+                self.changes.head + 1,
+                marks_json(&object.body)
+            ],
+        )?;
+        let row = self.conn.last_insert_rowid();
+        self.emit(source, Some(row), 0, None, EntryType::Added, evidence, object, None).map(drop)
     }
 
     /// The row of an object, made when there is none.

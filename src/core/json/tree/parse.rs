@@ -1,6 +1,7 @@
 //! The parser: one pass over a text, which copies what stands in a text that this one is like.
 
 use super::{Id, Kind, Node, Tree, UNREAD};
+use crate::core::json::word;
 
 /// Meaning of a byte inside a string.
 const ORDINARY: u8 = 0;
@@ -226,6 +227,13 @@ impl Parser<'_, '_> {
         self.at += 1;
         let (mut escaped, mut ascii) = (false, true);
         loop {
+            while let Some(word) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
+                let ordinary = word::ordinary(*word);
+                self.at += ordinary;
+                if ordinary < word.len() {
+                    break;
+                }
+            }
             let byte = *self.bytes.get(self.at)?;
             match IN_STRING[byte as usize] {
                 ORDINARY => self.at += 1,
