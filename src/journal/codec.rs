@@ -26,16 +26,6 @@ const SMALL: usize = 384;
 /// A shorter difference gains too little.
 const WORTH_SQUEEZING: usize = 768;
 
-/// Level of zstd for what stays.
-const LEVEL: i32 = 1;
-/// Level of zstd for what is read once and dropped.
-const BRIEF_LEVEL: i32 = -3;
-
-fn set_level(context: &mut CCtx<'static>, level: i32) {
-    let set = context.set_parameter(CParameter::CompressionLevel(level));
-    debug_assert!(set.is_ok(), "the level exists in every zstd");
-}
-
 /// Reason why stored bytes could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("stored bytes do not decompress: {0}")]
@@ -57,7 +47,8 @@ impl std::fmt::Debug for Codec {
 impl Default for Codec {
     fn default() -> Self {
         let mut compress = CCtx::create();
-        set_level(&mut compress, LEVEL);
+        let set = compress.set_parameter(CParameter::CompressionLevel(1));
+        debug_assert!(set.is_ok(), "level 1 exists in every zstd");
         // A flipped bit on the disk would else come back as another text, and SQLite has no checksums of its own.
         let set = compress.set_parameter(CParameter::ChecksumFlag(true));
         debug_assert!(set.is_ok(), "frames may have checksums in every zstd");
@@ -75,15 +66,6 @@ impl Codec {
         }
         let squeezed = self.squeeze(vec![SQUEEZED], &delta);
         if squeezed.len() < delta.len() { squeezed } else { delta }
-    }
-
-    /// Compresses bytes that are stored for a short time: larger than by [`Codec::compress`], in two thirds of the time, and read back in
-    /// half of it.
-    pub fn compress_briefly(&mut self, bytes: &[u8]) -> Vec<u8> {
-        set_level(&mut self.compress, BRIEF_LEVEL);
-        let squeezed = self.squeeze(Vec::new(), bytes);
-        set_level(&mut self.compress, LEVEL);
-        squeezed
     }
 
     /// Compresses as [`Codec::compress`] does a version of the same object as `base`: the positions of the object in both are

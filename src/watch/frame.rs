@@ -124,7 +124,8 @@ enum Key {
 }
 
 impl Items {
-    /// Items, and an envelope, of at most `limit` bytes each. Of longer items only what names them is given out.
+    /// Items, and an envelope, of at most `limit` bytes each. Of longer items only what names them is given out; up to a chunk more of one
+    /// is held for a moment.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self {
@@ -295,11 +296,10 @@ impl Items {
             self.item.shrink_to(KEEP);
             return Ok(());
         }
-        match &mut self.outline {
-            Some(outline) => outline.push(taken),
-            None => self.item.extend_from_slice(taken),
+        // What is not beyond the bound was taken as a whole.
+        if let Some(outline) = &mut self.outline {
+            outline.push(taken);
         }
-        self.bound_item();
         if outside {
             match byte {
                 b'{' | b'[' => self.depth += 1,
@@ -503,7 +503,7 @@ mod tests {
         #[test]
         fn any_list_in_any_chunks_is_what_serde_says(
             items in prop::collection::vec(json(), 0..5), before in json(), after in json(),
-            sizes in prop::collection::vec(1_usize..40, 1..8), pretty in any::<bool>(),
+            sizes in prop::collection::vec(1_usize..40, 1..8), pretty in any::<bool>(), limit in 8_usize..200,
         ) {
             let value = serde_json::json!({ "a": before, "items": items, "z": after });
             let text = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
@@ -516,6 +516,8 @@ mod tests {
             let mut rest: serde_json::Value = serde_json::from_str(&envelope).unwrap();
             prop_assert_eq!(rest["items"].take(), serde_json::json!([]));
             prop_assert_eq!(&rest["z"], &value["z"]);
+            // What is beyond a bound is so wherever chunks end.
+            prop_assert_eq!(split(&text, &sizes, limit).ok(), split(&text, &[1], limit).ok());
         }
 
         #[test]

@@ -24,7 +24,7 @@ const STAMPS: [&[At]; 4] = [
     &[At::Member("status"), At::Member("conditions"), At::Element, At::Last],
 ];
 
-/// The newest stamp of an object, to the second.
+/// The newest stamp of an object, to the second. The object has to be JSON.
 #[must_use]
 pub fn newest(object: &[u8]) -> Option<Timestamp> {
     Picked::of(object).map_or_else(|| read_newest(object), |picked| picked.newest())
@@ -47,7 +47,7 @@ struct Picked<'a> {
 }
 
 impl<'a> Picked<'a> {
-    /// Returns nothing where a name or a stamp is escaped, where one of the members comes twice, or where the text is not JSON.
+    /// Returns nothing where a name or a stamp is escaped, or where one of the members comes twice.
     fn of(object: &'a [u8]) -> Option<Self> {
         let mut picked = Self::default();
         let (mut metadata, mut status) = (Once::default(), Once::default());

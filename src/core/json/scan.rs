@@ -70,8 +70,8 @@ pub(crate) fn value(text: &[u8], begin: usize) -> Option<Range<usize>> {
     }
 }
 
-/// A position in a text that is known to be JSON, for picking values out of it in one pass. Whatever holds a value takes it: a method
-/// gives nothing where the text is not JSON after all.
+/// A position in a text that is known to be JSON, for picking values out of it in one pass. Of another text a method gives nothing,
+/// or some part of it.
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {
     text: &'a [u8],

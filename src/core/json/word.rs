@@ -1,7 +1,7 @@
 //! Eight bytes of a JSON text at once: how many of them come before one that means something inside a string.
 //!
-//! The bytes of a word are compared side by side. Each comparison has its lowest set bit at the first byte that it is about, because a
-//! subtraction borrows only from the bytes above.
+//! The bytes of a word are compared side by side. Of the highest bits of all bytes, each comparison sets first that of the first byte that
+//! it is about, because a subtraction borrows only from the bytes above. Its other bits mean nothing.
 
 /// A one in each byte.
 const EACH: u64 = u64::MAX / 0xff;
@@ -21,7 +21,7 @@ pub(super) const fn before_quote_or_backslash(bytes: [u8; 8]) -> usize {
     first(equal(word, b'"') | equal(word, b'\\'))
 }
 
-/// Sets the highest bit of bytes that are this one, and maybe of some above the first of them.
+/// Sets the highest bit of bytes that are this one, and maybe of some above the first of them. Other bits mean nothing.
 const fn equal(word: u64, byte: u8) -> u64 {
     let differs = word ^ (EACH * byte as u64);
     differs.wrapping_sub(EACH) & !differs

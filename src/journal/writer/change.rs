@@ -129,7 +129,7 @@ impl Transaction<'_> {
 
     /// Writes the first entry of an object that has no row, and its row with the seq that the entry gets.
     fn added_first(&mut self, source: i64, object: &Observed, evidence: Evidence) -> Result {
-        let resource = self.source(source)?.resource;
+        let (resource, seq) = (self.source(source)?.resource, self.changes.head + 1);
         self.execute(
             "remember an object",
             "INSERT INTO object (resource, namespace, name, uid, version, present, last, base, marks)
@@ -140,12 +140,14 @@ impl Transaction<'_> {
                 object.name,
                 object.uid,
                 object.version.as_str(),
-                self.changes.head + 1,
+                seq,
                 marks_json(&object.body)
             ],
         )?;
         let row = self.conn.last_insert_rowid();
-        self.emit(source, Some(row), 0, None, EntryType::Added, evidence, object, None).map(drop)
+        let emitted = self.emit(source, Some(row), 0, None, EntryType::Added, evidence, object, None)?;
+        debug_assert_eq!((emitted.seq, emitted.base), (seq, seq), "the entry has the seq that the row names");
+        Ok(())
     }
 
     /// The row of an object, made when there is none.

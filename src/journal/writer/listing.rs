@@ -245,7 +245,7 @@ impl Transaction<'_> {
         }
         match found {
             Found::Version(object) => {
-                let body = self.codec.compress_briefly(&object.body.bytes);
+                let body = self.codec.compress(None, &object.body.bytes);
                 self.keep_staged(id, object, Some(&body), false)
             }
             Found::Deletion(object) => self.keep_staged(id, object, Some(&[]), true),
@@ -299,7 +299,7 @@ impl Transaction<'_> {
         let known = self.known(source.resource, &object.namespace, &object.name)?;
         let same = by_version
             && known.is_some_and(|known| known.present && known.uid == object.uid && known.version == object.version);
-        let body = (!same).then(|| self.codec.compress_briefly(&object.body.bytes));
+        let body = (!same).then(|| self.codec.compress(None, &object.body.bytes));
         self.keep_staged(id, object, body.as_deref(), false)
     }
 

@@ -240,7 +240,8 @@ impl Parser<'_, '_> {
                 QUOTE => break,
                 NOT_ASCII => {
                     ascii = false;
-                    self.at += 1;
+                    let others = self.bytes[self.at..].iter().position(u8::is_ascii);
+                    self.at += others.unwrap_or(self.bytes.len() - self.at);
                 }
                 BACKSLASH => {
                     escaped = true;
