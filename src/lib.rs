@@ -22,7 +22,7 @@
 //!
 //! Context: A workspace of crates keeps walls by the compiler, and may build in parallel.
 //! Decision: One crate; `tests/tidy` keeps the walls that ARCHITECTURE.md draws. A build after an edit takes seconds, and our
-//! own crate takes a fifth of the processor time of a first build. The clients of S3, NATS, Redis, PostgreSQL and Kafka stand
+//! own crate takes half of the processor time of an optimized build. The clients of S3, NATS, Redis, PostgreSQL and Kafka stand
 //! behind cargo features, because they add minutes.
 //! Cost: Every edit compiles the whole crate, on one core.
 

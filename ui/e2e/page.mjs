@@ -2,9 +2,10 @@
 //
 //   DECKLOG_UI_URL       the page of a running decklog, with the token that lets one browser in; without it, the made-up log of ui/dev
 //   DECKLOG_UI_CLUSTER   the API server that it watches, for the tests that change what is there, with the token in DECKLOG_UI_CLUSTER_TOKEN
-//   CHROMIUM             the browser; Debian's by default
+//   CHROMIUM             the browser; one of Debian's by default
 
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
 import { chromium } from "playwright-core";
 import { serve } from "../dev/serve.mjs";
 
@@ -14,8 +15,10 @@ export const cluster = process.env.DECKLOG_UI_CLUSTER ?? null;
 /** What the address with the token gave: every context of the browser has it, and so has `ask`. */
 let cookie = null;
 
+const installed = ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium"].find((path) => existsSync(path));
+
 export async function browser() {
-  const chrome = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+  const chrome = await chromium.launch({ executablePath: process.env.CHROMIUM ?? installed, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
   const make = chrome.newContext.bind(chrome);
   chrome.newContext = async (options) => {
     const context = await make(options);
