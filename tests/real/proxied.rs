@@ -56,11 +56,14 @@ impl<'c> Laptop<'c> {
         .await;
     }
 
-    /// It prints this and nothing else.
-    async fn prints(&self, arguments: &[&str], expected: &[u8]) {
+    /// Waits until it prints what the other prints, and nothing else. The other is asked each time, because the log may grow
+    /// between the two.
+    async fn prints(&self, arguments: &[&str], other: impl AsyncFn() -> Output) {
         until(&format!("{arguments:?} to print what decklog prints"), LIMIT, async || {
+            let expected = other().await;
+            assert!(expected.status.success() && !expected.stdout.is_empty(), "{expected:?}");
             let output = self.run(arguments).await;
-            let is_it = output.status.success() && output.stdout == expected;
+            let is_it = output.status.success() && output.stdout == expected.stdout;
             if is_it { Ok(()) } else { Err(format!("{output:?}")) }
         })
         .await;
@@ -107,11 +110,10 @@ pub async fn scenario(cluster: &Cluster) {
         json!({"spec": {"ports": [{"name": "http", "port": 9465, "targetPort": "http", "appProtocol": "https"}]}});
     cluster.patch(&service, &has_tls).await;
 
-    let here = daemon.command(&["tail", "-o", "json"]).stdout;
-    assert!(!here.is_empty());
-    laptop.prints(&["tail", "-o", "json"], &here).await;
+    let here = async || daemon.command(&["tail", "-o", "json"]);
+    laptop.prints(&["tail", "-o", "json"], here).await;
     for at in ["kube:", "kube://logs", "kube://logs/decklog", "kube://logs/https:decklog:http"] {
-        laptop.prints(&["--server", at, "tail", "-o", "json"], &here).await;
+        laptop.prints(&["--server", at, "tail", "-o", "json"], here).await;
     }
     laptop.refused(&["--context", "other", "tail"], 78, &["has no context \"other\"; it has test"]).await;
     laptop.refused(&["--server", "kube://shop", "tail"], 78, &["may not list services in namespace shop"]).await;
@@ -235,11 +237,11 @@ async fn pods(laptop: &Laptop<'_>, cluster: &Cluster, ip: &str, port: u16) {
     may(cluster, "reads", "default", "create", "pods/proxy").await;
     laptop.refused(&["--server", "kube://default", "tail"], 78, &["no decklog was found in namespace default"]).await;
     pod(cluster, "default", ip, port).await;
-    let here = laptop.run(&["tail", "--last", "5", "-o", "json"]).await.stdout;
+    let here = async || laptop.run(&["tail", "--last", "5", "-o", "json"]).await;
     for at in ["kube://default", "kube://default/pods/decklog-0"] {
-        laptop.prints(&["--server", at, "tail", "--last", "5", "-o", "json"], &here).await;
+        laptop.prints(&["--server", at, "tail", "--last", "5", "-o", "json"], here).await;
     }
     let exact = format!("kube://default/pods/https:decklog-0:{port}");
-    laptop.prints(&["--server", &exact, "tail", "--last", "5", "-o", "json"], &here).await;
+    laptop.prints(&["--server", &exact, "tail", "--last", "5", "-o", "json"], here).await;
     cluster.delete("/api/v1/namespaces/default/pods/decklog-0?gracePeriodSeconds=0").await;
 }
