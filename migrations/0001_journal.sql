@@ -85,8 +85,8 @@ CREATE TABLE object (
 -- What exists, for counting and for finding what a list does not have.
 CREATE INDEX object_present ON object (resource, namespace, name) WHERE present = 1;
 
--- The log. `line` is the whole entry as every sink gets it, compressed: alone (base IS NULL) or as a difference
--- of the entry `base`, so that any version is at most two rows away.
+-- The log. `line` is the whole entry as every sink gets it, compressed: alone (base IS NULL; as one frame, or as that of its
+-- object and what stands around it) or as a difference of the entry `base`, so that any version is at most two rows away.
 CREATE TABLE entry (
     seq          INTEGER PRIMARY KEY,
     time         INTEGER NOT NULL,   -- microseconds since 1970

@@ -1,15 +1,58 @@
-/* Gives large blocks back to the system as soon as they are freed.
+/* Gives memory back to the system once it is free.
  *
- * glibc raises the size from which a block is mapped by itself to that of the largest one that was freed, up to 32 MiB.
- * From then on each thread keeps up to 64 MiB of what it has freed, and many threads read a large object once in a while.
- * A size that is set stays (mallopt(3), M_MMAP_THRESHOLD).
+ * Large blocks: glibc raises the size from which a block is mapped by itself to that of the largest one that was freed, up to
+ * 32 MiB. From then on each thread keeps up to 64 MiB of what it has freed, and many threads read a large object once in a
+ * while. A size that is set stays (mallopt(3), M_MMAP_THRESHOLD).
+ *
+ * Small blocks: glibc gives back the end of a heap alone, and after a burst the blocks that stay lie between those that were
+ * freed. A thread of the daemon gives back all whole pages (malloc_trim(3)) in an interval. Few heaps have fewer gaps
+ * (M_ARENA_MAX).
  */
+#define _GNU_SOURCE
 #include <features.h>
 
 #ifdef __GLIBC__
 #include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
 
-__attribute__((constructor)) static void decklog_set_allocator(void) { mallopt(M_MMAP_THRESHOLD, 256 * 1024); }
+/* Seconds between two times at which free pages are given back. */
+enum { INTERVAL = 5, HEAPS = 4 };
+
+static void *give_back(void *unused) {
+    for (;;) {
+        sleep(INTERVAL);
+        malloc_trim(0);
+    }
+    return unused;
+}
+
+/* The signals of the process are for others. Without the thread the pages stay, which stops nothing. */
+static void start_giving_back(void) {
+    sigset_t all, before;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, NULL, give_back, NULL) == 0) {
+        pthread_setname_np(thread, "allocator");
+        pthread_detach(thread);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* The daemon is `decklog run`; the other commands end soon. */
+__attribute__((constructor)) static void decklog_set_allocator(int count, char **arguments) {
+    mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+    mallopt(M_ARENA_MAX, HEAPS);
+    for (int at = 1; at < count; at++) {
+        if (strcmp(arguments[at], "run") == 0) {
+            start_giving_back();
+            return;
+        }
+    }
+}
 #endif
 
 /* Named on the linker's command line, which keeps this file. */

@@ -8,6 +8,13 @@
 //! and of tokio keep their names, so that other files name this module and nothing else. What Windows lacks fails there with
 //! one sentence, or does nothing where nothing can be lost. Files that only the daemon compiles use Unix directly.
 //! Cost: An item that Unix gets is written for Windows as well.
+//!
+//! # Decision: free memory goes back to the system
+//!
+//! Context: After a burst glibc keeps a quarter of the daemon's memory: what stays lies between what was freed.
+//! Decision: `allocator.c` sets few heaps, and starts a thread in `decklog run` that gives whole free pages back every five
+//! seconds. It is C because no call of it is safe Rust.
+//! Cost: A thread that Rust does not know, and page faults where the memory is needed again.
 
 #[cfg(unix)]
 mod unix;

@@ -28,7 +28,7 @@ const CREATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_journal.sql")];
 
 /// The number of the first schema, which is `user_version` of the database. Lower ones are of decklogs before 0.1.0.
-pub(super) const FIRST: usize = 23;
+pub(super) const FIRST: usize = 24;
 
 /// The number of the schema that this decklog writes.
 pub(super) const CURRENT: usize = FIRST + MIGRATIONS.len() - 1;
@@ -305,7 +305,7 @@ mod tests {
     fn a_schema_that_changes_has_another_number() {
         let digest: String =
             crate::core::merkle::sha256(&[MIGRATIONS[0].as_bytes()]).iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!((FIRST, &*digest), (23, "06806134806d9ad3e05c5be30bf30cb73b8429a8381bc8f47daede6e7a32b983"));
+        assert_eq!((FIRST, &*digest), (24, "402e2d1d10d4719afde39c04b4c5d307522b2a397daec278021d1acde40a5c38"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! in a release build (`cargo test --release --test daemon memory::`, or `DECKLOG_TEST_BINARY` with the path of one) that
 //! is a matter of minutes.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
 use std::process::Command;
@@ -57,6 +58,14 @@ fn program_mib(daemon: &Daemon) -> u64 {
     kib / 1024
 }
 
+/// Names of the threads of a daemon.
+fn threads(daemon: &Daemon) -> BTreeSet<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
+    // One may end meanwhile.
+    let names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    names.map(|name| name.trim_end().to_owned()).collect()
+}
+
 #[track_caller]
 #[expect(clippy::print_stdout, reason = "the figures are what a full run is for")]
 fn bounded(daemon: &mut Daemon, what: &str) {
@@ -65,6 +74,8 @@ fn bounded(daemon: &mut Daemon, what: &str) {
     let peak = peak_mib(daemon) - program.saturating_sub(PROGRAM);
     println!("{what}: {peak} MiB resident at most, of a program of {program} MiB");
     assert!(peak < BOUND, "{what}: {peak} MiB");
+    // How much it gives back is measured in a bench.
+    assert!(threads(daemon).contains("allocator"), "nothing gives free memory back to the system");
 }
 
 /// Waits for so many entries in the journal.

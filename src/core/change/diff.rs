@@ -361,7 +361,7 @@ impl<'a> Differ<'a> {
 
     fn finish(mut self) -> (Change, Shape) {
         let managers = self.managers();
-        let json = patch::change(&self.areas, &self.patch, &managers);
+        let json = patch::change(&self.areas, &managers, self.patch.len(), |json| json.extend_from_slice(&self.patch));
         let happened = happened::of(&mut self.new, self.stamped.iter().map(String::as_str));
         (Change { areas: self.areas, touched: self.touched, json, happened }, self.new.into_shape())
     }

@@ -10,6 +10,7 @@
 //! on what is cached; a property test compares the two.
 //! Cost: Two comparers.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -60,19 +61,20 @@ pub(super) fn compare(old: &[u8], before: &Shape, new: &[u8]) -> Option<(Change,
     }
     search.elements_keep_their_names()?;
     let Search { mut read, books, .. } = search;
-    let mut set = Vec::new();
+    let mut set: Vec<&str> = Vec::new();
     paths.iter().for_each(|path| patch::note(&mut set, path));
-    let mut managers = Vec::new();
+    let mut managers = Cow::Borrowed(&[][..]);
     // Nothing moved in managedFields, so an owner is the same in both.
     let mut owners = before.owners().filter(|_| !books).cloned();
     if !books && !set.is_empty() {
         if let Some(known) = before.owners_of(&set) {
-            managers.clone_from(&known.managers);
+            managers = Cow::Borrowed(&known.managers);
         } else {
             // What is read here is kept for the next change.
             let tree = read.take().or_else(|| Tree::of_shape(old, shape))?;
-            managers = patch::managers(read.insert(tree), &[], &set);
-            owners = Some(Arc::new(Owners { set: set.clone(), managers: managers.clone() }));
+            let found = patch::managers(read.insert(tree), &[], &set);
+            managers = Cow::Owned(found.clone());
+            owners = Some(Arc::new(Owners { set: set.iter().map(|&path| path.to_owned()).collect(), managers: found }));
         }
     }
     let shape = read.map_or_else(|| shape.clone(), Tree::into_full_shape);
@@ -80,7 +82,7 @@ pub(super) fn compare(old: &[u8], before: &Shape, new: &[u8]) -> Option<(Change,
     if books {
         let (mut before, mut after) = (Tree::of_shape(old, &shape)?, Tree::of_shape(new, &next)?);
         let wrote = managed_fields::moved(&mut before, &mut after);
-        managers = patch::managers(&mut after, &wrote, &set);
+        managers = Cow::Owned(patch::managers(&mut after, &wrote, &set));
     }
     let stamped: Vec<&str> = paths.iter().map(String::as_str).filter(|path| happened::may_be_stamped(path)).collect();
     let happened = match &stamped[..] {
@@ -100,15 +102,14 @@ fn describe(
     mut paths: Vec<String>,
     managers: &[u8],
 ) -> Change {
-    let (mut areas, mut patch) = (Vec::with_capacity(2), Vec::with_capacity(512));
-    for ((id, _), path) in leaves.iter().zip(&paths) {
-        if let Some(area) = area_of(path) {
-            insert(&mut areas, &area);
+    let mut areas = Vec::with_capacity(2);
+    paths.iter().filter_map(|path| area_of(path)).for_each(|area| insert(&mut areas, &area));
+    let json = patch::change(&areas, managers, 512, |json| {
+        for ((id, _), path) in leaves.iter().zip(&paths) {
+            write_operation(json, "replace", path, Some(new.bytes(*id)), Some(old.bytes(*id)));
         }
-        write_operation(&mut patch, "replace", path, Some(new.bytes(*id)), Some(old.bytes(*id)));
-    }
+    });
     paths.retain(|path| path != RESOURCE_VERSION);
-    let json = patch::change(&areas, &patch, managers);
     Change { areas, touched: paths, json, happened: None }
 }
 

@@ -15,13 +15,15 @@ pub(super) const METADATA: &str = "/metadata";
 /// Bytes beside the values themselves that a patch may have before a container is replaced as a whole.
 pub(super) const ROOM: usize = 16 << 10;
 
-/// The whole member, of operations with a comma after each.
-pub(super) fn change(areas: &[String], patch: &[u8], managers: &[u8]) -> String {
-    let mut json = Vec::with_capacity(patch.len() + managers.len() + 128);
+/// The whole member, of operations with a comma after each, which `operations` appends: so many bytes about.
+pub(super) fn change(areas: &[String], managers: &[u8], bytes: usize, operations: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut json = Vec::with_capacity(bytes + managers.len() + 128);
     json.extend_from_slice(b"{\"areas\":");
     write_json(&mut json, areas);
-    let patch = patch.strip_suffix(b",").unwrap_or(patch);
-    for part in [b",\"patch\":[", patch, b"],\"managers\":[", managers, b"]}"] {
+    json.extend_from_slice(b",\"patch\":[");
+    operations(&mut json);
+    json.pop_if(|byte| *byte == b',');
+    for part in [b"],\"managers\":[", managers, b"]}"] {
         json.extend_from_slice(part);
     }
     String::from_utf8(one_line(json)).expect("it is made of parts of valid texts")
@@ -111,16 +113,16 @@ const ASKED: usize = 8;
 /// Where none did, the writer is among the owners of what is there now: each write owns all that it sets. What the API
 /// server itself sets has no owner, and no entry shows who removed what another had. A DELETE request is in no entry: what else
 /// changes with it (the phase of a Namespace) is not its owner's doing.
-pub(super) fn managers(new: &mut Tree<'_>, wrote: &[Id], set: &[String]) -> Vec<u8> {
+pub(super) fn managers(new: &mut Tree<'_>, wrote: &[Id], set: &[impl AsRef<str>]) -> Vec<u8> {
     let mut out = Vec::new();
     if !wrote.is_empty() {
         wrote.iter().for_each(|&entry| write_manager(&mut out, new.view(), entry, By::Moved));
         return out;
     }
-    if set.iter().any(|path| DELETION.contains(&path.as_str())) {
+    if set.iter().any(|path| DELETION.contains(&path.as_ref())) {
         return out;
     }
-    let paths: Vec<_> = set.iter().filter_map(|path| managed_fields::steps(new, path)).collect();
+    let paths: Vec<_> = set.iter().filter_map(|path| managed_fields::steps(new, path.as_ref())).collect();
     if paths.is_empty() {
         return out;
     }
@@ -141,10 +143,10 @@ pub(super) fn managers(new: &mut Tree<'_>, wrote: &[Id], set: &[String]) -> Vec<
 }
 
 /// Notes that a value was set, where its owner may have set it.
-pub(super) fn note(set: &mut Vec<String>, path: &str) {
+pub(super) fn note<'p, P: From<&'p str>>(set: &mut Vec<P>, path: &'p str) {
     let counts = path != RESOURCE_VERSION && path != GENERATION && !is_of_managed_fields(path);
     if counts && (set.len() < ASKED || DELETION.contains(&path)) {
-        set.push(path.to_owned());
+        set.push(path.into());
     }
 }
 

@@ -45,7 +45,7 @@ impl Shape {
     }
 
     /// Returns the owners of exactly these leaves, if they are known.
-    pub(super) fn owners_of(&self, set: &[String]) -> Option<&Arc<Owners>> {
+    pub(super) fn owners_of(&self, set: &[&str]) -> Option<&Arc<Owners>> {
         self.owners.as_ref().filter(|owners| owners.set == set)
     }
 

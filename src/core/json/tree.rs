@@ -19,31 +19,68 @@ pub(crate) use view::View;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `{`: below it a key and a value in turn.
-    Object,
+    Object = 0,
     /// `[`
-    Array,
+    Array = 1,
     /// `"`, member names included.
-    String,
+    String = 2,
     /// A number, `true`, `false` or `null`.
-    Scalar,
+    Scalar = 3,
 }
 
+/// A value in a list of them: 16 bytes, because the writer caches those of thousands of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
     start: u32,
     end: u32,
-    /// The node after everything that stands below this one in the list.
-    next: u32,
     /// The first node below this one: the one after it, [`UNREAD`], or one at the end of the list, behind a second node
     /// for the same value.
     first: u32,
-    kind: Kind,
-    /// A string that holds a backslash.
-    escaped: bool,
+    /// The node after everything that stands below this one in the list, above [`NEXT`] bits: the kind, and [`ESCAPED`].
+    packed: u32,
+}
+
+/// Bits below the number of the next node.
+const NEXT: u32 = 3;
+/// The bit of a string that holds a backslash.
+const ESCAPED: u32 = 1 << 2;
+
+impl Node {
+    /// A node whose list goes on with `next`, which is also the first node below it.
+    const fn new(start: u32, end: u32, next: u32, kind: Kind) -> Self {
+        Self { start, end, first: next, packed: next << NEXT | kind as u32 }
+    }
+
+    /// The node after everything that stands below this one in the list.
+    const fn next(self) -> u32 {
+        self.packed >> NEXT
+    }
+
+    const fn set_next(&mut self, next: u32) {
+        self.packed = next << NEXT | self.packed & ((1 << NEXT) - 1);
+    }
+
+    const fn kind(self) -> Kind {
+        match self.packed & 3 {
+            0 => Kind::Object,
+            1 => Kind::Array,
+            2 => Kind::String,
+            _ => Kind::Scalar,
+        }
+    }
+
+    /// Reports whether it is a string that holds a backslash.
+    const fn is_escaped(self) -> bool {
+        self.packed & ESCAPED != 0
+    }
 }
 
 /// A container of which nothing but its end is known yet.
 const UNREAD: u32 = u32::MAX;
+
+/// Bytes of the longest text. No entry is longer, and the nodes of such a text, each of them twice, have numbers below
+/// two to the power of 29, for a value and what separates it take two bytes.
+const LONGEST: usize = 256 << 20;
 
 /// Containers at this depth are left unread where a text is compared with an earlier one: in an object of Kubernetes the
 /// elements of the lists in `spec` and `status`, and each entry of managedFields. Most of them never change.
@@ -65,11 +102,17 @@ pub(crate) struct Leaf(Node);
 impl Leaf {
     /// The string, number, `true`, `false` or `null` that begins here.
     pub(crate) fn read(text: &[u8], at: usize) -> Option<Self> {
-        u32::try_from(text.len()).ok()?;
+        if text.len() > LONGEST {
+            return None;
+        }
         let mut parser = Parser { bytes: text, at, nodes: Vec::new(), like: None, depth: 0, silent: true };
         let kind = parser.leaf()?;
         let escaped = kind == Kind::String && memchr::memchr(b'\\', &text[at..parser.at]).is_some();
-        Some(Self(Node { start: short(at), end: short(parser.at), next: 0, first: 0, kind, escaped }))
+        let mut node = Node::new(short(at), short(parser.at), 0, kind);
+        if escaped {
+            node.packed |= ESCAPED;
+        }
+        Some(Self(node))
     }
 
     /// End of the value in the text.
@@ -106,7 +149,8 @@ impl Shape {
     /// The shape of a text that is the one of this shape but for some leaves, which are given in their order.
     pub(crate) fn with_leaves(&self, leaves: &[(Id, Leaf)]) -> Self {
         let old = |id: &Id| &self.0[*id];
-        let alike = |a: &Node, b: &Node| (a.start, a.end, a.kind, a.escaped) == (b.start, b.end, b.kind, b.escaped);
+        let facts = |node: &Node| (node.start, node.end, node.kind(), node.is_escaped());
+        let alike = |a: &Node, b: &Node| facts(a) == facts(b);
         if leaves.iter().all(|(id, leaf)| alike(old(id), &leaf.0)) {
             return self.clone();
         }
@@ -120,21 +164,23 @@ impl Shape {
         }
         for (id, leaf) in leaves {
             let node = &mut nodes[*id];
-            *node = Node { next: node.next, first: node.first, ..leaf.0 };
+            let (first, next) = (node.first, node.next());
+            *node = Node { first, ..leaf.0 };
+            node.set_next(next);
         }
         Self(Arc::new(nodes))
     }
 
     /// Without what was read when it was needed, where that is much.
     pub(crate) fn trimmed(self) -> Self {
-        let inline = self.0.first().map_or(0, |root| root.next as usize);
+        let inline = self.0.first().map_or(0, |root| root.next() as usize);
         if self.0.len() <= 2 * inline + KEPT { self } else { Self(Arc::new(inline_only(Vec::clone(&self.0)))) }
     }
 }
 
 /// Without what was read when it was needed: that stands at the end of the list.
 fn inline_only(mut nodes: Vec<Node>) -> Vec<Node> {
-    let inline = nodes.first().map_or(0, |root| root.next);
+    let inline = nodes.first().map_or(0, |root| root.next());
     nodes.truncate(inline as usize);
     for node in &mut nodes {
         if node.first > inline {
@@ -188,8 +234,8 @@ impl<'a> Tree<'a> {
     }
 
     fn parse_text(text: &'a [u8], like: Option<&Tree<'_>>, depth: usize) -> Result<Self, String> {
-        if u32::try_from(text.len()).is_err() {
-            return Err("longer than 4 GiB".to_owned());
+        if text.len() > LONGEST {
+            return Err("longer than 256 MiB".to_owned());
         }
         // A list that grows by doubling would take up to three times what it needs.
         let likely = match like {

@@ -20,6 +20,8 @@ const BLOCK: usize = 16;
 const REACH: usize = 64;
 /// … and not more often than this.
 const MOST_STEPS: usize = 48;
+/// Bytes of an object that have its names.
+const FRONT: usize = 1 << 10;
 /// Entries of the largest table of hashes: enough for a text of a mebibyte, and still good for one of many.
 const LARGEST_TABLE: usize = 1 << 16;
 
@@ -45,6 +47,24 @@ impl Encoder {
     /// `text` as a difference of `base`.
     pub(super) fn encode(&mut self, base: &[u8], text: &[u8]) -> Vec<u8> {
         let mut parts = Parts::of(text);
+        self.search(&mut parts, text, base);
+        parts.end()
+    }
+
+    /// `text` as a difference of a part of itself. What stands before the part is searched for in the first kibibyte of it,
+    /// where an object has its names; what stands behind it is short.
+    pub(super) fn around(&mut self, text: &[u8], part: Range<usize>) -> Vec<u8> {
+        let mut parts = Parts::of(text);
+        let inner = &text[part.clone()];
+        self.search(&mut parts, &text[..part.start], &inner[..inner.len().min(FRONT)]);
+        if !inner.is_empty() {
+            parts.copy(part.start, 0, inner.len());
+        }
+        parts.end()
+    }
+
+    /// Copies the parts of `text`, which is the text of `parts` or the beginning of it, that `base` has.
+    fn search(&mut self, parts: &mut Parts<'_>, text: &[u8], base: &[u8]) {
         let bits = self.index(base);
         let mut at = 0;
         // Where nothing is found for long, as in a patch that the base does not have, the steps get longer: what is
@@ -63,7 +83,6 @@ impl Encoder {
             parts.copy(at - before, from - before, before + length);
             at += length;
         }
-        parts.end()
     }
 
     /// Notes where each block of `base` stands. Of equal blocks the last counts, and 0 stands for none as well: whoever
@@ -196,7 +215,8 @@ fn shared_start(one: &[u8], other: &[u8]) -> usize {
     whole + shared(one[whole..].iter(), other[whole..].iter())
 }
 
-fn put(out: &mut Vec<u8>, mut number: u64) {
+/// Appends a number, seven bits to a byte, the lowest first.
+pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push((number & 0x7f) as u8 | 0x80);
         number >>= 7;
@@ -204,7 +224,8 @@ fn put(out: &mut Vec<u8>, mut number: u64) {
     out.push((number & 0x7f) as u8);
 }
 
-fn take(rest: &mut &[u8]) -> Option<u64> {
+/// Takes a number from the front of `rest`; `None` where it does not end.
+pub(super) fn take(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for shift in (0..64).step_by(7) {
         let (byte, after) = rest.split_first()?;
@@ -296,6 +317,13 @@ mod tests {
             let head = &base[..cut.min(base.len())];
             let tail = &base[again.min(base.len())..];
             there_and_back(base.as_bytes(), format!("{head}{other}{tail}").as_bytes());
+        }
+
+        #[test]
+        fn a_text_around_a_part_of_itself_comes_back(head in "[ab]{0,60}", part in "[ab]{0,80}", tail in "[ab]{0,20}") {
+            let text = format!("{head}{part}{tail}");
+            let bytes = Encoder::default().around(text.as_bytes(), head.len()..head.len() + part.len());
+            prop_assert_eq!(decode(part.as_bytes(), &bytes, 1 << 20), Some(text.into_bytes()));
         }
 
         #[test]

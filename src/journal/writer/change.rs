@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, params};
 
+use super::store::{Beside, Frame};
 use super::{Known, Transaction, known_row, marks_json, pointers_json, sql};
 use crate::core::change::{self, Shape};
 use crate::core::model::{EntryType, Evidence, Observed, Redacted, ResourceVersion, Verb};
@@ -80,7 +81,7 @@ impl Transaction<'_> {
             (Verb::Upsert, Some(known)) if known.present => return self.reject_inconsistent(id),
             (Verb::Upsert, Some(known))
                 if known.uid == object.uid && !undone(&known) && object.version.is_not_after(&known.version) => {}
-            (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), object, Evidence::Watched)?,
+            (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), object, Evidence::Watched, None)?,
             (Verb::Delete, Some(known)) if known.present && known.uid == object.uid => {
                 if !object.version.is_before(&known.version) {
                     self.deleted(id, &known, object, Evidence::Watched)?;
@@ -109,15 +110,24 @@ impl Transaction<'_> {
             .map_err(sql("look an object up"))
     }
 
-    pub(super) fn added(&mut self, source: i64, row: Option<i64>, object: &Observed, evidence: Evidence) -> Result {
-        let Some(row) = row else { return self.added_first(source, object, evidence) };
+    /// Writes the first entry of an incarnation. `frame` is its object as it was staged, where it was.
+    pub(super) fn added(
+        &mut self,
+        source: i64,
+        row: Option<i64>,
+        object: &Observed,
+        evidence: Evidence,
+        frame: Option<Frame<'_>>,
+    ) -> Result {
+        let beside = frame.map_or(Beside::Nothing, Beside::Frame);
+        let Some(row) = row else { return self.added_first(source, object, evidence, beside) };
         // Read again: the entry of an older incarnation may have been written a moment ago.
         let previous = self
             .conn
             .prepare_cached("SELECT last FROM object WHERE id = ?")
             .and_then(|mut select| select.query_row([row], |row| row.get(0)))
             .map_err(sql("look an object up"))?;
-        let emitted = self.emit(source, Some(row), previous, None, EntryType::Added, evidence, object, None)?;
+        let emitted = self.emit(source, Some(row), previous, None, EntryType::Added, evidence, object, beside)?;
         self.execute(
             "remember an object",
             "UPDATE object SET uid = ?, version = ?, present = 1, last = ?4, base = ?4, state = NULL, marks = ?5, pointers = NULL
@@ -128,7 +138,7 @@ impl Transaction<'_> {
     }
 
     /// Writes the first entry of an object that has no row, and its row with the seq that the entry gets.
-    fn added_first(&mut self, source: i64, object: &Observed, evidence: Evidence) -> Result {
+    fn added_first(&mut self, source: i64, object: &Observed, evidence: Evidence, beside: Beside<'_>) -> Result {
         let (resource, seq) = (self.source(source)?.resource, self.changes.head + 1);
         self.execute(
             "remember an object",
@@ -145,7 +155,7 @@ impl Transaction<'_> {
             ],
         )?;
         let row = self.conn.last_insert_rowid();
-        let emitted = self.emit(source, Some(row), 0, None, EntryType::Added, evidence, object, None)?;
+        let emitted = self.emit(source, Some(row), 0, None, EntryType::Added, evidence, object, beside)?;
         debug_assert_eq!((emitted.seq, emitted.base), (seq, seq), "the entry has the seq that the row names");
         Ok(())
     }
@@ -199,8 +209,8 @@ impl Transaction<'_> {
             return self.suppress(known, object);
         }
         let kind = EntryType::Modified;
-        let change = Some((change, shape));
-        let emitted = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, change)?;
+        let beside = Beside::Change(change, shape);
+        let emitted = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, beside)?;
         self.execute(
             "remember an object",
             "UPDATE object SET version = ?, last = ?, base = ?, state = NULL, marks = ?, pointers = NULL WHERE id = ?",
@@ -225,9 +235,11 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Found on a first list that is not emitted.
-    pub(super) fn remember(&mut self, row: i64, object: &Observed) -> Result {
-        let state = self.codec.compress(None, &object.body.bytes);
+    /// Keeps the state of an object that a first list found and that is not emitted. `frame` is the object as it was staged,
+    /// unless it was redacted again.
+    pub(super) fn remember(&mut self, row: i64, object: &Observed, frame: Option<Frame<'_>>) -> Result {
+        let made = if frame.is_none() { self.codec.compress(None, &object.body.bytes) } else { Vec::new() };
+        let state = frame.map_or(&*made, |frame| frame.zstd);
         self.execute(
             "remember an object",
             "UPDATE object SET uid = ?, version = ?, present = 1, state = ?, marks = ?, pointers = ? WHERE id = ?",
@@ -245,7 +257,8 @@ impl Transaction<'_> {
 
     pub(super) fn deleted(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Result {
         let kind = EntryType::Deleted;
-        let emitted = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, None)?;
+        let beside = Beside::Nothing;
+        let emitted = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, beside)?;
         self.execute(
             "remember that an object is gone",
             "UPDATE object SET version = ?, present = 0, last = ?, base = NULL, state = NULL, marks = NULL, pointers = NULL

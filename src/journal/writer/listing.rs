@@ -20,6 +20,7 @@
 
 mod mend;
 mod scope;
+mod staged;
 mod write;
 
 use std::collections::VecDeque;
@@ -30,6 +31,7 @@ use mend::{MENDED, MENDED_BEHIND_GAP};
 
 use super::queue::{Command, Reply};
 use super::staging::{Staged, row_bytes};
+use super::store::Frame;
 use super::{Known, SILENT, Transaction, known_row, marks_json, marks_of, pointers_json, sql};
 use crate::core::k8s::identity;
 use crate::core::model::{Checkpoint, Evidence, Observed, Redacted, ResourceVersion, Why};

@@ -22,6 +22,7 @@
 //! Cost: The writer remembers when the rules changed last.
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use rusqlite::params;
 
 use super::{Known, Marks, Transaction, micros, rfc3339, sql, type_code, type_of};
@@ -43,6 +44,24 @@ pub(super) struct Emitted {
     pub(super) base: u64,
 }
 
+/// What is known of a new version beside its bytes.
+pub(super) enum Beside<'f> {
+    Nothing,
+    /// The difference from the version before, and its shape.
+    Change(Change, Shape),
+    /// The object as it was staged.
+    Frame(Frame<'f>),
+}
+
+/// An object as it was staged.
+#[derive(Clone, Copy)]
+pub(super) struct Frame<'f> {
+    /// Its bytes as a zstd frame.
+    pub(super) zstd: &'f [u8],
+    /// Its newest stamp.
+    pub(super) newest: Option<Timestamp>,
+}
+
 impl Transaction<'_> {
     /// Writes one entry. Gives its seq and the seq of the entry that the object's next one is a difference of.
     #[expect(clippy::too_many_arguments, reason = "the columns of one row, each of another type")]
@@ -55,8 +74,13 @@ impl Transaction<'_> {
         op: EntryType,
         evidence: Evidence,
         object: &Observed,
-        change: Option<(Change, Shape)>,
+        beside: Beside<'_>,
     ) -> Result<Emitted> {
+        let (change, frame) = match beside {
+            Beside::Nothing => (None, None),
+            Beside::Change(change, shape) => (Some((change, shape)), None),
+            Beside::Frame(frame) => (None, Some(frame)),
+        };
         let base_line = match base.map(|seq| self.line(seq)).transpose() {
             // One that is damaged carries nothing: this entry stands alone.
             Err(JournalError::Corrupt(_)) => None,
@@ -67,10 +91,11 @@ impl Transaction<'_> {
         let time = rfc3339(now);
         let seq = self.changes.head + 1;
         // A deletion moves no stamp of the object.
-        let happened = match (&change, op) {
-            (Some((change, _)), _) => change.happened,
-            (None, EntryType::Added) => change::newest_stamp(&object.body.bytes),
-            (None, _) => None,
+        let happened = match (&change, frame, op) {
+            (Some((change, _)), ..) => change.happened,
+            (None, Some(frame), _) => frame.newest,
+            (None, None, EntryType::Added) => change::newest_stamp(&object.body.bytes),
+            (None, None, _) => None,
         };
         // A stamp of the future, or of before the years that RFC 3339 has, says nothing of when it happened.
         let latest = now.saturating_add(AHEAD);
@@ -107,7 +132,10 @@ impl Transaction<'_> {
             actor: None,
             redacted: &object.body.pointers,
         });
-        let (blob, stands_alone) = self.compress_version(base_line.as_ref(), &rendered.line, rendered.object.start);
+        let (blob, stands_alone) = match frame {
+            Some(frame) => (self.codec.enclose(&rendered.line, rendered.object.clone(), frame.zstd), true),
+            None => self.compress_version(base_line.as_ref(), &rendered.line, rendered.object.start),
+        };
         let used = base.filter(|_| !stands_alone);
         self.insert(seq, now, op, source_id, row, previous, used, &rendered.object, (&rendered.line, &blob))?;
         if let Some(since) = moment.late_since {

@@ -1,6 +1,6 @@
 //! The parser: one pass over a text, which copies what stands in a text that this one is like.
 
-use super::{Id, Kind, Node, Tree, UNREAD};
+use super::{ESCAPED, Id, Kind, NEXT, Node, Tree, UNREAD};
 use crate::core::json::word;
 
 /// Meaning of a byte inside a string.
@@ -100,7 +100,8 @@ impl Parser<'_, '_> {
                 if let Some(id) = node {
                     let (end, next) = (short(self.at), short(self.nodes.len()));
                     let node = &mut self.nodes[id];
-                    (node.end, node.next) = (end, next);
+                    node.end = end;
+                    node.set_next(next);
                     if self.silent {
                         node.first = UNREAD;
                         self.silent = false;
@@ -183,9 +184,8 @@ impl Parser<'_, '_> {
         self.nodes.extend(like.nodes[twin..like.next(twin)].iter().enumerate().map(|(at, node)| Node {
             start: node.start.wrapping_add(moved),
             end: node.end.wrapping_add(moved),
-            next: node.next.wrapping_add(shifted),
             first: first(twin + at, node),
-            ..*node
+            packed: node.packed.wrapping_add(shifted << NEXT),
         }));
         self.at = end;
         true
@@ -194,7 +194,7 @@ impl Parser<'_, '_> {
     fn push(&mut self, start: usize, kind: Kind) {
         if !self.silent {
             let next = short(self.nodes.len() + 1);
-            self.nodes.push(Node { start: short(start), end: short(self.at), next, first: next, kind, escaped: false });
+            self.nodes.push(Node::new(short(start), short(self.at), next, kind));
         }
     }
 
@@ -266,7 +266,7 @@ impl Parser<'_, '_> {
         }
         self.push(start, Kind::String);
         if escaped && !self.silent {
-            self.nodes.last_mut()?.escaped = true;
+            self.nodes.last_mut()?.packed |= ESCAPED;
         }
         Some(())
     }
@@ -316,5 +316,5 @@ impl Parser<'_, '_> {
 }
 
 pub(super) fn short(position: usize) -> u32 {
-    u32::try_from(position).expect("parse refuses texts longer than 4 GiB, and a node takes at least one byte")
+    u32::try_from(position).expect("parse refuses texts longer than 256 MiB, and a node takes at least one byte")
 }

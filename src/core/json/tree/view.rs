@@ -26,7 +26,7 @@ impl<'a, 's> View<'a, 's> {
     }
 
     pub(crate) fn kind(self, id: Id) -> Kind {
-        self.nodes[id].kind
+        self.nodes[id].kind()
     }
 
     /// The text of a value as it came.
@@ -50,12 +50,12 @@ impl<'a, 's> View<'a, 's> {
     pub(crate) fn string(self, id: Id) -> Cow<'a, str> {
         let raw = self.raw(id);
         let inner = &raw[1..raw.len() - 1];
-        if self.nodes[id].escaped { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
+        if self.nodes[id].is_escaped() { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
     }
 
     /// The node after everything that stands below this one in the list.
     pub(crate) fn next(self, id: Id) -> Id {
-        self.nodes[id].next as usize
+        self.nodes[id].next() as usize
     }
 
     /// The nodes below this one: the first, and the one after the last.
@@ -67,7 +67,7 @@ impl<'a, 's> View<'a, 's> {
 
     /// Reports whether a string holds a backslash.
     pub(crate) fn is_escaped(self, id: Id) -> bool {
-        self.nodes[id].escaped
+        self.nodes[id].is_escaped()
     }
 
     pub(crate) fn is_container(self, id: Id) -> bool {
@@ -121,7 +121,7 @@ impl<'a, 's> View<'a, 's> {
     pub(crate) fn reaches(self, id: Id, at: usize) -> bool {
         let node = &self.nodes[id];
         let end = node.end as usize;
-        end > at || end == at && node.kind == Kind::Scalar
+        end > at || end == at && node.kind() == Kind::Scalar
     }
 }
 

@@ -2,9 +2,10 @@
 
 use rusqlite::{OptionalExtension, params};
 
+use super::staged::{Opened, Slice, Staged};
 use super::{
-    DAMAGED, Evidence, JournalError, Known, MENDED, MENDED_BEHIND_GAP, Observed, Redacted, ResourceVersion, Result,
-    SILENT, SLICE, SLICE_BYTES, Transaction, Why, identity, known_row, marks_of, sql,
+    DAMAGED, Evidence, Frame, JournalError, Known, MENDED, MENDED_BEHIND_GAP, Observed, Redacted, Result, SILENT,
+    SLICE, SLICE_BYTES, Transaction, Why, identity, known_row, sql,
 };
 
 impl Transaction<'_> {
@@ -70,7 +71,6 @@ impl Transaction<'_> {
     /// Writes a slice of what a list found new or changed, in the order of versions, which is the order in which it came
     /// to be. Says whether there may be more.
     pub(super) fn write_changes(&mut self, id: i64, older: bool) -> Result<bool> {
-        let what = "write a list";
         let (_, why, _) = self.pending(id)?;
         let silent = why.as_deref() == Some(SILENT);
         let gap = why.as_deref().and_then(Why::parse);
@@ -81,39 +81,18 @@ impl Transaction<'_> {
             Some(_) => Evidence::Inferred,
             None => Evidence::Listed,
         };
-        let most = SLICE_BYTES.min(self.quota.sizes.group as u64 / 4);
-        let staged: Vec<i64> = {
-            let mut select = self
-                .conn
-                .prepare_cached(
-                    "SELECT id, length(body) FROM listing WHERE source = ? AND body IS NOT NULL
-                     ORDER BY length(version), version, id LIMIT ?",
-                )
-                .map_err(sql(what))?;
-            let mut rows = select.query(params![id, SLICE]).map_err(sql(what))?;
-            let (mut staged, mut bytes) = (Vec::new(), 0);
-            while let Some(row) = rows.next().map_err(sql(what))? {
-                if bytes >= most {
-                    break;
-                }
-                staged.push(row.get(0).map_err(sql(what))?);
-                bytes += row.get::<_, u64>(1).map_err(sql(what))?;
-            }
-            staged
-        };
+        let mut staged = self.next_staged(id)?;
+        let any = !staged.is_empty();
         if recovering == MENDED_BEHIND_GAP {
             // What follows the first one is whole.
-            if let Some(first) = staged.first() {
-                self.write_listed(id, *first, evidence, silent, older)?;
-            }
+            staged.truncate_to_first();
+            staged.each(|first| self.write_listed(id, first, evidence, silent, older))?;
             let what = "write what an object lacked";
             self.execute(what, "UPDATE source SET recovering = ? WHERE id = ?", params![MENDED, id])?;
-            return Ok(!staged.is_empty());
+            return Ok(any);
         }
         let before = self.changes.head;
-        for row in &staged {
-            self.write_listed(id, *row, evidence, silent, older)?;
-        }
+        staged.each(|object| self.write_listed(id, object, evidence, silent, older))?;
         if evidence == Evidence::Recovered {
             let what = "count what is recovered";
             // Of what one object lacked no GAP of the source says anything.
@@ -121,43 +100,52 @@ impl Transaction<'_> {
                      recovered_since = recovered_since + iif(recovering = ?3, 0, ?1) WHERE id = ?2";
             self.execute(what, add, params![self.changes.head - before, id, MENDED])?;
         }
-        Ok(!staged.is_empty())
+        Ok(any)
     }
 
-    pub(super) fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool, older: bool) -> Result {
+    /// Reads the staged objects of the next slice, in the order of versions.
+    fn next_staged(&self, id: i64) -> Result<Slice> {
         let what = "read a staged object";
-        let (mut object, blob, gone): (Observed, Vec<u8>, bool) = self
+        let most = SLICE_BYTES.min(self.quota.sizes.group as u64 / 4);
+        let mut select = self
             .conn
             .prepare_cached(
-                "SELECT namespace, name, uid, version, body, marks, pointers, gone FROM listing WHERE id = ?",
+                "SELECT id, namespace, name, uid, version, body, marks, pointers, gone FROM listing
+                 WHERE source = ? AND body IS NOT NULL ORDER BY length(version), version, id LIMIT ?",
             )
-            .and_then(|mut select| {
-                select.query_row([row], |row| {
-                    let pointers: Option<String> = row.get(6)?;
-                    let body = Redacted {
-                        bytes: Vec::new(),
-                        marks: marks_of(row.get(5)?),
-                        pointers: pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
-                    };
-                    let (namespace, name, uid) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                    let object = Observed { namespace, name, uid, version: ResourceVersion(row.get(3)?), body };
-                    Ok((object, row.get(4)?, row.get(7)?))
-                })
-            })
             .map_err(sql(what))?;
-        if gone {
+        let mut rows = select.query(params![id, SLICE]).map_err(sql(what))?;
+        let (mut staged, mut bytes) = (Slice::default(), 0);
+        while bytes < most {
+            let Some(row) = rows.next().map_err(sql(what))? else { break };
+            bytes += staged.push(row).map_err(sql(what))?;
+        }
+        Ok(staged)
+    }
+
+    fn write_listed(
+        &mut self,
+        id: i64,
+        mut staged: Staged<'_>,
+        evidence: Evidence,
+        silent: bool,
+        older: bool,
+    ) -> Result {
+        if staged.gone {
+            let Staged { row, object, .. } = staged;
             self.went(id, &object, evidence)?;
             self.execute("unstage an object", "DELETE FROM listing WHERE id = ?", params![row])?;
             return Ok(());
         }
-        let body = self
-            .codec
-            .decompress(None, &blob)
-            .map_err(|error| JournalError::Corrupt(format!("a staged object: {error}")))
-            .and_then(|bytes| {
+        let Opened { bytes, newest } = staged.open(self.codec);
+        let Staged { row, mut object, frame, .. } = staged;
+        let body =
+            bytes.map_err(|error| JournalError::Corrupt(format!("a staged object: {error}"))).and_then(|bytes| {
                 let staged = Redacted { bytes, ..std::mem::take(&mut object.body) };
                 if older { self.redact_again(id, &object.uid, staged) } else { Ok(staged) }
             });
+        // What is redacted again is another text than the staged one.
+        let frame = (!older).then_some(Frame { zstd: frame, newest });
         object.body = match body {
             Ok(body) => body,
             // What is damaged cannot be recorded, but the API server still has it.
@@ -181,13 +169,13 @@ impl Transaction<'_> {
             }
             Some(known) if known.present => {
                 self.vanished(id, &known, &object.namespace, &object.name)?;
-                self.added(id, Some(known.id), &object, evidence)?;
+                self.added(id, Some(known.id), &object, evidence, frame)?;
             }
             known if silent => {
                 let row = self.object_row(id, known.map(|known| known.id), &object)?;
-                self.remember(row, &object)?;
+                self.remember(row, &object, frame)?;
             }
-            known => self.added(id, known.map(|known| known.id), &object, evidence)?,
+            known => self.added(id, known.map(|known| known.id), &object, evidence, frame)?,
         }
         // It is recorded: a crash after this commit goes on with the next one.
         self.execute("unstage an object", "DELETE FROM listing WHERE id = ?", params![row])?;
