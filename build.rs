@@ -1,5 +1,5 @@
-//! Compiles the one file of C: a setting of the allocator has to be made before `main`, and takes no `unsafe` there. Asks for the
-//! stack that the main thread has on Linux.
+//! Compiles the one file of C: the allocator has to be set up before `main`, and takes no `unsafe` there. Asks for the stack that
+//! the main thread has on Linux.
 
 fn main() {
     println!("cargo::rerun-if-changed=src/core/allocator.c");

@@ -20,6 +20,8 @@
 
 /* Seconds between two times at which free pages are given back. */
 enum { INTERVAL = 5, HEAPS = 4 };
+/* Bytes of its stack, which count where the data of the process is limited. */
+enum { STACK = 128 << 10 };
 
 static void *give_back(void *unused) {
     for (;;) {
@@ -32,17 +34,20 @@ static void *give_back(void *unused) {
 /* The signals of the process are for others. Without the thread the pages stay, which stops nothing. */
 static void start_giving_back(void) {
     sigset_t all, before;
+    pthread_attr_t attributes;
     pthread_t thread;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, NULL, give_back, NULL) == 0) {
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK);
+    if (pthread_create(&thread, &attributes, give_back, NULL) == 0) {
         pthread_setname_np(thread, "allocator");
         pthread_detach(thread);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* The daemon is `decklog run`; the other commands end soon. */
+/* The daemon is `decklog run`; the other commands hold little. */
 __attribute__((constructor)) static void decklog_set_allocator(int count, char **arguments) {
     mallopt(M_MMAP_THRESHOLD, 256 * 1024);
     mallopt(M_ARENA_MAX, HEAPS);

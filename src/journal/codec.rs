@@ -83,7 +83,8 @@ impl Codec {
         }
     }
 
-    /// Compresses `text` with a part of it that is compressed already: `frame` is what [`Codec::compress`] made of the part alone.
+    /// Compresses `text` with a part of it that is compressed already: `frame` is what [`Codec::compress`] made of exactly this
+    /// part, which nothing checks before it is read. A text that is much longer than its part is compressed as a whole.
     pub fn enclose(&mut self, text: &[u8], part: Range<usize>, frame: &[u8]) -> Vec<u8> {
         let delta = self.delta.around(text, part);
         if delta.len() > WORTH_SQUEEZING {
@@ -113,7 +114,7 @@ impl Codec {
         out.into_inner()
     }
 
-    /// The inverse of [`Codec::compress`] with the same base.
+    /// The inverse of [`Codec::compress`] with the same base, and of [`Codec::enclose`] without one.
     ///
     /// # Errors
     /// Where the stored bytes are damaged.

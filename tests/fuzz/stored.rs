@@ -90,7 +90,14 @@ fn codec() {
             text.splice(at..at, *b"changed");
         }
         let base = dice.bool().then_some(base);
-        let mut blob = made.compress(base.as_deref(), &text);
+        let mut blob = if base.is_none() && dice.bool() {
+            let start = dice.usize(..=text.len());
+            let part = start..start + dice.usize(..=text.len() - start);
+            let frame = made.compress(None, &text[part.clone()]);
+            made.enclose(&text, part, &frame)
+        } else {
+            made.compress(base.as_deref(), &text)
+        };
         assert_eq!(made.decompress(base.as_deref(), &blob).unwrap(), text, "round {round}");
         for _ in 0..=dice.usize(..3) {
             let at = dice.usize(..blob.len());

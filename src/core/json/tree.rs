@@ -48,6 +48,7 @@ const ESCAPED: u32 = 1 << 2;
 impl Node {
     /// A node whose list goes on with `next`, which is also the first node below it.
     const fn new(start: u32, end: u32, next: u32, kind: Kind) -> Self {
+        debug_assert!(next >> (u32::BITS - NEXT) == 0, "no text has so many nodes");
         Self { start, end, first: next, packed: next << NEXT | kind as u32 }
     }
 
@@ -57,6 +58,7 @@ impl Node {
     }
 
     const fn set_next(&mut self, next: u32) {
+        debug_assert!(next >> (u32::BITS - NEXT) == 0, "no text has so many nodes");
         self.packed = next << NEXT | self.packed & ((1 << NEXT) - 1);
     }
 
@@ -78,8 +80,8 @@ impl Node {
 /// A container of which nothing but its end is known yet.
 const UNREAD: u32 = u32::MAX;
 
-/// Bytes of the longest text. No entry is longer, and the nodes of such a text, each of them twice, have numbers below
-/// two to the power of 29, for a value and what separates it take two bytes.
+/// Bytes of the longest text. No entry that can be read is longer. The nodes of such a text, each of them twice, have numbers
+/// below two to the power of 29, because a value and what separates it take two bytes.
 const LONGEST: usize = 256 << 20;
 
 /// Containers at this depth are left unread where a text is compared with an earlier one: in an object of Kubernetes the

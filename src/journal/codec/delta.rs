@@ -20,7 +20,7 @@ const BLOCK: usize = 16;
 const REACH: usize = 64;
 /// … and not more often than this.
 const MOST_STEPS: usize = 48;
-/// Bytes of an object that have its names.
+/// Bytes in which most objects have their names.
 const FRONT: usize = 1 << 10;
 /// Entries of the largest table of hashes: enough for a text of a mebibyte, and still good for one of many.
 const LARGEST_TABLE: usize = 1 << 16;
@@ -52,7 +52,7 @@ impl Encoder {
     }
 
     /// `text` as a difference of a part of itself. What stands before the part is searched for in the first kibibyte of it,
-    /// where an object has its names; what stands behind it is short.
+    /// where most objects have their names; what stands behind it is inserted.
     pub(super) fn around(&mut self, text: &[u8], part: Range<usize>) -> Vec<u8> {
         let mut parts = Parts::of(text);
         let inner = &text[part.clone()];
@@ -119,7 +119,7 @@ impl<'t> Parts<'t> {
         Self { text, out, said: 0, copied: 0 }
     }
 
-    /// Adds a copy: the bytes at `start` of the text equal those at `from` of the base, and the ones before do not.
+    /// Adds a copy: the bytes at `start` of the text equal those at `from` of the base.
     fn copy(&mut self, start: usize, from: usize, length: usize) {
         put(&mut self.out, (start - self.said) as u64);
         self.out.extend_from_slice(&self.text[self.said..start]);
@@ -168,8 +168,9 @@ pub(super) fn decode(base: &[u8], bytes: &[u8], largest: u64) -> Option<Vec<u8>>
     let mut rest = bytes.strip_prefix(&[MAGIC])?;
     let length = usize::try_from(take(&mut rest)?).ok().filter(|length| *length as u64 <= largest)?;
     let (checksum, mut rest) = rest.split_first_chunk::<4>()?;
-    // Damaged bytes may claim any length.
-    let mut out = Vec::with_capacity(length.min(1 << 20));
+    // Damaged bytes may claim any length. Whole ones seldom hold more than the base and what is inserted, and a list that grows
+    // takes up to twice what it needs, which a cache would not count.
+    let mut out = Vec::with_capacity(length.min((base.len() + bytes.len()).max(1 << 20)));
     let mut copied = 0_i64;
     while out.len() < length {
         let inserted = usize::try_from(take(&mut rest)?).ok()?;

@@ -19,10 +19,10 @@ use crate::journal::codec::{Codec, CodecError};
 
 /// A slice of fewer objects is not worth a thread.
 const WORTH_A_THREAD: usize = 32;
-/// Objects that are handed to the writer at once, so that it is seldom woken.
-const BATCH: usize = 16;
-/// Batches that wait for the writer.
-const BATCHES: usize = 1;
+/// Objects that are decompressed ahead of the writer.
+const AHEAD: usize = 16;
+/// Bytes in memory for each byte of the stored marks and pointers.
+const PARSED: u64 = 4;
 /// Bytes of an object that is decompressed ahead at most.
 const LARGE: u64 = 64 << 10;
 
@@ -79,19 +79,20 @@ impl Staged<'_> {
 }
 
 impl Slice {
-    /// Adds a row: id, namespace, name, uid, version, body, marks, pointers and whether it is gone. Returns the size of the
-    /// compressed object in bytes.
+    /// Adds a row: id, namespace, name, uid, version, body, marks, pointers and whether it is gone. Returns the bytes that it
+    /// takes: an object with many masked values is small as a frame alone.
     pub(super) fn push(&mut self, row: &Row<'_>) -> rusqlite::Result<u64> {
-        let pointers: Option<String> = row.get(7)?;
+        let (marks, pointers): (Option<String>, Option<String>) = (row.get(6)?, row.get(7)?);
+        let parsed = [&marks, &pointers].map(|text| text.as_ref().map_or(0, String::len) as u64 * PARSED);
         let body = Redacted {
             bytes: Vec::new(),
-            marks: marks_of(row.get(6)?),
+            marks: marks_of(marks),
             pointers: pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
         };
         let (namespace, name, uid) = (row.get(1)?, row.get(2)?, row.get(3)?);
         let object = Observed { namespace, name, uid, version: ResourceVersion(row.get(4)?), body };
         let frame: Vec<u8> = row.get(5)?;
-        let bytes = frame.len() as u64;
+        let bytes = frame.len() as u64 + parsed[0] + parsed[1];
         self.rows.push(StagedRow { id: row.get(0)?, object, gone: row.get(8)? });
         self.frames.push(frame);
         Ok(bytes)
@@ -116,20 +117,16 @@ impl Slice {
             return rows.into_iter().zip(&frames).try_for_each(|(row, frame)| hand_on(row, frame, None));
         }
         thread::scope(|scope| {
-            let (sender, batches) = mpsc::sync_channel(BATCHES);
+            let (sender, opened) = mpsc::sync_channel(AHEAD);
             let frames = &frames;
             let ahead = move || {
                 let mut codec = Codec::default();
-                for frames in frames.chunks(BATCH) {
-                    let batch: Vec<_> = frames.iter().map(|frame| Opened::ahead(&mut codec, frame)).collect();
-                    if sender.send(batch).is_err() {
-                        break;
-                    }
-                }
+                // The writer has ended where nobody receives.
+                frames.iter().try_for_each(|frame| sender.send(Opened::ahead(&mut codec, frame))).ok();
             };
             // Where the system has no more threads, nothing is opened ahead.
             drop(thread::Builder::new().name("journal-list".to_owned()).spawn_scoped(scope, ahead));
-            let mut opened = batches.into_iter().flatten();
+            let mut opened = opened.into_iter();
             rows.into_iter().zip(frames).try_for_each(|(row, frame)| hand_on(row, frame, opened.next().flatten()))
         })
     }
