@@ -56,7 +56,7 @@ fn burst(table: &mut Table) {
     sim.touch_bulk((FEW * TIMES) as usize);
     runtime.block_on(delivered(dir.path(), FEW + FEW * TIMES));
     table.row(
-        "memory after a burst of 20,000 changes of 8 KB",
+        "memory six seconds after a burst of 20,000 changes of 8 KB",
         format!("{:.0} MiB resident, {:.0} MiB at most", settled_mib(&daemon), peak_mib(daemon.pid())),
         &format!("before it: {before:.0} MiB"),
         String::new(),

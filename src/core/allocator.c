@@ -5,8 +5,7 @@
  * while. A size that is set stays (mallopt(3), M_MMAP_THRESHOLD).
  *
  * Small blocks: glibc gives back the end of a heap alone, and after a burst the blocks that stay lie between those that were
- * freed. A thread of the daemon gives back all whole pages (malloc_trim(3)) in an interval. Few heaps have fewer gaps
- * (M_ARENA_MAX).
+ * freed. A thread of the daemon gives back all whole pages (malloc_trim(3)) in an interval.
  */
 #define _GNU_SOURCE
 #include <features.h>
@@ -19,7 +18,7 @@
 #include <unistd.h>
 
 /* Seconds between two times at which free pages are given back. */
-enum { INTERVAL = 5, HEAPS = 4 };
+enum { INTERVAL = 5 };
 /* Bytes of its stack, which count where the data of the process is limited. */
 enum { STACK = 128 << 10 };
 
@@ -50,7 +49,6 @@ static void start_giving_back(void) {
 /* The daemon is `decklog run`; the other commands hold little. */
 __attribute__((constructor)) static void decklog_set_allocator(int count, char **arguments) {
     mallopt(M_MMAP_THRESHOLD, 256 * 1024);
-    mallopt(M_ARENA_MAX, HEAPS);
     for (int at = 1; at < count; at++) {
         if (strcmp(arguments[at], "run") == 0) {
             start_giving_back();

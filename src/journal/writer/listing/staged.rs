@@ -2,7 +2,7 @@
 //!
 //! # Decision: a slice of a list is decompressed on another thread
 //!
-//! Context: Decompressing a listed object and finding its newest stamp takes a fifth of the time that the writer spends on it.
+//! Context: Decompressing a listed object and finding its newest stamp takes a third of the time that the writer spends on it.
 //! Decision: A thread that lives as long as the slice does that, a few objects ahead. It touches neither the database nor the
 //! state; without it, and for large objects, the writer does the same itself.
 //! Cost: A thread for each slice of a long list.
