@@ -1,6 +1,6 @@
 //! Entries in a file, one per line: each seq exactly once and in order, across crashes.
 //!
-//! The position lives in the file itself. A batch is one `write`, made durable before it is acknowledged; when decklog
+//! The position lives in the file itself. A batch is made durable before it is acknowledged; when decklog
 //! starts it reads back from the end of the file how far it came, cuts off what a crash left unfinished, and goes on
 //! after the last whole line. So a crash between the write and the acknowledgement repeats nothing, and one in the
 //! middle of a write loses nothing.
@@ -23,7 +23,7 @@ pub use settings::{Compress, Settings};
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IoSlice, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -85,21 +85,31 @@ impl Disk {
         file.sync_data()
     }
 
-    fn write(&self, mut file: &File, bytes: &[u8]) -> io::Result<()> {
+    /// Writes the lines of entries, from their own memory: a batch has megabytes, and a copy of it would be paged in anew.
+    fn write(&self, mut file: &File, entries: &[Item]) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> =
+            entries.iter().flat_map(|item| [IoSlice::new(&item.line), IoSlice::new(b"\n")]).collect();
         // A stopped disk has a part of what was written last.
         if let Err(error) = self.step() {
-            file.write_all(&bytes[..bytes.len() / 2])?;
+            let whole: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            file.write_all(&whole[..whole.len() / 2])?;
             return Err(error);
         }
-        file.write_all(bytes)
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            match file.write_vectored(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => IoSlice::advance_slices(&mut rest, written),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 
 /// The permissions of a new file: its group may read it.
 const MODE: u32 = 0o640;
-
-/// Bytes of a batch's memory that are kept for the next batch. Memory of a larger batch costs little beside its sync.
-const BUFFER: usize = 64 << 10;
 
 /// The file as it is open, locked, and known to end with a whole line.
 #[derive(Debug)]
@@ -128,8 +138,6 @@ struct Writer {
     cut: Option<((u64, u64), u64)>,
     tidy: Option<Tidy>,
     checkpoints: CheckpointHandle,
-    /// Buffer in which a batch is assembled; kept between batches.
-    buffer: Vec<u8>,
 }
 
 impl Writer {
@@ -145,7 +153,6 @@ impl Writer {
             cut: None,
             tidy: None,
             checkpoints: CheckpointHandle::default(),
-            buffer: Vec::new(),
         }
     }
 
@@ -302,18 +309,15 @@ impl Writer {
             self.rotate(now)?;
         }
         let open = self.open.as_mut().expect("ready and rotate leave the file open");
-        let bytes = &mut self.buffer;
-        bytes.clear();
-        let mut count = 0;
+        let (mut count, mut bytes) = (0, 0);
         for item in batch {
-            if count > 0 && open.len + bytes.len() as u64 + size(item) > self.rotate_size {
+            if count > 0 && open.len + bytes + size(item) > self.rotate_size {
                 break;
             }
-            bytes.extend_from_slice(&item.line);
-            bytes.push(b'\n');
+            bytes += size(item);
             count += 1;
         }
-        let written = self.disk.write(&open.file, bytes).and_then(|()| self.disk.sync(&open.file));
+        let written = self.disk.write(&open.file, &batch[..count]).and_then(|()| self.disk.sync(&open.file));
         if let Err(error) = written {
             // After a failed sync nobody knows what is on disk: the batch is taken back and written again.
             let (identity, len) = (open.identity, open.len);
@@ -323,9 +327,7 @@ impl Writer {
             self.open = None;
             return Err(self.trouble("write to", &error));
         }
-        open.len += bytes.len() as u64;
-        bytes.clear();
-        bytes.shrink_to(BUFFER);
+        open.len += bytes;
         open.written = now;
         self.written = Some(place(&batch[count - 1])?);
         self.known.clone_from(&self.written);

@@ -130,6 +130,16 @@ fn a_batch_handed_over_twice_is_written_once() {
 }
 
 /// Fault 60: a torn last line.
+/// The only test of a batch with more lines than one call of the system takes.
+#[test]
+fn a_long_batch_is_written_whole() {
+    let place = Place::new(PLAIN);
+    let mut writer = place.writer();
+    writer.position(&place.cursor()).unwrap();
+    writer.deliver(&(1..=1024).map(item).collect::<Vec<_>>()).unwrap();
+    place.assert_exact(1024, "a long batch");
+}
+
 #[test]
 fn a_file_cut_at_any_byte_is_completed() {
     let mut place = Place::new(PLAIN);
