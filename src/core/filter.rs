@@ -315,7 +315,7 @@ impl Filter {
     }
 }
 
-type Test = Box<dyn Fn(&[u8]) -> bool + Send>;
+type Test = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 /// Test of an entry, or of its row header.
 pub type Passes<'w> = &'w dyn Fn(&[u8]) -> bool;
@@ -336,18 +336,18 @@ impl fmt::Debug for Wanted {
 impl Wanted {
     /// The entries that a filter is true for, and those that it has no answer for where `open` says so.
     #[must_use]
-    pub fn new(filter: Filter, open: impl Fn(&FilterError) -> bool + Send + 'static) -> Self {
+    pub fn new(filter: Filter, open: impl Fn(&FilterError) -> bool + Send + Sync + 'static) -> Self {
         let by_row = filter.asks_only_for(&wire::ROW);
         Self { test: Box::new(move |line| filter.matches(line).unwrap_or_else(|error| open(&error))), by_row }
     }
 
     /// A test that is given the whole entry.
-    pub fn by_entry(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
+    pub fn by_entry(test: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         Self { test: Box::new(test), by_row: false }
     }
 
     /// A test that looks at nothing but what [`wire::ROW`] names, and may be given no more.
-    pub fn by_row(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
+    pub fn by_row(test: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         Self { test: Box::new(test), by_row: true }
     }
 

@@ -1,5 +1,6 @@
 //! Selection of entries: objects, namespaces, labels, types, moments and conditions on their contents, read page by page.
 
+mod ahead;
 pub(crate) mod unmatched;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -380,8 +381,19 @@ impl Selection {
     /// # Errors
     /// Where the journal cannot be read.
     pub(crate) fn page(&self, reader: &mut Reader, after: Seq, upto: Seq) -> Result<(Vec<StoredEntry>, Seq), Failure> {
+        self.some(reader, after, upto, PAGE)
+    }
+
+    /// Returns a page as [`Selection::page`] does, of at most so many entries.
+    fn some(
+        &self,
+        reader: &mut Reader,
+        after: Seq,
+        upto: Seq,
+        limit: usize,
+    ) -> Result<(Vec<StoredEntry>, Seq), Failure> {
         let Some((after, end)) = self.stretches.first(after, upto) else { return Ok((Vec::new(), upto)) };
-        let page = reader.select(&self.position, (after, Some(end.next())), false, PAGE, self.of_row())?;
+        let page = reader.select(&self.position, (after, Some(end.next())), false, limit, self.of_row())?;
         let reached = page.looked_at.filter(|_| page.more).map_or(end, |(_, last)| last);
         Ok((self.keep(reader, page.entries)?, reached))
     }

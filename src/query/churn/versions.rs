@@ -30,11 +30,14 @@ impl Versions {
         Self { stretches: stretches.to_vec(), counts: BTreeMap::new() }
     }
 
-    /// Takes an entry.
+    /// Takes an entry. Without stretches no line is read.
     ///
     /// # Errors
     /// Where the line is none.
     pub fn take(&mut self, line: &[u8]) -> Result<(), EntryError> {
+        if self.stretches.is_empty() {
+            return Ok(());
+        }
         let entry = Header::parse(line)?;
         if entry.op == EntryType::Actor {
             return Ok(());

@@ -88,9 +88,8 @@ pub(crate) fn report(args: &Churned, reader: &mut Reader, log: &Log<'_>) -> Resu
     let select = Select { only, ..args.select.clone() };
     let selection = Selection::new(&select, reader, log)?;
     let (mut churn, mut versions) = (Churn::default().among(reader.small_resources(MANY)?), Versions::of(stretches));
-    let (mut after, head) = (selection.begin(), reader.head()?);
-    while after < head {
-        let (entries, reached) = selection.page(reader, after, head)?;
+    let head = reader.head()?;
+    selection.each_page(reader, selection.begin(), head, |entries| {
         selection.remark(log);
         for entry in entries {
             let line = &entry.line;
@@ -100,8 +99,8 @@ pub(crate) fn report(args: &Churned, reader: &mut Reader, log: &Log<'_>) -> Resu
                 log.note(&format!("entry {}: {error}; it is left out", entry.seq));
             }
         }
-        after = reached;
-    }
+        Ok(())
+    })?;
     selection.remark_unknown(log);
     let mut report = churn.report(since, until, args.top);
     report.not_counted.suppressed = reader.sources()?.iter().map(|source| source.suppressed).sum();

@@ -86,19 +86,18 @@ fn found(
     let only = Filters { namespaces: select.only.namespaces.clone(), ..Filters::default() };
     let all = Selection::new(&Select { objects: select.objects.clone(), only, ..Select::default() }, reader, log)?;
     let mut pass = Pass::default();
-    let (mut after, head) = (Seq(0), reader.head()?);
-    while after < head {
+    let head = reader.head()?;
+    all.each_page(reader, Seq(0), head, |entries| {
         if log.is_gone() {
             return Err(Failure::closed_pipe());
         }
-        let (entries, reached) = all.page(reader, after, head)?;
         for entry in entries {
             if let Err(failure) = pass.take((entry.op, entry.seq), &entry.line, around) {
                 log.note(&format!("entry {}: {failure}; it is left out", entry.seq));
             }
         }
-        after = reached;
-    }
+        Ok(())
+    })?;
     around.unrecorded(&mut pass, log.clock.now)?;
     let gaps = pass.gaps;
     let (mut drifts, left_out) = pass.finish(log.clock.now, &*around);
