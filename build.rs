@@ -13,8 +13,10 @@ fn main() {
         return;
     }
     cc::Build::new().file("src/core/allocator.c").cargo_metadata(false).compile("decklog_allocator");
-    // Nothing of it is called, so the linker is told to keep it.
+    // Nothing of it is called, so the linker is told to keep it. Benches measure what the program does.
     let out = std::env::var("OUT_DIR").expect("cargo sets it");
-    println!("cargo::rustc-link-arg-bin=decklog={out}/libdecklog_allocator.a");
-    println!("cargo::rustc-link-arg-bin=decklog=-Wl,--undefined=decklog_allocator_is_set");
+    for target in ["bin=decklog", "benches"] {
+        println!("cargo::rustc-link-arg-{target}={out}/libdecklog_allocator.a");
+        println!("cargo::rustc-link-arg-{target}=-Wl,--undefined=decklog_allocator_is_set");
+    }
 }

@@ -21,6 +21,7 @@ mod memory;
 mod path;
 mod process;
 mod quiet;
+mod reading;
 mod recovery;
 mod rights;
 mod sharing;
@@ -62,6 +63,9 @@ fn main() {
             }
             if wanted("journal") {
                 journal::compare(&mut table);
+            }
+            if wanted("reading") {
+                reading::compare(&mut table);
             }
             if wanted("path") {
                 path::compare(&mut table);

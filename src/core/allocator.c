@@ -4,6 +4,9 @@
  * 32 MiB. From then on each thread keeps up to 64 MiB of what it has freed, and many threads read a large object once in a
  * while. A size that is set stays (mallopt(3), M_MMAP_THRESHOLD).
  *
+ * The end of a heap: once that size is set, glibc gives it back whenever it has 128 KiB (M_TRIM_THRESHOLD). A reader frees a page
+ * of entries and takes the next one, and two threads that change the memory map each time read 1.2 times as much as one.
+ *
  * Small blocks: glibc gives back the end of a heap alone, and after a burst the blocks that stay lie between those that were
  * freed. A thread of the daemon gives back all whole pages (malloc_trim(3)) in an interval.
  */
@@ -17,6 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Bytes from which a block is mapped by itself, and bytes from which the end of a heap is given back. */
+enum { MAPPED = 256 << 10, FREE_END = 2 << 20 };
 /* Seconds between two times at which free pages are given back. */
 enum { INTERVAL = 5 };
 /* Bytes of its stack, which count where the data of the process is limited. */
@@ -48,7 +53,8 @@ static void start_giving_back(void) {
 
 /* The daemon is `decklog run`; the other commands hold little. */
 __attribute__((constructor)) static void decklog_set_allocator(int count, char **arguments) {
-    mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+    mallopt(M_MMAP_THRESHOLD, MAPPED);
+    mallopt(M_TRIM_THRESHOLD, FREE_END);
     for (int at = 1; at < count; at++) {
         if (strcmp(arguments[at], "run") == 0) {
             start_giving_back();
