@@ -5,10 +5,11 @@
  * while. A size that is set stays (mallopt(3), M_MMAP_THRESHOLD).
  *
  * The end of a heap: once that size is set, glibc gives it back whenever it has 128 KiB (M_TRIM_THRESHOLD). A reader frees a page
- * of entries and takes the next one, and two threads that change the memory map each time read 1.2 times as much as one.
+ * of entries and takes the next one, and two threads that change the memory map each time read 1.2 times as much as one. What is
+ * smaller than this threshold stays with a thread's heap.
  *
  * Small blocks: glibc gives back the end of a heap alone, and after a burst the blocks that stay lie between those that were
- * freed. A thread of the daemon gives back all whole pages (malloc_trim(3)) in an interval.
+ * freed. A thread of the daemon gives back the whole pages between them (malloc_trim(3)) in an interval.
  */
 #define _GNU_SOURCE
 #include <features.h>
@@ -21,7 +22,7 @@
 #include <unistd.h>
 
 /* Bytes from which a block is mapped by itself, and bytes from which the end of a heap is given back. */
-enum { MAPPED = 256 << 10, FREE_END = 2 << 20 };
+enum { MAPPED = 256 << 10, FREE_END = 1 << 20 };
 /* Seconds between two times at which free pages are given back. */
 enum { INTERVAL = 5 };
 /* Bytes of its stack, which count where the data of the process is limited. */

@@ -3,10 +3,11 @@
 //! # Decision: a pass over the log reads on another thread
 //!
 //! Context: Reading, decompressing and selecting entries takes as long as counting them.
-//! Decision: `churn` and `drift`, which look at every entry, take pages that a thread of theirs reads a few ahead. Without a second
-//! page, or without a thread, whoever takes the pages reads them. Other questions end early, or wait for what comes.
-//! Cost: A few pages in memory, and a second processor for each such question.
+//! Decision: `churn` and `drift`, which look at every entry that is selected, take pages that a thread of theirs reads ahead. Of one
+//! page, or without a thread, they read by themselves. Other questions end early, or wait for what comes.
+//! Cost: Three pages in memory, of about 4 MiB at most, and a second processor for each such question.
 
+use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
@@ -15,8 +16,8 @@ use crate::core::model::Seq;
 use crate::journal::{Reader, StoredEntry};
 use crate::query::render::Failure;
 
-/// Pages that are read ahead.
-const AHEAD: usize = 1;
+/// Pages that wait until they are taken. One more is being read.
+const WAITING: usize = 1;
 /// Number of entries of a page. SQLite prepares a query anew for each.
 const PAGE: usize = 256;
 
@@ -65,11 +66,15 @@ impl Selection {
         let pages = Mutex::new(pages);
         let next = || pages.lock().unwrap_or_else(PoisonError::into_inner).next();
         thread::scope(|scope| {
-            let (sender, read) = mpsc::sync_channel(AHEAD);
-            // Whoever takes the pages has ended where nobody receives.
+            let (sender, read) = mpsc::sync_channel(WAITING);
+            // The question has ended where nobody receives.
             let ahead = move || std::iter::from_fn(next).try_for_each(|page| sender.send(page)).unwrap_or_default();
             match thread::Builder::new().name("pages".to_owned()).spawn_scoped(scope, ahead) {
-                Ok(_) => read.into_iter().try_for_each(|page| take(page?)),
+                Ok(reading) => {
+                    let taken = read.into_iter().try_for_each(|page| take(page?));
+                    reading.join().unwrap_or_else(|panic| resume_unwind(panic));
+                    taken
+                }
                 Err(_) => std::iter::from_fn(next).try_for_each(|page| take(page?)),
             }
         })

@@ -129,7 +129,6 @@ fn a_batch_handed_over_twice_is_written_once() {
     place.assert_exact(4, "twice");
 }
 
-/// Fault 60: a torn last line.
 /// The only test of a batch with more lines than one call of the system takes.
 #[test]
 fn a_long_batch_is_written_whole() {
@@ -140,6 +139,7 @@ fn a_long_batch_is_written_whole() {
     place.assert_exact(1024, "a long batch");
 }
 
+/// Fault 60: a torn last line.
 #[test]
 fn a_file_cut_at_any_byte_is_completed() {
     let mut place = Place::new(PLAIN);
