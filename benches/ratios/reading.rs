@@ -10,7 +10,7 @@ use decklog::journal::{Journal, Reader, WatchChange};
 use rusqlite::{Connection, params};
 use tokio::runtime::Runtime;
 
-use super::table::{Table, thousands};
+use super::table::Table;
 use super::throughput::{config_map, config_maps, spec};
 use super::{ROUNDS, median};
 
@@ -44,7 +44,7 @@ pub(super) fn compare(table: &mut Table) {
     }
     let (one, two) = (rate(one, 1), rate(two, 2));
     let (plain, plain_two) = (rate(plain, 1), rate(plain_two, 2));
-    let shown = |rate: f64| thousands(rate.round() as usize);
+    let shown = |rate: f64| format!("{rate:.0}");
     table.row(
         "entries of 1 KB that a reader of the journal reads in a second",
         shown(one),
