@@ -12,7 +12,8 @@
 //! # Decision: free memory goes back to the system
 //!
 //! Context: After a burst glibc keeps a quarter of the daemon's memory: what stays lies between what was freed.
-//! Decision: `allocator.c` starts a thread in `decklog run` that gives whole free pages back every five seconds; up to a mebibyte stays at the end of each heap. It is C because no call of it is safe Rust.
+//! Decision: `allocator.c` starts a thread in `decklog run` that gives whole free pages back every five seconds; up to a mebibyte
+//! stays at the end of each heap. It is C because no call of it is safe Rust.
 //! Cost: A thread that Rust does not know, page faults where the memory is needed again, and a heap that is locked meanwhile.
 
 #[cfg(unix)]

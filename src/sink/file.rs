@@ -1,9 +1,9 @@
 //! Entries in a file, one per line: each seq exactly once and in order, across crashes.
 //!
-//! The position lives in the file itself. A batch is made durable before it is acknowledged; when decklog
-//! starts it reads back from the end of the file how far it came, cuts off what a crash left unfinished, and goes on
-//! after the last whole line. So a crash between the write and the acknowledgement repeats nothing, and one in the
-//! middle of a write loses nothing.
+//! The position lives in the file itself. A batch is made durable before it is acknowledged; when decklog starts it reads
+//! back from the end of the file how far it came, cuts off what a crash left unfinished, and goes on after the last whole
+//! line. So a crash between the write and the acknowledgement repeats nothing, and one in the middle of a write loses
+//! nothing.
 //!
 //! Whatever somebody else does to the file is found before each batch: moved or removed (a new one is begun), copied
 //! and truncated (writing goes on at its new end), written to (the last line must be an entry, or the sink halts).

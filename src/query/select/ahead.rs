@@ -5,7 +5,7 @@
 //! Context: Reading, decompressing and selecting entries takes as long as counting them.
 //! Decision: `churn` and `drift`, which look at every entry that is selected, take pages that a thread of theirs reads ahead. Of one
 //! page, or without a thread, they read by themselves. Other questions end early, or wait for what comes.
-//! Cost: Three pages in memory, of about 4 MiB at most, and a second processor for each such question.
+//! Cost: Three pages in memory, each of about 4 MiB at most, and a second processor for each such question.
 
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError, mpsc};
