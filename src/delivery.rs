@@ -2,7 +2,7 @@
 //! cursor once the sink has them for good.
 //!
 //! What is decided is in `machine`; this is the driver that does it. The journal is the queue: nothing waits in
-//! memory but one batch, so a sink may lag by any amount, and a slow one delays nobody else.
+//! memory but a batch and the one that `reading` reads ahead, so a sink may lag by any amount, and a slow one delays nobody else.
 //!
 //! It may use `core`, `journal` and `sink`. Begin with [`Settings`], and with `machine`, whose traces are its tests.
 //!
@@ -21,6 +21,7 @@ mod machine;
 mod messages;
 mod pace;
 mod position;
+mod reading;
 mod settings;
 mod start;
 mod stats;
@@ -50,9 +51,10 @@ use crate::journal::{
 use crate::sink::notify::Notify;
 use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
 use feed::{Feed, Pause};
-use incidents::{Incidents, Moment};
+use incidents::Incidents;
 use machine::{Effect, Input, SinkOffset, State};
 pub(crate) use pace::Pace;
+use reading::{Ahead, beside};
 pub use settings::{From, OnRefused, Settings};
 pub use start::{PositionKnown, positions_known, register};
 pub use stats::{SinkCounters, SinkStats};
@@ -160,10 +162,12 @@ pub fn run(
         reopen,
         stop,
         feed: None,
+        ahead: None,
+        read_upto: None,
         batch: Vec::new(),
         own: 0,
         handed: Seq(0),
-        entry_bytes: 1,
+        entry_bytes: None,
         whole: Vec::new(),
         digests: BTreeMap::new(),
         messages: Vec::new(),
@@ -235,13 +239,17 @@ struct Driver {
     stop: CancellationToken,
     /// None before the first read, and while it is on a blocking thread.
     feed: Option<Feed>,
+    /// The next batch, which is read while the sink has this one.
+    ahead: Option<Ahead>,
+    /// The last seq that was read, until the sink has the batch.
+    read_upto: Option<Seq>,
     batch: Vec<Item>,
     /// Number of leading GAPs that are of this sink alone, which no timeline has recorded.
     own: usize,
     /// The last seq that the sink was given since the daemon began.
     handed: Seq,
-    /// Average size of an entry in the last batch, in bytes.
-    entry_bytes: usize,
+    /// Average size of an entry in the last batch, in bytes. None before the first one.
+    entry_bytes: Option<usize>,
     /// The entries of the batch as they are dead-lettered where the sink refuses them: whole.
     whole: Vec<Bytes>,
     /// Incidents of the digests in the batch.
@@ -355,6 +363,7 @@ impl Driver {
 
     /// Asks the output how far it is. None where delivery stops.
     async fn ask_position(&mut self, cursor: Seq) -> Result<Option<Input>, DeliveryError> {
+        self.drop_ahead().await;
         let feed = self.feed.as_ref().expect("nothing is read now");
         let own = timeline::named(&feed.reader, &feed.relabelings, cursor)?;
         let Some(held) = finish(&self.stop, self.sink.position(&own)).await else {
@@ -409,14 +418,17 @@ impl Driver {
 
     /// Hands a batch to the sink. None where delivery stops.
     async fn hand_out(&mut self, name: &str, from: usize) -> Option<Input> {
+        self.read_ahead();
         let batch = &self.batch[from..];
         self.handed = batch.last().map_or(self.handed, |item| self.handed.max(item.seq));
-        Some(match finish(&self.stop, self.sink.deliver(batch)).await? {
+        let delivering = finish(&self.stop, self.sink.deliver(batch));
+        Some(match beside(delivering, self.ahead.as_mut()).await? {
             Ok(()) => {
                 self.taken(name, from, self.batch.len());
                 Input::Delivered
             }
             Err(failure) => {
+                self.drop_ahead().await;
                 self.taken(name, from, from + failure.taken);
                 self.stats.failures.fetch_add(1, Relaxed);
                 Input::Failed { taken: failure.taken, error: failure.error }
@@ -453,57 +465,6 @@ impl Driver {
         }
     }
 
-    /// Waits until the next batch may be read: the rate allows it, and it is as large as the sink wants it, or has
-    /// waited long enough to become so. Gives what came in between.
-    async fn gather(&mut self, after: Seq) -> Option<Outcome> {
-        if let Some(pause) = self.pause.take() {
-            return self.undecided(pause).await;
-        }
-        let limits = self.limits();
-        let mut head = self.journal.head();
-        // Nobody knows their size before they are read; they are about as large as those before them.
-        let full = limits.entries.min(limits.bytes / self.entry_bytes).max(1);
-        let full = Seq(after.0.saturating_add(full as u64));
-        let lingers = !limits.linger.is_zero() && *head.borrow() > after;
-        let until = self.pace.as_ref().map(|pace| pace.next).filter(|next| *next > Instant::now());
-        if !lingers && until.is_none() {
-            return None;
-        }
-        let ready = async {
-            if let Some(until) = until {
-                tokio::time::sleep_until(until).await;
-            }
-            if lingers {
-                // A head that never moves again is the end of the writer, which the next read reports.
-                drop(tokio::time::timeout(limits.linger, head.wait_for(|head| *head >= full)).await);
-            }
-        };
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Some(Outcome::Stop),
-            () = self.reopen.notified() => Some(Outcome::Input(Input::Reopen)),
-            () = ready => None,
-        }
-    }
-
-    /// Waits until more is known of what was read. Gives what came in between.
-    async fn undecided(&mut self, Pause { after, until }: Pause) -> Option<Outcome> {
-        let mut head = self.journal.head();
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Some(Outcome::Stop),
-            () = self.reopen.notified() => Some(Outcome::Input(Input::Reopen)),
-            // A head that never moves again is the end of the writer, which a later wait reports.
-            Ok(_) = head.wait_for(|head| *head > after) => None,
-            () = tokio::time::sleep_until(until) => None,
-        }
-    }
-
-    /// Returns the limits of a batch: those of the sink, reduced to its rate.
-    fn limits(&self) -> Limits {
-        self.pace.as_ref().map_or_else(|| self.sink.limits(), |pace| pace.limits(self.sink.limits()))
-    }
-
     /// The sink has these of the batch.
     fn taken(&mut self, name: &str, from: usize, to: usize) {
         self.know_messages(name, from, to);
@@ -522,51 +483,6 @@ impl Driver {
         let asked = self.reopen.is_notified();
         self.reopen.mark_seen();
         asked
-    }
-
-    /// Reads the journal on a blocking thread.
-    async fn reading<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Feed) -> T + Send + 'static) -> T {
-        let mut feed = self.feed.take().expect("one read at a time");
-        let (feed, done) = runtime::blocking(move || {
-            let done = work(&mut feed);
-            (feed, done)
-        })
-        .await;
-        self.feed = Some(feed);
-        done
-    }
-
-    async fn read(&mut self, name: &str, after: Seq) -> Result<Input, DeliveryError> {
-        let limits = self.limits();
-        let (clock, now) = (runtime::now().as_microsecond(), Instant::now());
-        let is_whole = self.due.take().is_some_and(|due| due <= now);
-        if is_whole {
-            // What the writer stamps from here on is later than `clock`.
-            self.journal.ping().await?;
-        }
-        let at = Moment { clock, now, is_whole };
-        let batch = match self.reading(move |feed| feed.read(after, limits, at)).await {
-            Ok(batch) => batch,
-            // A damaged entry stops the sinks that need it, and nothing else.
-            Err(JournalError::Corrupt(text)) => return Ok(Input::Unreadable(text)),
-            Err(error) => return Err(error.into()),
-        };
-        (self.pause, self.due) = (batch.pause, batch.pause.map(|pause| pause.until));
-        let Some(upto) = batch.upto else { return Ok(Input::Nothing) };
-        self.entry_bytes = batch.entry_bytes.max(1);
-        self.messages.extend(batch.left_out);
-        if batch.hole {
-            let first = batch.items.first().map_or(upto.0, |item| item.seq.0);
-            tracing::warn!(
-                sink = name,
-                after = after.0,
-                first,
-                "the journal dropped entries before this sink had received them: it gets a GAP for them"
-            );
-        }
-        (self.batch, self.whole, self.digests, self.own) = (batch.items, batch.whole, batch.digests, batch.own);
-        let wanted = self.batch.iter().map(|item| item.seq).collect();
-        Ok(Input::Read { upto, wanted, due: self.acknowledged.elapsed() >= IDLE_ACKNOWLEDGE_INTERVAL })
     }
 }
 

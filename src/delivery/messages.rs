@@ -10,8 +10,9 @@ use crate::sink::Receipt;
 impl Driver {
     /// Notes what the receiver calls the messages that it took.
     pub(super) fn know_messages(&mut self, name: &str, from: usize, to: usize) {
-        let feed = self.feed.as_mut().expect("nothing is read now");
-        let Some(incidents) = feed.incidents.as_mut().filter(|incidents| incidents.notify.updates) else { return };
+        // A feed that is reading ahead has none.
+        let incidents = self.feed.as_mut().and_then(|feed| feed.incidents.as_mut());
+        let Some(incidents) = incidents.filter(|incidents| incidents.notify.updates) else { return };
         let mut receipts: BTreeMap<Seq, Receipt> = self.sink.receipts().into_iter().collect();
         for item in &self.batch[from..to] {
             let Some(incident) = item.incident.as_ref().filter(|incident| incident.digest.is_empty()) else { continue };

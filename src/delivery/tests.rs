@@ -4,6 +4,7 @@ mod cursor;
 mod files;
 mod incidents;
 mod pace;
+mod reading;
 mod timelines;
 
 use files::file;

@@ -39,6 +39,7 @@ pub use shared::S3Log;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
@@ -48,7 +49,7 @@ use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError, note_fir
 use crate::core::checkpoint_handle::CheckpointHandle;
 use crate::core::model::{Cluster, Seq};
 use crate::core::runtime;
-use crate::core::wire::EntryError;
+use crate::core::wire::Header;
 use manifest::Manifest;
 use segment::Ends;
 use store::Store;
@@ -257,7 +258,7 @@ impl S3Sink {
         Ok(runtime::blocking(move || look(&bytes)).await)
     }
 
-    async fn get(&mut self, key: &str) -> Result<Option<bytes::Bytes>, SinkError> {
+    async fn get(&mut self, key: &str) -> Result<Option<Bytes>, SinkError> {
         let objects = self.store.objects().await?;
         let failed = |error| self.store.failed("read", &error);
         let object = match objects.get(&Path::from(key)).await {
@@ -298,20 +299,20 @@ impl S3Sink {
     /// Writes one segment. Gives how many entries of the batch are stored now.
     async fn write(&mut self, batch: &[Item]) -> Result<usize, Failure> {
         let nothing = |error| Failure { taken: 0, error };
-        let place = |item: &Item| {
-            let header = item.header()?;
-            Ok((header.epoch.to_string(), segment::partition(self.partition, &header.time)))
+        let first =
+            batch[0].header().map_err(|error| nothing(SinkError::Refused { text: format!("it is {error}") }))?;
+        let period = segment::period(self.partition, &first.time);
+        let is_beside = |header: &Header<'_>| {
+            header.epoch == first.epoch && segment::period(self.partition, &header.time) == period
         };
-        let first = place(&batch[0])
-            .map_err(|error: EntryError| nothing(SinkError::Refused { text: format!("it is {error}") }))?;
-        let count = batch.iter().take_while(|item| place(item).is_ok_and(|place| place == first)).count();
-        let (epoch, partition) = first;
+        let count = batch.iter().take_while(|item| item.header().is_ok_and(is_beside)).count();
+        let (epoch, partition) = (first.epoch.to_string(), segment::partition(self.partition, &first.time));
         let begins = LogPosition { epoch: epoch.clone(), seq: batch[0].seq, entry: None };
         let name = segment::name(&begins);
-        let items = batch[..count].to_vec();
+        let items = &batch[..count];
         if self.again {
             let key = format!("replay/{name}");
-            self.put(&key, &items, PutMode::Overwrite).await.map_err(nothing)?;
+            self.put(&key, items, PutMode::Overwrite).await.map_err(nothing)?;
             return Ok(count);
         }
         if epoch < self.newest {
@@ -331,10 +332,10 @@ impl S3Sink {
         let next = segment::next(&epoch, after);
         let key = self.agree_on(&next, format!("{partition}{name}")).await.map_err(nothing)?;
         self.as_it_was_left(&epoch).await.map_err(nothing)?;
-        let last = match self.put(&key, &items, PutMode::Create).await {
+        let last = match self.put(&key, items, PutMode::Create).await {
             Ok(true) => items[count - 1].seq,
             // An answer was lost, or another decklog was first.
-            Ok(false) => self.held_by(&key, &items).await.map_err(nothing)?,
+            Ok(false) => self.held_by(&key, items).await.map_err(nothing)?,
             Err(error) => return Err(nothing(error)),
         };
         self.checkpoints.ask();
@@ -454,8 +455,8 @@ impl S3Sink {
 
     /// Stores a segment. Returns whether there was none of this name.
     async fn put(&mut self, key: &str, items: &[Item], mode: PutMode) -> Result<bool, SinkError> {
-        let items = items.to_vec();
-        let bytes = runtime::blocking(move || segment::encode(&items)).await;
+        let lines: Vec<Bytes> = items.iter().map(|item| item.line.clone()).collect();
+        let bytes = runtime::blocking(move || segment::encode(&lines)).await;
         let bytes = bytes.map_err(|error| SinkError::retry(format!("cannot compress a segment: {error}")))?;
         self.put_bytes(key, bytes.into(), mode).await
     }

@@ -2,10 +2,12 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
+use bytes::Bytes;
+
 use super::Partition;
 use crate::core::model::Seq;
 use crate::core::wire::Entry;
-use crate::sink::{Item, LogPosition};
+use crate::sink::LogPosition;
 
 /// Compression level of segments: a higher one costs time and saves hardly any space.
 const LEVEL: i32 = 3;
@@ -25,6 +27,15 @@ pub(super) fn next(epoch: &str, after: u64) -> String {
 /// The epoch that something in the folder of the manifests is about.
 pub(super) fn epoch_of(key: &str) -> Option<&str> {
     key.strip_prefix(MANIFESTS)?.strip_prefix('/')?.split('.').next()
+}
+
+/// Returns the part of a time that is the same for all entries of a partition.
+pub(super) fn period(partition: Partition, time: &str) -> Option<&str> {
+    match partition {
+        Partition::Day => time.get(..10),
+        Partition::Hour => time.get(..13),
+        Partition::None => None,
+    }
 }
 
 /// Returns the partition of a segment with these entries.
@@ -58,12 +69,12 @@ pub(super) fn is_date(folder: &str) -> bool {
     folder.starts_with("date=")
 }
 
-/// The bytes of a segment.
-pub(super) fn encode(items: &[Item]) -> io::Result<Vec<u8>> {
+/// The bytes of a segment with these entries.
+pub(super) fn encode(lines: &[Bytes]) -> io::Result<Vec<u8>> {
     let mut to = zstd::stream::write::Encoder::new(Vec::new(), LEVEL)?;
     to.include_checksum(true)?;
-    for item in items {
-        to.write_all(&item.line)?;
+    for line in lines {
+        to.write_all(line)?;
         to.write_all(b"\n")?;
     }
     to.finish()
@@ -125,8 +136,8 @@ mod tests {
 
     #[test]
     fn a_segment_says_what_it_holds() {
-        let items: Vec<Item> = [3, 5, 9].map(item).into();
-        let bytes = encode(&items).unwrap();
+        let items = [3, 5, 9].map(item);
+        let bytes = encode(&items.each_ref().map(|item| item.line.clone())).unwrap();
         let at = |seq| LogPosition::of(&item(seq).line).unwrap();
         assert_eq!(ends(&bytes), Ok(Ends { first: at(3), last: at(9) }));
         assert_eq!(places(&bytes), Ok([3, 5, 9].map(at).into()));
@@ -166,5 +177,13 @@ mod tests {
         assert_eq!(under(Partition::Day), "date=2026-11-21/");
         assert_eq!(under(Partition::Hour), "date=2026-11-21/hour=10/");
         assert_eq!(under(Partition::None), "");
+        // Two times have the same part where they have the same partition.
+        let times = ["2026-11-21T10:15:00.1Z", "2026-11-21T10:59:59Z", "2026-11-21T11:00:00Z", "2026-11-22T10:15:00Z"];
+        for part in [Partition::Day, Partition::Hour, Partition::None] {
+            for (one, other) in times.iter().flat_map(|one| times.map(|other| (*one, other))) {
+                let is_same = partition(part, one) == partition(part, other);
+                assert_eq!(period(part, one) == period(part, other), is_same, "{one} {other}");
+            }
+        }
     }
 }

@@ -339,7 +339,7 @@ async fn what_is_no_segment_of_this_journal_halts() {
     assert!(matches!(failure.error, SinkError::Halt { .. }), "{failure:?}");
     assert!(failure.to_string().contains("is not a segment as decklog writes them"), "{failure}");
     // What its name does not say is in it.
-    fs::write(folder.dir.path().join(segment(1)), segment::encode(&[item_of("d", 1)]).unwrap()).unwrap();
+    fs::write(folder.dir.path().join(segment(1)), segment::encode(&[item_of("d", 1).line]).unwrap()).unwrap();
     let failure = folder.sink.deliver(&[item(1)]).await.unwrap_err();
     assert!(failure.to_string().contains("does not hold what its name says"), "{failure}");
     assert!(folder.sink.position(&LogPosition { epoch: "e".into(), seq: Seq(0), entry: None }).await.is_err());
