@@ -67,7 +67,7 @@ pub(super) async fn compare(bench: &mut Bench<'_>) {
         keys: &|run| {
             json!({
                 "type": "s3", "url": format!("s3://bucket-{run}/log"), "endpoint": endpoint,
-                "credentials_file": credentials, "segment_age": "50ms",
+                "credentials_file": credentials, "segment_age": "1ms",
             })
         },
     };
@@ -92,7 +92,7 @@ pub(super) async fn compare_folder(bench: &mut Bench<'_>) {
         what: "file:// folder",
         baseline: "object_store, a segment and a manifest",
         entries: ENTRIES,
-        keys: &|run| json!({ "type": "s3", "url": format!("file://{}/{run}", dir.path().display()), "segment_age": "50ms" }),
+        keys: &|run| json!({ "type": "s3", "url": format!("file://{}/{run}", dir.path().display()), "segment_age": "1ms" }),
     };
     let plain = async |run: &str| {
         let folder = LocalFileSystem::new_with_prefix(dir.path().join(run)).expect("a folder");
