@@ -210,7 +210,11 @@ async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
             match driver.perform(&journal, effect).await? {
                 Outcome::Input(next) => input = Some(next),
                 Outcome::Nothing => {}
-                Outcome::Stop => return driver.settle().await,
+                Outcome::Stop => {
+                    // Its reader is closed before the journal is.
+                    driver.drop_ahead().await;
+                    return driver.settle().await;
+                }
             }
         }
         let input = input.expect("the last effect brings an input");
@@ -237,7 +241,7 @@ struct Driver {
     sink: Box<dyn Sink>,
     reopen: Listener,
     stop: CancellationToken,
-    /// None before the first read, and while it is on a blocking thread.
+    /// None before the first read, while it is on a blocking thread, and until a read ahead is taken.
     feed: Option<Feed>,
     /// The next batch, which is read while the sink has this one.
     ahead: Option<Ahead>,

@@ -1,6 +1,6 @@
 //! The decisions of delivery as a pure state machine: no clock, no randomness, no I/O.
 //!
-//! One thing is under way at any time, but for a move of the cursor, which the driver lets go on beside the next batch.
+//! One thing is under way at any time. Beside it the driver lets a move of the cursor go on, and a read of the next batch.
 //! An input says how it went; the effects say what to do next, and the last of them brings the next input. The sink's output comes first and the cursor second: at no point is the cursor ahead of
 //! what the sink has for good (invariant 5).
 

@@ -17,7 +17,7 @@ use super::{
     runtime,
 };
 
-/// Bytes of the largest batch that is read ahead.
+/// Bytes of the largest batch that is read ahead, by its limits and by the entries before it.
 const AHEAD_BYTES: usize = 4 << 20;
 
 /// Entries that tell how large the first ones are.
@@ -122,7 +122,8 @@ impl Driver {
         let limits = self.limits();
         let is_plain = self.pace.is_none() && self.feed.as_ref().is_some_and(|feed| feed.incidents.is_none());
         let is_behind = *self.journal.head().borrow() >= self.full_after(after, limits);
-        if !is_plain || !is_behind || limits.bytes > AHEAD_BYTES {
+        let bytes = limits.bytes.max(self.entry_bytes.unwrap_or_default());
+        if !is_plain || !is_behind || bytes > AHEAD_BYTES {
             return;
         }
         let Some(mut feed) = self.feed.take() else { return };

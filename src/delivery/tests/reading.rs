@@ -96,6 +96,7 @@ async fn what_was_read_ahead_is_read_again_after_a_failure_and_after_sighup() {
         }
         permits.add_permits(20);
         world.until(|row| row.cursor == Seq(12)).await;
+        assert_eq!(reads.borrow().iter().filter(|seq| **seq == 5).count(), 2, "what was read ahead is dropped");
         assert_eq!(*fake.taken.borrow(), (1..=12).collect::<Vec<_>>());
         assert_eq!(*fake.reopened.borrow() > 0, is_reopened);
         world.stop().await;
