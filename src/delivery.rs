@@ -241,7 +241,7 @@ struct Driver {
     sink: Box<dyn Sink>,
     reopen: Listener,
     stop: CancellationToken,
-    /// None before the first read, while it is on a blocking thread, and until a read ahead is taken.
+    /// None until delivery begins, while it is on a blocking thread, and until a read ahead is taken.
     feed: Option<Feed>,
     /// The next batch, which is read while the sink has this one.
     ahead: Option<Ahead>,

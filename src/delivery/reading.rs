@@ -17,7 +17,7 @@ use super::{
     runtime,
 };
 
-/// Bytes of the largest batch that is read ahead, by its limits and by the entries before it.
+/// Bytes of the largest batch that is read ahead, by its limits; and of the largest one that another is read beside.
 const AHEAD_BYTES: usize = 4 << 20;
 
 /// Entries that tell how large the first ones are.
@@ -122,7 +122,8 @@ impl Driver {
         let limits = self.limits();
         let is_plain = self.pace.is_none() && self.feed.as_ref().is_some_and(|feed| feed.incidents.is_none());
         let is_behind = *self.journal.head().borrow() >= self.full_after(after, limits);
-        let bytes = limits.bytes.max(self.entry_bytes.unwrap_or_default());
+        let held: usize = self.batch.iter().map(|item| item.line.len()).sum();
+        let bytes = limits.bytes.max(held);
         if !is_plain || !is_behind || bytes > AHEAD_BYTES {
             return;
         }
@@ -136,12 +137,13 @@ impl Driver {
     }
 
     /// Waits for the read ahead, if one is under way, and takes the feed back. Returns what was read after this seq with these limits.
-    async fn take_ahead(&mut self, after: Seq, limits: Limits) -> Option<Result<Batch, JournalError>> {
+    async fn take_ahead(&mut self, after: Seq, limits: Limits) -> Option<Batch> {
         let mut ahead = self.ahead.take()?;
         (&mut ahead.read).await;
         let (feed, batch) = std::pin::Pin::new(&mut ahead.read).take_output()?;
         self.feed = Some(feed);
-        (ahead.after == after && ahead.limits == limits).then_some(batch)
+        // A failure may be over since.
+        batch.ok().filter(|_| ahead.after == after && ahead.limits == limits)
     }
 
     /// Takes the feed back from a read ahead, whose batch nobody needs any more.
@@ -173,7 +175,7 @@ impl Driver {
         }
         let at = Moment { clock, now, is_whole };
         let read = match self.take_ahead(after, limits).await {
-            Some(read) => read,
+            Some(batch) => Ok(batch),
             None => self.reading(move |feed| feed.read(after, limits, at)).await,
         };
         let batch = match read {
