@@ -7,6 +7,8 @@
 //! above 4 MiB wait for the delivery. A failure, and whatever else reads the journal for the sink, drops what was read.
 //! Cost: A second batch in memory for each sink that is behind.
 
+use std::pin::Pin;
+
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, MaybeDone, maybe_done};
 
@@ -17,7 +19,7 @@ use super::{
     runtime,
 };
 
-/// Bytes of the largest batch that is read ahead, by its limits; and of the largest one that another is read beside.
+/// Bytes of the largest batch that is read ahead, by its limits. The last entry of a batch may go beyond them.
 const AHEAD_BYTES: usize = 4 << 20;
 
 /// Entries that tell how large the first ones are.
@@ -31,6 +33,11 @@ pub(super) struct Ahead {
     after: Seq,
     limits: Limits,
     read: MaybeDone<Read>,
+}
+
+/// Reports whether two batches of a sink may be in memory: by its limits, and by the bytes of the batch that it has.
+const fn is_small(limits: Limits, held: usize) -> bool {
+    limits.bytes <= AHEAD_BYTES && held <= 2 * AHEAD_BYTES
 }
 
 /// Awaits `work`, and lets the read ahead begin and go on beside it.
@@ -123,8 +130,7 @@ impl Driver {
         let is_plain = self.pace.is_none() && self.feed.as_ref().is_some_and(|feed| feed.incidents.is_none());
         let is_behind = *self.journal.head().borrow() >= self.full_after(after, limits);
         let held: usize = self.batch.iter().map(|item| item.line.len()).sum();
-        let bytes = limits.bytes.max(held);
-        if !is_plain || !is_behind || bytes > AHEAD_BYTES {
+        if !is_plain || !is_behind || !is_small(limits, held) {
             return;
         }
         let Some(mut feed) = self.feed.take() else { return };
@@ -136,19 +142,24 @@ impl Driver {
         self.ahead = Some(Ahead { after, limits, read: maybe_done(read.boxed()) });
     }
 
-    /// Waits for the read ahead, if one is under way, and takes the feed back. Returns what was read after this seq with these limits.
-    async fn take_ahead(&mut self, after: Seq, limits: Limits) -> Option<Batch> {
+    /// Waits for the read ahead, if one is under way, and takes the feed back. Returns the read with its result.
+    async fn end_ahead(&mut self) -> Option<(Ahead, Result<Batch, JournalError>)> {
         let mut ahead = self.ahead.take()?;
         (&mut ahead.read).await;
-        let (feed, batch) = std::pin::Pin::new(&mut ahead.read).take_output()?;
+        let (feed, batch) = Pin::new(&mut ahead.read).take_output()?;
         self.feed = Some(feed);
-        // A failure may be over since.
-        batch.ok().filter(|_| ahead.after == after && ahead.limits == limits)
+        Some((ahead, batch))
     }
 
     /// Takes the feed back from a read ahead, whose batch nobody needs any more.
     pub(super) async fn drop_ahead(&mut self) {
-        drop(self.take_ahead(Seq(0), Limits { entries: 0, bytes: 0, linger: Duration::ZERO }).await);
+        drop(self.end_ahead().await);
+    }
+
+    /// Returns the batch after this seq with these limits, if it was read ahead. A failure may be over since.
+    async fn take_ahead(&mut self, after: Seq, limits: Limits) -> Option<Batch> {
+        let (ahead, batch) = self.end_ahead().await?;
+        batch.ok().filter(|_| ahead.after == after && ahead.limits == limits)
     }
 
     /// Reads the journal on a blocking thread.
@@ -201,5 +212,25 @@ impl Driver {
         self.read_upto = Some(upto);
         let wanted = self.batch.iter().map(|item| item.seq).collect();
         Ok(Input::Read { upto, wanted, due: self.acknowledged.elapsed() >= IDLE_ACKNOWLEDGE_INTERVAL })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Batches of this size take megabytes to deliver.
+    #[test]
+    fn large_batches_are_not_read_ahead() {
+        for (limit, held, is_read) in [
+            (256 << 10, 200 << 10, true),
+            (4 << 20, (4 << 20) + 9_000, true),
+            (4 << 20, (8 << 20) + 9_000, false),
+            (256 << 10, 9 << 20, false),
+            (16 << 20, 1 << 20, false),
+        ] {
+            let limits = Limits { entries: 1000, bytes: limit, linger: Duration::ZERO };
+            assert_eq!(is_small(limits, held), is_read, "{limit} {held}");
+        }
     }
 }
